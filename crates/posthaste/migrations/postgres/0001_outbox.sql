@@ -187,17 +187,24 @@ begin
         end if;
         perform posthaste.check_limit('headers', octet_length(array_to_string(headers, '')), 65536);
     end if;
-    perform posthaste.check_limit('payload', octet_length(payload), least(max_payload_bytes, 67108864),
-        'Raise posthaste.max_payload_bytes (up to 67108864) for the session, role or database.');
-    perform posthaste.check_limit('topic', octet_length(topic), 249);
-    perform posthaste.check_limit('key', octet_length(key), 1024);
-    perform posthaste.check_limit('type', octet_length(type), 255);
-    perform posthaste.check_limit('content_type', octet_length(content_type), 255);
-    perform posthaste.check_limit('correlation_id', octet_length(correlation_id), 255);
-    perform posthaste.check_limit('causation_id', octet_length(causation_id), 255);
-    perform posthaste.check_limit('tenant_id', octet_length(tenant_id), 255);
-    perform posthaste.check_limit('traceparent', octet_length(traceparent), 255);
-    perform posthaste.check_limit('tracestate', octet_length(tracestate), 512);
+    -- One cheap test for the usual case; the words are only looked for when something is wrong.
+    if greatest(octet_length(topic) - 249, octet_length(key) - 1024, octet_length(tracestate) - 512,
+                octet_length(payload) - least(max_payload_bytes, 67108864),
+                greatest(octet_length(type), octet_length(content_type), octet_length(correlation_id),
+                         octet_length(causation_id), octet_length(tenant_id), octet_length(traceparent)) - 255) > 0
+    then
+        perform posthaste.check_limit('payload', octet_length(payload), least(max_payload_bytes, 67108864),
+            'Raise posthaste.max_payload_bytes (up to 67108864) for the session, role or database.');
+        perform posthaste.check_limit('topic', octet_length(topic), 249);
+        perform posthaste.check_limit('key', octet_length(key), 1024);
+        perform posthaste.check_limit('type', octet_length(type), 255);
+        perform posthaste.check_limit('content_type', octet_length(content_type), 255);
+        perform posthaste.check_limit('correlation_id', octet_length(correlation_id), 255);
+        perform posthaste.check_limit('causation_id', octet_length(causation_id), 255);
+        perform posthaste.check_limit('tenant_id', octet_length(tenant_id), 255);
+        perform posthaste.check_limit('traceparent', octet_length(traceparent), 255);
+        perform posthaste.check_limit('tracestate', octet_length(tracestate), 512);
+    end if;
 
     if lock_key and key is not null then
         -- A statement of its own, so that the lock is held before the insert draws `seq`.
