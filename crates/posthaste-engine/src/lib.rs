@@ -1,1 +1,23 @@
-//! Placeholder.
+//! The rules of Posthaste: the contracts of stores and sinks, and every decision of the relay as a
+//! pure state machine.
+//!
+//! Nothing here reads a clock, draws a random number or opens a socket: a moment is an argument
+//! ([`Moment`]), a jitter is an argument, I/O stays behind [`Store`] and [`Sink`]. That wall is what
+//! lets model, simulation and production run the same code.
+
+mod event;
+mod failed_keys;
+mod record;
+mod sink;
+mod store;
+mod time;
+
+pub use event::{Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
+pub use failed_keys::FailedKeys;
+pub use record::{Record, RecordHeaders};
+pub use sink::{
+    Cause, FenceKind, KeyOrder, Lane, LaneSpec, Outcome, Rejection, RejectionKind, Sink, SinkError,
+    SinkInfo, Unavailability, Verdict,
+};
+pub use store::*;
+pub use time::Moment;

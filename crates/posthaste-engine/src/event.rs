@@ -1,0 +1,389 @@
+//! Events as a store read them: plain data over one shared buffer a page.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use uuid::Uuid;
+
+/// The text attributes of an event that may be absent, and the topic, which may not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// Where the event goes.
+    Topic,
+    /// What order is kept for.
+    Key,
+    /// What kind of fact this is.
+    Type,
+    /// Media type of the payload.
+    ContentType,
+    /// The conversation that the event belongs to.
+    CorrelationId,
+    /// The message that caused the event.
+    CausationId,
+    /// The tenant that the event belongs to.
+    TenantId,
+    /// W3C trace context.
+    Traceparent,
+    /// W3C trace context, the vendors' part.
+    Tracestate,
+}
+
+const TEXT_FIELDS: usize = 9;
+const PAYLOAD: usize = TEXT_FIELDS;
+const HEADERS: usize = TEXT_FIELDS + 1;
+const SPANS: usize = TEXT_FIELDS + 2;
+const ABSENT: u32 = u32::MAX;
+
+/// Where one field lies in the page's buffer; `len == ABSENT` is "none".
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: u32,
+    len: u32,
+}
+
+/// An event as the store holds it, ready to be routed.
+///
+/// Its bytes are a view of the page's buffer: cloning an event copies no payload, and the buffer
+/// lives as long as any event of its page.
+#[derive(Clone)]
+pub struct StoredEvent {
+    seq: i64,
+    id: Uuid,
+    occurred_at: i64,
+    inserted_at: i64,
+    slot: u16,
+    spans: [Span; SPANS],
+    page: Bytes,
+}
+
+impl std::fmt::Debug for StoredEvent {
+    // No payload, header or key in any log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoredEvent")
+            .field("seq", &self.seq)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StoredEvent {
+    /// The number that orders events inside one page. It is *not* a total order over the outbox.
+    #[must_use]
+    pub fn seq(&self) -> i64 {
+        self.seq
+    }
+
+    /// The event's identity, which is also the broker's message id.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// The writer's clock: microseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub fn occurred_at(&self) -> i64 {
+        self.occurred_at
+    }
+
+    /// The database's clock at the insert: microseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub fn inserted_at(&self) -> i64 {
+        self.inserted_at
+    }
+
+    /// The slot: 14-bit hash of the key, else of the id.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    fn span(&self, index: usize) -> Option<&[u8]> {
+        let span = self.spans[index];
+        if span.len == ABSENT {
+            return None;
+        }
+        let start = span.start as usize;
+        self.page.get(start..start + span.len as usize)
+    }
+
+    /// A text attribute. Stores check UTF-8 when they read, so that none here means absent.
+    #[must_use]
+    pub fn text(&self, field: Field) -> Option<&str> {
+        self.span(field as usize)
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+    }
+
+    /// The topic.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        self.text(Field::Topic).unwrap_or_default()
+    }
+
+    /// The key of order, if the event has one.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.text(Field::Key)
+    }
+
+    /// The payload; none is a tombstone, which is not the same as an empty payload.
+    #[must_use]
+    pub fn payload(&self) -> Option<&[u8]> {
+        self.span(PAYLOAD)
+    }
+
+    /// The payload as a view that shares the page's buffer.
+    #[must_use]
+    pub fn payload_bytes(&self) -> Option<Bytes> {
+        let span = self.spans[PAYLOAD];
+        (span.len != ABSENT).then(|| {
+            self.page
+                .slice(span.start as usize..(span.start + span.len) as usize)
+        })
+    }
+
+    /// The event's own headers, in order, repeats and absent values included.
+    #[must_use]
+    pub fn headers(&self) -> HeaderIter<'_> {
+        HeaderIter {
+            rest: self.span(HEADERS).unwrap_or_default(),
+        }
+    }
+
+    /// Bytes that this event keeps in memory, its share of the page's buffer and of the bookkeeping.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        let held: usize = self
+            .spans
+            .iter()
+            .filter(|s| s.len != ABSENT)
+            .map(|s| s.len as usize)
+            .sum();
+        held + size_of::<Self>()
+    }
+}
+
+/// Walks an event's headers.
+#[derive(Debug, Clone)]
+pub struct HeaderIter<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for HeaderIter<'a> {
+    type Item = (&'a str, Option<&'a str>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let name = take_text(&mut self.rest)??;
+        let value = take_text(&mut self.rest)?;
+        Some((name, value))
+    }
+}
+
+/// Reads one length-prefixed text: none at the end, `Some(None)` for an absent value.
+fn take_text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
+    let (len, tail) = rest.split_first_chunk::<4>()?;
+    let len = u32::from_be_bytes(*len);
+    if len == ABSENT {
+        *rest = tail;
+        return Some(None);
+    }
+    let (text, tail) = tail.split_at_checked(len as usize)?;
+    *rest = tail;
+    std::str::from_utf8(text).ok().map(Some)
+}
+
+/// What a store hands to [`PageBuilder::push`], borrowed from the driver's row.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredFields<'a> {
+    /// Order inside the page.
+    pub seq: i64,
+    /// Identity.
+    pub id: Uuid,
+    /// Writer's clock, microseconds since 1970-01-01 UTC.
+    pub occurred_at: i64,
+    /// Database's clock, microseconds since 1970-01-01 UTC.
+    pub inserted_at: i64,
+    /// Slot of the key.
+    pub slot: u16,
+    /// Texts in the order of [`Field`].
+    pub texts: [Option<&'a str>; TEXT_FIELDS],
+    /// Payload; none is a tombstone.
+    pub payload: Option<&'a [u8]>,
+}
+
+/// Gathers a page: the one place where an event's bytes are copied.
+#[derive(Debug, Default)]
+pub struct PageBuilder {
+    buffer: BytesMut,
+    events: Vec<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    seq: i64,
+    id: Uuid,
+    occurred_at: i64,
+    inserted_at: i64,
+    slot: u16,
+    spans: [Span; SPANS],
+}
+
+/// The page would outgrow the 32-bit offsets of its buffer (4 GiB).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a page of events may hold at most 4 GiB")]
+pub struct PageFull;
+
+impl PageBuilder {
+    /// An empty page with room for `events` events of about `bytes` bytes together.
+    #[must_use]
+    pub fn with_capacity(events: usize, bytes: usize) -> Self {
+        Self {
+            buffer: BytesMut::with_capacity(bytes),
+            events: Vec::with_capacity(events),
+        }
+    }
+
+    /// Events gathered so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether nothing was gathered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Bytes gathered so far, bookkeeping included: what a byte budget is compared with.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.buffer.len() + self.events.len() * size_of::<StoredEvent>()
+    }
+
+    /// Adds an event; `headers` are its pairs in order.
+    ///
+    /// # Errors
+    /// [`PageFull`] when the page's buffer would pass 4 GiB; the event was not added.
+    pub fn push<'a>(
+        &mut self,
+        fields: &StoredFields<'a>,
+        headers: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Result<(), PageFull> {
+        let start = self.buffer.len();
+        let mut spans = [Span {
+            start: 0,
+            len: ABSENT,
+        }; SPANS];
+        for (span, text) in spans.iter_mut().zip(fields.texts) {
+            if let Some(text) = text {
+                *span = self.put(text.as_bytes())?;
+            }
+        }
+        if let Some(payload) = fields.payload {
+            spans[PAYLOAD] = self.put(payload)?;
+        }
+        let headers_start = self.buffer.len();
+        for (name, value) in headers {
+            put_text(&mut self.buffer, Some(name));
+            put_text(&mut self.buffer, value);
+        }
+        if self.buffer.len() > headers_start {
+            spans[HEADERS] = span(headers_start, self.buffer.len())?;
+        }
+        if span(start, self.buffer.len()).is_err() {
+            self.buffer.truncate(start);
+            return Err(PageFull);
+        }
+        self.events.push(Pending {
+            seq: fields.seq,
+            id: fields.id,
+            occurred_at: fields.occurred_at,
+            inserted_at: fields.inserted_at,
+            slot: fields.slot,
+            spans,
+        });
+        Ok(())
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<Span, PageFull> {
+        let start = self.buffer.len();
+        self.buffer.put_slice(bytes);
+        span(start, self.buffer.len())
+    }
+
+    /// The events, sharing one buffer.
+    #[must_use]
+    pub fn finish(self) -> Vec<StoredEvent> {
+        let page = self.buffer.freeze();
+        self.events
+            .into_iter()
+            .map(|event| StoredEvent {
+                seq: event.seq,
+                id: event.id,
+                occurred_at: event.occurred_at,
+                inserted_at: event.inserted_at,
+                slot: event.slot,
+                spans: event.spans,
+                page: page.clone(),
+            })
+            .collect()
+    }
+}
+
+fn span(start: usize, end: usize) -> Result<Span, PageFull> {
+    let end32 = u32::try_from(end).map_err(|_| PageFull)?;
+    if end32 == ABSENT {
+        return Err(PageFull);
+    }
+    let start = u32::try_from(start).map_err(|_| PageFull)?;
+    Ok(Span {
+        start,
+        len: end32 - start,
+    })
+}
+
+fn put_text(buffer: &mut BytesMut, text: Option<&str>) {
+    // A text longer than 4 GiB cannot come out of any supported database.
+    let len = text.map_or(ABSENT, |text| u32::try_from(text.len()).unwrap_or(ABSENT));
+    buffer.put_u32(len);
+    if len != ABSENT {
+        buffer.put_slice(text.unwrap_or_default().as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields<'a>(seq: i64, payload: Option<&'a [u8]>) -> StoredFields<'a> {
+        let mut texts = [None; TEXT_FIELDS];
+        texts[Field::Topic as usize] = Some("orders");
+        texts[Field::Key as usize] = Some("k");
+        StoredFields {
+            seq,
+            id: Uuid::nil(),
+            occurred_at: 1,
+            inserted_at: 2,
+            slot: 3,
+            texts,
+            payload,
+        }
+    }
+
+    #[test]
+    fn empty_and_absent_are_kept_apart() {
+        let mut page = PageBuilder::default();
+        let headers = [("a", None), ("a", Some("")), ("", Some("x"))];
+        page.push(&fields(1, Some(b"")), headers.into_iter())
+            .unwrap();
+        page.push(&fields(2, None), std::iter::empty()).unwrap();
+        page.push(&fields(3, Some(&[0xff, 0])), std::iter::empty())
+            .unwrap();
+        let events = page.finish();
+        assert_eq!(events[0].payload(), Some(&b""[..]));
+        assert_eq!(events[0].headers().collect::<Vec<_>>(), headers);
+        assert_eq!(events[1].payload(), None);
+        assert_eq!(events[1].headers().count(), 0);
+        assert_eq!(events[2].payload_bytes().unwrap(), &[0xff, 0][..]);
+        assert_eq!(events[2].text(Field::Type), None);
+        assert_eq!(events[2].topic(), "orders");
+    }
+}

@@ -1,0 +1,292 @@
+//! The contract of a sink: the code that talks to one kind of broker.
+//!
+//! *Accepted* means that the broker has taken responsibility. Bytes in a client's buffer are not
+//! accepted; an unknown or late answer is *unavailable*. Every record that was submitted gets exactly
+//! one verdict, whatever happens: a lane that ends answers *unavailable* for the rest. A sink
+//! reconnects, but it never retries an event by itself: deciding is the engine's.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::Record;
+
+/// What order the receiver keeps, and so how many events of one key may be in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyOrder {
+    /// The receiver itself accepts nothing of a key behind the key's first record that it did not
+    /// accept on this lane, so events of one key may follow each other without waiting.
+    Pipelined,
+    /// A later record of a key can be accepted although an earlier one was not: the engine sends one
+    /// event of a key at a time.
+    OneAtATime,
+}
+
+/// What stops a lane of a relay that lost its right, on the broker's side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FenceKind {
+    /// Nothing of an aborted lane can arrive any more once `abort` has returned.
+    Exact,
+    /// Only time does: bytes handed to the network may still arrive for the settle time.
+    Timing,
+}
+
+/// Limits and capabilities that a sink declares. The engine never exceeds them.
+#[derive(Debug, Clone)]
+pub struct SinkInfo {
+    /// Kind of sink, as in the address: `file`, `kafka`.
+    pub kind: &'static str,
+    /// Records in one batch at the most.
+    pub batch_events_max: usize,
+    /// Bytes in one batch at the most; a single larger record is still submitted alone.
+    pub batch_bytes_max: usize,
+    /// Records submitted and not yet answered, at the most.
+    pub in_flight_events_max: usize,
+    /// What order the receiver keeps.
+    pub key_order: KeyOrder,
+    /// What fences an aborted lane.
+    pub fence: FenceKind,
+    /// Whether a destination may have only one lane at a time, so that its partitions are owned
+    /// together (a file).
+    pub single_lane: bool,
+    /// Whether the receiver suppresses a repeated event id.
+    pub deduplicates: bool,
+}
+
+/// What a lane is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LaneSpec {
+    /// Epoch of the claim.
+    pub epoch: u64,
+    /// Number of the lane; every lane opened gets a higher one. (epoch, number) is the fence token.
+    pub number: u64,
+}
+
+/// Why the broker refused this one event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RejectionKind {
+    /// Larger than the broker takes.
+    TooLarge,
+    /// The broker's schema or validation refused it.
+    Invalid,
+    /// The broker has nowhere to put it.
+    Unroutable,
+    /// It failed alone, again and again, while its destination accepted others.
+    FailsAlone,
+    /// Anything else that is this event's fault.
+    Other,
+}
+
+impl RejectionKind {
+    /// The name used in tables, logs and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TooLarge => "too_large",
+            Self::Invalid => "invalid",
+            Self::Unroutable => "unroutable",
+            Self::FailsAlone => "fails_alone",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// The event is at fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// The class, which is also the fingerprint that the breaker counts by.
+    pub kind: RejectionKind,
+    /// The broker's answer in words; never contains payload or header values.
+    pub reason: String,
+}
+
+/// Why the destination did not take an event, though the event may be fine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// No connection, or it broke.
+    Connection,
+    /// The answer is unknown, or came too late.
+    Unknown,
+    /// Asked to slow down.
+    Throttled,
+    /// The broker denies us.
+    Denied,
+    /// The destination is set up wrongly: missing topic, directory, exchange.
+    Misconfigured,
+    /// Not tried: an earlier record of this key was not accepted on this lane.
+    BehindFailure,
+    /// Not tried, or unknown: the lane was aborted or closed first.
+    LaneEnded,
+}
+
+impl Cause {
+    /// The name used in tables, logs and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Unknown => "unknown",
+            Self::Throttled => "throttled",
+            Self::Denied => "denied",
+            Self::Misconfigured => "misconfigured",
+            Self::BehindFailure => "behind_failure",
+            Self::LaneEnded => "lane_ended",
+        }
+    }
+}
+
+/// The destination is at fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailability {
+    /// The class.
+    pub cause: Cause,
+    /// What happened, in words, with the fix where one is known.
+    pub reason: String,
+    /// How long the destination asked us to wait.
+    pub wait: Option<Duration>,
+}
+
+impl fmt::Display for Unavailability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.reason, self.cause.as_str())
+    }
+}
+
+/// How one record ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The broker has taken responsibility; with its receipt (offset, sequence) where it gives one.
+    Accepted(Option<Box<str>>),
+    /// This event is at fault.
+    Rejected(Box<Rejection>),
+    /// The destination is at fault, or the fate is unknown.
+    Unavailable(Box<Unavailability>),
+}
+
+impl Outcome {
+    /// An event's fault.
+    #[must_use]
+    pub fn rejected(kind: RejectionKind, reason: impl Into<String>) -> Self {
+        Self::Rejected(Box::new(Rejection {
+            kind,
+            reason: reason.into(),
+        }))
+    }
+
+    /// A destination's fault.
+    #[must_use]
+    pub fn unavailable(cause: Cause, reason: impl Into<String>) -> Self {
+        Self::Unavailable(Box::new(Unavailability {
+            cause,
+            reason: reason.into(),
+            wait: None,
+        }))
+    }
+}
+
+/// The outcome of the record with this ticket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// [`Record::ticket`].
+    pub ticket: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// Why a sink could not be opened, checked, or given a lane. Outcomes of events are not errors.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// The broker is away, for now.
+    #[error("{target}: {reason}")]
+    Unavailable {
+        /// Which destination or address.
+        target: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The broker refuses our credentials or rights.
+    #[error("{target}: {reason}")]
+    Denied {
+        /// Which destination or address.
+        target: String,
+        /// What happened, with the fix.
+        reason: String,
+    },
+    /// The address or the options are wrong; waiting does not help.
+    #[error("{target}: {reason}")]
+    Misconfigured {
+        /// Which destination or address.
+        target: String,
+        /// What is wrong, with the fix.
+        reason: String,
+    },
+    /// A promise of this code does not hold.
+    #[error("{target}: bug: {reason}")]
+    Bug {
+        /// Which destination or address.
+        target: String,
+        /// What was broken.
+        reason: String,
+    },
+}
+
+impl SinkError {
+    /// Whether trying again later can help without anybody changing anything.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// The same fault as the cause of an unavailable destination.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Unavailable { .. } | Self::Bug { .. } => Cause::Connection,
+            Self::Denied { .. } => Cause::Denied,
+            Self::Misconfigured { .. } => Cause::Misconfigured,
+        }
+    }
+}
+
+/// One kind of broker, addressed.
+#[async_trait]
+pub trait Sink: Send + Sync {
+    /// Limits and capabilities; constant for the life of the sink.
+    fn info(&self) -> SinkInfo;
+
+    /// Whether the target is reachable and allows us, without any side effect that a consumer or an
+    /// operator could see.
+    ///
+    /// # Errors
+    /// [`SinkError`] with the fix.
+    async fn check(&self) -> Result<(), SinkError>;
+
+    /// Opens an ordered channel. Called again after each failure, with a higher token.
+    ///
+    /// # Errors
+    /// [`SinkError`]; the engine opens the destination's breaker and tries again.
+    async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError>;
+}
+
+/// One ordered, abortable channel of a sink. Used by one task at a time.
+#[async_trait]
+pub trait Lane: Send {
+    /// Takes over the records, in order, and returns soon: it waits for room in the client at the
+    /// most, never for the broker's answer. Never fails: a failure is each record's verdict.
+    async fn submit(&mut self, batch: Vec<Record>);
+
+    /// Waits until at least one verdict is known and answers all that are. Dropping the future loses
+    /// none (cancel safe). Without anything in flight it waits for ever.
+    async fn outcomes(&mut self) -> Vec<Verdict>;
+
+    /// Purges what the client holds and destroys the connection. Answers nothing: records without a
+    /// verdict are *unavailable* from here on. With [`FenceKind::Exact`], nothing of this lane can
+    /// arrive once this has returned.
+    async fn abort(self: Box<Self>);
+
+    /// Waits for what is in flight, at most for `limit`, and ends the lane. Answers a verdict for
+    /// each record that had none.
+    async fn close(self: Box<Self>, limit: Duration) -> Vec<Verdict>;
+}

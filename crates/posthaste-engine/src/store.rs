@@ -1,0 +1,81 @@
+//! The contract of a store: the code that talks to one kind of database.
+//!
+//! A store is a facade over small roles: [`Ownership`] (who may move which cursor), [`Claimed`] (what
+//! the owner of a claim reads, advances, parks and joins) and [`Admin`] (what operators see and do).
+//! Scheduling, retries, routing and metrics are not its business.
+//!
+//! **Guard.** Every statement of a [`Claimed`] that changes a cursor, a marker, a parked copy or the
+//! coverage tests the claim's epoch and the database's incarnation in the same statement. When it
+//! changes nothing, the answer is [`StoreError::Fenced`] or [`StoreError::IncarnationChanged`]; the
+//! engine then drops everything that it read under that claim and claims anew.
+//!
+//! **Unknown outcomes.** After any other error of a changing call its effect is unknown. The engine
+//! claims anew (which raises the epoch) before it reads the cursor again, so that a late effect of the
+//! lost call is refused.
+
+mod admin;
+mod claimed;
+mod cursor;
+mod error;
+mod ownership;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+pub use admin::{
+    Admin, DeadAction, DestinationStatus, ParkedEvent, ParkedFilter, ParkedState, RelayStatus,
+    Status,
+};
+pub use claimed::{
+    AdvanceOutcome, Budget, Claimed, Due, Marker, Page, ParkedCopy, Parking, Settlement, SideRead,
+};
+pub use cursor::Cursor;
+pub use error::StoreError;
+pub use ownership::{
+    Claim, ClaimOutcome, DestinationState, Holder, HostIdentity, Ownership, Registered,
+    Registration, Renewal, Start,
+};
+
+/// What a store is and can do.
+#[derive(Debug, Clone)]
+pub struct StoreInfo {
+    /// Kind of database, as in the URL: `postgres`, `sqlite`.
+    pub kind: &'static str,
+    /// Whether an advance names the finished events ([`Progress::Mark`]) or a cursor.
+    pub progress: Progress,
+    /// Whether a transaction that commits late delays only itself.
+    pub late_commit_delays_only_itself: bool,
+    /// Whether several processes may use the store at once.
+    pub shared: bool,
+}
+
+/// How a store records what has been delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// A log: the cursor says it all.
+    Cursor,
+    /// Mark or delete: each finished event is named.
+    Mark,
+}
+
+/// One outbox in one database.
+#[async_trait]
+pub trait Store: Ownership + Admin + Send + Sync {
+    /// What this store is; constant.
+    fn info(&self) -> StoreInfo;
+
+    /// Whether a relay may start here: reachable, a primary, the schema present and of a version that
+    /// this build honours, rights granted, store identity unchanged, sequence sound. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] with the fix; [`StoreError::Unavailable`] alone is worth a retry.
+    async fn check(&self) -> Result<(), StoreError>;
+
+    /// Opens what a claim gives the right to. Nothing that was read under an earlier claim may be
+    /// used with it.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] when the claim is no longer the newest.
+    async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError>;
+}

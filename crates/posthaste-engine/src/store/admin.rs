@@ -1,0 +1,208 @@
+//! What operators see and do. These calls need no claim; a running relay notices their effect.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::{DestinationState, StoreError};
+use crate::StoredEvent;
+
+/// The state of a parked event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ParkedState {
+    /// Waits for its next attempt.
+    Parked,
+    /// Its attempts are used up.
+    Dead,
+    /// Left behind by policy or by an operator; kept.
+    Skipped,
+    /// Left behind by an operator, its payload erased.
+    Discarded,
+    /// Accepted by the broker in a later attempt.
+    Delivered,
+}
+
+impl ParkedState {
+    /// The name used in tables and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Parked => "parked",
+            Self::Dead => "dead",
+            Self::Skipped => "skipped",
+            Self::Discarded => "discarded",
+            Self::Delivered => "delivered",
+        }
+    }
+
+    /// The state of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [
+            Self::Parked,
+            Self::Dead,
+            Self::Skipped,
+            Self::Discarded,
+            Self::Delivered,
+        ]
+        .into_iter()
+        .find(|state| state.as_str() == name)
+    }
+}
+
+/// A parked event as an operator sees it.
+#[derive(Debug, Clone)]
+pub struct ParkedEvent {
+    /// The destination that refused it.
+    pub destination: String,
+    /// Its state.
+    pub state: ParkedState,
+    /// Attempts made.
+    pub attempts: u32,
+    /// The class of the last failure.
+    pub kind: String,
+    /// The broker's last answer.
+    pub reason: String,
+    /// When it was parked: microseconds since 1970-01-01 UTC, database's clock.
+    pub parked_at: i64,
+    /// When it is due again, likewise; none when it is not going to be tried by itself.
+    pub due_at: Option<i64>,
+    /// The event; its payload is none once it was discarded.
+    pub event: StoredEvent,
+}
+
+/// Which parked events are meant. All given conditions hold together.
+#[derive(Debug, Clone, Default)]
+pub struct ParkedFilter {
+    /// Of this destination only.
+    pub destination: Option<String>,
+    /// With this event id.
+    pub id: Option<Uuid>,
+    /// With this key.
+    pub key: Option<String>,
+    /// In this state; none: those that still wait, parked or dead.
+    pub state: Option<ParkedState>,
+}
+
+/// What an operator does to parked events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeadAction {
+    /// Attempt again now, with a full set of attempts; the key stays blocked until it succeeds.
+    Retry,
+    /// The key goes on; the event is kept as skipped.
+    Skip,
+    /// Skip, and the payload is erased.
+    Discard,
+}
+
+impl DeadAction {
+    /// The name used in the audit table and on the command line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Skip => "skip",
+            Self::Discard => "discard",
+        }
+    }
+}
+
+/// A destination as an operator sees it.
+#[derive(Debug, Clone)]
+pub struct DestinationStatus {
+    /// Its name.
+    pub name: String,
+    /// What the operator wants of it.
+    pub state: DestinationState,
+    /// Events not finished yet.
+    pub pending: u64,
+    /// Whether `pending` is exact; else it is an upper bound.
+    pub pending_exact: bool,
+    /// Parked events that wait for another attempt.
+    pub parked: u64,
+    /// Parked events whose attempts are used up.
+    pub dead: u64,
+    /// Keys that wait behind a parked event.
+    pub blocked_keys: u64,
+    /// Age of the oldest pending event by the database's insertion clock.
+    pub oldest_pending_age: Option<Duration>,
+    /// The breaker as its relay last reported it.
+    pub breaker: String,
+    /// The last error as its relay reported it.
+    pub last_error: Option<String>,
+    /// The name of the live relay that holds it, if there is one.
+    pub relay: Option<String>,
+}
+
+/// A relay as an operator sees it.
+#[derive(Debug, Clone)]
+pub struct RelayStatus {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// `live`, `expired` or `fenced`.
+    pub state: String,
+    /// End of its lease: microseconds since 1970-01-01 UTC, database's clock.
+    pub lease_expires_at: i64,
+    /// Partitions that it owns, over all destinations.
+    pub partitions: u32,
+}
+
+/// The outbox as an operator sees it.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Events not finished by at least one destination.
+    pub pending: u64,
+    /// Whether `pending` is exact (up to 100 000); else it is an upper bound.
+    pub pending_exact: bool,
+    /// Age of the oldest pending event by the database's insertion clock.
+    pub oldest_pending_age: Option<Duration>,
+    /// Each destination.
+    pub destinations: Vec<DestinationStatus>,
+    /// Each registered relay that is not long gone.
+    pub relays: Vec<RelayStatus>,
+    /// Bytes that the outbox takes on disk.
+    pub retained_bytes: u64,
+    /// Events kept beyond the retention window because something pins them.
+    pub retention_debt_events: u64,
+}
+
+/// Operators' calls.
+#[async_trait]
+pub trait Admin: Send + Sync {
+    /// The outbox at a glance.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn status(&self) -> Result<Status, StoreError>;
+
+    /// Parked events, oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn parked(
+        &self,
+        filter: &ParkedFilter,
+        limit: usize,
+    ) -> Result<Vec<ParkedEvent>, StoreError>;
+
+    /// Acts on every parked event that the filter means and that still waits; each keeps a durable
+    /// record. Answers how many.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError>;
+
+    /// Pauses, resumes or removes a destination, with an audit line. False: there is none of this
+    /// name. Removing is refused while a live relay holds it.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] when a live relay names the destination that is to be removed.
+    async fn set_destination(
+        &self,
+        name: &str,
+        state: DestinationState,
+    ) -> Result<bool, StoreError>;
+}

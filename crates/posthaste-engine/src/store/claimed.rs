@@ -1,0 +1,215 @@
+//! What the owner of a claim may do: read, advance, park, side-read and join.
+
+use std::{any::Any, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::{Cursor, StoreError};
+use crate::StoredEvent;
+
+/// How much one read may bring. At least one event comes if there is one, whatever its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Events at the most.
+    pub events: usize,
+    /// Bytes at the most, by [`StoredEvent::footprint`].
+    pub bytes: usize,
+}
+
+/// What one read brought, in the order in which it is to be delivered.
+#[derive(Debug)]
+pub struct Page {
+    /// The events.
+    pub events: Vec<StoredEvent>,
+    /// The store's value for cursors inside this page.
+    pub base: Arc<dyn Any + Send + Sync>,
+    /// Where the destination stands when all of this page is finished.
+    pub end: Cursor,
+    /// Whether `end` is a place where a side read can join. In between (inside a snapshot difference)
+    /// it is not.
+    pub joinable: bool,
+    /// Whether everything that was visible when this read was sent lies at or before `end`.
+    pub caught_up: bool,
+    /// An empty advance to `end` is worth making although no event was finished: it moves what the
+    /// store keeps beside the position (PostgreSQL's floors).
+    pub wants_advance: bool,
+}
+
+impl Page {
+    /// The cursor that has passed everything up to and including `event` of this page.
+    #[must_use]
+    pub fn cursor_at(&self, event: &StoredEvent) -> Cursor {
+        Cursor::within(Arc::clone(&self.base), event.seq())
+    }
+}
+
+/// What an advance did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AdvanceOutcome {
+    /// A further advance is worth making as soon as a read was answered (see
+    /// [`Page::wants_advance`]).
+    pub wants_advance: bool,
+}
+
+/// A durable block marker: all events of this key before `at` are accepted or parked; from there on
+/// only the side read sends this key.
+#[derive(Debug, Clone)]
+pub struct Marker {
+    /// The blocked key.
+    pub key: String,
+    /// Up to where the key is done with.
+    pub at: Cursor,
+    /// Whether no parked event holds it any longer: the side read may go on.
+    pub released: bool,
+}
+
+/// An event to be set aside, durably, before the cursor passes it.
+#[derive(Debug, Clone)]
+pub struct Parking {
+    /// The failed event; it is copied.
+    pub event: StoredEvent,
+    /// The cursor that has passed this event: the marker's place.
+    pub at: Cursor,
+    /// Attempts made so far.
+    pub attempts: u32,
+    /// The class of the failure ([`crate::RejectionKind::as_str`]).
+    pub kind: &'static str,
+    /// The broker's answer.
+    pub reason: String,
+    /// When it is due again, from now; none: its attempts are used up, it is dead.
+    pub retry_in: Option<Duration>,
+    /// Whether its key goes on without it (policy `skip`): no marker is set.
+    pub skip: bool,
+}
+
+/// A parked event that is due, with what is needed to send it.
+#[derive(Debug, Clone)]
+pub struct ParkedCopy {
+    /// The parked copy's id.
+    pub id: i64,
+    /// The event.
+    pub event: StoredEvent,
+    /// Attempts made so far.
+    pub attempts: u32,
+}
+
+/// What the parked table asks for.
+#[derive(Debug, Default)]
+pub struct Due {
+    /// Parked events whose time has come, oldest first.
+    pub events: Vec<ParkedCopy>,
+    /// Keys with a marker that no parked event holds any longer: to be side-read and joined.
+    pub released: Vec<String>,
+    /// When the next parked event falls due, from now.
+    pub next_in: Option<Duration>,
+}
+
+/// How an attempt with a parked copy ended.
+#[derive(Debug, Clone)]
+pub enum Settlement {
+    /// The broker took it: the copy is done, its key may go on.
+    Delivered,
+    /// Refused again.
+    Failed {
+        /// The class of the failure.
+        kind: &'static str,
+        /// The broker's answer.
+        reason: String,
+        /// When it is due again, from now; none: its attempts are used up, it is dead.
+        retry_in: Option<Duration>,
+        /// With its attempts used up: its key goes on without it (policy `skip`).
+        skip: bool,
+    },
+}
+
+/// What the owner of a claim holds. Calls may overlap: reading goes on while an advance is under way.
+///
+/// Dropping it ends its connections; it never releases the claim.
+#[async_trait]
+pub trait Claimed: Send + Sync {
+    /// The markers of this claim, read in the claim or after it. At most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError>;
+
+    /// The next page of the main group, from the stored cursor on. Returns soon, with an empty page
+    /// when nothing is there. One caller at a time.
+    ///
+    /// # Errors
+    /// [`StoreError`]; afterwards only a new claim may read again.
+    async fn next(&self, budget: Budget) -> Result<Page, StoreError>;
+
+    /// Moves the cursor: everything up to `up_to` is finished. A mark store uses `finished` (events
+    /// that were accepted, parked or that no route takes; events passed over because their key is
+    /// blocked are *not* in it), a log store `up_to`. Never goes back. Durable when it returns. One
+    /// caller at a time.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn advance(&self, up_to: &Cursor, finished: &[i64])
+    -> Result<AdvanceOutcome, StoreError>;
+
+    /// Sets events aside: copy, attempt record and marker in one transaction, durable when it
+    /// returns. A key that is already marked gets its marker moved to the new place.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError>;
+
+    /// Parked events that are due and keys that are released.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn due(&self, limit: usize) -> Result<Due, StoreError>;
+
+    /// Records how an attempt with a parked copy ended.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError>;
+
+    /// Begins to read what one blocked key has behind its marker.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Bug`] when the key has no marker.
+    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError>;
+
+    /// Removes a key's marker. The caller has side-read the key up to `at`, which is joinable, the
+    /// main group stands at `at`, everything before it is finished and stored, and nothing of it is
+    /// in flight.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError>;
+
+    /// Tells operators of other processes how the destination is: the breaker's state and its last
+    /// error. Not needed for correctness.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError>;
+
+    /// The id of the relay's registration that holds this claim.
+    fn registration(&self) -> Uuid;
+}
+
+/// Reads one key from its marker on.
+#[async_trait]
+pub trait SideRead: Send {
+    /// The next page of the key: events behind the side read's own place and at or before `until`, a
+    /// joinable cursor of the main group. An empty page whose `caught_up` is set means that the side
+    /// read has reached `until`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError>;
+
+    /// Moves the marker to `at` of a page that this side read returned: everything of the key up to
+    /// there is accepted or parked. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError>;
+}

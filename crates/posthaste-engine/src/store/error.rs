@@ -1,0 +1,75 @@
+use std::error::Error;
+
+/// What went wrong in a store, told apart by what the caller will do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The database cannot be reached, is starting, full, read-only for now, or the connection broke.
+    /// The effect of a changing call is unknown.
+    #[error("{operation}: {reason}")]
+    Unavailable {
+        /// What was being done.
+        operation: &'static str,
+        /// What happened.
+        reason: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// The claim is not the newest any more, or the relay was fenced: nothing was changed.
+    #[error("{operation}: fenced: another claim is newer than ours")]
+    Fenced {
+        /// What was being done.
+        operation: &'static str,
+    },
+    /// The database's counters began a new life (crash, promotion, restore): nothing was changed, and
+    /// every cursor in memory is void.
+    #[error("{operation}: the database's incarnation changed (crash, promotion or restore)")]
+    IncarnationChanged {
+        /// What was being done.
+        operation: &'static str,
+    },
+    /// Credentials or rights are missing; the reason names the fix.
+    #[error("{operation}: {reason}")]
+    Denied {
+        /// What was being done.
+        operation: &'static str,
+        /// What is missing, with the fix.
+        reason: String,
+    },
+    /// The schema is absent, too old or too new; the reason names the fix.
+    #[error("{operation}: {reason}")]
+    Schema {
+        /// What was being done.
+        operation: &'static str,
+        /// What is wrong, with the fix.
+        reason: String,
+    },
+    /// The URL, an option or the server's set-up is wrong (a read replica, a foreign store).
+    #[error("{operation}: {reason}")]
+    Misconfigured {
+        /// What was being done.
+        operation: &'static str,
+        /// What is wrong, with the fix.
+        reason: String,
+    },
+    /// A promise of this code, or an assumption on the database, does not hold.
+    #[error("{operation}: bug: {reason}")]
+    Bug {
+        /// What was being done.
+        operation: &'static str,
+        /// What was broken.
+        reason: String,
+    },
+}
+
+impl StoreError {
+    /// Whether trying again later can help without anybody changing anything.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Unavailable { .. } | Self::Fenced { .. } | Self::IncarnationChanged { .. }
+        )
+    }
+}
