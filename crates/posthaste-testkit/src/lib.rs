@@ -1,1 +1,30 @@
-//! Placeholder.
+//! What Posthaste's own tests stand on: real servers, a test certificate authority, a TCP proxy
+//! that breaks connections, child processes, and the checker of delivered events.
+//!
+//! A helper here panics, with everything a reader needs to act, when it cannot do its work: its
+//! callers are tests, and a set-up that failed is a test that failed. Nothing is ever skipped in
+//! silence; a missing server is a failure whose message is the command that installs it.
+//!
+//! Environment variables:
+//!
+//! - `POSTHASTE_TEST_POSTGRES_URL`: use this running PostgreSQL 15 for
+//!   [`PostgresServer::shared`](servers::postgres::PostgresServer::shared) instead of starting one.
+//! - `POSTHASTE_TEST_CACHE`: where downloaded servers and cluster templates are kept, by default
+//!   `${XDG_CACHE_HOME:-$HOME/.cache}/posthaste`.
+//! - `POSTHASTE_TEST_LONG`: see [`long_form`].
+
+// The whole crate is test code, where a failed expectation is a failed test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod account;
+mod cache;
+mod guard;
+pub mod ports;
+pub mod servers;
+pub mod tls;
+
+/// Whether the long forms of the tests are asked for (`./test --long` sets `POSTHASTE_TEST_LONG`).
+#[must_use]
+pub fn long_form() -> bool {
+    std::env::var_os("POSTHASTE_TEST_LONG").is_some_and(|value| !value.is_empty() && value != "0")
+}
