@@ -8,16 +8,23 @@
 mod event;
 mod failed_keys;
 mod record;
+mod route;
 mod sink;
 mod store;
+mod template;
 mod time;
 
 pub use event::{Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
 pub use record::{Record, RecordHeaders};
+pub use route::{
+    DeliveryPolicy, DestinationRoutes, OnDead, Route, RouteAction, RouteDecision, RouteError, RouteMatch,
+    Routes,
+};
 pub use sink::{
     Cause, FenceKind, KeyOrder, Lane, LaneSpec, Outcome, Rejection, RejectionKind, Sink, SinkError,
     SinkInfo, Unavailability, Verdict,
 };
 pub use store::*;
+pub use template::{MissingField, Template, TemplateError};
 pub use time::Moment;

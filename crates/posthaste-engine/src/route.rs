@@ -1,0 +1,369 @@
+//! Routes: which destination takes which event.
+//!
+//! The first route that matches an event decides. Without any route every destination takes
+//! everything. Each destination asks for itself, since each reads the outbox at its own pace; the
+//! answer for one event is the same whenever it is asked, as long as the routes are.
+
+use std::sync::Arc;
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::{Field, StoredEvent};
+
+/// What becomes of a key whose event has used up its attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDead {
+    /// The key waits until an operator acts: no later event of it overtakes.
+    #[default]
+    Block,
+    /// The key goes on without the event, which is kept as skipped.
+    Skip,
+}
+
+/// How hard a destination tries with one event, and what comes after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeliveryPolicy {
+    /// Attempts until an event is dead; at least 1. Outages of the destination count none.
+    pub attempts: u32,
+    /// What becomes of the key then.
+    pub on_dead: OnDead,
+}
+
+/// Which events a route means. All given conditions hold together; none means every event.
+#[derive(Debug, Clone, Default)]
+pub struct RouteMatch {
+    /// A glob over the topic: `*` and `?` cross dots, `[ab]` and `{a,b}` choose, `\` escapes.
+    pub topic: Option<String>,
+    /// A glob over the type; an event without a type matches none.
+    pub event_type: Option<String>,
+    /// Headers that are there: with this value, or with any value or none.
+    pub headers: Vec<(String, Option<String>)>,
+}
+
+/// What a route does with its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteAction {
+    /// These destinations, by name, take them.
+    To(Vec<String>),
+    /// Nobody does, on purpose.
+    Drop,
+}
+
+/// A route as it is written.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// Which events.
+    pub matches: RouteMatch,
+    /// Where they go.
+    pub action: RouteAction,
+    /// Instead of the destination's number of attempts.
+    pub attempts: Option<u32>,
+    /// Instead of the destination's policy.
+    pub on_dead: Option<OnDead>,
+}
+
+/// Why routes cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("route {number}: {reason}")]
+pub struct RouteError {
+    /// Which route, counted from 1.
+    pub number: usize,
+    /// What is wrong, with the fix.
+    pub reason: String,
+}
+
+/// What one destination does with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteDecision {
+    /// It takes the event.
+    Take(DeliveryPolicy),
+    /// Another destination takes it.
+    NotOurs,
+    /// A route drops it.
+    Dropped,
+    /// No route takes it: to be counted and warned about. The answer is the same at every
+    /// destination, so one of them counts.
+    Unrouted,
+}
+
+/// All routes, compiled. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Routes {
+    compiled: Arc<[Compiled]>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    topic: Option<GlobMatcher>,
+    event_type: Option<GlobMatcher>,
+    headers: Vec<(String, Option<String>)>,
+    action: RouteAction,
+    attempts: Option<u32>,
+    on_dead: Option<OnDead>,
+}
+
+/// The routes as one destination sees them.
+#[derive(Debug, Clone)]
+pub struct DestinationRoutes {
+    routes: Routes,
+    /// For each route whether it leads here: names are compared once, not for each event.
+    ours: Box<[bool]>,
+    policy: DeliveryPolicy,
+}
+
+impl Routes {
+    /// Compiles routes, in their order.
+    ///
+    /// # Errors
+    /// [`RouteError`] for a glob that does not parse, a route that leads nowhere, no attempts, or a
+    /// route that can never be reached.
+    pub fn new(routes: Vec<Route>) -> Result<Self, RouteError> {
+        let mut compiled: Vec<Compiled> = Vec::with_capacity(routes.len());
+        for (number, route) in (1..).zip(routes) {
+            if compiled.last().is_some_and(Compiled::matches_all) {
+                let reason = format!(
+                    "it is never reached, because route {} matches everything; move it up",
+                    number - 1
+                );
+                return Err(RouteError { number, reason });
+            }
+            compiled.push(Compiled::new(route).map_err(|reason| RouteError { number, reason })?);
+        }
+        Ok(Self {
+            compiled: compiled.into(),
+        })
+    }
+
+    /// Whether every event is decided on: there are no routes, or the last one matches everything.
+    /// Else some event may be [`RouteDecision::Unrouted`].
+    #[must_use]
+    pub fn catch_all(&self) -> bool {
+        self.compiled.last().is_none_or(Compiled::matches_all)
+    }
+
+    /// The routes as this destination sees them; `policy` is what it does where a route is silent.
+    #[must_use]
+    pub fn for_destination(&self, name: &str, policy: DeliveryPolicy) -> DestinationRoutes {
+        let ours = self.compiled.iter().map(|route| match &route.action {
+            RouteAction::To(names) => names.iter().any(|other| other == name),
+            RouteAction::Drop => false,
+        });
+        DestinationRoutes {
+            ours: ours.collect(),
+            routes: self.clone(),
+            policy,
+        }
+    }
+}
+
+impl DestinationRoutes {
+    /// What this destination does with the event.
+    #[must_use]
+    pub fn decide(&self, event: &StoredEvent) -> RouteDecision {
+        if self.ours.is_empty() {
+            return RouteDecision::Take(self.policy);
+        }
+        let routes = self.routes.compiled.iter().zip(&self.ours);
+        for (route, ours) in routes {
+            if route.matches(event) {
+                return match (&route.action, ours) {
+                    (RouteAction::Drop, _) => RouteDecision::Dropped,
+                    (RouteAction::To(_), false) => RouteDecision::NotOurs,
+                    (RouteAction::To(_), true) => RouteDecision::Take(DeliveryPolicy {
+                        attempts: route.attempts.unwrap_or(self.policy.attempts),
+                        on_dead: route.on_dead.unwrap_or(self.policy.on_dead),
+                    }),
+                };
+            }
+        }
+        RouteDecision::Unrouted
+    }
+}
+
+impl Compiled {
+    fn new(route: Route) -> Result<Self, String> {
+        if matches!(&route.action, RouteAction::To(names) if names.is_empty()) {
+            return Err("it leads nowhere; name a destination, or drop on purpose".to_owned());
+        }
+        if route.attempts == Some(0) {
+            return Err("attempts must be at least 1".to_owned());
+        }
+        Ok(Self {
+            topic: route.matches.topic.as_deref().map(glob).transpose()?,
+            event_type: route.matches.event_type.as_deref().map(glob).transpose()?,
+            headers: route.matches.headers,
+            action: route.action,
+            attempts: route.attempts,
+            on_dead: route.on_dead,
+        })
+    }
+
+    fn matches_all(&self) -> bool {
+        let any_topic = self.topic.as_ref().is_none_or(|t| t.glob().glob() == "*");
+        any_topic && self.event_type.is_none() && self.headers.is_empty()
+    }
+
+    fn matches(&self, event: &StoredEvent) -> bool {
+        let topic = self
+            .topic
+            .as_ref()
+            .is_none_or(|glob| glob.is_match(event.topic()));
+        topic
+            && self.event_type.as_ref().is_none_or(|glob| {
+                event
+                    .text(Field::Type)
+                    .is_some_and(|value| glob.is_match(value))
+            })
+            && self.headers.iter().all(|(name, wanted)| {
+                event.headers().any(|(own, value)| {
+                    own == name && (wanted.is_none() || value == wanted.as_deref())
+                })
+            })
+    }
+}
+
+fn glob(pattern: &str) -> Result<GlobMatcher, String> {
+    // Topics are divided by dots, not slashes: `*` crosses both.
+    let glob = GlobBuilder::new(pattern)
+        .literal_separator(false)
+        .backslash_escape(true)
+        .build();
+    match glob {
+        Ok(glob) => Ok(glob.compile_matcher()),
+        Err(error) => Err(format!("glob `{pattern}`: {}", error.kind())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PageBuilder, StoredFields};
+    use uuid::Uuid;
+
+    const POLICY: DeliveryPolicy = DeliveryPolicy {
+        attempts: 5,
+        on_dead: OnDead::Block,
+    };
+
+    fn event(
+        topic: &str,
+        event_type: Option<&str>,
+        headers: &[(&str, Option<&str>)],
+    ) -> StoredEvent {
+        let mut page = PageBuilder::default();
+        let mut texts = [None; 9];
+        texts[Field::Topic as usize] = Some(topic);
+        texts[Field::Type as usize] = event_type;
+        let fields = StoredFields {
+            seq: 1,
+            id: Uuid::nil(),
+            occurred_at: 0,
+            inserted_at: 0,
+            slot: 0,
+            texts,
+            payload: None,
+        };
+        page.push(&fields, headers.iter().copied()).unwrap();
+        page.finish().remove(0)
+    }
+
+    fn route(topic: Option<&str>, event_type: Option<&str>, action: RouteAction) -> Route {
+        Route {
+            matches: RouteMatch {
+                topic: topic.map(str::to_owned),
+                event_type: event_type.map(str::to_owned),
+                headers: Vec::new(),
+            },
+            action,
+            attempts: None,
+            on_dead: None,
+        }
+    }
+
+    fn to(names: &[&str]) -> RouteAction {
+        RouteAction::To(names.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    #[test]
+    fn without_routes_everybody_takes_everything() {
+        let routes = Routes::default();
+        assert!(routes.catch_all());
+        let decision = routes
+            .for_destination("any", POLICY)
+            .decide(&event("t", None, &[]));
+        assert_eq!(decision, RouteDecision::Take(POLICY));
+    }
+
+    #[test]
+    fn the_first_match_decides_for_every_destination() {
+        let mut first = route(Some("orders.*"), None, to(&["a", "b"]));
+        first.attempts = Some(9);
+        first.on_dead = Some(OnDead::Skip);
+        let routes = Routes::new(vec![
+            first,
+            route(Some("debug{,.*}"), None, RouteAction::Drop),
+            route(None, Some("*.placed"), to(&["b"])),
+        ])
+        .unwrap();
+        assert!(!routes.catch_all());
+        let a = routes.for_destination("a", POLICY);
+        let b = routes.for_destination("b", POLICY);
+
+        let special = DeliveryPolicy {
+            attempts: 9,
+            on_dead: OnDead::Skip,
+        };
+        let crossing = event("orders.eu.new", Some("order.placed"), &[]);
+        assert_eq!(a.decide(&crossing), RouteDecision::Take(special));
+        assert_eq!(b.decide(&crossing), RouteDecision::Take(special));
+
+        let typed = event("stock", Some("order.placed"), &[]);
+        assert_eq!(a.decide(&typed), RouteDecision::NotOurs);
+        assert_eq!(b.decide(&typed), RouteDecision::Take(POLICY));
+
+        assert_eq!(
+            a.decide(&event("debug.x", None, &[])),
+            RouteDecision::Dropped
+        );
+        for (topic, event_type) in [("orders", None), ("stock", None), ("stock", Some("placed"))] {
+            let unrouted = event(topic, event_type, &[]);
+            assert_eq!(a.decide(&unrouted), RouteDecision::Unrouted);
+            assert_eq!(b.decide(&unrouted), RouteDecision::Unrouted);
+        }
+    }
+
+    #[test]
+    fn headers_match_by_value_or_by_presence_in_any_repeat() {
+        let mut by_header = route(None, None, to(&["a"]));
+        by_header.matches.headers = vec![
+            ("region".to_owned(), Some("eu".to_owned())),
+            ("audit".to_owned(), None),
+        ];
+        let a = Routes::new(vec![by_header])
+            .unwrap()
+            .for_destination("a", POLICY);
+        let takes = |headers: &[(&str, Option<&str>)]| {
+            a.decide(&event("t", None, headers)) == RouteDecision::Take(POLICY)
+        };
+        assert!(takes(&[
+            ("region", Some("us")),
+            ("region", Some("eu")),
+            ("audit", None)
+        ]));
+        assert!(!takes(&[("region", Some("eu"))]));
+        assert!(!takes(&[("region", None), ("audit", Some("yes"))]));
+        assert!(!takes(&[("Region", Some("eu")), ("audit", None)]));
+    }
+
+    #[test]
+    fn useless_routes_are_refused() {
+        let error = |routes| Routes::new(routes).unwrap_err().to_string();
+        let all = || route(Some("*"), None, to(&["a"]));
+        assert!(error(vec![all(), all()]).starts_with("route 2: it is never reached"));
+        assert!(error(vec![route(Some("a["), None, to(&["a"]))]).contains("glob `a[`"));
+        assert!(error(vec![route(None, None, to(&[]))]).contains("leads nowhere"));
+        let mut none = all();
+        none.attempts = Some(0);
+        assert!(error(vec![none]).contains("at least 1"));
+    }
+}
