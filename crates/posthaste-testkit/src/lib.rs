@@ -18,8 +18,12 @@
 
 mod account;
 mod cache;
+pub mod checker;
 mod guard;
+pub mod lines;
 pub mod ports;
+pub mod process;
+pub mod proxy;
 pub mod servers;
 pub mod tls;
 

@@ -1,0 +1,334 @@
+//! Child processes under test: the built binary, killed, stopped, terminated, and heard out.
+//!
+//! Only a crate's own tests know where cargo put its binary (`env!("CARGO_BIN_EXE_posthaste")`), so
+//! callers bring the [`Command`].
+
+use crate::guard::Guard;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(2);
+
+/// A process that runs. Dropped, or when the test process dies, it is killed; dropped in a panic,
+/// it first shows its command and what it wrote.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    command: String,
+    stdout: Capture,
+    stderr: Capture,
+    _guard: Guard,
+}
+
+/// A process that has ended.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// The program and its arguments.
+    pub command: String,
+    /// How it ended; `status.code()` is `None` when a signal killed it.
+    pub status: ExitStatus,
+    /// All that it wrote to standard output.
+    pub stdout: String,
+    /// All that it wrote to standard error.
+    pub stderr: String,
+}
+
+/// Runs a command to its end.
+///
+/// # Panics
+///
+/// When it cannot be started, or has not ended within the limit.
+pub fn run(command: &mut Command, limit: Duration) -> Finished {
+    Running::start(command).wait(limit)
+}
+
+impl Running {
+    /// Starts a command with empty standard input and both output streams captured.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));
+        let guard = Guard::new("kill -KILL \"$1\"", &[child.id().to_string()]);
+        Self {
+            stdout: Capture::start(child.stdout.take().expect("a pipe")),
+            stderr: Capture::start(child.stderr.take().expect("a pipe")),
+            command: format!("{command:?}"),
+            child,
+            _guard: guard,
+        }
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// `kill -9`, and waits until the process is gone.
+    pub fn kill9(mut self) -> Finished {
+        self.signal(Signal::KILL);
+        self.finish(Duration::from_secs(60))
+    }
+
+    /// SIGTERM: asks for an orderly end.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// SIGINT, as Ctrl-C sends it.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    /// SIGSTOP: the process stands still, its connections stay open.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT: goes on after [`Self::pause`].
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Whether the process has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("wait for a child").is_none()
+    }
+
+    /// Waits for the process's own end.
+    ///
+    /// # Panics
+    ///
+    /// When it has not ended within the limit, with all that it wrote.
+    pub fn wait(mut self, limit: Duration) -> Finished {
+        self.finish(limit)
+    }
+
+    /// Waits until standard output contains a text.
+    ///
+    /// # Panics
+    ///
+    /// When the limit is over, or the process closes the stream, without it.
+    pub fn wait_for_stdout(&self, text: &str, limit: Duration) {
+        self.stdout
+            .wait_for(text, limit)
+            .unwrap_or_else(|why| self.give_up(text, &why));
+    }
+
+    /// Waits until standard error contains a text.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::wait_for_stdout`].
+    pub fn wait_for_stderr(&self, text: &str, limit: Duration) {
+        self.stderr
+            .wait_for(text, limit)
+            .unwrap_or_else(|why| self.give_up(text, &why));
+    }
+
+    /// What the process has written to standard output so far.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    /// What the process has written to standard error so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// The most memory the process has held at once, in KiB. See [`peak_memory_kib`].
+    #[must_use]
+    pub fn peak_memory_kib(&self) -> u64 {
+        peak_memory_kib(self.id())
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Refused only if the process has ended: waiting for it tells how.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    // The panic's own unwinding drops `self`, which shows both streams.
+    fn give_up(&self, text: &str, why: &str) -> ! {
+        panic!("waited for {text:?} from {}: {why}", self.command)
+    }
+
+    fn finish(&mut self, limit: Duration) -> Finished {
+        let since = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("wait for a child") {
+                break status;
+            }
+            assert!(
+                since.elapsed() < limit,
+                "{} did not end within {limit:?}",
+                self.command
+            );
+            thread::sleep(POLL);
+        };
+        Finished {
+            command: self.command.clone(),
+            status,
+            stdout: self.stdout.read_to_end(),
+            stderr: self.stderr.read_to_end(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // An error means that it has ended and was reaped.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            let (out, err) = (self.stdout.text(), self.stderr.text());
+            eprintln!(
+                "$ {}\n--- stdout\n{out}\n--- stderr\n{err}\n---",
+                self.command
+            );
+        }
+    }
+}
+
+impl Finished {
+    /// Asserts the exit status and returns the value for further checks.
+    ///
+    /// # Panics
+    ///
+    /// When the status is another one, with command and both streams.
+    pub fn expect_status(self, code: i32) -> Self {
+        assert!(
+            self.status.code() == Some(code),
+            "expected exit status {code}:\n{self}"
+        );
+        self
+    }
+}
+
+impl std::fmt::Display for Finished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            command,
+            status,
+            stdout,
+            stderr,
+        } = self;
+        write!(
+            f,
+            "$ {command}\n{status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n---"
+        )
+    }
+}
+
+/// The most memory (resident set) a running process has held at once, in KiB: `VmHWM` of Linux.
+///
+/// # Panics
+///
+/// When the process is gone, or the system has no `/proc`.
+#[must_use]
+pub fn peak_memory_kib(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))
+        .unwrap_or_else(|e| panic!("no /proc/{process}/status: {e}"));
+    status
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("VmHWM:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse()
+                .ok()
+        })
+        .unwrap_or_else(|| panic!("no VmHWM in /proc/{process}/status: has it ended?"))
+}
+
+/// One output stream, read by a thread of its own so that the process never blocks on it.
+#[derive(Debug)]
+struct Capture {
+    shared: Arc<(Mutex<Captured>, Condvar)>,
+    reader: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Captured {
+    bytes: Vec<u8>,
+    closed: bool,
+}
+
+impl Capture {
+    fn start(mut stream: impl Read + Send + 'static) -> Self {
+        let shared = Arc::new((Mutex::new(Captured::default()), Condvar::new()));
+        let writing = Arc::clone(&shared);
+        let reader = thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            loop {
+                // An error of a pipe means its end.
+                let n = stream.read(&mut buffer).unwrap_or(0);
+                let mut captured = writing.0.lock().unwrap_or_else(PoisonError::into_inner);
+                captured.bytes.extend_from_slice(&buffer[..n]);
+                captured.closed = n == 0;
+                writing.1.notify_all();
+                if n == 0 {
+                    return;
+                }
+            }
+        });
+        Self {
+            shared,
+            reader: Some(reader),
+        }
+    }
+
+    fn text(&self) -> String {
+        let captured = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&captured.bytes).into_owned()
+    }
+
+    fn read_to_end(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("read a stream");
+        }
+        self.text()
+    }
+
+    fn wait_for(&self, text: &str, limit: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + limit;
+        let mut captured = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut searched = 0;
+        loop {
+            let fresh = &captured.bytes[searched..];
+            if text.is_empty()
+                || fresh
+                    .windows(text.len())
+                    .any(|part| part == text.as_bytes())
+            {
+                return Ok(());
+            }
+            if captured.closed {
+                return Err("the stream ended without it".to_owned());
+            }
+            searched = captured.bytes.len().saturating_sub(text.len());
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("not within {limit:?}"));
+            }
+            (captured, _) = self
+                .shared
+                .1
+                .wait_timeout(captured, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

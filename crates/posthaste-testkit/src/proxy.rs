@@ -1,0 +1,293 @@
+//! A TCP proxy that breaks connections on command: put it between a client and a real server.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Bytes moved at once; also how finely [`Proxy::slow`] doses them.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// A proxy on a port of 127.0.0.1, on a thread of its own, so that blocking and asynchronous tests
+/// use it alike. It passes everything until told otherwise; dropped, it closes all connections.
+///
+/// An order holds for connections that exist and for those to come, until the next order; bytes
+/// sent after the call returned meet it.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    /// Dropping it ends the thread.
+    order: Option<watch::Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    mode: Mode,
+    /// Connections that began before the last cut have a smaller number, and end.
+    cuts: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mode {
+    Pass,
+    Refuse,
+    Stall,
+    HoldAnswers,
+    HalfClose,
+    Slow { bytes_per_second: u32 },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Direction {
+    ToServer,
+    ToClient,
+}
+
+enum Flow {
+    Free,
+    Dosed { bytes_per_second: u32 },
+    Held,
+    Closed,
+}
+
+impl Mode {
+    fn flow(self, direction: Direction) -> Flow {
+        match (self, direction) {
+            (Self::Stall, _) | (Self::HoldAnswers, Direction::ToClient) => Flow::Held,
+            (Self::HalfClose, Direction::ToClient) => Flow::Closed,
+            (Self::Slow { bytes_per_second }, _) => Flow::Dosed { bytes_per_second },
+            _ => Flow::Free,
+        }
+    }
+}
+
+impl Proxy {
+    /// Starts a proxy for a server, which need not be up yet.
+    ///
+    /// # Errors
+    ///
+    /// When no port or no thread can be had.
+    pub fn start(server: SocketAddr) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (order, orders) = watch::channel(Order {
+            mode: Mode::Pass,
+            cuts: 0,
+        });
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&connections);
+        let thread = thread::Builder::new()
+            .name("test-proxy".to_owned())
+            .spawn(move || {
+                // Dropping the runtime drops the connections with it.
+                runtime.block_on(accept(listener, server, orders, counter));
+            })?;
+        Ok(Self {
+            address,
+            connections,
+            order: Some(order),
+            thread: Some(thread),
+        })
+    }
+
+    /// A proxy for a server on a port of this machine.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn to_local_port(port: u16) -> io::Result<Self> {
+        Self::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// The proxy's port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// How many connections are open now.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Breaks every connection by a reset, in both directions; new ones are welcome.
+    pub fn cut(&self) {
+        self.give(None, true);
+    }
+
+    /// Breaks every connection, and each new one at once, until [`Self::resume`].
+    pub fn refuse(&self) {
+        self.give(Some(Mode::Refuse), true);
+    }
+
+    /// Moves no byte in either direction; connections stay open and are still accepted.
+    pub fn stall(&self) {
+        self.give(Some(Mode::Stall), false);
+    }
+
+    /// Requests reach the server, answers do not reach the client: "done, but who knows?".
+    pub fn hold_answers(&self) {
+        self.give(Some(Mode::HoldAnswers), false);
+    }
+
+    /// The client sees the end of the stream, but what it sends still reaches the server.
+    pub fn half_close(&self) {
+        self.give(Some(Mode::HalfClose), false);
+    }
+
+    /// At most this many bytes a second in each direction of each connection.
+    pub fn slow(&self, bytes_per_second: u32) {
+        self.give(
+            Some(Mode::Slow {
+                bytes_per_second: bytes_per_second.max(1),
+            }),
+            false,
+        );
+    }
+
+    /// Passes everything again, held bytes first.
+    pub fn resume(&self) {
+        self.give(Some(Mode::Pass), false);
+    }
+
+    fn give(&self, mode: Option<Mode>, cut: bool) {
+        let order = self.order.as_ref().expect("taken by drop only");
+        order.send_modify(|order| {
+            order.mode = mode.unwrap_or(order.mode);
+            order.cuts += u64::from(cut);
+        });
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.order.take());
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been printed, and a drop during a panic must not add another.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(
+    listener: std::net::TcpListener,
+    server: SocketAddr,
+    mut orders: watch::Receiver<Order>,
+    connections: Arc<AtomicUsize>,
+) {
+    let listener = TcpListener::from_std(listener).expect("a listener inside the runtime");
+    loop {
+        tokio::select! {
+            biased;
+            changed = orders.changed() => if changed.is_err() { return },
+            accepted = listener.accept() => {
+                // A client that gave up in the queue is nobody's problem.
+                let Ok((client, _)) = accepted else { continue };
+                if matches!(orders.borrow().mode, Mode::Refuse) {
+                    reset(&client);
+                    continue;
+                }
+                connections.fetch_add(1, Ordering::SeqCst);
+                let (orders, connections) = (orders.clone(), Arc::clone(&connections));
+                tokio::spawn(async move {
+                    connect(client, server, orders).await;
+                    connections.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        }
+    }
+}
+
+async fn connect(mut client: TcpStream, server: SocketAddr, orders: watch::Receiver<Order>) {
+    let Ok(mut server) = TcpStream::connect(server).await else {
+        reset(&client);
+        return;
+    };
+    for stream in [&client, &server] {
+        stream
+            .set_nodelay(true)
+            .expect("TCP_NODELAY on an open socket");
+    }
+    let cuts = orders.borrow().cuts;
+    let mut cut_orders = orders.clone();
+    let was_cut = {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let both = async {
+            tokio::join!(
+                pump(from_client, to_server, Direction::ToServer, orders.clone()),
+                pump(from_server, to_client, Direction::ToClient, orders.clone()),
+            )
+        };
+        tokio::select! {
+            biased;
+            cut = cut_orders.wait_for(|order| order.cuts > cuts) => cut.is_ok(),
+            _ = both => false,
+        }
+    };
+    if was_cut {
+        reset(&client);
+        reset(&server);
+    }
+}
+
+/// Makes the close that follows a reset, as a crashed host or a firewall would.
+fn reset(stream: &TcpStream) {
+    // On a socket that its peer has reset already there is nothing left to set.
+    let _ = stream.set_zero_linger();
+}
+
+/// Moves bytes one way as the present order says, until either side ends.
+async fn pump(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    direction: Direction,
+    mut orders: watch::Receiver<Order>,
+) {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        let flow = orders.borrow_and_update().mode.flow(direction);
+        let dose = match flow {
+            Flow::Free => CHUNK_BYTES,
+            Flow::Dosed { bytes_per_second } => usize::try_from(bytes_per_second / 10 + 1)
+                .map_or(CHUNK_BYTES, |n| n.min(CHUNK_BYTES)),
+            Flow::Held => {
+                if orders.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            Flow::Closed => break,
+        };
+        let read = tokio::select! {
+            biased;
+            changed = orders.changed() => if changed.is_err() { return } else { continue },
+            read = from.read(&mut buffer[..dose]) => read,
+        };
+        match read {
+            Ok(0) | Err(_) => break,
+            Ok(n) if to.write_all(&buffer[..n]).await.is_err() => return,
+            Ok(n) => {
+                if let Flow::Dosed { bytes_per_second } = flow {
+                    let share = n as f64 / f64::from(bytes_per_second);
+                    tokio::time::sleep(Duration::from_secs_f64(share)).await;
+                }
+            }
+        }
+    }
+    // Fails only if the other side is gone, which is what it would have told it.
+    let _ = to.shutdown().await;
+}
