@@ -38,7 +38,8 @@ impl Migration {
     /// The SQL to run, several statements in one text, with the placeholders filled in.
     #[must_use]
     pub fn render(&self, placeholders: Placeholders) -> String {
-        self.sql.replace("{leaf_bits}", &placeholders.leaf_bits.to_string())
+        self.sql
+            .replace("{leaf_bits}", &placeholders.leaf_bits.to_string())
     }
 }
 
@@ -95,7 +96,11 @@ mod tests {
             for (number, migration) in (1..).zip(migrations) {
                 assert_eq!(migration.version, number);
                 assert!(migration.min_relay <= migration.version);
-                assert!(!migration.render(Placeholders::default()).contains("{leaf_bits}"));
+                assert!(
+                    !migration
+                        .render(Placeholders::default())
+                        .contains("{leaf_bits}")
+                );
             }
         }
     }
