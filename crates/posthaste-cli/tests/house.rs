@@ -1,0 +1,393 @@
+//! The rules of the house that neither compiler nor clippy checks: licences and sources of
+//! dependencies, who may depend on whom, lengths, leftovers, titles.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Licences that ask for no more than their text; MPL or copyleft needs a decision, not a line here.
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Zlib",
+];
+
+/// Crates that must not come back by a default feature of some dependency: C and assembly code with
+/// a build of its own, where rustls with ring serves.
+const BANNED: &[&str] = &["aws-lc-sys", "openssl-sys", "native-tls"];
+
+/// Which members a member may name, at run time and in build scripts.
+const DIRECTION: &[(&str, &[&str])] = &[
+    ("posthaste", &[]),
+    ("posthaste-engine", &["posthaste"]),
+    ("posthaste-relay", &["posthaste", "posthaste-engine"]),
+    ("posthaste-stores", &["posthaste", "posthaste-engine"]),
+    ("posthaste-sinks", &["posthaste", "posthaste-engine"]),
+    ("posthaste-testkit", &["posthaste", "posthaste-engine"]),
+    (
+        "posthaste-cli",
+        &[
+            "posthaste",
+            "posthaste-engine",
+            "posthaste-relay",
+            "posthaste-stores",
+            "posthaste-sinks",
+        ],
+    ),
+];
+
+const FILE_LINES_MAX: usize = 500;
+
+/// Files that are longer, with the length they must not exceed. May only shrink.
+const LONG_FILES: &[(&str, usize)] = &[];
+
+#[test]
+fn every_dependency_has_a_licence_that_we_accept() {
+    let refused: Vec<_> = packages()
+        .iter()
+        .filter(|package| !package["license"].as_str().is_some_and(acceptable))
+        .map(|package| {
+            format!(
+                "{} {}: {}",
+                package["name"], package["version"], package["license"]
+            )
+        })
+        .collect();
+    assert!(
+        refused.is_empty(),
+        "licences to look at:\n{}",
+        refused.join("\n")
+    );
+}
+
+#[test]
+fn every_dependency_comes_from_crates_io_and_none_is_banned() {
+    let lock: toml::Value = toml::from_str(&read(&root().join("Cargo.lock"))).unwrap();
+    let locked = lock["package"].as_array().unwrap();
+    assert!(locked.len() > 50, "Cargo.lock was not understood");
+    for package in locked {
+        let name = package["name"].as_str().unwrap();
+        assert!(
+            !BANNED.contains(&name),
+            "{name} is back: see `cargo tree -i {name}`"
+        );
+        let source = package.get("source").and_then(toml::Value::as_str);
+        let ours = source.is_none() && DIRECTION.iter().any(|(member, _)| *member == name);
+        let crates_io = source == Some("registry+https://github.com/rust-lang/crates.io-index");
+        assert!(ours || crates_io, "{name} comes from {source:?}");
+    }
+}
+
+#[test]
+fn members_depend_on_each_other_in_one_direction() {
+    let packages = packages();
+    let members: BTreeMap<_, _> = packages
+        .iter()
+        .filter(|package| package["source"].is_null())
+        .map(|package| (package["name"].as_str().unwrap(), &package["dependencies"]))
+        .collect();
+    let known: BTreeMap<_, _> = DIRECTION.iter().copied().collect();
+    assert!(
+        members.keys().eq(known.keys()),
+        "members: {:?}",
+        members.keys()
+    );
+    for (member, dependencies) in members {
+        for dependency in dependencies.as_array().unwrap() {
+            let name = dependency["name"].as_str().unwrap();
+            if !known.contains_key(name) {
+                continue;
+            }
+            if dependency["kind"] == "dev" {
+                let plug_ins = ["posthaste-stores", "posthaste-sinks"].contains(&member);
+                let runner = name == "posthaste-relay";
+                assert!(
+                    !(plug_ins && runner),
+                    "{member} must not know {name}, nor in tests"
+                );
+            } else {
+                assert!(
+                    known[member].contains(&name),
+                    "{member} must not depend on {name}"
+                );
+            }
+            if name == "posthaste-testkit" {
+                // With a version, publishing would have a cycle.
+                assert_eq!(dependency["req"], "*", "{member} names a version of {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_engine_can_read_no_clock_no_socket_and_no_dice() {
+    let packages = packages();
+    let engine = packages
+        .iter()
+        .find(|package| package["name"] == "posthaste-engine")
+        .unwrap();
+    for dependency in engine["dependencies"].as_array().unwrap() {
+        let name = dependency["name"].as_str().unwrap();
+        let dev = dependency["kind"] == "dev";
+        assert!(
+            dev || !["tokio", "rand", "getrandom"].contains(&name),
+            "the engine has {name}"
+        );
+    }
+    for file in sources("posthaste-engine") {
+        let text = read(&file);
+        for (number, line) in production_lines(&text) {
+            let code = line.split("//").next().unwrap();
+            let mut words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let forbidden = words.find(|word| {
+                ["tokio", "Instant", "SystemTime", "rand", "now_v7", "new_v4"].contains(word)
+            });
+            assert!(
+                forbidden.is_none(),
+                "{}:{number} names {forbidden:?}",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn files_are_short_enough_to_be_read() {
+    let mut too_long = Vec::new();
+    let known: BTreeMap<_, _> = LONG_FILES.iter().copied().collect();
+    for (member, _) in DIRECTION {
+        for file in sources(member) {
+            let name = file
+                .strip_prefix(root())
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned();
+            let lines = production_lines(&read(&file)).count();
+            match known.get(name.as_str()) {
+                Some(_) if lines <= FILE_LINES_MAX => {
+                    too_long.push(format!("{name}: now fits, unlist it"))
+                }
+                Some(limit) if lines > *limit => {
+                    too_long.push(format!("{name}: {lines}, more than {limit}"))
+                }
+                None if lines > FILE_LINES_MAX => too_long.push(format!("{name}: {lines} lines")),
+                _ => {}
+            }
+        }
+    }
+    let gone = known.keys().filter(|name| !root().join(name).exists());
+    too_long.extend(gone.map(|name| format!("{name}: gone, unlist it")));
+    assert!(
+        too_long.is_empty(),
+        "without tests, at most {FILE_LINES_MAX} lines:\n{}",
+        too_long.join("\n")
+    );
+}
+
+#[test]
+fn nothing_is_left_to_do_in_silence() {
+    // In two parts, so that this file does not find itself.
+    let markers = [
+        concat!("to", "do!"),
+        concat!("unimplemen", "ted!"),
+        concat!("db", "g!"),
+    ];
+    let files = files_below(&root(), "rs");
+    assert!(files.len() > 20, "the sources were not found");
+    for file in files {
+        for (number, line) in read(&file).lines().enumerate() {
+            let found = markers.iter().find(|marker| line.contains(*marker));
+            assert!(
+                found.is_none(),
+                "{}:{}: {found:?}",
+                file.display(),
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn every_document_has_one_title() {
+    for file in files_below(&root(), "md") {
+        let mut fenced = false;
+        let text = read(&file);
+        let titles = text.lines().filter(|line| {
+            fenced ^= line.trim_start().starts_with("```");
+            !fenced && line.starts_with("# ")
+        });
+        assert_eq!(titles.count(), 1, "titles in {}", file.display());
+    }
+}
+
+#[test]
+fn licence_expressions_are_understood() {
+    for good in [
+        "MIT",
+        "MIT/Apache-2.0",
+        "GPL-3.0 OR MIT",
+        "(MIT OR GPL-3.0) AND Unicode-3.0",
+        "Apache-2.0 WITH LLVM-exception OR GPL-2.0",
+        "Apache-2.0 AND ISC",
+    ] {
+        assert!(acceptable(good), "{good}");
+    }
+    for bad in [
+        "GPL-3.0",
+        "MIT AND GPL-3.0",
+        "MPL-2.0",
+        "",
+        "(MIT OR ISC) AND EPL-2.0",
+        "LGPL-2.1/EPL-2.0",
+    ] {
+        assert!(!acceptable(bad), "{bad}");
+    }
+}
+
+#[test]
+fn tests_at_the_foot_do_not_count_as_lines() {
+    let text = "a\n#[cfg(test)]\nmod tests {\n    b\n}\nc\n#[cfg(test)]\nmod more;\nd\n";
+    let lines: Vec<_> = production_lines(text).collect();
+    assert_eq!(lines, [(1, "a"), (6, "c"), (9, "d")]);
+}
+
+/// Whether an SPDX expression, or the older form with a slash, can be met by [`LICENCES`] alone.
+fn acceptable(expression: &str) -> bool {
+    let spaced = expression
+        .replace('/', " OR ")
+        .replace('(', " ( ")
+        .replace(')', " ) ");
+    let mut words = spaced.split_whitespace().peekable();
+    let accepted = any_of(&mut words);
+    accepted && words.next().is_none()
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn any_of(words: &mut Words) -> bool {
+    let mut accepted = all_of(words);
+    while words.next_if_eq(&"OR").is_some() {
+        accepted |= all_of(words);
+    }
+    accepted
+}
+
+fn all_of(words: &mut Words) -> bool {
+    let mut accepted = licence(words);
+    while words.next_if_eq(&"AND").is_some() {
+        accepted &= licence(words);
+    }
+    accepted
+}
+
+fn licence(words: &mut Words) -> bool {
+    if words.next_if_eq(&"(").is_some() {
+        let accepted = any_of(words);
+        return words.next() == Some(")") && accepted;
+    }
+    let mut name = words.next().unwrap_or_default().to_owned();
+    if words.next_if_eq(&"WITH").is_some() {
+        name = format!("{name} WITH {}", words.next().unwrap_or_default());
+    }
+    LICENCES.contains(&name.as_str())
+}
+
+/// All packages that this machine's build of everything uses, members included.
+fn packages() -> Vec<Value> {
+    let rustc = Command::new("rustc").arg("-vV").output().unwrap();
+    let rustc = String::from_utf8(rustc.stdout).unwrap();
+    let host = rustc
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .unwrap();
+    // Without the filter, cargo would download what only other systems use.
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--all-features",
+            "--locked",
+            "--filter-platform",
+        ])
+        .arg(host)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let mut metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    match metadata["packages"].take() {
+        Value::Array(packages) if packages.len() > 50 => packages,
+        other => panic!("cargo metadata was not understood: {other}"),
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .to_owned()
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+
+/// A member's source files, without those that hold tests alone.
+fn sources(member: &str) -> Vec<PathBuf> {
+    let mut files = files_below(&root().join("crates").join(member).join("src"), "rs");
+    files.retain(|file| file.file_name().is_some_and(|name| name != "tests.rs"));
+    assert!(!files.is_empty(), "no sources of {member}");
+    files
+}
+
+/// Lines with their numbers, without the items marked `#[cfg(test)]` at the left margin: rustfmt
+/// puts the closing brace of such an item there too.
+fn production_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_tests = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        in_tests |= *line == "#[cfg(test)]";
+        let skipped = in_tests;
+        let item_ends = line.starts_with('}') || (!line.starts_with(' ') && line.ends_with(';'));
+        in_tests &= !item_ends;
+        !skipped
+    })
+}
+
+/// All files with an extension, away from hidden folders and what builds produce.
+fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if !name.starts_with('.') && !["target", "node_modules"].contains(&name.as_str()) {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
