@@ -113,6 +113,8 @@ impl DeadAction {
 pub struct DestinationStatus {
     /// Its name.
     pub name: String,
+    /// The sink's URL without secrets, as its last claim named it ([`super::Ownership::claim`]).
+    pub address: String,
     /// What the operator wants of it.
     pub state: DestinationState,
     /// Events not finished yet.

@@ -165,6 +165,7 @@ pub trait Ownership: Send + Sync {
         &self,
         relay: Registered,
         destination: &str,
+        address: &str,
         start: Start,
         settle: Duration,
     ) -> Result<ClaimOutcome, StoreError>;
