@@ -5,22 +5,36 @@
 //! ([`Moment`]), a jitter is an argument, I/O stays behind [`Store`] and [`Sink`]. That wall is what
 //! lets model, simulation and production run the same code.
 
+mod backoff;
+mod breaker;
 mod event;
 mod failed_keys;
+mod pacer;
+mod pipeline;
 mod record;
+mod retries;
 mod route;
+mod router;
+mod side;
 mod sink;
 mod store;
 mod template;
 mod time;
+mod window;
 
+pub use backoff::Backoff;
+pub use breaker::{Breaker, BreakerState};
 pub use event::{Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
+pub use pacer::Pacer;
+pub use pipeline::{Change, Counts, Pipeline, PipelineLimits};
 pub use record::{Record, RecordHeaders};
 pub use route::{
-    DeliveryPolicy, DestinationRoutes, OnDead, Route, RouteAction, RouteDecision, RouteError, RouteMatch,
-    Routes,
+    DeliveryPolicy, DestinationRoutes, OnDead, Route, RouteAction, RouteDecision, RouteError,
+    RouteMatch, Routes,
 };
+pub use router::Router;
+pub use side::SideStep;
 pub use sink::{
     Cause, FenceKind, KeyOrder, Lane, LaneSpec, Outcome, Rejection, RejectionKind, Sink, SinkError,
     SinkInfo, Unavailability, Verdict,

@@ -157,6 +157,12 @@ impl Routes {
 }
 
 impl DestinationRoutes {
+    /// What the destination does where a route is silent.
+    #[must_use]
+    pub fn policy(&self) -> DeliveryPolicy {
+        self.policy
+    }
+
     /// What this destination does with the event.
     #[must_use]
     pub fn decide(&self, event: &StoredEvent) -> RouteDecision {

@@ -1,0 +1,198 @@
+//! A destination's breaker: an outage is not a poison event.
+//!
+//! ```text
+//!   closed --unavailable, or too many rejections--> open --wait is over--> half-open
+//!     ^                                               ^                      |   |
+//!     +---------------- first accepted --------------(+)--- unavailable -----+   |
+//!     +--------------------------------------------------------------------------+
+//! ```
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::{Backoff, Moment, RejectionKind};
+
+/// How long answers are counted together when rejections are weighed.
+const MINUTE: Duration = Duration::from_secs(60);
+/// Fewer rejections than this in a minute are poison events, whatever their share.
+const REJECTIONS_MIN: u64 = 100;
+
+/// Whether the destination is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Everything flows.
+    Closed,
+    /// Nothing is sent until then.
+    Open {
+        /// When the next probe is due.
+        until: Moment,
+    },
+    /// A probe may be sent.
+    HalfOpen,
+}
+
+impl BreakerState {
+    /// The name used in tables and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open { .. } => "open",
+            Self::HalfOpen => "half_open",
+        }
+    }
+}
+
+/// Decides when a destination is left alone and when it is probed.
+#[derive(Debug)]
+pub struct Breaker {
+    probe: Backoff,
+    state: BreakerState,
+    failures: u32,
+    last_error: Option<String>,
+    minute_began: Moment,
+    answers: u64,
+    rejections: HashMap<RejectionKind, u64>,
+}
+
+impl Breaker {
+    /// A closed breaker that probes an unavailable destination after `probe`'s waits.
+    #[must_use]
+    pub fn new(probe: Backoff) -> Self {
+        Self {
+            probe,
+            state: BreakerState::Closed,
+            failures: 0,
+            last_error: None,
+            minute_began: Moment::default(),
+            answers: 0,
+            rejections: HashMap::new(),
+        }
+    }
+
+    /// The state at `now`.
+    pub fn state(&mut self, now: Moment) -> BreakerState {
+        if matches!(self.state, BreakerState::Open { until } if until <= now) {
+            self.state = BreakerState::HalfOpen;
+        }
+        self.state
+    }
+
+    /// Why the breaker opened, until it closes.
+    #[must_use]
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    /// The destination accepted events: it is there.
+    pub fn accepted(&mut self, events: u64, now: Moment) {
+        self.count(now);
+        self.answers += events;
+        if self.state != BreakerState::Closed {
+            self.state = BreakerState::Closed;
+            self.last_error = None;
+        }
+        self.failures = 0;
+    }
+
+    /// The destination rejected an event. True: this is no poison event but a broken destination
+    /// (more than half of a minute's answers, with one fingerprint), and the breaker is open.
+    pub fn rejected(
+        &mut self,
+        kind: RejectionKind,
+        reason: &str,
+        now: Moment,
+        random: f64,
+    ) -> bool {
+        self.count(now);
+        self.answers += 1;
+        let same = self.rejections.entry(kind).or_insert(0);
+        *same += 1;
+        let same = *same;
+        if same < REJECTIONS_MIN || same * 2 <= self.answers {
+            return false;
+        }
+        let error = format!(
+            "{same} of {} answers were rejections: {reason}",
+            self.answers
+        );
+        self.unavailable(error, None, now, random);
+        true
+    }
+
+    /// The destination is away. Opens the breaker, or keeps it open for longer.
+    pub fn unavailable(
+        &mut self,
+        reason: String,
+        wait: Option<Duration>,
+        now: Moment,
+        random: f64,
+    ) {
+        self.failures = self.failures.saturating_add(1);
+        let wait = wait.unwrap_or_else(|| self.probe.delay(self.failures, random));
+        self.state = BreakerState::Open {
+            until: now.after(wait),
+        };
+        self.last_error = Some(reason);
+    }
+
+    fn count(&mut self, now: Moment) {
+        if self.minute_began.until(now) >= MINUTE {
+            self.minute_began = now;
+            self.answers = 0;
+            self.rejections.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment(Duration::from_secs(seconds))
+    }
+
+    fn breaker() -> Breaker {
+        let second = Duration::from_secs(1);
+        Breaker::new(Backoff {
+            first: second,
+            max: 5 * second,
+            jitter: 0.0,
+        })
+    }
+
+    #[test]
+    fn an_outage_is_probed_ever_more_slowly_and_forgotten_at_the_first_success() {
+        let mut breaker = breaker();
+        let mut now = at(100);
+        for wait in [1, 2, 4, 5, 5] {
+            breaker.unavailable("away".into(), None, now, 0.5);
+            let until = now.after(Duration::from_secs(wait));
+            assert_eq!(breaker.state(now), BreakerState::Open { until });
+            assert_eq!(breaker.state(until), BreakerState::HalfOpen);
+            now = until;
+        }
+        breaker.accepted(1, now);
+        assert_eq!(breaker.state(now), BreakerState::Closed);
+        assert_eq!(breaker.last_error(), None);
+    }
+
+    #[test]
+    fn some_poison_among_many_does_not_open_it() {
+        let mut breaker = breaker();
+        for _ in 0..1_000 {
+            breaker.accepted(2, at(1));
+            assert!(!breaker.rejected(RejectionKind::TooLarge, "too large", at(1), 0.5));
+        }
+    }
+
+    #[test]
+    fn a_destination_that_rejects_everything_is_broken() {
+        let mut breaker = breaker();
+        let tripped = (0..1_000)
+            .position(|_| breaker.rejected(RejectionKind::Unroutable, "no topic", at(1), 0.5));
+        assert_eq!(tripped, Some(99));
+        assert!(matches!(breaker.state(at(1)), BreakerState::Open { .. }));
+    }
+}

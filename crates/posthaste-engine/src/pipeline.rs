@@ -1,0 +1,488 @@
+//! One destination's decisions: what to send next, what is blocked, how far the cursor may go, when to
+//! stop. A pure state machine: the runner feeds it pages, verdicts and answers, and does what it asks.
+//!
+//! Who is authoritative: the *store* for progress, markers and parked copies; the *lane's verdicts* for
+//! what was accepted; this machine for everything in between. Whatever it holds may be dropped at any
+//! moment: a new claim reads it again.
+//!
+//! Order of a key: an event is sent when every earlier event of its key is accepted, or, where the
+//! receiver keeps order behind a failure ([`KeyOrder::Pipelined`]), sent before it on the same lane. A
+//! rejected event is parked (copy and marker durable) before the cursor passes it; from then on only
+//! the side read ([`crate::SideStep`]) sends its key.
+
+mod answers;
+mod sending;
+
+use std::{collections::HashSet, time::Duration};
+
+use crate::{
+    Backoff, Breaker, BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Pacer, Page,
+    Parking, RouteDecision, Router, Settlement, SideStep, SinkInfo,
+    retries::Retries,
+    side::Side,
+    window::{Passed, State, Window},
+};
+
+/// Tickets of the main group begin here, those of side reads and of retries further up.
+const MAIN: u64 = 0;
+const SIDE: u64 = 1 << 62;
+const RETRY: u64 = 1 << 63;
+/// Parked events that are in memory at once: they may be of any size.
+const DUE_EVENTS: usize = 16;
+
+/// Bounds and waits of a pipeline.
+#[derive(Debug, Clone)]
+pub struct PipelineLimits {
+    /// Events read and not behind the stored cursor, at the most: what a crash may repeat.
+    pub window_events: usize,
+    /// Bytes of the same.
+    pub window_bytes: usize,
+    /// Events in a read or a batch at the most.
+    pub batch_events: usize,
+    /// Bytes in a read or a batch at the most.
+    pub batch_bytes: usize,
+    /// Wait between attempts with a parked event.
+    pub retry: Backoff,
+    /// Wait between probes of an unavailable destination.
+    pub probe: Backoff,
+    /// Blocked keys at the most; beyond that it is not poison but a broken destination.
+    pub blocked_keys_max: usize,
+    /// An advance is made at least this often while there is something to store.
+    pub advance_every: Duration,
+    /// How long after an abort nothing is sent, unless the sink fences exactly.
+    pub settle: Duration,
+    /// Wait between reads of a busy outbox.
+    pub poll_busy: Duration,
+    /// Wait between reads of an idle outbox.
+    pub poll_idle: Duration,
+    /// How often the parked table is looked at for operators' decisions.
+    pub due_every: Duration,
+}
+
+/// A change that the store is to make; one at a time.
+#[derive(Debug)]
+pub enum Change {
+    /// [`crate::Claimed::park`].
+    Park(Vec<Parking>),
+    /// [`crate::Claimed::settle`].
+    Settle {
+        /// The parked copy.
+        id: i64,
+        /// How its attempt ended.
+        settlement: Settlement,
+    },
+    /// [`crate::Claimed::advance`].
+    Advance {
+        /// To here.
+        up_to: Cursor,
+        /// What was finished.
+        finished: Vec<i64>,
+    },
+    /// [`crate::Claimed::report`].
+    Report {
+        /// State of the breaker.
+        breaker: &'static str,
+        /// Why it is open.
+        last_error: Option<String>,
+    },
+    /// [`crate::Claimed::due`].
+    Due {
+        /// How many.
+        limit: usize,
+    },
+}
+
+/// What happened, in numbers that only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Events accepted by the broker.
+    pub accepted: u64,
+    /// Events rejected by the broker, each attempt counted.
+    pub rejected: u64,
+    /// Failures of the destination.
+    pub unavailable: u64,
+    /// Events parked.
+    pub parked: u64,
+    /// Events that no route takes, here or at any other destination.
+    pub unrouted: u64,
+    /// Events read.
+    pub read: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LaneState {
+    None,
+    Open,
+    /// To be aborted by the runner.
+    Failed,
+}
+
+/// What the change under way will have done.
+#[derive(Debug)]
+enum UnderWay {
+    /// Tickets, and whether the key goes on without the event.
+    Park(Vec<(u64, bool)>),
+    Settle,
+    Report,
+    Advance {
+        events: usize,
+        bytes: usize,
+    },
+    Due,
+}
+
+/// One destination's state machine.
+pub struct Pipeline {
+    limits: PipelineLimits,
+    info: SinkInfo,
+    router: Router,
+    main: Window,
+    side: Side,
+    retries: Retries,
+    blocked: HashSet<String>,
+    breaker: Breaker,
+    pacer: Pacer,
+    counts: Counts,
+    lane: LaneState,
+    lane_not_before: Moment,
+    in_flight: usize,
+    batches: sending::Batches,
+    /// Events and bytes read and not behind the stored cursor.
+    unstored: (usize, usize),
+    passed: Option<Passed>,
+    change: Option<UnderWay>,
+    advanced_at: Moment,
+    /// Rejected events that were not parked yet.
+    failed: usize,
+    reported: (&'static str, Option<String>),
+    accepted_inserted_at: Vec<i64>,
+    due_at: Moment,
+    due_seen: bool,
+    reading: bool,
+    joinable: Option<Cursor>,
+    stands_joinable: bool,
+    /// Events that had been read when everything visible at the claim had been.
+    drain_target: Option<u64>,
+    /// Events behind the stored cursor.
+    stored: u64,
+    paused: bool,
+    /// The highest ticket that may still be sent when the relay stops.
+    stop_behind: Option<u64>,
+    highest_sent: Option<u64>,
+}
+
+impl Pipeline {
+    /// A pipeline over a fresh claim, with the markers read in it.
+    #[must_use]
+    pub fn new(limits: PipelineLimits, info: SinkInfo, router: Router, markers: &[Marker]) -> Self {
+        let order = info.key_order;
+        let mut side = Side::new(order, SIDE);
+        side.release(
+            markers
+                .iter()
+                .filter(|m| m.released)
+                .map(|m| m.key.clone())
+                .collect(),
+        );
+        Self {
+            main: Window::new(order, MAIN),
+            side,
+            retries: Retries::new(RETRY),
+            blocked: markers.iter().map(|marker| marker.key.clone()).collect(),
+            breaker: Breaker::new(limits.probe),
+            pacer: Pacer::new(limits.poll_busy, limits.poll_idle),
+            counts: Counts::default(),
+            lane: LaneState::None,
+            lane_not_before: Moment::default(),
+            in_flight: 0,
+            batches: sending::Batches::default(),
+            unstored: (0, 0),
+            passed: None,
+            change: None,
+            advanced_at: Moment::default(),
+            failed: 0,
+            reported: (BreakerState::Closed.as_str(), None),
+            accepted_inserted_at: Vec::new(),
+            due_at: Moment::default(),
+            due_seen: false,
+            reading: false,
+            joinable: None,
+            stands_joinable: false,
+            drain_target: None,
+            stored: 0,
+            paused: false,
+            stop_behind: None,
+            highest_sent: None,
+            limits,
+            info,
+            router,
+        }
+    }
+
+    /// How much to read now; none when it is not the time, or there is no room. The caller answers with
+    /// [`read`](Self::read).
+    pub fn next_read(&mut self, now: Moment) -> Option<Budget> {
+        let may = !self.reading
+            && !self.paused
+            && self.stop_behind.is_none()
+            && self.pacer.next() <= now
+            && !(self.side.holds_main() && self.stands_joinable);
+        let events = self.limits.window_events.saturating_sub(self.unstored.0);
+        let bytes = self.limits.window_bytes.saturating_sub(self.unstored.1);
+        // A read that could bring only a few events waits for room: small pages cost more than they gain.
+        let room = events >= self.limits.batch_events.min(self.limits.window_events / 2)
+            && (bytes >= self.limits.batch_bytes.min(self.limits.window_bytes / 2)
+                || self.unstored.0 == 0);
+        (may && room).then(|| {
+            self.reading = true;
+            self.read_budget(events)
+        })
+    }
+
+    fn read_budget(&self, events: usize) -> Budget {
+        Budget {
+            events: events.min(self.limits.batch_events),
+            bytes: self.limits.batch_bytes,
+        }
+    }
+
+    /// A read was answered.
+    pub fn read(&mut self, page: Page, now: Moment) {
+        self.reading = false;
+        self.pacer.read(page.events.len(), page.caught_up, now);
+        self.stands_joinable = page.joinable;
+        if page.joinable {
+            self.joinable = Some(page.end.clone());
+        }
+        let Self {
+            router,
+            blocked,
+            counts,
+            ..
+        } = self;
+        let caught_up = page.caught_up;
+        let (events, bytes) = self.main.push(page, |event| {
+            match router.decide(event) {
+                RouteDecision::Take(_) => {
+                    return is_blocked(blocked, event).then_some(State::Done { finished: false });
+                }
+                RouteDecision::Unrouted => counts.unrouted += 1,
+                RouteDecision::NotOurs | RouteDecision::Dropped => {}
+            }
+            Some(State::Done { finished: true })
+        });
+        self.counts.read += events as u64;
+        self.unstored.0 += events;
+        self.unstored.1 += bytes;
+        if caught_up && self.drain_target.is_none() {
+            self.drain_target = Some(self.counts.read);
+        }
+    }
+
+    /// The change that the store is to make next; the caller answers with
+    /// [`change_done`](Self::change_done), or drops the pipeline when it failed.
+    pub fn next_change(&mut self, now: Moment, random: f64) -> Option<Change> {
+        if self.change.is_some() {
+            return None;
+        }
+        let parkings = self.parkings(random);
+        if !parkings.is_empty() {
+            return Some(Change::Park(parkings));
+        }
+        if let Some((id, settlement)) = self.retries.take_settlement() {
+            self.change = Some(UnderWay::Settle);
+            return Some(Change::Settle { id, settlement });
+        }
+        if let Some(advance) = self.next_advance(now) {
+            return Some(advance);
+        }
+        if let Some(report) = self.next_report(now) {
+            return Some(report);
+        }
+        if now >= self.due_at && self.retries.is_idle() && self.stop_behind.is_none() {
+            self.change = Some(UnderWay::Due);
+            return Some(Change::Due { limit: DUE_EVENTS });
+        }
+        None
+    }
+
+    fn next_report(&mut self, now: Moment) -> Option<Change> {
+        // A probe is part of the outage: operators see one episode, and the store one write.
+        let breaker = match self.breaker.state(now) {
+            BreakerState::Closed => BreakerState::Closed.as_str(),
+            BreakerState::Open { .. } | BreakerState::HalfOpen => "open",
+        };
+        let last_error = self.breaker.last_error();
+        if (breaker, last_error) == (self.reported.0, self.reported.1.as_deref()) {
+            return None;
+        }
+        self.reported = (breaker, last_error.map(str::to_owned));
+        self.change = Some(UnderWay::Report);
+        Some(Change::Report {
+            breaker,
+            last_error: self.reported.1.clone(),
+        })
+    }
+
+    /// When the accepted events were inserted (database's clock, microseconds since 1970-01-01 UTC),
+    /// since the last call.
+    pub fn take_accepted_inserted_at(&mut self) -> std::vec::Drain<'_, i64> {
+        self.accepted_inserted_at.drain(..)
+    }
+
+    fn next_advance(&mut self, now: Moment) -> Option<Change> {
+        let done = self.main.done_prefix();
+        let half_full = 2 * done >= self.limits.window_events
+            || (done > 0 && 2 * self.unstored.1 >= self.limits.window_bytes);
+        let time = now >= self.advanced_at.after(self.limits.advance_every);
+        let hurry = self.stop_behind.is_some() || self.side.holds_main();
+        if !(half_full || time || hurry) {
+            return None;
+        }
+        if let Some(newer) = self.main.take_passed() {
+            self.passed = Some(match self.passed.take() {
+                None => newer,
+                Some(older) => older.and(newer),
+            });
+        }
+        let passed = self.passed.take_if(|passed| passed.wanted)?;
+        self.change = Some(UnderWay::Advance {
+            events: passed.events,
+            bytes: passed.bytes,
+        });
+        self.advanced_at = now;
+        Some(Change::Advance {
+            up_to: passed.up_to,
+            finished: passed.finished,
+        })
+    }
+
+    /// The next step of the side read; the caller answers with [`side_opened`](Self::side_opened),
+    /// [`side_read`](Self::side_read), [`side_advanced`](Self::side_advanced) or
+    /// [`side_joined`](Self::side_joined).
+    pub fn next_side_step(&mut self) -> Option<SideStep> {
+        if self.paused || self.stop_behind.is_some() {
+            return None;
+        }
+        let budget = self.read_budget(self.limits.batch_events);
+        let standing = if self.stands() {
+            self.joinable.as_ref()
+        } else {
+            None
+        };
+        self.side
+            .next_step(budget, self.joinable.as_ref(), standing)
+    }
+
+    /// Whether the main group stands still at a joinable place with everything before it stored.
+    fn stands(&mut self) -> bool {
+        if !(self.side.holds_main() && self.stands_joinable && !self.reading) {
+            return false;
+        }
+        self.main.is_empty() && self.unstored.0 == 0 && self.change.is_none()
+    }
+
+    /// The side read of the key was opened.
+    pub fn side_opened(&mut self) {
+        self.side.opened();
+    }
+
+    /// The side read brought a page.
+    pub fn side_read(&mut self, page: Page) {
+        self.side.read(page);
+    }
+
+    /// The marker was moved.
+    pub fn side_advanced(&mut self) {
+        self.side.advanced();
+    }
+
+    /// The marker is gone: the key is the main group's again. Answers the key.
+    pub fn side_joined(&mut self, now: Moment) -> Option<String> {
+        let key = self.side.joined()?;
+        self.blocked.remove(&key);
+        self.due_at = now;
+        Some(key)
+    }
+
+    /// Whether a key waits behind a parked event, or for its join.
+    #[must_use]
+    pub fn blocked_keys(&self) -> usize {
+        self.blocked.len()
+    }
+
+    /// Numbers so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The breaker's state and its last error.
+    pub fn breaker(&mut self, now: Moment) -> (BreakerState, Option<&str>) {
+        (self.breaker.state(now), self.breaker.last_error())
+    }
+
+    /// Operators want the destination to stand still, or to go on.
+    pub fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Something that makes an early read worth while (a commit was seen).
+    pub fn hint(&mut self, now: Moment) {
+        self.pacer.hint(now);
+    }
+
+    /// Read and send nothing new; only what is needed so that nothing accepted is repeated.
+    pub fn stop(&mut self) {
+        self.stop_behind = Some(self.highest_sent.map_or(0, |ticket| ticket + 1));
+    }
+
+    /// After [`stop`](Self::stop): nothing is in flight and all progress is stored, or the destination
+    /// is away so that no more can come of waiting.
+    pub fn is_stopped(&mut self, now: Moment) -> bool {
+        let away = self.lane != LaneState::Open || self.breaker.state(now) != BreakerState::Closed;
+        let sent = self.in_flight == 0 && (away || !self.has_unsent(now));
+        sent && self.change.is_none()
+            && self.main.done_prefix() == 0
+            && !self.retries.has_settlements()
+            && self.passed.as_ref().is_none_or(|passed| !passed.wanted)
+    }
+
+    /// Whether everything that was visible when this claim was opened is accepted, parked, or blocked
+    /// behind a parked event, and that is stored.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.drain_target
+            .is_some_and(|target| self.stored >= target)
+            && self.due_seen
+            && self.side.is_idle()
+            && self.retries.is_idle()
+            && self.change.is_none()
+    }
+
+    /// When something is due by itself, later than `now`; the runner wakes then at the latest. What is
+    /// due already and was not done waits for an answer.
+    pub fn next_wake(&mut self, now: Moment) -> Option<Moment> {
+        let advance = (self.main.done_prefix() > 0 || self.passed.is_some())
+            .then(|| self.advanced_at.after(self.limits.advance_every));
+        let probe = match self.breaker.state(now) {
+            BreakerState::Open { until } => Some(until),
+            _ => None,
+        };
+        let dues = [Some(self.due_at), Some(self.pacer.next()), advance, probe];
+        let lane = (self.lane == LaneState::None).then_some(self.lane_not_before);
+        dues.into_iter()
+            .chain([lane])
+            .flatten()
+            .filter(|&due| due > now)
+            .min()
+    }
+
+    fn fences_exactly(&self) -> bool {
+        self.info.fence == FenceKind::Exact
+    }
+}
+
+pub(crate) fn is_blocked(blocked: &HashSet<String>, event: &crate::StoredEvent) -> bool {
+    !blocked.is_empty() && event.key().is_some_and(|key| blocked.contains(key))
+}

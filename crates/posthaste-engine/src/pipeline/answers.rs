@@ -1,0 +1,277 @@
+//! What verdicts and the store's answers mean.
+
+use std::time::Duration;
+
+use super::{LaneState, Pipeline, SIDE, UnderWay};
+use crate::{
+    Cause, DeliveryPolicy, Due, Moment, OnDead, Outcome, ParkedCopy, Parking, Rejection,
+    RejectionKind, Settlement, Unavailability, Verdict, window::State,
+};
+
+/// How often an event may be the one that fails while others are accepted, before it is taken for the
+/// one at fault. An unknown error must not block a key for ever without anybody seeing it.
+const FAILS_ALONE_MAX: u32 = 5;
+
+impl Pipeline {
+    /// Verdicts of the lane.
+    pub fn verdicts(&mut self, verdicts: Vec<Verdict>, now: Moment, random: f64) {
+        let accepted = verdicts
+            .iter()
+            .filter(|v| matches!(v.outcome, Outcome::Accepted(_)))
+            .count() as u64;
+        if accepted > 0 {
+            self.counts.accepted += accepted;
+            self.breaker.accepted(accepted, now);
+        }
+        for Verdict { ticket, outcome } in verdicts {
+            match self.window_of(ticket).is_some() {
+                true => self.window_verdict(ticket, outcome, now, random),
+                false => self.retry_verdict(ticket, outcome, now, random),
+            }
+        }
+    }
+
+    fn window_verdict(&mut self, ticket: u64, outcome: Outcome, now: Moment, random: f64) {
+        let Some(window) = self.window_of(ticket) else {
+            return;
+        };
+        let Some(State::Sent { batch }) = window.entry_mut(ticket).map(|entry| entry.state.clone())
+        else {
+            // A verdict of a lane that was aborted since: its event is sent again.
+            return;
+        };
+        match outcome {
+            Outcome::Accepted(_) => {
+                let inserted_at = window
+                    .entry_mut(ticket)
+                    .map(|entry| entry.event.inserted_at());
+                window.finish(ticket, true);
+                self.accepted_inserted_at.extend(inserted_at);
+            }
+            Outcome::Rejected(rejection) => {
+                self.counts.rejected += 1;
+                self.window_rejected(ticket, *rejection, now, random);
+            }
+            Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => window.unsend(ticket),
+            Outcome::Unavailable(why) => self.window_unavailable(ticket, *why, now, random),
+        }
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.batches.answered(batch);
+    }
+
+    fn window_rejected(&mut self, ticket: u64, rejection: Rejection, now: Moment, random: f64) {
+        let mut broken = self
+            .breaker
+            .rejected(rejection.kind, &rejection.reason, now, random);
+        if !broken && self.blocked.len() >= self.limits.blocked_keys_max {
+            let reason = format!(
+                "{} keys are blocked: {}",
+                self.blocked.len(),
+                rejection.reason
+            );
+            self.breaker.unavailable(reason, None, now, random);
+            broken = true;
+        }
+        let Some(window) = self.window_of(ticket) else {
+            return;
+        };
+        if broken {
+            window.unsend(ticket);
+        } else if let Some(entry) = window.entry_mut(ticket) {
+            entry.state = State::Failed(Box::new(rejection));
+            self.failed += 1;
+        }
+    }
+
+    fn window_unavailable(&mut self, ticket: u64, why: Unavailability, now: Moment, random: f64) {
+        let accepted = self.counts.accepted;
+        // The rest of a lane that ended is no evidence against any of its events.
+        let culprit = why.cause != Cause::LaneEnded && why.cause != Cause::Throttled;
+        let Some(window) = self.window_of(ticket) else {
+            return;
+        };
+        let Some(entry) = window.entry_mut(ticket) else {
+            return;
+        };
+        if culprit {
+            if accepted > entry.accepted_at_failure {
+                entry.alone += 1;
+            }
+            entry.accepted_at_failure = accepted;
+            if entry.alone >= FAILS_ALONE_MAX {
+                entry.state = State::Failed(Box::new(Rejection {
+                    kind: RejectionKind::FailsAlone,
+                    reason: format!("failed alone {FAILS_ALONE_MAX} times: {}", why.reason),
+                }));
+                self.counts.rejected += 1;
+                self.failed += 1;
+                return;
+            }
+        }
+        window.unsend(ticket);
+        self.destination_failed(&why, now, random);
+    }
+
+    fn destination_failed(&mut self, why: &Unavailability, now: Moment, random: f64) {
+        self.counts.unavailable += 1;
+        if self.lane == LaneState::Open {
+            self.lane = LaneState::Failed;
+            self.breaker
+                .unavailable(why.to_string(), why.wait, now, random);
+        }
+    }
+
+    fn retry_verdict(&mut self, ticket: u64, outcome: Outcome, now: Moment, random: f64) {
+        let Some((batch, copy)) = self.retries.answered(ticket) else {
+            return;
+        };
+        match outcome {
+            Outcome::Accepted(_) => self.retries.settle(copy.id, Settlement::Delivered),
+            Outcome::Rejected(rejection) => {
+                self.counts.rejected += 1;
+                if self
+                    .breaker
+                    .rejected(rejection.kind, &rejection.reason, now, random)
+                {
+                    self.retries.again(copy);
+                } else {
+                    self.retry_rejected(&copy, *rejection, random);
+                }
+            }
+            Outcome::Unavailable(why) => {
+                self.retries.again(copy);
+                if why.cause != Cause::BehindFailure {
+                    self.destination_failed(&why, now, random);
+                }
+            }
+        }
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.batches.answered(batch);
+    }
+
+    pub(super) fn retry_rejected(&mut self, copy: &ParkedCopy, rejection: Rejection, random: f64) {
+        let policy = self.router.policy(&copy.event);
+        let (retry_in, skip) = self.after_attempt(copy.attempts.saturating_add(1), policy, random);
+        let (kind, reason) = (rejection.kind.as_str(), rejection.reason);
+        self.retries.settle(
+            copy.id,
+            Settlement::Failed {
+                kind,
+                reason,
+                retry_in,
+                skip,
+            },
+        );
+    }
+
+    /// When an event is tried again after so many attempts, or never; and then, whether its key goes on
+    /// without it.
+    fn after_attempt(
+        &self,
+        attempts: u32,
+        policy: DeliveryPolicy,
+        random: f64,
+    ) -> (Option<Duration>, bool) {
+        let retry_in =
+            (attempts < policy.attempts).then(|| self.limits.retry.delay(attempts, random));
+        (
+            retry_in,
+            retry_in.is_none() && policy.on_dead == OnDead::Skip,
+        )
+    }
+
+    /// Rejected events that may be parked now: each becomes a copy and, unless its key goes on without
+    /// it, a marker.
+    pub(super) fn parkings(&mut self, random: f64) -> Vec<Parking> {
+        if self.failed == 0 {
+            return Vec::new();
+        }
+        let mut parkings = Vec::new();
+        let mut tickets = Vec::new();
+        let mut candidates = self.main.parkable();
+        // A parked event ends the side read, so what it has under way must be answered first.
+        if !self.side.window.has_sent() {
+            candidates.extend(self.side.window.parkable());
+        }
+        for ticket in candidates {
+            let Some(window) = self.window_of(ticket) else {
+                continue;
+            };
+            let Some(at) = window.cursor_at(ticket) else {
+                continue;
+            };
+            let Some(entry) = window.entry_mut(ticket) else {
+                continue;
+            };
+            let State::Failed(rejection) = std::mem::replace(&mut entry.state, State::Parking)
+            else {
+                continue;
+            };
+            let event = entry.event.clone();
+            self.failed -= 1;
+            let (retry_in, skip) = self.after_attempt(1, self.router.policy(&event), random);
+            if let (Some(key), false) = (event.key(), skip) {
+                self.blocked.insert(key.to_owned());
+            }
+            tickets.push((ticket, skip));
+            parkings.push(Parking {
+                event,
+                at,
+                attempts: 1,
+                kind: rejection.kind.as_str(),
+                reason: rejection.reason,
+                retry_in,
+                skip,
+            });
+        }
+        if !tickets.is_empty() {
+            self.change = Some(UnderWay::Park(tickets));
+        }
+        parkings
+    }
+
+    /// The change under way was made, durably. `due` is the answer of [`crate::Change::Due`].
+    pub fn change_done(&mut self, due: Option<Due>, wants_advance: bool, now: Moment) {
+        match self.change.take() {
+            Some(UnderWay::Park(tickets)) => self.parked(tickets, now),
+            Some(UnderWay::Advance { events, bytes }) => {
+                self.stored += events as u64;
+                self.unstored.0 = self.unstored.0.saturating_sub(events);
+                self.unstored.1 = self.unstored.1.saturating_sub(bytes);
+                if wants_advance {
+                    self.pacer.hint(now);
+                }
+            }
+            // What a settlement released or left due is seen by the next look.
+            Some(UnderWay::Settle) => self.due_at = now,
+            Some(UnderWay::Due) => self.due_answered(due.unwrap_or_default(), now),
+            Some(UnderWay::Report) | None => {}
+        }
+    }
+
+    fn parked(&mut self, tickets: Vec<(u64, bool)>, now: Moment) {
+        self.counts.parked += tickets.len() as u64;
+        for (ticket, skip) in tickets {
+            if ticket >= SIDE && !skip {
+                self.side.blocked_again();
+                self.failed = self.main.count_failed();
+            } else if let Some(window) = self.window_of(ticket) {
+                window.finish(ticket, true);
+            }
+        }
+        self.due_at = now;
+    }
+
+    fn due_answered(&mut self, due: Due, now: Moment) {
+        self.due_seen = true;
+        let wait = match due.next_in {
+            Some(next_in) if due.events.is_empty() => next_in.min(self.limits.due_every),
+            _ if due.events.is_empty() => self.limits.due_every,
+            // More may be due: look again when these are settled.
+            _ => Duration::ZERO,
+        };
+        self.due_at = now.after(wait);
+        self.retries.push(due.events);
+        self.side.release(due.released);
+    }
+}

@@ -1,0 +1,288 @@
+//! What may be handed to the lane, and the lane's life.
+
+use std::collections::VecDeque;
+
+use super::{LaneState, Pipeline, RETRY, SIDE, is_blocked};
+use crate::{
+    BreakerState, Moment, Record, Rejection, SinkError, StoredEvent,
+    retries::Retries,
+    window::{State, Window},
+};
+
+/// A probe of a destination that was away. More than one event, so that one that fails alone shows.
+const PROBE_EVENTS: usize = 10;
+
+/// Batches that were submitted and not wholly answered: when, and how many records are open.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    first: u64,
+    open: VecDeque<(Moment, usize)>,
+}
+
+impl Batches {
+    fn next(&self) -> u64 {
+        self.first + self.open.len() as u64
+    }
+
+    pub(super) fn answered(&mut self, batch: u64) {
+        let index = batch
+            .checked_sub(self.first)
+            .and_then(|index| usize::try_from(index).ok());
+        if let Some((_, open)) = index.and_then(|index| self.open.get_mut(index)) {
+            *open = open.saturating_sub(1);
+        }
+        while self.open.front().is_some_and(|&(_, open)| open == 0) {
+            self.open.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.first = self.next();
+        self.open.clear();
+    }
+}
+
+/// A batch that is being gathered.
+struct Gathering {
+    records: Vec<Record>,
+    bytes: usize,
+    events_max: usize,
+    bytes_max: usize,
+}
+
+impl Gathering {
+    /// Whether an event of this size still fits; a single larger one goes alone.
+    fn fits(&self, bytes: usize) -> bool {
+        self.records.len() < self.events_max
+            && (self.records.is_empty() || self.bytes + bytes <= self.bytes_max)
+    }
+
+    fn push(&mut self, record: Record, bytes: usize) {
+        self.bytes += bytes;
+        self.records.push(record);
+    }
+}
+
+impl Pipeline {
+    /// The next batch for the lane; none when nothing may be sent now. The caller has tested that the
+    /// local deadline leaves time to publish.
+    pub fn take_batch(&mut self, now: Moment) -> Option<Vec<Record>> {
+        let state = self.breaker.state(now);
+        if self.lane != LaneState::Open || self.paused || matches!(state, BreakerState::Open { .. })
+        {
+            return None;
+        }
+        let probing = state == BreakerState::HalfOpen;
+        if probing && self.in_flight > 0 {
+            return None;
+        }
+        let room = self
+            .info
+            .in_flight_events_max
+            .saturating_sub(self.in_flight);
+        let batch_max = self
+            .limits
+            .batch_events
+            .min(self.info.batch_events_max)
+            .min(room);
+        let mut batch = Gathering {
+            records: Vec::new(),
+            bytes: 0,
+            events_max: if probing {
+                batch_max.min(PROBE_EVENTS)
+            } else {
+                batch_max
+            },
+            bytes_max: self.limits.batch_bytes.min(self.info.batch_bytes_max),
+        };
+        let number = self.batches.next();
+        if self.stop_behind.is_none() {
+            self.gather_retries(&mut batch, number);
+            self.gather_side(&mut batch, number);
+        }
+        self.gather_main(&mut batch, number);
+        if batch.records.is_empty() {
+            return None;
+        }
+        self.in_flight += batch.records.len();
+        self.batches.open.push_back((now, batch.records.len()));
+        Some(batch.records)
+    }
+
+    fn gather_retries(&mut self, batch: &mut Gathering, number: u64) {
+        while batch.fits(0) {
+            let Some((ticket, copy)) = Retries::take(&mut self.retries, number) else {
+                return;
+            };
+            let event = copy.event.clone();
+            let bytes = event.footprint();
+            match self.router.record(ticket, event) {
+                Ok(record) => batch.push(record, bytes),
+                Err(rejection) => {
+                    if let Some((_, copy)) = self.retries.answered(ticket) {
+                        // Fails at once and alike everywhere: there is no herd to spread.
+                        self.retry_rejected(&copy, rejection, 0.5);
+                    }
+                }
+            }
+        }
+    }
+
+    fn gather_side(&mut self, batch: &mut Gathering, number: u64) {
+        let Self { side, router, .. } = self;
+        self.failed += gather(
+            &mut side.window,
+            batch,
+            number,
+            |ticket, event| router.record(ticket, event),
+            |_| false,
+        );
+    }
+
+    fn gather_main(&mut self, batch: &mut Gathering, number: u64) {
+        let (stop_behind, before) = (self.stop_behind, batch.records.len());
+        let Self {
+            main,
+            router,
+            blocked,
+            ..
+        } = self;
+        if let Some(limit) = stop_behind {
+            main.drop_ready_from(limit);
+        }
+        self.failed += gather(
+            main,
+            batch,
+            number,
+            |ticket, event| router.record(ticket, event),
+            |event| is_blocked(blocked, event),
+        );
+        for record in &batch.records[before..] {
+            self.highest_sent = self.highest_sent.max(Some(record.ticket()));
+        }
+    }
+
+    pub(super) fn has_unsent(&mut self, now: Moment) -> bool {
+        let may = self.stop_behind.is_none() || self.main.has_ready();
+        may && !matches!(self.breaker.state(now), BreakerState::Open { .. })
+            && self
+                .main
+                .peek_ready()
+                .is_some_and(|(ticket, _)| self.stop_behind.is_none_or(|limit| ticket < limit))
+    }
+
+    /// When the oldest batch without an answer was submitted; its records are late at a publish
+    /// time-out after that.
+    #[must_use]
+    pub fn oldest_in_flight(&self) -> Option<Moment> {
+        self.batches.open.front().map(|&(since, _)| since)
+    }
+
+    /// Records handed to the lane and not answered.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Whether the runner is to open a lane now.
+    pub fn wants_lane(&mut self, now: Moment) -> bool {
+        self.lane == LaneState::None
+            && !self.paused
+            && self.lane_not_before <= now
+            && !matches!(self.breaker.state(now), BreakerState::Open { .. })
+    }
+
+    /// A lane was opened.
+    pub fn lane_opened(&mut self) {
+        self.lane = LaneState::Open;
+    }
+
+    /// No lane could be opened.
+    pub fn lane_refused(&mut self, error: &SinkError, now: Moment, random: f64) {
+        self.counts.unavailable += 1;
+        self.breaker
+            .unavailable(error.to_string(), None, now, random);
+    }
+
+    /// Whether the runner is to abort the lane and then call [`lane_ended`](Self::lane_ended).
+    #[must_use]
+    pub fn wants_abort(&self) -> bool {
+        self.lane == LaneState::Failed
+    }
+
+    /// The lane has to go: an answer is late, or the right to send has ended.
+    pub fn fail_lane(&mut self, reason: &str, now: Moment, random: f64) {
+        if self.lane == LaneState::Open {
+            self.lane = LaneState::Failed;
+            self.counts.unavailable += 1;
+            self.breaker
+                .unavailable(reason.to_owned(), None, now, random);
+        }
+    }
+
+    /// The lane was aborted. Everything without an answer will be sent again, after the settle time
+    /// unless the sink fences exactly.
+    pub fn lane_ended(&mut self, now: Moment) {
+        self.lane = LaneState::None;
+        self.in_flight = 0;
+        self.batches.clear();
+        self.main.unsend_all();
+        self.side.window.unsend_all();
+        self.retries.unsend_all();
+        if !self.fences_exactly() {
+            self.lane_not_before = now.after(self.limits.settle);
+        }
+    }
+
+    pub(super) fn window_of(&mut self, ticket: u64) -> Option<&mut Window> {
+        match ticket {
+            RETRY.. => None,
+            SIDE.. => Some(&mut self.side.window),
+            _ => Some(&mut self.main),
+        }
+    }
+}
+
+/// Moves ready events of a window into the batch, in order, while they fit. Events that `pass` names
+/// are passed over; those that cannot be made into records are rejected, and counted in the answer.
+fn gather(
+    window: &mut Window,
+    batch: &mut Gathering,
+    number: u64,
+    record: impl Fn(u64, StoredEvent) -> Result<Record, Rejection>,
+    pass: impl Fn(&StoredEvent) -> bool,
+) -> usize {
+    let mut failed = 0;
+    while let Some((ticket, entry)) = window.peek_ready() {
+        let ready = entry.state == State::Ready;
+        if ready && pass(&entry.event) {
+            window.pop_ready();
+            window.finish(ticket, false);
+            continue;
+        }
+        let bytes = entry.bytes();
+        if !ready {
+            window.pop_ready();
+            continue;
+        }
+        if !batch.fits(bytes) {
+            break;
+        }
+        let record = record(ticket, entry.event.clone());
+        window.pop_ready();
+        if let Some(entry) = window.entry_mut(ticket) {
+            match record {
+                Ok(record) => {
+                    entry.state = State::Sent { batch: number };
+                    batch.push(record, bytes);
+                }
+                Err(rejection) => {
+                    entry.state = State::Failed(Box::new(rejection));
+                    failed += 1;
+                }
+            }
+        }
+    }
+    failed
+}

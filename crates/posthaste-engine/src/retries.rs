@@ -1,0 +1,71 @@
+//! Parked events whose time has come: sent again, each on its own, before their keys go on.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::{ParkedCopy, Settlement};
+
+#[derive(Debug)]
+pub(crate) struct Retries {
+    next_ticket: u64,
+    waiting: VecDeque<ParkedCopy>,
+    sent: HashMap<u64, (u64, ParkedCopy)>,
+    settlements: VecDeque<(i64, Settlement)>,
+}
+
+impl Retries {
+    pub(crate) fn new(first_ticket: u64) -> Self {
+        Self {
+            next_ticket: first_ticket,
+            waiting: VecDeque::new(),
+            sent: HashMap::new(),
+            settlements: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.sent.is_empty() && self.settlements.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, copies: Vec<ParkedCopy>) {
+        self.waiting.extend(copies);
+    }
+
+    pub(crate) fn has_settlements(&self) -> bool {
+        !self.settlements.is_empty()
+    }
+
+    /// The next copy to send, with its ticket. It counts as sent in `batch`.
+    pub(crate) fn take(&mut self, batch: u64) -> Option<(u64, &ParkedCopy)> {
+        let copy = self.waiting.pop_front()?;
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        Some((ticket, &self.sent.entry(ticket).or_insert((batch, copy)).1))
+    }
+
+    /// A sent copy was answered; its batch and itself.
+    pub(crate) fn answered(&mut self, ticket: u64) -> Option<(u64, ParkedCopy)> {
+        self.sent.remove(&ticket)
+    }
+
+    /// The fate of a sent copy is unknown: it is sent again.
+    pub(crate) fn again(&mut self, copy: ParkedCopy) {
+        self.waiting.push_back(copy);
+    }
+
+    /// The lane ended: every copy without an answer is sent again.
+    pub(crate) fn unsend_all(&mut self) {
+        let mut sent: Vec<_> = self.sent.drain().collect();
+        sent.sort_unstable_by_key(|&(ticket, _)| std::cmp::Reverse(ticket));
+        for (_, (_, copy)) in sent {
+            self.waiting.push_front(copy);
+        }
+    }
+
+    pub(crate) fn settle(&mut self, id: i64, settlement: Settlement) {
+        self.settlements.push_back((id, settlement));
+    }
+
+    pub(crate) fn take_settlement(&mut self) -> Option<(i64, Settlement)> {
+        self.settlements.pop_front()
+    }
+}

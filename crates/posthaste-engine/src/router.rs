@@ -1,0 +1,52 @@
+use crate::{
+    DeliveryPolicy, DestinationRoutes, Record, Rejection, RejectionKind, RouteDecision,
+    StoredEvent, Template,
+};
+
+/// How one destination sees events: which it takes, and what they look like on the wire.
+#[derive(Debug, Clone)]
+pub struct Router {
+    /// Which events it takes.
+    pub routes: DestinationRoutes,
+    /// The record's topic; none: the event's own.
+    pub topic: Option<Template>,
+    /// The record's key; none: the event's own.
+    pub key: Option<Template>,
+}
+
+impl Router {
+    pub(crate) fn decide(&self, event: &StoredEvent) -> RouteDecision {
+        self.routes.decide(event)
+    }
+
+    /// What happens to this event when it is rejected. The routes may have changed since it was parked:
+    /// then its destination goes on without it as it would with any other.
+    pub(crate) fn policy(&self, event: &StoredEvent) -> DeliveryPolicy {
+        match self.decide(event) {
+            RouteDecision::Take(policy) => policy,
+            _ => self.routes.policy(),
+        }
+    }
+
+    pub(crate) fn record(&self, ticket: u64, event: StoredEvent) -> Result<Record, Rejection> {
+        let render = |template: &Option<Template>| match template {
+            None => Ok(None),
+            Some(template) => template
+                .render(&event)
+                .map(Some)
+                .map_err(|missing| Rejection {
+                    kind: RejectionKind::Invalid,
+                    reason: missing.to_string(),
+                }),
+        };
+        let (topic, key) = (render(&self.topic)?, render(&self.key)?);
+        let mut record = Record::new(ticket, event);
+        if let Some(topic) = topic {
+            record = record.with_topic(topic);
+        }
+        if let Some(key) = key {
+            record = record.with_key(Some(key));
+        }
+        Ok(record)
+    }
+}

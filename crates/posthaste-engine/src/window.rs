@@ -1,0 +1,346 @@
+//! Events that were read and are not yet behind the stored cursor, in the order of reading.
+//!
+//! ```text
+//!   ready --sent--> sent --accepted--> done
+//!     ^              |  \--rejected--> failed --parking--> parking --durable--> done
+//!     +--unavailable-+
+//!   ready --key is blocked--> passed over (done for the cursor, not finished for the store)
+//! ```
+
+use std::{any::Any, collections::HashMap, collections::VecDeque, sync::Arc};
+
+use crate::{Cursor, KeyOrder, Page, Rejection, StoredEvent, record::key_hash};
+
+/// Where an event of the window stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// May be sent when its turn comes.
+    Ready,
+    /// Handed to the lane in this batch; no verdict yet.
+    Sent { batch: u64 },
+    /// Rejected; to be parked once the fate of every earlier event of its key is known.
+    Failed(Box<Rejection>),
+    /// Being parked.
+    Parking,
+    /// The cursor may pass it.
+    Done { finished: bool },
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) event: StoredEvent,
+    pub(crate) state: State,
+    /// How often it was the first to fail although others had been accepted since its last failure.
+    pub(crate) alone: u32,
+    /// What the destination had accepted when it last failed.
+    pub(crate) accepted_at_failure: u64,
+    order_key: Option<u64>,
+    bytes: usize,
+}
+
+/// The end of a page: what the cursor becomes when everything before `next` is done.
+#[derive(Debug)]
+struct PageEnd {
+    next: u64,
+    base: Arc<dyn Any + Send + Sync>,
+    end: Cursor,
+    wants_advance: bool,
+}
+
+/// What may be stored.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    pub(crate) up_to: Cursor,
+    pub(crate) finished: Vec<i64>,
+    pub(crate) events: usize,
+    pub(crate) bytes: usize,
+    pub(crate) wanted: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Window {
+    order: KeyOrder,
+    first: u64,
+    entries: VecDeque<Entry>,
+    pages: VecDeque<PageEnd>,
+    ready: VecDeque<u64>,
+    ready_stale: bool,
+    /// With [`KeyOrder::OneAtATime`]: the unfinished events of each key; only the first may be sent.
+    queues: HashMap<u64, VecDeque<u64>>,
+    done_prefix: usize,
+}
+
+impl Passed {
+    /// Both, in one advance.
+    pub(crate) fn and(mut self, newer: Self) -> Self {
+        self.finished.extend(newer.finished);
+        Self {
+            up_to: newer.up_to,
+            finished: self.finished,
+            events: self.events + newer.events,
+            bytes: self.bytes + newer.bytes,
+            wanted: self.wanted || newer.wanted,
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Window {
+    /// An empty window whose tickets begin at `first`.
+    pub(crate) fn new(order: KeyOrder, first: u64) -> Self {
+        Self {
+            order,
+            first,
+            entries: VecDeque::new(),
+            pages: VecDeque::new(),
+            ready: VecDeque::new(),
+            ready_stale: false,
+            queues: HashMap::new(),
+            done_prefix: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.pages.is_empty()
+    }
+
+    /// Events that are done and could be stored.
+    pub(crate) fn done_prefix(&mut self) -> usize {
+        while matches!(
+            self.entries.get(self.done_prefix),
+            Some(Entry {
+                state: State::Done { .. },
+                ..
+            })
+        ) {
+            self.done_prefix += 1;
+        }
+        self.done_prefix
+    }
+
+    /// Whether everything in the window is done.
+    pub(crate) fn is_done(&mut self) -> bool {
+        self.done_prefix() == self.entries.len()
+    }
+
+    /// Takes in a page. `pass` says of each event whether the cursor may pass it at once: finished
+    /// (no route takes it) or not (its key is blocked). Answers events and bytes taken in.
+    pub(crate) fn push(
+        &mut self,
+        page: Page,
+        mut pass: impl FnMut(&StoredEvent) -> Option<State>,
+    ) -> (usize, usize) {
+        let (events, mut bytes) = (page.events.len(), 0);
+        for event in page.events {
+            let ticket = self.first + self.entries.len() as u64;
+            let entry = Entry {
+                state: pass(&event).unwrap_or(State::Ready),
+                alone: 0,
+                accepted_at_failure: u64::MAX,
+                order_key: event.key().map(key_hash),
+                bytes: event.footprint(),
+                event,
+            };
+            bytes += entry.bytes;
+            if entry.state == State::Ready {
+                self.enqueue(ticket, entry.order_key);
+            }
+            self.entries.push_back(entry);
+        }
+        self.pages.push_back(PageEnd {
+            next: self.first + self.entries.len() as u64,
+            base: page.base,
+            end: page.end,
+            wants_advance: page.wants_advance,
+        });
+        (events, bytes)
+    }
+
+    fn enqueue(&mut self, ticket: u64, order_key: Option<u64>) {
+        match (self.order, order_key) {
+            (KeyOrder::OneAtATime, Some(key)) => {
+                let queue = self.queues.entry(key).or_default();
+                queue.push_back(ticket);
+                if queue.len() == 1 {
+                    self.ready.push_back(ticket);
+                }
+            }
+            _ => self.ready.push_back(ticket),
+        }
+    }
+
+    fn index(&self, ticket: u64) -> Option<usize> {
+        usize::try_from(ticket.checked_sub(self.first)?).ok()
+    }
+
+    pub(crate) fn entry_mut(&mut self, ticket: u64) -> Option<&mut Entry> {
+        let index = self.index(ticket)?;
+        self.entries.get_mut(index)
+    }
+
+    /// The next event to be sent; it stays in place until [`pop_ready`](Self::pop_ready).
+    pub(crate) fn peek_ready(&mut self) -> Option<(u64, &Entry)> {
+        if self.ready_stale {
+            self.rebuild_ready();
+        }
+        let ticket = *self.ready.front()?;
+        let index = self.index(ticket)?;
+        self.entries.get(index).map(|entry| (ticket, entry))
+    }
+
+    pub(crate) fn pop_ready(&mut self) {
+        self.ready.pop_front();
+    }
+
+    /// Events from this ticket on are not to be sent any more.
+    pub(crate) fn drop_ready_from(&mut self, limit: u64) {
+        if self.ready_stale {
+            self.rebuild_ready();
+        }
+        self.ready.retain(|&ticket| ticket < limit);
+    }
+
+    pub(crate) fn has_sent(&self) -> bool {
+        self.entries
+            .iter()
+            .any(|entry| matches!(entry.state, State::Sent { .. }))
+    }
+
+    pub(crate) fn count_failed(&self) -> usize {
+        self.entries
+            .iter()
+            .filter(|entry| matches!(entry.state, State::Failed(_)))
+            .count()
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        self.ready_stale || !self.ready.is_empty()
+    }
+
+    fn rebuild_ready(&mut self) {
+        self.ready_stale = false;
+        self.ready.clear();
+        for (index, entry) in self.entries.iter().enumerate().skip(self.done_prefix) {
+            let ticket = self.first + index as u64;
+            let first_of_key = self.order == KeyOrder::Pipelined
+                || entry.order_key.is_none_or(|key| {
+                    self.queues.get(&key).and_then(VecDeque::front) == Some(&ticket)
+                });
+            if entry.state == State::Ready && first_of_key {
+                self.ready.push_back(ticket);
+            }
+        }
+    }
+
+    /// The cursor may pass this event. Lets the next event of its key go.
+    pub(crate) fn finish(&mut self, ticket: u64, finished: bool) {
+        let Some(index) = self.index(ticket) else {
+            return;
+        };
+        let Some(entry) = self.entries.get_mut(index) else {
+            return;
+        };
+        entry.state = State::Done { finished };
+        let Some(key) = entry.order_key else { return };
+        if let Some(queue) = self.queues.get_mut(&key) {
+            if queue.front() == Some(&ticket) {
+                queue.pop_front();
+            } else {
+                queue.retain(|&waiting| waiting != ticket);
+            }
+            match queue.front() {
+                None => drop(self.queues.remove(&key)),
+                Some(&next) => {
+                    let index = self.index(next).unwrap_or(usize::MAX);
+                    if self
+                        .entries
+                        .get(index)
+                        .is_some_and(|e| e.state == State::Ready)
+                    {
+                        self.ready.push_back(next);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A sent event goes back to the ready ones, in its old place.
+    pub(crate) fn unsend(&mut self, ticket: u64) {
+        if let Some(entry) = self.entry_mut(ticket) {
+            entry.state = State::Ready;
+            self.ready_stale = true;
+        }
+    }
+
+    /// The lane ended: everything that was sent and not answered is to be sent again.
+    pub(crate) fn unsend_all(&mut self) {
+        for entry in &mut self.entries {
+            if matches!(entry.state, State::Sent { .. }) {
+                entry.state = State::Ready;
+            }
+        }
+        self.ready_stale = true;
+    }
+
+    /// Rejected events that may be parked: the fate of every earlier event of their key is known.
+    pub(crate) fn parkable(&self) -> Vec<u64> {
+        let mut undecided = std::collections::HashSet::new();
+        let mut parkable = Vec::new();
+        for (index, entry) in self.entries.iter().enumerate().skip(self.done_prefix) {
+            let behind = entry.order_key.is_some_and(|key| undecided.contains(&key));
+            if matches!(entry.state, State::Failed(_)) && !behind {
+                parkable.push(self.first + index as u64);
+            }
+            if let (Some(key), false) = (entry.order_key, matches!(entry.state, State::Done { .. }))
+            {
+                undecided.insert(key);
+            }
+        }
+        parkable
+    }
+
+    /// The cursor that has passed this event.
+    pub(crate) fn cursor_at(&self, ticket: u64) -> Option<Cursor> {
+        let page = self.pages.iter().find(|page| ticket < page.next)?;
+        let entry = self.entries.get(self.index(ticket)?)?;
+        Some(Cursor::within(Arc::clone(&page.base), entry.event.seq()))
+    }
+
+    /// Takes out the done events at the front, with the cursor behind them.
+    pub(crate) fn take_passed(&mut self) -> Option<Passed> {
+        let events = self.done_prefix();
+        let (mut finished, mut bytes, mut last_seq) = (Vec::with_capacity(events), 0, None);
+        for entry in self.entries.drain(..events) {
+            bytes += entry.bytes;
+            last_seq = Some(entry.event.seq());
+            if entry.state == (State::Done { finished: true }) {
+                finished.push(entry.event.seq());
+            }
+        }
+        self.first += events as u64;
+        self.done_prefix = 0;
+        let (mut up_to, mut wanted) = (None, events > 0);
+        while let Some(page) = self.pages.pop_front_if(|page| page.next <= self.first) {
+            wanted |= page.wants_advance;
+            up_to = Some(page.end);
+            if page.next == self.first {
+                last_seq = None;
+            }
+        }
+        if let (Some(seq), Some(page)) = (last_seq, self.pages.front()) {
+            up_to = Some(Cursor::within(Arc::clone(&page.base), seq));
+        }
+        up_to.map(|up_to| Passed {
+            up_to,
+            finished,
+            events,
+            bytes,
+            wanted,
+        })
+    }
+}
