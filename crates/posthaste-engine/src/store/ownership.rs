@@ -159,6 +159,9 @@ pub trait Ownership: Send + Sync {
     /// a claim from a fenced holder sets the settle time. Claiming what is already ours raises the
     /// epoch: that is how memory is dropped safely. A removed destination's name makes a new one.
     ///
+    /// `address` is the sink's URL without secrets. It is kept for operators; a changed one is audited,
+    /// and progress goes on, since it belongs to the name.
+    ///
     /// # Errors
     /// [`StoreError::Fenced`] when `relay` itself is fenced.
     async fn claim(
