@@ -67,23 +67,39 @@ pub const EVENT_COLUMNS: [&str; 16] = [
 /// The migrations of PostgreSQL, in order.
 #[must_use]
 pub fn postgres() -> &'static [Migration] {
-    &[Migration {
-        version: 1,
-        name: "outbox",
-        min_relay: 1,
-        sql: include_str!("../migrations/postgres/0001_outbox.sql"),
-    }]
+    &[
+        Migration {
+            version: 1,
+            name: "outbox",
+            min_relay: 1,
+            sql: include_str!("../migrations/postgres/0001_outbox.sql"),
+        },
+        Migration {
+            version: 2,
+            name: "relay_state",
+            min_relay: 2,
+            sql: include_str!("../migrations/postgres/0002_relay_state.sql"),
+        },
+    ]
 }
 
 /// The migrations of SQLite, in order.
 #[must_use]
 pub fn sqlite() -> &'static [Migration] {
-    &[Migration {
-        version: 1,
-        name: "outbox",
-        min_relay: 1,
-        sql: include_str!("../migrations/sqlite/0001_outbox.sql"),
-    }]
+    &[
+        Migration {
+            version: 1,
+            name: "outbox",
+            min_relay: 1,
+            sql: include_str!("../migrations/sqlite/0001_outbox.sql"),
+        },
+        Migration {
+            version: 2,
+            name: "relay_state",
+            min_relay: 2,
+            sql: include_str!("../migrations/sqlite/0002_relay_state.sql"),
+        },
+    ]
 }
 
 #[cfg(test)]

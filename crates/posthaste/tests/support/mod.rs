@@ -1,0 +1,156 @@
+//! Databases with the outbox in them, for the tests of this folder.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use posthaste::schema::{self, EVENT_COLUMNS, Placeholders};
+use posthaste::{Event, Timestamp};
+use posthaste_testkit::servers::postgres::{Database, PostgresServer};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor};
+
+/// A database of its own, with the schema and a role that may do what writers may, no more.
+pub struct Outboxes {
+    pub server: &'static PostgresServer,
+    pub database: Database,
+    pub writer: String,
+}
+
+impl Outboxes {
+    pub fn new() -> Self {
+        let server = PostgresServer::shared(15);
+        let database = server.create_database();
+        for migration in schema::postgres() {
+            server.psql(database.name(), &migration.render(Placeholders::default()));
+        }
+        let writer = format!("{}_writer", database.name());
+        let columns = EVENT_COLUMNS.join(", ");
+        server.psql(
+            database.name(),
+            &format!(
+                "create role {writer} login; grant usage on schema posthaste to {writer}; \
+                 grant insert ({columns}) on posthaste.outbox to {writer}"
+            ),
+        );
+        Self {
+            server,
+            database,
+            writer,
+        }
+    }
+
+    /// Rows of a query, as superuser: one a line, columns separated by `|`.
+    pub fn rows(&self, sql: &str) -> String {
+        self.server.psql(self.database.name(), sql)
+    }
+
+    pub fn admin_url(&self) -> String {
+        self.server.admin_url(self.database.name())
+    }
+
+    pub fn writer_url(&self) -> String {
+        self.server.url(&self.writer, self.database.name())
+    }
+
+    pub async fn sqlx(&self, url: &str) -> sqlx::PgConnection {
+        sqlx::PgConnection::connect(url).await.unwrap()
+    }
+
+    pub async fn tokio_postgres(&self, url: &str) -> tokio_postgres::Client {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        client
+    }
+}
+
+impl Drop for Outboxes {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let writer = &self.writer;
+            self.rows(&format!("drop owned by {writer}; drop role {writer}"));
+        }
+    }
+}
+
+/// A SQLite file with the schema.
+pub struct SqliteFile {
+    folder: tempfile::TempDir,
+}
+
+impl SqliteFile {
+    pub async fn new() -> Self {
+        let file = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let mut connection = file.connect().await;
+        for migration in schema::sqlite() {
+            connection
+                .execute(AssertSqlSafe(migration.render(Placeholders::default())))
+                .await
+                .unwrap();
+        }
+        file
+    }
+
+    pub fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("app.db")
+    }
+
+    pub async fn connect(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new()
+            .filename(self.path())
+            .create_if_missing(true);
+        SqliteConnection::connect_with(&options).await.unwrap()
+    }
+}
+
+/// An event with every field set, and everything odd that the contract allows.
+pub fn full_event() -> Event {
+    Event::builder("orders.v1-ü_x")
+        .key(r#"k\'"{},NULL\\ü🚚"#)
+        .event_type("order.placed")
+        .content_type("application/json; charset=utf-8")
+        .payload(vec![0, 255, 254, b'"', b'\\', 0])
+        .header("a", "1")
+        .header("a", "2")
+        .header("", "")
+        .header("NULL", "NULL")
+        .header_without_value("none")
+        .header(r#"q"\,{}[]"#, "line\nbreak\ttab\u{1}\u{7f}ü🚚")
+        .occurred_at(Timestamp::from_micros(-1_234_567_890_123_457))
+        .correlation_id("correlation")
+        .causation_id("causation")
+        .tenant_id("tenant")
+        .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+        .tracestate("a=1,b=2")
+        .build()
+        .unwrap()
+}
+
+/// The events at the edges of every limit.
+pub fn edge_events() -> Vec<Event> {
+    vec![
+        full_event(),
+        // A tombstone, then an empty payload, which is something else.
+        Event::builder("t").build().unwrap(),
+        Event::builder("t").payload("").key("").build().unwrap(),
+        Event::builder("x".repeat(249))
+            .key("k".repeat(1024))
+            .event_type("e".repeat(255))
+            .content_type("c".repeat(255))
+            .correlation_id("c".repeat(255))
+            .causation_id("c".repeat(255))
+            .tenant_id("t".repeat(255))
+            .traceparent("p".repeat(255))
+            .tracestate("s".repeat(512))
+            .header("n".repeat(65_535), "v")
+            .payload(vec![7; 1024 * 1024])
+            .occurred_at(Timestamp::MAX)
+            .build()
+            .unwrap(),
+        Event::builder("t")
+            .occurred_at(Timestamp::MIN)
+            .build()
+            .unwrap(),
+    ]
+}
