@@ -1,1 +1,4 @@
-//! Placeholder.
+//! The stores of Posthaste: one folder per kind of database, one feature each.
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

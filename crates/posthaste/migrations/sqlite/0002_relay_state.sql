@@ -2,6 +2,10 @@
 -- Numbered migrations are never edited after a release.
 -- Times are integers: microseconds since 1970 in UTC, by the clock of the machine that runs SQLite.
 
+insert into posthaste_settings (name, value) values
+    ('partitions', '64'),
+    ('retention_seconds', '86400');
+
 create table posthaste_identity (
     only_row   integer primary key check (only_row = 1),
     -- Tells this outbox from any other, so that a file that was put in its place is noticed.
@@ -16,6 +20,8 @@ create table posthaste_destinations (
     -- AUTOINCREMENT: the id of a removed destination is never used again.
     id         integer primary key autoincrement,
     name       text not null,
+    -- The sink's URL without secrets, as the last claim named it.
+    url        text not null,
     state      text not null default 'active' check (state in ('active', 'paused', 'removed')),
     -- The breaker and the last error as the relay reported them, for operators in other processes.
     breaker    text not null default 'closed',

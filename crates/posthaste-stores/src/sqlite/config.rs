@@ -1,0 +1,163 @@
+//! The address of an SQLite store: `sqlite:path` or `sqlite:///absolute/path`.
+
+use std::{path::PathBuf, time::Duration};
+
+use posthaste_engine::StoreError;
+
+const OPERATION: &str = "read the store's address";
+
+/// An SQLite store's address, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqliteConfig {
+    /// The database file.
+    pub path: PathBuf,
+    /// How long a call waits for another process's lock before it answers *unavailable*. Default
+    /// 5 s: many times what a healthy writer holds the lock, a third of the default lease.
+    pub busy_timeout: Duration,
+}
+
+impl SqliteConfig {
+    /// Parses `sqlite:path?busy_timeout=5s`. In the path, `%` begins two hexadecimal digits (so `%3F`
+    /// is a question mark).
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] that names what is wrong.
+    pub fn parse(url: &str) -> Result<Self, StoreError> {
+        let rest = url
+            .strip_prefix("sqlite:")
+            .ok_or_else(|| wrong("it must begin with `sqlite:`, as in `sqlite:orders.db`"))?;
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let (path, options) = match rest.split_once('?') {
+            Some((path, options)) => (path, options),
+            None => (rest, ""),
+        };
+        let path = decode(path)?;
+        if path.is_empty() {
+            return Err(wrong(
+                "the path is missing: write `sqlite:orders.db` or `sqlite:///var/lib/orders.db`",
+            ));
+        }
+        if path == ":memory:" {
+            return Err(wrong(
+                "`:memory:` is private to one connection: give the path of a file",
+            ));
+        }
+        let mut config = Self {
+            path: PathBuf::from(path),
+            busy_timeout: Duration::from_secs(5),
+        };
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            match name {
+                "busy_timeout" => config.busy_timeout = duration(name, value)?,
+                _ => {
+                    return Err(wrong(format!(
+                        "unknown option `{name}`: the options are `busy_timeout`"
+                    )));
+                }
+            }
+        }
+        Ok(config)
+    }
+}
+
+fn wrong(reason: impl Into<String>) -> StoreError {
+    StoreError::Misconfigured {
+        operation: OPERATION,
+        reason: reason.into(),
+    }
+}
+
+fn duration(name: &str, value: &str) -> Result<Duration, StoreError> {
+    let parsed = if let Some(millis) = value.strip_suffix("ms") {
+        millis.parse().ok().map(Duration::from_millis)
+    } else {
+        value
+            .strip_suffix('s')
+            .and_then(|seconds| seconds.parse().ok())
+            .map(Duration::from_secs)
+    };
+    // SQLite takes milliseconds as a C int.
+    parsed
+        .filter(|&duration| !duration.is_zero() && duration <= Duration::from_secs(3_600))
+        .ok_or_else(|| {
+            wrong(format!(
+                "`{name}={value}`: write a time of at most an hour with its unit, as in `5s` or `500ms`"
+            ))
+        })
+}
+
+fn decode(text: &str) -> Result<String, StoreError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        if first != b'%' {
+            bytes.push(first);
+            rest = tail;
+            continue;
+        }
+        let digits = tail
+            .get(..2)
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let Some(byte) = digits else {
+            return Err(wrong(
+                "in the path, `%` begins two hexadecimal digits: write a plain `%` as `%25`",
+            ));
+        };
+        bytes.push(byte);
+        rest = &tail[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| wrong("the path is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(url: &str) -> PathBuf {
+        SqliteConfig::parse(url).unwrap().path
+    }
+
+    #[test]
+    fn relative_and_absolute_paths() {
+        assert_eq!(path("sqlite:orders.db"), PathBuf::from("orders.db"));
+        assert_eq!(
+            path("sqlite:/data/orders.db"),
+            PathBuf::from("/data/orders.db")
+        );
+        assert_eq!(
+            path("sqlite:///data/orders.db"),
+            PathBuf::from("/data/orders.db")
+        );
+        assert_eq!(
+            path("sqlite:my%20orders%3F.db"),
+            PathBuf::from("my orders?.db")
+        );
+    }
+
+    #[test]
+    fn options() {
+        let config = SqliteConfig::parse("sqlite:orders.db?busy_timeout=250ms").unwrap();
+        assert_eq!(config.busy_timeout, Duration::from_millis(250));
+        let config = SqliteConfig::parse("sqlite:orders.db").unwrap();
+        assert_eq!(config.busy_timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (url, word) in [
+            ("postgres://h/db", "sqlite:"),
+            ("sqlite:", "path is missing"),
+            ("sqlite::memory:", "private"),
+            ("sqlite:a.db?busy_timeout=5", "unit"),
+            ("sqlite:a.db?busy_timeout=0s", "an hour"),
+            ("sqlite:a.db?busy_timeout=2h", "unit"),
+            ("sqlite:a.db?mode=ro", "`mode`"),
+            ("sqlite:100%.db", "%25"),
+        ] {
+            let error = SqliteConfig::parse(url).unwrap_err().to_string();
+            assert!(error.contains(word), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! One connection to the file, on a thread of its own: SQLite's calls block, and no worker of the
+//! runtime may.
+
+use std::{fs, io, os::unix::fs::MetadataExt, path::Path, sync::mpsc, thread, time::Duration};
+
+use posthaste_engine::StoreError;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
+use tokio::sync::oneshot;
+
+use super::{config::SqliteConfig, error::classify};
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// Statements kept prepared on one connection; we have fewer than this.
+const STATEMENTS_MAX: usize = 64;
+
+/// After a checkpoint the write-ahead log is cut down to this many bytes.
+const WAL_BYTES_KEPT: i64 = 64 << 20;
+
+/// A connection on its own thread. Dropping it ends the thread when its last job is done.
+#[derive(Debug)]
+pub(super) struct Worker {
+    jobs: mpsc::Sender<Job>,
+    file: FileId,
+    config: SqliteConfig,
+}
+
+/// Which file a path led to. A file that is replaced while it is open goes on living without a name,
+/// and takes writes that nobody will ever read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(path: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+}
+
+/// The file's identity, or why there is none.
+fn identify(operation: &'static str, path: &Path) -> Result<FileId, StoreError> {
+    FileId::of(path).map_err(|error| StoreError::Unavailable {
+        operation,
+        reason: format!("{}: {error}", path.display()),
+        source: Some(Box::new(error)),
+    })
+}
+
+impl Worker {
+    /// Opens the file, which must exist.
+    pub(super) async fn open(
+        operation: &'static str,
+        config: &SqliteConfig,
+    ) -> Result<Self, StoreError> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (opened, answer) = oneshot::channel();
+        let for_thread = config.clone();
+        thread::Builder::new()
+            .name("posthaste-sqlite".to_owned())
+            .spawn(move || match connect(operation, &for_thread) {
+                Ok((mut connection, file)) => {
+                    if opened.send(Ok(file)).is_ok() {
+                        for job in queue {
+                            job(&mut connection);
+                        }
+                    }
+                }
+                // The caller gave up waiting: nobody is left to tell.
+                Err(error) => drop(opened.send(Err(error))),
+            })
+            .map_err(|error| StoreError::Unavailable {
+                operation,
+                reason: format!("no thread for a connection: {error}"),
+                source: Some(Box::new(error)),
+            })?;
+        let file = answer.await.map_err(|_| ended(operation))??;
+        Ok(Self {
+            jobs,
+            file,
+            config: config.clone(),
+        })
+    }
+
+    /// Runs `work` on the connection's thread. Once it was sent it runs, even if nobody waits any
+    /// longer.
+    async fn call<T, F>(&self, operation: &'static str, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (done, answer) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            // The caller gave up waiting: nobody is left to tell.
+            drop(done.send(work(connection)));
+        });
+        self.jobs.send(job).map_err(|_| ended(operation))?;
+        answer.await.map_err(|_| ended(operation))?
+    }
+
+    /// Reads in one snapshot.
+    pub(super) async fn read<T, F>(&self, operation: &'static str, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.still_the_file(operation)?;
+        self.call(operation, move |connection| {
+            transaction(connection, operation, TransactionBehavior::Deferred, work)
+        })
+        .await
+    }
+
+    /// Changes the file in one transaction, durable when this returns. The write lock is taken at its
+    /// start: an upgrade in the middle could fail however long we are ready to wait.
+    pub(super) async fn write<T, F>(
+        &self,
+        operation: &'static str,
+        work: F,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.still_the_file(operation)?;
+        self.call(operation, move |connection| {
+            transaction(connection, operation, TransactionBehavior::Immediate, work)
+        })
+        .await
+    }
+
+    /// Runs `work` on the connection outside of any transaction.
+    pub(super) async fn plain<T, F>(
+        &self,
+        operation: &'static str,
+        work: F,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.still_the_file(operation)?;
+        self.call(operation, work).await
+    }
+
+    /// Whether the path still leads to the file that is open here.
+    pub(super) fn still_the_file(&self, operation: &'static str) -> Result<(), StoreError> {
+        if identify(operation, &self.config.path)? == self.file {
+            Ok(())
+        } else {
+            Err(StoreError::IncarnationChanged { operation })
+        }
+    }
+}
+
+fn ended(operation: &'static str) -> StoreError {
+    StoreError::Unavailable {
+        operation,
+        reason: "the connection's thread ended".to_owned(),
+        source: None,
+    }
+}
+
+fn connect(
+    operation: &'static str,
+    config: &SqliteConfig,
+) -> Result<(Connection, FileId), StoreError> {
+    let before = identify(operation, &config.path)?;
+    let connection = open(operation, config, OpenFlags::empty())?;
+    // Replaced between the two looks: which of them is open cannot be known.
+    if identify(operation, &config.path)? != before {
+        return Err(StoreError::Unavailable {
+            operation,
+            reason: format!("{} was replaced while it was opened", config.path.display()),
+            source: None,
+        });
+    }
+    Ok((connection, before))
+}
+
+/// Opens the file with the settings that every connection of ours has.
+pub(super) fn open(
+    operation: &'static str,
+    config: &SqliteConfig,
+    more: OpenFlags,
+) -> Result<Connection, StoreError> {
+    let fail = |error| classify(operation, error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
+    let connection = Connection::open_with_flags(&config.path, flags).map_err(fail)?;
+    connection.busy_timeout(config.busy_timeout).map_err(fail)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // The last one to close would checkpoint under an exclusive lock, which an application that opens
+    // the file at that moment does not wait for.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .map_err(fail)?;
+    // With WAL, FULL is what makes a commit durable when it returns.
+    connection
+        .pragma_update(None, "synchronous", "FULL")
+        .map_err(fail)?;
+    connection
+        .pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)
+        .map_err(fail)?;
+    Ok(connection)
+}
+
+pub(super) fn transaction<T>(
+    connection: &mut Connection,
+    operation: &'static str,
+    behavior: TransactionBehavior,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let fail = |error| classify(operation, error);
+    let tx = connection
+        .transaction_with_behavior(behavior)
+        .map_err(fail)?;
+    let answer = work(&tx)?;
+    tx.commit().map_err(fail)?;
+    Ok(answer)
+}
+
+/// The database's clock: microseconds since 1970-01-01 UTC.
+pub(super) fn clock(tx: &Connection, operation: &'static str) -> Result<i64, StoreError> {
+    tx.prepare_cached("select cast(unixepoch('subsec') * 1000000 as integer)")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(|error| classify(operation, error))
+}
+
+/// A length of time in the unit of the tables.
+pub(super) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// How long from `now` until `at`; zero when that is past.
+pub(super) fn until(now: i64, at: i64) -> Duration {
+    Duration::from_micros(u64::try_from(at.saturating_sub(now)).unwrap_or(0))
+}

@@ -1,0 +1,256 @@
+//! Creates and migrates the schema.
+
+use std::{fmt::Write as _, time::Duration};
+
+use posthaste::schema::{self, Migration, Placeholders};
+use posthaste_engine::StoreError;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, named_params};
+
+use super::{
+    config::SqliteConfig,
+    connection::{open, transaction},
+    error::{classify, unexpected},
+    ownership::execute,
+    settings::{PARTITIONS, RETENTION_SECONDS},
+};
+
+const OPERATION: &str = "create or migrate the schema";
+
+/// What `init` stores for all relays. A field that is none leaves what is stored, or the default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InitOptions {
+    /// How many partitions a destination has: a power of two up to 4 096. Default 64.
+    pub partitions: Option<u16>,
+    /// How long delivered events are kept, in whole seconds. Default 24 hours.
+    pub retention: Option<Duration>,
+}
+
+/// What `init` did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InitReport {
+    /// The migrations that were applied, by number.
+    pub applied: Vec<u32>,
+    /// The schema's version now.
+    pub version: u32,
+}
+
+/// Creates the file if there is none, switches it to write-ahead logging, applies the migrations that
+/// it lacks and stores the options. Two at once are safe; running it again changes nothing.
+///
+/// # Errors
+/// [`StoreError::Schema`] when the schema is newer than this build; [`StoreError::Misconfigured`] for
+/// an option out of range or a path that cannot hold a database.
+pub async fn init(url: &str, options: InitOptions) -> Result<InitReport, StoreError> {
+    let config = SqliteConfig::parse(url)?;
+    validate(options)?;
+    tokio::task::spawn_blocking(move || init_blocking(&config, options))
+        .await
+        .map_err(|error| unexpected(OPERATION, error.to_string()))?
+}
+
+/// The SQL that `init` runs on an empty file, for a migration tool of your own: one transaction for
+/// each migration. The file has to be in WAL mode.
+///
+/// # Errors
+/// [`StoreError::Misconfigured`] for an option out of range.
+pub fn sql(options: InitOptions) -> Result<String, StoreError> {
+    validate(options)?;
+    let mut text = String::from("pragma journal_mode = wal;\n");
+    for migration in schema::sqlite() {
+        let Migration {
+            version,
+            name,
+            min_relay,
+            ..
+        } = migration;
+        let body = migration.render(Placeholders::default());
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "\nbegin immediate;\n\n{}\n\ninsert into posthaste_migrations (version, name, min_relay) \
+             values ({version}, '{name}', {min_relay});\n\ncommit;\n",
+            body.trim_end()
+        );
+    }
+    for (name, value) in stored(options) {
+        let _ = write!(
+            text,
+            "\ninsert into posthaste_settings (name, value) values ('{name}', '{value}')\n\
+             on conflict (name) do update set value = excluded.value;\n"
+        );
+    }
+    Ok(text)
+}
+
+fn validate(options: InitOptions) -> Result<(), StoreError> {
+    if let Some(partitions) = options.partitions
+        && (!partitions.is_power_of_two() || partitions > 4_096)
+    {
+        return Err(wrong(format!(
+            "partitions: {partitions} is not a power of two from 1 to 4096"
+        )));
+    }
+    if options.retention.is_some_and(|time| time.as_secs() == 0) {
+        return Err(wrong("retention: at least one second"));
+    }
+    Ok(())
+}
+
+fn wrong(reason: impl Into<String>) -> StoreError {
+    StoreError::Misconfigured {
+        operation: OPERATION,
+        reason: reason.into(),
+    }
+}
+
+fn stored(options: InitOptions) -> Vec<(&'static str, String)> {
+    let partitions = options.partitions.map(|n| (PARTITIONS, n.to_string()));
+    let retention = options
+        .retention
+        .map(|time| (RETENTION_SECONDS, time.as_secs().to_string()));
+    partitions.into_iter().chain(retention).collect()
+}
+
+fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitReport, StoreError> {
+    let fail = |error| classify(OPERATION, error);
+    let directory = match config.path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => std::path::Path::new("."),
+    };
+    if !directory.is_dir() {
+        return Err(wrong(format!(
+            "{}: there is no such directory: create it first",
+            directory.display()
+        )));
+    }
+    if config.path.is_dir() {
+        return Err(wrong(format!(
+            "{}: this is a directory: give the path of a file",
+            config.path.display()
+        )));
+    }
+    let mut connection = open(OPERATION, config, OpenFlags::SQLITE_OPEN_CREATE)?;
+    write_ahead(&connection)?;
+    let mut applied = Vec::new();
+    for migration in schema::sqlite() {
+        // Looked up again under each write lock: another init may be at work.
+        let done = immediate(&mut connection, |tx| apply(tx, migration))?;
+        applied.extend(done.then_some(migration.version));
+    }
+    immediate(&mut connection, |tx| {
+        for (name, value) in stored(options) {
+            execute(
+                tx,
+                OPERATION,
+                include_str!("sql/setting_set.sql"),
+                named_params! { ":name": name, ":value": value },
+            )?;
+        }
+        Ok(())
+    })?;
+    let version = level(&connection, OPERATION)?.0;
+    // The schema into the main file, without waiting for anybody.
+    connection
+        .query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()))
+        .map_err(fail)?;
+    Ok(InitReport { applied, version })
+}
+
+fn immediate<T>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    transaction(connection, OPERATION, TransactionBehavior::Immediate, work)
+}
+
+/// Switches the file to write-ahead logging, which stays with it: readers and the writer do not keep
+/// each other waiting.
+fn write_ahead(connection: &Connection) -> Result<(), StoreError> {
+    let mode: String = connection
+        .query_row("pragma journal_mode = wal", [], |row| row.get(0))
+        .map_err(|error| classify(OPERATION, error))?;
+    if mode.eq_ignore_ascii_case("wal") {
+        Ok(())
+    } else {
+        Err(wrong(format!(
+            "the file stays in journal mode `{mode}`: write-ahead logging needs a local file system"
+        )))
+    }
+}
+
+fn apply(tx: &Transaction<'_>, migration: &Migration) -> Result<bool, StoreError> {
+    let (version, _) = level(tx, OPERATION)?;
+    if version > newest() {
+        return Err(too_new(OPERATION, version));
+    }
+    if version >= migration.version {
+        return Ok(false);
+    }
+    tx.execute_batch(&migration.render(Placeholders::default()))
+        .map_err(|error| classify(OPERATION, error))?;
+    execute(
+        tx,
+        OPERATION,
+        include_str!("sql/migration_done.sql"),
+        named_params! {
+            ":version": migration.version,
+            ":name": migration.name,
+            ":min_relay": migration.min_relay,
+        },
+    )?;
+    Ok(true)
+}
+
+/// The newest migration that this build knows.
+fn newest() -> u32 {
+    schema::sqlite().last().map_or(0, |last| last.version)
+}
+
+fn too_new(operation: &'static str, version: u32) -> StoreError {
+    StoreError::Schema {
+        operation,
+        reason: format!(
+            "the schema has version {version}, this build knows up to {}: use a newer posthaste",
+            newest()
+        ),
+    }
+}
+
+/// The schema's version and the lowest relay level that it allows; zeros when there is none.
+fn level(connection: &Connection, operation: &'static str) -> Result<(u32, u32), StoreError> {
+    let fail = |error| classify(operation, error);
+    let present: bool = connection
+        .query_row(
+            "select exists (select 1 from sqlite_schema where name = 'posthaste_migrations')",
+            [],
+            |row| row.get(0),
+        )
+        .map_err(fail)?;
+    if !present {
+        return Ok((0, 0));
+    }
+    connection
+        .query_row(include_str!("sql/schema_version.sql"), [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .map_err(fail)
+}
+
+/// Whether a relay of this build may run on the schema.
+pub(super) fn check(connection: &Connection, operation: &'static str) -> Result<(), StoreError> {
+    let (version, min_relay) = level(connection, operation)?;
+    let wrong = |reason| Err(StoreError::Schema { operation, reason });
+    if version == 0 {
+        return wrong("there is no outbox in this file: run `posthaste init` for it".to_owned());
+    }
+    if version < newest() {
+        return wrong(format!(
+            "the schema has version {version}, this build needs {}: run `posthaste init`",
+            newest()
+        ));
+    }
+    if min_relay > newest() {
+        return Err(too_new(operation, version));
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! SQLite: the embedded default. The outbox and everything that relays and operators keep beside it
+//! live in one file, in write-ahead mode, shared by any number of processes.
+//!
+//! One writer at a time draws the numbers of the outbox, so that they follow the order of commits and
+//! a cursor is one number. `AUTOINCREMENT` keeps the numbers of deleted rows from coming again.
+//!
+//! Every change is one short `BEGIN IMMEDIATE` transaction: an application with a busy time-out of a
+//! second never meets our lock. Every commit is synced before it counts. What is read under a claim is
+//! read in short transactions too, since a long one keeps the write-ahead log from starting over.
+
+mod admin;
+mod audit;
+mod config;
+mod connection;
+mod cursor;
+mod error;
+mod guard;
+mod headers;
+mod migrate;
+mod ownership;
+mod parking;
+mod row;
+mod settings;
+mod side_read;
+mod source;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use posthaste_engine::{Claim, Claimed, Progress, Store, StoreError, StoreInfo};
+use rusqlite::{Connection, MAIN_DB, TransactionBehavior};
+use tokio::sync::Mutex;
+
+pub use config::SqliteConfig;
+pub use migrate::{InitOptions, InitReport, init, sql};
+
+use connection::{Worker, transaction};
+use error::classify;
+use source::SqliteClaimed;
+
+/// An outbox in an SQLite file.
+///
+/// Connections are opened when they are first needed: one for leases and claims, one for operators'
+/// calls (which may take long, and a lease must not wait), and those of each claim.
+#[derive(Debug)]
+pub struct SqliteStore {
+    config: SqliteConfig,
+    control: Mutex<Option<Arc<Worker>>>,
+    admin: Mutex<Option<Arc<Worker>>>,
+}
+
+impl SqliteStore {
+    /// The store at this address. Does not touch the file.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] that names what is wrong with the address.
+    pub fn new(url: &str) -> Result<Self, StoreError> {
+        Ok(Self {
+            config: SqliteConfig::parse(url)?,
+            control: Mutex::new(None),
+            admin: Mutex::new(None),
+        })
+    }
+
+    async fn control(&self, operation: &'static str) -> Result<Arc<Worker>, StoreError> {
+        self.worker(operation, &self.control).await
+    }
+
+    async fn admin(&self, operation: &'static str) -> Result<Arc<Worker>, StoreError> {
+        self.worker(operation, &self.admin).await
+    }
+
+    /// The connection in this place, opened anew when there is none or the file was replaced.
+    async fn worker(
+        &self,
+        operation: &'static str,
+        place: &Mutex<Option<Arc<Worker>>>,
+    ) -> Result<Arc<Worker>, StoreError> {
+        let mut place = place.lock().await;
+        if let Some(worker) = place.as_ref()
+            && worker.still_the_file(operation).is_ok()
+        {
+            return Ok(Arc::clone(worker));
+        }
+        let worker = Arc::new(Worker::open(operation, &self.config).await?);
+        *place = Some(Arc::clone(&worker));
+        Ok(worker)
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn info(&self) -> StoreInfo {
+        StoreInfo {
+            kind: "sqlite",
+            progress: Progress::Cursor,
+            // There is one writer at a time: nobody commits late.
+            late_commit_delays_only_itself: true,
+            shared: true,
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        const OPERATION: &str = "check the store";
+        match std::fs::metadata(&self.config.path) {
+            Ok(metadata) if metadata.is_file() => {}
+            Ok(_) => {
+                return Err(StoreError::Misconfigured {
+                    operation: OPERATION,
+                    reason: format!(
+                        "{} is not a file: give the path of the database",
+                        self.config.path.display()
+                    ),
+                });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(StoreError::Misconfigured {
+                    operation: OPERATION,
+                    reason: format!(
+                        "{} does not exist: run `posthaste init --store sqlite:{}`, or correct the path",
+                        self.config.path.display(),
+                        self.config.path.display()
+                    ),
+                });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return Err(denied(&self.config));
+            }
+            Err(error) => {
+                return Err(StoreError::Unavailable {
+                    operation: OPERATION,
+                    reason: format!("{}: {error}", self.config.path.display()),
+                    source: Some(Box::new(error)),
+                });
+            }
+        }
+        let config = self.config.clone();
+        Worker::open(OPERATION, &self.config)
+            .await
+            .map_err(|error| may_not_read(&self.config).unwrap_or(error))?
+            .plain(OPERATION, move |connection| {
+                check_file(OPERATION, connection, &config)
+            })
+            .await
+    }
+
+    async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
+        Ok(Arc::new(SqliteClaimed::open(&self.config, claim).await?))
+    }
+}
+
+fn denied(config: &SqliteConfig) -> StoreError {
+    StoreError::Denied {
+        operation: "check the store",
+        reason: format!(
+            "{} cannot be written: give this user the right to write the file and its directory, on a \
+             file system that is mounted for writing",
+            config.path.display()
+        ),
+    }
+}
+
+/// SQLite says "cannot open" for missing rights and for a file that is locked away for a moment; the
+/// operating system tells them apart.
+fn may_not_read(config: &SqliteConfig) -> Option<StoreError> {
+    match std::fs::File::open(&config.path) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Some(denied(config)),
+        _ => None,
+    }
+}
+
+fn check_file(
+    operation: &'static str,
+    connection: &mut Connection,
+    config: &SqliteConfig,
+) -> Result<(), StoreError> {
+    let fail = |error| classify(operation, error);
+    // A file that may only be read is opened all the same.
+    if connection.is_readonly(MAIN_DB).map_err(fail)? {
+        return Err(denied(config));
+    }
+    migrate::check(connection, operation)?;
+    let mode: String = connection
+        .query_row("pragma journal_mode", [], |row| row.get(0))
+        .map_err(fail)?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(StoreError::Misconfigured {
+            operation,
+            reason: format!(
+                "the file is in journal mode `{mode}`, where readers and writers keep each other \
+                 waiting: run `posthaste init` for it"
+            ),
+        });
+    }
+    transaction(
+        connection,
+        operation,
+        TransactionBehavior::Immediate,
+        |tx| {
+            let last = ownership::last_seq(tx, operation)?;
+            let furthest: i64 = tx
+                .query_row(
+                    "select coalesce(max(seq), 0) from posthaste_cursors",
+                    [],
+                    |row| row.get(0),
+                )
+                .map_err(fail)?;
+            if furthest > last {
+                return Err(StoreError::Misconfigured {
+                    operation,
+                    reason: format!(
+                        "the outbox has drawn numbers up to {last}, but a destination has finished \
+                         {furthest}: the table was made anew or its counter set back, and new events \
+                         would be passed over; restore the whole file from one backup"
+                    ),
+                });
+            }
+            Ok(())
+        },
+    )
+}

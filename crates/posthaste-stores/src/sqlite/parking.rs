@@ -1,0 +1,391 @@
+//! Parked events and the markers of the keys that wait behind them.
+
+use posthaste_engine::{
+    Cursor, Due, Field, Marker, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
+};
+use rusqlite::{OptionalExtension, Transaction, named_params};
+
+use super::{
+    audit,
+    connection::{clock, micros, until},
+    cursor::{self, Position},
+    error::{classify, unexpected},
+    guard::Changed,
+    headers,
+    ownership::execute,
+    row,
+    source::SqliteClaimed,
+};
+
+/// Bytes of due events that one answer holds at the most, beyond its first event.
+const DUE_BYTES_MAX: usize = 8 << 20;
+
+impl SqliteClaimed {
+    pub(super) async fn read_markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        const OPERATION: &str = "read the markers";
+        let destination_id = self.guard().destination_id();
+        let worker = self.parking(OPERATION).await?;
+        self.guard()
+            .read(&worker, OPERATION, move |tx, _| {
+                let fail = |error| classify(OPERATION, error);
+                let mut statement = tx
+                    .prepare_cached(include_str!("sql/markers.sql"))
+                    .map_err(fail)?;
+                let mut rows = statement
+                    .query(named_params! { ":destination_id": destination_id, ":limit": limit_of(limit) })
+                    .map_err(fail)?;
+                let mut markers = Vec::new();
+                while let Some(row) = rows.next().map_err(fail)? {
+                    markers.push(Marker {
+                        key: row.get(0).map_err(fail)?,
+                        at: Position(row.get(1).map_err(fail)?).cursor(),
+                        released: row.get(2).map_err(fail)?,
+                    });
+                }
+                Ok(markers)
+            })
+            .await
+    }
+
+    pub(super) async fn write_parked(&self, events: Vec<Parking>) -> Result<(), StoreError> {
+        const OPERATION: &str = "park events";
+        let destination_id = self.guard().destination_id();
+        self.guard()
+            .write(&self.writer, OPERATION, move |tx, _| {
+                for parking in &events {
+                    park(tx, OPERATION, destination_id, parking)?;
+                }
+                Ok(((), Changed::Something))
+            })
+            .await
+    }
+
+    pub(super) async fn read_due(&self, limit: usize) -> Result<Due, StoreError> {
+        const OPERATION: &str = "look for due events";
+        let destination_id = self.guard().destination_id();
+        let worker = self.parking(OPERATION).await?;
+        self.guard()
+            .read(&worker, OPERATION, move |tx, _| {
+                let now = clock(tx, OPERATION)?;
+                let next: Option<i64> = tx
+                    .prepare_cached(include_str!("sql/due_next.sql"))
+                    .and_then(|mut statement| {
+                        statement.query_row(
+                            named_params! { ":destination_id": destination_id, ":now": now },
+                            |row| row.get(0),
+                        )
+                    })
+                    .map_err(|error| classify(OPERATION, error))?;
+                Ok(Due {
+                    events: due_events(tx, OPERATION, destination_id, now, limit)?,
+                    released: released(tx, OPERATION, destination_id, limit)?,
+                    next_in: next.map(|at| until(now, at)),
+                })
+            })
+            .await
+    }
+
+    pub(super) async fn write_settlement(
+        &self,
+        id: i64,
+        settlement: Settlement,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "settle a parked event";
+        let destination_id = self.guard().destination_id();
+        self.guard()
+            .write(&self.writer, OPERATION, move |tx, _| {
+                settle(tx, OPERATION, destination_id, id, &settlement)?;
+                Ok(((), Changed::Something))
+            })
+            .await
+    }
+
+    pub(super) async fn remove_marker(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
+        const OPERATION: &str = "join a key";
+        let destination_id = self.guard().destination_id();
+        let at = cursor::seq(OPERATION, at)?;
+        let key = key.to_owned();
+        self.guard()
+            .write(&self.writer, OPERATION, move |tx, standing| {
+                // I1: further on, the main group has passed over events of this key that only the
+                // marker still stands for.
+                if standing.seq != at {
+                    return Err(unexpected(
+                        OPERATION,
+                        format!(
+                            "the side read ends at {at}, the main group stands at {}",
+                            standing.seq
+                        ),
+                    ));
+                }
+                let removed = execute(
+                    tx,
+                    OPERATION,
+                    include_str!("sql/marker_delete.sql"),
+                    named_params! { ":destination_id": destination_id, ":key": key, ":at": at },
+                )?;
+                if removed == 0 {
+                    return Err(unexpected(
+                        OPERATION,
+                        "the key has no marker, or a parked event still holds it",
+                    ));
+                }
+                Ok(((), Changed::Something))
+            })
+            .await
+    }
+}
+
+pub(super) fn limit_of(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn park(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+    parking: &Parking,
+) -> Result<(), StoreError> {
+    let now = clock(tx, operation)?;
+    let seq = cursor::seq(operation, &parking.at)?;
+    let (state, due_at) = next_state(now, parking.skip, parking.retry_in);
+    let closed_at = (state == "skipped").then_some(now);
+    let event = &parking.event;
+    let id: i64 = tx
+        .prepare_cached(include_str!("sql/park.sql"))
+        .and_then(|mut statement| {
+            statement.query_row(
+                named_params! {
+                    ":destination_id": destination_id,
+                    ":state": state,
+                    ":attempts": parking.attempts,
+                    ":kind": parking.kind,
+                    ":reason": parking.reason,
+                    ":now": now,
+                    ":due_at": due_at,
+                    ":closed_at": closed_at,
+                    ":seq": event.seq(),
+                    ":event_id": event.id().to_string(),
+                    ":topic": event.topic(),
+                    ":key": event.key(),
+                    ":type": event.text(Field::Type),
+                    ":content_type": event.text(Field::ContentType),
+                    ":payload": event.payload(),
+                    ":headers": headers::to_json(event),
+                    ":occurred_at": event.occurred_at(),
+                    ":correlation_id": event.text(Field::CorrelationId),
+                    ":causation_id": event.text(Field::CausationId),
+                    ":tenant_id": event.text(Field::TenantId),
+                    ":traceparent": event.text(Field::Traceparent),
+                    ":tracestate": event.text(Field::Tracestate),
+                    ":inserted_at": event.inserted_at(),
+                },
+                |row| row.get(0),
+            )
+        })
+        .map_err(|error| classify(operation, error))?;
+    let number = i64::from(parking.attempts);
+    attempt(tx, operation, id, number, parking.kind, &parking.reason)?;
+    if let Some(key) = event.key()
+        && !parking.skip
+    {
+        execute(
+            tx,
+            operation,
+            include_str!("sql/marker_set.sql"),
+            named_params! { ":destination_id": destination_id, ":key": key, ":seq": seq, ":now": now },
+        )?;
+    }
+    if state != "parked" {
+        audit_event(tx, operation, destination_id, state, event)?;
+    }
+    Ok(())
+}
+
+/// The state of an event that was refused, and when it is due again.
+fn next_state(
+    now: i64,
+    skip: bool,
+    retry_in: Option<std::time::Duration>,
+) -> (&'static str, Option<i64>) {
+    match retry_in {
+        _ if skip => ("skipped", None),
+        Some(delay) => ("parked", Some(now.saturating_add(micros(delay)))),
+        None => ("dead", None),
+    }
+}
+
+fn attempt(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    parked_id: i64,
+    number: i64,
+    kind: &str,
+    reason: &str,
+) -> Result<(), StoreError> {
+    execute(
+        tx,
+        operation,
+        include_str!("sql/attempt.sql"),
+        named_params! {
+            ":parked_id": parked_id,
+            ":attempt": number,
+            ":now": clock(tx, operation)?,
+            ":kind": kind,
+            ":reason": reason,
+        },
+    )?;
+    Ok(())
+}
+
+fn audit_event(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+    action: &str,
+    event: &StoredEvent,
+) -> Result<(), StoreError> {
+    audit::write(
+        tx,
+        operation,
+        &audit::Line {
+            action,
+            destination: Some(&destination_name(tx, operation, destination_id)?),
+            event_id: Some(&event.id().to_string()),
+            ..audit::Line::default()
+        },
+    )
+}
+
+fn destination_name(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+) -> Result<String, StoreError> {
+    tx.prepare_cached("select name from posthaste_destinations where id = :id")
+        .and_then(|mut statement| {
+            statement.query_row(named_params! { ":id": destination_id }, |row| row.get(0))
+        })
+        .map_err(|error| classify(operation, error))
+}
+
+fn due_events(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+    now: i64,
+    limit: usize,
+) -> Result<Vec<ParkedCopy>, StoreError> {
+    let fail = |error| classify(operation, error);
+    let mut statement = tx
+        .prepare_cached(include_str!("sql/due.sql"))
+        .map_err(fail)?;
+    let mut rows = statement
+        .query(named_params! {
+            ":destination_id": destination_id, ":now": now, ":limit": limit_of(limit)
+        })
+        .map_err(fail)?;
+    let mut copies: Vec<ParkedCopy> = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next().map_err(fail)? {
+        let event = row::event(operation, row)?;
+        bytes += event.footprint();
+        if !copies.is_empty() && bytes > DUE_BYTES_MAX {
+            break;
+        }
+        copies.push(ParkedCopy {
+            id: row.get(row::BEHIND).map_err(fail)?,
+            event,
+            attempts: row.get(row::BEHIND + 1).map_err(fail)?,
+        });
+    }
+    Ok(copies)
+}
+
+fn released(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+    limit: usize,
+) -> Result<Vec<String>, StoreError> {
+    tx.prepare_cached(include_str!("sql/released.sql"))
+        .and_then(|mut statement| {
+            statement
+                .query_map(
+                    named_params! { ":destination_id": destination_id, ":limit": limit_of(limit) },
+                    |row| row.get(0),
+                )?
+                .collect()
+        })
+        .map_err(|error| classify(operation, error))
+}
+
+fn settle(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+    id: i64,
+    settlement: &Settlement,
+) -> Result<(), StoreError> {
+    let now = clock(tx, operation)?;
+    let found: Option<(i64, String)> = tx
+        .prepare_cached(include_str!("sql/parked_attempts.sql"))
+        .and_then(|mut statement| {
+            statement
+                .query_row(
+                    named_params! { ":id": id, ":destination_id": destination_id },
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
+                .optional()
+        })
+        .map_err(|error| classify(operation, error))?;
+    let (attempts, event_id) =
+        found.ok_or_else(|| unexpected(operation, format!("there is no parked event {id}")))?;
+    match settlement {
+        Settlement::Delivered => {
+            // Also when an operator skipped it meanwhile: delivered is what happened.
+            execute(
+                tx,
+                operation,
+                include_str!("sql/settle_delivered.sql"),
+                named_params! { ":id": id, ":now": now },
+            )?;
+            attempt(tx, operation, id, attempts + 1, "accepted", "")
+        }
+        Settlement::Failed {
+            kind,
+            reason,
+            retry_in,
+            skip,
+        } => {
+            let (state, due_at) = next_state(now, *skip, *retry_in);
+            // Changes nothing when an operator skipped or discarded it meanwhile: that stands.
+            let changed = execute(
+                tx,
+                operation,
+                include_str!("sql/settle_failed.sql"),
+                named_params! {
+                    ":id": id,
+                    ":state": state,
+                    ":kind": kind,
+                    ":reason": reason,
+                    ":due_at": due_at,
+                    ":closed_at": (state == "skipped").then_some(now),
+                },
+            )?;
+            if changed > 0 && state != "parked" {
+                audit::write(
+                    tx,
+                    operation,
+                    &audit::Line {
+                        action: state,
+                        destination: Some(&destination_name(tx, operation, destination_id)?),
+                        event_id: Some(&event_id),
+                        ..audit::Line::default()
+                    },
+                )?;
+            }
+            attempt(tx, operation, id, attempts + 1, kind, reason)
+        }
+    }
+}

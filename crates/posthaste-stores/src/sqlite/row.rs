@@ -1,0 +1,175 @@
+//! Events between the tables' rows and memory.
+
+use std::borrow::Cow;
+
+use posthaste_engine::{Budget, Field, PageBuilder, StoreError, StoredEvent, StoredFields};
+use rusqlite::{Row, types::ValueRef};
+use uuid::Uuid;
+
+use super::{
+    error::{classify, unexpected},
+    headers,
+};
+
+// The columns of an event, in the order in which a statement selects them, before any other. Texts
+// stand in the order of `Field`.
+const SEQ: usize = 0;
+const ID: usize = 1;
+const OCCURRED_AT: usize = 2;
+const INSERTED_AT: usize = 3;
+const HEADERS: usize = 4;
+const PAYLOAD: usize = 5;
+const TEXTS: usize = 6;
+/// The first column that a statement may add behind the event's.
+pub(super) const BEHIND: usize = TEXTS + 9;
+
+/// Whether an event was added to the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// Added.
+    Added,
+    /// It does not fit into what is left of the budget.
+    NoRoom,
+}
+
+/// An empty page with room for a usual one.
+pub(super) fn page(budget: Budget) -> PageBuilder {
+    PageBuilder::with_capacity(budget.events.min(256), budget.bytes.min(64 << 10))
+}
+
+/// Copies the row's event into the page. The first event of a page always fits.
+pub(super) fn push(
+    page: &mut PageBuilder,
+    budget: Budget,
+    operation: &'static str,
+    row: &Row<'_>,
+) -> Result<Pushed, StoreError> {
+    let fail = |error| classify(operation, error);
+    let seq: i64 = row.get(SEQ).map_err(fail)?;
+    if page.len() >= budget.events.max(1) {
+        return Ok(Pushed::NoRoom);
+    }
+    let texts = read_texts(operation, row, seq)?;
+    let payload = match row.get_ref(PAYLOAD).map_err(fail)? {
+        ValueRef::Null => None,
+        ValueRef::Blob(bytes) | ValueRef::Text(bytes) => Some(bytes),
+        _ => return Err(malformed(operation, seq, "payload")),
+    };
+    let header_texts = match row.get_ref(HEADERS).map_err(fail)? {
+        // The usual row has none and pays nothing.
+        ValueRef::Text(b"[]") => Vec::new(),
+        ValueRef::Text(json) => headers::parse(&utf8(json, seq, "headers"))
+            .ok_or_else(|| malformed(operation, seq, "headers"))?,
+        _ => return Err(malformed(operation, seq, "headers")),
+    };
+    let headers =
+        headers::pairs(&header_texts).ok_or_else(|| malformed(operation, seq, "headers"))?;
+
+    let texts_bytes: usize = texts.iter().flatten().map(|text| text.len()).sum();
+    let headers_bytes: usize = header_texts
+        .iter()
+        .map(|text| 4 + text.as_ref().map_or(0, String::len))
+        .sum();
+    let bytes =
+        size_of::<StoredEvent>() + texts_bytes + headers_bytes + payload.map_or(0, <[u8]>::len);
+    if !page.is_empty() && page.bytes() + bytes > budget.bytes {
+        return Ok(Pushed::NoRoom);
+    }
+
+    let id = row.get_ref(ID).map_err(fail)?;
+    let id = id
+        .as_str()
+        .ok()
+        .and_then(|id| Uuid::try_parse(id).ok())
+        .ok_or_else(|| malformed(operation, seq, "id"))?;
+    let key = texts[Field::Key as usize].as_deref();
+    let slot = match key {
+        Some(key) => posthaste::slot(key),
+        None => posthaste::slot(id.hyphenated().encode_lower(&mut Uuid::encode_buffer())),
+    };
+    let fields = StoredFields {
+        seq,
+        id,
+        occurred_at: row.get(OCCURRED_AT).map_err(fail)?,
+        inserted_at: row.get(INSERTED_AT).map_err(fail)?,
+        slot,
+        texts: std::array::from_fn(|field| texts[field].as_deref()),
+        payload,
+    };
+    match page.push(&fields, headers.into_iter()) {
+        Ok(()) => Ok(Pushed::Added),
+        Err(full) if page.is_empty() => Err(unexpected(operation, format!("event {seq}: {full}"))),
+        Err(_) => Ok(Pushed::NoRoom),
+    }
+}
+
+/// The one event of a row, whatever its size.
+pub(super) fn event(operation: &'static str, row: &Row<'_>) -> Result<StoredEvent, StoreError> {
+    let mut page = PageBuilder::default();
+    let budget = Budget {
+        events: 1,
+        bytes: 0,
+    };
+    push(&mut page, budget, operation, row)?;
+    page.finish()
+        .pop()
+        .ok_or_else(|| unexpected(operation, "a row without an event"))
+}
+
+/// The row's key, where the statement selects it at `column`.
+pub(super) fn key<'a>(
+    operation: &'static str,
+    row: &'a Row<'_>,
+    column: usize,
+) -> Result<Option<Cow<'a, str>>, StoreError> {
+    match row
+        .get_ref(column)
+        .map_err(|error| classify(operation, error))?
+    {
+        ValueRef::Null => Ok(None),
+        ValueRef::Text(bytes) => Ok(Some(String::from_utf8_lossy(bytes))),
+        _ => Err(unexpected(operation, "a key that is not text")),
+    }
+}
+
+/// Where the statement of a page holds the key.
+pub(super) const KEY: usize = TEXTS + Field::Key as usize;
+
+fn read_texts<'a>(
+    operation: &'static str,
+    row: &'a Row<'_>,
+    seq: i64,
+) -> Result<[Option<Cow<'a, str>>; 9], StoreError> {
+    let mut texts: [Option<Cow<'a, str>>; 9] = Default::default();
+    for (field, text) in texts.iter_mut().enumerate() {
+        *text = match row
+            .get_ref(TEXTS + field)
+            .map_err(|error| classify(operation, error))?
+        {
+            ValueRef::Null => None,
+            ValueRef::Text(bytes) => Some(utf8(bytes, seq, "a text column")),
+            _ => return Err(malformed(operation, seq, "a text column")),
+        };
+    }
+    Ok(texts)
+}
+
+/// SQLite takes any bytes as text, and no CHECK can refuse them. One such event must neither stop the
+/// outbox nor be lost, so it is delivered with U+FFFD where the bytes mean nothing.
+fn utf8<'a>(bytes: &'a [u8], seq: i64, what: &str) -> Cow<'a, str> {
+    let text = String::from_utf8_lossy(bytes);
+    if matches!(text, Cow::Owned(_)) {
+        tracing::warn!(seq, "{what} of event {seq} is not UTF-8: U+FFFD stands in");
+    }
+    text
+}
+
+/// A row that the table's checks refuse: the file was changed behind them.
+fn malformed(operation: &'static str, seq: i64, what: &str) -> StoreError {
+    StoreError::Misconfigured {
+        operation,
+        reason: format!(
+            "event {seq} of posthaste_outbox breaks the table's own checks ({what}): mend the row"
+        ),
+    }
+}

@@ -1,0 +1,253 @@
+//! Reading the outbox and moving the cursor, under a claim.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    AdvanceOutcome, Budget, Claim, Claimed, Cursor, Due, Marker, Page, Parking, Settlement,
+    SideRead, StoreError, StoredEvent,
+};
+use rusqlite::{Connection, Transaction, named_params};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use super::{
+    config::SqliteConfig,
+    connection::Worker,
+    cursor::{self, Position},
+    error::classify,
+    guard::{Changed, Guard},
+    ownership::execute,
+    row::{self, Pushed},
+    side_read::SqliteSideRead,
+};
+
+/// What the owner of a claim holds: one connection for pages, one for changes, and one, opened when
+/// it is first needed, for everything about parked events, so that a long search for the events of
+/// one key delays neither of the others.
+pub(super) struct SqliteClaimed {
+    config: SqliteConfig,
+    guard: Guard,
+    pub(super) writer: Worker,
+    reader: Worker,
+    parking: OnceCell<Arc<Worker>>,
+    reading: Mutex<Reading>,
+}
+
+/// How far the main group was read.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    after: i64,
+    /// `PRAGMA data_version` from before the last read, if that read found nothing: as long as it is
+    /// the same, nothing was committed and another read would find nothing.
+    nothing_at: Option<i64>,
+}
+
+/// What one read of the outbox found.
+pub(super) struct Found {
+    pub(super) events: Vec<StoredEvent>,
+    /// Whether there was nothing more to read.
+    pub(super) all: bool,
+}
+
+impl SqliteClaimed {
+    pub(super) async fn open(config: &SqliteConfig, claim: &Claim) -> Result<Self, StoreError> {
+        const OPERATION: &str = "open a claim";
+        let guard = Guard::new(OPERATION, claim)?;
+        let reader = Worker::open(OPERATION, config).await?;
+        let writer = Worker::open(OPERATION, config).await?;
+        let after = guard
+            .read(&reader, OPERATION, |_, standing| Ok(standing.seq))
+            .await?;
+        Ok(Self {
+            config: config.clone(),
+            guard,
+            writer,
+            reader,
+            parking: OnceCell::new(),
+            reading: Mutex::new(Reading {
+                after,
+                nothing_at: None,
+            }),
+        })
+    }
+
+    pub(super) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// The connection for everything about parked events.
+    pub(super) async fn parking(&self, operation: &'static str) -> Result<Arc<Worker>, StoreError> {
+        self.parking
+            .get_or_try_init(|| async { Worker::open(operation, &self.config).await.map(Arc::new) })
+            .await
+            .map(Arc::clone)
+    }
+
+    fn reading(&self) -> Reading {
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_read(&self, reading: Reading) {
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+    }
+}
+
+#[async_trait]
+impl Claimed for SqliteClaimed {
+    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.read_markers(limit).await
+    }
+
+    async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
+        const OPERATION: &str = "read the outbox";
+        let Reading { after, nothing_at } = self.reading();
+        let data_version = self
+            .reader
+            .plain(OPERATION, |connection| data_version(connection, OPERATION))
+            .await?;
+        if nothing_at == Some(data_version) {
+            return Ok(page(Vec::new(), after, true));
+        }
+        let Found { events, all } = self
+            .guard
+            .read(&self.reader, OPERATION, move |tx, _| {
+                read_page(tx, OPERATION, after, i64::MAX, budget)
+            })
+            .await?;
+        let end = events.last().map_or(after, StoredEvent::seq);
+        if let Some(last) = events.last() {
+            self.guard.has_read(last.seq(), last.id());
+        }
+        self.has_read(Reading {
+            after: end,
+            nothing_at: events.is_empty().then_some(data_version),
+        });
+        Ok(page(events, end, all))
+    }
+
+    async fn advance(
+        &self,
+        up_to: &Cursor,
+        // The cursor says it all.
+        _finished: &[i64],
+    ) -> Result<AdvanceOutcome, StoreError> {
+        const OPERATION: &str = "advance the cursor";
+        let seq = cursor::seq(OPERATION, up_to)?;
+        self.guard
+            .write(&self.writer, OPERATION, move |tx, standing| {
+                let moved = execute(
+                    tx,
+                    OPERATION,
+                    include_str!("sql/advance.sql"),
+                    named_params! { ":seq": seq, ":cursor_id": standing.cursor_id },
+                )?;
+                let changed = if moved > 0 {
+                    Changed::Something
+                } else {
+                    Changed::Nothing
+                };
+                Ok(((), changed))
+            })
+            .await?;
+        Ok(AdvanceOutcome {
+            wants_advance: false,
+        })
+    }
+
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
+        self.write_parked(events.to_vec()).await
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.read_due(limit).await
+    }
+
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
+        self.write_settlement(id, settlement.clone()).await
+    }
+
+    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
+        Ok(Box::new(SqliteSideRead::begin(self, key).await?))
+    }
+
+    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
+        self.remove_marker(key, at).await
+    }
+
+    async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
+        const OPERATION: &str = "report the destination's health";
+        let destination_id = self.guard.destination_id();
+        let breaker = breaker.to_owned();
+        let last_error = last_error.map(str::to_owned);
+        self.guard
+            .write(&self.writer, OPERATION, move |tx, _| {
+                execute(
+                    tx,
+                    OPERATION,
+                    include_str!("sql/report.sql"),
+                    named_params! {
+                        ":breaker": breaker,
+                        ":last_error": last_error,
+                        ":destination_id": destination_id,
+                    },
+                )?;
+                Ok(((), Changed::Something))
+            })
+            .await
+    }
+
+    fn registration(&self) -> Uuid {
+        self.guard.registration()
+    }
+}
+
+/// A page that ends at `end`. Numbers are drawn in the order of commits, so that every place is one
+/// where a side read can join.
+pub(super) fn page(events: Vec<StoredEvent>, end: i64, caught_up: bool) -> Page {
+    let end = Position(end);
+    Page {
+        events,
+        base: end.shared(),
+        end: end.cursor(),
+        joinable: true,
+        caught_up,
+        wants_advance: false,
+    }
+}
+
+/// A number that changes when another connection has committed.
+fn data_version(connection: &Connection, operation: &'static str) -> Result<i64, StoreError> {
+    connection
+        .prepare_cached("pragma data_version")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(|error| classify(operation, error))
+}
+
+fn read_page(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    after: i64,
+    until: i64,
+    budget: Budget,
+) -> Result<Found, StoreError> {
+    let fail = |error| classify(operation, error);
+    let mut statement = tx
+        .prepare_cached(include_str!("sql/page.sql"))
+        .map_err(fail)?;
+    let mut rows = statement
+        .query(named_params! { ":after": after, ":until": until })
+        .map_err(fail)?;
+    let mut page = row::page(budget);
+    let mut all = true;
+    while let Some(row) = rows.next().map_err(fail)? {
+        if row::push(&mut page, budget, operation, row)? == Pushed::NoRoom {
+            all = false;
+            break;
+        }
+    }
+    Ok(Found {
+        events: page.finish(),
+        all,
+    })
+}

@@ -1,0 +1,11 @@
+select p.id, p.event_id, d.name
+from posthaste_parked as p join posthaste_destinations as d on d.id = p.destination_id
+where p.id > :after
+  and d.state <> 'removed'
+  and p.state in ('parked', 'dead')
+  and (:destination is null or d.name = :destination)
+  and (:event_id is null or p.event_id = :event_id)
+  and (:key is null or p.key = :key)
+  and (:state is null or p.state = :state)
+order by p.id
+limit :limit

@@ -1,0 +1,1 @@
+insert into posthaste_cursors (destination_id, seq) values (:destination_id, :seq)

@@ -1,0 +1,1 @@
+update posthaste_destinations set state = :state where id = :id

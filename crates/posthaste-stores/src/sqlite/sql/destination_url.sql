@@ -1,0 +1,1 @@
+update posthaste_destinations set url = :url where id = :id

@@ -1,0 +1,1 @@
+select id from posthaste_outbox where seq = :seq

@@ -1,0 +1,9 @@
+insert into posthaste_parked (destination_id, state, attempts, kind, reason, parked_at, due_at, closed_at,
+                              seq, event_id, topic, key, type, content_type, payload, headers, occurred_at,
+                              correlation_id, causation_id, tenant_id, traceparent, tracestate, inserted_at)
+values (:destination_id, :state, :attempts, :kind, :reason, :now, :due_at, :closed_at,
+        :seq, :event_id, :topic, :key, :type, :content_type, :payload, :headers, :occurred_at,
+        :correlation_id, :causation_id, :tenant_id, :traceparent, :tracestate, :inserted_at)
+on conflict (destination_id, seq) do update
+set attempts = excluded.attempts, kind = excluded.kind, reason = excluded.reason
+returning id
