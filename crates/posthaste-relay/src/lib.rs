@@ -1,1 +1,35 @@
-//! Placeholder.
+//! The relay: moves every committed event from a [`Store`](posthaste_engine::Store) to its
+//! destinations. Embeddable in any tokio service:
+//!
+//! ```no_run
+//! # async fn run(
+//! #     store: std::sync::Arc<dyn posthaste_engine::Store>,
+//! #     sink: std::sync::Arc<dyn posthaste_engine::Sink>,
+//! # ) -> Result<(), posthaste_relay::RelayError> {
+//! use posthaste_relay::{Destination, Relay};
+//!
+//! let relay = Relay::builder(store).destination(Destination::new("default", sink)).build()?;
+//! relay.run(async { drop(tokio::signal::ctrl_c().await) }).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All decisions are the engine's ([`posthaste_engine::Pipeline`]); this crate owns the tasks, the
+//! timers and the clock.
+
+mod builder;
+mod clock;
+mod counters;
+mod destination;
+mod error;
+mod host;
+mod lease;
+pub mod memory;
+mod relay;
+mod runner;
+
+pub use builder::{Destination, RelayBuilder};
+pub use clock::{BootClock, Clock};
+pub use counters::{Counters, CountersSnapshot, LATENCY_BUCKETS_MICROS};
+pub use error::RelayError;
+pub use relay::{Relay, Summary};

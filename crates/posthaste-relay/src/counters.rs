@@ -1,0 +1,114 @@
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use posthaste_engine::Counts;
+
+/// Upper bounds of the latency histogram's buckets, in microseconds; one more bucket takes the rest.
+pub const LATENCY_BUCKETS_MICROS: [u64; 20] = [
+    500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000, 75_000, 100_000,
+    250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
+];
+
+/// What one destination of a running relay has done; shared with whoever watches.
+#[derive(Debug, Default)]
+pub struct Counters {
+    accepted: AtomicU64,
+    rejected: AtomicU64,
+    unavailable: AtomicU64,
+    parked: AtomicU64,
+    unrouted: AtomicU64,
+    read: AtomicU64,
+    blocked_keys: AtomicU64,
+    latency: [AtomicU64; LATENCY_BUCKETS_MICROS.len() + 1],
+    state: Mutex<(&'static str, Option<String>)>,
+}
+
+/// The counters at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct CountersSnapshot {
+    /// Events accepted by the broker.
+    pub accepted: u64,
+    /// Rejections, each attempt counted.
+    pub rejected: u64,
+    /// Failures of the destination.
+    pub unavailable: u64,
+    /// Events parked.
+    pub parked: u64,
+    /// Events that no route takes.
+    pub unrouted: u64,
+    /// Events read.
+    pub read: u64,
+    /// Keys that wait behind a parked event.
+    pub blocked_keys: u64,
+    /// Events by the time from insert to accepted, a count for each bucket of
+    /// [`LATENCY_BUCKETS_MICROS`] and one for the rest. It compares the database's clock with this
+    /// machine's, so it is as good as they agree.
+    pub latency: Vec<u64>,
+    /// The breaker: `closed`, `open` or `half_open`; `waiting` before the first claim.
+    pub breaker: &'static str,
+    /// Why the breaker is open.
+    pub last_error: Option<String>,
+}
+
+impl Counters {
+    /// The counters now.
+    #[must_use]
+    pub fn snapshot(&self) -> CountersSnapshot {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        CountersSnapshot {
+            accepted: self.accepted.load(Relaxed),
+            rejected: self.rejected.load(Relaxed),
+            unavailable: self.unavailable.load(Relaxed),
+            parked: self.parked.load(Relaxed),
+            unrouted: self.unrouted.load(Relaxed),
+            read: self.read.load(Relaxed),
+            blocked_keys: self.blocked_keys.load(Relaxed),
+            latency: self
+                .latency
+                .iter()
+                .map(|bucket| bucket.load(Relaxed))
+                .collect(),
+            breaker: if state.0.is_empty() {
+                "waiting"
+            } else {
+                state.0
+            },
+            last_error: state.1.clone(),
+        }
+    }
+
+    /// Adds what a claim has counted since `before`.
+    pub(crate) fn add(&self, before: Counts, now: Counts) {
+        self.accepted
+            .fetch_add(now.accepted - before.accepted, Relaxed);
+        self.rejected
+            .fetch_add(now.rejected - before.rejected, Relaxed);
+        self.unavailable
+            .fetch_add(now.unavailable - before.unavailable, Relaxed);
+        self.parked.fetch_add(now.parked - before.parked, Relaxed);
+        self.unrouted
+            .fetch_add(now.unrouted - before.unrouted, Relaxed);
+        self.read.fetch_add(now.read - before.read, Relaxed);
+    }
+
+    pub(crate) fn latency(&self, micros: u64) {
+        let bucket = LATENCY_BUCKETS_MICROS.partition_point(|&bound| bound < micros);
+        self.latency[bucket].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn blocked_keys(&self, keys: usize) {
+        self.blocked_keys.store(keys as u64, Relaxed);
+    }
+
+    /// Notes the breaker's state; answers whether it changed.
+    pub(crate) fn breaker(&self, breaker: &'static str, last_error: Option<&str>) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = state.0 != breaker || state.1.as_deref() != last_error;
+        if changed {
+            *state = (breaker, last_error.map(str::to_owned));
+        }
+        changed
+    }
+}

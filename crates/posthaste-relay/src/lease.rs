@@ -1,0 +1,80 @@
+//! The lease of one registration: renewed every third of it, with a local deadline that was taken
+//! before the renewal was sent.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use posthaste_engine::{DestinationState, Moment, Registered, Store, StoreError};
+use tokio::sync::watch;
+
+use crate::{Clock, relay::SaidOnce};
+
+/// What the tasks of a relay know of its right to live.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lease {
+    /// Nothing may be in flight after this.
+    pub(crate) deadline: Moment,
+    /// Somebody fenced us: this registration never comes back.
+    pub(crate) fenced: bool,
+    /// What operators want of each destination.
+    pub(crate) destinations: HashMap<String, DestinationState>,
+}
+
+/// Renews until the registration is fenced or the receivers are gone.
+pub(crate) async fn keep(
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    relay: Registered,
+    lease: Duration,
+    lease_state: watch::Sender<Lease>,
+) {
+    let mut said = SaidOnce::default();
+    let mut wait = jittered(lease / 3);
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = lease_state.closed() => return,
+        }
+        wait = match renew(&*store, &*clock, relay, lease, &lease_state).await {
+            Ok(()) => jittered(lease / 3),
+            Err(StoreError::Fenced { .. }) => return,
+            Err(error) => {
+                said.warn(clock.now(), || {
+                    format!("the lease was not renewed: {error}")
+                });
+                lease / 15
+            }
+        };
+    }
+}
+
+/// Renews once. A lane that was just opened asks for it too: a fence that compares no number (a file's
+/// lock) is taken first, then the lease is confirmed in the database, then sending begins.
+pub(crate) async fn renew(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    relay: Registered,
+    lease: Duration,
+    lease_state: &watch::Sender<Lease>,
+) -> Result<(), StoreError> {
+    let sent = clock.now();
+    match store.renew(relay, lease).await {
+        Ok(renewal) => {
+            lease_state.send_modify(|state| {
+                state.deadline = state.deadline.max(sent.after(lease));
+                state.destinations = renewal.destinations.into_iter().collect();
+            });
+            Ok(())
+        }
+        Err(error) => {
+            if matches!(error, StoreError::Fenced { .. }) {
+                lease_state.send_modify(|state| state.fenced = true);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// +-10 %, so that relays which started together do not renew together.
+fn jittered(wait: Duration) -> Duration {
+    wait.mul_f64(0.9 + 0.2 * rand::random::<f64>())
+}

@@ -1,0 +1,8 @@
+//! A store and a sink in memory: the reference models, held to the same conformance suites as the
+//! real ones, and handy in an application's own tests.
+
+mod sink;
+mod store;
+
+pub use sink::{MemorySink, MemorySinkFault};
+pub use store::{MemoryMode, MemoryStore, MemoryTransaction, NewEvent};

@@ -1,0 +1,265 @@
+//! A store in memory, in both ways in which a store may record progress.
+
+mod admin;
+mod claimed;
+mod ownership;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    Claim, Claimed, DestinationState, Field, HostIdentity, PageBuilder, ParkedState, Progress,
+    Store, StoreError, StoreInfo, StoredEvent, StoredFields,
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use claimed::MemoryClaimed;
+
+/// How a memory store records what has been delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryMode {
+    /// By a cursor, as PostgreSQL and SQLite do.
+    Log,
+    /// By marking each finished event, as MySQL, SQL Server and MongoDB do.
+    Mark,
+}
+
+/// An outbox in memory. Clones share it. Times are tokio's, so that a test may pause them.
+#[derive(Debug, Clone)]
+pub struct MemoryStore {
+    mode: MemoryMode,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Committed events in commit order; `seq` is the place, counted from 1.
+    log: Vec<StoredEvent>,
+    incarnation: u64,
+    relays: HashMap<Uuid, RelayRow>,
+    destinations: Vec<DestinationRow>,
+    next_parked_id: i64,
+}
+
+#[derive(Debug)]
+struct RelayRow {
+    name: String,
+    version: String,
+    host: HostIdentity,
+    lease_until: Instant,
+    lease_until_wall: i64,
+    fenced: bool,
+}
+
+#[derive(Debug)]
+struct DestinationRow {
+    name: String,
+    address: String,
+    state: DestinationState,
+    owner: Option<Uuid>,
+    epoch: u64,
+    not_before: Instant,
+    /// Log mode: everything up to here is passed. Mark mode: where the destination started.
+    cursor: i64,
+    /// Mark mode: what is finished beyond `cursor`.
+    finished: BTreeSet<i64>,
+    markers: BTreeMap<String, i64>,
+    parked: Vec<ParkedRow>,
+    breaker: String,
+    last_error: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct ParkedRow {
+    id: i64,
+    event: StoredEvent,
+    state: ParkedState,
+    attempts: u32,
+    kind: String,
+    reason: String,
+    parked_at: i64,
+    due: Option<Instant>,
+}
+
+impl DestinationRow {
+    /// Whether a parked event holds the key.
+    fn holds(&self, key: &str) -> bool {
+        self.parked
+            .iter()
+            .any(|row| row.waits() && row.event.key() == Some(key))
+    }
+
+    fn is_passed(&self, mode: MemoryMode, seq: i64) -> bool {
+        seq <= self.cursor || (mode == MemoryMode::Mark && self.finished.contains(&seq))
+    }
+}
+
+impl ParkedRow {
+    fn waits(&self) -> bool {
+        matches!(self.state, ParkedState::Parked | ParkedState::Dead)
+    }
+}
+
+/// An event to put into a memory store.
+#[derive(Debug, Clone, Default)]
+pub struct NewEvent {
+    /// Topic.
+    pub topic: String,
+    /// Key of order.
+    pub key: Option<String>,
+    /// Type.
+    pub event_type: Option<String>,
+    /// Payload; none is a tombstone.
+    pub payload: Option<Vec<u8>>,
+    /// Headers in order.
+    pub headers: Vec<(String, Option<String>)>,
+}
+
+/// An open transaction of a writer; dropped without [`commit`](Self::commit) it leaves nothing.
+#[derive(Debug)]
+pub struct MemoryTransaction {
+    store: MemoryStore,
+    events: Vec<(Uuid, NewEvent)>,
+}
+
+impl MemoryTransaction {
+    /// Writes an event; answers its id.
+    pub fn emit(&mut self, event: NewEvent) -> Uuid {
+        let id = Uuid::now_v7();
+        self.events.push((id, event));
+        id
+    }
+
+    /// How many events were written so far: what [`rollback_to`](Self::rollback_to) takes.
+    #[must_use]
+    pub fn savepoint(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Takes back what was written behind a savepoint.
+    pub fn rollback_to(&mut self, savepoint: usize) {
+        self.events.truncate(savepoint);
+    }
+
+    /// Makes the events visible, at the end of the log.
+    ///
+    /// # Errors
+    /// [`StoreError::Bug`] when the events need more than 4 GiB.
+    pub fn commit(self) -> Result<(), StoreError> {
+        let mut inner = self.store.lock();
+        let (first, now) = (inner.log.len(), wall_micros());
+        let mut page = PageBuilder::default();
+        for (offset, (id, event)) in self.events.iter().enumerate() {
+            let seq = i64::try_from(first + offset + 1).unwrap_or(i64::MAX);
+            let fields = fields(seq, *id, now, event);
+            let headers = event
+                .headers
+                .iter()
+                .map(|(name, value)| (&**name, value.as_deref()));
+            page.push(&fields, headers)
+                .map_err(|full| StoreError::Bug {
+                    operation: "committing",
+                    reason: full.to_string(),
+                })?;
+        }
+        inner.log.extend(page.finish());
+        Ok(())
+    }
+}
+
+fn fields(seq: i64, id: Uuid, now: i64, event: &NewEvent) -> StoredFields<'_> {
+    let mut texts = [None; 9];
+    texts[Field::Topic as usize] = Some(event.topic.as_str());
+    texts[Field::Key as usize] = event.key.as_deref();
+    texts[Field::Type as usize] = event.event_type.as_deref();
+    let slot = match &event.key {
+        Some(key) => posthaste::slot(key),
+        None => posthaste::slot(&id.to_string()),
+    };
+    StoredFields {
+        seq,
+        id,
+        occurred_at: now,
+        inserted_at: now,
+        slot,
+        texts,
+        payload: event.payload.as_deref(),
+    }
+}
+
+impl MemoryStore {
+    /// An empty outbox.
+    #[must_use]
+    pub fn new(mode: MemoryMode) -> Self {
+        let inner = Inner {
+            log: Vec::new(),
+            incarnation: 1,
+            relays: HashMap::new(),
+            destinations: Vec::new(),
+            next_parked_id: 1,
+        };
+        Self {
+            mode,
+            inner: Arc::new(Mutex::new(inner)),
+        }
+    }
+
+    /// Begins a writer's transaction.
+    #[must_use]
+    pub fn begin(&self) -> MemoryTransaction {
+        MemoryTransaction {
+            store: self.clone(),
+            events: Vec::new(),
+        }
+    }
+
+    /// What a crash of the database means for its readers: a new incarnation. Nothing committed is
+    /// lost.
+    pub fn crash(&self) {
+        self.lock().incarnation += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn info(&self) -> StoreInfo {
+        StoreInfo {
+            kind: "memory",
+            progress: match self.mode {
+                MemoryMode::Log => Progress::Cursor,
+                MemoryMode::Mark => Progress::Mark,
+            },
+            late_commit_delays_only_itself: true,
+            shared: false,
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
+        MemoryClaimed::open(self, claim).map(|claimed| Arc::new(claimed) as Arc<dyn Claimed>)
+    }
+}
+
+fn wall_micros() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The wall's time so long from now.
+fn wall_after(wait: Duration) -> i64 {
+    wall_micros().saturating_add(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX))
+}

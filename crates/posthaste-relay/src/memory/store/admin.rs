@@ -1,0 +1,246 @@
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    Admin, DeadAction, DestinationState, DestinationStatus, PageBuilder, ParkedEvent, ParkedFilter,
+    ParkedState, RelayStatus, Status, StoreError, StoredEvent, StoredFields,
+};
+use tokio::time::Instant;
+
+use super::{DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, wall_after, wall_micros};
+
+impl DestinationRow {
+    /// Whether this event is still to be delivered: not passed, or passed over because its key waits.
+    fn is_pending(&self, mode: MemoryMode, event: &StoredEvent) -> bool {
+        let blocked = event.key().and_then(|key| self.markers.get(key));
+        match (mode, blocked) {
+            (MemoryMode::Log, Some(&at)) => event.seq() > at,
+            _ => !self.is_passed(mode, event.seq()),
+        }
+    }
+}
+
+impl Means<'_> {
+    fn means(&self, destination: &DestinationRow, row: &ParkedRow) -> bool {
+        let Self(filter) = self;
+        let state = match filter.state {
+            Some(state) => row.state == state,
+            None => row.waits(),
+        };
+        state
+            && filter
+                .destination
+                .as_ref()
+                .is_none_or(|name| *name == destination.name)
+            && filter.id.is_none_or(|id| row.event.id() == id)
+            && filter
+                .key
+                .as_deref()
+                .is_none_or(|key| row.event.key() == Some(key))
+    }
+}
+
+/// Gives a filter its meaning here.
+struct Means<'a>(&'a ParkedFilter);
+
+fn age(oldest: Option<i64>) -> Option<Duration> {
+    let micros = wall_micros().saturating_sub(oldest?);
+    Some(Duration::from_micros(
+        u64::try_from(micros).unwrap_or_default(),
+    ))
+}
+
+fn count(rows: impl Iterator) -> u64 {
+    rows.count() as u64
+}
+
+impl Inner {
+    fn destination_status(&self, mode: MemoryMode, row: &DestinationRow) -> DestinationStatus {
+        let pending: Vec<_> = self
+            .log
+            .iter()
+            .filter(|event| row.is_pending(mode, event))
+            .collect();
+        let parked = |state| count(row.parked.iter().filter(|parked| parked.state == state));
+        let owner = row.owner.and_then(|owner| self.relays.get(&owner));
+        DestinationStatus {
+            name: row.name.clone(),
+            address: row.address.clone(),
+            state: row.state,
+            pending: count(pending.iter()),
+            pending_exact: true,
+            parked: parked(ParkedState::Parked),
+            dead: parked(ParkedState::Dead),
+            blocked_keys: row.markers.len() as u64,
+            oldest_pending_age: age(pending.first().map(|event| event.inserted_at())),
+            breaker: row.breaker.clone(),
+            last_error: row.last_error.clone(),
+            relay: owner
+                .filter(|relay| relay.is_live())
+                .map(|relay| relay.name.clone()),
+        }
+    }
+}
+
+#[async_trait]
+impl Admin for MemoryStore {
+    async fn status(&self) -> Result<Status, StoreError> {
+        let (inner, mode) = (self.lock(), self.mode);
+        let destinations: Vec<_> = inner
+            .destinations
+            .iter()
+            .filter(|row| row.state != DestinationState::Removed)
+            .collect();
+        let pending: Vec<_> = inner
+            .log
+            .iter()
+            .filter(|event| destinations.iter().any(|row| row.is_pending(mode, event)))
+            .collect();
+        let relays = inner.relays.iter().map(|(registration, row)| RelayStatus {
+            name: row.name.clone(),
+            version: row.version.clone(),
+            state: match (row.fenced, row.is_live()) {
+                (true, _) => "fenced",
+                (false, true) => "live",
+                (false, false) => "expired",
+            }
+            .to_owned(),
+            lease_expires_at: row.lease_until_wall,
+            partitions: inner
+                .destinations
+                .iter()
+                .filter(|destination| destination.owner == Some(*registration))
+                .map(|_| 64)
+                .sum(),
+        });
+        Ok(Status {
+            pending: count(pending.iter()),
+            pending_exact: true,
+            oldest_pending_age: age(pending.first().map(|event| event.inserted_at())),
+            destinations: destinations
+                .iter()
+                .map(|row| inner.destination_status(mode, row))
+                .collect(),
+            relays: relays.collect(),
+            retained_bytes: inner.log.iter().map(|event| event.footprint() as u64).sum(),
+            retention_debt_events: 0,
+        })
+    }
+
+    async fn parked(
+        &self,
+        filter: &ParkedFilter,
+        limit: usize,
+    ) -> Result<Vec<ParkedEvent>, StoreError> {
+        let inner = self.lock();
+        let all = inner
+            .destinations
+            .iter()
+            .flat_map(|d| d.parked.iter().map(move |row| (d, row)));
+        let meant = all.filter(|(destination, row)| Means(filter).means(destination, row));
+        let seen = meant.take(limit).map(|(destination, row)| ParkedEvent {
+            destination: destination.name.clone(),
+            state: row.state,
+            attempts: row.attempts,
+            kind: row.kind.clone(),
+            reason: row.reason.clone(),
+            parked_at: row.parked_at,
+            due_at: row
+                .due
+                .map(|due| wall_after(due.saturating_duration_since(Instant::now()))),
+            event: row.event.clone(),
+        });
+        Ok(seen.collect())
+    }
+
+    async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
+        let (mut inner, mut acted) = (self.lock(), 0);
+        for destination in &mut inner.destinations {
+            for index in 0..destination.parked.len() {
+                let row = &destination.parked[index];
+                if !row.waits() || !Means(filter).means(destination, row) {
+                    continue;
+                }
+                let row = &mut destination.parked[index];
+                acted += 1;
+                match action {
+                    DeadAction::Retry => {
+                        row.state = ParkedState::Parked;
+                        row.attempts = 0;
+                        row.due = Some(Instant::now());
+                    }
+                    DeadAction::Skip | DeadAction::Discard => row.due = None,
+                }
+                match action {
+                    DeadAction::Retry => {}
+                    DeadAction::Skip => row.state = ParkedState::Skipped,
+                    DeadAction::Discard => {
+                        row.state = ParkedState::Discarded;
+                        row.event = without_payload(&row.event)?;
+                    }
+                }
+            }
+        }
+        Ok(acted)
+    }
+
+    async fn set_destination(
+        &self,
+        name: &str,
+        state: DestinationState,
+    ) -> Result<bool, StoreError> {
+        let mut inner = self.lock();
+        let found = inner
+            .destinations
+            .iter()
+            .position(|row| row.name == name && row.state != DestinationState::Removed);
+        let Some(index) = found else { return Ok(false) };
+        let owner = inner.destinations[index]
+            .owner
+            .and_then(|owner| inner.relays.get(&owner));
+        if let (DestinationState::Removed, Some(relay)) = (state, owner.filter(|r| r.is_live())) {
+            return Err(StoreError::Misconfigured {
+                operation: "removing a destination",
+                reason: format!("relay `{}` delivers to `{name}`; stop it first", relay.name),
+            });
+        }
+        inner.destinations[index].state = state;
+        Ok(true)
+    }
+}
+
+fn without_payload(event: &StoredEvent) -> Result<StoredEvent, StoreError> {
+    use posthaste_engine::Field::{
+        CausationId, ContentType, CorrelationId, Key, TenantId, Topic, Traceparent, Tracestate,
+        Type,
+    };
+    let fields = [
+        Topic,
+        Key,
+        Type,
+        ContentType,
+        CorrelationId,
+        CausationId,
+        TenantId,
+        Traceparent,
+        Tracestate,
+    ];
+    let fields = StoredFields {
+        seq: event.seq(),
+        id: event.id(),
+        occurred_at: event.occurred_at(),
+        inserted_at: event.inserted_at(),
+        slot: event.slot(),
+        texts: fields.map(|field| event.text(field)),
+        payload: None,
+    };
+    let mut page = PageBuilder::default();
+    let pushed = page.push(&fields, event.headers());
+    pushed
+        .ok()
+        .and_then(|()| page.finish().pop())
+        .ok_or_else(|| StoreError::Bug {
+            operation: "erasing a payload",
+            reason: "the event does not fit a page".into(),
+        })
+}

@@ -1,0 +1,351 @@
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    AdvanceOutcome, Budget, Claim, Claimed, Cursor, DestinationState, Due, Marker, Page,
+    ParkedCopy, ParkedState, Parking, Settlement, SideRead, StoreError, StoredEvent,
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{
+    DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, ownership::Held, wall_micros,
+};
+
+/// What a claim on a memory store gives.
+#[derive(Debug)]
+pub(super) struct MemoryClaimed {
+    store: MemoryStore,
+    held: Arc<Held>,
+    /// The last event that was handed out.
+    read: Mutex<i64>,
+}
+
+impl Held {
+    /// The destination, if this claim is still the newest in this incarnation.
+    fn row<'a>(
+        &self,
+        inner: &'a mut Inner,
+        operation: &'static str,
+    ) -> Result<&'a mut DestinationRow, StoreError> {
+        if inner.incarnation != self.incarnation {
+            return Err(StoreError::IncarnationChanged { operation });
+        }
+        let owner_fenced = inner
+            .relays
+            .get(&self.registration)
+            .is_none_or(|row| row.fenced);
+        let row = &mut inner.destinations[self.destination];
+        let removed = row.state == DestinationState::Removed;
+        if row.epoch != self.epoch || owner_fenced || removed {
+            return Err(StoreError::Fenced { operation });
+        }
+        Ok(row)
+    }
+}
+
+fn place(cursor: &Cursor) -> i64 {
+    cursor
+        .seq()
+        .or_else(|| cursor.base::<i64>().copied())
+        .unwrap_or_default()
+}
+
+/// The events of the log that `wanted` names, behind `after`, within the budget; and the place up to
+/// which the log was looked at.
+fn read(
+    log: &[StoredEvent],
+    after: i64,
+    until: i64,
+    budget: Budget,
+    wanted: impl Fn(&StoredEvent) -> bool,
+) -> (Vec<StoredEvent>, i64) {
+    let (mut events, mut bytes, mut place) = (Vec::new(), 0, after);
+    let from = usize::try_from(after).unwrap_or_default().min(log.len());
+    for event in log[from..].iter().take_while(|event| event.seq() <= until) {
+        if wanted(event) {
+            let size = event.footprint();
+            let full = events.len() >= budget.events || bytes + size > budget.bytes;
+            if full && !events.is_empty() {
+                break;
+            }
+            bytes += size;
+            events.push(event.clone());
+        }
+        place = event.seq();
+    }
+    (events, place)
+}
+
+fn page(events: Vec<StoredEvent>, place: i64, caught_up: bool) -> Page {
+    let base: Arc<dyn std::any::Any + Send + Sync> = Arc::new(place);
+    Page {
+        events,
+        end: Cursor::whole(Arc::clone(&base)),
+        base,
+        joinable: true,
+        caught_up,
+        wants_advance: false,
+    }
+}
+
+fn last(log: &[StoredEvent]) -> i64 {
+    log.last().map_or(0, StoredEvent::seq)
+}
+
+impl MemoryClaimed {
+    pub(super) fn open(store: &MemoryStore, claim: &Claim) -> Result<Self, StoreError> {
+        let operation = "opening a claim";
+        let held = Arc::clone(&claim.inner)
+            .downcast::<Held>()
+            .map_err(|_| StoreError::Bug {
+                operation,
+                reason: "the claim is of another store".into(),
+            })?;
+        let mut inner = store.lock();
+        let cursor = held.row(&mut inner, operation)?.cursor;
+        drop(inner);
+        Ok(Self {
+            store: store.clone(),
+            held,
+            read: Mutex::new(cursor),
+        })
+    }
+
+    fn with<T>(
+        &self,
+        operation: &'static str,
+        act: impl FnOnce(&mut DestinationRow) -> T,
+    ) -> Result<T, StoreError> {
+        let mut inner = self.store.lock();
+        self.held.row(&mut inner, operation).map(act)
+    }
+
+    fn read_place(&self) -> MutexGuard<'_, i64> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Claimed for MemoryClaimed {
+    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.with("reading block markers", |row| {
+            let marker = |(key, &at): (&String, &i64)| Marker {
+                key: key.clone(),
+                at: Cursor::whole(Arc::new(at)),
+                released: !row.holds(key),
+            };
+            row.markers.iter().take(limit).map(marker).collect()
+        })
+    }
+
+    async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
+        let mut inner = self.store.lock();
+        self.held.row(&mut inner, "reading events")?;
+        let mode = self.store.mode;
+        let row = &inner.destinations[self.held.destination];
+        let mut place = self.read_place();
+        let (events, read_to) = read(&inner.log, *place, i64::MAX, budget, |event| {
+            !row.is_passed(mode, event.seq())
+        });
+        *place = read_to;
+        Ok(page(events, read_to, read_to == last(&inner.log)))
+    }
+
+    async fn advance(
+        &self,
+        up_to: &Cursor,
+        finished: &[i64],
+    ) -> Result<AdvanceOutcome, StoreError> {
+        let mode = self.store.mode;
+        self.with("advancing the cursor", |row| {
+            match mode {
+                MemoryMode::Log => row.cursor = row.cursor.max(place(up_to)),
+                MemoryMode::Mark => row.finished.extend(finished),
+            }
+            AdvanceOutcome::default()
+        })
+    }
+
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
+        let mut inner = self.store.lock();
+        let mut next_id = inner.next_parked_id;
+        let row = self.held.row(&mut inner, "parking")?;
+        for parking in events {
+            let state = match (parking.retry_in, parking.skip) {
+                (Some(_), _) => ParkedState::Parked,
+                (None, true) => ParkedState::Skipped,
+                (None, false) => ParkedState::Dead,
+            };
+            row.parked.push(ParkedRow {
+                id: next_id,
+                event: parking.event.clone(),
+                state,
+                attempts: parking.attempts,
+                kind: parking.kind.to_owned(),
+                reason: parking.reason.clone(),
+                parked_at: wall_micros(),
+                due: parking.retry_in.map(|wait| Instant::now() + wait),
+            });
+            next_id += 1;
+            if let (Some(key), false) = (parking.event.key(), parking.skip) {
+                row.markers.insert(key.to_owned(), place(&parking.at));
+            }
+            if self.store.mode == MemoryMode::Mark {
+                row.finished.insert(parking.event.seq());
+            }
+        }
+        inner.next_parked_id = next_id;
+        Ok(())
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.with("looking for due events", |row| due(row, limit))
+    }
+
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
+        self.with("settling a parked event", |row| {
+            // An operator may have decided on it meanwhile; a delivery counts all the same.
+            let Some(parked) = row.parked.iter_mut().find(|parked| parked.id == id) else {
+                return;
+            };
+            parked.attempts += 1;
+            match settlement {
+                Settlement::Delivered => {
+                    parked.state = ParkedState::Delivered;
+                    parked.due = None;
+                }
+                Settlement::Failed {
+                    kind,
+                    reason,
+                    retry_in,
+                    skip,
+                } if parked.waits() => {
+                    (*kind).clone_into(&mut parked.kind);
+                    reason.clone_into(&mut parked.reason);
+                    parked.due = retry_in.map(|wait| Instant::now() + wait);
+                    parked.state = match (retry_in, skip) {
+                        (Some(_), _) => ParkedState::Parked,
+                        (None, true) => ParkedState::Skipped,
+                        (None, false) => ParkedState::Dead,
+                    };
+                }
+                Settlement::Failed { .. } => {}
+            }
+        })
+    }
+
+    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
+        let operation = "beginning a side read";
+        let at = self.with(operation, |row| row.markers.get(key).copied())?;
+        let place = at.ok_or(StoreError::Bug {
+            operation,
+            reason: "the key has no block marker".into(),
+        })?;
+        let (store, held) = (self.store.clone(), Arc::clone(&self.held));
+        Ok(Box::new(MemorySideRead {
+            store,
+            held,
+            key: key.to_owned(),
+            place,
+        }))
+    }
+
+    async fn join(&self, key: &str, _at: &Cursor) -> Result<(), StoreError> {
+        self.with("joining a released key", |row| {
+            drop(row.markers.remove(key))
+        })
+    }
+
+    async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
+        self.with("reporting the destination's state", |row| {
+            breaker.clone_into(&mut row.breaker);
+            row.last_error = last_error.map(str::to_owned);
+        })
+    }
+
+    fn registration(&self) -> Uuid {
+        self.held.registration
+    }
+}
+
+fn due(row: &DestinationRow, limit: usize) -> Due {
+    let now = Instant::now();
+    let mut waiting: Vec<&ParkedRow> = row
+        .parked
+        .iter()
+        .filter(|parked| parked.waits() && parked.due.is_some())
+        .collect();
+    waiting.sort_by_key(|parked| (parked.due, parked.id));
+    let copies = waiting
+        .iter()
+        .take_while(|parked| parked.due <= Some(now))
+        .take(limit);
+    let next = waiting
+        .iter()
+        .filter_map(|parked| parked.due)
+        .find(|due| *due > now);
+    Due {
+        events: copies
+            .map(|parked| ParkedCopy {
+                id: parked.id,
+                event: parked.event.clone(),
+                attempts: parked.attempts,
+            })
+            .collect(),
+        released: row
+            .markers
+            .keys()
+            .filter(|key| !row.holds(key))
+            .cloned()
+            .collect(),
+        next_in: next.map(|due| {
+            due.saturating_duration_since(now)
+                .max(Duration::from_millis(1))
+        }),
+    }
+}
+
+struct MemorySideRead {
+    store: MemoryStore,
+    held: Arc<Held>,
+    key: String,
+    place: i64,
+}
+
+#[async_trait]
+impl SideRead for MemorySideRead {
+    async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
+        let mut inner = self.store.lock();
+        self.held.row(&mut inner, "reading a released key")?;
+        let row = &inner.destinations[self.held.destination];
+        let (mode, until) = (self.store.mode, place(until));
+        // Not by the log's cursor: the main group has passed this key's events over.
+        let wanted = |event: &StoredEvent| {
+            let marked = mode == MemoryMode::Mark && row.is_passed(mode, event.seq());
+            event.key() == Some(&*self.key) && !marked
+        };
+        let (events, read_to) = read(&inner.log, self.place, until, budget, wanted);
+        self.place = read_to;
+        Ok(page(
+            events,
+            read_to,
+            read_to >= until.min(last(&inner.log)),
+        ))
+    }
+
+    async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError> {
+        let mut inner = self.store.lock();
+        let row = self.held.row(&mut inner, "advancing a block marker")?;
+        if let Some(marker) = row.markers.get_mut(&self.key) {
+            *marker = (*marker).max(place(at));
+        }
+        if self.store.mode == MemoryMode::Mark {
+            row.finished.extend(finished);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! A relay's life: check, register, run its destinations, leave.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use posthaste_engine::{Moment, Registered, Registration, Router, Routes, Store, StoreError};
+use tokio::{sync::watch, task::JoinSet};
+use tracing::{info, warn};
+
+use crate::{
+    Clock, Counters, Destination, RelayBuilder, RelayError,
+    builder::Settings,
+    destination::{DestinationTask, Ended},
+    host,
+    lease::{self, Lease},
+};
+
+/// A store or broker that is away is spoken of this often.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// Says a thing at once, and again only every ten seconds while it lasts.
+#[derive(Debug, Default)]
+pub(crate) struct SaidOnce {
+    next: Option<Moment>,
+}
+
+impl SaidOnce {
+    pub(crate) fn warn(&mut self, now: Moment, message: impl FnOnce() -> String) {
+        if self.next.is_none_or(|next| next <= now) {
+            warn!("{}", message());
+            self.next = Some(now.after(SAY_EVERY));
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Whether every destination was drained (only with
+    /// [`RelayBuilder::until_drained`](crate::RelayBuilder::until_drained)).
+    pub drained: bool,
+    /// Whether everything accepted is behind the stored cursor: nothing will be repeated.
+    pub clean: bool,
+}
+
+/// A relay, ready to run.
+pub struct Relay {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    settings: Arc<Settings>,
+    destinations: Vec<Arc<Destination>>,
+    routes: Routes,
+}
+
+/// What the destinations' tasks are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Run,
+    Stop,
+}
+
+impl Relay {
+    /// Begins to set up a relay over `store`.
+    pub fn builder(store: Arc<dyn Store>) -> RelayBuilder {
+        RelayBuilder::new(store)
+    }
+
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        destinations: Vec<Destination>,
+        routes: Routes,
+    ) -> Self {
+        let destinations = destinations.into_iter().map(Arc::new).collect();
+        Self {
+            store,
+            clock,
+            settings: Arc::new(settings),
+            destinations,
+            routes,
+        }
+    }
+
+    /// The counters of each destination, by name.
+    #[must_use]
+    pub fn counters(&self) -> HashMap<String, Arc<Counters>> {
+        self.destinations
+            .iter()
+            .map(|d| (d.name.clone(), d.counters()))
+            .collect()
+    }
+
+    /// Runs until `shutdown` completes, or until drained if that was asked for. A store that is away is
+    /// retried, at the start and later; nothing that happens while running ends it.
+    ///
+    /// # Errors
+    /// [`RelayError::Store`] when the store refuses us at the start for a reason that waiting does not
+    /// mend (credentials, rights, schema, a read replica).
+    pub async fn run(
+        self,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<Summary, RelayError> {
+        tokio::pin!(shutdown);
+        tokio::select! {
+            checked = self.check() => checked?,
+            () = &mut shutdown => return Ok(Summary { drained: false, clean: true }),
+        }
+        loop {
+            let registered = tokio::select! {
+                registered = self.register() => registered?,
+                () = &mut shutdown => return Ok(Summary { drained: false, clean: true }),
+            };
+            match self.live(registered, &mut shutdown).await? {
+                Some(summary) => return Ok(summary),
+                None => warn!("this relay was fenced; it registers anew"),
+            }
+        }
+    }
+
+    async fn check(&self) -> Result<(), RelayError> {
+        let mut said = SaidOnce::default();
+        loop {
+            match self.store.check().await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is_retryable() => {
+                    said.warn(self.clock.now(), || {
+                        format!("waiting for the store: {error}")
+                    });
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                Err(error) => return Err(RelayError::Store(error)),
+            }
+        }
+    }
+
+    async fn register(&self) -> Result<(Registered, Lease), RelayError> {
+        let registration = Registration {
+            name: self.settings.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: host::this_process(),
+            lease: self.settings.lease,
+        };
+        let mut said = SaidOnce::default();
+        loop {
+            let sent = self.clock.now();
+            match self.store.register(&registration).await {
+                Ok(registered) => {
+                    let deadline = sent.after(self.settings.lease);
+                    return Ok((
+                        registered,
+                        Lease {
+                            deadline,
+                            ..Lease::default()
+                        },
+                    ));
+                }
+                Err(error) if error.is_retryable() => {
+                    said.warn(self.clock.now(), || {
+                        format!("waiting for the store: {error}")
+                    });
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                Err(error) => return Err(RelayError::Store(error)),
+            }
+        }
+    }
+
+    /// One registration's life; none when it was fenced.
+    async fn live(
+        &self,
+        (registered, lease): (Registered, Lease),
+        shutdown: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Result<Option<Summary>, RelayError> {
+        let lease_state = watch::Sender::new(lease);
+        let (order, _) = watch::channel(Order::Run);
+        let mut tasks = JoinSet::new();
+        for destination in &self.destinations {
+            tasks.spawn(
+                self.task(destination, registered, &lease_state, &order)
+                    .run(),
+            );
+        }
+        let keeper = tokio::spawn(lease::keep(
+            Arc::clone(&self.store),
+            Arc::clone(&self.clock),
+            registered,
+            self.settings.lease,
+            lease_state.clone(),
+        ));
+        let mut lease_watch = lease_state.subscribe();
+        let (mut drained, mut clean, mut stopping) = (0, true, false);
+        let limit = tokio::time::sleep(Duration::MAX);
+        tokio::pin!(limit);
+        let fenced = loop {
+            tokio::select! {
+                biased;
+                _ = lease_watch.wait_for(|lease| lease.fenced) => break true,
+                () = &mut *shutdown, if !stopping => {
+                    stopping = true;
+                    info!("stopping: finishing what is in flight");
+                    order.send_replace(Order::Stop);
+                    limit.as_mut().reset(tokio::time::Instant::now() + self.settings.shutdown_timeout);
+                }
+                () = &mut limit, if stopping => {
+                    warn!(limit = ?self.settings.shutdown_timeout, "stopped in mid-flight; some events will be repeated");
+                    clean = false;
+                    break false;
+                }
+                ended = tasks.join_next() => match ended {
+                    None => break false,
+                    Some(Ok(ended)) => {
+                        drained += usize::from(ended == Ended::Drained);
+                        clean &= ended != Ended::Unclean;
+                    }
+                    Some(Err(error)) => return Err(RelayError::Bug(error.to_string())),
+                },
+            }
+        };
+        tasks.shutdown().await;
+        keeper.abort();
+        if fenced {
+            return Ok(None);
+        }
+        let unsettled = if clean {
+            Duration::ZERO
+        } else {
+            self.settings.settle
+        };
+        self.leave(registered, unsettled).await;
+        Ok(Some(Summary {
+            drained: drained == self.destinations.len(),
+            clean,
+        }))
+    }
+
+    fn task(
+        &self,
+        destination: &Arc<Destination>,
+        registered: Registered,
+        lease_state: &watch::Sender<Lease>,
+        order: &watch::Sender<Order>,
+    ) -> DestinationTask {
+        let routes = self
+            .routes
+            .for_destination(&destination.name, destination.policy);
+        let (topic, key) = (destination.topic.clone(), destination.key.clone());
+        DestinationTask {
+            store: Arc::clone(&self.store),
+            clock: Arc::clone(&self.clock),
+            settings: Arc::clone(&self.settings),
+            destination: Arc::clone(destination),
+            router: Router { routes, topic, key },
+            registered,
+            lease_state: lease_state.clone(),
+            order: order.subscribe(),
+        }
+    }
+
+    /// Leaves; a store that is away is not waited for, since the lease ends by itself.
+    async fn leave(&self, registered: Registered, unsettled: Duration) {
+        let leave = self.store.leave(registered, unsettled);
+        match tokio::time::timeout(self.settings.shutdown_timeout, leave).await {
+            Ok(Ok(())) => {}
+            Ok(Err(StoreError::Fenced { .. })) => {}
+            Ok(Err(error)) => warn!("the relay could not leave; its lease will run out: {error}"),
+            Err(_) => warn!("the relay could not leave in time; its lease will run out"),
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Runs one claim: does what the pipeline asks, and tells it what came of it.
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use posthaste_engine::{
+    AdvanceOutcome, BreakerState, Budget, Change, Claim, Claimed, Counts, Cursor, DestinationState,
+    Due, Lane, LaneSpec, Moment, Page, Pipeline, SideRead, SideStep, Sink, SinkError, StoreError,
+    Verdict,
+};
+use tokio::{sync::watch, task::JoinHandle};
+use tracing::{info, warn};
+
+use crate::{
+    Clock,
+    destination::{DestinationTask, Ended},
+    lease::{self, Lease},
+    relay::Order,
+};
+
+/// A call to the store or the sink that goes on beside the others; dropping it aborts it.
+struct Call<T>(Option<JoinHandle<T>>);
+
+impl<T: Send + 'static> Call<T> {
+    const fn none() -> Self {
+        Self(None)
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn start(&mut self, call: impl Future<Output = T> + Send + 'static) {
+        self.0 = Some(tokio::spawn(call));
+    }
+
+    /// Waits for the answer; for ever when nothing is under way. Cancel safe.
+    async fn answer(&mut self) -> Result<T, StoreError> {
+        let Some(call) = &mut self.0 else {
+            return pending().await;
+        };
+        let answer = call.await;
+        self.0 = None;
+        answer.map_err(|error| StoreError::Bug {
+            operation: "running a call",
+            reason: error.to_string(),
+        })
+    }
+}
+
+impl<T> Drop for Call<T> {
+    fn drop(&mut self) {
+        if let Some(call) = &self.0 {
+            call.abort();
+        }
+    }
+}
+
+type StoreCall<T> = Call<Result<T, StoreError>>;
+
+/// What a change answered.
+enum Changed {
+    Done,
+    Advanced(AdvanceOutcome),
+    Due(Due),
+}
+
+/// What a step of the side read answered.
+enum SideAnswer {
+    Opened(Box<dyn SideRead>),
+    Read(Box<dyn SideRead>, Page),
+    Advanced(Box<dyn SideRead>),
+    Joined,
+}
+
+enum Input {
+    Page(Page),
+    Changed(Changed),
+    Side(SideAnswer),
+    Lane(Result<Box<dyn Lane>, SinkError>),
+    Verdicts(Vec<Verdict>),
+    Nothing,
+}
+
+pub(crate) struct Runner<'a> {
+    task: &'a DestinationTask,
+    claim: &'a Claim,
+    claimed: Arc<dyn Claimed>,
+    pipeline: Pipeline,
+    counted: Counts,
+    lane_number: &'a mut u64,
+    lane: Option<Box<dyn Lane>>,
+    opening: Call<Result<Box<dyn Lane>, SinkError>>,
+    reading: StoreCall<Page>,
+    change: StoreCall<Changed>,
+    side: Option<Box<dyn SideRead>>,
+    side_step: StoreCall<SideAnswer>,
+    order: watch::Receiver<Order>,
+    lease: watch::Receiver<Lease>,
+    stopping: bool,
+    drained: bool,
+}
+
+impl<'a> Runner<'a> {
+    pub(crate) fn new(
+        task: &'a DestinationTask,
+        claim: &'a Claim,
+        claimed: Arc<dyn Claimed>,
+        mut pipeline: Pipeline,
+        lane_number: &'a mut u64,
+    ) -> Self {
+        pipeline.pause(claim.state != DestinationState::Active);
+        Self {
+            claim,
+            claimed,
+            pipeline,
+            counted: Counts::default(),
+            lane_number,
+            lane: None,
+            opening: Call::none(),
+            reading: Call::none(),
+            change: Call::none(),
+            side: None,
+            side_step: Call::none(),
+            order: task.order.clone(),
+            lease: task.lease_state.subscribe(),
+            stopping: false,
+            drained: false,
+            task,
+        }
+    }
+
+    /// Runs until stopped, or until a call to the store fails; then the lane is gone too, and only a new
+    /// claim may go on.
+    pub(crate) async fn run(mut self) -> Result<Ended, StoreError> {
+        let ended = self.turns().await;
+        if let Some(lane) = self.lane.take() {
+            match &ended {
+                Ok(Ended::Clean | Ended::Drained) => drop(lane.close(Duration::ZERO).await),
+                _ => lane.abort().await,
+            }
+        }
+        self.count();
+        ended
+    }
+
+    async fn turns(&mut self) -> Result<Ended, StoreError> {
+        loop {
+            let now = self.clock().now();
+            self.obey(now);
+            self.mind_the_lane(now).await;
+            self.submit(now).await;
+            self.start_calls(now);
+            self.count();
+            if self.task.settings.until_drained && !self.drained && self.pipeline.is_drained() {
+                self.drained = true;
+                self.stop();
+            }
+            if self.stopping && self.pipeline.is_stopped(now) {
+                return Ok(if self.drained {
+                    Ended::Drained
+                } else {
+                    Ended::Clean
+                });
+            }
+            let input = self.next_input(now).await?;
+            self.take_in(input);
+        }
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.task.clock
+    }
+
+    fn stop(&mut self) {
+        if !self.stopping {
+            self.stopping = true;
+            self.pipeline.stop();
+        }
+    }
+
+    /// What operators and the relay itself want.
+    fn obey(&mut self, now: Moment) {
+        if *self.order.borrow_and_update() == Order::Stop {
+            self.stop();
+        }
+        let state = self.lease.borrow_and_update();
+        let paused = state
+            .destinations
+            .get(&self.claim.destination)
+            .map_or(self.claim.state, |state| *state)
+            != DestinationState::Active;
+        self.pipeline.pause(paused);
+        if self.lane.is_some() && (state.fenced || state.deadline <= now) {
+            self.pipeline
+                .fail_lane("the lease ran out", now, rand::random());
+        }
+    }
+
+    async fn mind_the_lane(&mut self, now: Moment) {
+        let late = |since: Moment| since.after(self.task.settings.publish_timeout) <= now;
+        if self.lane.is_some() && self.pipeline.oldest_in_flight().is_some_and(late) {
+            let reason = format!("no answer within {:?}", self.task.settings.publish_timeout);
+            self.pipeline.fail_lane(&reason, now, rand::random());
+        }
+        if self.pipeline.wants_abort()
+            && let Some(lane) = self.lane.take()
+        {
+            lane.abort().await;
+            self.pipeline.lane_ended(self.clock().now());
+        }
+        if self.lane.is_none() && !self.opening.is_under_way() && self.pipeline.wants_lane(now) {
+            *self.lane_number += 1;
+            let spec = LaneSpec {
+                epoch: self.claim.epoch,
+                number: *self.lane_number,
+            };
+            let sink = Arc::clone(&self.task.destination.sink);
+            let confirm = self.confirm_lease();
+            self.opening.start(open_lane(sink, spec, confirm));
+        }
+    }
+
+    /// A fence that compares no number (a file's lock) is taken first; then the lease is confirmed in
+    /// the database; then sending begins.
+    fn confirm_lease(&self) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let (store, clock) = (Arc::clone(&self.task.store), Arc::clone(&self.task.clock));
+        let (relay, lease) = (self.task.registered, self.task.settings.lease);
+        let lease_state = self.task.lease_state.clone();
+        async move { lease::renew(&*store, &*clock, relay, lease, &lease_state).await }
+    }
+
+    /// Nothing is handed over unless there is time to publish it within the lease.
+    async fn submit(&mut self, now: Moment) {
+        let settings = &self.task.settings;
+        let latest = now.after(settings.publish_timeout + settings.margin);
+        if self.lease.borrow().deadline <= latest {
+            return;
+        }
+        let Some(lane) = &mut self.lane else { return };
+        while let Some(batch) = self.pipeline.take_batch(now) {
+            lane.submit(batch).await;
+        }
+    }
+
+    fn start_calls(&mut self, now: Moment) {
+        if !self.reading.is_under_way()
+            && let Some(budget) = self.pipeline.next_read(now)
+        {
+            let claimed = Arc::clone(&self.claimed);
+            self.reading
+                .start(async move { claimed.next(budget).await });
+        }
+        if !self.change.is_under_way()
+            && let Some(change) = self.pipeline.next_change(now, rand::random())
+        {
+            self.change.start(make(Arc::clone(&self.claimed), change));
+        }
+        if !self.side_step.is_under_way()
+            && let Some(step) = self.pipeline.next_side_step()
+        {
+            let side = self.side.take();
+            self.side_step
+                .start(side_step(Arc::clone(&self.claimed), side, step));
+        }
+    }
+
+    /// Waits for whatever comes first.
+    async fn next_input(&mut self, now: Moment) -> Result<Input, StoreError> {
+        let wake = self.next_wake(now);
+        let verdicts = async {
+            match &mut self.lane {
+                Some(lane) => lane.outcomes().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            changed = self.order.changed() => {
+                drop(changed);
+                Ok(Input::Nothing)
+            }
+            verdicts = verdicts => Ok(Input::Verdicts(verdicts)),
+            changed = self.change.answer() => Ok(Input::Changed(changed??)),
+            page = self.reading.answer() => Ok(Input::Page(page??)),
+            side = self.side_step.answer() => Ok(Input::Side(side??)),
+            lane = self.opening.answer() => Ok(Input::Lane(lane?)),
+            _ = self.lease.changed() => Ok(Input::Nothing),
+            () = tokio::time::sleep(wake) => Ok(Input::Nothing),
+        }
+    }
+
+    fn next_wake(&mut self, now: Moment) -> Duration {
+        let deadline = self.lane.is_some().then(|| self.lease.borrow().deadline);
+        let late = self.pipeline.oldest_in_flight();
+        let late = late.map(|since| since.after(self.task.settings.publish_timeout));
+        let own = self.pipeline.next_wake(now);
+        let wake = [own, deadline, late]
+            .into_iter()
+            .flatten()
+            .filter(|&due| due > now)
+            .min();
+        wake.map_or(Duration::from_secs(1), |wake| now.until(wake))
+    }
+
+    fn take_in(&mut self, input: Input) {
+        let now = self.clock().now();
+        match input {
+            Input::Page(page) => self.pipeline.read(page, now),
+            Input::Verdicts(verdicts) => {
+                self.pipeline.verdicts(verdicts, now, rand::random());
+                self.measure();
+            }
+            Input::Changed(Changed::Done) => self.pipeline.change_done(None, false, now),
+            Input::Changed(Changed::Advanced(advanced)) => {
+                self.pipeline.change_done(None, advanced.wants_advance, now);
+            }
+            Input::Changed(Changed::Due(due)) => self.pipeline.change_done(Some(due), false, now),
+            Input::Side(answer) => self.side_answered(answer, now),
+            Input::Lane(Ok(lane)) => {
+                self.lane = Some(lane);
+                self.pipeline.lane_opened();
+            }
+            Input::Lane(Err(error)) => self.pipeline.lane_refused(&error, now, rand::random()),
+            Input::Nothing => {}
+        }
+    }
+
+    fn side_answered(&mut self, answer: SideAnswer, now: Moment) {
+        match answer {
+            SideAnswer::Opened(side) => {
+                self.side = Some(side);
+                self.pipeline.side_opened();
+            }
+            SideAnswer::Read(side, page) => {
+                self.side = Some(side);
+                self.pipeline.side_read(page);
+            }
+            SideAnswer::Advanced(side) => {
+                self.side = Some(side);
+                self.pipeline.side_advanced();
+            }
+            SideAnswer::Joined => {
+                self.pipeline.side_joined(now);
+                info!(destination = %self.claim.destination, "a blocked key is released");
+            }
+        }
+    }
+
+    fn measure(&mut self) {
+        let now = self.task.clock.wall_micros();
+        let counters = &self.task.destination.counters;
+        for inserted_at in self.pipeline.take_accepted_inserted_at() {
+            counters.latency(u64::try_from(now - inserted_at).unwrap_or_default());
+        }
+    }
+
+    fn count(&mut self) {
+        let (name, counters) = (&self.claim.destination, &self.task.destination.counters);
+        let counts = self.pipeline.counts();
+        if counts != self.counted {
+            if counts.unrouted > self.counted.unrouted && self.counted.unrouted == 0 {
+                warn!(
+                    destination = %name,
+                    "some events match no route; add a catch-all route or one that drops them"
+                );
+            }
+            counters.add(self.counted, counts);
+            self.counted = counts;
+        }
+        counters.blocked_keys(self.pipeline.blocked_keys());
+        let (breaker, last_error) = self.pipeline.breaker(self.task.clock.now());
+        let (closed, reason) = (
+            breaker == BreakerState::Closed,
+            last_error.map(str::to_owned),
+        );
+        if counters.breaker(breaker.as_str(), reason.as_deref()) {
+            match reason {
+                Some(reason) if matches!(breaker, BreakerState::Open { .. }) => {
+                    warn!(destination = %name, "unavailable: {reason}; nothing is lost, trying again");
+                }
+                _ if closed => info!(destination = %name, "delivering"),
+                _ => {}
+            }
+        }
+    }
+}
+
+async fn open_lane(
+    sink: Arc<dyn Sink>,
+    spec: LaneSpec,
+    confirm: impl Future<Output = Result<(), StoreError>>,
+) -> Result<Box<dyn Lane>, SinkError> {
+    let lane = sink.open_lane(spec).await?;
+    if let Err(error) = confirm.await {
+        lane.abort().await;
+        let target = "the lease".to_owned();
+        return Err(SinkError::Unavailable {
+            target,
+            reason: error.to_string(),
+        });
+    }
+    Ok(lane)
+}
+
+async fn make(claimed: Arc<dyn Claimed>, change: Change) -> Result<Changed, StoreError> {
+    match change {
+        Change::Park(events) => claimed.park(&events).await.map(|()| Changed::Done),
+        Change::Settle { id, settlement } => claimed
+            .settle(id, &settlement)
+            .await
+            .map(|()| Changed::Done),
+        Change::Advance { up_to, finished } => claimed
+            .advance(&up_to, &finished)
+            .await
+            .map(Changed::Advanced),
+        Change::Report {
+            breaker,
+            last_error,
+        } => claimed
+            .report(breaker, last_error.as_deref())
+            .await
+            .map(|()| Changed::Done),
+        Change::Due { limit } => claimed.due(limit).await.map(Changed::Due),
+    }
+}
+
+async fn side_step(
+    claimed: Arc<dyn Claimed>,
+    side: Option<Box<dyn SideRead>>,
+    step: SideStep,
+) -> Result<SideAnswer, StoreError> {
+    let opened = |side: Option<Box<dyn SideRead>>| {
+        side.ok_or_else(|| StoreError::Bug {
+            operation: "side read",
+            reason: "a step before the side read was opened".into(),
+        })
+    };
+    match step {
+        SideStep::Open(key) => claimed.side_read(&key).await.map(SideAnswer::Opened),
+        SideStep::Read { budget, until } => read_side(opened(side)?, budget, until).await,
+        SideStep::Advance { at, finished } => {
+            let mut side = opened(side)?;
+            side.advance(&at, &finished).await?;
+            Ok(SideAnswer::Advanced(side))
+        }
+        SideStep::Join { key, at } => {
+            drop(side);
+            claimed.join(&key, &at).await.map(|()| SideAnswer::Joined)
+        }
+    }
+}
+
+async fn read_side(
+    mut side: Box<dyn SideRead>,
+    budget: Budget,
+    until: Cursor,
+) -> Result<SideAnswer, StoreError> {
+    let page = side.next(budget, &until).await?;
+    Ok(SideAnswer::Read(side, page))
+}
