@@ -22,7 +22,11 @@ pub(crate) fn cache_dir() -> PathBuf {
 ///
 /// Several test processes may ask at once: one makes it, under a lock, and it appears under its
 /// name only when complete.
-pub(crate) fn cached_dir(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+///
+/// # Panics
+///
+/// When the cache cannot be written.
+pub fn cached_dir(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let dir = cache_dir();
     let wanted = dir.join(name);
     if wanted.exists() {

@@ -17,7 +17,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod account;
-mod cache;
+pub mod cache;
 pub mod checker;
 mod guard;
 pub mod lines;

@@ -8,14 +8,14 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
 /// A database of its own, with the schema and a role that may do what writers may, no more.
-pub struct Outboxes {
-    pub server: &'static PostgresServer,
-    pub database: Database,
-    pub writer: String,
+pub(crate) struct Outboxes {
+    pub(crate) server: &'static PostgresServer,
+    pub(crate) database: Database,
+    pub(crate) writer: String,
 }
 
 impl Outboxes {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let server = PostgresServer::shared(15);
         let database = server.create_database();
         for migration in schema::postgres() {
@@ -38,23 +38,23 @@ impl Outboxes {
     }
 
     /// Rows of a query, as superuser: one a line, columns separated by `|`.
-    pub fn rows(&self, sql: &str) -> String {
+    pub(crate) fn rows(&self, sql: &str) -> String {
         self.server.psql(self.database.name(), sql)
     }
 
-    pub fn admin_url(&self) -> String {
+    pub(crate) fn admin_url(&self) -> String {
         self.server.admin_url(self.database.name())
     }
 
-    pub fn writer_url(&self) -> String {
+    pub(crate) fn writer_url(&self) -> String {
         self.server.url(&self.writer, self.database.name())
     }
 
-    pub async fn sqlx(&self, url: &str) -> sqlx::PgConnection {
+    pub(crate) async fn sqlx(&self, url: &str) -> sqlx::PgConnection {
         sqlx::PgConnection::connect(url).await.unwrap()
     }
 
-    pub async fn tokio_postgres(&self, url: &str) -> tokio_postgres::Client {
+    pub(crate) async fn tokio_postgres(&self, url: &str) -> tokio_postgres::Client {
         let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
             .await
             .unwrap();
@@ -73,12 +73,12 @@ impl Drop for Outboxes {
 }
 
 /// A SQLite file with the schema.
-pub struct SqliteFile {
+pub(crate) struct SqliteFile {
     folder: tempfile::TempDir,
 }
 
 impl SqliteFile {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let file = Self {
             folder: tempfile::tempdir().unwrap(),
         };
@@ -92,11 +92,11 @@ impl SqliteFile {
         file
     }
 
-    pub fn path(&self) -> std::path::PathBuf {
+    pub(crate) fn path(&self) -> std::path::PathBuf {
         self.folder.path().join("app.db")
     }
 
-    pub async fn connect(&self) -> SqliteConnection {
+    pub(crate) async fn connect(&self) -> SqliteConnection {
         let options = SqliteConnectOptions::new()
             .filename(self.path())
             .create_if_missing(true);
@@ -105,7 +105,7 @@ impl SqliteFile {
 }
 
 /// An event with every field set, and everything odd that the contract allows.
-pub fn full_event() -> Event {
+pub(crate) fn full_event() -> Event {
     Event::builder("orders.v1-ü_x")
         .key(r#"k\'"{},NULL\\ü🚚"#)
         .event_type("order.placed")
@@ -128,7 +128,7 @@ pub fn full_event() -> Event {
 }
 
 /// The events at the edges of every limit.
-pub fn edge_events() -> Vec<Event> {
+pub(crate) fn edge_events() -> Vec<Event> {
     vec![
         full_event(),
         // A tombstone, then an empty payload, which is something else.

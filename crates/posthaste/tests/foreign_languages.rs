@@ -1,0 +1,135 @@
+//! The examples in other languages, run for real as a role that may only insert.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use posthaste_testkit::cache::cached_dir;
+use support::Outboxes;
+
+/// One list for all languages: topic, key, type, content type, payload, headers.
+const EXPECTED: &str = "\
+orders|order-1|order.placed|-|746578743a204772c3b6c39f65|{source,shop,source,again,no-value,NULL}
+orders|order-1|-|application/json|json|{}
+orders|order-1|-|application/json|json|{}
+orders|order-1|-|-|00fffe|{}
+orders|order-1|-|-|-|{}
+orders|order-1|-|-|6c6f636b6564|{}
+orders|order-1|-|-|6166746572207468652073617665706f696e74|{}
+orders|order-1|-|-|696e736572746564|{source,shop,source,again,no-value,NULL}";
+
+/// Spaces and order inside JSON are the client's or the server's business.
+const STORED: &str = "\
+select topic, key, coalesce(type, '-'), coalesce(content_type, '-'),
+       case when content_type is null then coalesce(encode(payload, 'hex'), '-')
+            when convert_from(payload, 'UTF8')::jsonb = '{\"a\": 2, \"b\": 1}' then 'json' end,
+       headers
+from posthaste.outbox order by seq";
+
+fn example(language: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs/examples")
+        .join(language)
+}
+
+/// Runs to the end and returns what it printed.
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?} failed:\n{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What the language's package manager installs for this manifest, once.
+fn installed(language: &str, manifest: &str, install: impl FnOnce(&Path, &Path)) -> PathBuf {
+    let manifest = example(language).join(manifest);
+    // Named by its contents: a changed manifest is installed anew.
+    let version = posthaste::slot(&std::fs::read_to_string(&manifest).unwrap());
+    cached_dir(&format!("example-{language}-{version:04x}"), |folder| {
+        std::fs::create_dir_all(folder).unwrap();
+        install(folder, &manifest);
+    })
+}
+
+fn check(program: impl FnOnce(&Outboxes) -> Command) {
+    let outboxes = Outboxes::new();
+    outboxes.rows(&format!(
+        "create table orders (id text primary key, state text); grant insert on orders to {}",
+        outboxes.writer
+    ));
+    let printed = run(&mut program(&outboxes));
+    assert_eq!(outboxes.rows(STORED), EXPECTED);
+    let ids =
+        "select id from posthaste.outbox where payload is distinct from 'inserted' order by seq";
+    assert_eq!(printed.trim_end(), outboxes.rows(ids));
+    assert_eq!(outboxes.rows("select id from orders"), "order-1");
+}
+
+#[test]
+fn python() {
+    let folder = installed("python", "requirements.txt", |folder, manifest| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(folder));
+        let mut pip = Command::new(folder.join("bin/python"));
+        run(pip
+            .args(["-m", "pip", "install", "--quiet", "-r"])
+            .arg(manifest));
+    });
+    check(|outboxes| {
+        let mut python = Command::new(folder.join("bin/python"));
+        python
+            .arg(example("python").join("emit.py"))
+            .env("DATABASE_URL", outboxes.writer_url());
+        python
+    });
+}
+
+#[test]
+fn node() {
+    let folder = installed("node", "package.json", |folder, manifest| {
+        std::fs::copy(manifest, folder.join("package.json")).unwrap();
+        let mut npm = Command::new("npm");
+        run(npm
+            .current_dir(folder)
+            .args(["install", "--no-audit", "--no-fund", "--silent"]));
+    });
+    check(|outboxes| {
+        let mut node = Command::new("node");
+        node.arg(example("node").join("emit.js"))
+            .env("NODE_PATH", folder.join("node_modules"))
+            .env("DATABASE_URL", outboxes.writer_url());
+        node
+    });
+}
+
+#[test]
+fn java() {
+    let folder = installed("java", "pom.xml", |folder, manifest| {
+        let mut maven = Command::new("mvn");
+        maven
+            .args(["-q", "-B", "dependency:copy-dependencies", "-f"])
+            .arg(manifest);
+        run(maven.arg(format!("-DoutputDirectory={}", folder.display())));
+    });
+    check(|outboxes| {
+        let url = format!(
+            "jdbc:postgresql://127.0.0.1:{}/{}?user={}",
+            outboxes.server.port(),
+            outboxes.database.name(),
+            outboxes.writer
+        );
+        let mut java = Command::new("java");
+        java.args(["-Dfile.encoding=UTF-8", "-cp"])
+            .arg(folder.join("*"))
+            .arg(example("java").join("Emit.java"))
+            .env("DATABASE_URL", url);
+        java
+    });
+}
