@@ -24,12 +24,11 @@ pub struct Line {
     pub r#type: Option<String>,
     /// What the payload is, if the writer said so.
     pub content_type: Option<String>,
-    /// Headers, as written.
-    #[serde(default)]
-    pub headers: serde_json::Value,
+    /// Names and values in the writer's order; a name may come twice, a value may be none.
+    pub headers: Vec<(String, Option<String>)>,
     payload: Option<String>,
     payload_base64: Option<String>,
-    /// The writer's time, as written.
+    /// The writer's time, RFC 3339 with microseconds, UTC.
     pub occurred_at: Option<String>,
     /// See the event's fields of this name.
     pub correlation_id: Option<String>,
@@ -37,6 +36,10 @@ pub struct Line {
     pub causation_id: Option<String>,
     /// See the event's fields of this name.
     pub tenant_id: Option<String>,
+    /// See the event's fields of this name; only on the line when the event has it.
+    pub traceparent: Option<String>,
+    /// See the event's fields of this name; only on the line when the event has it.
+    pub tracestate: Option<String>,
 }
 
 impl Line {
@@ -94,12 +97,17 @@ mod tests {
     use super::{Line, read};
     use std::io::Write;
 
-    const GOOD: &str = r#"{"seq":7,"id":"01890a5d-ac96-774b-bcce-b302099a8057","topic":"orders","key":"k","payload":"{\"n\":1}"}"#;
+    const GOOD: &str = r#"{"seq":7,"id":"01890a5d-ac96-774b-bcce-b302099a8057","topic":"orders","key":"k","headers":[["a","1"],["a",null]],"payload":"{\"n\":1}"}"#;
 
     #[test]
     fn payloads_come_as_text_as_base64_or_not_at_all() {
         let text = Line::parse(GOOD).unwrap();
         assert_eq!((text.seq, text.key.as_deref()), (7, Some("k")));
+        let headers = [
+            ("a".to_owned(), Some("1".to_owned())),
+            ("a".to_owned(), None),
+        ];
+        assert_eq!(text.headers, headers);
         assert_eq!(text.payload().unwrap(), b"{\"n\":1}");
         let coded = GOOD.replace(r#""payload":"{\"n\":1}""#, r#""payload_base64":"/wA=""#);
         assert_eq!(Line::parse(&coded).unwrap().payload().unwrap(), [0xff, 0]);
