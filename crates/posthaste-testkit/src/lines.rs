@@ -13,7 +13,7 @@ use uuid::Uuid;
 #[serde(deny_unknown_fields)]
 pub struct Line {
     /// Position in the outbox; it may be issued again after a crash of the database.
-    pub seq: u64,
+    pub seq: i64,
     /// The event's own id.
     pub id: Uuid,
     /// Where it was routed.
