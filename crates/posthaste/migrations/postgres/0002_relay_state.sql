@@ -46,7 +46,8 @@ create table posthaste.destinations (
     state      text not null default 'active' check (state in ('active', 'paused', 'removed')),
     breaker    text not null default 'closed',
     last_error text,
-    url        text,
+    -- The sink's URL without secrets, as the last claim named it.
+    address    text not null default '',
     created_at timestamptz not null default clock_timestamp(),
     removed_at timestamptz
 );

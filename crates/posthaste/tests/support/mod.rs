@@ -16,20 +16,24 @@ pub(crate) struct Outboxes {
 
 impl Outboxes {
     pub(crate) fn new() -> Self {
+        let outboxes = Self::without_rights();
+        let (writer, columns) = (&outboxes.writer, EVENT_COLUMNS.join(", "));
+        outboxes.rows(&format!(
+            "grant usage on schema posthaste to {writer}; \
+             grant insert ({columns}) on posthaste.outbox to {writer}"
+        ));
+        outboxes
+    }
+
+    /// The role may do nothing yet.
+    pub(crate) fn without_rights() -> Self {
         let server = PostgresServer::shared(15);
         let database = server.create_database();
         for migration in schema::postgres() {
             server.psql(database.name(), &migration.render(Placeholders::default()));
         }
         let writer = format!("{}_writer", database.name());
-        let columns = EVENT_COLUMNS.join(", ");
-        server.psql(
-            database.name(),
-            &format!(
-                "create role {writer} login; grant usage on schema posthaste to {writer}; \
-                 grant insert ({columns}) on posthaste.outbox to {writer}"
-            ),
-        );
+        server.psql(database.name(), &format!("create role {writer} login"));
         Self {
             server,
             database,
