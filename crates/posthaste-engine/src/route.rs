@@ -29,6 +29,17 @@ pub struct DeliveryPolicy {
     pub on_dead: OnDead,
 }
 
+impl Default for DeliveryPolicy {
+    /// Five attempts, then the key waits. With the default backoff they span 15 s: long enough for a
+    /// passing fault of one event, short enough that somebody learns of a poison one.
+    fn default() -> Self {
+        Self {
+            attempts: 5,
+            on_dead: OnDead::Block,
+        }
+    }
+}
+
 /// Which events a route means. All given conditions hold together; none means every event.
 #[derive(Debug, Clone, Default)]
 pub struct RouteMatch {
@@ -247,7 +258,7 @@ mod tests {
     use uuid::Uuid;
 
     const POLICY: DeliveryPolicy = DeliveryPolicy {
-        attempts: 5,
+        attempts: 3,
         on_dead: OnDead::Block,
     };
 

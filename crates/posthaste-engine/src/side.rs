@@ -68,6 +68,8 @@ pub(crate) struct Side {
     /// The last read had the standing main group as its target.
     last_bit: bool,
     reached: bool,
+    /// An event was rejected: what lies behind it belongs to the next side read of the key.
+    rejected: bool,
 }
 
 impl Side {
@@ -81,6 +83,7 @@ impl Side {
             next_ticket: first_ticket,
             last_bit: false,
             reached: false,
+            rejected: false,
         }
     }
 
@@ -91,6 +94,14 @@ impl Side {
                 self.released.push_back(key);
             }
         }
+    }
+
+    pub(crate) fn may_send(&self) -> bool {
+        !self.rejected
+    }
+
+    pub(crate) fn send_no_more(&mut self) {
+        self.rejected = true;
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -193,6 +204,7 @@ impl Side {
     fn end(&mut self) {
         self.phase = Phase::Idle;
         self.last_bit = false;
+        self.rejected = false;
         self.window = Window::new(self.order, self.next_ticket);
     }
 }

@@ -269,6 +269,12 @@ impl Window {
         }
     }
 
+    pub(crate) fn sent(&mut self, ticket: u64, batch: u64) {
+        if let Some(entry) = self.entry_mut(ticket) {
+            entry.state = State::Sent { batch };
+        }
+    }
+
     /// A sent event goes back to the ready ones, in its old place.
     pub(crate) fn unsend(&mut self, ticket: u64) {
         if let Some(entry) = self.entry_mut(ticket) {

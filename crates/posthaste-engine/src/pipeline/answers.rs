@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{LaneState, Pipeline, SIDE, UnderWay};
 use crate::{
     Cause, DeliveryPolicy, Due, Moment, OnDead, Outcome, ParkedCopy, Parking, Rejection,
-    RejectionKind, Settlement, Unavailability, Verdict, window::State,
+    RejectionKind, Settlement, StoredEvent, Unavailability, Verdict, window::State,
 };
 
 /// How often an event may be the one that fails while others are accepted, before it is taken for the
@@ -72,15 +72,38 @@ impl Pipeline {
             self.breaker.unavailable(reason, None, now, random);
             broken = true;
         }
-        let Some(window) = self.window_of(ticket) else {
+        match self.window_of(ticket) {
+            Some(window) if broken => window.unsend(ticket),
+            _ => self.fail(ticket, rejection),
+        }
+    }
+
+    /// An event is to be parked. Its key is blocked from now on, so that nothing of it is sent before
+    /// the marker is durable; followers are passed over only because that marker will come.
+    pub(super) fn fail(&mut self, ticket: u64, rejection: Rejection) {
+        let Some(entry) = self
+            .window_of(ticket)
+            .and_then(|window| window.entry_mut(ticket))
+        else {
             return;
         };
-        if broken {
-            window.unsend(ticket);
-        } else if let Some(entry) = window.entry_mut(ticket) {
-            entry.state = State::Failed(Box::new(rejection));
-            self.failed += 1;
+        entry.state = State::Failed(Box::new(rejection));
+        let event = entry.event.clone();
+        self.failed += 1;
+        if let Some(key) = event.key()
+            && !self.skips_at_once(&event)
+        {
+            self.blocked.insert(key.to_owned());
+            if ticket >= SIDE {
+                self.side.send_no_more();
+            }
         }
+    }
+
+    /// Whether the event's first failure is its last, and its key goes on without it.
+    fn skips_at_once(&self, event: &StoredEvent) -> bool {
+        let policy = self.router.policy(event);
+        policy.attempts <= 1 && policy.on_dead == OnDead::Skip
     }
 
     fn window_unavailable(&mut self, ticket: u64, why: Unavailability, now: Moment, random: f64) {
@@ -99,12 +122,15 @@ impl Pipeline {
             }
             entry.accepted_at_failure = accepted;
             if entry.alone >= FAILS_ALONE_MAX {
-                entry.state = State::Failed(Box::new(Rejection {
-                    kind: RejectionKind::FailsAlone,
-                    reason: format!("failed alone {FAILS_ALONE_MAX} times: {}", why.reason),
-                }));
+                let reason = format!("failed alone {FAILS_ALONE_MAX} times: {}", why.reason);
                 self.counts.rejected += 1;
-                self.failed += 1;
+                self.fail(
+                    ticket,
+                    Rejection {
+                        kind: RejectionKind::FailsAlone,
+                        reason,
+                    },
+                );
                 return;
             }
         }
@@ -210,9 +236,6 @@ impl Pipeline {
             let event = entry.event.clone();
             self.failed -= 1;
             let (retry_in, skip) = self.after_attempt(1, self.router.policy(&event), random);
-            if let (Some(key), false) = (event.key(), skip) {
-                self.blocked.insert(key.to_owned());
-            }
             tickets.push((ticket, skip));
             parkings.push(Parking {
                 event,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{LaneState, Pipeline, RETRY, SIDE, is_blocked};
 use crate::{
-    BreakerState, Moment, Record, Rejection, SinkError, StoredEvent,
+    BreakerState, Moment, Record, Rejection, Router, SinkError, StoredEvent,
     retries::Retries,
     window::{State, Window},
 };
@@ -131,33 +131,36 @@ impl Pipeline {
 
     fn gather_side(&mut self, batch: &mut Gathering, number: u64) {
         let Self { side, router, .. } = self;
-        self.failed += gather(
-            &mut side.window,
-            batch,
-            number,
-            |ticket, event| router.record(ticket, event),
-            |_| false,
-        );
+        if !side.may_send() {
+            return;
+        }
+        if let Some((ticket, rejection)) =
+            gather(&mut side.window, batch, number, router, |_| false)
+        {
+            self.fail(ticket, rejection);
+        }
     }
 
     fn gather_main(&mut self, batch: &mut Gathering, number: u64) {
-        let (stop_behind, before) = (self.stop_behind, batch.records.len());
-        let Self {
-            main,
-            router,
-            blocked,
-            ..
-        } = self;
-        if let Some(limit) = stop_behind {
-            main.drop_ready_from(limit);
+        if let Some(limit) = self.stop_behind {
+            self.main.drop_ready_from(limit);
         }
-        self.failed += gather(
-            main,
-            batch,
-            number,
-            |ticket, event| router.record(ticket, event),
-            |event| is_blocked(blocked, event),
-        );
+        let before = batch.records.len();
+        loop {
+            let Self {
+                main,
+                router,
+                blocked,
+                ..
+            } = self;
+            let failed = gather(main, batch, number, router, |event| {
+                is_blocked(blocked, event)
+            });
+            let Some((ticket, rejection)) = failed else {
+                break;
+            };
+            self.fail(ticket, rejection);
+        }
         for record in &batch.records[before..] {
             self.highest_sent = self.highest_sent.max(Some(record.ticket()));
         }
@@ -245,44 +248,37 @@ impl Pipeline {
 }
 
 /// Moves ready events of a window into the batch, in order, while they fit. Events that `pass` names
-/// are passed over; those that cannot be made into records are rejected, and counted in the answer.
+/// are passed over. Ends early at an event that cannot be made into a record, and answers it.
 fn gather(
     window: &mut Window,
     batch: &mut Gathering,
     number: u64,
-    record: impl Fn(u64, StoredEvent) -> Result<Record, Rejection>,
+    router: &Router,
     pass: impl Fn(&StoredEvent) -> bool,
-) -> usize {
-    let mut failed = 0;
+) -> Option<(u64, Rejection)> {
     while let Some((ticket, entry)) = window.peek_ready() {
-        let ready = entry.state == State::Ready;
-        if ready && pass(&entry.event) {
+        if entry.state != State::Ready {
+            window.pop_ready();
+            continue;
+        }
+        if pass(&entry.event) {
             window.pop_ready();
             window.finish(ticket, false);
             continue;
         }
         let bytes = entry.bytes();
-        if !ready {
-            window.pop_ready();
-            continue;
-        }
         if !batch.fits(bytes) {
             break;
         }
-        let record = record(ticket, entry.event.clone());
+        let record = router.record(ticket, entry.event.clone());
         window.pop_ready();
-        if let Some(entry) = window.entry_mut(ticket) {
-            match record {
-                Ok(record) => {
-                    entry.state = State::Sent { batch: number };
-                    batch.push(record, bytes);
-                }
-                Err(rejection) => {
-                    entry.state = State::Failed(Box::new(rejection));
-                    failed += 1;
-                }
+        match record {
+            Ok(record) => {
+                batch.push(record, bytes);
+                window.sent(ticket, number);
             }
+            Err(rejection) => return Some((ticket, rejection)),
         }
     }
-    failed
+    None
 }

@@ -256,7 +256,7 @@ impl Claimed for MemoryClaimed {
 
     async fn join(&self, key: &str, _at: &Cursor) -> Result<(), StoreError> {
         self.with("joining a released key", |row| {
-            drop(row.markers.remove(key))
+            row.markers.remove(key);
         })
     }
 

@@ -1,0 +1,447 @@
+//! The relay over the memory store and sink, in both ways of recording progress. Time is tokio's and
+//! paused, so that minutes pass at once.
+
+use std::{sync::Arc, time::Duration};
+
+use posthaste_engine::{
+    Admin, Backoff, DeadAction, DeliveryPolicy, DestinationState, DestinationStatus, Moment,
+    OnDead, ParkedEvent, ParkedFilter, ParkedState, Record,
+};
+use posthaste_relay::{
+    Clock, Destination, Relay, RelayBuilder, Summary,
+    memory::{MemoryMode, MemorySink, MemorySinkFault, MemoryStore, NewEvent},
+};
+use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
+
+const MODES: [MemoryMode; 2] = [MemoryMode::Log, MemoryMode::Mark];
+
+/// tokio's clock, which a test may pause.
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        Moment(Duration::from_secs(1_000) + self.0.elapsed())
+    }
+
+    fn wall_micros(&self) -> i64 {
+        0
+    }
+}
+
+fn emit(store: &MemoryStore, key: &str, payload: &str) {
+    let mut transaction = store.begin();
+    transaction.emit(NewEvent {
+        topic: "orders".into(),
+        key: Some(key.into()),
+        payload: Some(payload.into()),
+        ..NewEvent::default()
+    });
+    transaction.commit().unwrap();
+}
+
+fn emit_many(store: &MemoryStore, range: std::ops::Range<u32>) {
+    for n in range {
+        emit(store, &format!("k{}", n % 7), &n.to_string());
+    }
+}
+
+fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
+    range.map(|n| n.to_string()).collect()
+}
+
+fn payload(record: &Record) -> String {
+    String::from_utf8(record.value().unwrap().to_vec()).unwrap()
+}
+
+fn payloads(sink: &MemorySink) -> Vec<String> {
+    sink.accepted().iter().map(payload).collect()
+}
+
+fn payloads_of_key(sink: &MemorySink, key: &str) -> Vec<String> {
+    sink.accepted()
+        .iter()
+        .filter(|r| r.key() == Some(key))
+        .map(payload)
+        .collect()
+}
+
+fn relay_to(store: &MemoryStore, destination: Destination) -> RelayBuilder {
+    Relay::builder(Arc::new(store.clone()))
+        .clock(Arc::new(TokioClock(Instant::now())))
+        .destination(destination)
+}
+
+fn destination(sink: &MemorySink) -> Destination {
+    Destination::new("default", Arc::new(sink.clone()))
+}
+
+fn relay(store: &MemoryStore, sink: &MemorySink) -> RelayBuilder {
+    relay_to(store, destination(sink))
+}
+
+/// Three attempts, a second apart.
+fn quick(sink: &MemorySink, on_dead: OnDead) -> Destination {
+    let second = Duration::from_secs(1);
+    destination(sink)
+        .retry(Backoff {
+            first: second,
+            max: second,
+            jitter: 0.0,
+        })
+        .policy(DeliveryPolicy {
+            attempts: 3,
+            on_dead,
+        })
+}
+
+struct Running {
+    stop: oneshot::Sender<()>,
+    relay: JoinHandle<Summary>,
+}
+
+impl Running {
+    fn start(builder: RelayBuilder) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let relay = builder.build().unwrap();
+        let shutdown = async { drop(stopped.await) };
+        Self {
+            stop,
+            relay: tokio::spawn(async { relay.run(shutdown).await.unwrap() }),
+        }
+    }
+
+    async fn stop(self) -> Summary {
+        self.stop.send(()).unwrap();
+        self.relay.await.unwrap()
+    }
+}
+
+async fn drained(builder: RelayBuilder) -> Summary {
+    let relay = builder.until_drained(true).build().unwrap();
+    let limit = Duration::from_secs(600);
+    tokio::time::timeout(limit, relay.run(std::future::pending()))
+        .await
+        .unwrap()
+        .unwrap()
+}
+
+/// Virtual seconds.
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(600), wait)
+        .await
+        .unwrap_or_else(|_| panic!("{what}"));
+}
+
+async fn status(store: &MemoryStore) -> DestinationStatus {
+    store.status().await.unwrap().destinations.remove(0)
+}
+
+async fn parked(store: &MemoryStore, state: Option<ParkedState>) -> Vec<ParkedEvent> {
+    store
+        .parked(
+            &ParkedFilter {
+                state,
+                ..ParkedFilter::default()
+            },
+            10,
+        )
+        .await
+        .unwrap()
+}
+
+async fn act(store: &MemoryStore, action: DeadAction) -> u64 {
+    store.act(&ParkedFilter::default(), action).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_is_delivered_in_order_and_a_second_run_repeats_nothing() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        emit_many(&store, 0..5_000);
+        let summary = drained(relay(&store, &sink)).await;
+        assert!(summary.drained && summary.clean);
+        assert_eq!(payloads(&sink), numbers(0..5_000));
+        emit_many(&store, 5_000..5_001);
+        drained(relay(&store, &sink)).await;
+        assert_eq!(sink.accepted().len(), 5_001);
+        assert_eq!(status(&store).await.pending, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_planned_stop_in_mid_flow_repeats_nothing() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        for round in 0..20 {
+            emit_many(&store, round * 500..(round + 1) * 500);
+            let builder = relay(&store, &sink).batch(50, 1 << 20).window(200, 1 << 20);
+            let running = Running::start(builder);
+            let goal = 300 * (round as usize + 1);
+            until("some are delivered", || sink.accepted().len() >= goal).await;
+            assert!(running.stop().await.clean);
+        }
+        drained(relay(&store, &sink)).await;
+        assert_eq!(payloads(&sink), numbers(0..10_000));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_parks_nothing_and_delivery_resumes_within_seconds() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        sink.set_fault(MemorySinkFault::Away);
+        emit_many(&store, 0..300);
+        let running = Running::start(relay(&store, &sink));
+        pass(60).await;
+        assert_eq!(sink.accepted().len(), 0);
+        assert_eq!(status(&store).await.breaker, "open");
+        assert!(status(&store).await.last_error.is_some());
+        sink.set_fault(MemorySinkFault::None);
+        let healed = Instant::now();
+        until("delivery resumes", || sink.accepted().len() == 300).await;
+        assert!(
+            healed.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            healed.elapsed()
+        );
+        assert!(running.stop().await.clean);
+        let status = status(&store).await;
+        assert_eq!(
+            (status.pending, status.parked, &*status.breaker),
+            (0, 0, "closed")
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_event_blocks_its_key_alone_and_is_released_in_order() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        let poison = "x".repeat(101);
+        sink.set_fault(MemorySinkFault::RejectLarger(100));
+        emit(&store, "bad", "first");
+        emit(&store, "bad", &poison);
+        for n in 0..50 {
+            emit(&store, "bad", &format!("behind {n}"));
+            emit(&store, "good", &n.to_string());
+        }
+        let running = Running::start(relay_to(&store, quick(&sink, OnDead::Block)));
+        until("the good key is delivered", || sink.accepted().len() == 51).await;
+        pass(30).await;
+        let waiting = parked(&store, None).await;
+        assert_eq!(waiting.len(), 1, "followers are not copied");
+        assert_eq!(
+            (waiting[0].state, waiting[0].attempts),
+            (ParkedState::Dead, 3)
+        );
+        let before = status(&store).await;
+        assert_eq!(
+            (before.dead, before.blocked_keys, before.pending),
+            (1, 1, 50)
+        );
+        emit(&store, "bad", "later");
+        sink.set_fault(MemorySinkFault::None);
+        pass(30).await;
+        assert_eq!(
+            sink.accepted().len(),
+            51,
+            "a dead event waits for an operator"
+        );
+        assert_eq!(act(&store, DeadAction::Retry).await, 1);
+        until("the key is released", || sink.accepted().len() == 103).await;
+        emit(&store, "bad", "last");
+        until("the key is the main group's again", || {
+            sink.accepted().len() == 104
+        })
+        .await;
+        let mut expected = vec!["first".to_owned(), poison];
+        expected.extend((0..50).map(|n| format!("behind {n}")));
+        expected.extend(["later".to_owned(), "last".to_owned()]);
+        assert_eq!(payloads_of_key(&sink, "bad"), expected);
+        assert!(running.stop().await.clean);
+        let after = status(&store).await;
+        assert_eq!((after.dead, after.blocked_keys, after.pending), (0, 0, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_poison_event_behind_the_first_moves_the_block() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        sink.set_fault(MemorySinkFault::RejectLarger(10));
+        for payload in ["a", "first too large", "b", "second too large", "c"] {
+            emit(&store, "k", payload);
+        }
+        let running = Running::start(relay_to(&store, quick(&sink, OnDead::Block)));
+        pass(20).await;
+        assert_eq!(parked(&store, Some(ParkedState::Dead)).await.len(), 1);
+        assert_eq!(act(&store, DeadAction::Skip).await, 1);
+        pass(20).await;
+        assert_eq!(payloads(&sink), ["a", "b"]);
+        assert_eq!(parked(&store, Some(ParkedState::Dead)).await.len(), 1);
+        assert_eq!(act(&store, DeadAction::Discard).await, 1);
+        until("the rest is delivered", || sink.accepted().len() == 3).await;
+        assert_eq!(payloads(&sink), ["a", "b", "c"]);
+        assert!(running.stop().await.clean);
+        let discarded = parked(&store, Some(ParkedState::Discarded)).await;
+        assert_eq!(discarded[0].event.payload(), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_skip_the_key_goes_on_by_itself() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        sink.set_fault(MemorySinkFault::RejectLarger(10));
+        for payload in ["a", "too large to take", "b", "c"] {
+            emit(&store, "k", payload);
+        }
+        let running = Running::start(relay_to(&store, quick(&sink, OnDead::Skip)));
+        until("the key goes on", || sink.accepted().len() == 3).await;
+        assert_eq!(payloads(&sink), ["a", "b", "c"]);
+        assert!(running.stop().await.clean);
+        assert_eq!(parked(&store, Some(ParkedState::Skipped)).await.len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_destination_parks_a_bounded_number() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        sink.set_fault(MemorySinkFault::RejectLarger(0));
+        for n in 0..2_000 {
+            emit(&store, &format!("k{n}"), "x");
+        }
+        let running = Running::start(relay(&store, &sink));
+        pass(50).await;
+        let before = status(&store).await;
+        assert_eq!(before.breaker, "open");
+        assert!(
+            (1..500).contains(&before.parked),
+            "{} parked",
+            before.parked
+        );
+        sink.set_fault(MemorySinkFault::None);
+        until("all are delivered", || sink.accepted().len() == 2_000).await;
+        assert!(running.stop().await.clean);
+        assert_eq!(status(&store).await.pending, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_of_the_database_repeats_at_most_the_window() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        let running = Running::start(relay(&store, &sink).batch(10, 1 << 20).window(40, 1 << 20));
+        for round in 0..20 {
+            emit_many(&store, round * 100..(round + 1) * 100);
+            let goal = round as usize * 100 + 30;
+            until("some are delivered", || sink.accepted().len() >= goal).await;
+            store.crash();
+        }
+        until("the rest is delivered", || {
+            let mut ids: Vec<_> = sink.accepted().iter().map(|r| r.event().id()).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids.len() == 2_000
+        })
+        .await;
+        running.stop().await;
+        assert!(
+            sink.accepted().len() <= 2_000 + 20 * 40,
+            "{}",
+            sink.accepted().len()
+        );
+        for key in 0..7 {
+            let mut seen = None;
+            for n in payloads_of_key(&sink, &format!("k{key}")) {
+                let n: u32 = n.parse().unwrap();
+                let next = seen.map_or(key, |seen| seen + 7);
+                assert!(n <= next, "key {key}: {n} before {next}");
+                seen = seen.max(Some(n));
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_relay_stands_by_and_takes_over() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let first = Running::start(relay(&store, &sink).name("first"));
+    pass(1).await;
+    assert_eq!(status(&store).await.relay.as_deref(), Some("first"));
+    let second = Running::start(relay(&store, &sink).name("second"));
+    pass(60).await;
+    assert_eq!(status(&store).await.relay.as_deref(), Some("first"));
+    assert!(first.stop().await.clean);
+    pass(2).await;
+    assert_eq!(status(&store).await.relay.as_deref(), Some("second"));
+    emit_many(&store, 0..10);
+    until("it delivers", || sink.accepted().len() == 10).await;
+    assert!(second.stop().await.clean);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_destination_delivers_nothing_until_it_is_resumed() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    emit_many(&store, 0..10);
+    let running = Running::start(relay(&store, &sink));
+    until("ten are delivered", || sink.accepted().len() == 10).await;
+    assert!(
+        store
+            .set_destination("default", DestinationState::Paused)
+            .await
+            .unwrap()
+    );
+    pass(20).await;
+    emit_many(&store, 10..20);
+    pass(20).await;
+    assert_eq!(sink.accepted().len(), 10);
+    running.stop().await;
+    let running = Running::start(relay(&store, &sink));
+    pass(20).await;
+    assert_eq!(sink.accepted().len(), 10, "a restart does not resume it");
+    assert!(
+        store
+            .set_destination("default", DestinationState::Active)
+            .await
+            .unwrap()
+    );
+    until("the rest is delivered", || sink.accepted().len() == 20).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_destination_delays_only_itself() {
+    let store = MemoryStore::new(MemoryMode::Log);
+    let (well, ill) = (MemorySink::new(), MemorySink::new());
+    ill.set_fault(MemorySinkFault::Away);
+    emit_many(&store, 0..100);
+    let ill_destination = Destination::new("ill", Arc::new(ill.clone()));
+    let running = Running::start(relay(&store, &well).destination(ill_destination));
+    until("one is delivered to", || well.accepted().len() == 100).await;
+    assert_eq!(ill.accepted().len(), 0);
+    ill.set_fault(MemorySinkFault::None);
+    until("the other one, too", || ill.accepted().len() == 100).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_setup_is_checked() {
+    let wrong = |builder: RelayBuilder| builder.build().err().unwrap().to_string();
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    assert!(wrong(Relay::builder(Arc::new(store.clone()))).contains("at least one"));
+    let twice = relay(&store, &sink).destination(destination(&sink));
+    assert!(wrong(twice).contains("`default` is named twice"));
+    assert!(wrong(relay(&store, &sink).lease(Duration::from_millis(1))).contains("lease"));
+    assert!(wrong(relay(&store, &sink).batch(0, 1)).contains("batch events"));
+}
