@@ -1,1 +1,120 @@
-//! Placeholder.
+//! The sinks that every build of Posthaste carries: `file`, `stdout` and `null`.
+//!
+//! A sink is named by its address: `file:///var/spool/events.jsonl?max_event_bytes=1048576`,
+//! `stdout:`, `null:`. [`open`] turns an address into a [`Sink`].
+
+mod address;
+mod file;
+mod jsonl;
+mod null;
+mod stdout;
+mod writer;
+
+use std::sync::Arc;
+
+use posthaste_engine::{Sink, SinkError};
+
+pub use file::FileSink;
+pub use null::{NullSink, Taken};
+pub use stdout::StdoutSink;
+
+use address::Address;
+
+type Open = fn(&Address) -> Result<Arc<dyn Sink>, SinkError>;
+
+/// One line per kind of sink in this build.
+const REGISTRY: &[(&str, Open)] = &[
+    ("file", |address| {
+        Ok(Arc::new(FileSink::from_address(address)?))
+    }),
+    ("null", |address| {
+        Ok(Arc::new(NullSink::from_address(address)?))
+    }),
+    ("stdout", |address| {
+        Ok(Arc::new(StdoutSink::from_address(address)?))
+    }),
+];
+
+/// Opens the sink at an address. Touches nothing outside this process: [`Sink::check`] and
+/// [`Sink::open_lane`] do.
+///
+/// # Errors
+/// [`SinkError::Misconfigured`] when the address has no scheme, names a kind of sink that this build
+/// does not carry, or has a wrong path or option; the reason says what would be right.
+pub fn open(url: &str) -> Result<Arc<dyn Sink>, SinkError> {
+    let address = Address::parse(url)?;
+    let scheme = address.scheme();
+    match REGISTRY.iter().find(|(kind, _)| *kind == scheme) {
+        Some((_, open)) => open(&address),
+        None => {
+            let kinds: Vec<&str> = REGISTRY.iter().map(|(kind, _)| *kind).collect();
+            let hint = address::nearest(scheme, &kinds)
+                .map(|kind| format!("; did you mean `{kind}:`?"))
+                .unwrap_or_default();
+            Err(address.misconfigured(format!(
+                "this build has no sink `{scheme}`, it has {}{hint}",
+                kinds.join(", ")
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(url: &str) -> String {
+        match open(url) {
+            Err(error @ SinkError::Misconfigured { .. }) => error.to_string(),
+            Err(other) => panic!("{url}: {other:?}"),
+            Ok(sink) => panic!("{url} opened as {}", sink.info().kind),
+        }
+    }
+
+    #[test]
+    fn addresses_open_their_kind() {
+        for (url, kind) in [
+            ("file:///var/spool/events.jsonl", "file"),
+            ("file:///events.jsonl?max_event_bytes=1024", "file"),
+            ("file://relative/events.jsonl", "file"),
+            ("file:events.jsonl", "file"),
+            ("stdout:", "stdout"),
+            ("stdout://", "stdout"),
+            ("null:", "null"),
+            ("null://", "null"),
+        ] {
+            assert_eq!(open(url).unwrap().info().kind, kind, "{url}");
+        }
+    }
+
+    #[test]
+    fn wrong_addresses_name_the_fix() {
+        for (url, fix) in [
+            ("kafka://broker:9092", "it has file, null, stdout"),
+            ("fil:///x", "did you mean `file:`"),
+            ("/var/spool/events.jsonl", "file:///var/spool"),
+            ("file:", "file:///var/spool"),
+            ("file:///x/", "names a directory"),
+            (
+                "file:///x?max_event_byte=1",
+                "did you mean `max_event_bytes`",
+            ),
+            ("file:///x?max_event_bytes=0", "at least 1"),
+            ("file:///x?max_event_bytes=1kB", "whole number"),
+            ("file:///x?max_event_bytes", "max_event_bytes=VALUE"),
+            ("file:///x?max_event_bytes=1&max_event_bytes=2", "twice"),
+            ("file:///x%2", "%2"),
+            ("stdout:x", "takes no path"),
+            ("null:?a=1", "takes no options"),
+        ] {
+            let said = refusal(url);
+            assert!(said.contains(fix), "{url}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_never_repeats_a_secret() {
+        let said = refusal("kafka://user:secret@host?password=secret");
+        assert!(!said.contains("secret"), "{said}");
+    }
+}

@@ -1,0 +1,178 @@
+//! Addresses of sinks: `scheme:path?option=value&…`, with or without `//` before the path.
+
+use posthaste_engine::SinkError;
+
+/// A parsed address. Path and values are percent-decoded.
+#[derive(Debug)]
+pub(crate) struct Address {
+    scheme: String,
+    path: Vec<u8>,
+    options: Vec<(String, String)>,
+}
+
+const EXAMPLE: &str = "write it as `file:///var/spool/events.jsonl`, `stdout:` or `null:`";
+
+impl Address {
+    /// Splits an address.
+    ///
+    /// # Errors
+    /// [`SinkError::Misconfigured`] without a scheme, with a broken percent escape, or with an
+    /// option that has no value or is given twice.
+    pub(crate) fn parse(url: &str) -> Result<Self, SinkError> {
+        let (scheme, rest) = url
+            .split_once(':')
+            .filter(|(scheme, _)| is_scheme(scheme))
+            .ok_or_else(|| misconfigured("sink address", format!("it has no scheme; {EXAMPLE}")))?;
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut address = Self {
+            scheme: scheme.to_ascii_lowercase(),
+            path: Vec::new(),
+            options: Vec::new(),
+        };
+        address.path = address.decode(path.strip_prefix("//").unwrap_or(path))?;
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            address.add_option(option)?;
+        }
+        Ok(address)
+    }
+
+    fn add_option(&mut self, option: &str) -> Result<(), SinkError> {
+        let (name, value) = option.split_once('=').ok_or_else(|| {
+            self.misconfigured(format!("option without a value; write {option}=VALUE"))
+        })?;
+        if self.options.iter().any(|(known, _)| known == name) {
+            return Err(self.misconfigured(format!("option `{name}` is given twice")));
+        }
+        let value = String::from_utf8(self.decode(value)?)
+            .map_err(|_| self.misconfigured(format!("option `{name}` is not UTF-8")))?;
+        self.options.push((name.to_owned(), value));
+        Ok(())
+    }
+
+    fn decode(&self, text: &str) -> Result<Vec<u8>, SinkError> {
+        let mut out = Vec::with_capacity(text.len());
+        let mut rest = text.as_bytes();
+        while let Some((&byte, tail)) = rest.split_first() {
+            if byte != b'%' {
+                out.push(byte);
+                rest = tail;
+                continue;
+            }
+            let digit = |at: usize| tail.get(at).and_then(|&c| char::from(c).to_digit(16));
+            let byte = digit(0)
+                .zip(digit(1))
+                .and_then(|(high, low)| u8::try_from(high * 16 + low).ok())
+                .ok_or_else(|| {
+                    let shown = String::from_utf8_lossy(&rest[..rest.len().min(3)]).into_owned();
+                    self.misconfigured(format!(
+                        "`{shown}` is no percent escape; write a percent sign itself as %25"
+                    ))
+                })?;
+            out.push(byte);
+            rest = &tail[2..];
+        }
+        Ok(out)
+    }
+
+    /// The kind of sink, in lower case.
+    pub(crate) fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// The bytes after `scheme:` or `scheme://`.
+    pub(crate) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// An option's value.
+    pub(crate) fn option(&self, name: &str) -> Option<&str> {
+        self.options
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Refuses a path where the kind of sink has none.
+    pub(crate) fn expect_no_path(&self) -> Result<(), SinkError> {
+        if self.path.is_empty() {
+            return Ok(());
+        }
+        let scheme = &self.scheme;
+        Err(self.misconfigured(format!("it takes no path; write `{scheme}:`")))
+    }
+
+    /// Refuses options that the kind of sink does not know.
+    pub(crate) fn expect_options(&self, known: &[&str]) -> Result<(), SinkError> {
+        let Some((name, _)) = self
+            .options
+            .iter()
+            .find(|(name, _)| !known.contains(&name.as_str()))
+        else {
+            return Ok(());
+        };
+        if known.is_empty() {
+            return Err(self.misconfigured(format!("it takes no options; remove `{name}`")));
+        }
+        Err(self.misconfigured(match nearest(name, known) {
+            Some(near) => format!("unknown option `{name}`; did you mean `{near}`?"),
+            None => format!("unknown option `{name}`; it knows {}", known.join(", ")),
+        }))
+    }
+
+    /// An error about this address. It names the scheme alone: the rest may hold a password.
+    pub(crate) fn misconfigured(&self, reason: String) -> SinkError {
+        misconfigured(&format!("sink address `{}:`", self.scheme), reason)
+    }
+}
+
+fn misconfigured(target: &str, reason: String) -> SinkError {
+    SinkError::Misconfigured {
+        target: target.to_owned(),
+        reason,
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+}
+
+/// The known name that was probably meant, if one is near.
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    known
+        .iter()
+        .map(|&candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .filter(|&(distance, candidate)| distance <= candidate.len() / 3 + 1)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_decoded() {
+        for (url, path) in [
+            ("file:///a/b", &b"/a/b"[..]),
+            ("file://a/b", b"a/b"),
+            ("file:a", b"a"),
+            ("file:///a%20b%3f%FF", b"/a b?\xff"),
+            ("FILE:///a#b", b"/a#b"),
+        ] {
+            let address = Address::parse(url).unwrap();
+            assert_eq!(address.scheme(), "file");
+            assert_eq!(address.path(), path, "{url}");
+        }
+    }
+
+    #[test]
+    fn options_are_found() {
+        let address = Address::parse("file:///a?x=1&y=%41=").unwrap();
+        assert_eq!(address.option("x"), Some("1"));
+        assert_eq!(address.option("y"), Some("A="));
+        assert_eq!(address.option("z"), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! The open, locked file of a lane.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    path::PathBuf,
+};
+
+use posthaste_engine::{Cause, SinkError, Unavailability};
+use rustix::{
+    fs::{Access, AtFlags, CWD, accessat, major, minor},
+    io::Errno,
+};
+
+use super::{
+    fault,
+    tail::{self, Tail},
+};
+use crate::writer::Target;
+
+/// How often a file that is rotated while we lock it is tried again.
+const OPEN_ATTEMPTS_MAX: usize = 8;
+
+/// A file that is ours to append to, for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Appender {
+    path: PathBuf,
+    file: File,
+}
+
+impl Appender {
+    /// Opens or creates the file, takes its lock, and repairs a torn last line.
+    pub(super) fn open(path: &Path) -> Result<Self, SinkError> {
+        let opening = |error: io::Error| fault::sink_error(path, "opening", &error);
+        for _ in 0..OPEN_ATTEMPTS_MAX {
+            refuse_special_file(path)?;
+            let file = OpenOptions::new()
+                .read(true)
+                .append(true)
+                .create(true)
+                .open(path)
+                .map_err(opening)?;
+            lock(path, &file)?;
+            let appender = Self {
+                path: path.to_owned(),
+                file,
+            };
+            // Between opening and locking, the file may have been moved away.
+            if appender.is_current().map_err(opening)? {
+                appender.repair()?;
+                sync_directory(path)?;
+                return Ok(appender);
+            }
+        }
+        Err(SinkError::Unavailable {
+            target: fault::target(path),
+            reason: "it was replaced again and again while it was opened".to_owned(),
+        })
+    }
+
+    /// Whether the path still names the open file.
+    fn is_current(&self) -> io::Result<bool> {
+        let open = self.file.metadata()?;
+        match fs::metadata(&self.path) {
+            Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn repair(&self) -> Result<(), SinkError> {
+        let repairing = |error| fault::sink_error(&self.path, "repairing its last line", &error);
+        match tail::inspect(&self.file).map_err(repairing)? {
+            Tail::Whole => Ok(()),
+            Tail::Foreign => Err(foreign(&self.path)),
+            Tail::Torn { start } => {
+                let end = self.file.metadata().map_err(repairing)?.len();
+                self.file.set_len(start).map_err(repairing)?;
+                tracing::warn!(
+                    file = %self.path.display(),
+                    bytes = end - start,
+                    "cut an unfinished last line, which was never accepted"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Goes on in the file that the path names now, when ours was rotated or removed.
+    fn follow_path(&mut self) -> Result<(), Unavailability> {
+        let current = self
+            .is_current()
+            .map_err(|error| fault::unavailable(&self.path, "looking it up", &error))?;
+        if current {
+            return Ok(());
+        }
+        *self = Self::open(&self.path).map_err(|error| Unavailability {
+            cause: error.cause(),
+            reason: error.to_string(),
+            wait: None,
+        })?;
+        tracing::info!(
+            file = %self.path.display(),
+            "the file was moved or removed: writing into a new one"
+        );
+        Ok(())
+    }
+
+    /// Takes back what was written of a group that does not count. What a failed sync left on the
+    /// device is unknown, and must not stand between accepted lines.
+    fn cut_back(&self, accepted: u64) {
+        if let Err(error) = self.file.set_len(accepted) {
+            tracing::warn!(
+                file = %self.path.display(),
+                %error,
+                "could not cut a group that failed; the next lane repairs the last line"
+            );
+        }
+    }
+}
+
+impl Target for Appender {
+    fn append(&mut self, lines: &[u8]) -> Result<(), Unavailability> {
+        self.follow_path()?;
+        let failed = |doing, error: &io::Error| fault::unavailable(&self.path, doing, error);
+        // Asked anew each time: somebody may have truncated the file under us.
+        let accepted = self
+            .file
+            .metadata()
+            .map_err(|error| failed("looking up its length", &error))?
+            .len();
+        if let Err(error) = (&self.file).write_all(lines) {
+            self.cut_back(accepted);
+            return Err(failed("writing", &error));
+        }
+        if let Err(error) = self.file.sync_data() {
+            self.cut_back(accepted);
+            return Err(Unavailability {
+                cause: Cause::Unknown,
+                ..failed("syncing to the device", &error)
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Whether [`Appender::open`] would succeed, as far as this shows without touching anything.
+///
+/// The lock is not tried: holding it for an instant could turn away the relay that is starting.
+pub(super) fn check(path: &Path) -> Result<(), SinkError> {
+    refuse_special_file(path)?;
+    let checking = |error: io::Error| fault::sink_error(path, "checking", &error);
+    match OpenOptions::new().read(true).append(true).open(path) {
+        Ok(file) => match tail::inspect(&file).map_err(checking)? {
+            Tail::Whole | Tail::Torn { .. } => Ok(()),
+            Tail::Foreign => Err(foreign(path)),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let rights = Access::WRITE_OK | Access::EXEC_OK;
+            accessat(CWD, directory(path), rights, AtFlags::EACCESS)
+                .map_err(|errno| checking(errno.into()))
+        }
+        Err(error) => Err(checking(error)),
+    }
+}
+
+fn foreign(path: &Path) -> SinkError {
+    SinkError::Misconfigured {
+        target: fault::target(path),
+        reason: "its last line does not end and was not written by Posthaste; end the line, or \
+                 name another file"
+            .to_owned(),
+    }
+}
+
+/// A device or a pipe cannot be synced, cut back or repaired.
+fn refuse_special_file(path: &Path) -> Result<(), SinkError> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(SinkError::Misconfigured {
+            target: fault::target(path),
+            reason: "it is not a regular file; name one, or use `stdout:` for a pipe".to_owned(),
+        }),
+        // Absent, or out of reach: opening it says so.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+/// A new file is not durable before its directory entry is. Done at every opening: the process that
+/// created the file may have died before it came to this.
+fn sync_directory(path: &Path) -> Result<(), SinkError> {
+    let synced = File::open(directory(path)).and_then(|directory| directory.sync_all());
+    match synced {
+        // Some network file systems sync no directories, and keep their entries by themselves.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(()),
+        Err(error) => Err(fault::sink_error(path, "syncing its directory", &error)),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), SinkError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::Error(error)) => Err(fault::sink_error(path, "locking", &error)),
+        Err(TryLockError::WouldBlock) => Err(SinkError::Unavailable {
+            target: fault::target(path),
+            reason: held_by(file),
+        }),
+    }
+}
+
+fn held_by(file: &File) -> String {
+    match lock_holder(file) {
+        Some(pid) if pid == std::process::id() => {
+            "this process itself still writes it, on an earlier lane or for another destination; \
+             give each destination a file of its own"
+                .to_owned()
+        }
+        Some(pid) => {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!(
+                "process {pid} ({}) writes it and holds its lock; stop that process, or name \
+                 another file",
+                name.trim_end()
+            )
+        }
+        None => "another process writes it and holds its lock; stop that process, or name another \
+                 file"
+            .to_owned(),
+    }
+}
+
+/// Who holds the lock, where the system tells (Linux).
+fn lock_holder(file: &File) -> Option<u32> {
+    let found = file.metadata().ok()?;
+    let (major, minor) = (major(found.dev()), minor(found.dev()));
+    let inode = format!("{major:02x}:{minor:02x}:{}", found.ino());
+    // `1: FLOCK  ADVISORY  WRITE 4242 fe:00:1234 0 EOF`
+    fs::read_to_string("/proc/locks")
+        .ok()?
+        .lines()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+        .find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&inode.as_str()))?
+        .get(4)?
+        .parse()
+        .ok()
+}

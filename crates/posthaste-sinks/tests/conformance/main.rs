@@ -1,0 +1,40 @@
+//! Runs the conformance suite of sinks against `file`, `stdout` and `null`, and what only one of them
+//! promises.
+
+// Test code throughout, where a failed expectation is a failed test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod child;
+mod file;
+mod fixtures;
+mod lines;
+mod stdout;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Trial;
+use posthaste_testkit::sink_suite::{self, Row};
+
+const ROWS: &[Row] = &[
+    Row {
+        sink: "file",
+        fixture: fixtures::file,
+    },
+    Row {
+        sink: "stdout",
+        fixture: fixtures::stdout,
+    },
+    Row {
+        sink: "null",
+        fixture: fixtures::null,
+    },
+];
+
+fn main() -> ExitCode {
+    // Some tests run this very program as a process that they can kill.
+    if let Some(role) = child::role() {
+        return child::run(&role);
+    }
+    let more: Vec<Trial> = file::trials().into_iter().chain(stdout::trials()).collect();
+    sink_suite::main(ROWS, more)
+}

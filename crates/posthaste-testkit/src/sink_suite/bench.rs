@@ -1,0 +1,119 @@
+//! What a case works with: the fixture, its sink, and a running number of lanes.
+
+use std::{
+    collections::BTreeSet,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Poll,
+};
+
+use async_trait::async_trait;
+use posthaste_engine::{LaneSpec, Sink, SinkError};
+use uuid::Uuid;
+
+use super::{Expected, SuiteEvent, check_arrivals, flight::Flight};
+
+/// A sink on a destination of its own, and hands on that destination.
+///
+/// A method with a default is called only when the sink's row in
+/// [`EXPECTED`](super::EXPECTED) says that the fixture has it.
+#[async_trait]
+pub trait Fixture: Send + Sync {
+    /// The sink.
+    fn sink(&self) -> Arc<dyn Sink>;
+
+    /// Everything about the destination that a consumer or an operator can see, in words that stay
+    /// the same while nothing happens there.
+    async fn trace(&self) -> String;
+
+    /// All that has arrived up to now, in the order in which a consumer sees it: at least everything
+    /// that was accepted before the call.
+    async fn arrived(&self) -> Vec<SuiteEvent> {
+        panic!("EXPECTED says that this sink is readable: implement Fixture::arrived")
+    }
+
+    /// Takes the destination away, also from lanes that are open.
+    async fn take_away(&self) {
+        panic!("EXPECTED says that this destination can be away: implement Fixture::take_away")
+    }
+
+    /// Brings it back, with all that had arrived.
+    async fn bring_back(&self) {
+        panic!("EXPECTED says that this destination can be away: implement Fixture::bring_back")
+    }
+
+    /// Keeps the destination from taking more than about a mebibyte, without breaking it.
+    async fn stall(&self) {
+        panic!("EXPECTED says that this destination can stall: implement Fixture::stall")
+    }
+
+    /// Lets it go on.
+    async fn resume(&self) {
+        panic!("EXPECTED says that this destination can stall: implement Fixture::resume")
+    }
+
+    /// Changes an event into one that the destination rejects. Its id and key stay.
+    fn spoil(&self, _event: SuiteEvent) -> SuiteEvent {
+        panic!("EXPECTED says that this sink rejects events: implement Fixture::spoil")
+    }
+}
+
+pub(super) struct Bench {
+    pub(super) fixture: Box<dyn Fixture>,
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) expected: &'static Expected,
+    lanes: AtomicU64,
+}
+
+impl Bench {
+    pub(super) fn new(fixture: Box<dyn Fixture>, expected: &'static Expected) -> Self {
+        let sink = fixture.sink();
+        Self {
+            fixture,
+            sink,
+            expected,
+            lanes: AtomicU64::new(0),
+        }
+    }
+
+    /// Tries to open a lane, with a higher number than any before it.
+    pub(super) async fn try_lane(&self) -> Result<Flight, SinkError> {
+        let number = 1 + self.lanes.fetch_add(1, Ordering::Relaxed);
+        let lane = self.sink.open_lane(LaneSpec { epoch: 1, number }).await?;
+        Ok(Flight::new(lane))
+    }
+
+    pub(super) async fn lane(&self) -> Flight {
+        match self.try_lane().await {
+            Ok(flight) => flight,
+            Err(error) => panic!("a healthy destination gave no lane: {error}"),
+        }
+    }
+
+    /// Checks what arrived, where it can be read. `sent` is in the order of all submissions.
+    pub(super) async fn expect_arrivals(&self, sent: &[SuiteEvent], accepted: &BTreeSet<Uuid>) {
+        if !self.expected.readable {
+            return;
+        }
+        let arrived = self.fixture.arrived().await;
+        if let Err(fault) = check_arrivals(sent, accepted, &arrived) {
+            panic!("{fault}");
+        }
+    }
+}
+
+/// The future's answer if it has one without waiting; the future is dropped either way.
+pub async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}

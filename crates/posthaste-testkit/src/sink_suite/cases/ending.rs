@@ -1,0 +1,113 @@
+//! How a lane ends: closed with an answer for each record, or aborted without one.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use posthaste_engine::Outcome;
+
+use super::super::{SuiteEvent, bench::Bench};
+use super::verdicts::plain;
+
+const AMPLE: Duration = Duration::from_secs(60);
+
+pub(super) async fn close_answers_all_in_flight(bench: Bench) {
+    let events = plain(2_000);
+    let mut flight = bench.lane().await;
+    for (turn, batch) in events.chunks(100).enumerate() {
+        flight.submit(batch).await;
+        if turn == 3 {
+            flight.next().await;
+        }
+    }
+    let log = flight.close(AMPLE).await;
+    log.expect_all_accepted();
+    bench.expect_arrivals(&events, &log.accepted()).await;
+}
+
+pub(super) async fn close_of_an_idle_lane_answers_nothing(bench: Bench) {
+    let flight = bench.lane().await;
+    assert!(flight.close(AMPLE).await.sent.is_empty());
+    let mut flight = bench.lane().await;
+    flight.submit(&plain(5)).await;
+    flight.settle().await;
+    flight.close(AMPLE).await.expect_all_accepted();
+}
+
+pub(super) async fn close_without_time_answers_all(bench: Bench) {
+    let events = plain(2_000);
+    let mut flight = bench.lane().await;
+    for batch in events.chunks(100) {
+        flight.submit(batch).await;
+    }
+    let log = flight.close(Duration::ZERO).await;
+    for (event, outcome) in log.answered() {
+        assert!(
+            !matches!(outcome, Outcome::Rejected(_)),
+            "{event:?}: {outcome:?}"
+        );
+    }
+    log.expect_no_gap_in_a_key();
+    bench.expect_arrivals(&events, &log.accepted()).await;
+}
+
+/// Whatever of the aborted lane arrives has arrived when `abort` returns: what a later lane sends
+/// stands behind all of it.
+pub(super) async fn nothing_arrives_after_abort(bench: Bench) {
+    let events = plain(20_000);
+    let mut flight = bench.lane().await;
+    for batch in events.chunks(1_000) {
+        flight.submit(batch).await;
+    }
+    flight.next().await;
+    let log = flight.abort().await;
+    let after_abort = bench.fixture.arrived().await;
+    let mut next = bench.lane().await;
+    let marker = SuiteEvent::new(Some("marker"), "marker");
+    next.submit(std::slice::from_ref(&marker)).await;
+    next.settle().await;
+    next.log().expect_all_accepted();
+    let mut at_last = bench.fixture.arrived().await;
+    assert_eq!(at_last.pop().as_ref(), Some(&marker));
+    assert!(at_last == after_abort, "something arrived after abort");
+    bench
+        .expect_arrivals(&[events, vec![marker]].concat(), &log.accepted())
+        .await;
+}
+
+pub(super) async fn lanes_follow_aborted_lanes(bench: Bench) {
+    let events = plain(500);
+    let mut sent = Vec::new();
+    let mut accepted = BTreeSet::new();
+    for batch in events.chunks(25) {
+        // Aborted with everything, or nearly everything, in flight, and sent again.
+        let mut flight = bench.lane().await;
+        flight.submit(batch).await;
+        flight.poll().await;
+        accepted.extend(flight.abort().await.accepted());
+        sent.extend_from_slice(batch);
+        let mut again = bench.lane().await;
+        again.submit(batch).await;
+        again.settle().await;
+        again.log().expect_all_accepted();
+        accepted.extend(again.close(AMPLE).await.accepted());
+        sent.extend_from_slice(batch);
+    }
+    assert_eq!(accepted.len(), events.len());
+    bench.expect_arrivals(&sent, &accepted).await;
+}
+
+/// A task that panics drops its lane; the next one must still get its turn.
+pub(super) async fn a_dropped_lane_makes_room(bench: Bench) {
+    let mut flight = bench.lane().await;
+    flight.submit(&plain(100)).await;
+    drop(flight);
+    let mut next = loop {
+        match bench.try_lane().await {
+            Ok(flight) => break flight,
+            Err(error) if error.is_retryable() => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    next.submit(&plain(10)).await;
+    next.settle().await;
+    next.log().expect_all_accepted();
+}

@@ -1,0 +1,160 @@
+//! Events of the suite: sent as records, and read again as a consumer sees them.
+
+use std::fmt;
+
+use posthaste_engine::{Field, PageBuilder, Record, StoredFields};
+use uuid::Uuid;
+
+/// An event with every field that a consumer may see. A fixture maps what arrived back onto this:
+/// headers are the event's own, attributes stand in their fields.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SuiteEvent {
+    /// Identity.
+    pub id: Uuid,
+    /// Topic.
+    pub topic: String,
+    /// Key of the record, and of order.
+    pub key: Option<String>,
+    /// The attribute `type`.
+    pub kind: Option<String>,
+    /// Media type of the payload.
+    pub content_type: Option<String>,
+    /// Own headers: order, repeats and absent values count.
+    pub headers: Vec<(String, Option<String>)>,
+    /// Payload; none is a tombstone.
+    pub payload: Option<Vec<u8>>,
+    /// Writer's clock, microseconds since 1970-01-01 UTC.
+    pub occurred_at: i64,
+    /// Conversation.
+    pub correlation_id: Option<String>,
+    /// Message that caused the event.
+    pub causation_id: Option<String>,
+    /// Tenant.
+    pub tenant_id: Option<String>,
+    /// W3C trace context.
+    pub traceparent: Option<String>,
+    /// W3C trace context, the vendors' part.
+    pub tracestate: Option<String>,
+}
+
+impl SuiteEvent {
+    /// A plain event with this key, if any, and payload.
+    #[must_use]
+    pub fn new(key: Option<&str>, payload: impl Into<Vec<u8>>) -> Self {
+        Self {
+            id: Uuid::now_v7(),
+            topic: "suite".to_owned(),
+            key: key.map(str::to_owned),
+            kind: None,
+            content_type: None,
+            headers: Vec::new(),
+            payload: Some(payload.into()),
+            occurred_at: 1_700_000_000_123_456,
+            correlation_id: None,
+            causation_id: None,
+            tenant_id: None,
+            traceparent: None,
+            tracestate: None,
+        }
+    }
+
+    fn texts(&self) -> [(&'static str, Field, Option<&str>); 9] {
+        [
+            ("topic", Field::Topic, Some(&self.topic)),
+            ("key", Field::Key, self.key.as_deref()),
+            ("type", Field::Type, self.kind.as_deref()),
+            (
+                "content_type",
+                Field::ContentType,
+                self.content_type.as_deref(),
+            ),
+            (
+                "correlation_id",
+                Field::CorrelationId,
+                self.correlation_id.as_deref(),
+            ),
+            (
+                "causation_id",
+                Field::CausationId,
+                self.causation_id.as_deref(),
+            ),
+            ("tenant_id", Field::TenantId, self.tenant_id.as_deref()),
+            (
+                "traceparent",
+                Field::Traceparent,
+                self.traceparent.as_deref(),
+            ),
+            ("tracestate", Field::Tracestate, self.tracestate.as_deref()),
+        ]
+    }
+
+    /// The names of the fields in which two events differ.
+    pub(super) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self
+            .texts()
+            .into_iter()
+            .zip(other.texts())
+            .filter(|(ours, theirs)| ours != theirs)
+            .map(|((name, ..), _)| name)
+            .collect();
+        for (name, same) in [
+            ("id", self.id == other.id),
+            ("headers", self.headers == other.headers),
+            ("payload", self.payload == other.payload),
+            ("occurred_at", self.occurred_at == other.occurred_at),
+        ] {
+            if !same {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+impl fmt::Debug for SuiteEvent {
+    // A payload of 10 MB would bury the message that shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let payload = self.payload.as_deref();
+        let start = payload.map(|bytes| String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
+        f.debug_struct("SuiteEvent")
+            .field("id", &self.id)
+            .field("key", &self.key)
+            .field("headers", &self.headers)
+            .field("payload_len", &payload.map(<[u8]>::len))
+            .field("payload_start", &start)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Records of these events, with tickets from `first_ticket` on.
+///
+/// # Panics
+/// When they have more than 4 GiB together.
+#[must_use]
+pub fn records(events: &[SuiteEvent], first_ticket: u64) -> Vec<Record> {
+    let mut page = PageBuilder::default();
+    for (seq, event) in (1..).zip(events) {
+        let mut fields = StoredFields {
+            seq,
+            id: event.id,
+            occurred_at: event.occurred_at,
+            inserted_at: event.occurred_at,
+            slot: 0,
+            texts: [None; 9],
+            payload: event.payload.as_deref(),
+        };
+        for (_, field, text) in event.texts() {
+            fields.texts[field as usize] = text;
+        }
+        let headers = event.headers.iter();
+        page.push(
+            &fields,
+            headers.map(|(name, value)| (name.as_str(), value.as_deref())),
+        )
+        .expect("a page of the suite is small");
+    }
+    (first_ticket..)
+        .zip(page.finish())
+        .map(|(ticket, event)| Record::new(ticket, event))
+        .collect()
+}

@@ -1,0 +1,90 @@
+//! The conformance suite of sinks: one list of cases, run against every sink.
+//!
+//! A plug-in brings a [`Fixture`]: its sink on a destination of its own, and hands on that
+//! destination (read what arrived, take it away, bring it back). What a sink must be able to do is not
+//! its own word but the table [`EXPECTED`]; a case that this table excludes is listed as ignored with
+//! the reason, and a sink without a row fails.
+//!
+//! A test without a harness calls [`main`] with its rows:
+//! `sink_suite::main(&[Row { sink: "memory", fixture }], Vec::new())`.
+
+mod arrivals;
+mod bench;
+mod cases;
+mod event;
+mod expected;
+mod flight;
+
+use std::{process::ExitCode, time::Duration};
+
+use libtest_mimic::{Arguments, Completion, Trial};
+
+pub use arrivals::check_arrivals;
+pub use bench::{Fixture, poll_once};
+pub use event::{SuiteEvent, records};
+pub use expected::{EXPECTED, Expected};
+
+use bench::Bench;
+use cases::{CASES, Case};
+
+/// When a case counts as hung. Far above what any case needs on a busy machine: it measures nothing.
+const CASE_LIMIT: Duration = Duration::from_secs(180);
+
+/// One sink under test.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// [`SinkInfo::kind`](posthaste_engine::SinkInfo::kind), which is also its row in [`EXPECTED`].
+    pub sink: &'static str,
+    /// Makes a destination that nobody else uses, and its sink. Called once for each case, inside a
+    /// Tokio runtime.
+    pub fixture: fn() -> Box<dyn Fixture>,
+}
+
+/// The `main` of a test without a harness: the whole suite for each row, and the tests in `more`.
+#[must_use]
+pub fn main(rows: &[Row], more: Vec<Trial>) -> ExitCode {
+    let mut all: Vec<Trial> = rows.iter().flat_map(|row| trials(*row)).collect();
+    all.extend(more);
+    libtest_mimic::run(&Arguments::from_args(), all).exit_code()
+}
+
+/// The suite for one sink, named `sink::case`.
+///
+/// # Panics
+/// When [`EXPECTED`] has no row for the sink.
+#[must_use]
+pub fn trials(row: Row) -> Vec<Trial> {
+    let expected = EXPECTED
+        .iter()
+        .find(|expected| expected.sink == row.sink)
+        .unwrap_or_else(|| panic!("EXPECTED has no row for the sink `{}`: add one", row.sink));
+    CASES
+        .iter()
+        .map(|case| trial(row, expected, case))
+        .collect()
+}
+
+fn trial(row: Row, expected: &'static Expected, case: &'static Case) -> Trial {
+    let name = format!("{}::{}", row.sink, case.name);
+    let lacking = case.needs.iter().find_map(|need| need.lacking(expected));
+    Trial::ignorable_test(name, move || {
+        if let Some(reason) = lacking {
+            return Ok(Completion::ignored_with(reason));
+        }
+        run(row, expected, case);
+        Ok(Completion::Completed)
+    })
+}
+
+fn run(row: Row, expected: &'static Expected, case: &'static Case) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("start a runtime");
+    runtime.block_on(async {
+        let bench = Bench::new((row.fixture)(), expected);
+        tokio::time::timeout(CASE_LIMIT, (case.run)(bench))
+            .await
+            .unwrap_or_else(|_| panic!("hung: not done after {CASE_LIMIT:?}"));
+    });
+}
