@@ -1,4 +1,5 @@
 //! Emitting on a real PostgreSQL, through both clients, as a role that may only insert.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod support;
 

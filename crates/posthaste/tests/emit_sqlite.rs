@@ -1,4 +1,5 @@
 //! Emitting on SQLite.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! The examples in other languages, run for real as a role that may only insert.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod support;
 

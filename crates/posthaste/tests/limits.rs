@@ -1,4 +1,5 @@
 //! What is refused before anything reaches a database.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use posthaste::{EmitError, Event, EventBuilder, Timestamp};
 

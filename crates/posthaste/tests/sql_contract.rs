@@ -1,4 +1,5 @@
 //! Runs every SQL block of docs/sql-contract.md.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod support;
 
