@@ -1,4 +1,6 @@
 //! The stores of Posthaste: one folder per kind of database, one feature each.
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -1,0 +1,254 @@
+//! What operators see and do.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    Admin, DeadAction, DestinationState, DestinationStatus, PageBuilder, ParkedEvent, ParkedFilter,
+    ParkedState, RelayStatus, Status, StoreError,
+};
+use tokio_postgres::{Client, Row};
+
+use super::{
+    PostgresStore,
+    error::classify,
+    ownership::{destination_state, from_micros},
+    read::push,
+    types::UnixMicros,
+};
+
+const STATUS_DESTINATIONS: &str = include_str!("sql/status_destinations.sql");
+const STATUS_PENDING: &str = include_str!("sql/status_pending.sql");
+const STATUS_RELAYS: &str = include_str!("sql/status_relays.sql");
+const STATUS_TABLE: &str = include_str!("sql/status_table.sql");
+const PARKED: &str = include_str!("sql/parked.sql");
+const DEAD_ACT: &str = include_str!("sql/dead_act.sql");
+const DESTINATION_SET: &str = include_str!("sql/destination_set.sql");
+const DESTINATION_HELD: &str = include_str!("sql/destination_held.sql");
+
+/// Counting stops here; beyond it an upper bound is told.
+const PENDING_EXACT_MAX: i64 = 100_000;
+/// Rows that are looked at for that, so that a status never reads the whole outbox.
+const CANDIDATES_MAX: i64 = 1_000_000;
+
+/// A count of pending events.
+struct Pending {
+    events: u64,
+    exact: bool,
+    oldest_age: Option<Duration>,
+    debt: u64,
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// Counts events that at least one of the destinations has not finished, from `start` on.
+async fn pending(
+    client: &Client,
+    destinations: &[i64],
+    start: i64,
+    sequence: i64,
+) -> Result<Pending, StoreError> {
+    let row = client
+        .query_one(
+            STATUS_PENDING,
+            &[
+                &destinations,
+                &start,
+                &CANDIDATES_MAX,
+                &(PENDING_EXACT_MAX + 1),
+            ],
+        )
+        .await
+        .map_err(|error| classify("status", error))?;
+    let (candidates, counted): (i64, i64) = (row.get("candidates"), row.get("pending"));
+    let exact = candidates < CANDIDATES_MAX && counted <= PENDING_EXACT_MAX;
+    Ok(Pending {
+        // No row that is not finished lies at or below the start, none above the sequence's value.
+        events: unsigned(if exact { counted } else { sequence - start }),
+        exact,
+        oldest_age: row.get::<_, Option<i64>>("oldest_age").map(from_micros),
+        debt: unsigned(row.get("debt")),
+    })
+}
+
+#[async_trait]
+impl Admin for PostgresStore {
+    async fn status(&self) -> Result<Status, StoreError> {
+        let client = self.admin.client().await?;
+        let failed = |error| classify("status", error);
+        let rows = client
+            .query(STATUS_DESTINATIONS, &[])
+            .await
+            .map_err(failed)?;
+        let relays = client.query(STATUS_RELAYS, &[]).await.map_err(failed)?;
+        let table = client.query_one(STATUS_TABLE, &[]).await.map_err(failed)?;
+        // Read after the cursors, so that it is not below anything that they have not passed.
+        let sequence: i64 = table.get("sequence");
+        let mut destinations = Vec::with_capacity(rows.len());
+        let mut ids: Vec<i64> = Vec::with_capacity(rows.len());
+        let mut start = i64::MAX;
+        for row in &rows {
+            let (id, own_start): (i64, i64) = (row.get("id"), row.get("start"));
+            ids.push(id);
+            start = start.min(own_start);
+            let pending = pending(&client, &[id], own_start, sequence).await?;
+            destinations.push(destination(row, &pending));
+        }
+        let all = if let ([one], [_]) = (&destinations[..], &ids[..]) {
+            Pending {
+                events: one.pending,
+                exact: one.pending_exact,
+                oldest_age: one.oldest_pending_age,
+                debt: pending(&client, &ids, start, sequence).await?.debt,
+            }
+        } else {
+            pending(&client, &ids, start.min(sequence), sequence).await?
+        };
+        Ok(Status {
+            pending: all.events,
+            pending_exact: all.exact,
+            oldest_pending_age: all.oldest_age,
+            destinations,
+            relays: relays.iter().map(relay).collect(),
+            retained_bytes: unsigned(table.get("bytes")),
+            retention_debt_events: all.debt,
+        })
+    }
+
+    async fn parked(
+        &self,
+        filter: &ParkedFilter,
+        limit: usize,
+    ) -> Result<Vec<ParkedEvent>, StoreError> {
+        let client = self.admin.client().await?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = client
+            .query(
+                PARKED,
+                &[
+                    &filter.destination,
+                    &filter.id,
+                    &filter.key,
+                    &states(filter),
+                    &limit,
+                ],
+            )
+            .await
+            .map_err(|error| classify("list parked events", error))?;
+        rows.iter().map(parked).collect()
+    }
+
+    async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
+        let client = self.admin.client().await?;
+        let state = match action {
+            DeadAction::Retry => ParkedState::Parked,
+            DeadAction::Skip => ParkedState::Skipped,
+            DeadAction::Discard => ParkedState::Discarded,
+        };
+        client
+            .execute(
+                DEAD_ACT,
+                &[
+                    &filter.destination,
+                    &filter.id,
+                    &filter.key,
+                    &states(filter),
+                    &state.as_str(),
+                    &action.as_str(),
+                ],
+            )
+            .await
+            .map_err(|error| classify(action.as_str(), error))
+    }
+
+    async fn set_destination(
+        &self,
+        name: &str,
+        state: DestinationState,
+    ) -> Result<bool, StoreError> {
+        const OPERATION: &str = "set the destination";
+        let client = self.admin.client().await?;
+        let failed = |error| classify(OPERATION, error);
+        let row = client
+            .query_one(DESTINATION_SET, &[&name, &state.as_str()])
+            .await
+            .map_err(failed)?;
+        if row.get("changed") {
+            return Ok(true);
+        }
+        let held = client
+            .query_opt(DESTINATION_HELD, &[&name])
+            .await
+            .map_err(failed)?;
+        match held.map(|row| row.get::<_, Option<String>>(0)) {
+            Some(Some(relay)) if state == DestinationState::Removed => {
+                Err(StoreError::Misconfigured {
+                    operation: OPERATION,
+                    reason: format!("relay `{relay}` holds `{name}`: stop it, then remove"),
+                })
+            }
+            // It is as it should be already.
+            Some(_) => Ok(true),
+            None => Ok(false),
+        }
+    }
+}
+
+/// The states that a filter means; those that still wait, unless it names one.
+fn states(filter: &ParkedFilter) -> Vec<&'static str> {
+    match filter.state {
+        Some(state) => vec![state.as_str()],
+        None => vec![ParkedState::Parked.as_str(), ParkedState::Dead.as_str()],
+    }
+}
+
+fn destination(row: &Row, pending: &Pending) -> DestinationStatus {
+    DestinationStatus {
+        name: row.get("name"),
+        address: row.get("address"),
+        state: destination_state(row.get("state")),
+        pending: pending.events,
+        pending_exact: pending.exact,
+        parked: unsigned(row.get("parked")),
+        dead: unsigned(row.get("dead")),
+        blocked_keys: unsigned(row.get("blocked_keys")),
+        oldest_pending_age: pending.oldest_age,
+        breaker: row.get("breaker"),
+        last_error: row.get("last_error"),
+        relay: row.get("relay"),
+    }
+}
+
+fn relay(row: &Row) -> RelayStatus {
+    RelayStatus {
+        name: row.get("name"),
+        version: row.get("version"),
+        state: row.get("state"),
+        lease_expires_at: row.get::<_, UnixMicros>("lease_until").0,
+        partitions: u32::try_from(row.get::<_, i64>("partitions")).unwrap_or(0),
+    }
+}
+
+fn parked(row: &Row) -> Result<ParkedEvent, StoreError> {
+    const OPERATION: &str = "list parked events";
+    let bug = |reason: String| StoreError::Bug {
+        operation: OPERATION,
+        reason,
+    };
+    let mut page = PageBuilder::default();
+    push(&mut page, row).map_err(|error| bug(format!("a parked event cannot be read: {error}")))?;
+    let event = page.finish().pop();
+    let state: &str = row.get("state");
+    Ok(ParkedEvent {
+        destination: row.get("destination"),
+        state: ParkedState::from_name(state).ok_or_else(|| bug(format!("state `{state}`")))?,
+        attempts: u32::try_from(row.get::<_, i32>("attempts")).unwrap_or(0),
+        kind: row.get("kind"),
+        reason: row.get("reason"),
+        parked_at: row.get::<_, UnixMicros>("parked_at").0,
+        due_at: row.get::<_, Option<UnixMicros>>("due_at").map(|at| at.0),
+        event: event.ok_or_else(|| bug("the page lost its event".to_owned()))?,
+    })
+}

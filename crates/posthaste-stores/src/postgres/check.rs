@@ -1,0 +1,130 @@
+//! Whether a relay may start on this database. Changes nothing.
+
+use posthaste_engine::StoreError;
+use tokio_postgres::Client;
+
+use super::{error::classify, migrate::LEVEL, source::set_back};
+
+const OPERATION: &str = "check";
+const VERSION: &str = include_str!("sql/check_version.sql");
+const RIGHTS: &str = include_str!("sql/check_rights.sql");
+const SOUNDNESS: &str = include_str!("sql/check_soundness.sql");
+const SYSTEM: &str = include_str!("sql/check_system.sql");
+
+/// That the server is a primary was asked when the connection was made.
+pub(super) async fn check(client: &Client) -> Result<(), StoreError> {
+    version(client).await?;
+    rights(client).await?;
+    soundness(client).await
+}
+
+pub(super) async fn version(client: &Client) -> Result<(), StoreError> {
+    let row = client
+        .query_one(VERSION, &[])
+        .await
+        .map_err(|error| classify(OPERATION, error))?;
+    let (version, min_relay): (i32, i32) = (row.get(0), row.get(1));
+    if min_relay > LEVEL {
+        return Err(newer(version));
+    }
+    if version < LEVEL {
+        return Err(StoreError::Schema {
+            operation: OPERATION,
+            reason: format!(
+                "the schema has version {version}, this build needs {LEVEL}: run `posthaste init \
+                 --store URL`"
+            ),
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn newer(version: i32) -> StoreError {
+    StoreError::Schema {
+        operation: OPERATION,
+        reason: format!(
+            "the schema has version {version} and asks for a newer Posthaste than this build, which \
+             knows {LEVEL}: upgrade Posthaste"
+        ),
+    }
+}
+
+async fn rights(client: &Client) -> Result<(), StoreError> {
+    let missing: Option<String> = client
+        .query_one(RIGHTS, &[])
+        .await
+        .map_err(|error| classify(OPERATION, error))?
+        .get(0);
+    missing.map_or(Ok(()), |missing| {
+        Err(StoreError::Denied {
+            operation: OPERATION,
+            reason: format!(
+                "missing rights: {missing}. Run `posthaste init --store URL --relay ROLE` as the \
+                 schema's owner"
+            ),
+        })
+    })
+}
+
+pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
+    let failed = |error| classify(OPERATION, error);
+    let wrong = |reason: String| StoreError::Misconfigured {
+        operation: OPERATION,
+        reason,
+    };
+    let row = client
+        .query_opt(SOUNDNESS, &[])
+        .await
+        .map_err(failed)?
+        .ok_or_else(|| StoreError::Schema {
+            operation: OPERATION,
+            reason: "posthaste.identity is empty: run `posthaste init --store URL` on a new schema"
+                .to_owned(),
+        })?;
+    refuse_sql_ascii(row.get("encoding")).map_err(wrong)?;
+    let (cache, increment): (i64, i64) = (row.get("cache"), row.get("increment"));
+    if cache != 1 || increment != 1 || row.get::<_, bool>("cycles") {
+        return Err(wrong(
+            "posthaste.outbox_seq_seq must count by 1, cache 1 and never cycle, or events get lost: \
+             alter table posthaste.outbox alter column seq set increment 1 set cache 1 set no cycle"
+                .to_owned(),
+        ));
+    }
+    let (sequence, floor): (i64, i64) = (row.get("sequence"), row.get("floor"));
+    if sequence < floor {
+        return Err(set_back(OPERATION, sequence, floor));
+    }
+    if row.get("subscribed") {
+        return Err(wrong(
+            "a subscription writes into posthaste.outbox: its rows carry another server's \
+             transaction numbers. Take the table out of the publication"
+                .to_owned(),
+        ));
+    }
+    let other_system = if row.get("ask_system") {
+        let row = client.query_one(SYSTEM, &[]).await.map_err(failed)?;
+        row.get(0)
+    } else {
+        false
+    };
+    if other_system || row.get("other_database") || row.get("other_table") {
+        return Err(wrong(
+            "this outbox is a copy (a restored dump, pg_upgrade or a template): its progress means \
+             nothing here, and the original may still deliver. Relay the original; or, to begin anew \
+             here, drop schema posthaste cascade and run `posthaste init --store URL`"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn refuse_sql_ascii(encoding: &str) -> Result<(), String> {
+    if encoding != "SQL_ASCII" {
+        return Ok(());
+    }
+    Err(
+        "the database's encoding is SQL_ASCII, which lets any bytes pass for text: use a database \
+         with encoding UTF8"
+            .to_owned(),
+    )
+}

@@ -1,0 +1,404 @@
+//! The URL of a PostgreSQL store, as libpq users write it.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use posthaste_engine::StoreError;
+use tokio_postgres::config::{ChannelBinding, SslMode as DriverSslMode, TargetSessionAttrs};
+
+/// How far the server's certificate is believed, with libpq's meanings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SslMode {
+    /// Never TLS.
+    Disable,
+    /// TLS if the server offers it, whoever it is (libpq's default).
+    Prefer,
+    /// TLS, whoever the server is; with `sslrootcert` as `verify-ca`.
+    Require,
+    /// TLS, and the certificate comes from a trusted authority.
+    VerifyCa,
+    /// The same, and it names the host.
+    VerifyFull,
+}
+
+/// A parsed URL. Its password is never printed.
+#[derive(Clone)]
+pub(super) struct PostgresConfig {
+    pub(super) driver: tokio_postgres::Config,
+    pub(super) ssl_mode: SslMode,
+    /// PEM file of trusted authorities; none: the system's.
+    pub(super) ssl_root_cert: Option<PathBuf>,
+}
+
+impl fmt::Debug for PostgresConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresConfig")
+            .field("hosts", &self.driver.get_hosts())
+            .field("ports", &self.driver.get_ports())
+            .field("user", &self.driver.get_user())
+            .field("dbname", &self.driver.get_dbname())
+            .field("ssl_mode", &self.ssl_mode)
+            .finish_non_exhaustive()
+    }
+}
+
+const OPTIONS: [&str; 16] = [
+    "application_name",
+    "channel_binding",
+    "connect_timeout",
+    "dbname",
+    "host",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "options",
+    "password",
+    "port",
+    "sslmode",
+    "sslrootcert",
+    "target_session_attrs",
+    "tcp_user_timeout",
+    "user",
+];
+
+const SSL_MODES: [(&str, SslMode); 5] = [
+    ("disable", SslMode::Disable),
+    ("prefer", SslMode::Prefer),
+    ("require", SslMode::Require),
+    ("verify-ca", SslMode::VerifyCa),
+    ("verify-full", SslMode::VerifyFull),
+];
+
+/// A host that does not answer at all must not hold the others up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A dead peer is noticed well before a lease of 15 s would be.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// An idle connection is asked this early, so that a silent firewall is noticed.
+const KEEPALIVES_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(5);
+
+fn wrong(reason: String) -> StoreError {
+    StoreError::Misconfigured {
+        operation: "read the store's URL",
+        reason,
+    }
+}
+
+impl PostgresConfig {
+    /// Parses `postgres://user:password@host:port,host:port/db?option=value`.
+    pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
+        let rest = ["postgres://", "postgresql://"]
+            .iter()
+            .find_map(|scheme| url.strip_prefix(scheme))
+            .ok_or_else(|| wrong("it must begin with postgres://".to_owned()))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, authority),
+        };
+
+        let mut parsed = Parsed::default();
+        if let Some(login) = login {
+            let (user, password) = login.split_once(':').unwrap_or((login, ""));
+            parsed.set("user", decode("user", user)?)?;
+            if !password.is_empty() {
+                parsed.set("password", decode("password", password)?)?;
+            }
+        }
+        if !database.is_empty() {
+            parsed.set("dbname", decode("database", database)?)?;
+        }
+        parsed.hosts(hosts)?;
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair
+                .split_once('=')
+                .ok_or_else(|| wrong(format!("option `{pair}` has no value: write {pair}=…")))?;
+            let value = decode(name, value)?;
+            parsed.set(name, value)?;
+        }
+        parsed.finish()
+    }
+}
+
+struct Parsed {
+    driver: tokio_postgres::Config,
+    ssl_mode: Option<SslMode>,
+    ssl_root_cert: Option<PathBuf>,
+    hosts: Vec<String>,
+    ports: Vec<u16>,
+    target_chosen: bool,
+}
+
+impl Default for Parsed {
+    fn default() -> Self {
+        let mut driver = tokio_postgres::Config::new();
+        driver
+            .application_name("posthaste")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_user_timeout(TCP_USER_TIMEOUT)
+            .keepalives_idle(KEEPALIVES_IDLE)
+            .keepalives_interval(KEEPALIVES_INTERVAL);
+        Self {
+            driver,
+            ssl_mode: None,
+            ssl_root_cert: None,
+            hosts: Vec::new(),
+            ports: Vec::new(),
+            target_chosen: false,
+        }
+    }
+}
+
+impl Parsed {
+    fn hosts(&mut self, list: &str) -> Result<(), StoreError> {
+        for host in list.split(',').filter(|host| !host.is_empty()) {
+            let (name, port) = split_port(host)?;
+            self.hosts.push(decode("host", name)?);
+            self.ports.push(port);
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: String) -> Result<(), StoreError> {
+        let seconds = |value: &str| {
+            value.parse().map(Duration::from_secs).map_err(|_| {
+                wrong(format!(
+                    "{name}={value}: it must be a whole number of seconds"
+                ))
+            })
+        };
+        let driver = &mut self.driver;
+        match name {
+            "application_name" => drop(driver.application_name(value)),
+            "channel_binding" => {
+                driver.channel_binding(match value.as_str() {
+                    "disable" => ChannelBinding::Disable,
+                    "prefer" => ChannelBinding::Prefer,
+                    "require" => ChannelBinding::Require,
+                    _ => return Err(one_of(name, &value, &["disable", "prefer", "require"])),
+                });
+            }
+            "connect_timeout" => drop(driver.connect_timeout(seconds(&value)?)),
+            "dbname" => drop(driver.dbname(value)),
+            "host" => self.hosts = value.split(',').map(ToOwned::to_owned).collect(),
+            "port" => {
+                self.ports = value.split(',').map(port).collect::<Result<_, _>>()?;
+            }
+            "keepalives" => drop(driver.keepalives(value != "0")),
+            "keepalives_idle" => drop(driver.keepalives_idle(seconds(&value)?)),
+            "keepalives_interval" => drop(driver.keepalives_interval(seconds(&value)?)),
+            "options" => drop(driver.options(value)),
+            "password" => drop(driver.password(value)),
+            "sslmode" => {
+                let known = SSL_MODES.iter().find(|(name, _)| *name == value);
+                let (_, mode) =
+                    known.ok_or_else(|| one_of(name, &value, &SSL_MODES.map(|(name, _)| name)))?;
+                self.ssl_mode = Some(*mode);
+            }
+            "sslrootcert" => self.ssl_root_cert = (value != "system").then(|| value.into()),
+            "target_session_attrs" => {
+                self.target_chosen = true;
+                driver.target_session_attrs(match value.as_str() {
+                    // The server is asked for its role anyway, and a replica is refused.
+                    "any" => TargetSessionAttrs::Any,
+                    "read-write" | "primary" => TargetSessionAttrs::ReadWrite,
+                    _ => return Err(one_of(name, &value, &["any", "read-write", "primary"])),
+                });
+            }
+            "tcp_user_timeout" => {
+                let millis = value.parse().map(Duration::from_millis);
+                driver.tcp_user_timeout(millis.map_err(|_| {
+                    wrong(format!(
+                        "{name}={value}: it must be a whole number of milliseconds"
+                    ))
+                })?);
+            }
+            "user" => drop(driver.user(value)),
+            _ => return Err(unknown(name)),
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<PostgresConfig, StoreError> {
+        if self.hosts.is_empty() {
+            self.hosts.push("localhost".to_owned());
+        }
+        if self.ports.len() > 1 && self.ports.len() != self.hosts.len() {
+            return Err(wrong(format!(
+                "{} hosts and {} ports: give one port, or one for each host",
+                self.hosts.len(),
+                self.ports.len()
+            )));
+        }
+        for host in &self.hosts {
+            self.driver.host(host);
+        }
+        for &port in &self.ports {
+            self.driver.port(port);
+        }
+        // Several hosts are a primary and its standbys: the one that can be used is meant.
+        if self.hosts.len() > 1 && !self.target_chosen {
+            self.driver
+                .target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        if self.driver.get_user().is_none() {
+            return Err(wrong(
+                "it names no user: write postgres://USER@HOST/DB".to_owned(),
+            ));
+        }
+        let ssl_mode = match self.ssl_mode.unwrap_or(SslMode::Prefer) {
+            SslMode::Require if self.ssl_root_cert.is_some() => SslMode::VerifyCa,
+            mode => mode,
+        };
+        self.driver.ssl_mode(match ssl_mode {
+            SslMode::Disable => DriverSslMode::Disable,
+            SslMode::Prefer => DriverSslMode::Prefer,
+            _ => DriverSslMode::Require,
+        });
+        Ok(PostgresConfig {
+            driver: self.driver,
+            ssl_mode,
+            ssl_root_cert: self.ssl_root_cert,
+        })
+    }
+}
+
+fn port(text: &str) -> Result<u16, StoreError> {
+    text.parse()
+        .ok()
+        .filter(|&port| port > 0)
+        .ok_or_else(|| wrong(format!("`{text}` is not a port")))
+}
+
+fn split_port(host: &str) -> Result<(&str, u16), StoreError> {
+    const DEFAULT_PORT: u16 = 5432;
+    // An IPv6 address is written in brackets.
+    if let Some(rest) = host.strip_prefix('[') {
+        let (name, after) = rest
+            .split_once(']')
+            .ok_or_else(|| wrong(format!("host `{host}` lacks its closing bracket")))?;
+        return match after.strip_prefix(':') {
+            Some(text) => Ok((name, port(text)?)),
+            None => Ok((name, DEFAULT_PORT)),
+        };
+    }
+    match host.rsplit_once(':') {
+        Some((name, text)) => Ok((name, port(text)?)),
+        None => Ok((host, DEFAULT_PORT)),
+    }
+}
+
+fn one_of(name: &str, value: &str, known: &[&str]) -> StoreError {
+    wrong(format!(
+        "{name}={value}: it must be one of {}",
+        known.join(", ")
+    ))
+}
+
+fn unknown(name: &str) -> StoreError {
+    let nearest = OPTIONS
+        .iter()
+        .max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)))
+        .unwrap_or(&OPTIONS[0]);
+    wrong(format!(
+        "unknown option `{name}`: did you mean `{nearest}`? Known: {}",
+        OPTIONS.join(", ")
+    ))
+}
+
+/// Percent-decoding; the error names the part, never its value, which may be a password.
+fn decode(part: &str, text: &str) -> Result<String, StoreError> {
+    let bad = || wrong(format!("the {part} is not valid percent-encoded UTF-8"));
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let (digits, tail) = rest.split_at_checked(2).ok_or_else(bad)?;
+        let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| bad())?);
+        rest = tail;
+    }
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_postgres::config::Host;
+
+    fn tcp(names: &[&str]) -> Vec<Host> {
+        names.iter().map(|n| Host::Tcp((*n).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_libpq_url_with_several_hosts_is_understood() {
+        let config = PostgresConfig::parse(
+            "postgresql://me:p%40ss@a:5433,b,[::1]:6000/shop?sslmode=verify-full&\
+             sslrootcert=/etc/ca.pem&connect_timeout=3",
+        )
+        .unwrap();
+        assert_eq!(config.driver.get_hosts(), tcp(&["a", "b", "::1"]));
+        assert_eq!(config.driver.get_ports(), [5433, 5432, 6000]);
+        assert_eq!(config.driver.get_password(), Some(&b"p@ss"[..]));
+        assert_eq!(config.driver.get_dbname(), Some("shop"));
+        assert_eq!(config.ssl_mode, SslMode::VerifyFull);
+        assert_eq!(config.ssl_root_cert, Some("/etc/ca.pem".into()));
+        assert_eq!(
+            config.driver.get_target_session_attrs(),
+            TargetSessionAttrs::ReadWrite
+        );
+    }
+
+    #[test]
+    fn defaults_are_those_of_libpq() {
+        let config = PostgresConfig::parse("postgres://me@/shop").unwrap();
+        assert_eq!(config.driver.get_hosts(), tcp(&["localhost"]));
+        assert_eq!(config.ssl_mode, SslMode::Prefer);
+        assert_eq!(
+            config.driver.get_target_session_attrs(),
+            TargetSessionAttrs::Any
+        );
+        let socket = PostgresConfig::parse("postgres://me@/shop?host=/run/postgresql").unwrap();
+        assert_eq!(
+            socket.driver.get_hosts(),
+            [Host::Unix("/run/postgresql".into())]
+        );
+    }
+
+    #[test]
+    fn require_with_authorities_verifies_them() {
+        let url = "postgres://me@h/d?sslmode=require&sslrootcert=ca.pem";
+        assert_eq!(
+            PostgresConfig::parse(url).unwrap().ssl_mode,
+            SslMode::VerifyCa
+        );
+    }
+
+    #[test]
+    fn errors_name_the_option_and_the_nearest_valid_one_and_never_the_password() {
+        for (url, part) in [
+            (
+                "postgres://me:geheim@h/d?sslmod=require",
+                "did you mean `sslmode`",
+            ),
+            ("postgres://me:geheim@h/d?sslmode=verify", "verify-full"),
+            ("postgres://me:geheim@h/d?sslmode", "no value"),
+            ("postgres://me:geheim@h:99999/d", "not a port"),
+            ("postgres://me:geheim%zz@h/d", "the password is not valid"),
+            ("mysql://me:geheim@h/d", "postgres://"),
+            ("postgres://h/d", "no user"),
+        ] {
+            let error = PostgresConfig::parse(url).unwrap_err();
+            assert!(matches!(error, StoreError::Misconfigured { .. }));
+            let text = error.to_string();
+            assert!(text.contains(part), "{text}");
+            assert!(!text.contains("geheim"), "{text}");
+        }
+        let config = PostgresConfig::parse("postgres://me:geheim@h/d").unwrap();
+        assert!(!format!("{config:?}").contains("geheim"));
+    }
+}

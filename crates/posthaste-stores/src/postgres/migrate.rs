@@ -1,0 +1,358 @@
+//! Creating and migrating the schema, granting rights, storing what all relays share.
+
+use std::{fmt::Write as _, time::Duration};
+
+use posthaste::schema::{EVENT_COLUMNS, Migration, Placeholders, postgres as migrations};
+use posthaste_engine::StoreError;
+use tokio_postgres::{Client, Transaction};
+
+use super::{check, config::PostgresConfig, connection::Connector, error::classify};
+
+const OPERATION: &str = "init";
+const GRANT_WRITER: &str = include_str!("sql/grant_writer.sql");
+const GRANT_RELAY: &str = include_str!("sql/grant_relay.sql");
+
+/// Two `init` at once do one thing after the other.
+const LOCK: &str = "select pg_catalog.pg_advisory_xact_lock(\
+                    pg_catalog.hashtextextended('posthaste.init', 0))";
+
+/// The newest migration that this build knows, which is its level as a relay.
+pub(super) const LEVEL: i32 = 2;
+
+/// The oldest PostgreSQL that is tested.
+const SERVER_VERSION_MIN: i32 = 140_000;
+
+const PARTITIONS_MAX: u16 = 4096;
+
+/// What `posthaste init` is asked for. What is none stays as it is, or gets its default.
+#[derive(Debug, Clone, Default)]
+pub struct InitOptions {
+    /// A role that may write events and nothing else.
+    pub writer: Option<String>,
+    /// A role that may run a relay: read the outbox, change the state tables.
+    pub relay: Option<String>,
+    /// Number of partitions, a power of two up to 4 096; default 64.
+    pub partitions: Option<u16>,
+    /// Rows in one of the ring's 16 leaves, a power of two from 2^10 to 2^40; default 2^19. Fixed by
+    /// the first `init`.
+    pub leaf_rows: Option<u64>,
+    /// How long delivered events are kept; default 24 h.
+    pub retention: Option<Duration>,
+}
+
+/// What `init` did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Initialised {
+    /// Migrations that were applied now.
+    pub applied: Vec<u32>,
+}
+
+fn wrong(reason: impl Into<String>) -> StoreError {
+    StoreError::Misconfigured {
+        operation: OPERATION,
+        reason: reason.into(),
+    }
+}
+
+impl InitOptions {
+    fn leaf_bits(&self) -> Result<Option<u8>, StoreError> {
+        let bits = |rows: u64| u8::try_from(rows.trailing_zeros()).unwrap_or(u8::MAX);
+        match self.leaf_rows {
+            None => Ok(None),
+            Some(rows) if rows.is_power_of_two() && (10..=40).contains(&bits(rows)) => {
+                Ok(Some(bits(rows)))
+            }
+            Some(rows) => Err(wrong(format!(
+                "leaf rows: {rows} is not a power of two from 2^10 to 2^40"
+            ))),
+        }
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.leaf_bits()?;
+        match self.partitions {
+            Some(n) if !n.is_power_of_two() || n > PARTITIONS_MAX => Err(wrong(format!(
+                "partitions: {n} is not a power of two up to {PARTITIONS_MAX}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn placeholders(&self) -> Result<Placeholders, StoreError> {
+        Ok(match self.leaf_bits()? {
+            Some(leaf_bits) => Placeholders { leaf_bits },
+            None => Placeholders::default(),
+        })
+    }
+}
+
+/// Creates or migrates the schema, each migration in a transaction of its own, stores the settings
+/// and grants rights. Safe to run again, and at the same time as another.
+///
+/// # Errors
+/// [`StoreError::Schema`] when the schema is newer than this build, [`StoreError::Misconfigured`]
+/// when an option is wrong or contradicts what the first `init` fixed, [`StoreError::Denied`] when
+/// the role may not create a schema.
+pub async fn init(url: &str, options: &InitOptions) -> Result<Initialised, StoreError> {
+    options.check()?;
+    let connector = Connector::new(PostgresConfig::parse(url)?)?;
+    let mut client = connector.connect().await?;
+    refuse_unfit_server(&client).await?;
+    let mut applied = Vec::new();
+    while let Some(version) = apply_next(&mut client, options.placeholders()?).await? {
+        applied.push(version);
+    }
+    // A migrated copy stays a copy.
+    check::soundness(&client).await?;
+    settings(&mut client, options).await?;
+    Ok(Initialised { applied })
+}
+
+async fn refuse_unfit_server(client: &Client) -> Result<(), StoreError> {
+    let row = client
+        .query_one(
+            "select current_setting('server_version_num')::integer,
+                 pg_catalog.pg_encoding_to_char(encoding)
+             from pg_catalog.pg_database where datname = current_database()",
+            &[],
+        )
+        .await
+        .map_err(|error| classify(OPERATION, error))?;
+    if row.get::<_, i32>(0) < SERVER_VERSION_MIN {
+        return Err(wrong("the server is older than PostgreSQL 14"));
+    }
+    check::refuse_sql_ascii(row.get(1)).map_err(wrong)
+}
+
+/// Applies the first migration that is missing; none when none is.
+async fn apply_next(
+    client: &mut Client,
+    placeholders: Placeholders,
+) -> Result<Option<u32>, StoreError> {
+    let failed = |error| classify(OPERATION, error);
+    let transaction = client.transaction().await.map_err(failed)?;
+    transaction.batch_execute(LOCK).await.map_err(failed)?;
+    let version = version(&transaction).await?;
+    let Some(next) = migrations()
+        .iter()
+        .find(|migration| i64::from(migration.version) > i64::from(version))
+    else {
+        return Ok(None);
+    };
+    for step in [&next.render(placeholders), &record(next)] {
+        transaction.batch_execute(step).await.map_err(failed)?;
+    }
+    transaction.commit().await.map_err(failed)?;
+    Ok(Some(next.version))
+}
+
+/// The schema's version, zero without one; a newer one that asks for a newer build is refused.
+async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
+    let failed = |error| classify(OPERATION, error);
+    let row = transaction
+        .query_one(
+            "select to_regclass('posthaste.migrations') is not null",
+            &[],
+        )
+        .await
+        .map_err(failed)?;
+    if !row.get::<_, bool>(0) {
+        return Ok(0);
+    }
+    let row = transaction
+        .query_one(
+            "select coalesce(max(version), 0), coalesce(max(min_relay), 0) from posthaste.migrations",
+            &[],
+        )
+        .await
+        .map_err(failed)?;
+    let (version, min_relay): (i32, i32) = (row.get(0), row.get(1));
+    if min_relay > LEVEL {
+        return Err(check::newer(version));
+    }
+    Ok(version)
+}
+
+fn record(migration: &Migration) -> String {
+    format!(
+        "insert into posthaste.migrations (version, name, min_relay) values ({}, '{}', {});\n",
+        migration.version, migration.name, migration.min_relay
+    )
+}
+
+async fn settings(client: &mut Client, options: &InitOptions) -> Result<(), StoreError> {
+    let failed = |error| classify(OPERATION, error);
+    let transaction = client.transaction().await.map_err(failed)?;
+    transaction.batch_execute(LOCK).await.map_err(failed)?;
+    if let Some(bits) = options.leaf_bits()? {
+        let fixed: String = setting(&transaction, "leaf_bits").await?;
+        if fixed != bits.to_string() {
+            let rows = fixed.parse().ok().and_then(|bits| 1_u64.checked_shl(bits));
+            return Err(wrong(format!(
+                "leaf rows were fixed at {} by the first init: leave the option out",
+                rows.unwrap_or(0)
+            )));
+        }
+    }
+    if let Some(partitions) = options.partitions {
+        repartition(&transaction, partitions).await?;
+    }
+    transaction
+        .batch_execute(&settings_sql(options))
+        .await
+        .map_err(failed)?;
+    transaction
+        .batch_execute(&grants_sql(options))
+        .await
+        .map_err(|error| match error.code().map(|code| code.code()) {
+            Some("42704") => wrong("the role to grant to does not exist: create role NAME login"),
+            _ => failed(error),
+        })?;
+    transaction.commit().await.map_err(failed)
+}
+
+async fn setting(transaction: &Transaction<'_>, name: &str) -> Result<String, StoreError> {
+    let row = transaction
+        .query_opt(
+            "select value from posthaste.settings where name = $1",
+            &[&name],
+        )
+        .await
+        .map_err(|error| classify(OPERATION, error))?;
+    Ok(row.map(|row| row.get(0)).unwrap_or_default())
+}
+
+/// A live owner reads by the number that it found: nothing changes below its feet.
+async fn repartition(transaction: &Transaction<'_>, partitions: u16) -> Result<(), StoreError> {
+    let failed = |error| classify(OPERATION, error);
+    if setting(transaction, "partitions").await? == partitions.to_string() {
+        return Ok(());
+    }
+    let live = transaction
+        .query_one(
+            "select exists (select from posthaste.ownership o
+                 join posthaste.relays r on r.registration = o.relay
+                 where r.fenced_at is null and r.lease_until > clock_timestamp())",
+            &[],
+        )
+        .await
+        .map_err(failed)?;
+    if live.get(0) {
+        return Err(wrong(
+            "the number of partitions cannot change while a relay runs: stop it first",
+        ));
+    }
+    let last = i32::from(partitions) - 1;
+    for table in ["ownership", "cursors"] {
+        let sql = format!(
+            "update posthaste.{table} set last_partition = $1
+             where first_partition = 0 and last_partition + 1 = (
+                 select value::integer from posthaste.settings where name = 'partitions')"
+        );
+        transaction.execute(&sql, &[&last]).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn settings_sql(options: &InitOptions) -> String {
+    let mut sql = String::new();
+    let mut set = |name: &str, value: String| {
+        // Writing into a String cannot fail.
+        let _ = writeln!(
+            sql,
+            "update posthaste.settings set value = '{value}' where name = '{name}';"
+        );
+    };
+    if let Some(partitions) = options.partitions {
+        set("partitions", partitions.to_string());
+    }
+    if let Some(retention) = options.retention {
+        set("retention_seconds", retention.as_secs().to_string());
+    }
+    sql
+}
+
+fn grants_sql(options: &InitOptions) -> String {
+    let columns = EVENT_COLUMNS.map(quoted).join(", ");
+    let mut sql = String::new();
+    if let Some(writer) = &options.writer {
+        sql += &GRANT_WRITER
+            .replace("{role}", &quoted(writer))
+            .replace("{columns}", &columns);
+    }
+    if let Some(relay) = &options.relay {
+        sql += &GRANT_RELAY.replace("{role}", &quoted(relay));
+    }
+    sql
+}
+
+fn quoted(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
+}
+
+/// What [`init`] does to an empty database, as a script for `psql` or another migration tool: each
+/// migration with its line in `posthaste.migrations`, then the settings and the grants.
+///
+/// # Errors
+/// [`StoreError::Misconfigured`] when an option is wrong.
+pub fn sql(options: &InitOptions) -> Result<String, StoreError> {
+    options.check()?;
+    let mut script = String::new();
+    for migration in migrations() {
+        script += &format!("-- {:04}_{}\n", migration.version, migration.name);
+        script += "begin;\n";
+        script += &migration.render(options.placeholders()?);
+        script += &record(migration);
+        script += "commit;\n\n";
+    }
+    script += &settings_sql(options);
+    script += &grants_sql(options);
+    Ok(script)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_build_knows_every_migration() {
+        let newest = migrations().last().map(|migration| migration.version);
+        assert_eq!(newest.and_then(|v| i32::try_from(v).ok()), Some(LEVEL));
+    }
+
+    #[test]
+    fn a_role_cannot_break_out_of_its_quotes() {
+        let options = InitOptions {
+            writer: Some("app\"; drop table x; --".to_owned()),
+            ..InitOptions::default()
+        };
+        assert!(
+            sql(&options)
+                .unwrap()
+                .contains("to \"app\"\"; drop table x; --\";")
+        );
+    }
+
+    #[test]
+    fn odd_options_are_refused() {
+        for options in [
+            InitOptions {
+                partitions: Some(63),
+                ..InitOptions::default()
+            },
+            InitOptions {
+                leaf_rows: Some(1000),
+                ..InitOptions::default()
+            },
+            InitOptions {
+                leaf_rows: Some(512),
+                ..InitOptions::default()
+            },
+        ] {
+            assert!(matches!(
+                sql(&options),
+                Err(StoreError::Misconfigured { .. })
+            ));
+        }
+    }
+}

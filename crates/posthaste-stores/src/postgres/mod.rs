@@ -1,0 +1,100 @@
+//! The PostgreSQL store: an append-only outbox, read by snapshot differences.
+//!
+//! Rows are never marked: a destination's progress is one row of `posthaste.cursors`. What makes
+//! that safe is in [`sweep`]; how it is stored, and who may store it, in [`source`] and
+//! [`ownership`].
+
+mod admin;
+mod check;
+mod config;
+mod connection;
+mod error;
+mod migrate;
+mod ownership;
+mod parking;
+mod read;
+mod side_read;
+mod source;
+mod sweep;
+mod types;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use posthaste_engine::{Claim, Claimed, Progress, Store, StoreError, StoreInfo};
+use uuid::Uuid;
+
+use config::PostgresConfig;
+use connection::{Connector, Session};
+pub use migrate::{InitOptions, Initialised, init, sql};
+
+/// An outbox in a PostgreSQL database, version 14 or later.
+#[derive(Debug)]
+pub struct PostgresStore {
+    connector: Arc<Connector>,
+    /// Leases are not to wait behind anything slow.
+    ownership: Session,
+    admin: Session,
+}
+
+impl PostgresStore {
+    /// The store at this URL (`postgres://user:password@host:port,host2:port/db?option=value`).
+    /// Connects when it is first used.
+    ///
+    /// `sslmode` means what it means to libpq: `disable`, `prefer` (the default) and `require` believe
+    /// any certificate, `verify-ca` and `verify-full` ask `sslrootcert`, or the system's authorities.
+    /// Of several hosts the primary is used.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] when the URL or an option of it is wrong, or `sslrootcert` cannot
+    /// be read. No error and no log ever holds the password.
+    pub fn new(url: &str) -> Result<Self, StoreError> {
+        let connector = Arc::new(Connector::new(PostgresConfig::parse(url)?)?);
+        Ok(Self {
+            ownership: Session::new(Arc::clone(&connector)),
+            admin: Session::new(Arc::clone(&connector)),
+            connector,
+        })
+    }
+}
+
+/// What a claim gives the right to, in the database's terms: the parameters of every guard.
+#[derive(Debug, Clone)]
+struct Grant {
+    destination_id: i64,
+    first_partition: i32,
+    epoch: i64,
+    registration: Uuid,
+    /// The incarnation in which the claim was made.
+    token: Uuid,
+    /// The sequence's value, received before the claim's transaction was sent: the claim proves it.
+    proven: i64,
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn info(&self) -> StoreInfo {
+        StoreInfo {
+            kind: "postgres",
+            progress: Progress::Cursor,
+            late_commit_delays_only_itself: true,
+            shared: true,
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        check::check(&*self.admin.client().await?).await
+    }
+
+    async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
+        let grant = claim
+            .inner
+            .downcast_ref::<Grant>()
+            .ok_or_else(|| StoreError::Bug {
+                operation: "open",
+                reason: "the claim is another store's".to_owned(),
+            })?;
+        let claimed = source::open(&self.connector, grant.clone()).await?;
+        Ok(Arc::new(claimed))
+    }
+}

@@ -1,0 +1,245 @@
+//! Parked events, their attempts, and the markers of the keys that they block.
+
+use std::{pin::pin, sync::Arc};
+
+use futures_util::TryStreamExt;
+use postgres_types::ToSql;
+use posthaste_engine::{
+    Cursor, Due, Marker, PageBuilder, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
+};
+use tokio_postgres::Row;
+
+use super::{
+    error::classify,
+    ownership::from_micros,
+    read::push,
+    source::{Inner, guarded, place_of, position, wait_micros},
+    sweep::Place,
+    types::Snapshot,
+};
+
+const MARKERS: &str = include_str!("sql/markers.sql");
+const PARK: &str = include_str!("sql/park.sql");
+const DUE: &str = include_str!("sql/due.sql");
+const DUE_NEXT: &str = include_str!("sql/due_next.sql");
+const RELEASED: &str = include_str!("sql/released.sql");
+const SETTLE: &str = include_str!("sql/settle.sql");
+const JOIN: &str = include_str!("sql/join.sql");
+
+/// Parked events that are held in memory at once; one comes whatever its size.
+const DUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+type Param<'a> = &'a (dyn ToSql + Sync);
+
+impl Inner {
+    /// Runs a guarded statement: the guard's parameters are its first five.
+    pub(super) async fn change(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Row, StoreError> {
+        let grant = &self.grant;
+        let guard: [Param<'_>; 5] = [
+            &grant.destination_id,
+            &grant.first_partition,
+            &grant.epoch,
+            &grant.registration,
+            &grant.token,
+        ];
+        let all: Vec<Param<'_>> = guard.iter().chain(params).copied().collect();
+        let row = self
+            .writer
+            .query_one(&guarded(sql), &all)
+            .await
+            .map_err(|error| classify(operation, error))?;
+        if row.get::<_, bool>("guarded") {
+            Ok(row)
+        } else {
+            Err(self.refused(operation).await)
+        }
+    }
+}
+
+pub(super) async fn markers(inner: &Inner, limit: usize) -> Result<Vec<Marker>, StoreError> {
+    const OPERATION: &str = "read the markers";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = inner
+        .writer
+        .query(MARKERS, &[&inner.grant.destination_id, &limit])
+        .await
+        .map_err(|error| classify(OPERATION, error))?;
+    rows.iter()
+        .map(|row| {
+            let at = position(row).map_err(|error| classify(OPERATION, error))?;
+            Ok(Marker {
+                key: row.get("key"),
+                at: Cursor::whole(Arc::new(Place::at(&at))),
+                released: row.get("released"),
+            })
+        })
+        .collect()
+}
+
+/// The arrays of one park statement, an element an event.
+#[derive(Default)]
+struct Columns<'a> {
+    seqs: Vec<i64>,
+    ids: Vec<uuid::Uuid>,
+    attempts: Vec<i32>,
+    kinds: Vec<&'a str>,
+    reasons: Vec<&'a str>,
+    retries: Vec<Option<i64>>,
+    skips: Vec<bool>,
+    lows: Vec<Snapshot>,
+    highs: Vec<Option<Snapshot>>,
+    lasts: Vec<Option<i64>>,
+    floors: Vec<i64>,
+    floor_mins: Vec<i64>,
+}
+
+pub(super) async fn park(inner: &Inner, events: &[Parking]) -> Result<(), StoreError> {
+    const OPERATION: &str = "park";
+    if events.is_empty() {
+        return Ok(());
+    }
+    let mut columns = Columns::default();
+    for parking in events {
+        let at = place_of(OPERATION, &parking.at)?.position(parking.at.seq());
+        let (high, last) = at
+            .within
+            .map(|(h, last)| (h.as_ref().clone(), last))
+            .unzip();
+        columns.seqs.push(parking.event.seq());
+        columns.ids.push(parking.event.id());
+        columns.attempts.push(whole(parking.attempts));
+        columns.kinds.push(parking.kind);
+        columns.reasons.push(&parking.reason);
+        columns.retries.push(wait_micros(parking.retry_in));
+        columns.skips.push(parking.skip);
+        columns.lows.push(at.low.as_ref().clone());
+        columns.highs.push(high);
+        columns.lasts.push(last);
+        columns.floors.push(at.floors.floor);
+        columns.floor_mins.push(at.floors.floor_min);
+    }
+    let row = inner
+        .change(
+            OPERATION,
+            PARK,
+            &[
+                &columns.seqs,
+                &columns.ids,
+                &columns.attempts,
+                &columns.kinds,
+                &columns.reasons,
+                &columns.retries,
+                &columns.skips,
+                &columns.lows,
+                &columns.highs,
+                &columns.lasts,
+                &columns.floors,
+                &columns.floor_mins,
+            ],
+        )
+        .await?;
+    if row.get::<_, bool>("complete") {
+        return Ok(());
+    }
+    Err(StoreError::Bug {
+        operation: OPERATION,
+        reason: "an event that the cursor has not passed is gone from posthaste.outbox".to_owned(),
+    })
+}
+
+fn whole(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+pub(super) async fn due(inner: &Inner, limit: usize) -> Result<Due, StoreError> {
+    const OPERATION: &str = "read what is due";
+    let failed = |error| classify(OPERATION, error);
+    let destination = &inner.grant.destination_id;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let params: [Param<'_>; 2] = [destination, &limit];
+    let (released, next) = tokio::try_join!(
+        inner.writer.query(RELEASED, &params),
+        inner.writer.query_opt(DUE_NEXT, &params[..1]),
+    )
+    .map_err(failed)?;
+    let rows = inner.writer.query_raw(DUE, params).await.map_err(failed)?;
+    let mut rows = pin!(rows);
+    let mut page = PageBuilder::default();
+    let mut copies = Vec::new();
+    while let Some(row) = rows.try_next().await.map_err(failed)? {
+        if !page.is_empty() && page.bytes() + row.raw_size_bytes() > DUE_BYTES_MAX {
+            break;
+        }
+        push(&mut page, &row).map_err(|reason| StoreError::Bug {
+            operation: OPERATION,
+            reason: format!("a parked event cannot be read: {reason}"),
+        })?;
+        let attempts: i32 = row.get(17);
+        copies.push((row.get::<_, i64>(16), u32::try_from(attempts).unwrap_or(0)));
+    }
+    let with_event = |((id, attempts), event): ((i64, u32), StoredEvent)| ParkedCopy {
+        id,
+        event,
+        attempts,
+    };
+    Ok(Due {
+        events: copies
+            .into_iter()
+            .zip(page.finish())
+            .map(with_event)
+            .collect(),
+        released: released.iter().map(|row| row.get(0)).collect(),
+        next_in: next.map(|row| from_micros(row.get(0))),
+    })
+}
+
+pub(super) async fn settle(
+    inner: &Inner,
+    id: i64,
+    settlement: &Settlement,
+) -> Result<(), StoreError> {
+    let (state, kind, reason, retry_in) = match settlement {
+        Settlement::Delivered => ("delivered", "accepted", "", None),
+        Settlement::Failed {
+            kind,
+            reason,
+            retry_in,
+            skip,
+        } => {
+            let state = match (retry_in, skip) {
+                (Some(_), _) => "parked",
+                (None, true) => "skipped",
+                (None, false) => "dead",
+            };
+            (state, *kind, reason.as_str(), wait_micros(*retry_in))
+        }
+    };
+    inner
+        .change("settle", SETTLE, &[&id, &state, &kind, &reason, &retry_in])
+        .await
+        .map(drop)
+}
+
+pub(super) async fn join(inner: &Inner, key: &str, at: &Cursor) -> Result<(), StoreError> {
+    const OPERATION: &str = "join";
+    let bug = |reason: &str| StoreError::Bug {
+        operation: OPERATION,
+        reason: reason.to_owned(),
+    };
+    if at.seq().is_some() || !place_of(OPERATION, at)?.is_joinable() {
+        return Err(bug("a key can only join at a whole snapshot"));
+    }
+    let row = inner.change(OPERATION, JOIN, &[&key]).await?;
+    if row.get::<_, bool>("changed") {
+        Ok(())
+    } else {
+        Err(bug(
+            "the key has no marker, or a parked event still holds it",
+        ))
+    }
+}

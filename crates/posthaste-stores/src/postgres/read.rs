@@ -1,0 +1,291 @@
+//! Reading pages: prepared statements by size class, and the one copy of each event's bytes.
+
+use std::{
+    collections::HashMap,
+    pin::pin,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use futures_util::TryStreamExt;
+use postgres_types::{ToSql, Type};
+use posthaste_engine::{Budget, PageBuilder, StoreError, StoredEvent, StoredFields};
+use tokio_postgres::{Client, Row, RowStream, Statement};
+use uuid::Uuid;
+
+use super::{
+    error::classify,
+    sweep::{Answer, Request},
+    types::{Headers, Snapshot, UnixMicros},
+};
+
+const HEADER: &str = include_str!("sql/header.sql");
+const POLL: &str = include_str!("sql/poll.sql");
+const PAGE: &str = include_str!("sql/page.sql");
+const SIDE_PAGE: &str = include_str!("sql/side_page.sql");
+
+/// A LIMIT must be literal for a good generic plan, so that pages come in these sizes; each statement
+/// asks for one row more, which tells whether the page was all.
+pub(super) const PAGE_SIZES: [usize; 11] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000];
+
+/// Nothing is known yet of how large the events are: 10 of the largest are bearable.
+const FIRST_PAGE_SIZE: usize = 10;
+
+/// What is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scope<'a> {
+    /// Everything.
+    Main(&'a Request),
+    /// One key of a page request.
+    Key(&'a Request, &'a str),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Poll,
+    Page,
+    SidePage,
+}
+
+impl Kind {
+    /// The statement's text for a page of `size` events.
+    pub(super) fn sql(self, size: usize) -> String {
+        let text = match self {
+            Self::Poll => POLL,
+            Self::Page => PAGE,
+            Self::SidePage => SIDE_PAGE,
+        };
+        text.replace("{header}", HEADER)
+            .replace("{limit}", &(size + 1).to_string())
+    }
+
+    pub(super) fn types(self) -> &'static [Type] {
+        const PAGE: [Type; 5] = [
+            Type::PG_SNAPSHOT,
+            Type::PG_SNAPSHOT,
+            Type::INT8,
+            Type::INT8,
+            Type::TEXT,
+        ];
+        const POLL: [Type; 4] = [
+            Type::PG_SNAPSHOT,
+            Type::INT8,
+            Type::XID8_ARRAY,
+            Type::INT8_ARRAY,
+        ];
+        match self {
+            Self::Poll => &POLL,
+            Self::Page => &PAGE[..4],
+            Self::SidePage => &PAGE,
+        }
+    }
+}
+
+/// A connection that reads pages in one incarnation.
+#[derive(Debug)]
+pub(super) struct Reader {
+    client: Client,
+    token: Uuid,
+    statements: Mutex<HashMap<(Kind, usize), Statement>>,
+    /// Bytes that an event of the last page took on average, at least; zero: nothing read yet.
+    event_bytes: AtomicUsize,
+}
+
+impl Reader {
+    pub(super) fn new(client: Client, token: Uuid) -> Self {
+        Self {
+            client,
+            token,
+            statements: Mutex::default(),
+            event_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sends a read and gathers its page, bounded in events and bytes.
+    pub(super) async fn read(
+        &self,
+        operation: &'static str,
+        scope: Scope<'_>,
+        budget: Budget,
+    ) -> Result<(Answer, Vec<StoredEvent>), StoreError> {
+        let size = self.page_size(budget);
+        let rows = self
+            .send(scope, size)
+            .await
+            .map_err(|error| classify(operation, error))?;
+        let mut rows = pin!(rows);
+        let failed = |error| classify(operation, error);
+        let header = rows.try_next().await.map_err(failed)?;
+        let (snapshot, sequence) = self.header(operation, header.as_ref())?;
+
+        let expected = self
+            .event_bytes
+            .load(Ordering::Relaxed)
+            .saturating_mul(size);
+        let mut page = PageBuilder::with_capacity(size, expected.min(budget.bytes));
+        let mut last_row = None;
+        let mut more = false;
+        let mut event_bytes = 0;
+        while let Some(row) = rows.try_next().await.map_err(failed)? {
+            let full = page.len() >= size.min(budget.events.max(1))
+                || page.bytes() + row.raw_size_bytes() > budget.bytes;
+            if full && !page.is_empty() {
+                more = true;
+                event_bytes = row.raw_size_bytes();
+                break;
+            }
+            last_row = Some(push(&mut page, &row).map_err(|reason| StoreError::Bug {
+                operation,
+                reason: format!("an event cannot be read: {reason}"),
+            })?);
+        }
+        if let Some(average) = page.bytes().checked_div(page.len()) {
+            // Down by steps: one small event among large ones must not call for a thousand of them.
+            let steps = self.event_bytes.load(Ordering::Relaxed) / 4;
+            self.event_bytes
+                .store(average.max(event_bytes).max(steps), Ordering::Relaxed);
+        }
+        let answer = Answer {
+            snapshot,
+            sequence,
+            last_row,
+            more,
+        };
+        Ok((answer, page.finish()))
+    }
+
+    /// The largest size that fits both budgets; what a read brings beyond them is sent for nothing.
+    fn page_size(&self, budget: Budget) -> usize {
+        let by_bytes = match self.event_bytes.load(Ordering::Relaxed) {
+            0 => FIRST_PAGE_SIZE,
+            // Half as many again: an average is not a bound, and a short page costs a round trip.
+            bytes => (budget.bytes / bytes).saturating_mul(3) / 2,
+        };
+        let wanted = budget.events.min(by_bytes);
+        let fits = PAGE_SIZES.iter().rev().find(|&&size| size <= wanted);
+        fits.copied().unwrap_or(PAGE_SIZES[0])
+    }
+
+    async fn send(
+        &self,
+        scope: Scope<'_>,
+        size: usize,
+    ) -> Result<RowStream, tokio_postgres::Error> {
+        let (request, key) = match scope {
+            Scope::Main(request) => (request, None),
+            Scope::Key(request, key) => (request, Some(key)),
+        };
+        match request {
+            Request::Poll {
+                low,
+                floor,
+                stragglers: (xids, floors),
+                ..
+            } => {
+                let statement = self.statement(Kind::Poll, size).await?;
+                let params: [&(dyn ToSql + Sync); 4] = [&**low, floor, xids, floors];
+                self.client.query_raw(&statement, params).await
+            }
+            Request::Page {
+                low,
+                high,
+                last,
+                until,
+            } => {
+                let page: [&(dyn ToSql + Sync); 4] = [&**low, &**high, last, until];
+                if let Some(key) = &key {
+                    let statement = self.statement(Kind::SidePage, size).await?;
+                    let [low, high, last, until] = page;
+                    let params: [&(dyn ToSql + Sync); 5] = [low, high, last, until, key];
+                    self.client.query_raw(&statement, params).await
+                } else {
+                    let statement = self.statement(Kind::Page, size).await?;
+                    self.client.query_raw(&statement, page).await
+                }
+            }
+        }
+    }
+
+    async fn statement(&self, kind: Kind, size: usize) -> Result<Statement, tokio_postgres::Error> {
+        let known = || {
+            self.statements
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some(statement) = known().get(&(kind, size)) {
+            return Ok(statement.clone());
+        }
+        let statement = self
+            .client
+            .prepare_typed(&kind.sql(size), kind.types())
+            .await?;
+        known().insert((kind, size), statement.clone());
+        Ok(statement)
+    }
+
+    /// Checks the header row: nothing behind it counts when the incarnation is not ours.
+    fn header(
+        &self,
+        operation: &'static str,
+        row: Option<&Row>,
+    ) -> Result<(Snapshot, i64), StoreError> {
+        let bug = |reason: String| StoreError::Bug { operation, reason };
+        let row = row.ok_or_else(|| bug("the answer has no header".to_owned()))?;
+        let read = |error: tokio_postgres::Error| bug(format!("the header: {error}"));
+        if row
+            .try_get::<_, Option<&str>>(TOPIC)
+            .map_err(read)?
+            .is_some()
+        {
+            return Err(bug("the answer does not begin with its header".to_owned()));
+        }
+        let token: Option<Uuid> = row.try_get(ID).map_err(read)?;
+        if token != Some(self.token) {
+            return Err(StoreError::IncarnationChanged { operation });
+        }
+        let sequence = row.try_get(SEQ).map_err(read)?;
+        let snapshot: &[u8] = row.try_get(PAYLOAD).map_err(read)?;
+        let snapshot =
+            Snapshot::decode(snapshot).map_err(|error| bug(format!("the header: {error}")))?;
+        Ok((snapshot, sequence))
+    }
+}
+
+// The columns of every read, in the order of the statements.
+const SEQ: usize = 0;
+const ID: usize = 1;
+const TOPIC: usize = 2;
+const PAYLOAD: usize = 6;
+
+/// Copies an event's bytes into the page, straight from the driver's row. Answers its `seq`.
+pub(super) fn push(page: &mut PageBuilder, row: &Row) -> Result<i64, Box<dyn std::error::Error>> {
+    let seq = row.try_get(SEQ)?;
+    let headers: Headers<'_> = row.try_get(7)?;
+    let occurred_at: UnixMicros = row.try_get(8)?;
+    let inserted_at: UnixMicros = row.try_get(9)?;
+    let slot: i16 = row.try_get(15)?;
+    let fields = StoredFields {
+        seq,
+        id: row.try_get(ID)?,
+        occurred_at: occurred_at.0,
+        inserted_at: inserted_at.0,
+        slot: u16::try_from(slot)?,
+        // In the order of `posthaste_engine::Field`.
+        texts: [
+            row.try_get(TOPIC)?,
+            row.try_get(3)?,
+            row.try_get(4)?,
+            row.try_get(5)?,
+            row.try_get(10)?,
+            row.try_get(11)?,
+            row.try_get(12)?,
+            row.try_get(13)?,
+            row.try_get(14)?,
+        ],
+        payload: row.try_get(PAYLOAD)?,
+    };
+    page.push(&fields, headers)?;
+    Ok(seq)
+}

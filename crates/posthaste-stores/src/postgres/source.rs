@@ -1,0 +1,342 @@
+//! What the owner of a claim holds: one connection that reads, one that changes.
+
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    AdvanceOutcome, Budget, Claimed, Cursor, Due, Marker, Page, Parking, Settlement, SideRead,
+    StoreError,
+};
+use tokio::sync::OnceCell;
+use tokio_postgres::{Client, Statement};
+use uuid::Uuid;
+
+use super::{
+    Grant,
+    connection::Connector,
+    error::classify,
+    parking,
+    read::{Reader, Scope},
+    side_read::PostgresSideRead,
+    sweep::{Floors, Place, Position, Step, Sweep, Unsound},
+    types::Snapshot,
+};
+
+const OPEN: &str = include_str!("sql/open.sql");
+const GUARD: &str = include_str!("sql/guard.sql");
+const ADVANCE: &str = include_str!("sql/advance.sql");
+const REFUSED: &str = include_str!("sql/refused.sql");
+const REPORT: &str = include_str!("sql/report.sql");
+
+/// Segments without a row to deliver that one call walks through before it lets its caller look up.
+const EMPTY_PAGES_MAX: u32 = 16;
+
+/// A statement whose text has its `{guard}` filled in.
+pub(super) fn guarded(sql: &str) -> String {
+    sql.replace("{guard}", GUARD)
+}
+
+/// The owner's view of one destination.
+#[derive(Debug)]
+pub(super) struct PostgresClaimed {
+    pub(super) inner: Arc<Inner>,
+    sweep: Mutex<Sweep>,
+}
+
+/// What the main group and its side reads share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) grant: Grant,
+    pub(super) leaf_bits: u8,
+    pub(super) reader: Reader,
+    pub(super) writer: Client,
+    advance: Statement,
+    connector: Arc<Connector>,
+    /// One key's side read may look through whole segments; the main group is not to wait for that.
+    side_reader: OnceCell<Arc<Reader>>,
+}
+
+/// Reads the cursor under a claim. Only a connection of its own may use what it finds: an error on it
+/// ends this value, and the engine claims anew.
+pub(super) async fn open(
+    connector: &Arc<Connector>,
+    grant: Grant,
+) -> Result<PostgresClaimed, StoreError> {
+    const OPERATION: &str = "open";
+    let failed = |error| classify(OPERATION, error);
+    let (reads, writer) = tokio::try_join!(connector.connect(), connector.connect())?;
+    let row = reads
+        .query_opt(
+            OPEN,
+            &[
+                &grant.destination_id,
+                &grant.first_partition,
+                &grant.epoch,
+                &grant.registration,
+            ],
+        )
+        .await
+        .map_err(failed)?
+        .ok_or(StoreError::Fenced {
+            operation: OPERATION,
+        })?;
+    if row.get::<_, Option<Uuid>>("token") != Some(grant.token) {
+        return Err(StoreError::IncarnationChanged {
+            operation: OPERATION,
+        });
+    }
+    let stored = position(&row).map_err(failed)?;
+    let sequence: i64 = row.get("sequence");
+    if sequence < stored.floors.floor {
+        return Err(set_back(OPERATION, sequence, stored.floors.floor));
+    }
+    let leaf_bits = row
+        .get::<_, Option<i16>>("leaf_bits")
+        .and_then(|bits| u8::try_from(bits).ok())
+        .filter(|bits| *bits < 63)
+        .ok_or_else(|| StoreError::Schema {
+            operation: OPERATION,
+            reason: "posthaste.settings lacks leaf_bits: run `posthaste init --store URL`".into(),
+        })?;
+    let advance = writer.prepare(&guarded(ADVANCE)).await.map_err(failed)?;
+    Ok(PostgresClaimed {
+        sweep: Mutex::new(Sweep::restore(leaf_bits, &stored, grant.proven)),
+        inner: Arc::new(Inner {
+            reader: Reader::new(reads, grant.token),
+            grant,
+            leaf_bits,
+            writer,
+            advance,
+            connector: Arc::clone(connector),
+            side_reader: OnceCell::new(),
+        }),
+    })
+}
+
+/// Reads `low, high, seq, floor, floor_min`.
+pub(super) fn position(row: &tokio_postgres::Row) -> Result<Position, tokio_postgres::Error> {
+    let high: Option<Snapshot> = row.try_get("high")?;
+    let seq: Option<i64> = row.try_get("seq")?;
+    Ok(Position {
+        low: Arc::new(row.try_get("low")?),
+        within: high.map(Arc::new).zip(seq),
+        floors: Floors {
+            floor: row.try_get("floor")?,
+            floor_min: row.try_get("floor_min")?,
+        },
+    })
+}
+
+/// The refusal of a sequence below what was seen of it.
+pub(super) fn set_back(operation: &'static str, sequence: i64, floor: i64) -> StoreError {
+    StoreError::Misconfigured {
+        operation,
+        reason: format!(
+            "posthaste.outbox_seq_seq stands at {sequence}, below {floor} that was seen of it: it was \
+             set back, which hides new events; set it forward: select \
+             setval('posthaste.outbox_seq_seq', {floor})"
+        ),
+    }
+}
+
+/// The place that a cursor of ours points into.
+pub(super) fn place_of<'a>(
+    operation: &'static str,
+    at: &'a Cursor,
+) -> Result<&'a Place, StoreError> {
+    at.base::<Place>().ok_or_else(|| StoreError::Bug {
+        operation,
+        reason: "the cursor is another store's".to_owned(),
+    })
+}
+
+impl Inner {
+    pub(super) async fn side_reader(&self) -> Result<Arc<Reader>, StoreError> {
+        let connect = || async {
+            let client = self.connector.connect().await?;
+            Ok(Arc::new(Reader::new(client, self.grant.token)))
+        };
+        self.side_reader.get_or_try_init(connect).await.cloned()
+    }
+
+    /// Why a guarded statement changed nothing.
+    pub(super) async fn refused(&self, operation: &'static str) -> StoreError {
+        let same = self
+            .writer
+            .query_one(REFUSED, &[&self.grant.token])
+            .await
+            .map(|row| row.get::<_, bool>(0));
+        match same {
+            Ok(true) => StoreError::Fenced { operation },
+            Ok(false) => StoreError::IncarnationChanged { operation },
+            Err(error) => classify(operation, error),
+        }
+    }
+
+    pub(super) fn page(place: Arc<Place>, events: Vec<posthaste_engine::StoredEvent>) -> Page {
+        let joinable = place.is_joinable();
+        let base: Arc<dyn Any + Send + Sync> = place;
+        Page {
+            events,
+            end: Cursor::whole(Arc::clone(&base)),
+            base,
+            joinable,
+            caught_up: false,
+            wants_advance: false,
+        }
+    }
+}
+
+impl PostgresClaimed {
+    fn sweep(&self) -> std::sync::MutexGuard<'_, Sweep> {
+        // Its steps do not panic; whatever it holds may be dropped at any moment anyway.
+        self.sweep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn read_once(&self, budget: Budget) -> Result<(Step, Page), StoreError> {
+        const OPERATION: &str = "read";
+        let request = self.sweep().request();
+        let (answer, events) = self
+            .inner
+            .reader
+            .read(OPERATION, Scope::Main(&request), budget)
+            .await?;
+        let step = self
+            .sweep()
+            .answer(request, answer)
+            .map_err(|unsound| match unsound {
+                Unsound::WentBack { sequence, before } => {
+                    tracing::warn!(sequence, before, "the outbox's sequence went back");
+                    StoreError::IncarnationChanged {
+                        operation: OPERATION,
+                    }
+                }
+                Unsound::BelowRow { sequence, row } => StoreError::Bug {
+                    operation: OPERATION,
+                    reason: format!("the sequence says {sequence}, and an event has {row}"),
+                },
+            })?;
+        let page = Page {
+            caught_up: step.caught_up,
+            wants_advance: step.wants_advance,
+            ..Inner::page(Arc::clone(&step.place), events)
+        };
+        Ok((step, page))
+    }
+}
+
+#[async_trait]
+impl Claimed for PostgresClaimed {
+    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        parking::markers(&self.inner, limit).await
+    }
+
+    async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
+        for _ in 1..EMPTY_PAGES_MAX {
+            let (step, page) = self.read_once(budget).await?;
+            if !page.events.is_empty() || !step.unfinished {
+                return Ok(page);
+            }
+        }
+        self.read_once(budget).await.map(|(_, page)| page)
+    }
+
+    async fn advance(
+        &self,
+        up_to: &Cursor,
+        _finished: &[i64],
+    ) -> Result<AdvanceOutcome, StoreError> {
+        const OPERATION: &str = "advance";
+        let place = place_of(OPERATION, up_to)?;
+        let Some(advance) = self.sweep().advance(place, up_to.seq()) else {
+            return Ok(AdvanceOutcome {
+                wants_advance: self.sweep().wants_advance(),
+            });
+        };
+        let (grant, position) = (&self.inner.grant, &advance.position);
+        let (high, seq) = position.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();
+        let changed = self
+            .inner
+            .writer
+            .execute(
+                &self.inner.advance,
+                &[
+                    &grant.destination_id,
+                    &grant.first_partition,
+                    &grant.epoch,
+                    &grant.registration,
+                    &grant.token,
+                    &*position.low,
+                    &high,
+                    &seq,
+                    &position.floors.floor,
+                    &position.floors.floor_min,
+                ],
+            )
+            .await
+            .map_err(|error| classify(OPERATION, error))?;
+        if changed != 1 {
+            return Err(self.inner.refused(OPERATION).await);
+        }
+        let mut sweep = self.sweep();
+        sweep.advanced(&advance);
+        Ok(AdvanceOutcome {
+            wants_advance: sweep.wants_advance(),
+        })
+    }
+
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
+        parking::park(&self.inner, events).await
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        parking::due(&self.inner, limit).await
+    }
+
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
+        parking::settle(&self.inner, id, settlement).await
+    }
+
+    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
+        let side_read = PostgresSideRead::open(Arc::clone(&self.inner), key).await?;
+        Ok(Box::new(side_read))
+    }
+
+    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
+        parking::join(&self.inner, key, at).await
+    }
+
+    async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
+        let grant = &self.inner.grant;
+        self.inner
+            .writer
+            .execute(
+                &guarded(REPORT),
+                &[
+                    &grant.destination_id,
+                    &grant.first_partition,
+                    &grant.epoch,
+                    &grant.registration,
+                    &grant.token,
+                    &breaker,
+                    &last_error,
+                ],
+            )
+            .await
+            .map(drop)
+            .map_err(|error| classify("report", error))
+    }
+
+    fn registration(&self) -> Uuid {
+        self.inner.grant.registration
+    }
+}
+
+/// A wait that the caller counted from now, for the database to count.
+pub(super) fn wait_micros(wait: Option<Duration>) -> Option<i64> {
+    wait.map(super::ownership::micros)
+}

@@ -1,0 +1,19 @@
+select
+    pg_catalog.pg_encoding_to_char(d.encoding) as encoding,
+    s.seqcache as cache, s.seqincrement as increment, s.seqcycle as cycles,
+    coalesce(pg_catalog.pg_sequence_last_value('posthaste.outbox_seq_seq'::regclass), 0) as sequence,
+    coalesce((select max(c.floor) from posthaste.cursors c), 0) as floor,
+    exists (
+        select from pg_catalog.pg_subscription_rel r
+        join pg_catalog.pg_partition_tree('posthaste.outbox') t on t.relid = r.srrelid
+    ) or exists (
+        select from pg_catalog.pg_subscription_rel r where r.srrelid = 'posthaste.outbox'::regclass
+    ) as subscribed,
+    i.database_oid <> d.oid as other_database,
+    i.outbox_oid <> 'posthaste.outbox'::regclass::oid as other_table,
+    i.system_identifier is not null
+        and pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'execute') as ask_system
+from posthaste.identity i
+join pg_catalog.pg_database d on d.datname = current_database()
+cross join pg_catalog.pg_sequence s
+where i.one and s.seqrelid = 'posthaste.outbox_seq_seq'::regclass

@@ -1,0 +1,56 @@
+-- $6 to $17: one element an event. The copy is made here, from the row itself: nothing is sent twice, nothing can differ.
+with {guard}, input as (
+    select *
+    from unnest($6::bigint[], $7::uuid[], $8::integer[], $9::text[], $10::text[], $11::bigint[], $12::boolean[],
+            $13::pg_snapshot[], $14::pg_snapshot[], $15::bigint[], $16::bigint[], $17::bigint[])
+        with ordinality u (event_seq, event_id, attempts, kind, reason, retry_in, skip,
+            low, high, last, floor, floor_min, position)
+), found as materialized (
+    select g.destination_id, u.position, u.attempts, u.kind as failure, u.reason, u.skip,
+        case when u.retry_in is not null then 'parked' when u.skip then 'skipped' else 'dead' end as state,
+        clock_timestamp() + u.retry_in * interval '1 microsecond' as due_at,
+        u.low, u.high, u.last, u.floor, u.floor_min,
+        e.*
+    from guard g
+    cross join input u
+    cross join lateral (
+        select o.seq, o.id, o.slot, o.topic, o.key, o.type, o.content_type, o.payload, o.headers, o.occurred_at,
+            o.inserted_at, o.correlation_id, o.causation_id, o.tenant_id, o.traceparent, o.tracestate
+        from posthaste.outbox o
+        where o.seq = u.event_seq and o.id = u.event_id
+        limit 1
+    ) e
+), complete as (
+    -- All or none.
+    select from found having count(*) = cardinality($6::bigint[])
+), copied as (
+    insert into posthaste.parked
+        (destination_id, state, attempts, kind, reason, due_at, settled_at, seq, event_id, slot, topic, key, type,
+         content_type, payload, headers, occurred_at, inserted_at, correlation_id, causation_id, tenant_id,
+         traceparent, tracestate)
+    select f.destination_id, f.state, f.attempts, f.failure, f.reason, f.due_at,
+        case when f.state = 'skipped' then clock_timestamp() end, f.seq, f.id, f.slot, f.topic, f.key, f.type,
+        f.content_type, f.payload, f.headers, f.occurred_at, f.inserted_at, f.correlation_id, f.causation_id,
+        f.tenant_id, f.traceparent, f.tracestate
+    from found f, complete
+    order by f.position
+    returning id, destination_id, event_id, seq, attempts, kind, reason, state
+), tried as (
+    insert into posthaste.attempts (parked_id, attempt, kind, reason)
+    select id, attempts, kind, reason from copied
+), marked as (
+    insert into posthaste.markers (destination_id, key, low, high, seq, floor, floor_min)
+    select distinct on (f.key) f.destination_id, f.key, f.low, f.high, f.last, f.floor, f.floor_min
+    from found f, complete
+    where f.key is not null and not f.skip
+    order by f.key, f.position desc
+    on conflict (destination_id, key) do update
+        set low = excluded.low, high = excluded.high, seq = excluded.seq,
+            floor = excluded.floor, floor_min = excluded.floor_min
+), noted as (
+    insert into posthaste.audit (relay, action, destination, detail)
+    select $4::uuid, case c.state when 'parked' then 'park' when 'skipped' then 'skip' else c.state end, d.name,
+        'event ' || c.event_id || ' (seq ' || c.seq || '): ' || c.kind
+    from copied c join posthaste.destinations d on d.id = c.destination_id
+)
+select exists (select from guard) as guarded, exists (select from complete) as complete

@@ -1,0 +1,23 @@
+-- $6 copy, $7 new state, $8 kind, $9 reason, $10 microseconds until it is due. What an operator has settled meanwhile
+-- stays as it is.
+with {guard}, settled as (
+    update posthaste.parked p
+    set state = $7::text, attempts = p.attempts + 1,
+        kind = case when $7::text = 'delivered' then p.kind else $8::text end,
+        reason = case when $7::text = 'delivered' then p.reason else $9::text end,
+        due_at = clock_timestamp() + $10::bigint * interval '1 microsecond',
+        settled_at = case when $7::text in ('delivered', 'skipped') then clock_timestamp() end
+    from guard g
+    where p.id = $6::bigint and p.destination_id = g.destination_id and p.state in ('parked', 'dead')
+    returning p.id, p.attempts, p.event_id, p.seq, p.destination_id
+), tried as (
+    insert into posthaste.attempts (parked_id, attempt, kind, reason)
+    select id, attempts, $8::text, $9::text from settled
+), noted as (
+    insert into posthaste.audit (relay, action, destination, detail)
+    select $4::uuid, case when $7::text = 'skipped' then 'skip' else $7::text end, d.name,
+        'event ' || s.event_id || ' (seq ' || s.seq || ') after ' || s.attempts || ' attempts: ' || $8::text
+    from settled s join posthaste.destinations d on d.id = s.destination_id
+    where $7::text <> 'parked'
+)
+select exists (select from guard) as guarded

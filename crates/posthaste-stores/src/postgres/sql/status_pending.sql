@@ -1,0 +1,33 @@
+-- $1 destinations, $2 start, $3 rows looked at, $4 rows counted, at the most.
+with candidates as materialized (
+    select o.seq, o.xid, o.key, o.inserted_at
+    from posthaste.outbox o
+    where o.seq > $2::bigint
+    order by o.seq
+    limit $3::bigint
+), unfinished as (
+    select o.inserted_at
+    from candidates o
+    where exists (
+            select from posthaste.cursors c
+            where c.destination_id = any($1::bigint[])
+                and not (
+                    pg_catalog.pg_visible_in_snapshot(o.xid, c.low)
+                    or coalesce(o.seq <= c.seq and pg_catalog.pg_visible_in_snapshot(o.xid, c.high), false)))
+        or (o.key is not null and exists (
+            select from posthaste.markers m
+            where m.destination_id = any($1::bigint[]) and m.key = o.key
+                and not (
+                    pg_catalog.pg_visible_in_snapshot(o.xid, m.low)
+                    or coalesce(o.seq <= m.seq and pg_catalog.pg_visible_in_snapshot(o.xid, m.high), false))))
+    order by o.seq
+    limit $4::bigint
+)
+select
+    (select count(*) from candidates) as candidates,
+    count(*) as pending,
+    (extract(epoch from clock_timestamp() - min(u.inserted_at)) * 1000000)::bigint as oldest_age,
+    count(*) filter (
+        where u.inserted_at < clock_timestamp() - interval '1 second' * (
+            select value::bigint from posthaste.settings where name = 'retention_seconds')) as debt
+from unfinished u

@@ -1,0 +1,120 @@
+//! What the tests of the PostgreSQL store share.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::{sync::Arc, time::Duration};
+
+use posthaste_engine::{
+    Budget, Claim, ClaimOutcome, Claimed, HostIdentity, Ownership, Page, Registered, Registration,
+    Start, Store,
+};
+use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
+use posthaste_testkit::servers::postgres::{Database, PostgresServer};
+
+pub const LEASE: Duration = Duration::from_secs(600);
+pub const SETTLE: Duration = Duration::from_secs(5);
+
+/// More than any page of these tests holds.
+pub const ALL: Budget = Budget {
+    events: 1_000,
+    bytes: 64 << 20,
+};
+
+pub fn pages_of(events: usize) -> Budget {
+    Budget {
+        events,
+        bytes: 64 << 20,
+    }
+}
+
+/// A fresh database of the shared server with the schema.
+pub async fn fresh() -> Database {
+    let database = PostgresServer::shared(15).create_database();
+    initialise(&database.url()).await;
+    database
+}
+
+pub async fn initialise(url: &str) {
+    // The smallest leaves, so that pages cross segments.
+    let options = InitOptions {
+        leaf_rows: Some(1 << 10),
+        ..InitOptions::default()
+    };
+    init(url, &options).await.expect("init");
+}
+
+pub fn store(url: &str) -> PostgresStore {
+    PostgresStore::new(url).expect("a store")
+}
+
+pub async fn register(store: &PostgresStore, name: &str) -> Registered {
+    register_for(store, name, LEASE).await
+}
+
+pub async fn register_for(store: &PostgresStore, name: &str, lease: Duration) -> Registered {
+    let registration = Registration {
+        name: name.to_owned(),
+        version: "0.1.0".to_owned(),
+        host: HostIdentity {
+            boot_id: "boot".to_owned(),
+            pid_namespace: "ns".to_owned(),
+            pid: 4_000_000_000,
+            process_started: 77,
+        },
+        lease,
+    };
+    store.register(&registration).await.expect("register")
+}
+
+pub async fn claim(store: &PostgresStore, relay: Registered, start: Start) -> Claim {
+    let outcome = store.claim(relay, "default", "null:", start, SETTLE).await;
+    match outcome.expect("claim") {
+        ClaimOutcome::Owned(claim) => claim,
+        ClaimOutcome::Held(holder) => panic!("held by {holder:?}"),
+    }
+}
+
+/// Registers, claims and opens in one go.
+pub async fn open(store: &PostgresStore, start: Start) -> Arc<dyn Claimed> {
+    let relay = register(store, "test").await;
+    reopen(store, relay, start).await
+}
+
+pub async fn reopen(store: &PostgresStore, relay: Registered, start: Start) -> Arc<dyn Claimed> {
+    let claim = claim(store, relay, start).await;
+    store.open(&claim).await.expect("open")
+}
+
+/// A client of an application.
+pub async fn writer(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
+        .await
+        .expect("connect");
+    tokio::spawn(connection);
+    client
+}
+
+pub fn keys_of(page: &Page) -> Vec<String> {
+    let key = |event: &posthaste_engine::StoredEvent| event.key().unwrap_or("-").to_owned();
+    page.events.iter().map(key).collect()
+}
+
+pub fn payloads_of(page: &Page) -> Vec<String> {
+    let text = |event: &posthaste_engine::StoredEvent| {
+        String::from_utf8(event.payload().unwrap_or(b"-").to_vec()).expect("text")
+    };
+    page.events.iter().map(text).collect()
+}
+
+/// Reads until nothing is left; answers every payload, and advances to the end of each page.
+pub async fn drain(claimed: &Arc<dyn Claimed>, budget: Budget) -> Vec<String> {
+    let mut seen = Vec::new();
+    loop {
+        let page = claimed.next(budget).await.expect("next");
+        seen.extend(payloads_of(&page));
+        claimed.advance(&page.end, &[]).await.expect("advance");
+        if page.caught_up {
+            return seen;
+        }
+    }
+}
