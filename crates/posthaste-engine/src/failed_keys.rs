@@ -33,7 +33,8 @@ impl FailedKeys {
             .is_some_and(|&failure| failure > seen)
     }
 
-    /// Forgets the keys whose failure the engine has seen.
+    /// Forgets keys: every record that is still to come was submitted when at least `seen` failures
+    /// had been handed out. What waits in the lane counts as still to come.
     pub fn forget(&mut self, seen: u64) {
         self.by_key.retain(|_, &mut failure| failure > seen);
     }

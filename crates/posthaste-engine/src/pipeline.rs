@@ -139,7 +139,10 @@ pub struct Pipeline {
     main: Window,
     side: Side,
     retries: Retries,
+    /// Keys with a marker, durable or about to be.
     blocked: HashSet<String>,
+    /// Keys whose event is about to be skipped: what follows waits until that is durable.
+    held: HashSet<String>,
     breaker: Breaker,
     pacer: Pacer,
     counts: Counts,
@@ -189,6 +192,7 @@ impl Pipeline {
             side,
             retries: Retries::new(RETRY),
             blocked: markers.iter().map(|marker| marker.key.clone()).collect(),
+            held: HashSet::new(),
             breaker: Breaker::new(limits.probe),
             pacer: Pacer::new(limits.poll_busy, limits.poll_idle),
             counts: Counts::default(),

@@ -68,7 +68,7 @@ pub(crate) struct Side {
     /// The last read had the standing main group as its target.
     last_bit: bool,
     reached: bool,
-    /// An event was rejected: what lies behind it belongs to the next side read of the key.
+    /// An event was rejected: what lies behind it waits, or belongs to the key's next side read.
     rejected: bool,
 }
 
@@ -102,6 +102,10 @@ impl Side {
 
     pub(crate) fn send_no_more(&mut self) {
         self.rejected = true;
+    }
+
+    pub(crate) fn send_again(&mut self) {
+        self.rejected = false;
     }
 
     pub(crate) fn is_idle(&self) -> bool {

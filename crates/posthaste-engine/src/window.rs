@@ -275,6 +275,11 @@ impl Window {
         }
     }
 
+    /// Events that were popped and not sent, because their key was held, are ready again.
+    pub(crate) fn send_held(&mut self) {
+        self.ready_stale = true;
+    }
+
     /// A sent event goes back to the ready ones, in its old place.
     pub(crate) fn unsend(&mut self, ticket: u64) {
         if let Some(entry) = self.entry_mut(ticket) {

@@ -1,6 +1,8 @@
 //! The relay over the memory store and sink, in both ways of recording progress. Time is tokio's and
 //! paused, so that minutes pass at once.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{

@@ -78,8 +78,8 @@ impl Pipeline {
         }
     }
 
-    /// An event is to be parked. Its key is blocked from now on, so that nothing of it is sent before
-    /// the marker is durable; followers are passed over only because that marker will come.
+    /// An event is to be parked. Nothing of its key is sent before that is durable: its followers are
+    /// passed over (only because a marker will come), or held where no marker will.
     pub(super) fn fail(&mut self, ticket: u64, rejection: Rejection) {
         let Some(entry) = self
             .window_of(ticket)
@@ -90,13 +90,15 @@ impl Pipeline {
         entry.state = State::Failed(Box::new(rejection));
         let event = entry.event.clone();
         self.failed += 1;
-        if let Some(key) = event.key()
-            && !self.skips_at_once(&event)
-        {
-            self.blocked.insert(key.to_owned());
-            if ticket >= SIDE {
-                self.side.send_no_more();
-            }
+        if let Some(key) = event.key() {
+            let stopped = match self.skips_at_once(&event) {
+                true => &mut self.held,
+                false => &mut self.blocked,
+            };
+            stopped.insert(key.to_owned());
+        }
+        if ticket >= SIDE {
+            self.side.send_no_more();
         }
     }
 
@@ -278,8 +280,19 @@ impl Pipeline {
             if ticket >= SIDE && !skip {
                 self.side.blocked_again();
                 self.failed = self.main.count_failed();
-            } else if let Some(window) = self.window_of(ticket) {
-                window.finish(ticket, true);
+                continue;
+            }
+            let Some(window) = self.window_of(ticket) else {
+                continue;
+            };
+            let key = window
+                .entry_mut(ticket)
+                .and_then(|e| e.event.key().map(str::to_owned));
+            window.finish(ticket, true);
+            if skip {
+                window.send_held();
+                self.side.send_again();
+                key.map(|key| self.held.remove(&key));
             }
         }
         self.due_at = now;

@@ -134,9 +134,8 @@ impl Pipeline {
         if !side.may_send() {
             return;
         }
-        if let Some((ticket, rejection)) =
-            gather(&mut side.window, batch, number, router, |_| false)
-        {
+        let failed = gather(&mut side.window, batch, number, router, |_| Turn::Send);
+        if let Some((ticket, rejection)) = failed {
             self.fail(ticket, rejection);
         }
     }
@@ -151,10 +150,15 @@ impl Pipeline {
                 main,
                 router,
                 blocked,
+                held,
                 ..
             } = self;
             let failed = gather(main, batch, number, router, |event| {
-                is_blocked(blocked, event)
+                match (is_blocked(blocked, event), is_blocked(held, event)) {
+                    (_, true) => Turn::Wait,
+                    (true, false) => Turn::Pass,
+                    (false, false) => Turn::Send,
+                }
             });
             let Some((ticket, rejection)) = failed else {
                 break;
@@ -247,24 +251,39 @@ impl Pipeline {
     }
 }
 
-/// Moves ready events of a window into the batch, in order, while they fit. Events that `pass` names
-/// are passed over. Ends early at an event that cannot be made into a record, and answers it.
+/// What becomes of a ready event.
+enum Turn {
+    Send,
+    /// Its key is blocked: the side read will send it.
+    Pass,
+    /// Its key is held: not now.
+    Wait,
+}
+
+/// Moves ready events of a window into the batch, in order, while they fit. Ends early at an event that cannot be made into a record, and answers it.
 fn gather(
     window: &mut Window,
     batch: &mut Gathering,
     number: u64,
     router: &Router,
-    pass: impl Fn(&StoredEvent) -> bool,
+    turn: impl Fn(&StoredEvent) -> Turn,
 ) -> Option<(u64, Rejection)> {
     while let Some((ticket, entry)) = window.peek_ready() {
         if entry.state != State::Ready {
             window.pop_ready();
             continue;
         }
-        if pass(&entry.event) {
-            window.pop_ready();
-            window.finish(ticket, false);
-            continue;
+        match turn(&entry.event) {
+            Turn::Send => {}
+            Turn::Pass => {
+                window.pop_ready();
+                window.finish(ticket, false);
+                continue;
+            }
+            Turn::Wait => {
+                window.pop_ready();
+                continue;
+            }
         }
         let bytes = entry.bytes();
         if !batch.fits(bytes) {

@@ -200,7 +200,8 @@ pub trait Claimed: Send + Sync {
 pub trait SideRead: Send {
     /// The next page of the key: events behind the side read's own place and at or before `until`, a
     /// joinable cursor of the main group. An empty page whose `caught_up` is set means that the side
-    /// read has reached `until`.
+    /// read has reached `until`. A place that lies behind the side read's own (a key that was blocked
+    /// in mid-difference) is reached already; the side read never goes back to it.
     ///
     /// # Errors
     /// [`StoreError`].

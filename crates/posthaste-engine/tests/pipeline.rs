@@ -1,0 +1,597 @@
+//! Random histories of one destination's pipeline against a model of a store and of a lane: crashes,
+//! outages, rejections, late and reordered verdicts. Time is a number that the history moves.
+//!
+//! Checked in every history: I1 (nothing is lost), I3 (first deliveries of a key in order, repeats are
+//! contiguous replays), I4 (repeats are bounded by the window), and that the machine comes to rest.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use posthaste_engine::{
+    Backoff, Budget, Cause, Change, Cursor, DeliveryPolicy, Due, FailedKeys, FenceKind, Field,
+    KeyOrder, Marker, Moment, OnDead, Outcome, Page, PageBuilder, ParkedCopy, Parking, Pipeline,
+    PipelineLimits, Record, RejectionKind, Router, Routes, Settlement, SideStep, SinkInfo,
+    StoredEvent, StoredFields, Verdict,
+};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+const WINDOW: usize = 12;
+
+/// Numbers out of proptest's own seed, so that a failing history shrinks and replays.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+
+    fn one_in(&mut self, sides: u64) -> bool {
+        self.roll(sides) == 0
+    }
+}
+
+fn event(seq: i64, key: Option<&str>) -> StoredEvent {
+    let mut texts = [None; 9];
+    texts[Field::Topic as usize] = Some("t");
+    texts[Field::Key as usize] = key;
+    let id = Uuid::from_u128(u128::try_from(seq).unwrap());
+    let fields = StoredFields {
+        seq,
+        id,
+        occurred_at: 0,
+        inserted_at: 0,
+        slot: 0,
+        texts,
+        payload: None,
+    };
+    let mut page = PageBuilder::default();
+    page.push(&fields, std::iter::empty()).unwrap();
+    page.finish().remove(0)
+}
+
+/// The durable part of a destination: a log, a cursor, markers and parked copies.
+struct Model {
+    log: Vec<StoredEvent>,
+    cursor: i64,
+    markers: BTreeMap<String, i64>,
+    parked: BTreeMap<i64, (StoredEvent, u32, bool)>,
+    next_parked: i64,
+    /// How often each event is still rejected.
+    poison: HashMap<i64, u32>,
+    skipped: Vec<i64>,
+}
+
+fn place(cursor: &Cursor) -> i64 {
+    cursor
+        .seq()
+        .or_else(|| cursor.base::<i64>().copied())
+        .unwrap()
+}
+
+impl Model {
+    fn page(&self, events: Vec<StoredEvent>, end: i64, joinable: bool, caught_up: bool) -> Page {
+        let base: Arc<dyn Any + Send + Sync> = Arc::new(end);
+        let end = Cursor::whole(Arc::clone(&base));
+        Page {
+            events,
+            base,
+            end,
+            joinable,
+            caught_up,
+            wants_advance: false,
+        }
+    }
+
+    fn read(&self, from: &mut i64, budget: Budget, dice: &mut Dice) -> Page {
+        let start = usize::try_from(*from).unwrap();
+        let count = budget
+            .events
+            .min(1 + usize::try_from(dice.roll(9)).unwrap());
+        let events: Vec<_> = self.log.iter().skip(start).take(count).cloned().collect();
+        *from += i64::try_from(events.len()).unwrap();
+        let caught_up = usize::try_from(*from).unwrap() == self.log.len();
+        self.page(events, *from, caught_up || dice.one_in(2), caught_up)
+    }
+
+    fn side_read(&self, key: &str, from: &mut i64, until: i64, budget: Budget) -> Page {
+        let behind = self
+            .log
+            .iter()
+            .filter(|e| e.seq() > *from && e.seq() <= until);
+        let of_key: Vec<_> = behind.filter(|e| e.key() == Some(key)).cloned().collect();
+        let caught_up = of_key.len() <= budget.events.min(3);
+        let events: Vec<_> = of_key.into_iter().take(budget.events.min(3)).collect();
+        *from = if caught_up {
+            until.max(*from)
+        } else {
+            events.last().unwrap().seq()
+        };
+        self.page(events, *from, true, caught_up)
+    }
+
+    fn holds(&self, key: &str) -> bool {
+        self.parked
+            .values()
+            .any(|(event, _, _)| event.key() == Some(key))
+    }
+
+    fn markers(&self) -> Vec<Marker> {
+        let marker = |(key, &at): (&String, &i64)| Marker {
+            key: key.clone(),
+            at: Cursor::whole(Arc::new(at)),
+            released: !self.holds(key),
+        };
+        self.markers.iter().map(marker).collect()
+    }
+
+    fn park(&mut self, parkings: &[Parking]) {
+        for parking in parkings {
+            if parking.retry_in.is_none() && parking.skip {
+                self.skipped.push(parking.event.seq());
+                continue;
+            }
+            let dead = parking.retry_in.is_none();
+            let row = (parking.event.clone(), parking.attempts, dead);
+            self.parked.insert(self.next_parked, row);
+            self.next_parked += 1;
+            if let Some(key) = parking.event.key() {
+                self.markers.insert(key.to_owned(), place(&parking.at));
+            }
+        }
+    }
+
+    fn due(&self, limit: usize) -> Due {
+        let live = self
+            .parked
+            .iter()
+            .filter(|(_, (_, _, dead))| !dead)
+            .take(limit);
+        Due {
+            events: live
+                .map(|(&id, (event, attempts, _))| ParkedCopy {
+                    id,
+                    event: event.clone(),
+                    attempts: *attempts,
+                })
+                .collect(),
+            released: self
+                .markers
+                .keys()
+                .filter(|key| !self.holds(key))
+                .cloned()
+                .collect(),
+            next_in: None,
+        }
+    }
+
+    fn settle(&mut self, id: i64, settlement: &Settlement) {
+        match settlement {
+            Settlement::Delivered => drop(self.parked.remove(&id)),
+            Settlement::Failed {
+                retry_in: None,
+                skip: true,
+                ..
+            } => {
+                let (event, _, _) = self.parked.remove(&id).unwrap();
+                self.skipped.push(event.seq());
+            }
+            Settlement::Failed { retry_in, .. } => {
+                let row = self.parked.get_mut(&id).unwrap();
+                row.1 += 1;
+                row.2 = retry_in.is_none();
+            }
+        }
+    }
+}
+
+/// A lane as its contract says, with whatever freedom the contract leaves.
+struct ModelLane {
+    order: KeyOrder,
+    queue: VecDeque<(Record, u64)>,
+    failed: FailedKeys,
+    seen: u64,
+    verdicts: VecDeque<(Verdict, u64)>,
+    broken: bool,
+}
+
+impl ModelLane {
+    fn new(order: KeyOrder) -> Self {
+        let (queue, verdicts) = (VecDeque::new(), VecDeque::new());
+        Self {
+            order,
+            queue,
+            failed: FailedKeys::default(),
+            seen: 0,
+            verdicts,
+            broken: false,
+        }
+    }
+
+    /// Handles one record; a lane without pipelined order takes any of them.
+    fn work(
+        &mut self,
+        model: &mut Model,
+        delivered: &mut Vec<StoredEvent>,
+        away: bool,
+        dice: &mut Dice,
+    ) {
+        let pick = match self.order {
+            KeyOrder::Pipelined => 0,
+            KeyOrder::OneAtATime => {
+                usize::try_from(dice.roll(self.queue.len().max(1) as u64)).unwrap()
+            }
+        };
+        let Some((record, seen)) = self.queue.remove(pick) else {
+            return;
+        };
+        if self.order == KeyOrder::Pipelined {
+            self.failed.forget(seen);
+        }
+        let (ticket, order_key, seq) = (record.ticket(), record.order_key(), record.event().seq());
+        let behind = self.order == KeyOrder::Pipelined && self.failed.refuses(order_key, seen);
+        let poison = model.poison.get_mut(&seq).filter(|left| **left > 0);
+        let outcome = if self.broken {
+            Outcome::unavailable(Cause::LaneEnded, "ended")
+        } else if behind {
+            Outcome::unavailable(Cause::BehindFailure, "behind")
+        } else if away {
+            self.broken = true;
+            Outcome::unavailable(Cause::Connection, "away")
+        } else if let Some(left) = poison {
+            *left -= 1;
+            Outcome::rejected(RejectionKind::Other, "poison")
+        } else {
+            delivered.push(record.event().clone());
+            Outcome::Accepted(None)
+        };
+        let failure = match outcome {
+            Outcome::Accepted(_) => 0,
+            _ => self.failed.note(order_key),
+        };
+        self.verdicts
+            .push_back((Verdict { ticket, outcome }, failure));
+    }
+
+    fn outcomes(&mut self) -> Vec<Verdict> {
+        let told: Vec<_> = self.verdicts.drain(..).collect();
+        self.seen = told
+            .iter()
+            .map(|(_, failure)| *failure)
+            .fold(self.seen, u64::max);
+        told.into_iter().map(|(verdict, _)| verdict).collect()
+    }
+}
+
+/// One life of a relay: everything that a crash forgets.
+struct Life {
+    pipeline: Pipeline,
+    lane: Option<ModelLane>,
+    read_to: i64,
+    side: Option<(String, i64)>,
+}
+
+struct History {
+    model: Model,
+    order: KeyOrder,
+    policy: DeliveryPolicy,
+    delivered: Vec<StoredEvent>,
+    crashes: usize,
+    now: Moment,
+    dice: Dice,
+}
+
+impl History {
+    fn life(&mut self) -> Life {
+        let tick = Duration::from_millis(1);
+        let backoff = Backoff {
+            first: tick,
+            max: 4 * tick,
+            jitter: 0.25,
+        };
+        let limits = PipelineLimits {
+            window_events: WINDOW,
+            window_bytes: 1 << 20,
+            batch_events: 5,
+            batch_bytes: 1 << 20,
+            retry: backoff,
+            probe: backoff,
+            blocked_keys_max: 100,
+            advance_every: 2 * tick,
+            settle: tick,
+            poll_busy: tick,
+            poll_idle: 4 * tick,
+            due_every: 3 * tick,
+        };
+        let info = SinkInfo {
+            kind: "model",
+            batch_events_max: 4,
+            batch_bytes_max: 1 << 20,
+            in_flight_events_max: 9,
+            key_order: self.order,
+            fence: FenceKind::Timing,
+            single_lane: true,
+            deduplicates: false,
+        };
+        let routes = Routes::default().for_destination("model", self.policy);
+        let router = Router {
+            routes,
+            topic: None,
+            key: None,
+        };
+        let markers = self.model.markers();
+        let pipeline = Pipeline::new(limits, info, router, &markers);
+        Life {
+            pipeline,
+            lane: None,
+            read_to: self.model.cursor,
+            side: None,
+        }
+    }
+
+    /// One random step. `faults`: the destination may be away.
+    fn step(&mut self, life: &mut Life, faults: bool) {
+        let (now, p) = (self.now, &mut life.pipeline);
+        let away = faults && (now.0.as_millis() / 40) % 3 == 1;
+        match self.dice.roll(8) {
+            0 => {
+                if let Some(budget) = p.next_read(now) {
+                    let page = self.model.read(&mut life.read_to, budget, &mut self.dice);
+                    p.read(page, now);
+                }
+            }
+            1 => {
+                if let Some(change) = p.next_change(now, 0.5) {
+                    let due = self.change(change);
+                    life.pipeline.change_done(due, false, now);
+                }
+            }
+            2 => {
+                if let Some(step) = p.next_side_step() {
+                    self.side_step(life, step);
+                }
+            }
+            3 => self.lane(life, away),
+            4 => {
+                if let (Some(lane), Some(batch)) = (&mut life.lane, p.take_batch(now)) {
+                    let seen = lane.seen;
+                    lane.queue
+                        .extend(batch.into_iter().map(|record| (record, seen)));
+                }
+            }
+            5 | 6 => {
+                if let Some(lane) = &mut life.lane {
+                    for _ in 0..self.dice.roll(4) {
+                        lane.work(&mut self.model, &mut self.delivered, away, &mut self.dice);
+                    }
+                    if self.dice.one_in(2) {
+                        p.verdicts(lane.outcomes(), now, 0.5);
+                    }
+                }
+            }
+            _ => self.now = now.after(Duration::from_millis(self.dice.roll(3))),
+        }
+    }
+
+    fn lane(&mut self, life: &mut Life, away: bool) {
+        let (now, p) = (self.now, &mut life.pipeline);
+        if p.wants_abort() {
+            life.lane = None;
+            p.lane_ended(now);
+        } else if life.lane.is_none() && p.wants_lane(now) {
+            if away {
+                let target = "model".to_owned();
+                let error = posthaste_engine::SinkError::Unavailable {
+                    target,
+                    reason: "away".into(),
+                };
+                p.lane_refused(&error, now, 0.5);
+            } else {
+                life.lane = Some(ModelLane::new(self.order));
+                p.lane_opened();
+            }
+        }
+    }
+
+    fn change(&mut self, change: Change) -> Option<Due> {
+        match change {
+            Change::Park(parkings) => self.model.park(&parkings),
+            Change::Settle { id, settlement } => self.model.settle(id, &settlement),
+            Change::Advance { up_to, .. } => {
+                assert!(
+                    place(&up_to) >= self.model.cursor,
+                    "an advance never goes back"
+                );
+                self.model.cursor = place(&up_to);
+            }
+            Change::Report { .. } => {}
+            Change::Due { limit } => return Some(self.model.due(limit)),
+        }
+        None
+    }
+
+    fn side_step(&mut self, life: &mut Life, step: SideStep) {
+        match step {
+            SideStep::Open(key) => {
+                let at = self.model.markers[&key];
+                life.side = Some((key, at));
+                life.pipeline.side_opened();
+            }
+            SideStep::Read { budget, until } => {
+                let (key, at) = life.side.as_mut().unwrap();
+                let page = self.model.side_read(key, at, place(&until), budget);
+                life.pipeline.side_read(page);
+            }
+            SideStep::Advance { at, .. } => {
+                let (key, _) = life.side.as_ref().unwrap();
+                self.model.markers.insert(key.clone(), place(&at));
+                life.pipeline.side_advanced();
+            }
+            SideStep::Join { key, at } => {
+                assert_eq!(
+                    place(&at),
+                    self.model.cursor,
+                    "the main group stands where it joins"
+                );
+                assert!(!self.model.holds(&key));
+                self.model.markers.remove(&key);
+                life.side = None;
+                life.pipeline.side_joined(self.now);
+            }
+        }
+    }
+
+    fn run(&mut self, crash_every: u64) {
+        let mut life = self.life();
+        for _ in 0..3_000 {
+            self.step(&mut life, true);
+            if self.dice.one_in(crash_every) {
+                self.crashes += 1;
+                life = self.life();
+            }
+        }
+        let mut steps = 0;
+        while !self.at_rest(&life) {
+            self.step(&mut life, false);
+            // The operator lets everything that is dead try again.
+            for row in self.model.parked.values_mut() {
+                row.2 = false;
+            }
+            steps += 1;
+            assert!(steps < 400_000, "it does not come to rest");
+        }
+    }
+
+    fn at_rest(&self, life: &Life) -> bool {
+        life.pipeline.is_drained()
+            && usize::try_from(self.model.cursor).unwrap() == self.model.log.len()
+            && self.model.parked.is_empty()
+            && self.model.markers.is_empty()
+    }
+
+    fn check(&self) {
+        let mut by_key: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        for event in &self.delivered {
+            let key = event
+                .key()
+                .map_or_else(|| format!("-{}", event.seq()), str::to_owned);
+            by_key.entry(key).or_default().push(event.seq());
+        }
+        for event in &self.model.log {
+            let key = event
+                .key()
+                .map_or_else(|| format!("-{}", event.seq()), str::to_owned);
+            let delivered = by_key
+                .get(&key)
+                .is_some_and(|seqs| seqs.contains(&event.seq()));
+            assert!(
+                delivered || self.model.skipped.contains(&event.seq()),
+                "I1: {event:?} is lost"
+            );
+        }
+        for (key, seqs) in &by_key {
+            let expected: Vec<i64> = self
+                .model
+                .log
+                .iter()
+                .filter(|event| event.key() == Some(key.as_str()))
+                .map(StoredEvent::seq)
+                .filter(|seq| seqs.contains(seq) && !self.model.skipped.contains(seq))
+                .collect();
+            let mut at: Option<usize> = None;
+            // A skipped event may be tried again after a crash, and then comes late.
+            let seqs = seqs.iter().filter(|seq| !self.model.skipped.contains(seq));
+            for seq in seqs.filter(|_| !key.starts_with('-')) {
+                let index = expected.iter().position(|other| other == seq).unwrap();
+                let next = at.map_or(0, |at| at + 1);
+                assert!(
+                    index <= next,
+                    "I3: key {key}: {seq} behind a hole in {:?}",
+                    by_key[key]
+                );
+                at = Some(index);
+            }
+        }
+        let repeats = self.delivered.len() - {
+            let mut seqs: Vec<_> = self.delivered.iter().map(StoredEvent::seq).collect();
+            seqs.sort_unstable();
+            seqs.dedup();
+            seqs.len()
+        };
+        // A crash, and each lane that is aborted with something in flight, repeats at most a window,
+        // and what a side read and the retries had under way.
+        let faults = self.crashes + 3_000 / 40;
+        assert!(
+            repeats <= faults * (WINDOW + 2 * 9),
+            "I4: {repeats} repeats"
+        );
+    }
+}
+
+fn cases() -> u32 {
+    if std::env::var_os("POSTHASTE_TEST_LONG").is_some() {
+        10_000
+    } else {
+        400
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_history_keeps_order_and_loses_nothing(
+        seed: u64,
+        pipelined: bool,
+        skip: bool,
+        attempts in 1..4_u32,
+        events in 1..120_usize,
+        keys in 1..6_u64,
+        crash_every in prop::sample::select(vec![60, 300, 100_000_u64]),
+    ) {
+        let mut dice = Dice(seed);
+        let mut poison = HashMap::new();
+        let log = (1..=i64::try_from(events).unwrap())
+            .map(|seq| {
+                if dice.one_in(12) {
+                    poison.insert(seq, u32::try_from(dice.roll(5)).unwrap());
+                }
+                let key = format!("k{}", dice.roll(keys));
+                event(seq, (!dice.one_in(10)).then_some(&*key))
+            })
+            .collect();
+        let mut history = History {
+            model: Model {
+                log,
+                cursor: 0,
+                markers: BTreeMap::new(),
+                parked: BTreeMap::new(),
+                next_parked: 1,
+                poison,
+                skipped: Vec::new(),
+            },
+            order: if pipelined { KeyOrder::Pipelined } else { KeyOrder::OneAtATime },
+            policy: DeliveryPolicy {
+                attempts,
+                on_dead: if skip { OnDead::Skip } else { OnDead::Block },
+            },
+            delivered: Vec::new(),
+            crashes: 0,
+            now: Moment(Duration::from_secs(1)),
+            dice,
+        };
+        history.run(crash_every);
+        history.check();
+    }
+}
