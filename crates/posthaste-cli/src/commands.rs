@@ -1,0 +1,80 @@
+//! The commands, one file each.
+
+mod dead;
+mod demo;
+mod destination;
+mod init;
+mod relay;
+mod status;
+
+use std::{path::PathBuf, sync::Arc};
+
+use clap::{Args, Subcommand};
+use posthaste_engine::Store;
+
+use crate::{
+    config,
+    failure::{Failure, Status},
+    open,
+    secret::SecretUrl,
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create or migrate the outbox in a database, and grant rights
+    Init(init::Init),
+    /// Deliver events until told to stop
+    Relay(Box<relay::Relay>),
+    /// Show what waits, where, and since when
+    Status(status::StatusArgs),
+    /// Look at events that their destination refused, and decide on them
+    Dead(dead::Dead),
+    /// List, pause, resume and remove destinations
+    Destination(destination::DestinationArgs),
+    /// See it work: a small shop, an outage, and the proof that nothing was lost
+    Demo(demo::Demo),
+}
+
+/// Which store a command works on, and how it answers.
+#[derive(Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// The database: sqlite:PATH or postgres://USER@HOST/DATABASE [env: POSTHASTE_FROM]
+    #[arg(long, value_name = "URL", global = true)]
+    store: Option<SecretUrl>,
+    /// A configuration file that names the store
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Answer with JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl StoreArgs {
+    fn url(&self) -> Result<SecretUrl, Failure> {
+        Ok(config::store_url(
+            self.store.clone(),
+            self.config.as_deref(),
+            "--store",
+        )?)
+    }
+
+    /// Opens the store and looks whether its schema is one that this build honours.
+    async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
+        let store = open::store(&self.url()?)?;
+        store.check().await?;
+        Ok(store)
+    }
+}
+
+impl Command {
+    pub(crate) async fn run(self) -> Result<Status, Failure> {
+        match self {
+            Self::Init(command) => command.run().await,
+            Self::Relay(command) => command.run().await,
+            Self::Status(command) => command.run().await,
+            Self::Dead(command) => command.run().await,
+            Self::Destination(command) => command.run().await,
+            Self::Demo(command) => command.run().await,
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! `posthaste dead`: events that their destination refused, and the keys that wait behind them.
+
+use clap::{Args, Subcommand};
+use posthaste_engine::{DeadAction, Field, ParkedEvent, ParkedFilter, ParkedState, Store};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::StoreArgs;
+use crate::{
+    failure::{Failure, Status},
+    output::{self, Style, Table},
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Dead {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List events that wait for another attempt or for a decision
+    List {
+        #[command(flatten)]
+        which: Which,
+        /// Only those in this state: parked, dead, skipped, discarded, delivered
+        #[arg(long, value_name = "STATE", value_parser = state)]
+        state: Option<ParkedState>,
+        /// How many at the most
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
+        limit: usize,
+    },
+    /// Show one event with everything that is known of it, its payload included
+    Show {
+        /// The event's id
+        id: Uuid,
+        /// At this destination only
+        #[arg(long, value_name = "NAME")]
+        destination: Option<String>,
+    },
+    /// Attempt again now; the key stays blocked until it succeeds
+    Retry(Which),
+    /// Let the key go on; the event is kept as skipped
+    Skip(Which),
+    /// Let the key go on, and erase the payload
+    Discard(Which),
+}
+
+/// Which events are meant; what is given holds together.
+#[derive(Debug, Args)]
+struct Which {
+    /// The event with this id
+    #[arg(long, value_name = "UUID")]
+    id: Option<Uuid>,
+    /// Events with this key
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Events at this destination
+    #[arg(long, value_name = "NAME")]
+    destination: Option<String>,
+    /// All events
+    #[arg(long, conflicts_with_all = ["id", "key"])]
+    all: bool,
+}
+
+impl Which {
+    fn filter(&self, state: Option<ParkedState>) -> ParkedFilter {
+        ParkedFilter {
+            destination: self.destination.clone(),
+            id: self.id,
+            key: self.key.clone(),
+            state,
+        }
+    }
+
+    /// A decision on everything is made on purpose only.
+    fn demand_a_choice(&self, action: DeadAction) -> Result<(), Failure> {
+        if self.id.is_none() && self.key.is_none() && self.destination.is_none() && !self.all {
+            return Err(Failure::usage(format!(
+                "`dead {}` needs to know which events\nfix: give --id UUID, --key KEY, --destination NAME \
+                 or --all; `posthaste dead list` shows them",
+                action.as_str()
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn state(name: &str) -> Result<ParkedState, String> {
+    ParkedState::from_name(name)
+        .ok_or_else(|| "write parked, dead, skipped, discarded or delivered".to_owned())
+}
+
+fn limit(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|&limit| limit > 0)
+        .ok_or_else(|| "write a number from 1".to_owned())
+}
+
+impl Dead {
+    pub(crate) async fn run(self) -> Result<Status, Failure> {
+        if let What::Retry(which) | What::Skip(which) | What::Discard(which) = &self.what {
+            which.demand_a_choice(self.action())?;
+        }
+        let store = self.store.open().await?;
+        let json = self.store.json;
+        match &self.what {
+            What::List {
+                which,
+                state,
+                limit,
+            } => list(store.as_ref(), &which.filter(*state), *limit, json).await,
+            What::Show { id, destination } => {
+                show(store.as_ref(), *id, destination.clone(), json).await
+            }
+            What::Retry(which) | What::Skip(which) | What::Discard(which) => {
+                act(store.as_ref(), &which.filter(None), self.action(), json).await
+            }
+        }
+    }
+
+    fn action(&self) -> DeadAction {
+        match self.what {
+            What::Skip(_) => DeadAction::Skip,
+            What::Discard(_) => DeadAction::Discard,
+            _ => DeadAction::Retry,
+        }
+    }
+}
+
+async fn list(
+    store: &dyn Store,
+    filter: &ParkedFilter,
+    limit: usize,
+    json: bool,
+) -> Result<Status, Failure> {
+    // One more than asked for, to know whether something was left off.
+    let mut parked = store.parked(filter, limit.saturating_add(1)).await?;
+    let more = parked.len() > limit;
+    parked.truncate(limit);
+    if json {
+        let events: Vec<_> = parked.iter().map(summary).collect();
+        output::print_json(&json!({ "events": events, "more": more }))?;
+        return Ok(Status::Done);
+    }
+    if parked.is_empty() {
+        output::print("No such event.\n")?;
+        return Ok(Status::Done);
+    }
+    let mut table = Table::new(&[
+        "id",
+        "destination",
+        "key",
+        "topic",
+        "state",
+        "attempts",
+        "parked at",
+        "reason",
+    ]);
+    for one in &parked {
+        let style = match one.state {
+            ParkedState::Dead => Style::Bad,
+            ParkedState::Parked => Style::Warn,
+            _ => Style::Dim,
+        };
+        table.row(vec![
+            (one.event.id().to_string(), Style::Bold),
+            (one.destination.clone(), Style::Plain),
+            (
+                one.event.key().map_or_else(|| "-".to_owned(), printable),
+                Style::Plain,
+            ),
+            (one.event.topic().to_owned(), Style::Plain),
+            (one.state.as_str().to_owned(), style),
+            (one.attempts.to_string(), Style::Plain),
+            (output::time(one.parked_at), Style::Plain),
+            (
+                format!("{}: {}", one.kind, printable(&one.reason)),
+                Style::Plain,
+            ),
+        ]);
+    }
+    output::print(&table.render(output::colours()))?;
+    if more {
+        output::print(&format!(
+            "… and more; --limit {} shows more of them\n",
+            limit * 10
+        ))?;
+    }
+    Ok(Status::Done)
+}
+
+/// Keys and brokers' answers may hold anything; a terminal must not obey it.
+fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            if c.is_control() {
+                c.escape_default().collect::<Vec<_>>()
+            } else {
+                vec![c]
+            }
+        })
+        .collect()
+}
+
+async fn show(
+    store: &dyn Store,
+    id: Uuid,
+    destination: Option<String>,
+    json: bool,
+) -> Result<Status, Failure> {
+    let mut found = Vec::new();
+    // Without a state a filter means those that still wait; a shown event may be in any.
+    for state in [
+        ParkedState::Parked,
+        ParkedState::Dead,
+        ParkedState::Skipped,
+        ParkedState::Discarded,
+        ParkedState::Delivered,
+    ] {
+        let filter = ParkedFilter {
+            id: Some(id),
+            destination: destination.clone(),
+            state: Some(state),
+            ..ParkedFilter::default()
+        };
+        found.extend(store.parked(&filter, usize::from(u16::MAX)).await?);
+    }
+    if found.is_empty() {
+        return Err(nothing("No parked event has this id"));
+    }
+    if json {
+        let events: Vec<_> = found.iter().map(whole).collect();
+        output::print_json(&json!({ "events": events }))?;
+    } else {
+        for one in &found {
+            output::print(&report(one, output::colours()))?;
+        }
+    }
+    Ok(Status::Done)
+}
+
+async fn act(
+    store: &dyn Store,
+    filter: &ParkedFilter,
+    action: DeadAction,
+    json: bool,
+) -> Result<Status, Failure> {
+    let events = store.act(filter, action).await?;
+    if json {
+        output::print_json(&json!({ "action": action.as_str(), "events": events }))?;
+        return Ok(if events == 0 {
+            Status::Failure
+        } else {
+            Status::Done
+        });
+    }
+    if events == 0 {
+        return Err(nothing("No event that waits is meant"));
+    }
+    let said = match action {
+        DeadAction::Retry => {
+            "attempted again at once by a running relay; each key stays blocked until its event is accepted"
+        }
+        DeadAction::Skip => "skipped and kept; each key goes on with its next event",
+        DeadAction::Discard => {
+            "discarded, the payload erased; each key goes on with its next event"
+        }
+    };
+    let verb = if action == DeadAction::Retry {
+        "will be "
+    } else {
+        ""
+    };
+    output::print(&format!(
+        "{}: {verb}{said}.\n",
+        output::count(events, "event")
+    ))?;
+    Ok(Status::Done)
+}
+
+fn nothing(what: &str) -> Failure {
+    Failure::failed(format!(
+        "{what}; nothing was changed\nfix: `posthaste dead list` shows those there are"
+    ))
+}
+
+/// What a list says of an event: no payload, no header values.
+fn summary(one: &ParkedEvent) -> Value {
+    json!({
+        "id": one.event.id().to_string(),
+        "destination": one.destination,
+        "state": one.state.as_str(),
+        "attempts": one.attempts,
+        "kind": one.kind,
+        "reason": one.reason,
+        "parked_at": output::time(one.parked_at),
+        "due_at": one.due_at.map(output::time),
+        "topic": one.event.topic(),
+        "key": one.event.key(),
+        "type": one.event.text(Field::Type),
+        "payload_bytes": one.event.payload().map(<[u8]>::len),
+    })
+}
+
+const TEXTS: [(&str, Field); 6] = [
+    ("content_type", Field::ContentType),
+    ("correlation_id", Field::CorrelationId),
+    ("causation_id", Field::CausationId),
+    ("tenant_id", Field::TenantId),
+    ("traceparent", Field::Traceparent),
+    ("tracestate", Field::Tracestate),
+];
+
+fn whole(one: &ParkedEvent) -> Value {
+    let mut value = summary(one);
+    for (name, field) in TEXTS {
+        value[name] = json!(one.event.text(field));
+    }
+    value["occurred_at"] = json!(output::time(one.event.occurred_at()));
+    value["headers"] = one
+        .event
+        .headers()
+        .map(|(name, value)| json!([name, value]))
+        .collect();
+    value["payload"] = Value::Null;
+    if let Some(payload) = one.event.payload() {
+        match std::str::from_utf8(payload) {
+            Ok(text) => value["payload"] = json!(text),
+            Err(_) => value["payload_hex"] = json!(hex(payload)),
+        }
+    }
+    value
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn report(one: &ParkedEvent, colours: bool) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let name = output::paint(&format!("{name:<15}"), Style::Dim, colours);
+        text.push_str(&format!("{name} {value}\n"));
+    };
+    let event = &one.event;
+    line("id", event.id().to_string());
+    line("destination", one.destination.clone());
+    line(
+        "state",
+        format!(
+            "{}, after {}",
+            one.state.as_str(),
+            output::count(one.attempts.into(), "attempt")
+        ),
+    );
+    line(
+        "reason",
+        format!("{}: {}", one.kind, printable(&one.reason)),
+    );
+    line("parked at", output::time(one.parked_at));
+    if let Some(due) = one.due_at {
+        line("next attempt at", output::time(due));
+    }
+    line("topic", event.topic().to_owned());
+    line(
+        "key",
+        event.key().map_or_else(|| "none".to_owned(), printable),
+    );
+    for (name, field) in std::iter::once(&("type", Field::Type)).chain(&TEXTS) {
+        if let Some(value) = event.text(*field) {
+            line(name, printable(value));
+        }
+    }
+    line("occurred at", output::time(event.occurred_at()));
+    for (name, value) in event.headers() {
+        line(
+            "header",
+            format!(
+                "{}: {}",
+                printable(name),
+                printable(value.unwrap_or("(no value)"))
+            ),
+        );
+    }
+    match event.payload() {
+        None => line("payload", "none".to_owned()),
+        Some(payload) => {
+            line("payload", output::bytes(payload.len() as u64));
+            match std::str::from_utf8(payload) {
+                Ok(content) => text.push_str(&printable(content)),
+                Err(_) => text.push_str(&hex(payload)),
+            }
+            text.push('\n');
+        }
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,96 @@
+//! `posthaste destination`: list, pause, resume, remove.
+
+use clap::{Args, Subcommand};
+use posthaste_engine::{DestinationState, Store};
+use serde_json::json;
+
+use super::{StoreArgs, status};
+use crate::{
+    failure::{Failure, Status},
+    output,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct DestinationArgs {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Show all destinations
+    List,
+    /// Deliver nothing until resumed; what is written meanwhile waits and is kept
+    Pause {
+        /// The destination's name
+        name: String,
+    },
+    /// Deliver again, from where it stood
+    Resume {
+        /// The destination's name
+        name: String,
+    },
+    /// Take out of service: its progress is gone, and it keeps nothing from being deleted any more
+    Remove {
+        /// The destination's name
+        name: String,
+    },
+}
+
+impl DestinationArgs {
+    pub(crate) async fn run(self) -> Result<Status, Failure> {
+        let store = self.store.open().await?;
+        let (name, state, said) = match &self.what {
+            What::List => return list(store.as_ref(), self.store.json).await,
+            What::Pause { name } => (
+                name,
+                DestinationState::Paused,
+                "is paused: what is written from now on waits, also across restarts, and is kept",
+            ),
+            What::Resume { name } => (
+                name,
+                DestinationState::Active,
+                "is active: delivery goes on from where it stood",
+            ),
+            What::Remove { name } => (
+                name,
+                DestinationState::Removed,
+                "is removed; a relay that names it again makes a new destination, from its --start",
+            ),
+        };
+        if !store.set_destination(name, state).await? {
+            let known = store.status().await?.destinations;
+            let names: Vec<_> = known.iter().map(|known| known.name.as_str()).collect();
+            return Err(Failure::failed(format!(
+                "there is no destination `{name}`; nothing was changed\nfix: {}",
+                if names.is_empty() {
+                    "a relay makes a destination when it first runs; there is none yet".to_owned()
+                } else {
+                    format!("name one of {}", names.join(", "))
+                }
+            )));
+        }
+        if self.store.json {
+            output::print_json(&json!({ "name": name, "state": state.as_str() }))?;
+        } else {
+            output::print(&format!("Destination `{name}` {said}.\n"))?;
+        }
+        Ok(Status::Done)
+    }
+}
+
+async fn list(store: &dyn Store, json: bool) -> Result<Status, Failure> {
+    let status = store.status().await?;
+    if json {
+        output::print_json(&json!({ "destinations": status::destinations_json(&status) }))?;
+    } else if status.destinations.is_empty() {
+        output::print(
+            "No destination yet: `posthaste relay --from … --to …` makes the first one.\n",
+        )?;
+    } else {
+        output::print(&status::destinations(&status.destinations).render(output::colours()))?;
+    }
+    Ok(Status::Done)
+}

@@ -1,0 +1,170 @@
+//! `posthaste init`: creates or migrates the schema, grants least privilege, stores what all relays
+//! share.
+
+use std::time::Duration;
+
+use clap::Args;
+use posthaste::schema::{self, Migration};
+use posthaste_stores::{postgres, sqlite};
+use serde_json::json;
+
+use super::StoreArgs;
+use crate::{
+    config::units,
+    failure::{Failure, Status},
+    open::StoreKind,
+    output,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// A role that may write events, and nothing else (PostgreSQL)
+    #[arg(long, value_name = "ROLE")]
+    writer: Option<String>,
+    /// A role that may run a relay and operators' commands (PostgreSQL)
+    #[arg(long, value_name = "ROLE")]
+    relay: Option<String>,
+    /// Partitions of a destination: a power of two up to 4096 [default: 64]
+    #[arg(long, value_name = "N")]
+    partitions: Option<u16>,
+    /// How long delivered events are kept [default: 24h]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    retention: Option<Duration>,
+    /// Rows of one of the 16 leaves of the ring: a power of two, fixed by the first init (PostgreSQL)
+    /// [default: 524288]
+    #[arg(long, value_name = "N")]
+    leaf_rows: Option<u64>,
+    /// Print the SQL instead of running it, for your own migration tool
+    #[arg(long)]
+    sql: bool,
+}
+
+/// What was done, in words that both kinds of store share.
+struct Done {
+    applied: Vec<u32>,
+    version: u32,
+    granted: Vec<String>,
+}
+
+/// What an `init` that went well leaves behind.
+fn newest(migrations: &[Migration]) -> u32 {
+    migrations.last().map_or(0, |last| last.version)
+}
+
+impl Init {
+    pub(crate) async fn run(self) -> Result<Status, Failure> {
+        let url = self.store.url()?;
+        let kind = StoreKind::of(&url)?;
+        if kind == StoreKind::Sqlite {
+            self.refuse_postgres_options()?;
+        }
+        if self.sql {
+            output::print(&match kind {
+                StoreKind::Postgres => postgres::sql(&self.postgres_options())?,
+                StoreKind::Sqlite => sqlite::sql(self.sqlite_options())?,
+            })?;
+            return Ok(Status::Done);
+        }
+        let done = match kind {
+            StoreKind::Postgres => {
+                let done = postgres::init(url.expose(), &self.postgres_options()).await?;
+                let version = newest(schema::postgres());
+                Done {
+                    applied: done.applied,
+                    version,
+                    granted: self.granted(),
+                }
+            }
+            StoreKind::Sqlite => {
+                let done = sqlite::init(url.expose(), self.sqlite_options()).await?;
+                Done {
+                    applied: done.applied,
+                    version: done.version,
+                    granted: Vec::new(),
+                }
+            }
+        };
+        if self.store.json {
+            output::print_json(&json!({
+                "version": done.version,
+                "applied": done.applied,
+                "granted": done.granted,
+            }))?;
+        } else {
+            output::print(&self.report(&url.to_string(), &done))?;
+        }
+        Ok(Status::Done)
+    }
+
+    fn refuse_postgres_options(&self) -> Result<(), Failure> {
+        for (flag, given) in [
+            ("--writer", self.writer.is_some()),
+            ("--relay", self.relay.is_some()),
+            ("--leaf-rows", self.leaf_rows.is_some()),
+        ] {
+            if given {
+                return Err(Failure::usage(format!(
+                    "{flag} means nothing to SQLite, which has neither roles nor leaves\nfix: leave it \
+                     out; the rights are those of the file"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn postgres_options(&self) -> postgres::InitOptions {
+        postgres::InitOptions {
+            writer: self.writer.clone(),
+            relay: self.relay.clone(),
+            partitions: self.partitions,
+            retention: self.retention,
+            leaf_rows: self.leaf_rows,
+        }
+    }
+
+    fn sqlite_options(&self) -> sqlite::InitOptions {
+        sqlite::InitOptions {
+            partitions: self.partitions,
+            retention: self.retention,
+        }
+    }
+
+    fn granted(&self) -> Vec<String> {
+        self.writer.iter().chain(&self.relay).cloned().collect()
+    }
+
+    fn report(&self, url: &str, done: &Done) -> String {
+        let version = done.version;
+        let mut text = match done.applied.as_slice() {
+            [] => format!("{url}: the outbox is there, at schema version {version}.\n"),
+            [1, ..] => format!("{url}: outbox created, at schema version {version}.\n"),
+            applied => {
+                let numbers: Vec<_> = applied.iter().map(u32::to_string).collect();
+                format!(
+                    "{url}: outbox migrated to schema version {version} (applied {}).\n",
+                    numbers.join(", ")
+                )
+            }
+        };
+        if let Some(writer) = &self.writer {
+            text.push_str(&format!(
+                "Role `{writer}` may write events, and nothing else.\n"
+            ));
+        }
+        if let Some(relay) = &self.relay {
+            text.push_str(&format!(
+                "Role `{relay}` may run a relay and operators' commands.\n"
+            ));
+        }
+        if let Some(partitions) = self.partitions {
+            text.push_str(&format!("New destinations have {partitions} partitions.\n"));
+        }
+        if let Some(retention) = self.retention {
+            let kept = output::short_duration(retention);
+            text.push_str(&format!("Delivered events are kept for {kept}.\n"));
+        }
+        text
+    }
+}

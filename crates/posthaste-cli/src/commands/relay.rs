@@ -1,0 +1,344 @@
+//! `posthaste relay`: delivers until told to stop, or until drained.
+
+use std::{
+    io::IsTerminal,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use clap::Args;
+use posthaste_engine::{Backoff, DeliveryPolicy, SinkError, Start, Store};
+use posthaste_relay::{Destination, Relay as Runner, RelayError, Summary};
+use rustix::process::Signal as RawSignal;
+use serde_json::json;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+};
+use tracing::warn;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    config::{self, DestinationTuning, LogFormat, RelayConfig, RelayFlags, RelayTuning, units},
+    failure::{Failure, Status},
+    open, output,
+    secret::SecretUrl,
+};
+
+/// What the log shows, in the syntax of `RUST_LOG`.
+const LOG: &str = "POSTHASTE_LOG";
+
+#[derive(Debug, Args)]
+pub(crate) struct Relay {
+    /// The database: sqlite:PATH or postgres://USER@HOST/DATABASE [env: POSTHASTE_FROM]
+    #[arg(long, value_name = "URL", visible_alias = "store")]
+    from: Option<SecretUrl>,
+    /// Where to: file:///PATH/events.jsonl, stdout: or null: [env: POSTHASTE_TO]
+    #[arg(long, value_name = "URL")]
+    to: Option<SecretUrl>,
+    /// The name of the destination of --to; progress belongs to the name [default: default]
+    #[arg(long, value_name = "NAME")]
+    destination: Option<String>,
+    /// Where a new destination starts: at the oldest event, or behind all that are there now
+    #[arg(long, value_name = "PLACE", value_parser = config::start)]
+    start: Option<Start>,
+    /// A file with destinations, routes and settings
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// End when every event that was visible at the start is accepted, parked, or blocked
+    #[arg(long)]
+    until_drained: bool,
+    /// Give up draining after this long, with exit status 4
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "until_drained")]
+    drain_timeout: Option<Duration>,
+    /// At the end, print what was done as JSON on standard output
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    tuning: RelayTuning,
+    #[command(flatten)]
+    destination_tuning: DestinationTuning,
+}
+
+impl Relay {
+    pub(crate) async fn run(self) -> Result<Status, Failure> {
+        let config = config::relay(
+            self.config.as_deref(),
+            RelayFlags {
+                from: self.from,
+                to: self.to,
+                destination: self.destination,
+                start: self.start,
+                tuning: self.tuning,
+                destination_tuning: self.destination_tuning,
+            },
+        )?;
+        start_logging(config.tuning.log.unwrap_or(LogFormat::Text))?;
+        let stop = Stop::listen(self.drain_timeout)?;
+        let store = open::store(&config.from)?;
+        if !config.routes.catch_all() {
+            warn!(
+                "events that no route takes are counted and left behind; add a last route without \
+                 conditions, with `to` or with `drop = true`"
+            );
+        }
+        let destinations = open_destinations(&config, self.json).await?;
+        let counters: Vec<_> = config
+            .destinations
+            .iter()
+            .map(|d| d.name.clone())
+            .zip(destinations.iter().map(Destination::counters))
+            .collect();
+        let relay = build(
+            &config,
+            Arc::clone(&store),
+            destinations,
+            self.until_drained,
+        )?;
+
+        let timed_out = Arc::clone(&stop.timed_out);
+        let summary = relay.run(stop.wait()).await?;
+        if self.json {
+            let destinations: Vec<_> = counters
+                .iter()
+                .map(|(name, counters)| {
+                    let counted = counters.snapshot();
+                    json!({
+                        "name": name,
+                        "accepted": counted.accepted,
+                        "rejected": counted.rejected,
+                        "parked": counted.parked,
+                        "unrouted": counted.unrouted,
+                    })
+                })
+                .collect();
+            output::print_json(&json!({
+                "drained": summary.drained,
+                "clean": summary.clean,
+                "destinations": destinations,
+            }))?;
+        }
+        end(store.as_ref(), &config, &summary, timed_out.load(Relaxed)).await
+    }
+}
+
+/// The exit status of a run that ended in order.
+async fn end(
+    store: &dyn Store,
+    config: &RelayConfig,
+    summary: &Summary,
+    timed_out: bool,
+) -> Result<Status, Failure> {
+    if summary.drained {
+        let status = store.status().await?;
+        let held = status.destinations.iter().any(|known| {
+            let ours = config
+                .destinations
+                .iter()
+                .any(|ours| ours.name == known.name);
+            ours && known.parked + known.dead + known.blocked_keys > 0
+        });
+        return Ok(if held { Status::Parked } else { Status::Done });
+    }
+    if timed_out {
+        eprintln!(
+            "error: not drained within --drain-timeout; nothing is lost, `posthaste status` shows what waits"
+        );
+        return Ok(Status::DrainTimeout);
+    }
+    if !summary.clean {
+        return Err(Failure::failed(
+            "stopped in mid-flight: nothing is lost, and some events will be delivered again\nfix: give \
+             a longer --shutdown-timeout",
+        ));
+    }
+    Ok(Status::Done)
+}
+
+fn build(
+    config: &RelayConfig,
+    store: Arc<dyn Store>,
+    destinations: Vec<Destination>,
+    until_drained: bool,
+) -> Result<Runner, Failure> {
+    let tuning = &config.tuning;
+    let mut builder = Runner::builder(store)
+        .routes(config.routes.clone())
+        .until_drained(until_drained);
+    if let Some(name) = &tuning.name {
+        builder = builder.name(name);
+    }
+    // The lease first: what follows it by default is overridden afterwards.
+    if let Some(lease) = tuning.lease {
+        builder = builder.lease(lease);
+    }
+    if let Some(limit) = tuning.publish_timeout {
+        builder = builder.publish_timeout(limit);
+    }
+    if let Some(margin) = tuning.margin {
+        builder = builder.margin(margin);
+    }
+    if let Some(settle) = tuning.settle {
+        builder = builder.settle(settle);
+    }
+    builder = builder.limits(|limits| {
+        let set = |limit: &mut usize, value: Option<usize>| *limit = value.unwrap_or(*limit);
+        set(&mut limits.window_events, tuning.window_events.map(size));
+        set(&mut limits.window_bytes, tuning.window_size);
+        set(&mut limits.batch_events, tuning.batch_events.map(size));
+        set(&mut limits.batch_bytes, tuning.batch_size);
+        limits.poll_busy = tuning.poll_busy.unwrap_or(limits.poll_busy);
+    });
+    if let Some(wait) = tuning.poll_idle {
+        builder = builder.poll_idle(wait);
+    }
+    if let Some(limit) = tuning.shutdown_timeout {
+        builder = builder.shutdown_timeout(limit);
+    }
+    for destination in destinations {
+        builder = builder.destination(destination);
+    }
+    builder.build().map_err(Failure::from)
+}
+
+fn size(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Opens every sink and looks whether it is there. One that is away is waited for while running; one
+/// that is set up wrongly, or refuses us, is said now, while somebody is looking.
+async fn open_destinations(config: &RelayConfig, json: bool) -> Result<Vec<Destination>, Failure> {
+    let mut destinations = Vec::new();
+    for known in &config.destinations {
+        let name = &known.name;
+        let sink = open::sink(&known.url)?;
+        if json && sink.info().kind == "stdout" {
+            return Err(Failure::usage(format!(
+                "destination `{name}` and --json both write to standard output\nfix: leave out --json"
+            )));
+        }
+        match sink.check().await {
+            Ok(()) => {}
+            Err(error @ (SinkError::Denied { .. } | SinkError::Misconfigured { .. })) => {
+                return Err(Failure::usage(format!("destination `{name}`: {error}")));
+            }
+            Err(error) => {
+                warn!(destination = %name, "not reachable yet, will be tried again: {error}")
+            }
+        }
+        let mut destination = Destination::new(name.clone(), sink)
+            .address(known.url.to_string())
+            .start(known.start);
+        let (policy, retry) = (DeliveryPolicy::default(), Backoff::default());
+        let tuning = &known.tuning;
+        destination = destination
+            .policy(DeliveryPolicy {
+                attempts: tuning.attempts.unwrap_or(policy.attempts),
+                on_dead: tuning.on_dead.unwrap_or(policy.on_dead),
+            })
+            .retry(Backoff {
+                first: tuning.backoff.unwrap_or(retry.first),
+                max: tuning
+                    .backoff_max
+                    .unwrap_or(retry.max.max(tuning.backoff.unwrap_or_default())),
+                jitter: tuning
+                    .backoff_jitter
+                    .map_or(retry.jitter, |percent| f64::from(percent) / 100.0),
+            });
+        if let Some(topic) = &known.topic {
+            destination = destination.topic(topic.clone());
+        }
+        if let Some(key) = &known.key {
+            destination = destination.key(key.clone());
+        }
+        destinations.push(destination);
+    }
+    Ok(destinations)
+}
+
+impl From<RelayError> for Failure {
+    fn from(error: RelayError) -> Self {
+        match error {
+            RelayError::Configuration(what) => Self::usage(what),
+            RelayError::Store(error) => error.into(),
+            error => Self::failed(error.to_string()),
+        }
+    }
+}
+
+/// What ends a run: a signal, or the limit of draining.
+struct Stop {
+    signalled: oneshot::Receiver<()>,
+    limit: Option<Duration>,
+    timed_out: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// Listens for signals from now on. The first asks for a stop in order, the second ends the process.
+    fn listen(limit: Option<Duration>) -> Result<Self, Failure> {
+        // A file that meets the size limit of the process is an outage of that destination; by
+        // default the signal would kill us. Listening is the safe way to be rid of that.
+        let _handled_for_good = signal(SignalKind::from_raw(RawSignal::XFSZ.as_raw()))?;
+        let (mut terminate, mut interrupt) = (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        );
+        let (first, signalled) = oneshot::channel();
+        tokio::spawn(async move {
+            either(&mut terminate, &mut interrupt).await;
+            // The relay may have ended by itself.
+            let _ = first.send(());
+            either(&mut terminate, &mut interrupt).await;
+            eprintln!("a second signal: ending at once; some events may be delivered again");
+            std::process::exit(Status::Failure as i32);
+        });
+        Ok(Self {
+            signalled,
+            limit,
+            timed_out: Arc::default(),
+        })
+    }
+
+    async fn wait(self) {
+        let limit = async {
+            match self.limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.signalled => {}
+            () = limit => self.timed_out.store(true, Relaxed),
+        }
+    }
+}
+
+async fn either(one: &mut Signal, other: &mut Signal) {
+    tokio::select! {
+        _ = one.recv() => {}
+        _ = other.recv() => {}
+    }
+}
+
+fn start_logging(format: LogFormat) -> Result<(), Failure> {
+    let filter = match std::env::var(LOG) {
+        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
+            Failure::usage(format!(
+                "{LOG}={text}: {error}\nfix: write a level, such as info or debug"
+            ))
+        })?,
+        _ => EnvFilter::new("info"),
+    };
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => builder.json().init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! `posthaste status`: what waits, where, and since when.
+
+use std::time::Duration;
+
+use clap::Args;
+use posthaste_engine::{DestinationState, DestinationStatus, RelayStatus, Status as StoreStatus};
+use serde_json::{Value, json};
+
+use super::StoreArgs;
+use crate::{
+    failure::{Failure, Status},
+    output::{self, Style, Table},
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+impl StatusArgs {
+    pub(crate) async fn run(self) -> Result<Status, Failure> {
+        let store = self.store.open().await?;
+        let kind = store.info().kind;
+        let status = store.status().await?;
+        if self.store.json {
+            output::print_json(&as_json(&status))?;
+        } else {
+            output::print(&as_text(kind, &status, output::colours()))?;
+        }
+        Ok(Status::Done)
+    }
+}
+
+/// The contract of `status --json`.
+fn as_json(status: &StoreStatus) -> Value {
+    let relays = status.relays.iter().map(|r| {
+        json!({
+            "name": r.name,
+            "version": r.version,
+            "state": r.state,
+            "lease_expires_at": output::time(r.lease_expires_at),
+            "partitions": r.partitions,
+        })
+    });
+    let sum = |of: fn(&DestinationStatus) -> u64| status.destinations.iter().map(of).sum::<u64>();
+    json!({
+        "pending": status.pending,
+        "pending_exact": status.pending_exact,
+        "parked": sum(|d| d.parked),
+        "dead": sum(|d| d.dead),
+        "blocked_keys": sum(|d| d.blocked_keys),
+        "oldest_pending_age_seconds": seconds(status.oldest_pending_age),
+        "destinations": destinations_json(status),
+        "relays": relays.collect::<Vec<_>>(),
+        "retained_bytes": status.retained_bytes,
+        "retention_debt_events": status.retention_debt_events,
+    })
+}
+
+pub(super) fn destinations_json(status: &StoreStatus) -> Value {
+    let destinations = status.destinations.iter().map(|d| {
+        json!({
+            "name": d.name,
+            "kind": kind(d),
+            "state": d.state.as_str(),
+            "pending": d.pending,
+            "pending_exact": d.pending_exact,
+            "parked": d.parked,
+            "dead": d.dead,
+            "blocked_keys": d.blocked_keys,
+            "oldest_pending_age_seconds": seconds(d.oldest_pending_age),
+            "breaker": d.breaker,
+            "last_error": d.last_error,
+        })
+    });
+    destinations.collect()
+}
+
+fn seconds(age: Option<Duration>) -> Option<f64> {
+    age.map(|age| age.as_secs_f64())
+}
+
+fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
+    let age = status.oldest_pending_age.map_or_else(String::new, |age| {
+        format!(", the oldest for {}", output::short_duration(age))
+    });
+    let mut text = format!(
+        "{}: {} pending{age}; {} on disk\n",
+        output::paint(&format!("Outbox in {kind}"), Style::Bold, colours),
+        amount(status.pending, status.pending_exact),
+        output::bytes(status.retained_bytes),
+    );
+    if status.retention_debt_events > 0 {
+        text.push_str(&format!(
+            "{} are kept beyond their time, because a destination has not passed them\n",
+            output::count(status.retention_debt_events, "event"),
+        ));
+    }
+    text.push('\n');
+    if status.destinations.is_empty() {
+        text.push_str(
+            "No destination yet: `posthaste relay --from … --to …` makes the first one.\n",
+        );
+    } else {
+        text.push_str(&destinations(&status.destinations).render(colours));
+    }
+    for d in &status.destinations {
+        if let Some(error) = &d.last_error {
+            let name = output::paint(&d.name, Style::Bold, colours);
+            text.push_str(&format!("{name}: {error}\n"));
+        }
+    }
+    text.push('\n');
+    if status.relays.is_empty() {
+        text.push_str("No relay is registered: nothing is being delivered.\n");
+    } else {
+        text.push_str(&relays(&status.relays).render(colours));
+    }
+    text
+}
+
+fn amount(pending: u64, exact: bool) -> String {
+    format!(
+        "{}{}",
+        if exact { "" } else { "at most " },
+        output::thousands(pending)
+    )
+}
+
+pub(super) fn destinations(destinations: &[DestinationStatus]) -> Table {
+    let mut table = Table::new(&[
+        "destination",
+        "kind",
+        "state",
+        "pending",
+        "oldest",
+        "parked",
+        "dead",
+        "blocked keys",
+        "breaker",
+    ]);
+    for d in destinations {
+        let alarm = |number: u64| {
+            (
+                output::thousands(number),
+                if number > 0 { Style::Bad } else { Style::Plain },
+            )
+        };
+        let state = match d.state {
+            DestinationState::Active => Style::Good,
+            _ => Style::Warn,
+        };
+        let breaker = if d.breaker == "closed" {
+            Style::Good
+        } else {
+            Style::Bad
+        };
+        let oldest = d
+            .oldest_pending_age
+            .map_or_else(|| "-".to_owned(), output::short_duration);
+        table.row(vec![
+            (d.name.clone(), Style::Bold),
+            (kind(d), Style::Plain),
+            (d.state.as_str().to_owned(), state),
+            (amount(d.pending, d.pending_exact), Style::Plain),
+            (oldest, Style::Plain),
+            alarm(d.parked),
+            alarm(d.dead),
+            alarm(d.blocked_keys),
+            (d.breaker.clone(), breaker),
+        ]);
+    }
+    table
+}
+
+fn relays(relays: &[RelayStatus]) -> Table {
+    let mut table = Table::new(&["relay", "version", "state", "lease until", "partitions"]);
+    for r in relays {
+        let state = if r.state == "live" {
+            Style::Good
+        } else {
+            Style::Bad
+        };
+        table.row(vec![
+            (r.name.clone(), Style::Bold),
+            (r.version.clone(), Style::Plain),
+            (r.state.clone(), state),
+            (output::time(r.lease_expires_at), Style::Plain),
+            (r.partitions.to_string(), Style::Plain),
+        ]);
+    }
+    table
+}
+
+/// The sink's kind, which its address begins with.
+fn kind(destination: &DestinationStatus) -> String {
+    destination
+        .address
+        .split(':')
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}

@@ -1,0 +1,231 @@
+//! The numbers: what the file and the flags may change of a relay and of a destination.
+//!
+//! None means the default, which stands with its reason where the number is used
+//! (`posthaste_relay`, `posthaste_engine`) and in `posthaste.example.toml`.
+
+use std::time::Duration;
+
+use clap::Args;
+use posthaste_engine::{OnDead, Start};
+
+use super::{
+    report::ConfigError,
+    section::{Section, choose},
+    units,
+};
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Settings of the relay.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Tuning of the relay")]
+pub(crate) struct RelayTuning {
+    /// The relay's name, as `status` shows it [default: the machine's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// How long the right to deliver lasts without renewal [default: 15s]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) lease: Option<Duration>,
+    /// How long one batch may take to be accepted [default: a third of the lease]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) publish_timeout: Option<Duration>,
+    /// Spare time between the last publish and the end of the lease [default: a sixth of the lease]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) margin: Option<Duration>,
+    /// How long bytes of a broken connection may still arrive [default: a sixth of the lease]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) settle: Option<Duration>,
+    /// Events in a batch at the most [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) batch_events: Option<u32>,
+    /// Bytes in a batch at the most [default: 1MiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) batch_size: Option<usize>,
+    /// Events that a crash may repeat, for each destination, at the most [default: 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) window_events: Option<u32>,
+    /// Bytes of the same [default: 8MiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) window_size: Option<usize>,
+    /// Wait between reads of a busy outbox [default: 5ms]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) poll_busy: Option<Duration>,
+    /// Longest wait between reads of an idle outbox [default: 700ms for each destination]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) poll_idle: Option<Duration>,
+    /// How long a stop may take to let go in order [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) shutdown_timeout: Option<Duration>,
+    /// How log lines look, on standard error [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log: Option<LogFormat>,
+}
+
+/// Settings of a destination.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Tuning of the destinations")]
+pub(crate) struct DestinationTuning {
+    /// Attempts with an event that is refused, until it is dead [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempts: Option<u32>,
+    /// Wait before the second attempt; it doubles from there [default: 1s]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) backoff: Option<Duration>,
+    /// Longest wait between attempts [default: 5min]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) backoff_max: Option<Duration>,
+    /// By how many percent a wait may be shorter or longer [default: 25]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) backoff_jitter: Option<u32>,
+    /// Whether a dead event holds its key back: block or skip [default: block]
+    #[arg(long, value_name = "POLICY", value_parser = on_dead)]
+    pub(crate) on_dead: Option<OnDead>,
+}
+
+/// Keys of `[relay]`.
+pub(super) const RELAY_KEYS: &[&str] = &[
+    "name",
+    "lease",
+    "publish_timeout",
+    "margin",
+    "settle",
+    "batch_events",
+    "batch_size",
+    "window_events",
+    "window_size",
+    "poll_busy",
+    "poll_idle",
+    "shutdown_timeout",
+    "log",
+];
+
+impl RelayTuning {
+    pub(super) fn read(section: &Section<'_, '_>) -> Result<Self, ConfigError> {
+        Ok(Self {
+            name: section.text("name")?.map(str::to_owned),
+            lease: section.duration("lease")?,
+            publish_timeout: section.duration("publish_timeout")?,
+            margin: section.duration("margin")?,
+            settle: section.duration("settle")?,
+            batch_events: section.integer("batch_events", 1..=u32::MAX)?,
+            batch_size: section.size("batch_size")?,
+            window_events: section.integer("window_events", 1..=u32::MAX)?,
+            window_size: section.size("window_size")?,
+            poll_busy: section.duration("poll_busy")?,
+            poll_idle: section.duration("poll_idle")?,
+            shutdown_timeout: section.duration("shutdown_timeout")?,
+            log: section.choice(
+                "log",
+                &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+            )?,
+        })
+    }
+
+    /// These settings, and where they are silent, those below.
+    pub(super) fn over(&self, below: &Self) -> Self {
+        Self {
+            name: self.name.clone().or_else(|| below.name.clone()),
+            lease: self.lease.or(below.lease),
+            publish_timeout: self.publish_timeout.or(below.publish_timeout),
+            margin: self.margin.or(below.margin),
+            settle: self.settle.or(below.settle),
+            batch_events: self.batch_events.or(below.batch_events),
+            batch_size: self.batch_size.or(below.batch_size),
+            window_events: self.window_events.or(below.window_events),
+            window_size: self.window_size.or(below.window_size),
+            poll_busy: self.poll_busy.or(below.poll_busy),
+            poll_idle: self.poll_idle.or(below.poll_idle),
+            shutdown_timeout: self.shutdown_timeout.or(below.shutdown_timeout),
+            log: self.log.or(below.log),
+        }
+    }
+
+    /// Whether the numbers agree with each other.
+    pub(super) fn check(&self) -> Result<(), String> {
+        // Below this a scheduler's hiccup or a slow commit costs the lease.
+        const LEASE_MIN: Duration = Duration::from_secs(1);
+        if self.lease.is_some_and(|lease| lease < LEASE_MIN) {
+            return Err("the lease is shorter than 1s\nfix: give --lease 1s or more".to_owned());
+        }
+        let zero = |value: Option<Duration>| value == Some(Duration::ZERO);
+        for (name, value) in [
+            ("publish-timeout", self.publish_timeout),
+            ("poll-busy", self.poll_busy),
+            ("poll-idle", self.poll_idle),
+        ] {
+            if zero(value) {
+                return Err(format!(
+                    "--{name} must be longer than nothing\nfix: leave it out"
+                ));
+            }
+        }
+        if matches!((self.poll_busy, self.poll_idle), (Some(busy), Some(idle)) if busy > idle) {
+            return Err("--poll-busy is longer than --poll-idle\nfix: swap them".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Keys of `[destinations.NAME]`.
+pub(super) const DESTINATION_KEYS: &[&str] = &[
+    "url",
+    "start",
+    "topic",
+    "key",
+    "attempts",
+    "backoff",
+    "backoff_max",
+    "backoff_jitter",
+    "on_dead",
+];
+
+impl DestinationTuning {
+    pub(super) fn read(section: &Section<'_, '_>) -> Result<Self, ConfigError> {
+        Ok(Self {
+            attempts: section.integer("attempts", 1..=u32::MAX)?,
+            backoff: section.duration("backoff")?,
+            backoff_max: section.duration("backoff_max")?,
+            backoff_jitter: section.integer("backoff_jitter", 0..=100)?,
+            on_dead: section.parsed("on_dead", on_dead)?,
+        })
+    }
+
+    /// These settings, and where they are silent, those below.
+    pub(super) fn over(&self, below: &Self) -> Self {
+        Self {
+            attempts: self.attempts.or(below.attempts),
+            backoff: self.backoff.or(below.backoff),
+            backoff_max: self.backoff_max.or(below.backoff_max),
+            backoff_jitter: self.backoff_jitter.or(below.backoff_jitter),
+            on_dead: self.on_dead.or(below.on_dead),
+        }
+    }
+
+    /// Whether the numbers agree with each other.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.backoff == Some(Duration::ZERO) {
+            return Err("the backoff must be longer than nothing\nfix: leave it out".to_owned());
+        }
+        if matches!((self.backoff, self.backoff_max), (Some(first), Some(max)) if first > max) {
+            return Err("backoff is longer than backoff_max\nfix: swap them".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Parses what becomes of a dead event's key.
+pub(super) fn on_dead(text: &str) -> Result<OnDead, String> {
+    choose(text, &[("block", OnDead::Block), ("skip", OnDead::Skip)])
+}
+
+/// Parses where a new destination starts.
+pub(crate) fn start(text: &str) -> Result<Start, String> {
+    choose(text, &[("oldest", Start::Oldest), ("now", Start::Now)])
+}

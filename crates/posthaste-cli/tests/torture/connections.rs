@@ -1,0 +1,118 @@
+//! The relay's connections ended, cut, stalled and half closed under load.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use posthaste_testkit::{long_form, process::Running, proxy::Proxy, servers::postgres::PostgresServer};
+
+use crate::{
+    database::{Database, Plan},
+    load::{Load, OnTrouble},
+    postgres::Postgres,
+    relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
+    verdict::Lives,
+};
+
+const FLAGS: [&str; 6] = ["--window-events", "500", "--lease", "3s", "--settle", "200ms"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ended_backends_cost_neither_events_nor_order() {
+    let server = PostgresServer::builder().start();
+    let postgres = Arc::new(Postgres::new(&server));
+    let delivered = Delivered::new();
+    let relay = Relay::new(&postgres.url(), &delivered).flags(&FLAGS);
+    let began = Instant::now();
+    let rounds = if long_form() { 200 } else { 30 };
+    let running = under_load(&postgres, &relay, &delivered, async |_: &Running| {
+        let mut ended = 0;
+        while ended < rounds {
+            ended += postgres.number(
+                "select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity
+                 where application_name = 'posthaste' and datname = current_database()",
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    assert_said_seldom(&running, began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order() {
+    let server = PostgresServer::builder().start();
+    let postgres = Arc::new(Postgres::new(&server));
+    let delivered = Delivered::new();
+    let proxy = Proxy::to_local_port(server.port()).unwrap();
+    let url = postgres.url().replace(&format!(":{}/", server.port()), &format!(":{}/", proxy.port()));
+    let relay = Relay::new(&url, &delivered).flags(&FLAGS);
+    let began = Instant::now();
+    let rounds = if long_form() { 5 } else { 1 };
+    let running = under_load(&postgres, &relay, &delivered, async |_: &Running| {
+        for _ in 0..rounds {
+            for _ in 0..5 {
+                proxy.cut();
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            // Each beyond the lease of 3 s.
+            for fault in [Proxy::stall, Proxy::hold_answers, Proxy::half_close, Proxy::refuse] {
+                fault(&proxy);
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                proxy.resume();
+                delivers(&postgres, &delivered).await;
+            }
+        }
+    })
+    .await;
+    assert_said_seldom(&running, began.elapsed());
+}
+
+/// Runs writers and a relay beside the faults, then asserts that all is there; answers what the relay
+/// said.
+async fn under_load(
+    postgres: &Arc<Postgres>,
+    relay: &Relay,
+    delivered: &Delivered,
+    faults: impl AsyncFnOnce(&Running),
+) -> String {
+    let database: Arc<dyn Database> = Arc::clone(postgres) as Arc<dyn Database>;
+    let load = Load::start(&database, OnTrouble::Fail);
+    let mut running = relay.start();
+    running.wait_for_stderr("claimed", LIMIT);
+    faults(&running).await;
+    delivers(postgres, delivered).await;
+    assert!(running.is_running(), "the relay ended:\n{}", running.stderr());
+    load.stop().await;
+    running.terminate();
+    let stopped = running.wait(LIMIT).expect_status(0);
+    relay.drain(0);
+    let verdict = Lives::first().judge(&*database, delivered).await;
+    println!("{}", verdict.report);
+    verdict.report.assert_good();
+    assert_no_panic(&stopped.stderr);
+    stopped.stderr
+}
+
+/// A fresh event arrives.
+async fn delivers(postgres: &Postgres, delivered: &Delivered) {
+    let key = format!("after-{}", uuid::Uuid::new_v4());
+    postgres.writer().await.unwrap().transact(&Plan::of(&*key, 1)).await.unwrap();
+    until("delivery after a fault", || delivered.holds(&key)).await;
+}
+
+/// Trouble is said, and each kind of it about once in ten seconds.
+fn assert_said_seldom(stderr: &str, took: Duration) {
+    let mut said: HashMap<&str, u64> = HashMap::new();
+    for line in stderr.lines() {
+        if let Some((_, message)) = line.split_once(" WARN ") {
+            // What was being done and what the server answered may differ: who speaks does not.
+            let speaker = message.split(['`', ':']).next().unwrap();
+            *said.entry(speaker).or_default() += 1;
+        }
+    }
+    assert!(!said.is_empty(), "nothing was said:\n{stderr}");
+    let most = took.as_secs() / 10 + 2;
+    assert!(said.values().all(|times| *times <= most), "in {took:?}: {said:?}\n{stderr}");
+}

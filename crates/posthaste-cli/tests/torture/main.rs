@@ -1,0 +1,21 @@
+//! Torture: the built binary between real databases and real files, killed, starved and cut off,
+//! while a checker compares what was delivered with what the business tables say (I1 to I4, I6, I7,
+//! I11, I12). The short form runs with every check; `POSTHASTE_TEST_LONG=1` asks for the full one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
+
+mod connections;
+mod copies;
+mod database;
+mod harmless;
+mod kills;
+mod large;
+mod load;
+mod outage;
+mod poison;
+mod postgres;
+mod relay;
+mod server_crash;
+mod sqlite;
+mod standby;
+mod verdict;

@@ -1,0 +1,148 @@
+//! Business tables on PostgreSQL, written through tokio-postgres.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste::{Event, Outbox};
+use posthaste_testkit::servers::postgres::{self, PostgresServer};
+use tokio_postgres::{Client, NoTls, Transaction};
+use uuid::Uuid;
+
+use crate::{
+    database::{Database, Fact, KEYS, Plan, Savepoint, Step, Trouble, Writer, payload},
+    relay::posthaste,
+};
+
+const TABLES: &str = "
+    create table counters (key text primary key, n bigint not null default 0);
+    create table facts (key text not null, n bigint not null, id uuid not null, primary key (key, n));
+";
+
+/// One database of a server.
+pub(crate) struct Postgres {
+    database: postgres::Database,
+}
+
+impl Postgres {
+    pub(crate) fn new(server: &PostgresServer) -> Self {
+        let database = server.create_database();
+        posthaste(&["init", "--store", &database.url()]).expect_status(0);
+        database.psql(&format!(
+            "{TABLES}; insert into counters select 'k' || lpad(i::text, 3, '0')
+             from generate_series(0, {}) i", KEYS - 1
+        ));
+        Self { database }
+    }
+
+    /// Rows of a query, columns separated by `|`.
+    pub(crate) fn rows(&self, sql: &str) -> String {
+        self.database.psql(sql)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.database.name()
+    }
+
+    pub(crate) fn number(&self, sql: &str) -> u64 {
+        self.rows(sql).parse().unwrap()
+    }
+
+    pub(crate) async fn client(&self) -> Result<Client, Trouble> {
+        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+}
+
+#[async_trait]
+impl Database for Postgres {
+    fn url(&self) -> String {
+        self.database.url()
+    }
+
+    fn longest_hold(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {
+        Ok(Box::new(PostgresWriter(self.client().await?)))
+    }
+
+    async fn facts(&self) -> Vec<Fact> {
+        let client = self.client().await.unwrap();
+        let rows = client.query("select key, n, id from facts order by key, n", &[]).await.unwrap();
+        let fact = |row: tokio_postgres::Row| Fact {
+            key: row.get(0),
+            n: row.get::<_, i64>(1).try_into().unwrap(),
+            id: row.get(2),
+        };
+        rows.into_iter().map(fact).collect()
+    }
+
+    async fn committed(&self) -> u64 {
+        self.number("select count(*) from facts")
+    }
+
+    async fn audited(&self, action: &str) -> u64 {
+        self.number(&format!("select count(*) from posthaste.audit where action = '{action}'"))
+    }
+}
+
+struct PostgresWriter(Client);
+
+#[async_trait]
+impl Writer for PostgresWriter {
+    async fn transact(&mut self, plan: &Plan) -> Result<(), Trouble> {
+        let mut tx = self.0.transaction().await?;
+        for step in &plan.steps {
+            if step.savepoint == Savepoint::None {
+                emit(&mut tx, step).await?;
+                continue;
+            }
+            let mut savepoint = tx.savepoint("step").await?;
+            emit(&mut savepoint, step).await?;
+            if step.savepoint == Savepoint::Kept {
+                savepoint.commit().await?;
+            } else {
+                savepoint.rollback().await?;
+            }
+        }
+        plan.hold.pass().await;
+        if plan.rolls_back {
+            tx.rollback().await?;
+        } else {
+            tx.commit().await?;
+        }
+        Ok(())
+    }
+}
+
+async fn emit(tx: &mut Transaction<'_>, step: &Step) -> Result<(), Trouble> {
+    // The row lock comes first: it is what order is promised for.
+    let events = i64::from(step.events);
+    let row = tx
+        .query_one(
+            "insert into counters as c values ($1, $2)
+             on conflict (key) do update set n = c.n + excluded.n returning n",
+            &[&step.key, &events],
+        )
+        .await?;
+    let last: i64 = row.get(0);
+    let numbers: Vec<i64> = (last - events + 1..=last).collect();
+    let mut made = Vec::new();
+    for n in &numbers {
+        let payload = payload(*n, step.payload_bytes);
+        made.push(Event::builder("facts").key(&*step.key).payload(payload).build()?);
+    }
+    let emitted = match made.as_slice() {
+        [_] => vec![Outbox::new().emit(tx, made.remove(0)).await?],
+        events => Outbox::new().emit_all(tx, events).await?,
+    };
+    let ids: Vec<Uuid> = emitted.iter().map(|event| event.id).collect();
+    tx.execute(
+        "insert into facts select $1, n, id from unnest($2::bigint[], $3::uuid[]) f (n, id)",
+        &[&step.key, &numbers, &ids],
+    )
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! The built binary, and the file that it delivers into.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use posthaste_testkit::process::{Finished, Running, run};
+use serde_json::Value;
+
+/// Far more than anything here takes on a busy machine: only what hangs meets it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+/// What a relay may hold at once (I6), whatever waits in the outbox.
+pub(crate) const MEMORY_KIB_MAX: u64 = 64 * 1024;
+
+/// The binary with these arguments, and nothing of the environment that it would heed.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+    for variable in ["POSTHASTE_FROM", "POSTHASTE_TO", "POSTHASTE_LOG"] {
+        command.env_remove(variable);
+    }
+    command.args(args);
+    command
+}
+
+/// Runs a command of the binary to its end.
+pub(crate) fn posthaste(args: &[&str]) -> Finished {
+    run(&mut command(args), LIMIT)
+}
+
+/// Runs a command with `--json` and reads its answer.
+pub(crate) fn posthaste_json(args: &[&str]) -> Value {
+    let finished = posthaste(&[args, &["--json"]].concat()).expect_status(0);
+    serde_json::from_str(finished.stdout.trim()).unwrap_or_else(|e| panic!("{e}:\n{finished}"))
+}
+
+/// A relay's command line.
+#[derive(Debug, Clone)]
+pub(crate) struct Relay {
+    from: String,
+    to: String,
+    flags: Vec<String>,
+}
+
+impl Relay {
+    pub(crate) fn new(from: &str, to: &Delivered) -> Self {
+        Self { from: from.to_owned(), to: format!("file://{}", to.path.display()), flags: Vec::new() }
+    }
+
+    /// Adds to the sink's address, `?` included.
+    pub(crate) fn option(mut self, option: &str) -> Self {
+        self.to.push_str(option);
+        self
+    }
+
+    pub(crate) fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = command(&["relay", "--from", &self.from, "--to", &self.to]);
+        command.args(&self.flags);
+        command
+    }
+
+    pub(crate) fn start(&self) -> Running {
+        Running::start(&mut self.command())
+    }
+
+    /// Delivers everything that is there, and ends with this status.
+    pub(crate) fn drain(&self, status: i32) -> Finished {
+        run(self.command().arg("--until-drained"), LIMIT).expect_status(status)
+    }
+}
+
+/// The file that a relay delivers into.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    path: PathBuf,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Delivered {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { path: folder.path().join("delivered/events.jsonl"), _folder: Some(folder) }.with_directory()
+    }
+
+    /// A file that lies, or will lie, elsewhere.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path, _folder: None }
+    }
+
+    fn with_directory(self) -> Self {
+        fs::create_dir(self.directory()).unwrap();
+        self
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.path.parent().unwrap()
+    }
+
+    /// Finished lines; none when the file is not there.
+    pub(crate) fn lines(&self) -> u64 {
+        let Ok(file) = fs::File::open(&self.path) else { return 0 };
+        let mut reader = BufReader::with_capacity(256 * 1024, file);
+        let mut lines = 0;
+        loop {
+            let buffer = reader.fill_buf().unwrap();
+            if buffer.is_empty() {
+                return lines;
+            }
+            lines += buffer.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            let length = buffer.len();
+            reader.consume(length);
+        }
+    }
+
+    /// Whether this text stands in the file.
+    pub(crate) fn holds(&self, text: &str) -> bool {
+        fs::read_to_string(&self.path).is_ok_and(|content| content.contains(text))
+    }
+}
+
+/// Looks again and again until it is so.
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !so() {
+        assert!(since.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A panic of any thread or task of the process is a failure, even if the process went on.
+pub(crate) fn assert_no_panic(stderr: &str) {
+    assert!(!stderr.contains("panicked at"), "the relay panicked:\n{stderr}");
+}

@@ -1,0 +1,86 @@
+//! PostgreSQL stopped like a crash under load: transaction numbers and `seq` that only aborted
+//! transactions had used are issued a second time.
+
+use std::sync::Arc;
+
+use posthaste_testkit::{long_form, servers::postgres::PostgresServer};
+
+use crate::{
+    database::{Database, Plan},
+    load::{Load, OnTrouble},
+    postgres::Postgres,
+    relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
+    verdict::{After, Lives},
+};
+
+const FLAGS: [&str; 4] = ["--window-events", "500", "--settle", "200ms"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_that_issues_numbers_again_loses_nothing() {
+    let crashes = if long_form() { 12 } else { 4 };
+    // What nobody waits for stays unwritten, so that the crash takes the aborted numbers with it.
+    let server = PostgresServer::builder().setting("wal_writer_delay", "10s").start();
+    let postgres = Arc::new(Postgres::new(&server));
+    let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
+    let delivered = Delivered::new();
+    let relay = Relay::new(&database.url(), &delivered).flags(&FLAGS);
+    let load = Load::start(&database, OnTrouble::Reconnect);
+    let mut running = relay.start();
+    let (mut again, mut killed) = (0, 0);
+    for crash in 0..crashes {
+        running.wait_for_stderr("claimed", LIMIT);
+        let commits = load.commits();
+        until("commits between crashes", || load.commits() > commits + 50).await;
+        let kill = crash % 2 == 1;
+        let paused = load.pause().await;
+        if kill {
+            let dead = running.kill9();
+            assert_no_panic(&dead.stderr);
+            killed += 1;
+            running = crash_server(&server, &postgres, &mut again, || relay.start()).await;
+        } else {
+            let alive = running;
+            running = crash_server(&server, &postgres, &mut again, || alive).await;
+        }
+        drop(paused);
+        assert!(running.is_running(), "the relay ended:\n{}", running.stderr());
+    }
+    let commits = load.commits();
+    until("commits after the last crash", || load.commits() > commits + 50).await;
+    load.stop().await;
+    running.terminate();
+    assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
+    relay.drain(0);
+
+    let report = Lives::first().judge(&*database, &delivered).await.report;
+    println!("{} events, {crashes} crashes, {killed} kills, {again} issued again: {report}", report.committed);
+    report.assert_good();
+    assert!(again > 0, "no crash issued a transaction number again: it proved nothing");
+    assert!(report.duplicates <= 500 * u64::from(crashes + killed), "{report}");
+    assert!(database.audited("incarnation").await > 0, "a new incarnation left no audit line");
+}
+
+/// Aborts transactions, crashes the server at once, starts it again, and looks whether their numbers
+/// are free again.
+async fn crash_server<T>(
+    server: &PostgresServer,
+    postgres: &Postgres,
+    again: &mut u32,
+    meanwhile: impl FnOnce() -> T,
+) -> T {
+    let client = postgres.client().await.unwrap();
+    let mut writer = postgres.writer().await.unwrap();
+    for _ in 0..5 {
+        // More draws than PostgreSQL logs ahead.
+        let plan = Plan { rolls_back: true, ..Plan::of("aborted", 100) };
+        writer.transact(&plan).await.unwrap();
+        client.batch_execute("begin; select pg_current_xact_id(); rollback").await.unwrap();
+    }
+    let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+    let before: i64 = client.query_one(next, &[]).await.unwrap().get(0);
+    server.crash();
+    let outcome = meanwhile();
+    server.start_again();
+    *again += u32::from(postgres.number(next) < u64::try_from(before).unwrap());
+    outcome
+}

@@ -1,0 +1,165 @@
+//! Business tables in an SQLite file, written through sqlx by connections of their own.
+
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+use async_trait::async_trait;
+use posthaste::{Event, Outbox};
+use sqlx::{
+    Connection, Row, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+};
+use uuid::Uuid;
+
+use crate::{
+    database::{Database, Fact, KEYS, Plan, Savepoint, Step, Trouble, Writer, load_key, payload},
+    relay::posthaste,
+};
+
+const TABLES: [&str; 2] = [
+    "create table counters (key text primary key, n integer not null) strict",
+    "create table facts (key text not null, n integer not null, id text not null, primary key (key, n)) strict",
+];
+
+/// A file of its own.
+pub(crate) struct Sqlite {
+    folder: tempfile::TempDir,
+}
+
+impl Sqlite {
+    pub(crate) async fn new() -> Self {
+        let file = Self { folder: tempfile::tempdir().unwrap() };
+        posthaste(&["init", "--store", &file.url()]).expect_status(0);
+        let mut connection = file.connect(Duration::from_secs(5)).await.unwrap();
+        for table in TABLES {
+            sqlx::query(table).execute(&mut connection).await.unwrap();
+        }
+        let mut tx = connection.begin().await.unwrap();
+        for key in 0..KEYS {
+            let insert = sqlx::query("insert into counters values (?, 0)").bind(load_key(key));
+            insert.execute(&mut *tx).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        file
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("shop.db")
+    }
+
+    /// A connection as a careful application makes it: WAL, synced at every commit.
+    pub(crate) async fn connect(&self, busy_timeout: Duration) -> sqlx::Result<SqliteConnection> {
+        let options = SqliteConnectOptions::new()
+            .filename(self.path())
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(busy_timeout);
+        SqliteConnection::connect_with(&options).await
+    }
+
+    pub(crate) async fn writer_with(&self, busy_timeout: Duration) -> Box<dyn Writer> {
+        Box::new(SqliteWriter(self.connect(busy_timeout).await.unwrap()))
+    }
+
+    pub(crate) async fn number(&self, sql: &'static str) -> u64 {
+        let mut connection = self.connect(Duration::from_secs(5)).await.unwrap();
+        let number: i64 = sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap();
+        number.try_into().unwrap()
+    }
+}
+
+#[async_trait]
+impl Database for Sqlite {
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.path().display())
+    }
+
+    /// One writer holds up all others: longer would only measure the time-out.
+    fn longest_hold(&self) -> Duration {
+        Duration::from_millis(200)
+    }
+
+    async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {
+        // Sixteen connections queue for one lock, which SQLite hands out at random.
+        Ok(Box::new(SqliteWriter(self.connect(Duration::from_secs(60)).await?)))
+    }
+
+    async fn facts(&self) -> Vec<Fact> {
+        let mut connection = self.connect(Duration::from_secs(5)).await.unwrap();
+        let rows = sqlx::query("select key, n, id from facts order by key, n");
+        let fact = |row: sqlx::sqlite::SqliteRow| Fact {
+            key: row.get(0),
+            n: row.get::<i64, _>(1).try_into().unwrap(),
+            id: Uuid::from_str(row.get(2)).unwrap(),
+        };
+        rows.fetch_all(&mut connection).await.unwrap().into_iter().map(fact).collect()
+    }
+
+    async fn committed(&self) -> u64 {
+        self.number("select count(*) from facts").await
+    }
+
+    async fn audited(&self, action: &str) -> u64 {
+        let mut connection = self.connect(Duration::from_secs(5)).await.unwrap();
+        let count = sqlx::query_scalar("select count(*) from posthaste_audit where action = ?");
+        let number: i64 = count.bind(action).fetch_one(&mut connection).await.unwrap();
+        number.try_into().unwrap()
+    }
+}
+
+struct SqliteWriter(SqliteConnection);
+
+#[async_trait]
+impl Writer for SqliteWriter {
+    async fn transact(&mut self, plan: &Plan) -> Result<(), Trouble> {
+        // A transaction that reads first and writes later may be refused at once, whatever the time-out.
+        let mut tx = self.0.begin_with("begin immediate").await?;
+        for step in &plan.steps {
+            if step.savepoint == Savepoint::None {
+                emit(&mut tx, step).await?;
+                continue;
+            }
+            let mut savepoint = tx.begin().await?;
+            emit(&mut savepoint, step).await?;
+            if step.savepoint == Savepoint::Kept {
+                savepoint.commit().await?;
+            } else {
+                savepoint.rollback().await?;
+            }
+        }
+        plan.hold.pass().await;
+        if plan.rolls_back {
+            tx.rollback().await?;
+        } else {
+            tx.commit().await?;
+        }
+        Ok(())
+    }
+}
+
+async fn emit(tx: &mut SqliteConnection, step: &Step) -> Result<(), Trouble> {
+    let events = i64::from(step.events);
+    let last: i64 = sqlx::query_scalar(
+        "insert into counters values (?, ?)
+         on conflict (key) do update set n = n + excluded.n returning n",
+    )
+    .bind(&step.key)
+    .bind(events)
+    .fetch_one(&mut *tx)
+    .await?;
+    let numbers: Vec<i64> = (last - events + 1..=last).collect();
+    let mut made = Vec::new();
+    for n in &numbers {
+        let payload = payload(*n, step.payload_bytes);
+        made.push(Event::builder("facts").key(&*step.key).payload(payload).build()?);
+    }
+    let emitted = match made.as_slice() {
+        [_] => vec![Outbox::new().emit(tx, made.remove(0)).await?],
+        events => Outbox::new().emit_all(tx, events).await?,
+    };
+    for (n, event) in numbers.iter().zip(emitted) {
+        let fact = sqlx::query("insert into facts values (?, ?, ?)");
+        fact.bind(&step.key).bind(n).bind(event.id.to_string()).execute(&mut *tx).await?;
+    }
+    Ok(())
+}
