@@ -26,6 +26,7 @@ pub mod process;
 pub mod proxy;
 pub mod servers;
 pub mod sink_suite;
+pub mod store_suite;
 pub mod tls;
 
 /// Whether the long forms of the tests are asked for (`./test --long` sets `POSTHASTE_TEST_LONG`).

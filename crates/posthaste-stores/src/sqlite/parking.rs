@@ -209,8 +209,8 @@ fn next_state(
     retry_in: Option<std::time::Duration>,
 ) -> (&'static str, Option<i64>) {
     match retry_in {
-        _ if skip => ("skipped", None),
         Some(delay) => ("parked", Some(now.saturating_add(micros(delay)))),
+        None if skip => ("skipped", None),
         None => ("dead", None),
     }
 }

@@ -1,0 +1,26 @@
+//! Every store against the one suite.
+
+#[cfg(feature = "postgres")]
+#[path = "conformance/postgres.rs"]
+mod postgres;
+#[cfg(feature = "sqlite")]
+#[path = "conformance/sqlite.rs"]
+mod sqlite;
+
+use std::{process::ExitCode, sync::Arc};
+
+use posthaste_testkit::store_suite::{Fixture, run};
+
+fn main() -> ExitCode {
+    let fixtures: Vec<Arc<dyn Fixture>> = vec![
+        #[cfg(feature = "sqlite")]
+        Arc::new(sqlite::SqliteFixture),
+        #[cfg(feature = "postgres")]
+        Arc::new(postgres::PostgresFixture::new("postgres_14", 14)),
+        #[cfg(feature = "postgres")]
+        Arc::new(postgres::PostgresFixture::new("postgres_15", 15)),
+        #[cfg(feature = "postgres")]
+        Arc::new(postgres::PostgresFixture::new("postgres_18", 18)),
+    ];
+    run(fixtures)
+}

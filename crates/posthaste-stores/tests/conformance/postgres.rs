@@ -1,0 +1,196 @@
+use std::{ops::Deref, sync::Arc};
+
+use async_trait::async_trait;
+use posthaste_engine::{Store, StoreError};
+use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
+use posthaste_testkit::{
+    servers::postgres::{Database, PostgresServer},
+    store_suite::{Capability, Fixture, NewEvent, Outbox, Writer},
+};
+use tokio::task::block_in_place;
+use tokio_postgres::{Client, NoTls, Statement, types::ToSql};
+use uuid::Uuid;
+
+pub(crate) struct PostgresFixture {
+    name: &'static str,
+    version: u16,
+}
+
+impl PostgresFixture {
+    pub(crate) fn new(name: &'static str, version: u16) -> Self {
+        Self { name, version }
+    }
+}
+
+#[async_trait]
+impl Fixture for PostgresFixture {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn capabilities(&self) -> Vec<Capability> {
+        vec![
+            Capability::Savepoints,
+            Capability::OpenTogether,
+            Capability::LateCommitDelaysOnlyItself,
+            Capability::Crash,
+            Capability::CutConnections,
+            Capability::Migrations,
+        ]
+    }
+
+    async fn fresh(&self, needs: &[Capability]) -> Box<dyn Outbox> {
+        let server = block_in_place(|| {
+            if needs.contains(&Capability::Crash) {
+                Server::Own(Box::new(
+                    PostgresServer::builder().version(self.version).start(),
+                ))
+            } else {
+                Server::Shared(PostgresServer::shared(self.version))
+            }
+        });
+        let database = block_in_place(|| server.create_database());
+        let outbox = PostgresOutbox { database, server };
+        outbox.init().await.unwrap();
+        Box::new(outbox)
+    }
+}
+
+enum Server {
+    Shared(&'static PostgresServer),
+    Own(Box<PostgresServer>),
+}
+
+impl Deref for Server {
+    type Target = PostgresServer;
+
+    fn deref(&self) -> &PostgresServer {
+        match self {
+            Self::Shared(server) => server,
+            Self::Own(server) => server,
+        }
+    }
+}
+
+/// The database goes before its server.
+struct PostgresOutbox {
+    database: Database,
+    server: Server,
+}
+
+#[async_trait]
+impl Outbox for PostgresOutbox {
+    async fn store(&self) -> Arc<dyn Store> {
+        Arc::new(PostgresStore::new(&self.database.url()).unwrap())
+    }
+
+    async fn writer(&self) -> Box<dyn Writer> {
+        Box::new(PostgresWriter::connect(&self.database.url()).await)
+    }
+
+    async fn crash(&self) {
+        block_in_place(|| {
+            self.server.crash();
+            self.server.start_again();
+        });
+    }
+
+    async fn cut_connections(&self) {
+        block_in_place(|| {
+            self.database.psql(
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity \
+                 where datname = current_database() and pid <> pg_backend_pid()",
+            )
+        });
+    }
+
+    async fn init(&self) -> Result<(), StoreError> {
+        init(&self.database.url(), &InitOptions::default())
+            .await
+            .map(drop)
+    }
+
+    async fn migrate_to_the_future(&self) {
+        block_in_place(|| {
+            self.database.psql(
+                "insert into posthaste.migrations (version, name, min_relay) values (1000, 'future', 1000)",
+            )
+        });
+    }
+}
+
+struct PostgresWriter {
+    client: Client,
+    insert: Statement,
+}
+
+const INSERT: &str = "insert into posthaste.outbox (id, topic, key, type, content_type, payload, \
+    headers, occurred_at, correlation_id, causation_id, tenant_id, traceparent, tracestate) \
+    values ($1, $2, $3, $4, $5, $6, $7, \
+    timestamptz 'epoch' + $8::bigint * interval '1 microsecond', $9, $10, $11, $12, $13)";
+
+impl PostgresWriter {
+    async fn connect(url: &str) -> Self {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+        // Ends with the client, or with a server that is crashed on purpose.
+        tokio::spawn(connection);
+        let insert = client.prepare(INSERT).await.unwrap();
+        Self { client, insert }
+    }
+
+    async fn run(&self, sql: &str) {
+        self.client.batch_execute(sql).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Writer for PostgresWriter {
+    async fn begin(&mut self) {
+        self.run("begin").await;
+    }
+
+    async fn emit(&mut self, event: &NewEvent) -> Uuid {
+        let id = Uuid::now_v7();
+        let headers: Vec<Option<&str>> = event
+            .headers
+            .iter()
+            .flat_map(|(name, value)| [Some(name.as_str()), value.as_deref()])
+            .collect();
+        let parameters: [&(dyn ToSql + Sync); 13] = [
+            &id,
+            &event.topic,
+            &event.key,
+            &event.event_type,
+            &event.content_type,
+            &event.payload,
+            &headers,
+            &event.occurred_at,
+            &event.correlation_id,
+            &event.causation_id,
+            &event.tenant_id,
+            &event.traceparent,
+            &event.tracestate,
+        ];
+        self.client
+            .execute(&self.insert, &parameters)
+            .await
+            .unwrap();
+        id
+    }
+
+    async fn savepoint(&mut self) {
+        self.run("savepoint s").await;
+    }
+
+    async fn rollback_to_savepoint(&mut self) {
+        self.run("rollback to savepoint s").await;
+    }
+
+    async fn commit(&mut self) {
+        self.run("commit").await;
+    }
+
+    async fn rollback(&mut self) {
+        self.run("rollback").await;
+    }
+}

@@ -1,0 +1,244 @@
+//! What the cases work with: a fresh outbox and the moves that most of them make.
+
+use std::{fmt::Debug, sync::Arc, time::Duration};
+
+use posthaste_engine::{
+    Budget, Claim, ClaimOutcome, Claimed, Cursor, HostIdentity, Page, Parking, Registered,
+    Registration, Start, Store, StoreError, StoredEvent,
+};
+use uuid::Uuid;
+
+use super::{NewEvent, Outbox};
+
+/// A lease that no case outlives.
+pub(super) const LONG: Duration = Duration::from_secs(600);
+/// A lease whose end a case waits for.
+pub(super) const SHORT: Duration = Duration::from_millis(200);
+/// A settle time long enough to be seen whole.
+pub(super) const SETTLE: Duration = Duration::from_secs(300);
+/// More than any case's events.
+pub(super) const PLENTY: Budget = Budget {
+    events: 10_000,
+    bytes: 64 << 20,
+};
+/// The destination of the cases that need only one.
+pub(super) const DESTINATION: &str = "default";
+pub(super) const ADDRESS: &str = "null:";
+/// No events.
+pub(super) const NOTHING: [Uuid; 0] = [];
+
+/// Reads that a store may need to get through what is there.
+const READS_MAX: usize = 10_000;
+
+pub(super) struct Bench {
+    pub(super) outbox: Box<dyn Outbox>,
+    pub(super) store: Arc<dyn Store>,
+}
+
+impl Bench {
+    pub(super) async fn new(outbox: Box<dyn Outbox>) -> Self {
+        let store = outbox.store().await;
+        Self { outbox, store }
+    }
+
+    /// Commits these events in one transaction; answers their ids.
+    pub(super) async fn commit(&self, events: &[NewEvent]) -> Vec<Uuid> {
+        let mut writer = self.outbox.writer().await;
+        writer.begin().await;
+        let mut ids = Vec::new();
+        for event in events {
+            ids.push(writer.emit(event).await);
+        }
+        writer.commit().await;
+        ids
+    }
+
+    /// Commits `count` events of one key, in one transaction.
+    pub(super) async fn commit_numbered(&self, key: &str, count: usize) -> Vec<Uuid> {
+        let events: Vec<_> = (0..count)
+            .map(|number| NewEvent::keyed(key, number.to_string()))
+            .collect();
+        self.commit(&events).await
+    }
+
+    pub(super) async fn register(&self, name: &str, lease: Duration) -> Registered {
+        self.store
+            .register(&registration(name, lease))
+            .await
+            .unwrap()
+    }
+
+    /// A relay that owns [`DESTINATION`] from the oldest event on.
+    pub(super) async fn own(&self) -> Owner {
+        let relay = self.register("relay-a", LONG).await;
+        self.own_as(relay).await
+    }
+
+    pub(super) async fn own_as(&self, relay: Registered) -> Owner {
+        let claim = owned(self.claim(relay, DESTINATION, Start::Oldest).await);
+        self.open(relay, claim).await
+    }
+
+    pub(super) async fn claim(
+        &self,
+        relay: Registered,
+        destination: &str,
+        start: Start,
+    ) -> ClaimOutcome {
+        self.store
+            .claim(relay, destination, ADDRESS, start, SETTLE)
+            .await
+            .unwrap()
+    }
+
+    pub(super) async fn open(&self, relay: Registered, claim: Claim) -> Owner {
+        let claimed = self.store.open(&claim).await.unwrap();
+        Owner {
+            relay,
+            claim,
+            claimed,
+        }
+    }
+
+    /// Waits until no live relay holds the destination, as long as the store itself says, and claims
+    /// it.
+    pub(super) async fn take_over(&self, relay: Registered, destination: &str) -> Claim {
+        loop {
+            match self.claim(relay, destination, Start::Oldest).await {
+                ClaimOutcome::Owned(claim) => return claim,
+                ClaimOutcome::Held(holder) => {
+                    assert!(holder.lease_left <= SHORT, "{:?}", holder.lease_left);
+                    let wait = holder.lease_left.max(Duration::from_millis(1));
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+}
+
+/// A relay and what it holds.
+pub(super) struct Owner {
+    pub(super) relay: Registered,
+    pub(super) claim: Claim,
+    pub(super) claimed: Arc<dyn Claimed>,
+}
+
+impl Owner {
+    pub(super) async fn page(&self, budget: Budget) -> Page {
+        self.claimed.next(budget).await.unwrap()
+    }
+
+    /// Reads until everything that is there was read.
+    pub(super) async fn pages(&self, budget: Budget) -> Vec<Page> {
+        let mut pages = Vec::new();
+        for _ in 0..READS_MAX {
+            let page = self.page(budget).await;
+            let caught_up = page.caught_up;
+            pages.push(page);
+            if caught_up {
+                return pages;
+            }
+        }
+        panic!("not caught up after {READS_MAX} reads");
+    }
+
+    /// Everything that is there and was not read yet.
+    pub(super) async fn events(&self) -> Vec<StoredEvent> {
+        let pages = self.pages(PLENTY).await;
+        pages.into_iter().flat_map(|page| page.events).collect()
+    }
+
+    /// Reads everything and advances behind it.
+    pub(super) async fn deliver_all(&self) -> Vec<StoredEvent> {
+        let mut events = Vec::new();
+        for page in self.pages(PLENTY).await {
+            self.finish(&page).await;
+            events.extend(page.events);
+        }
+        events
+    }
+
+    /// Advances behind the page, all its events finished.
+    pub(super) async fn finish(&self, page: &Page) {
+        self.claimed
+            .advance(&page.end, &seqs(&page.events))
+            .await
+            .unwrap();
+    }
+
+    /// One page with everything that is there, which must fit.
+    pub(super) async fn whole(&self) -> Page {
+        let mut pages = self.pages(PLENTY).await;
+        pages.retain(|page| !page.events.is_empty());
+        assert_eq!(pages.len(), 1, "everything fits one page");
+        pages.remove(0)
+    }
+
+    /// Reads everything that is there, up to a place where a side read can join.
+    pub(super) async fn up_to_joinable(&self) -> (Vec<StoredEvent>, Cursor) {
+        let mut events = Vec::new();
+        for _ in 0..READS_MAX {
+            let page = self.page(PLENTY).await;
+            events.extend(page.events);
+            if page.caught_up && page.joinable {
+                return (events, page.end);
+            }
+        }
+        panic!("no joinable place after {READS_MAX} reads");
+    }
+
+    /// The relay's own claim anew, as after a lost answer.
+    pub(super) async fn again(&self, bench: &Bench) -> Self {
+        bench.own_as(self.relay).await
+    }
+}
+
+pub(super) fn owned(outcome: ClaimOutcome) -> Claim {
+    match outcome {
+        ClaimOutcome::Owned(claim) => claim,
+        ClaimOutcome::Held(holder) => panic!("held by {holder:?}"),
+    }
+}
+
+pub(super) fn registration(name: &str, lease: Duration) -> Registration {
+    Registration {
+        name: name.to_owned(),
+        version: "1.2.3".to_owned(),
+        host: HostIdentity {
+            boot_id: format!("boot of {name}"),
+            pid_namespace: "pid:[4026531836]".to_owned(),
+            pid: 4_242,
+            process_started: 77_777_777,
+        },
+        lease,
+    }
+}
+
+pub(super) fn seqs(events: &[StoredEvent]) -> Vec<i64> {
+    events.iter().map(StoredEvent::seq).collect()
+}
+
+pub(super) fn ids<'a>(events: impl IntoIterator<Item = &'a StoredEvent>) -> Vec<Uuid> {
+    events.into_iter().map(StoredEvent::id).collect()
+}
+
+/// The event at `index` of the page, to be parked with one attempt made.
+pub(super) fn parking(page: &Page, index: usize, retry_in: Option<Duration>) -> Parking {
+    let event = page.events[index].clone();
+    Parking {
+        at: page.cursor_at(&event),
+        event,
+        attempts: 1,
+        kind: "invalid",
+        reason: "refused by the schema".to_owned(),
+        retry_in,
+        skip: false,
+    }
+}
+
+pub(super) fn assert_fenced<T: Debug>(answer: Result<T, StoreError>) {
+    assert!(
+        matches!(answer, Err(StoreError::Fenced { .. })),
+        "expected Fenced, got {answer:?}"
+    );
+}

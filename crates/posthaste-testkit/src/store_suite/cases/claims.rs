@@ -1,0 +1,337 @@
+//! Who may move which cursor.
+
+use std::time::Duration;
+
+use posthaste_engine::{
+    ClaimOutcome, DeadAction, DestinationState, ParkedFilter, Settlement, Start,
+};
+
+use super::{Case, cases};
+use crate::store_suite::bench::{
+    ADDRESS, Bench, DESTINATION, LONG, PLENTY, SETTLE, SHORT, assert_fenced, ids, owned, parking,
+    registration, seqs,
+};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases![
+        a_live_relay_holds_its_destination,
+        a_lease_that_ended_is_taken_over,
+        a_fenced_relay_is_taken_over_at_once,
+        a_fenced_relay_never_comes_back,
+        fencing_needs_a_relay_that_is_not_fenced,
+        claiming_again_raises_the_epoch,
+        an_old_epoch_changes_nothing,
+        an_old_claim_cannot_be_opened,
+        a_renewal_tells_what_is_held,
+        a_renewed_lease_is_not_taken,
+        leaving_releases_at_once,
+        a_release_carries_what_is_unsettled,
+        settle_is_never_lowered,
+        one_of_many_claims_wins,
+        a_changed_address_is_kept,
+    ]
+}
+
+async fn a_live_relay_holds_its_destination(bench: Bench) {
+    let owner = bench.own().await;
+    assert_eq!(owner.claim.destination, DESTINATION);
+    assert_eq!(owner.claim.settle, Duration::ZERO);
+    assert_eq!(owner.claim.state, DestinationState::Active);
+    assert!(!owner.claim.partitions.is_empty());
+    assert_eq!(owner.claimed.registration(), owner.relay.registration);
+
+    let store = bench.outbox.store().await;
+    let other = store
+        .register(&registration("relay-b", LONG))
+        .await
+        .unwrap();
+    assert_ne!(other.registration, owner.relay.registration);
+    let outcome = store
+        .claim(other, DESTINATION, ADDRESS, Start::Oldest, SETTLE)
+        .await
+        .unwrap();
+    let ClaimOutcome::Held(holder) = outcome else {
+        panic!("taken from a live relay: {outcome:?}");
+    };
+    let expected = registration("relay-a", LONG);
+    assert_eq!(holder.registration, owner.relay.registration);
+    assert_eq!(holder.name, "relay-a");
+    assert_eq!(holder.host, expected.host);
+    assert!(holder.lease_left <= LONG && holder.lease_left > LONG / 2);
+    bench.commit_numbered("k", 1).await;
+    assert_eq!(owner.deliver_all().await.len(), 1, "still the owner's");
+}
+
+async fn a_lease_that_ended_is_taken_over(bench: Bench) {
+    let dead = bench.register("relay-a", SHORT).await;
+    let owner = bench.own_as(dead).await;
+    let written = bench.commit_numbered("k", 5).await;
+    let page = owner.whole().await;
+    let at = page.cursor_at(&page.events[1]);
+    owner
+        .claimed
+        .advance(&at, &seqs(&page.events[..2]))
+        .await
+        .unwrap();
+
+    let heir = bench.register("relay-b", LONG).await;
+    let claim = bench.take_over(heir, DESTINATION).await;
+    assert!(claim.epoch > owner.claim.epoch);
+    assert!(
+        claim.settle <= SETTLE && claim.settle > SETTLE / 2,
+        "{:?}",
+        claim.settle
+    );
+    let heir = bench.open(heir, claim).await;
+
+    assert_fenced(owner.claimed.advance(&page.end, &seqs(&page.events)).await);
+    assert_fenced(bench.store.renew(dead, LONG).await);
+    assert_eq!(ids(&heir.events().await), written[2..]);
+}
+
+async fn a_fenced_relay_is_taken_over_at_once(bench: Bench) {
+    let owner = bench.own().await;
+    let heir = bench.register("relay-b", LONG).await;
+    bench
+        .store
+        .fence(heir, owner.relay.registration, "its process is gone")
+        .await
+        .unwrap();
+    // Fenced before anybody has claimed: it may change nothing any more.
+    bench.commit_numbered("k", 1).await;
+    let claim = owned(bench.claim(heir, DESTINATION, Start::Oldest).await);
+    assert!(claim.epoch > owner.claim.epoch);
+    assert!(claim.settle > SETTLE / 2, "{:?}", claim.settle);
+    assert_fenced(
+        owner
+            .claimed
+            .next(PLENTY)
+            .await
+            .map(|page| ids(&page.events)),
+    );
+}
+
+async fn a_fenced_relay_never_comes_back(bench: Bench) {
+    let owner = bench.own().await;
+    bench.commit_numbered("k", 1).await;
+    let page = owner.whole().await;
+    let other = bench.register("relay-b", LONG).await;
+    bench
+        .store
+        .fence(other, owner.relay.registration, "its process is gone")
+        .await
+        .unwrap();
+    assert_fenced(bench.store.renew(owner.relay, LONG).await);
+    let claim = bench
+        .store
+        .claim(owner.relay, DESTINATION, ADDRESS, Start::Oldest, SETTLE)
+        .await;
+    assert_fenced(claim);
+    assert_fenced(owner.claimed.advance(&page.end, &seqs(&page.events)).await);
+    // Its name may: a restart registers anew.
+    let restarted = bench.register("relay-a", LONG).await;
+    let owner = bench.own_as(restarted).await;
+    assert_eq!(ids(&owner.events().await), ids(&page.events));
+}
+
+async fn fencing_needs_a_relay_that_is_not_fenced(bench: Bench) {
+    let owner = bench.own().await;
+    let other = bench.register("relay-b", LONG).await;
+    bench
+        .store
+        .fence(owner.relay, other.registration, "its process is gone")
+        .await
+        .unwrap();
+    let back = bench
+        .store
+        .fence(other, owner.relay.registration, "revenge")
+        .await;
+    assert_fenced(back);
+    bench.store.renew(owner.relay, LONG).await.unwrap();
+}
+
+async fn claiming_again_raises_the_epoch(bench: Bench) {
+    let owner = bench.own().await;
+    let again = owner.again(&bench).await;
+    assert!(again.claim.epoch > owner.claim.epoch);
+    assert_eq!(again.claim.settle, Duration::ZERO, "nobody died");
+}
+
+async fn an_old_epoch_changes_nothing(bench: Bench) {
+    bench.commit_numbered("k", 4).await;
+    let old = bench.own().await;
+    let page = old.whole().await;
+    let dead = parking(&page, 0, None);
+    old.claimed.park(std::slice::from_ref(&dead)).await.unwrap();
+    old.claimed
+        .advance(&dead.at, &[dead.event.seq()])
+        .await
+        .unwrap();
+    let all = ParkedFilter::default();
+    assert_eq!(bench.store.act(&all, DeadAction::Retry).await.unwrap(), 1);
+    let copy = old.claimed.due(10).await.unwrap().events.remove(0);
+    let mut side = old.claimed.side_read("k").await.unwrap();
+
+    let new = old.again(&bench).await;
+    let before = new.claimed.markers(10).await.unwrap();
+    assert_fenced(old.claimed.advance(&page.end, &seqs(&page.events)).await);
+    assert_fenced(old.claimed.park(&[parking(&page, 1, None)]).await);
+    assert_fenced(old.claimed.settle(copy.id, &Settlement::Delivered).await);
+    assert_fenced(side.advance(&page.end, &seqs(&page.events)).await);
+    assert_fenced(old.claimed.join("k", &page.end).await);
+    assert_fenced(old.claimed.report("open", Some("away")).await);
+
+    let after = new.claimed.markers(10).await.unwrap();
+    assert_eq!((before.len(), after.len()), (1, 1));
+    assert!(!after[0].released);
+    assert_eq!(new.claimed.due(10).await.unwrap().events.len(), 1);
+    let mut side = new.claimed.side_read("k").await.unwrap();
+    let (rest, until) = new.up_to_joinable().await;
+    assert_eq!(ids(&rest), ids(&page.events[1..]));
+    let behind = side.next(PLENTY, &until).await.unwrap();
+    assert_eq!(
+        ids(&behind.events),
+        ids(&page.events[1..]),
+        "the marker stands"
+    );
+}
+
+async fn an_old_claim_cannot_be_opened(bench: Bench) {
+    let owner = bench.own().await;
+    owner.again(&bench).await;
+    assert_fenced(bench.store.open(&owner.claim).await.map(|_| "opened"));
+}
+
+async fn a_renewal_tells_what_is_held(bench: Bench) {
+    let owner = bench.own().await;
+    bench.claim(owner.relay, "other", Start::Oldest).await;
+    let mut held = bench
+        .store
+        .renew(owner.relay, LONG)
+        .await
+        .unwrap()
+        .destinations;
+    held.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let active = |name: &str| (name.to_owned(), DestinationState::Active);
+    assert_eq!(held, [active(DESTINATION), active("other")]);
+    let stranger = bench.register("relay-b", LONG).await;
+    let held = bench
+        .store
+        .renew(stranger, LONG)
+        .await
+        .unwrap()
+        .destinations;
+    assert_eq!(held, []);
+}
+
+async fn a_renewed_lease_is_not_taken(bench: Bench) {
+    let relay = bench.register("relay-a", SHORT).await;
+    let owner = bench.own_as(relay).await;
+    // Before anybody took over, a late renewal still counts.
+    tokio::time::sleep(SHORT * 2).await;
+    bench.store.renew(relay, LONG).await.unwrap();
+    let other = bench.register("relay-b", LONG).await;
+    let outcome = bench.claim(other, DESTINATION, Start::Oldest).await;
+    let ClaimOutcome::Held(holder) = outcome else {
+        panic!("taken from a live relay: {outcome:?}");
+    };
+    assert!(holder.lease_left > SHORT);
+    assert_eq!(owner.deliver_all().await.len(), 0);
+}
+
+async fn leaving_releases_at_once(bench: Bench) {
+    let owner = bench.own().await;
+    let written = bench.commit_numbered("k", 3).await;
+    let page = owner.whole().await;
+    bench
+        .store
+        .leave(owner.relay, Duration::ZERO)
+        .await
+        .unwrap();
+    let heir = bench.register("relay-b", LONG).await;
+    let heir = bench.own_as(heir).await;
+    assert_eq!(heir.claim.settle, Duration::ZERO);
+    assert!(heir.claim.epoch > owner.claim.epoch);
+    assert_fenced(owner.claimed.advance(&page.end, &seqs(&page.events)).await);
+    assert_fenced(bench.store.renew(owner.relay, LONG).await);
+    assert_eq!(ids(&heir.events().await), written);
+}
+
+async fn a_release_carries_what_is_unsettled(bench: Bench) {
+    let owner = bench.own().await;
+    bench.store.leave(owner.relay, SETTLE).await.unwrap();
+    let heir = bench.register("relay-b", LONG).await;
+    let heir = bench.own_as(heir).await;
+    assert!(heir.claim.settle > SETTLE / 2, "{:?}", heir.claim.settle);
+}
+
+async fn settle_is_never_lowered(bench: Bench) {
+    let owner = bench.own().await;
+    bench.store.leave(owner.relay, SETTLE).await.unwrap();
+    for name in ["relay-b", "relay-c"] {
+        let relay = bench.register(name, LONG).await;
+        let heir = bench.own_as(relay).await;
+        assert!(
+            heir.claim.settle > SETTLE / 2,
+            "{name}: {:?}",
+            heir.claim.settle
+        );
+        let again = heir.again(&bench).await;
+        assert!(
+            again.claim.settle > SETTLE / 2,
+            "{name}: {:?}",
+            again.claim.settle
+        );
+        bench.store.leave(relay, Duration::ZERO).await.unwrap();
+    }
+}
+
+async fn one_of_many_claims_wins(bench: Bench) {
+    let mut claims = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let store = bench.outbox.store().await;
+        let relay = store
+            .register(&registration(&format!("relay-{number}"), LONG))
+            .await
+            .unwrap();
+        claims.spawn(async move {
+            store
+                .claim(relay, DESTINATION, ADDRESS, Start::Oldest, SETTLE)
+                .await
+                .unwrap()
+        });
+    }
+    let outcomes = claims.join_all().await;
+    let won = outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome, ClaimOutcome::Owned(_)))
+        .count();
+    assert_eq!(won, 1, "{outcomes:?}");
+}
+
+async fn a_changed_address_is_kept(bench: Bench) {
+    let owner = bench.own().await;
+    bench.commit_numbered("k", 3).await;
+    owner.deliver_all().await;
+    let pending = bench.commit_numbered("k", 1).await;
+    let claim = bench
+        .store
+        .claim(
+            owner.relay,
+            DESTINATION,
+            "file:///elsewhere",
+            Start::Oldest,
+            SETTLE,
+        )
+        .await
+        .unwrap();
+    let owner = bench.open(owner.relay, owned(claim)).await;
+    let status = bench.store.status().await.unwrap();
+    assert_eq!(status.destinations.len(), 1);
+    assert_eq!(status.destinations[0].address, "file:///elsewhere");
+    assert_eq!(
+        ids(&owner.events().await),
+        pending,
+        "progress is the name's"
+    );
+}

@@ -1,0 +1,66 @@
+//! The cases, as data.
+
+mod admin;
+mod claims;
+mod faults;
+mod paging;
+mod parking;
+mod schema;
+mod side;
+mod writing;
+
+use std::{future::Future, pin::Pin};
+
+use super::{Capability, bench::Bench};
+
+type Run = Box<dyn FnOnce(Bench) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    pub(super) needs: &'static [Capability],
+    pub(super) run: Run,
+}
+
+fn case<F>(name: &'static str, run: fn(Bench) -> F) -> Case
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    Case {
+        name,
+        needs: &[],
+        run: Box::new(move |bench| Box::pin(run(bench))),
+    }
+}
+
+impl Case {
+    fn needs(mut self, needs: &'static [Capability]) -> Self {
+        self.needs = needs;
+        self
+    }
+}
+
+/// Names the case after its function.
+macro_rules! cases {
+    ($($name:ident $(needs $need:ident)*),* $(,)?) => {
+        vec![$(crate::store_suite::cases::case(stringify!($name), $name)
+            .needs(&[$(crate::store_suite::Capability::$need),*])),*]
+    };
+}
+use cases;
+
+/// Every case, in the order in which they are listed.
+pub(super) fn all() -> Vec<Case> {
+    [
+        writing::cases(),
+        paging::cases(),
+        claims::cases(),
+        parking::cases(),
+        side::cases(),
+        admin::cases(),
+        faults::cases(),
+        schema::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,330 @@
+//! Events that are set aside, and the markers of the keys that wait behind them.
+
+use std::time::Duration;
+
+use posthaste_engine::{Due, ParkedFilter, ParkedState, Parking, Settlement};
+
+use super::{Case, cases};
+use crate::store_suite::{
+    NewEvent,
+    bench::{Bench, LONG, Owner, ids, parking, seqs},
+};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases![
+        parked_and_marked_before_the_cursor_passes,
+        a_parked_copy_keeps_every_byte,
+        due_events_come_in_due_order,
+        the_limit_of_due_events_is_kept,
+        a_delivered_copy_releases_its_key,
+        a_failed_attempt_waits_anew,
+        the_last_failure_makes_it_dead,
+        a_skipped_failure_releases_its_key,
+        parking_by_policy_skip_sets_no_marker,
+        parking_as_dead_blocks_the_key,
+        an_event_without_a_key_blocks_nothing,
+        two_parked_events_hold_one_key,
+        parking_moves_the_marker,
+        many_events_are_parked_at_once,
+    ]
+}
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+async fn due(owner: &Owner) -> Due {
+    owner.claimed.due(100).await.unwrap()
+}
+
+fn failed(retry_in: Option<Duration>, skip: bool) -> Settlement {
+    Settlement::Failed {
+        kind: "unroutable",
+        reason: "nowhere to put it".to_owned(),
+        retry_in,
+        skip,
+    }
+}
+
+/// Parks the first of three events of key `k`; nothing has passed the cursor yet.
+async fn one_parked(bench: &Bench, change: impl FnOnce(&mut Parking)) -> (Owner, Parking) {
+    bench.commit_numbered("k", 3).await;
+    let owner = bench.own().await;
+    let page = owner.whole().await;
+    let mut parked = parking(&page, 0, NOW);
+    change(&mut parked);
+    owner
+        .claimed
+        .park(std::slice::from_ref(&parked))
+        .await
+        .unwrap();
+    (owner, parked)
+}
+
+async fn state(bench: &Bench, state: ParkedState) -> usize {
+    let filter = ParkedFilter {
+        state: Some(state),
+        ..ParkedFilter::default()
+    };
+    bench.store.parked(&filter, 100).await.unwrap().len()
+}
+
+async fn parked_and_marked_before_the_cursor_passes(bench: Bench) {
+    let (owner, parked) = one_parked(&bench, |_| ()).await;
+    // As after a crash before the advance: read from another handle, under another claim.
+    let again = owner.again(&bench).await;
+    let markers = again.claimed.markers(10).await.unwrap();
+    assert_eq!(markers.len(), 1);
+    assert_eq!(markers[0].key, "k");
+    assert!(!markers[0].released);
+    let waiting = due(&again).await;
+    assert_eq!(waiting.events.len(), 1);
+    assert_eq!(waiting.events[0].event.id(), parked.event.id());
+    assert_eq!(waiting.events[0].attempts, 1);
+    assert!(waiting.released.is_empty());
+    if bench.store.info().progress == posthaste_engine::Progress::Cursor {
+        assert_eq!(again.events().await.len(), 3, "the cursor has not passed");
+    }
+}
+
+async fn a_parked_copy_keeps_every_byte(bench: Bench) {
+    let event = NewEvent {
+        payload: Some(vec![0, 0xff, 0xfe, b'"']),
+        headers: vec![
+            ("a".to_owned(), None),
+            ("a".to_owned(), Some("\u{1}\"\\🚚".to_owned())),
+            ("b".to_owned(), Some(String::new())),
+        ],
+        event_type: Some("t".to_owned()),
+        tracestate: Some("x=y".to_owned()),
+        ..NewEvent::keyed("Größe", "")
+    };
+    let tombstone = NewEvent {
+        payload: None,
+        ..NewEvent::keyed("none", "")
+    };
+    let written = bench.commit(&[event.clone(), tombstone.clone()]).await;
+    let owner = bench.own().await;
+    let page = owner.whole().await;
+    owner
+        .claimed
+        .park(&[parking(&page, 0, NOW), parking(&page, 1, NOW)])
+        .await
+        .unwrap();
+    let copies = due(&owner).await.events;
+    event.assert_stored_as(written[0], &copies[0].event);
+    tombstone.assert_stored_as(written[1], &copies[1].event);
+    assert_eq!(copies[0].event.inserted_at(), page.events[0].inserted_at());
+}
+
+async fn due_events_come_in_due_order(bench: Bench) {
+    let events: Vec<_> = (0..4)
+        .map(|number| NewEvent::keyed(&format!("k{number}"), "x"))
+        .collect();
+    let written = bench.commit(&events).await;
+    let owner = bench.own().await;
+    let page = owner.whole().await;
+    let mut parked: Vec<_> = (0..4).map(|index| parking(&page, index, NOW)).collect();
+    parked[0].retry_in = Some(HOUR * 2);
+    parked[3].retry_in = Some(HOUR);
+    // The second before the first, to tell due order from the order of events.
+    owner.claimed.park(&parked[2..]).await.unwrap();
+    owner.claimed.park(&parked[..2]).await.unwrap();
+    let waiting = due(&owner).await;
+    let copies: Vec<_> = waiting.events.iter().map(|copy| copy.event.id()).collect();
+    assert_eq!(copies, [written[2], written[1]]);
+    let next = waiting.next_in.unwrap();
+    assert!(
+        next <= HOUR && next > HOUR - Duration::from_secs(600),
+        "{next:?}"
+    );
+}
+
+async fn the_limit_of_due_events_is_kept(bench: Bench) {
+    bench.commit_numbered("k", 5).await;
+    let owner = bench.own().await;
+    let page = owner.whole().await;
+    let parked: Vec<_> = (0..5).map(|index| parking(&page, index, NOW)).collect();
+    owner.claimed.park(&parked).await.unwrap();
+    assert_eq!(owner.claimed.due(2).await.unwrap().events.len(), 2);
+}
+
+async fn a_delivered_copy_releases_its_key(bench: Bench) {
+    let (owner, _) = one_parked(&bench, |_| ()).await;
+    let copy = due(&owner).await.events.remove(0);
+    owner
+        .claimed
+        .settle(copy.id, &Settlement::Delivered)
+        .await
+        .unwrap();
+    let now = due(&owner).await;
+    assert!(now.events.is_empty());
+    assert_eq!(now.released, ["k"]);
+    assert_eq!(now.next_in, None);
+    let again = owner.again(&bench).await;
+    assert!(again.claimed.markers(10).await.unwrap()[0].released);
+    assert_eq!(state(&bench, ParkedState::Delivered).await, 1);
+}
+
+async fn a_failed_attempt_waits_anew(bench: Bench) {
+    let (owner, _) = one_parked(&bench, |_| ()).await;
+    let copy = due(&owner).await.events.remove(0);
+    owner
+        .claimed
+        .settle(copy.id, &failed(Some(HOUR), false))
+        .await
+        .unwrap();
+    let waiting = due(&owner).await;
+    assert!(waiting.events.is_empty());
+    assert!(waiting.released.is_empty(), "the key stays blocked");
+    assert!(waiting.next_in.unwrap() > HOUR / 2);
+    let seen = bench
+        .store
+        .parked(&ParkedFilter::default(), 10)
+        .await
+        .unwrap();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].state, ParkedState::Parked);
+    assert_eq!(seen[0].attempts, 2);
+    assert_eq!(seen[0].kind, "unroutable");
+    assert_eq!(seen[0].reason, "nowhere to put it");
+    assert!(seen[0].due_at.unwrap() > seen[0].parked_at);
+
+    // And comes again when its time has come.
+    owner
+        .claimed
+        .settle(copy.id, &failed(NOW, false))
+        .await
+        .unwrap();
+    let copy = due(&owner).await.events.remove(0);
+    assert_eq!(copy.attempts, 3);
+}
+
+async fn the_last_failure_makes_it_dead(bench: Bench) {
+    let (owner, _) = one_parked(&bench, |_| ()).await;
+    let copy = due(&owner).await.events.remove(0);
+    owner
+        .claimed
+        .settle(copy.id, &failed(None, false))
+        .await
+        .unwrap();
+    let waiting = due(&owner).await;
+    assert!(waiting.events.is_empty() && waiting.released.is_empty());
+    assert_eq!(waiting.next_in, None);
+    assert_eq!(state(&bench, ParkedState::Dead).await, 1);
+}
+
+async fn a_skipped_failure_releases_its_key(bench: Bench) {
+    let (owner, _) = one_parked(&bench, |_| ()).await;
+    let copy = due(&owner).await.events.remove(0);
+    owner
+        .claimed
+        .settle(copy.id, &failed(None, true))
+        .await
+        .unwrap();
+    let waiting = due(&owner).await;
+    assert!(waiting.events.is_empty());
+    assert_eq!(waiting.released, ["k"]);
+    assert_eq!(state(&bench, ParkedState::Skipped).await, 1);
+}
+
+async fn parking_by_policy_skip_sets_no_marker(bench: Bench) {
+    let (owner, _) = one_parked(&bench, |parked| {
+        parked.retry_in = None;
+        parked.skip = true;
+    })
+    .await;
+    assert!(owner.claimed.markers(10).await.unwrap().is_empty());
+    let waiting = due(&owner).await;
+    assert!(waiting.events.is_empty() && waiting.released.is_empty());
+    assert_eq!(state(&bench, ParkedState::Skipped).await, 1);
+}
+
+async fn parking_as_dead_blocks_the_key(bench: Bench) {
+    let (owner, _) = one_parked(&bench, |parked| parked.retry_in = None).await;
+    let markers = owner.claimed.markers(10).await.unwrap();
+    assert_eq!(markers.len(), 1);
+    assert!(!markers[0].released);
+    assert!(due(&owner).await.events.is_empty());
+    assert_eq!(state(&bench, ParkedState::Dead).await, 1);
+}
+
+async fn an_event_without_a_key_blocks_nothing(bench: Bench) {
+    bench.commit(&[NewEvent::unkeyed("x")]).await;
+    let owner = bench.own().await;
+    let page = owner.whole().await;
+    owner.claimed.park(&[parking(&page, 0, NOW)]).await.unwrap();
+    assert!(owner.claimed.markers(10).await.unwrap().is_empty());
+    let copy = due(&owner).await.events.remove(0);
+    owner
+        .claimed
+        .settle(copy.id, &Settlement::Delivered)
+        .await
+        .unwrap();
+    let waiting = due(&owner).await;
+    assert!(waiting.events.is_empty() && waiting.released.is_empty());
+}
+
+async fn two_parked_events_hold_one_key(bench: Bench) {
+    bench.commit_numbered("k", 2).await;
+    let owner = bench.own().await;
+    let page = owner.whole().await;
+    for index in 0..2 {
+        let parked = parking(&page, index, NOW);
+        owner.claimed.park(&[parked]).await.unwrap();
+    }
+    let copies = due(&owner).await.events;
+    assert_eq!(copies.len(), 2);
+    for (copy, released) in copies.iter().zip([0, 1]) {
+        owner
+            .claimed
+            .settle(copy.id, &Settlement::Delivered)
+            .await
+            .unwrap();
+        assert_eq!(due(&owner).await.released.len(), released);
+    }
+}
+
+async fn parking_moves_the_marker(bench: Bench) {
+    let written = bench.commit_numbered("k", 4).await;
+    let owner = bench.own().await;
+    let page = owner.whole().await;
+    for index in [0, 2] {
+        let parked = parking(&page, index, NOW);
+        owner.claimed.park(&[parked]).await.unwrap();
+    }
+    assert_eq!(owner.claimed.markers(10).await.unwrap().len(), 1);
+    owner
+        .claimed
+        .advance(&page.end, &seqs(&page.events[..3]))
+        .await
+        .unwrap();
+    for copy in due(&owner).await.events {
+        owner
+            .claimed
+            .settle(copy.id, &Settlement::Delivered)
+            .await
+            .unwrap();
+    }
+    let (_, until) = owner.up_to_joinable().await;
+    let mut side = owner.claimed.side_read("k").await.unwrap();
+    let behind = side
+        .next(crate::store_suite::bench::PLENTY, &until)
+        .await
+        .unwrap();
+    assert_eq!(ids(&behind.events), written[3..], "from the later place on");
+}
+
+async fn many_events_are_parked_at_once(bench: Bench) {
+    let events: Vec<_> = (0..300)
+        .map(|number| NewEvent::keyed(&format!("k{number:03}"), "x"))
+        .collect();
+    bench.commit(&events).await;
+    let relay = bench.register("relay-a", LONG).await;
+    let owner = bench.own_as(relay).await;
+    let page = owner.whole().await;
+    let parked: Vec<_> = (0..300).map(|index| parking(&page, index, NOW)).collect();
+    owner.claimed.park(&parked).await.unwrap();
+    assert_eq!(owner.claimed.markers(1_000).await.unwrap().len(), 300);
+    assert_eq!(owner.claimed.markers(7).await.unwrap().len(), 7);
+    assert_eq!(owner.claimed.due(1_000).await.unwrap().events.len(), 300);
+}

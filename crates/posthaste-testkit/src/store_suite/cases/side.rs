@@ -1,0 +1,282 @@
+//! Side read and join: how a released key comes back to the main group.
+
+use posthaste_engine::{
+    Budget, Claimed, Cursor, DeadAction, ParkedFilter, Settlement, SideRead, StoreError,
+    StoredEvent,
+};
+use uuid::Uuid;
+
+use super::{Case, cases};
+use crate::store_suite::{
+    NewEvent,
+    bench::{Bench, NOTHING, Owner, PLENTY, ids, parking, seqs},
+};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases![
+        a_released_key_is_side_read_and_joined,
+        a_side_read_pages_within_the_budget,
+        a_side_read_follows_the_main_group,
+        a_side_read_goes_on_behind_its_marker,
+        a_rejection_in_a_side_read_moves_the_marker,
+        a_joined_key_is_the_main_groups_again,
+        a_side_read_needs_a_marker,
+        late_commits_of_a_blocked_key_are_side_read needs OpenTogether needs LateCommitDelaysOnlyItself,
+    ]
+}
+
+/// Key `k` among others: its first event is parked, the main group passes the rest over.
+struct Blocked {
+    owner: Owner,
+    /// Of `k`, behind the parked event, in order.
+    followers: Vec<Uuid>,
+    stands: Cursor,
+}
+
+const MINE: &str = "k";
+
+fn mixed(count: usize) -> Vec<NewEvent> {
+    (0..count)
+        .map(|number| {
+            let key = if number % 3 == 0 { MINE } else { "other" };
+            NewEvent::keyed(key, number.to_string())
+        })
+        .collect()
+}
+
+fn of_mine<'a>(events: impl IntoIterator<Item = &'a StoredEvent>) -> Vec<Uuid> {
+    ids(events.into_iter().filter(|event| event.key() == Some(MINE)))
+}
+
+/// Reads all that is there, advances behind it, and answers the events and the place. Events of the
+/// blocked key are passed over.
+async fn pass_over(owner: &Owner) -> (Vec<StoredEvent>, Cursor) {
+    let (events, end) = owner.up_to_joinable().await;
+    let finished: Vec<i64> = events
+        .iter()
+        .filter(|event| event.key() != Some(MINE))
+        .map(StoredEvent::seq)
+        .collect();
+    owner.claimed.advance(&end, &finished).await.unwrap();
+    (events, end)
+}
+
+async fn blocked(bench: &Bench, events: usize) -> Blocked {
+    bench.commit(&mixed(events)).await;
+    let owner = bench.own().await;
+    let page = owner.whole().await;
+    let first = parking(&page, 0, None);
+    owner.claimed.park(&[first]).await.unwrap();
+    let owner = owner.again(bench).await;
+    let (_, stands) = pass_over(&owner).await;
+    Blocked {
+        owner,
+        followers: of_mine(&page.events[1..]),
+        stands,
+    }
+}
+
+/// Releases the key, as an operator does.
+async fn release(bench: &Bench, owner: &Owner) {
+    let filter = ParkedFilter::default();
+    assert_eq!(bench.store.act(&filter, DeadAction::Skip).await.unwrap(), 1);
+    assert_eq!(owner.claimed.due(10).await.unwrap().released, [MINE]);
+}
+
+/// Everything of the key up to `until`, each page delivered.
+async fn side_read_to(side: &mut dyn SideRead, until: &Cursor, budget: Budget) -> Vec<StoredEvent> {
+    let mut events = Vec::new();
+    loop {
+        let page = side.next(budget, until).await.unwrap();
+        assert!(page.events.len() <= budget.events);
+        let caught_up = page.caught_up;
+        if !page.events.is_empty() {
+            side.advance(&page.end, &seqs(&page.events)).await.unwrap();
+        }
+        events.extend(page.events);
+        if caught_up {
+            return events;
+        }
+    }
+}
+
+async fn a_released_key_is_side_read_and_joined(bench: Bench) {
+    let Blocked {
+        owner,
+        followers,
+        stands,
+    } = blocked(&bench, 30).await;
+    release(&bench, &owner).await;
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let read = side_read_to(&mut *side, &stands, PLENTY).await;
+    assert_eq!(ids(&read), followers);
+    owner.claimed.join(MINE, &stands).await.unwrap();
+    assert!(owner.claimed.markers(10).await.unwrap().is_empty());
+    assert!(owner.claimed.due(10).await.unwrap().released.is_empty());
+    let again = owner.again(&bench).await;
+    assert!(again.claimed.markers(10).await.unwrap().is_empty());
+    assert_eq!(ids(&again.events().await), NOTHING, "nothing comes twice");
+}
+
+async fn a_side_read_pages_within_the_budget(bench: Bench) {
+    let Blocked {
+        owner,
+        followers,
+        stands,
+    } = blocked(&bench, 90).await;
+    release(&bench, &owner).await;
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let budget = Budget {
+        events: 4,
+        bytes: 1 << 20,
+    };
+    let read = side_read_to(&mut *side, &stands, budget).await;
+    assert_eq!(ids(&read), followers);
+    let mut tiny = owner.claimed.side_read(MINE).await.unwrap();
+    let budget = Budget {
+        events: 4,
+        bytes: 1,
+    };
+    assert_eq!(
+        ids(&side_read_to(&mut *tiny, &stands, budget).await),
+        NOTHING,
+        "the marker has moved to the end"
+    );
+}
+
+/// The main group goes on while the side read is under way; the last bit is read while it stands.
+async fn a_side_read_follows_the_main_group(bench: Bench) {
+    let Blocked {
+        owner,
+        mut followers,
+        stands,
+    } = blocked(&bench, 12).await;
+    release(&bench, &owner).await;
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut read = side_read_to(&mut *side, &stands, PLENTY).await;
+    let mut stands = stands;
+    for _ in 0..3 {
+        bench.commit(&mixed(9)).await;
+        let (events, end) = pass_over(&owner).await;
+        followers.extend(of_mine(&events));
+        stands = end;
+        read.extend(side_read_to(&mut *side, &stands, PLENTY).await);
+    }
+    assert_eq!(ids(&read), followers);
+    // Committed, but not read by the main group: beyond the target, so left to it.
+    let beyond = bench.commit_numbered(MINE, 2).await;
+    let rest = side_read_to(&mut *side, &stands, PLENTY).await;
+    assert_eq!(ids(&rest), NOTHING);
+    owner.claimed.join(MINE, &stands).await.unwrap();
+    assert_eq!(
+        ids(&owner.deliver_all().await),
+        beyond,
+        "neither lost nor repeated"
+    );
+}
+
+async fn a_side_read_goes_on_behind_its_marker(bench: Bench) {
+    let Blocked {
+        owner,
+        followers,
+        stands,
+    } = blocked(&bench, 30).await;
+    release(&bench, &owner).await;
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let page = side.next(PLENTY, &stands).await.unwrap();
+    assert_eq!(ids(&page.events), followers);
+    // Half of the page is delivered; then the relay dies.
+    let half = &page.events[..4];
+    let at = page.cursor_at(&half[3]);
+    side.advance(&at, &seqs(half)).await.unwrap();
+
+    let again = owner.again(&bench).await;
+    let (events, stands) = pass_over(&again).await;
+    assert_eq!(ids(&events), NOTHING);
+    let mut side = again.claimed.side_read(MINE).await.unwrap();
+    let rest = side_read_to(&mut *side, &stands, PLENTY).await;
+    assert_eq!(ids(&rest), followers[4..]);
+    again.claimed.join(MINE, &stands).await.unwrap();
+    assert!(again.claimed.markers(10).await.unwrap().is_empty());
+}
+
+async fn a_rejection_in_a_side_read_moves_the_marker(bench: Bench) {
+    let Blocked {
+        owner,
+        followers,
+        stands,
+    } = blocked(&bench, 30).await;
+    release(&bench, &owner).await;
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let page = side.next(PLENTY, &stands).await.unwrap();
+    // Two are accepted, the third is refused.
+    let again = parking(&page, 2, Some(std::time::Duration::ZERO));
+    owner.claimed.park(&[again]).await.unwrap();
+    drop(side);
+    let due = owner.claimed.due(10).await.unwrap();
+    assert!(due.released.is_empty(), "blocked again");
+    assert_eq!(due.events.len(), 1);
+    assert_eq!(due.events[0].event.id(), followers[2]);
+    let marker = owner.claimed.markers(10).await.unwrap();
+    assert!(!marker[0].released);
+
+    let settled = owner
+        .claimed
+        .settle(due.events[0].id, &Settlement::Delivered);
+    settled.await.unwrap();
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let rest = side_read_to(&mut *side, &stands, PLENTY).await;
+    assert_eq!(ids(&rest), followers[3..]);
+}
+
+async fn a_joined_key_is_the_main_groups_again(bench: Bench) {
+    let Blocked { owner, stands, .. } = blocked(&bench, 9).await;
+    release(&bench, &owner).await;
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    side_read_to(&mut *side, &stands, PLENTY).await;
+    owner.claimed.join(MINE, &stands).await.unwrap();
+    let more = bench.commit_numbered(MINE, 3).await;
+    let page = owner.whole().await;
+    assert_eq!(ids(&page.events), more);
+    // It may be blocked once more, from its new place on.
+    owner
+        .claimed
+        .park(&[parking(&page, 0, None)])
+        .await
+        .unwrap();
+    owner
+        .claimed
+        .advance(&page.end, &seqs(&page.events[..1]))
+        .await
+        .unwrap();
+    let (_, stands) = owner.up_to_joinable().await;
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let read = side.next(PLENTY, &stands).await.unwrap();
+    assert_eq!(ids(&read.events), more[1..]);
+}
+
+async fn a_side_read_needs_a_marker(bench: Bench) {
+    let owner = bench.own().await;
+    let refused = Claimed::side_read(&*owner.claimed, "never blocked").await;
+    assert!(matches!(refused.map(|_| ()), Err(StoreError::Bug { .. })));
+}
+
+async fn late_commits_of_a_blocked_key_are_side_read(bench: Bench) {
+    let mut late = bench.outbox.writer().await;
+    late.begin().await;
+    let early_place = late.emit(&NewEvent::keyed(MINE, "late")).await;
+    let Blocked {
+        owner, followers, ..
+    } = blocked(&bench, 9).await;
+    late.commit().await;
+    let (events, stands) = pass_over(&owner).await;
+    assert_eq!(ids(&events), [early_place]);
+    release(&bench, &owner).await;
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut read = ids(&side_read_to(&mut *side, &stands, PLENTY).await);
+    let mut expected = [followers, vec![early_place]].concat();
+    // The late one committed last; no order binds it to those that do not share its lock.
+    read.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(read, expected);
+}

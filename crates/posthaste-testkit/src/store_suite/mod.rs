@@ -1,0 +1,212 @@
+//! The conformance suite of stores: one list of cases that every plug-in is held to, the memory store
+//! included.
+//!
+//! A plug-in brings a [`Fixture`] and declares what its database can do ([`Capability`]). The table in
+//! [`EXPECTED`] says what it *must* declare, so that declaring less is a failure; a case that does not
+//! apply is listed as ignored, with its reason.
+//!
+//! Cases wait on signals and on times that the store itself names, never on guesses.
+
+mod bench;
+mod cases;
+mod event;
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use libtest_mimic::{Arguments, Failed, Trial};
+use posthaste_engine::{Store, StoreError};
+use uuid::Uuid;
+
+pub use event::NewEvent;
+
+use bench::Bench;
+use cases::Case;
+
+/// What a database, or its test set-up, can do beyond the contract's core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Capability {
+    /// A writer can take back a part of its transaction.
+    Savepoints,
+    /// Several writing transactions are open at once, so that one can commit late.
+    OpenTogether,
+    /// A transaction that commits late delays only itself.
+    LateCommitDelaysOnlyItself,
+    /// The fixture can crash the database, after which its counters begin a new life.
+    Crash,
+    /// The fixture can cut all connections.
+    CutConnections,
+    /// There is a schema with migrations.
+    Migrations,
+}
+
+impl Capability {
+    /// Why a case that needs it does not apply.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Savepoints => "no savepoints",
+            Self::OpenTogether => "one writer at a time",
+            Self::LateCommitDelaysOnlyItself => "late commits delay others",
+            Self::Crash => "counters never begin a new life",
+            Self::CutConnections => "no connections to cut",
+            Self::Migrations => "no schema",
+        }
+    }
+}
+
+/// What each plug-in must declare.
+pub const EXPECTED: &[(&str, &[Capability])] = {
+    use Capability::{
+        Crash, CutConnections, LateCommitDelaysOnlyItself, Migrations, OpenTogether, Savepoints,
+    };
+    const POSTGRES: &[Capability] = &[
+        Savepoints,
+        OpenTogether,
+        LateCommitDelaysOnlyItself,
+        Crash,
+        CutConnections,
+        Migrations,
+    ];
+    const MEMORY: &[Capability] = &[Savepoints, OpenTogether, LateCommitDelaysOnlyItself, Crash];
+    &[
+        ("memory_log", MEMORY),
+        ("memory_mark", MEMORY),
+        // A file has neither connections that somebody else cuts, nor counters that a crash sets back.
+        (
+            "sqlite",
+            &[Savepoints, LateCommitDelaysOnlyItself, Migrations],
+        ),
+        ("postgres_14", POSTGRES),
+        ("postgres_15", POSTGRES),
+        ("postgres_18", POSTGRES),
+    ]
+};
+
+/// A plug-in under test.
+#[async_trait]
+pub trait Fixture: Send + Sync {
+    /// Its row in [`EXPECTED`].
+    fn name(&self) -> &'static str;
+
+    /// What it can do.
+    fn capabilities(&self) -> Vec<Capability>;
+
+    /// A fresh, empty outbox that nobody else uses, for a case that needs these capabilities: one that
+    /// crashes the database wants a server of its own.
+    async fn fresh(&self, needs: &[Capability]) -> Box<dyn Outbox>;
+}
+
+/// One outbox. Calls for which the capability is not declared are never made.
+#[async_trait]
+pub trait Outbox: Send + Sync {
+    /// A handle of its own, as another process would have it.
+    async fn store(&self) -> Arc<dyn Store>;
+
+    /// A writer with a connection of its own, as an application has it.
+    async fn writer(&self) -> Box<dyn Writer>;
+
+    /// Crashes the database and starts it again ([`Capability::Crash`]).
+    async fn crash(&self) {
+        panic!("the fixture declares `Crash` and does not crash");
+    }
+
+    /// Cuts every connection to the database ([`Capability::CutConnections`]).
+    async fn cut_connections(&self) {
+        panic!("the fixture declares `CutConnections` and does not cut them");
+    }
+
+    /// Creates or migrates the schema once more ([`Capability::Migrations`]).
+    async fn init(&self) -> Result<(), StoreError> {
+        panic!("the fixture declares `Migrations` and does not migrate");
+    }
+
+    /// Adds a line of a migration from the future, which only relays from the future may run beside
+    /// ([`Capability::Migrations`]).
+    async fn migrate_to_the_future(&self) {
+        panic!("the fixture declares `Migrations` and knows no future");
+    }
+}
+
+/// A writer: an application with one connection. A failing call panics.
+#[async_trait]
+pub trait Writer: Send {
+    /// Begins a transaction.
+    async fn begin(&mut self);
+
+    /// Writes an event in it; answers the event's id.
+    async fn emit(&mut self, event: &NewEvent) -> Uuid;
+
+    /// Sets a savepoint.
+    async fn savepoint(&mut self);
+
+    /// Takes back everything behind the savepoint.
+    async fn rollback_to_savepoint(&mut self);
+
+    /// Commits.
+    async fn commit(&mut self);
+
+    /// Rolls back.
+    async fn rollback(&mut self);
+}
+
+/// No case takes nearly this long; a hang is a failure with a name.
+const CASE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs the suite for these plug-ins: the `main` of a test with `harness = false`.
+#[must_use]
+pub fn run(fixtures: Vec<Arc<dyn Fixture>>) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    for fixture in fixtures {
+        trials.push(declares_what_is_expected(&fixture));
+        trials.extend(cases::all().into_iter().map(|case| trial(&fixture, case)));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn declares_what_is_expected(fixture: &Arc<dyn Fixture>) -> Trial {
+    let fixture = Arc::clone(fixture);
+    let name = format!("{}::declares_what_is_expected", fixture.name());
+    Trial::test(name, move || {
+        let (_, expected) = EXPECTED
+            .iter()
+            .find(|(name, _)| *name == fixture.name())
+            .ok_or_else(|| Failed::from("no row in the table of expected capabilities"))?;
+        let (mut declared, mut expected) = (fixture.capabilities(), expected.to_vec());
+        declared.sort_unstable();
+        expected.sort_unstable();
+        if declared == expected {
+            Ok(())
+        } else {
+            Err(format!("declared {declared:?}, expected {expected:?}").into())
+        }
+    })
+}
+
+fn trial(fixture: &Arc<dyn Fixture>, case: Case) -> Trial {
+    let name = format!("{}::{}", fixture.name(), case.name);
+    let declared = fixture.capabilities();
+    if let Some(missing) = case.needs.iter().find(|need| !declared.contains(need)) {
+        let reason = missing.reason();
+        return Trial::test(name, move || {
+            Err(format!("does not apply here: {reason}").into())
+        })
+        .with_kind(reason)
+        .with_ignored_flag(true);
+    }
+    let fixture = Arc::clone(fixture);
+    Trial::test(name, move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(4)
+            .enable_all()
+            .build()?;
+        runtime
+            .block_on(async {
+                tokio::time::timeout(CASE_LIMIT, async {
+                    (case.run)(Bench::new(fixture.fresh(case.needs).await).await).await;
+                })
+                .await
+            })
+            .map_err(|_| format!("still running after {CASE_LIMIT:?}").into())
+    })
+}
