@@ -354,8 +354,12 @@ mod tests {
             let events: Vec<_> = (0..count)
                 .map(|_| SuiteEvent::new(Some("k"), "v"))
                 .collect();
-            lane.submit(records(&events, self.next_ticket)).await;
-            self.next_ticket += count as u64;
+            self.submit_events(lane, &events).await;
+        }
+
+        async fn submit_events(&mut self, lane: &mut WriterLane, events: &[SuiteEvent]) {
+            lane.submit(records(events, self.next_ticket)).await;
+            self.next_ticket += events.len() as u64;
         }
 
         fn written(&self) -> usize {
@@ -466,6 +470,40 @@ mod tests {
                 Some(Cause::LaneEnded)
             ]
         );
+    }
+
+    /// The sender knows of the first failure, but not yet that its follower was refused.
+    #[tokio::test]
+    async fn nothing_overtakes_a_refused_follower() {
+        let (mut lane, mut handles) = gated();
+        let other = SuiteEvent::new(Some("other"), "v");
+        let mut bad = SuiteEvent::new(Some("k"), "v");
+        bad.occurred_at = i64::MAX;
+        let follower = || SuiteEvent::new(Some("k"), "v");
+        handles
+            .submit_events(&mut lane, &[bad, other.clone()])
+            .await;
+        handles.begun.recv().await.unwrap();
+        let first = [follower(), other.clone()];
+        handles.submit_events(&mut lane, &first).await;
+        handles.endings.send(Ok(())).unwrap();
+        assert!(matches!(
+            lane.outcomes().await[0].outcome,
+            Outcome::Rejected(_)
+        ));
+        handles.begun.recv().await.unwrap();
+        handles.submit_events(&mut lane, &[follower(), other]).await;
+        handles.endings.send(Ok(())).unwrap();
+        handles.endings.send(Ok(())).unwrap();
+        let mut verdicts = lane.outcomes().await;
+        while verdicts.len() < 4 {
+            verdicts.append(&mut lane.outcomes().await);
+        }
+        let behind = Some(Cause::BehindFailure);
+        assert_eq!(causes(&verdicts), [behind, None, behind, None]);
+        handles.submit_events(&mut lane, &[follower()]).await;
+        handles.endings.send(Ok(())).unwrap();
+        assert_eq!(causes(&lane.outcomes().await), [None]);
     }
 
     #[tokio::test]
