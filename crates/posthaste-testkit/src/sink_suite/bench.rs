@@ -94,6 +94,18 @@ impl Bench {
         }
     }
 
+    /// A lane as soon as one is given: an earlier one that ended without being awaited may still have
+    /// to let go of the destination.
+    pub(super) async fn lane_when_free(&self) -> Flight {
+        loop {
+            match self.try_lane().await {
+                Ok(flight) => return flight,
+                Err(error) if error.is_retryable() => tokio::task::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
     /// Checks what arrived, where it can be read. `sent` is in the order of all submissions.
     pub(super) async fn expect_arrivals(&self, sent: &[SuiteEvent], accepted: &BTreeSet<Uuid>) {
         if !self.expected.readable {
