@@ -365,7 +365,10 @@ impl Pipeline {
     /// [`side_read`](Self::side_read), [`side_advanced`](Self::side_advanced) or
     /// [`side_joined`](Self::side_joined).
     pub fn next_side_step(&mut self) -> Option<SideStep> {
-        if self.paused || self.stop_behind.is_some() {
+        if self.stop_behind.is_some() {
+            return self.side.last_step();
+        }
+        if self.paused {
             return None;
         }
         let budget = self.read_budget(self.limits.batch_events);
@@ -448,6 +451,7 @@ impl Pipeline {
         let sent = self.in_flight == 0 && (away || !self.has_unsent(now));
         sent && self.change.is_none()
             && self.main.done_prefix() == 0
+            && self.side.is_stored()
             && !self.retries.has_settlements()
             && self.passed.as_ref().is_none_or(|passed| !passed.wanted)
     }

@@ -4,11 +4,20 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::{ParkedCopy, Settlement};
 
+/// A copy that was handed to the lane.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) batch: u64,
+    /// What the destination had accepted then.
+    pub(crate) accepted: u64,
+    pub(crate) copy: ParkedCopy,
+}
+
 #[derive(Debug)]
 pub(crate) struct Retries {
     next_ticket: u64,
     waiting: VecDeque<ParkedCopy>,
-    sent: HashMap<u64, (u64, ParkedCopy)>,
+    sent: HashMap<u64, Sent>,
     settlements: VecDeque<(i64, Settlement)>,
 }
 
@@ -34,16 +43,22 @@ impl Retries {
         !self.settlements.is_empty()
     }
 
-    /// The next copy to send, with its ticket. It counts as sent in `batch`.
-    pub(crate) fn take(&mut self, batch: u64) -> Option<(u64, &ParkedCopy)> {
+    /// The next copy to send, with its ticket. It counts as sent in `batch`, when `accepted` events
+    /// had been accepted.
+    pub(crate) fn take(&mut self, batch: u64, accepted: u64) -> Option<(u64, &ParkedCopy)> {
         let copy = self.waiting.pop_front()?;
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        Some((ticket, &self.sent.entry(ticket).or_insert((batch, copy)).1))
+        let sent = Sent {
+            batch,
+            accepted,
+            copy,
+        };
+        Some((ticket, &self.sent.entry(ticket).or_insert(sent).copy))
     }
 
-    /// A sent copy was answered; its batch and itself.
-    pub(crate) fn answered(&mut self, ticket: u64) -> Option<(u64, ParkedCopy)> {
+    /// A sent copy was answered.
+    pub(crate) fn answered(&mut self, ticket: u64) -> Option<Sent> {
         self.sent.remove(&ticket)
     }
 
@@ -56,8 +71,8 @@ impl Retries {
     pub(crate) fn unsend_all(&mut self) {
         let mut sent: Vec<_> = self.sent.drain().collect();
         sent.sort_unstable_by_key(|&(ticket, _)| std::cmp::Reverse(ticket));
-        for (_, (_, copy)) in sent {
-            self.waiting.push_front(copy);
+        for (_, sent) in sent {
+            self.waiting.push_front(sent.copy);
         }
     }
 

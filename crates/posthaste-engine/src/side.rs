@@ -153,6 +153,27 @@ impl Side {
         }
     }
 
+    /// When the relay stops: stores what was delivered, so that a planned stop repeats nothing.
+    pub(crate) fn last_step(&mut self) -> Option<SideStep> {
+        if self.phase != Phase::Delivering || self.window.has_sent() {
+            return None;
+        }
+        let passed = self
+            .window
+            .take_passed()
+            .filter(|passed| passed.events > 0)?;
+        self.phase = Phase::Advancing;
+        Some(SideStep::Advance {
+            at: passed.up_to,
+            finished: passed.finished,
+        })
+    }
+
+    /// Whether all that was delivered is stored, and nothing is under way that would be.
+    pub(crate) fn is_stored(&mut self) -> bool {
+        self.phase != Phase::Advancing && self.window.done_prefix() == 0
+    }
+
     fn delivered(&mut self, standing: Option<&Cursor>) -> Option<SideStep> {
         if let Some(passed) = self.window.take_passed()
             && passed.events > 0

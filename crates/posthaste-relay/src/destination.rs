@@ -47,34 +47,36 @@ pub(crate) struct DestinationTask {
 impl DestinationTask {
     pub(crate) async fn run(mut self) -> Ended {
         let mut said = SaidOnce::default();
-        let mut lane_number = 0;
+        let (mut lane_number, mut ended) = (0, Ended::Clean);
         loop {
             let Some(claim) = self.claimed(&mut said).await else {
-                return Ended::Clean;
+                return ended;
             };
             match self.run_claim(&claim, &mut lane_number).await {
                 Ok(ended) => return ended,
                 Err(error) => {
+                    ended = Ended::Unclean;
                     said.warn(self.clock.now(), || {
                         format!(
                             "destination `{}`: {error}; claiming it anew",
                             self.destination.name
                         )
                     });
-                    // A relay that is fenced does not come back under this registration: the relay
-                    // itself ends this task.
                     tokio::time::sleep(AGAIN).await;
                 }
             }
         }
     }
 
-    /// The claim, once it is ours and its settle time is over; none when the relay stops first.
+    /// The claim, once it is ours and its settle time is over; none when the relay stops first, or is
+    /// fenced: this registration never comes back.
     async fn claimed(&mut self, said: &mut SaidOnce) -> Option<Claim> {
-        let mut order = self.order.clone();
+        let (mut order, mut lease) = (self.order.clone(), self.lease_state.subscribe());
         tokio::select! {
-            claim = self.claim(said) => Some(claim),
+            biased;
             _ = order.wait_for(|order| *order == Order::Stop) => None,
+            _ = lease.wait_for(|lease| lease.fenced) => None,
+            claim = self.claim(said) => Some(claim),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use posthaste_engine::{Moment, Registered, Registration, Router, Routes, Store, StoreError};
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use crate::{
@@ -188,26 +188,31 @@ impl Relay {
             lease_state.clone(),
         ));
         let mut lease_watch = lease_state.subscribe();
-        let (mut drained, mut clean, mut stopping) = (0, true, false);
+        let (mut drained, mut clean, mut fenced, mut stopping) = (0, true, false, false);
         let limit = tokio::time::sleep(Duration::MAX);
         tokio::pin!(limit);
-        let fenced = loop {
+        loop {
             tokio::select! {
                 biased;
-                _ = lease_watch.wait_for(|lease| lease.fenced) => break true,
+                _ = lease_watch.wait_for(|lease| lease.fenced), if !fenced => {
+                    // The tasks see it too, abort their lanes and end.
+                    fenced = true;
+                    limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);
+                }
                 () = &mut *shutdown, if !stopping => {
                     stopping = true;
                     info!("stopping: finishing what is in flight");
                     order.send_replace(Order::Stop);
-                    limit.as_mut().reset(tokio::time::Instant::now() + self.settings.shutdown_timeout);
+                    limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);
                 }
-                () = &mut limit, if stopping => {
-                    warn!(limit = ?self.settings.shutdown_timeout, "stopped in mid-flight; some events will be repeated");
+                () = &mut limit, if stopping || fenced => {
+                    let limit = self.settings.shutdown_timeout;
+                    warn!(?limit, "stopped in mid-flight; some events will be repeated");
                     clean = false;
-                    break false;
+                    break;
                 }
                 ended = tasks.join_next() => match ended {
-                    None => break false,
+                    None => break,
                     Some(Ok(ended)) => {
                         drained += usize::from(ended == Ended::Drained);
                         clean &= ended != Ended::Unclean;
@@ -215,10 +220,10 @@ impl Relay {
                     Some(Err(error)) => return Err(RelayError::Bug(error.to_string())),
                 },
             }
-        };
+        }
         tasks.shutdown().await;
         keeper.abort();
-        if fenced {
+        if fenced && !stopping {
             return Ok(None);
         }
         let unsettled = if clean {

@@ -146,7 +146,7 @@ impl<'a> Runner<'a> {
     async fn turns(&mut self) -> Result<Ended, StoreError> {
         loop {
             let now = self.clock().now();
-            self.obey(now);
+            self.obey(now)?;
             self.mind_the_lane(now).await;
             self.submit(now).await;
             self.start_calls(now);
@@ -179,21 +179,24 @@ impl<'a> Runner<'a> {
     }
 
     /// What operators and the relay itself want.
-    fn obey(&mut self, now: Moment) {
+    fn obey(&mut self, now: Moment) -> Result<(), StoreError> {
         if *self.order.borrow_and_update() == Order::Stop {
             self.stop();
         }
-        let state = self.lease.borrow_and_update();
-        let paused = state
-            .destinations
-            .get(&self.claim.destination)
-            .map_or(self.claim.state, |state| *state)
-            != DestinationState::Active;
+        let lease = self.lease.borrow_and_update();
+        if lease.fenced {
+            return Err(StoreError::Fenced {
+                operation: "keeping the lease",
+            });
+        }
+        let wanted = lease.destinations.get(&self.claim.destination).copied();
+        let paused = wanted.unwrap_or(self.claim.state) != DestinationState::Active;
         self.pipeline.pause(paused);
-        if self.lane.is_some() && (state.fenced || state.deadline <= now) {
+        if self.lane.is_some() && lease.deadline <= now {
             self.pipeline
                 .fail_lane("the lease ran out", now, rand::random());
         }
+        Ok(())
     }
 
     async fn mind_the_lane(&mut self, now: Moment) {

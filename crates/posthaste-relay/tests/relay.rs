@@ -6,8 +6,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Admin, Backoff, DeadAction, DeliveryPolicy, DestinationState, DestinationStatus, Moment,
-    OnDead, ParkedEvent, ParkedFilter, ParkedState, Record,
+    Admin, Backoff, DeadAction, DeliveryPolicy, DestinationState, DestinationStatus, HostIdentity,
+    Moment, OnDead, Ownership, ParkedEvent, ParkedFilter, ParkedState, Record, Registration,
 };
 use posthaste_relay::{
     Clock, Destination, Relay, RelayBuilder, Summary,
@@ -296,6 +296,58 @@ async fn a_second_poison_event_behind_the_first_moves_the_block() {
         assert!(running.stop().await.clean);
         let discarded = parked(&store, Some(ParkedState::Discarded)).await;
         assert_eq!(discarded[0].event.payload(), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_planned_stop_in_the_middle_of_a_release_repeats_nothing() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        sink.set_fault(MemorySinkFault::RejectLarger(10));
+        emit(&store, "k", "too large to take");
+        for n in 0..1_000 {
+            emit(&store, "k", &n.to_string());
+        }
+        let builder = || relay_to(&store, quick(&sink, OnDead::Block)).batch(7, 1 << 20);
+        let running = Running::start(builder());
+        pass(20).await;
+        assert!(running.stop().await.clean);
+        assert_eq!(act(&store, DeadAction::Skip).await, 1);
+        let mut rounds = 0;
+        while sink.accepted().len() < 1_000 {
+            let (running, before) = (Running::start(builder()), sink.accepted().len());
+            until("some more are delivered", || sink.accepted().len() > before).await;
+            assert!(running.stop().await.clean);
+            rounds += 1;
+        }
+        assert!(rounds > 3, "the release was stopped in its middle");
+        drained(builder()).await;
+        assert_eq!(payloads(&sink), numbers(0..1_000));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fenced_relay_registers_anew_and_goes_on() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let running = Running::start(relay(&store, &sink).name("ours"));
+    emit_many(&store, 0..10);
+    until("ten are delivered", || sink.accepted().len() == 10).await;
+    let by = store.register(&registration("other")).await.unwrap();
+    let ours = store.registration_of("ours").unwrap();
+    store.fence(by, ours, "a test").await.unwrap();
+    emit_many(&store, 10..20);
+    until("the rest is delivered", || sink.accepted().len() == 20).await;
+    assert_ne!(store.registration_of("ours"), Some(ours));
+    assert!(running.stop().await.clean);
+    assert_eq!(payloads(&sink), numbers(0..20));
+}
+
+fn registration(name: &str) -> Registration {
+    Registration {
+        name: name.into(),
+        version: "0".into(),
+        host: HostIdentity::default(),
+        lease: Duration::from_secs(15),
     }
 }
 

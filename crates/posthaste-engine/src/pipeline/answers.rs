@@ -5,12 +5,21 @@ use std::time::Duration;
 use super::{LaneState, Pipeline, SIDE, UnderWay};
 use crate::{
     Cause, DeliveryPolicy, Due, Moment, OnDead, Outcome, ParkedCopy, Parking, Rejection,
-    RejectionKind, Settlement, StoredEvent, Unavailability, Verdict, window::State,
+    RejectionKind, Settlement, StoredEvent, Unavailability, Verdict, retries::Sent, window::State,
 };
 
 /// How often an event may be the one that fails while others are accepted, before it is taken for the
 /// one at fault. An unknown error must not block a key for ever without anybody seeing it.
 const FAILS_ALONE_MAX: u32 = 5;
+
+/// Whether such a failure may be the event's own fault. The rest of a lane that ended, and a wish to go
+/// slower, are nobody's.
+fn is_evidence(cause: Cause) -> bool {
+    !matches!(
+        cause,
+        Cause::LaneEnded | Cause::Throttled | Cause::BehindFailure
+    )
+}
 
 impl Pipeline {
     /// Verdicts of the lane.
@@ -110,15 +119,13 @@ impl Pipeline {
 
     fn window_unavailable(&mut self, ticket: u64, why: Unavailability, now: Moment, random: f64) {
         let accepted = self.counts.accepted;
-        // The rest of a lane that ended is no evidence against any of its events.
-        let culprit = why.cause != Cause::LaneEnded && why.cause != Cause::Throttled;
         let Some(window) = self.window_of(ticket) else {
             return;
         };
         let Some(entry) = window.entry_mut(ticket) else {
             return;
         };
-        if culprit {
+        if is_evidence(why.cause) {
             if accepted > entry.accepted_at_failure {
                 entry.alone += 1;
             }
@@ -150,7 +157,12 @@ impl Pipeline {
     }
 
     fn retry_verdict(&mut self, ticket: u64, outcome: Outcome, now: Moment, random: f64) {
-        let Some((batch, copy)) = self.retries.answered(ticket) else {
+        let Some(Sent {
+            batch,
+            accepted,
+            copy,
+        }) = self.retries.answered(ticket)
+        else {
             return;
         };
         match outcome {
@@ -166,11 +178,18 @@ impl Pipeline {
                     self.retry_rejected(&copy, *rejection, random);
                 }
             }
-            Outcome::Unavailable(why) => {
+            Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
                 self.retries.again(copy);
-                if why.cause != Cause::BehindFailure {
-                    self.destination_failed(&why, now, random);
+            }
+            Outcome::Unavailable(why) => {
+                // It failed alone: else one strange event would keep the breaker open for all others.
+                if is_evidence(why.cause) && self.counts.accepted > accepted {
+                    let (kind, reason) = (RejectionKind::FailsAlone, why.reason.clone());
+                    self.retry_rejected(&copy, Rejection { kind, reason }, random);
+                } else {
+                    self.retries.again(copy);
                 }
+                self.destination_failed(&why, now, random);
             }
         }
         self.in_flight = self.in_flight.saturating_sub(1);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{LaneState, Pipeline, RETRY, SIDE, is_blocked};
 use crate::{
     BreakerState, Moment, Record, Rejection, Router, SinkError, StoredEvent,
-    retries::Retries,
+    retries::{Retries, Sent},
     window::{State, Window},
 };
 
@@ -112,7 +112,9 @@ impl Pipeline {
 
     fn gather_retries(&mut self, batch: &mut Gathering, number: u64) {
         while batch.fits(0) {
-            let Some((ticket, copy)) = Retries::take(&mut self.retries, number) else {
+            let Some((ticket, copy)) =
+                Retries::take(&mut self.retries, number, self.counts.accepted)
+            else {
                 return;
             };
             let event = copy.event.clone();
@@ -120,7 +122,7 @@ impl Pipeline {
             match self.router.record(ticket, event) {
                 Ok(record) => batch.push(record, bytes),
                 Err(rejection) => {
-                    if let Some((_, copy)) = self.retries.answered(ticket) {
+                    if let Some(Sent { copy, .. }) = self.retries.answered(ticket) {
                         // Fails at once and alike everywhere: there is no herd to spread.
                         self.retry_rejected(&copy, rejection, 0.5);
                     }

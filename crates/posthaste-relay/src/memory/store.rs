@@ -224,6 +224,17 @@ impl MemoryStore {
         self.lock().incarnation += 1;
     }
 
+    /// The registration of the live relay of this name.
+    #[must_use]
+    pub fn registration_of(&self, name: &str) -> Option<Uuid> {
+        let inner = self.lock();
+        let mut live = inner
+            .relays
+            .iter()
+            .filter(|(_, row)| row.name == name && row.is_live());
+        live.next().map(|(registration, _)| *registration)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
