@@ -19,6 +19,7 @@
 mod account;
 pub mod cache;
 pub mod checker;
+pub mod faulty;
 mod guard;
 pub mod lines;
 pub mod ports;

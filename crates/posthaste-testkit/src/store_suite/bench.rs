@@ -4,7 +4,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use posthaste_engine::{
     Budget, Claim, ClaimOutcome, Claimed, Cursor, HostIdentity, Page, Parking, Registered,
-    Registration, Start, Store, StoreError, StoredEvent,
+    Registration, SideRead, Start, Store, StoreError, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -66,6 +66,11 @@ impl Bench {
             .register(&registration(name, lease))
             .await
             .unwrap()
+    }
+
+    /// Lets the relay's lease end soon.
+    pub(super) async fn let_expire(&self, relay: Registered) {
+        self.store.renew(relay, SHORT).await.unwrap();
     }
 
     /// A relay that owns [`DESTINATION`] from the oldest event on.
@@ -158,6 +163,12 @@ impl Owner {
         events
     }
 
+    /// Advances behind what was read, all of it finished.
+    pub(super) async fn finish_all(&self, read: &Read) {
+        let seqs = seqs(&read.events);
+        self.claimed.advance(read.end(), &seqs).await.unwrap();
+    }
+
     /// Advances behind the page, all its events finished.
     pub(super) async fn finish(&self, page: &Page) {
         self.claimed
@@ -166,12 +177,14 @@ impl Owner {
             .unwrap();
     }
 
-    /// One page with everything that is there, which must fit.
-    pub(super) async fn whole(&self) -> Page {
-        let mut pages = self.pages(PLENTY).await;
-        pages.retain(|page| !page.events.is_empty());
-        assert_eq!(pages.len(), 1, "everything fits one page");
-        pages.remove(0)
+    /// Everything that is there and was not read yet, with the cursor behind each event. How many pages
+    /// it takes is the store's business.
+    pub(super) async fn whole(&self) -> Read {
+        let mut read = Read::default();
+        for page in self.pages(PLENTY).await {
+            read.push(page);
+        }
+        read
     }
 
     /// Reads everything that is there, up to a place where a side read can join.
@@ -190,6 +203,46 @@ impl Owner {
     /// The relay's own claim anew, as after a lost answer.
     pub(super) async fn again(&self, bench: &Bench) -> Self {
         bench.own_as(self.relay).await
+    }
+}
+
+/// What one or more pages brought.
+#[derive(Default)]
+pub(super) struct Read {
+    pub(super) events: Vec<StoredEvent>,
+    places: Vec<Cursor>,
+    end: Option<Cursor>,
+}
+
+impl Read {
+    pub(super) fn push(&mut self, page: Page) {
+        let places = page.events.iter().map(|event| page.cursor_at(event));
+        self.places.extend(places);
+        self.events.extend(page.events);
+        self.end = Some(page.end);
+    }
+
+    /// The cursor that has passed everything up to and including the event at `index`.
+    pub(super) fn cursor_at(&self, index: usize) -> Cursor {
+        self.places[index].clone()
+    }
+
+    /// The cursor that has passed everything.
+    pub(super) fn end(&self) -> &Cursor {
+        self.end.as_ref().expect("at least one page was read")
+    }
+}
+
+/// Everything of the key up to `until`, nothing of it delivered yet.
+pub(super) async fn side_read_whole(side: &mut dyn SideRead, until: &Cursor) -> Read {
+    let mut read = Read::default();
+    loop {
+        let page = side.next(PLENTY, until).await.unwrap();
+        let caught_up = page.caught_up;
+        read.push(page);
+        if caught_up {
+            return read;
+        }
     }
 }
 
@@ -222,12 +275,11 @@ pub(super) fn ids<'a>(events: impl IntoIterator<Item = &'a StoredEvent>) -> Vec<
     events.into_iter().map(StoredEvent::id).collect()
 }
 
-/// The event at `index` of the page, to be parked with one attempt made.
-pub(super) fn parking(page: &Page, index: usize, retry_in: Option<Duration>) -> Parking {
-    let event = page.events[index].clone();
+/// The event at `index`, to be parked with one attempt made.
+pub(super) fn parking(read: &Read, index: usize, retry_in: Option<Duration>) -> Parking {
     Parking {
-        at: page.cursor_at(&event),
-        event,
+        at: read.cursor_at(index),
+        event: read.events[index].clone(),
         attempts: 1,
         kind: "invalid",
         reason: "refused by the schema".to_owned(),

@@ -39,20 +39,20 @@ async fn three_parked(bench: &Bench) -> Owner {
         .collect();
     bench.commit(&events).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
+    let read = owner.whole().await;
     let later = Some(LONG);
     owner
         .claimed
         .park(&[
-            parking(&page, 0, later),
-            parking(&page, 1, later),
-            parking(&page, 2, None),
+            parking(&read, 0, later),
+            parking(&read, 1, later),
+            parking(&read, 2, None),
         ])
         .await
         .unwrap();
     owner
         .claimed
-        .advance(&page.end, &seqs(&page.events))
+        .advance(read.end(), &seqs(&read.events))
         .await
         .unwrap();
     owner
@@ -248,17 +248,17 @@ async fn a_destination_that_is_held_is_not_removed(bench: Bench) {
 }
 
 async fn a_removed_destination_begins_anew(bench: Bench) {
-    let relay = bench.register("relay-a", SHORT).await;
-    let owner = bench.own_as(relay).await;
+    let owner = bench.own().await;
     let written = bench.commit_numbered("k", 3).await;
-    let page = owner.whole().await;
+    let read = owner.whole().await;
     owner
         .claimed
-        .park(&[parking(&page, 0, None)])
+        .park(&[parking(&read, 0, None)])
         .await
         .unwrap();
-    owner.finish(&page).await;
+    owner.finish_all(&read).await;
     // Its relay is dead, but nobody has fenced it yet.
+    bench.let_expire(owner.relay).await;
     let removed = loop {
         match bench
             .store
@@ -276,14 +276,14 @@ async fn a_removed_destination_begins_anew(bench: Bench) {
         .set_destination(DESTINATION, DestinationState::Active)
         .await;
     assert!(!gone.unwrap());
-    assert_fenced(owner.claimed.advance(&page.end, &seqs(&page.events)).await);
+    assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
 
     let heir = bench.register("relay-b", LONG).await;
     let heir = bench.own_as(heir).await;
     assert!(heir.claim.epoch > owner.claim.epoch, "sinks compare epochs");
     assert!(heir.claimed.markers(10).await.unwrap().is_empty());
     assert_eq!(ids(&heir.events().await), written);
-    assert_fenced(owner.claimed.advance(&page.end, &seqs(&page.events)).await);
+    assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
 }
 
 async fn an_unknown_destination_is_not_found(bench: Bench) {
@@ -346,8 +346,9 @@ async fn status_counts_exactly(bench: Bench) {
 
 async fn status_shows_relays(bench: Bench) {
     let owner = bench.own().await;
-    let expired = bench.register("relay-b", SHORT).await;
+    let expired = bench.register("relay-b", LONG).await;
     bench.claim(expired, "other", Start::Oldest).await;
+    bench.let_expire(expired).await;
     let fenced = bench.register("relay-c", LONG).await;
     bench
         .store

@@ -55,11 +55,11 @@ async fn restart(bench: &Bench, dead: Registered) -> Owner {
 async fn a_crash_voids_every_claim(bench: Bench) {
     let written = bench.commit_numbered("k", 6).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
-    let at = page.cursor_at(&page.events[1]);
+    let read = owner.whole().await;
+    let at = read.cursor_at(1);
     owner
         .claimed
-        .advance(&at, &seqs(&page.events[..2]))
+        .advance(&at, &seqs(&read.events[..2]))
         .await
         .unwrap();
     // A transaction that the crash takes along, with the numbers that it has drawn.
@@ -70,7 +70,7 @@ async fn a_crash_voids_every_claim(bench: Bench) {
     drop(lost);
 
     for _ in 0..2 {
-        let refused = owner.claimed.advance(&page.end, &seqs(&page.events)).await;
+        let refused = owner.claimed.advance(read.end(), &seqs(&read.events)).await;
         assert!(
             refused.is_err_and(|error| error.is_retryable()),
             "nothing was changed"
@@ -88,15 +88,15 @@ async fn a_crash_voids_every_claim(bench: Bench) {
 async fn a_crash_keeps_what_was_answered(bench: Bench) {
     bench.commit_numbered("k", 4).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
+    let read = owner.whole().await;
     owner
         .claimed
-        .park(&[parking(&page, 0, Some(Duration::ZERO))])
+        .park(&[parking(&read, 0, Some(Duration::ZERO))])
         .await
         .unwrap();
     owner
         .claimed
-        .advance(&page.end, &seqs(&page.events[..1]))
+        .advance(read.end(), &seqs(&read.events[..1]))
         .await
         .unwrap();
     bench.outbox.crash().await;
@@ -104,7 +104,7 @@ async fn a_crash_keeps_what_was_answered(bench: Bench) {
     let markers = owner.claimed.markers(10).await.unwrap();
     assert_eq!(markers.len(), 1);
     let due = owner.claimed.due(10).await.unwrap();
-    assert_eq!(due.events[0].event.id(), page.events[0].id());
+    assert_eq!(due.events[0].event.id(), read.events[0].id());
     if bench.store.info().progress == posthaste_engine::Progress::Cursor {
         assert_eq!(ids(&owner.events().await), NOTHING);
     }
@@ -113,9 +113,9 @@ async fn a_crash_keeps_what_was_answered(bench: Bench) {
 async fn cut_connections_are_unavailable_for_a_moment(bench: Bench) {
     let written = bench.commit_numbered("k", 4).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
+    let read = owner.whole().await;
     bench.outbox.cut_connections().await;
-    let refused = owner.claimed.advance(&page.end, &seqs(&page.events)).await;
+    let refused = owner.claimed.advance(read.end(), &seqs(&read.events)).await;
     assert!(
         matches!(refused, Err(StoreError::Unavailable { .. })),
         "expected Unavailable, got {refused:?}"

@@ -106,13 +106,13 @@ async fn a_claim_goes_on_exactly_behind_the_stored_cursor(bench: Bench) {
 async fn a_claim_goes_on_exactly_inside_a_page(bench: Bench) {
     let mut rest = bench.commit_numbered("k", 30).await;
     let mut owner = bench.own().await;
-    // Each claim advances a little into its first page, and the next one goes on there.
+    // Each claim advances a little into what it read, and the next one goes on there.
     for step in [4, 1, 9, 2] {
-        let page = owner.page(PLENTY).await;
-        assert_eq!(ids(&page.events), rest);
-        let passed = &page.events[..step];
-        let at = page.cursor_at(&passed[step - 1]);
-        owner.claimed.advance(&at, &seqs(passed)).await.unwrap();
+        let read = owner.whole().await;
+        assert_eq!(ids(&read.events), rest);
+        let passed = seqs(&read.events[..step]);
+        let at = read.cursor_at(step - 1);
+        owner.claimed.advance(&at, &passed).await.unwrap();
         rest.drain(..step);
         owner = owner.again(&bench).await;
     }
@@ -124,9 +124,9 @@ async fn a_claim_goes_on_exactly_inside_a_page(bench: Bench) {
 async fn the_cursor_never_goes_back(bench: Bench) {
     bench.commit_numbered("k", 10).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
-    owner.finish(&page).await;
-    let earlier = page.cursor_at(&page.events[2]);
+    let read = owner.whole().await;
+    owner.finish_all(&read).await;
+    let earlier = read.cursor_at(2);
     owner.claimed.advance(&earlier, &[]).await.unwrap();
     assert_eq!(ids(&owner.again(&bench).await.events().await), NOTHING);
 }
@@ -207,12 +207,12 @@ async fn two_destinations_are_independent(bench: Bench) {
     let other = owned(bench.claim(first.relay, "other", Start::Oldest).await);
     let other = bench.open(first.relay, other).await;
     assert_eq!(ids(&first.deliver_all().await), written);
-    let page = other.whole().await;
-    assert_eq!(ids(&page.events), written);
-    let at = page.cursor_at(&page.events[3]);
+    let read = other.whole().await;
+    assert_eq!(ids(&read.events), written);
+    let at = read.cursor_at(3);
     other
         .claimed
-        .advance(&at, &seqs(&page.events[..4]))
+        .advance(&at, &seqs(&read.events[..4]))
         .await
         .unwrap();
 

@@ -7,7 +7,7 @@ use posthaste_engine::{Due, ParkedFilter, ParkedState, Parking, Settlement};
 use super::{Case, cases};
 use crate::store_suite::{
     NewEvent,
-    bench::{Bench, LONG, Owner, ids, parking, seqs},
+    bench::{Bench, LONG, Owner, ids, parking, seqs, side_read_whole},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -49,8 +49,8 @@ fn failed(retry_in: Option<Duration>, skip: bool) -> Settlement {
 async fn one_parked(bench: &Bench, change: impl FnOnce(&mut Parking)) -> (Owner, Parking) {
     bench.commit_numbered("k", 3).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
-    let mut parked = parking(&page, 0, NOW);
+    let read = owner.whole().await;
+    let mut parked = parking(&read, 0, NOW);
     change(&mut parked);
     owner
         .claimed
@@ -104,16 +104,16 @@ async fn a_parked_copy_keeps_every_byte(bench: Bench) {
     };
     let written = bench.commit(&[event.clone(), tombstone.clone()]).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
+    let read = owner.whole().await;
     owner
         .claimed
-        .park(&[parking(&page, 0, NOW), parking(&page, 1, NOW)])
+        .park(&[parking(&read, 0, NOW), parking(&read, 1, NOW)])
         .await
         .unwrap();
     let copies = due(&owner).await.events;
     event.assert_stored_as(written[0], &copies[0].event);
     tombstone.assert_stored_as(written[1], &copies[1].event);
-    assert_eq!(copies[0].event.inserted_at(), page.events[0].inserted_at());
+    assert_eq!(copies[0].event.inserted_at(), read.events[0].inserted_at());
 }
 
 async fn due_events_come_in_due_order(bench: Bench) {
@@ -122,8 +122,8 @@ async fn due_events_come_in_due_order(bench: Bench) {
         .collect();
     let written = bench.commit(&events).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
-    let mut parked: Vec<_> = (0..4).map(|index| parking(&page, index, NOW)).collect();
+    let read = owner.whole().await;
+    let mut parked: Vec<_> = (0..4).map(|index| parking(&read, index, NOW)).collect();
     parked[0].retry_in = Some(HOUR * 2);
     parked[3].retry_in = Some(HOUR);
     // The second before the first, to tell due order from the order of events.
@@ -142,8 +142,8 @@ async fn due_events_come_in_due_order(bench: Bench) {
 async fn the_limit_of_due_events_is_kept(bench: Bench) {
     bench.commit_numbered("k", 5).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
-    let parked: Vec<_> = (0..5).map(|index| parking(&page, index, NOW)).collect();
+    let read = owner.whole().await;
+    let parked: Vec<_> = (0..5).map(|index| parking(&read, index, NOW)).collect();
     owner.claimed.park(&parked).await.unwrap();
     assert_eq!(owner.claimed.due(2).await.unwrap().events.len(), 2);
 }
@@ -251,8 +251,8 @@ async fn parking_as_dead_blocks_the_key(bench: Bench) {
 async fn an_event_without_a_key_blocks_nothing(bench: Bench) {
     bench.commit(&[NewEvent::unkeyed("x")]).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
-    owner.claimed.park(&[parking(&page, 0, NOW)]).await.unwrap();
+    let read = owner.whole().await;
+    owner.claimed.park(&[parking(&read, 0, NOW)]).await.unwrap();
     assert!(owner.claimed.markers(10).await.unwrap().is_empty());
     let copy = due(&owner).await.events.remove(0);
     owner
@@ -267,9 +267,9 @@ async fn an_event_without_a_key_blocks_nothing(bench: Bench) {
 async fn two_parked_events_hold_one_key(bench: Bench) {
     bench.commit_numbered("k", 2).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
+    let read = owner.whole().await;
     for index in 0..2 {
-        let parked = parking(&page, index, NOW);
+        let parked = parking(&read, index, NOW);
         owner.claimed.park(&[parked]).await.unwrap();
     }
     let copies = due(&owner).await.events;
@@ -287,15 +287,15 @@ async fn two_parked_events_hold_one_key(bench: Bench) {
 async fn parking_moves_the_marker(bench: Bench) {
     let written = bench.commit_numbered("k", 4).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
+    let read = owner.whole().await;
     for index in [0, 2] {
-        let parked = parking(&page, index, NOW);
+        let parked = parking(&read, index, NOW);
         owner.claimed.park(&[parked]).await.unwrap();
     }
     assert_eq!(owner.claimed.markers(10).await.unwrap().len(), 1);
     owner
         .claimed
-        .advance(&page.end, &seqs(&page.events[..3]))
+        .advance(read.end(), &seqs(&read.events[..3]))
         .await
         .unwrap();
     for copy in due(&owner).await.events {
@@ -307,10 +307,7 @@ async fn parking_moves_the_marker(bench: Bench) {
     }
     let (_, until) = owner.up_to_joinable().await;
     let mut side = owner.claimed.side_read("k").await.unwrap();
-    let behind = side
-        .next(crate::store_suite::bench::PLENTY, &until)
-        .await
-        .unwrap();
+    let behind = side_read_whole(&mut *side, &until).await;
     assert_eq!(ids(&behind.events), written[3..], "from the later place on");
 }
 
@@ -321,8 +318,8 @@ async fn many_events_are_parked_at_once(bench: Bench) {
     bench.commit(&events).await;
     let relay = bench.register("relay-a", LONG).await;
     let owner = bench.own_as(relay).await;
-    let page = owner.whole().await;
-    let parked: Vec<_> = (0..300).map(|index| parking(&page, index, NOW)).collect();
+    let read = owner.whole().await;
+    let parked: Vec<_> = (0..300).map(|index| parking(&read, index, NOW)).collect();
     owner.claimed.park(&parked).await.unwrap();
     assert_eq!(owner.claimed.markers(1_000).await.unwrap().len(), 300);
     assert_eq!(owner.claimed.markers(7).await.unwrap().len(), 7);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Case, cases};
 use crate::store_suite::{
     NewEvent,
-    bench::{Bench, NOTHING, Owner, PLENTY, ids, parking, seqs},
+    bench::{Bench, NOTHING, Owner, PLENTY, ids, parking, seqs, side_read_whole},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -64,14 +64,14 @@ async fn pass_over(owner: &Owner) -> (Vec<StoredEvent>, Cursor) {
 async fn blocked(bench: &Bench, events: usize) -> Blocked {
     bench.commit(&mixed(events)).await;
     let owner = bench.own().await;
-    let page = owner.whole().await;
-    let first = parking(&page, 0, None);
+    let read = owner.whole().await;
+    let first = parking(&read, 0, None);
     owner.claimed.park(&[first]).await.unwrap();
     let owner = owner.again(bench).await;
     let (_, stands) = pass_over(&owner).await;
     Blocked {
         owner,
-        followers: of_mine(&page.events[1..]),
+        followers: of_mine(&read.events[1..]),
         stands,
     }
 }
@@ -183,12 +183,12 @@ async fn a_side_read_goes_on_behind_its_marker(bench: Bench) {
     } = blocked(&bench, 30).await;
     release(&bench, &owner).await;
     let mut side = owner.claimed.side_read(MINE).await.unwrap();
-    let page = side.next(PLENTY, &stands).await.unwrap();
-    assert_eq!(ids(&page.events), followers);
-    // Half of the page is delivered; then the relay dies.
-    let half = &page.events[..4];
-    let at = page.cursor_at(&half[3]);
-    side.advance(&at, &seqs(half)).await.unwrap();
+    let read = side_read_whole(&mut *side, &stands).await;
+    assert_eq!(ids(&read.events), followers);
+    // A part of it is delivered; then the relay dies.
+    side.advance(&read.cursor_at(3), &seqs(&read.events[..4]))
+        .await
+        .unwrap();
 
     let again = owner.again(&bench).await;
     let (events, stands) = pass_over(&again).await;
@@ -208,9 +208,9 @@ async fn a_rejection_in_a_side_read_moves_the_marker(bench: Bench) {
     } = blocked(&bench, 30).await;
     release(&bench, &owner).await;
     let mut side = owner.claimed.side_read(MINE).await.unwrap();
-    let page = side.next(PLENTY, &stands).await.unwrap();
+    let read = side_read_whole(&mut *side, &stands).await;
     // Two are accepted, the third is refused.
-    let again = parking(&page, 2, Some(std::time::Duration::ZERO));
+    let again = parking(&read, 2, Some(std::time::Duration::ZERO));
     owner.claimed.park(&[again]).await.unwrap();
     drop(side);
     let due = owner.claimed.due(10).await.unwrap();
@@ -236,22 +236,22 @@ async fn a_joined_key_is_the_main_groups_again(bench: Bench) {
     side_read_to(&mut *side, &stands, PLENTY).await;
     owner.claimed.join(MINE, &stands).await.unwrap();
     let more = bench.commit_numbered(MINE, 3).await;
-    let page = owner.whole().await;
-    assert_eq!(ids(&page.events), more);
+    let read = owner.whole().await;
+    assert_eq!(ids(&read.events), more);
     // It may be blocked once more, from its new place on.
     owner
         .claimed
-        .park(&[parking(&page, 0, None)])
+        .park(&[parking(&read, 0, None)])
         .await
         .unwrap();
     owner
         .claimed
-        .advance(&page.end, &seqs(&page.events[..1]))
+        .advance(read.end(), &seqs(&read.events[..1]))
         .await
         .unwrap();
     let (_, stands) = owner.up_to_joinable().await;
     let mut side = owner.claimed.side_read(MINE).await.unwrap();
-    let read = side.next(PLENTY, &stands).await.unwrap();
+    let read = side_read_whole(&mut *side, &stands).await;
     assert_eq!(ids(&read.events), more[1..]);
 }
 

@@ -1,0 +1,554 @@
+//! What only SQLite's store has to prove; the rest is in the suite that all stores share.
+#![cfg(feature = "sqlite")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use posthaste_engine::{
+    Budget, Claim, ClaimOutcome, Claimed, HostIdentity, Ownership, Page, Parking, Registered,
+    Registration, Start, Store, StoreError, StoredEvent,
+};
+use posthaste_stores::sqlite::{InitOptions, SqliteStore, init, sql};
+use rusqlite::{Connection, MAIN_DB, backup::Backup};
+use tempfile::TempDir;
+
+const PLENTY: Budget = Budget {
+    events: 10_000,
+    bytes: 64 << 20,
+};
+
+struct Outbox {
+    directory: TempDir,
+    store: SqliteStore,
+}
+
+impl Outbox {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let url = url(&directory.path().join("outbox.db"));
+        init(&url, InitOptions::default()).await.unwrap();
+        let store = SqliteStore::new(&url).unwrap();
+        Self { directory, store }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("outbox.db")
+    }
+
+    fn connect(&self) -> Connection {
+        let connection = Connection::open(self.path()).unwrap();
+        connection.busy_timeout(Duration::from_secs(1)).unwrap();
+        connection
+    }
+
+    fn emit(&self, keys: &[&str]) {
+        let connection = self.connect();
+        for key in keys {
+            connection
+                .execute(
+                    "insert into posthaste_outbox (topic, key, payload) values ('t', ?1, 'x')",
+                    [key],
+                )
+                .unwrap();
+        }
+    }
+
+    async fn own(&self) -> (Registered, Claim, Arc<dyn Claimed>) {
+        let relay = self.store.register(&registration()).await.unwrap();
+        let claim = claim(&self.store, relay).await;
+        let claimed = self.store.open(&claim).await.unwrap();
+        (relay, claim, claimed)
+    }
+}
+
+fn url(path: &Path) -> String {
+    format!("sqlite:{}", path.display())
+}
+
+fn registration() -> Registration {
+    Registration {
+        name: "relay".to_owned(),
+        version: "1".to_owned(),
+        host: HostIdentity::default(),
+        lease: Duration::from_secs(600),
+    }
+}
+
+async fn claim(store: &SqliteStore, relay: Registered) -> Claim {
+    let settle = Duration::ZERO;
+    match store
+        .claim(relay, "default", "null:", Start::Oldest, settle)
+        .await
+        .unwrap()
+    {
+        ClaimOutcome::Owned(claim) => claim,
+        ClaimOutcome::Held(holder) => panic!("held by {holder:?}"),
+    }
+}
+
+fn seqs(page: &Page) -> Vec<i64> {
+    page.events.iter().map(StoredEvent::seq).collect()
+}
+
+fn parking(page: &Page, index: usize) -> Parking {
+    let event = page.events[index].clone();
+    Parking {
+        at: page.cursor_at(&event),
+        event,
+        attempts: 1,
+        kind: "invalid",
+        reason: "no".to_owned(),
+        retry_in: None,
+        skip: false,
+    }
+}
+
+/// Copies one database over another through SQLite's own locks, as `.restore` does.
+fn copy(from: &Path, to: &Path) {
+    let source = Connection::open(from).unwrap();
+    let mut target = Connection::open(to).unwrap();
+    target.busy_timeout(Duration::from_secs(5)).unwrap();
+    let backup = Backup::new(&source, &mut target).unwrap();
+    backup
+        .run_to_completion(1_000, Duration::from_millis(1), None)
+        .unwrap();
+}
+
+fn assert_changed<T>(answer: Result<T, StoreError>) {
+    let error = answer.err().map(|error| error.to_string());
+    assert!(
+        error.as_deref().is_some_and(|e| e.contains("incarnation")),
+        "expected IncarnationChanged, got {error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_was_replaced_is_noticed() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k"]);
+    let (relay, _, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    let other = Outbox::new().await;
+    other.emit(&["new"]);
+    fs::rename(other.path(), outbox.path()).unwrap();
+    for name in ["outbox.db-wal", "outbox.db-shm"] {
+        let _ = fs::remove_file(outbox.directory.path().join(name));
+        let _ = fs::rename(
+            other.directory.path().join(name),
+            outbox.directory.path().join(name),
+        );
+    }
+
+    assert_changed(claimed.next(PLENTY).await);
+    assert_changed(claimed.advance(&page.end, &seqs(&page)).await);
+    // The same handle goes on with the new file, where nobody knows this relay.
+    let renewed = outbox.store.renew(relay, Duration::from_secs(1)).await;
+    assert!(matches!(renewed, Err(StoreError::Fenced { .. })));
+    let (_, _, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    assert_eq!(page.events[0].key(), Some("new"));
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_is_unavailable() {
+    let outbox = Outbox::new().await;
+    let (_, _, claimed) = outbox.own().await;
+    let away = outbox.directory.path().join("away.db");
+    fs::rename(outbox.path(), &away).unwrap();
+    let refused = claimed.next(PLENTY).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })));
+    let refused = outbox.store.register(&registration()).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })));
+    fs::rename(&away, outbox.path()).unwrap();
+    claimed.next(PLENTY).await.unwrap();
+}
+
+/// An older state of the same claim: its epoch and registration are right, what was done since is not
+/// there. Passing on would skip the events whose numbers are drawn a second time.
+#[tokio::test]
+async fn an_older_state_without_events_that_were_read_is_noticed() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k"]);
+    let (relay, _, claimed) = outbox.own().await;
+    let backup = outbox.directory.path().join("backup.db");
+    copy(&outbox.path(), &backup);
+    outbox.emit(&["k", "k"]);
+    let page = claimed.next(PLENTY).await.unwrap();
+    assert_eq!(page.events.len(), 3);
+    copy(&backup, &outbox.path());
+    // The numbers 2 and 3 come again, for other events.
+    outbox.emit(&["again", "again", "again"]);
+
+    assert_changed(claimed.advance(&page.end, &seqs(&page)).await);
+    assert_changed(claimed.next(PLENTY).await);
+    let claim = claim(&outbox.store, relay).await;
+    let claimed = outbox.store.open(&claim).await.unwrap();
+    let page = claimed.next(PLENTY).await.unwrap();
+    let keys: Vec<_> = page
+        .events
+        .iter()
+        .map(|event| event.key().unwrap())
+        .collect();
+    assert_eq!(keys, ["k", "again", "again", "again"]);
+}
+
+#[tokio::test]
+async fn an_older_state_without_what_was_parked_is_noticed() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k"]);
+    let (_, _, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    let backup = outbox.directory.path().join("backup.db");
+    copy(&outbox.path(), &backup);
+    claimed.park(&[parking(&page, 0)]).await.unwrap();
+    copy(&backup, &outbox.path());
+    // Passing the parked event now would lose it: its copy is gone.
+    assert_changed(claimed.advance(&page.end, &seqs(&page)).await);
+    assert_changed(claimed.markers(10).await);
+}
+
+#[tokio::test]
+async fn a_state_that_has_everything_is_accepted() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k"]);
+    let (_, _, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    claimed.park(&[parking(&page, 0)]).await.unwrap();
+    let backup = outbox.directory.path().join("backup.db");
+    copy(&outbox.path(), &backup);
+    copy(&backup, &outbox.path());
+    claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+    outbox.emit(&["k"]);
+    assert_eq!(claimed.next(PLENTY).await.unwrap().events.len(), 1);
+}
+
+/// An application with a busy time-out of a second, beside a relay that does nothing but write.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_never_meets_our_lock() {
+    let outbox = Outbox::new().await;
+    let keys: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
+    outbox.emit(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let (relay, _, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let application = {
+        let (connection, done) = (outbox.connect(), Arc::clone(&done));
+        tokio::task::spawn_blocking(move || {
+            for _ in 0..300 {
+                connection.execute_batch("begin immediate").unwrap();
+                connection
+                    .execute("insert into posthaste_outbox (topic) values ('t')", [])
+                    .unwrap();
+                connection.execute_batch("commit").unwrap();
+            }
+            done.store(true, Ordering::SeqCst);
+        })
+    };
+    let mut turns = 0;
+    while !done.load(Ordering::SeqCst) {
+        let index = turns % 200;
+        claimed.park(&[parking(&page, index)]).await.unwrap();
+        let at = page.cursor_at(&page.events[index]);
+        claimed.advance(&at, &[]).await.unwrap();
+        outbox
+            .store
+            .renew(relay, Duration::from_secs(600))
+            .await
+            .unwrap();
+        claimed.next(PLENTY).await.unwrap();
+        turns += 1;
+    }
+    application.await.unwrap();
+}
+
+/// Our reads end soon enough for the write-ahead log to start over.
+#[tokio::test]
+async fn the_write_ahead_log_does_not_grow_beside_a_reader() {
+    let outbox = Outbox::new().await;
+    let (_, _, claimed) = outbox.own().await;
+    let connection = outbox.connect();
+    connection
+        .pragma_update(None, "synchronous", "off")
+        .unwrap();
+    for _ in 0..200 {
+        connection.execute_batch("begin immediate").unwrap();
+        for _ in 0..40 {
+            connection
+                .execute(
+                    "insert into posthaste_outbox (topic, payload) values ('t', zeroblob(4000))",
+                    [],
+                )
+                .unwrap();
+        }
+        connection.execute_batch("commit").unwrap();
+        let page = claimed.next(PLENTY).await.unwrap();
+        claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+    }
+    let main = fs::metadata(outbox.path()).unwrap().len();
+    let log = fs::metadata(outbox.directory.path().join("outbox.db-wal"))
+        .unwrap()
+        .len();
+    assert!(main > 30 << 20, "{main}");
+    assert!(log < 10 << 20, "{log}");
+}
+
+/// SQLite takes any bytes as text, so one damaged row must neither stop the outbox nor be lost.
+#[tokio::test]
+async fn text_that_is_not_utf8_is_delivered_and_found_again() {
+    let outbox = Outbox::new().await;
+    outbox
+        .connect()
+        .execute_batch(
+            r#"insert into posthaste_outbox (topic, key) values ('t', cast(x'6bff' as text));
+               insert into posthaste_outbox (topic, key, tenant_id) values ('t', cast(x'6bff' as text), cast(x'80' as text));
+               insert into posthaste_outbox (topic, headers) values ('t', '["a","\ud800"]');"#,
+        )
+        .unwrap();
+    let (_, _, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    assert_eq!(page.events.len(), 3);
+    assert_eq!(page.events[0].key(), Some("k\u{fffd}"));
+    let headers: Vec<_> = page.events[2].headers().collect();
+    assert_eq!(headers, [("a", Some("\u{fffd}"))]);
+    claimed.park(&[parking(&page, 0)]).await.unwrap();
+    claimed.advance(&page.end, &[]).await.unwrap();
+    let mut side = claimed.side_read("k\u{fffd}").await.unwrap();
+    let behind = side.next(PLENTY, &page.end).await.unwrap();
+    assert_eq!(seqs(&behind), [page.events[1].seq()]);
+}
+
+/// Rows that a plain INSERT wrote, with the table's own defaults.
+#[tokio::test]
+async fn plain_rows_get_their_defaults() {
+    let outbox = Outbox::new().await;
+    outbox
+        .connect()
+        .execute(
+            "insert into posthaste_outbox (topic, payload) values ('t', 'Größe')",
+            [],
+        )
+        .unwrap();
+    let (_, _, claimed) = outbox.own().await;
+    let event = claimed.next(PLENTY).await.unwrap().events.remove(0);
+    assert_eq!(event.id().get_version_num(), 7);
+    assert_eq!(event.payload(), Some("Größe".as_bytes()));
+    assert_eq!(event.key(), None);
+    assert_eq!(event.slot(), posthaste::slot(&event.id().to_string()));
+    assert!(event.occurred_at() > 1_600_000_000_000_000);
+}
+
+#[tokio::test]
+async fn a_side_read_looks_past_many_rows_of_others() {
+    let outbox = Outbox::new().await;
+    let connection = outbox.connect();
+    connection
+        .execute_batch(
+            "insert into posthaste_outbox (topic, key) values ('t', 'k');
+             with recursive n (i) as (select 1 union all select i + 1 from n where i < 50000)
+             insert into posthaste_outbox (topic, key) select 't', 'other' from n;
+             insert into posthaste_outbox (topic, key) values ('t', 'k');
+             with recursive n (i) as (select 1 union all select i + 1 from n where i < 30000)
+             insert into posthaste_outbox (topic, key) select 't', 'other' from n;",
+        )
+        .unwrap();
+    let (_, _, claimed) = outbox.own().await;
+    let one = Budget {
+        events: 1,
+        bytes: 1,
+    };
+    let first = claimed.next(one).await.unwrap();
+    assert!(!first.caught_up);
+    claimed.park(&[parking(&first, 0)]).await.unwrap();
+    let mut end = first.end;
+    loop {
+        let page = claimed.next(PLENTY).await.unwrap();
+        end = page.end;
+        if page.caught_up {
+            break;
+        }
+    }
+    claimed.advance(&end, &[]).await.unwrap();
+    let mut side = claimed.side_read("k").await.unwrap();
+    let page = side.next(PLENTY, &end).await.unwrap();
+    assert_eq!(seqs(&page), [50_002]);
+    let page = side.next(PLENTY, &end).await.unwrap();
+    assert!(page.caught_up && page.events.is_empty());
+    claimed.advance(&page.end, &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_file_is_said_with_the_fix() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = async |name: &str| {
+        let store = SqliteStore::new(&url(&directory.path().join(name))).unwrap();
+        store.check().await.unwrap_err()
+    };
+    let missing = check("missing.db").await;
+    assert!(matches!(missing, StoreError::Misconfigured { .. }));
+    assert!(missing.to_string().contains("posthaste init"), "{missing}");
+
+    fs::create_dir(directory.path().join("folder")).unwrap();
+    let folder = check("folder").await;
+    assert!(folder.to_string().contains("not a file"), "{folder}");
+
+    fs::write(directory.path().join("text.db"), "x".repeat(10_000)).unwrap();
+    let text = check("text.db").await;
+    assert!(matches!(text, StoreError::Misconfigured { .. }), "{text}");
+
+    fs::write(directory.path().join("empty.db"), "").unwrap();
+    let empty = check("empty.db").await;
+    assert!(matches!(empty, StoreError::Schema { .. }));
+    assert!(empty.to_string().contains("posthaste init"), "{empty}");
+
+    let name = url(&directory.path().join("mode.db"));
+    init(&name, InitOptions::default()).await.unwrap();
+    let connection = Connection::open(directory.path().join("mode.db")).unwrap();
+    connection
+        .pragma_update(None, "journal_mode", "delete")
+        .unwrap();
+    drop(connection);
+    let mode = check("mode.db").await;
+    assert!(matches!(mode, StoreError::Misconfigured { .. }));
+    assert!(mode.to_string().contains("journal mode"), "{mode}");
+
+    let nowhere = init("sqlite:/nowhere/at/all/outbox.db", InitOptions::default()).await;
+    assert!(
+        nowhere
+            .unwrap_err()
+            .to_string()
+            .contains("no such directory")
+    );
+}
+
+#[tokio::test]
+async fn a_counter_that_was_set_back_is_refused() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k", "k"]);
+    let (_, _, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+    outbox
+        .connect()
+        .execute_batch(
+            "delete from posthaste_outbox;
+             update sqlite_sequence set seq = 1 where name = 'posthaste_outbox'",
+        )
+        .unwrap();
+    let refused = outbox.store.check().await.unwrap_err();
+    assert!(
+        matches!(refused, StoreError::Misconfigured { .. }),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
+    let outbox = Outbox::new().await;
+    let url = url(&outbox.path());
+    let options = InitOptions {
+        partitions: Some(16),
+        retention: None,
+    };
+    let again = init(&url, options).await.unwrap();
+    assert_eq!(again.applied, []);
+    let (_, claim, _) = outbox.own().await;
+    assert_eq!(claim.partitions, 0..16);
+    for (partitions, retention) in [(Some(3), None), (None, Some(Duration::ZERO))] {
+        let options = InitOptions {
+            partitions,
+            retention,
+        };
+        let refused = init(&url, options).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Misconfigured { .. }));
+    }
+    let setting: String = outbox
+        .connect()
+        .query_row(
+            "select value from posthaste_settings where name = 'retention_seconds'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(setting, "86400");
+}
+
+#[tokio::test]
+async fn the_printed_sql_makes_the_same_schema() {
+    let outbox = Outbox::new().await;
+    let path = outbox.directory.path().join("printed.db");
+    let options = InitOptions {
+        partitions: Some(8),
+        retention: Some(Duration::from_secs(60)),
+    };
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(&sql(options).unwrap())
+        .unwrap();
+    SqliteStore::new(&url(&path))
+        .unwrap()
+        .check()
+        .await
+        .unwrap();
+    let schema = |path: &Path| -> Vec<String> {
+        Connection::open(path)
+            .unwrap()
+            .prepare("select sql from sqlite_schema where sql is not null order by name")
+            .unwrap()
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .collect::<Result<_, _>>()
+            .unwrap()
+    };
+    assert_eq!(schema(&path), schema(&outbox.path()));
+}
+
+/// Every statement prepares on the schema; none that runs on each poll walks a table.
+#[tokio::test]
+async fn every_statement_prepares_and_polls_use_indexes() {
+    let outbox = Outbox::new().await;
+    let connection = outbox.connect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sqlite/sql");
+    let mut seen = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        if let Err(error) = connection.prepare(&text) {
+            panic!("{}: {error}", path.display());
+        }
+        seen += 1;
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let polled = [
+            "guard",
+            "page",
+            "due",
+            "due_next",
+            "released",
+            "advance",
+            "relay_renew",
+        ];
+        if polled.contains(&name.as_str()) {
+            let mut explain = connection
+                .prepare(&format!("explain query plan {text}"))
+                .unwrap();
+            let plan: Vec<String> = explain
+                .query_map([], |row| row.get(3))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
+            // The identity has one row.
+            let walks = plan
+                .iter()
+                .any(|line| line.starts_with("SCAN") && !line.starts_with("SCAN i"));
+            assert!(!walks, "{name}: {plan:?}");
+        }
+    }
+    assert!(seen > 40);
+    assert!(!connection.is_readonly(MAIN_DB).unwrap());
+}

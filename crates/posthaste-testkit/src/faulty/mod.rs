@@ -1,0 +1,40 @@
+//! Stores and sinks that fail as a script says: [`Faulty`] wraps a real one.
+//!
+//! Four faults cover what a network and a broker can do to a caller: refuse before the work, fail
+//! after it, hold the answer, answer slowly. After *fail after* and *hold* the work is done although
+//! the caller does not know it, which is where the bugs live.
+//!
+//! ```no_run
+//! # async fn example(store: std::sync::Arc<dyn posthaste_engine::Store>) {
+//! use posthaste_testkit::faulty::{Call, Fault, Faulty, Script};
+//!
+//! let script = Script::default();
+//! let store = Faulty::new(store, script.clone());
+//! script.once(Call::Advance, Fault::FailAfter);
+//! // ... run a relay on `store` ...
+//! script.met(Call::Advance, 1).await;
+//! # drop(store);
+//! # }
+//! ```
+
+mod script;
+mod sink;
+mod store;
+
+pub use script::{Call, Fault, Script};
+
+/// Something that fails as its script says: a [`Store`](posthaste_engine::Store), a
+/// [`Sink`](posthaste_engine::Sink), and what they open.
+#[derive(Debug, Clone)]
+pub struct Faulty<T> {
+    inner: T,
+    script: Script,
+}
+
+impl<T> Faulty<T> {
+    /// `inner`, with the faults of `script`. What it opens shares the script.
+    #[must_use]
+    pub fn new(inner: T, script: Script) -> Self {
+        Self { inner, script }
+    }
+}

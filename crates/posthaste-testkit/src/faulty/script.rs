@@ -1,0 +1,229 @@
+//! Which call meets which fault.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The answer is *unavailable*, and nothing was done.
+    Refuse,
+    /// The answer is *unavailable*, and the work was done.
+    FailAfter,
+    /// The work is done; the answer comes when [`Script::release`] is called.
+    Hold,
+    /// The work is done; the answer comes so much later (tokio's clock).
+    Slow(Duration),
+}
+
+/// The calls that can be made to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Call {
+    /// `Ownership::register`.
+    Register,
+    /// `Ownership::renew`.
+    Renew,
+    /// `Ownership::fence`.
+    Fence,
+    /// `Ownership::claim`.
+    Claim,
+    /// `Ownership::leave`.
+    Leave,
+    /// `Store::check`.
+    CheckStore,
+    /// `Store::open`.
+    Open,
+    /// `Claimed::markers`.
+    Markers,
+    /// `Claimed::next`.
+    Next,
+    /// `Claimed::advance`.
+    Advance,
+    /// `Claimed::park`.
+    Park,
+    /// `Claimed::due`.
+    Due,
+    /// `Claimed::settle`.
+    Settle,
+    /// `Claimed::side_read`.
+    SideRead,
+    /// `SideRead::next`.
+    SideNext,
+    /// `SideRead::advance`.
+    SideAdvance,
+    /// `Claimed::join`.
+    Join,
+    /// `Claimed::report`.
+    Report,
+    /// `Sink::check`.
+    CheckSink,
+    /// `Sink::open_lane`.
+    OpenLane,
+    /// `Lane::submit`, one batch a call. A batch that was refused or failed after the work breaks its
+    /// lane, as a cut connection does.
+    Submit,
+}
+
+impl Call {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Register => "register",
+            Self::Renew => "renew",
+            Self::Fence => "fence",
+            Self::Claim => "claim",
+            Self::Leave => "leave",
+            Self::CheckStore => "check the store",
+            Self::Open => "open",
+            Self::Markers => "markers",
+            Self::Next => "next",
+            Self::Advance => "advance",
+            Self::Park => "park",
+            Self::Due => "due",
+            Self::Settle => "settle",
+            Self::SideRead => "side read",
+            Self::SideNext => "side read's next",
+            Self::SideAdvance => "side read's advance",
+            Self::Join => "join",
+            Self::Report => "report",
+            Self::CheckSink => "check the sink",
+            Self::OpenLane => "open a lane",
+            Self::Submit => "submit",
+        }
+    }
+}
+
+/// The faults to come, shared by all clones.
+#[derive(Debug, Clone)]
+pub struct Script(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    plan: Mutex<Plan>,
+    /// How many faults each call has met so far.
+    met: watch::Sender<HashMap<Call, usize>>,
+    /// How often [`Script::release`] was called.
+    released: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    once: HashMap<Call, VecDeque<Fault>>,
+    always: HashMap<Call, Fault>,
+    calls: HashMap<Call, usize>,
+}
+
+impl Default for Script {
+    /// No faults.
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            plan: Mutex::default(),
+            met: watch::Sender::new(HashMap::new()),
+            released: watch::Sender::new(0),
+        }))
+    }
+}
+
+impl Script {
+    /// The next such call that has no fault yet meets this one.
+    pub fn once(&self, call: Call, fault: Fault) {
+        self.plan(|plan| plan.once.entry(call).or_default().push_back(fault));
+    }
+
+    /// Every such call meets this fault, until [`heal`](Self::heal).
+    pub fn always(&self, call: Call, fault: Fault) {
+        self.plan(|plan| plan.always.insert(call, fault));
+    }
+
+    /// No call meets a fault from now on. Answers that are held stay held.
+    pub fn heal(&self) {
+        self.plan(|plan| {
+            plan.once.clear();
+            plan.always.clear();
+        });
+    }
+
+    /// Lets the answers go that are held now. See [`met`](Self::met) for when one is.
+    pub fn release(&self) {
+        self.0.released.send_modify(|times| *times += 1);
+    }
+
+    /// How many such calls were made, with or without a fault.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> usize {
+        self.plan(|plan| plan.calls.get(&call).copied().unwrap_or(0))
+    }
+
+    /// Waits until such calls have met this many faults in all. *Hold*, *fail after* and *slow* are met
+    /// when the work is done.
+    pub async fn met(&self, call: Call, times: usize) {
+        let mut met = self.0.met.subscribe();
+        let enough = |met: &HashMap<Call, usize>| met.get(&call).is_some_and(|&n| n >= times);
+        met.wait_for(enough)
+            .await
+            .expect("the script holds the sender");
+    }
+
+    fn plan<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
+        change(&mut self.0.plan.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts the call; answers its fault.
+    pub(super) fn take(&self, call: Call) -> Option<Fault> {
+        self.plan(|plan| {
+            *plan.calls.entry(call).or_default() += 1;
+            let once = plan.once.get_mut(&call).and_then(VecDeque::pop_front);
+            once.or_else(|| plan.always.get(&call).copied())
+        })
+    }
+
+    pub(super) fn note(&self, call: Call) {
+        self.0
+            .met
+            .send_modify(|met| *met.entry(call).or_default() += 1);
+    }
+
+    /// Changes with each release, from the one that this was taken at.
+    pub(super) fn releases(&self) -> watch::Receiver<u64> {
+        self.0.released.subscribe()
+    }
+
+    /// Makes the call with its fault.
+    pub(super) async fn run<T, E>(
+        &self,
+        call: Call,
+        unavailable: fn(Call) -> E,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let Some(fault) = self.take(call) else {
+            return work.await;
+        };
+        if fault == Fault::Refuse {
+            self.note(call);
+            return Err(unavailable(call));
+        }
+        let answer = work.await;
+        let mut releases = self.releases();
+        self.note(call);
+        match fault {
+            Fault::Hold => {
+                releases
+                    .changed()
+                    .await
+                    .expect("the script holds the sender");
+                answer
+            }
+            Fault::Slow(later) => {
+                tokio::time::sleep(later).await;
+                answer
+            }
+            Fault::FailAfter | Fault::Refuse => Err(unavailable(call)),
+        }
+    }
+}

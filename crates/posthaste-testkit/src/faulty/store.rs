@@ -1,0 +1,172 @@
+//! Faults around a store.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    Admin, AdvanceOutcome, Budget, Claim, ClaimOutcome, Claimed, Cursor, DeadAction,
+    DestinationState, Due, Marker, Ownership, Page, ParkedEvent, ParkedFilter, Parking, Registered,
+    Registration, Renewal, Settlement, SideRead, Start, Status, Store, StoreError, StoreInfo,
+};
+use uuid::Uuid;
+
+use super::{Call, Faulty};
+
+fn unavailable(call: Call) -> StoreError {
+    StoreError::Unavailable {
+        operation: call.name(),
+        reason: "a fault of the script".to_owned(),
+        source: None,
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
+    async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
+        let work = self.inner.register(registration);
+        self.script.run(Call::Register, unavailable, work).await
+    }
+
+    async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
+        let work = self.inner.renew(relay, lease);
+        self.script.run(Call::Renew, unavailable, work).await
+    }
+
+    async fn fence(&self, by: Registered, dead: Uuid, why: &str) -> Result<(), StoreError> {
+        let work = self.inner.fence(by, dead, why);
+        self.script.run(Call::Fence, unavailable, work).await
+    }
+
+    async fn claim(
+        &self,
+        relay: Registered,
+        destination: &str,
+        address: &str,
+        start: Start,
+        settle: Duration,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let work = self.inner.claim(relay, destination, address, start, settle);
+        self.script.run(Call::Claim, unavailable, work).await
+    }
+
+    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+        let work = self.inner.leave(relay, unsettled);
+        self.script.run(Call::Leave, unavailable, work).await
+    }
+}
+
+/// Operators' calls meet no faults.
+#[async_trait]
+impl<S: Store + ?Sized> Admin for Faulty<Arc<S>> {
+    async fn status(&self) -> Result<Status, StoreError> {
+        self.inner.status().await
+    }
+
+    async fn parked(
+        &self,
+        filter: &ParkedFilter,
+        limit: usize,
+    ) -> Result<Vec<ParkedEvent>, StoreError> {
+        self.inner.parked(filter, limit).await
+    }
+
+    async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
+        self.inner.act(filter, action).await
+    }
+
+    async fn set_destination(
+        &self,
+        name: &str,
+        state: DestinationState,
+    ) -> Result<bool, StoreError> {
+        self.inner.set_destination(name, state).await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Store for Faulty<Arc<S>> {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let work = self.inner.check();
+        self.script.run(Call::CheckStore, unavailable, work).await
+    }
+
+    async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
+        let work = self.inner.open(claim);
+        let claimed = self.script.run(Call::Open, unavailable, work).await?;
+        Ok(Arc::new(Faulty::new(claimed, self.script.clone())))
+    }
+}
+
+#[async_trait]
+impl Claimed for Faulty<Arc<dyn Claimed>> {
+    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        let work = self.inner.markers(limit);
+        self.script.run(Call::Markers, unavailable, work).await
+    }
+
+    async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
+        let work = self.inner.next(budget);
+        self.script.run(Call::Next, unavailable, work).await
+    }
+
+    async fn advance(
+        &self,
+        up_to: &Cursor,
+        finished: &[i64],
+    ) -> Result<AdvanceOutcome, StoreError> {
+        let work = self.inner.advance(up_to, finished);
+        self.script.run(Call::Advance, unavailable, work).await
+    }
+
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
+        let work = self.inner.park(events);
+        self.script.run(Call::Park, unavailable, work).await
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        let work = self.inner.due(limit);
+        self.script.run(Call::Due, unavailable, work).await
+    }
+
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
+        let work = self.inner.settle(id, settlement);
+        self.script.run(Call::Settle, unavailable, work).await
+    }
+
+    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
+        let work = self.inner.side_read(key);
+        let side = self.script.run(Call::SideRead, unavailable, work).await?;
+        Ok(Box::new(Faulty::new(side, self.script.clone())))
+    }
+
+    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
+        let work = self.inner.join(key, at);
+        self.script.run(Call::Join, unavailable, work).await
+    }
+
+    async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
+        let work = self.inner.report(breaker, last_error);
+        self.script.run(Call::Report, unavailable, work).await
+    }
+
+    fn registration(&self) -> Uuid {
+        self.inner.registration()
+    }
+}
+
+#[async_trait]
+impl SideRead for Faulty<Box<dyn SideRead>> {
+    async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
+        let work = self.inner.next(budget, until);
+        self.script.run(Call::SideNext, unavailable, work).await
+    }
+
+    async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError> {
+        let work = self.inner.advance(at, finished);
+        self.script.run(Call::SideAdvance, unavailable, work).await
+    }
+}
