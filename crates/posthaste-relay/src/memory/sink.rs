@@ -96,6 +96,7 @@ impl Sink for MemorySink {
             failed,
             seen: 0,
             verdicts: VecDeque::new(),
+            broken: false,
         }))
     }
 }
@@ -114,24 +115,19 @@ struct MemoryLane {
     /// Failures that the engine has been told.
     seen: u64,
     verdicts: VecDeque<(Verdict, u64)>,
+    /// The sink was away once: this lane is over.
+    broken: bool,
 }
 
 impl MemoryLane {
     fn verdict(&mut self, record: Record) {
         let ticket = record.ticket();
-        let outcome = self.outcome(record);
-        self.verdicts.push_back(outcome.map_or_else(
-            |(outcome, failure)| (Verdict { ticket, outcome }, failure),
-            |()| {
-                (
-                    Verdict {
-                        ticket,
-                        outcome: Outcome::Accepted(None),
-                    },
-                    0,
-                )
-            },
-        ));
+        let (outcome, failure) = match self.outcome(record) {
+            Ok(()) => (Outcome::Accepted(None), 0),
+            Err(failed) => failed,
+        };
+        self.verdicts
+            .push_back((Verdict { ticket, outcome }, failure));
     }
 
     /// Accepts the record, or says why not and under which number of failure.
@@ -142,15 +138,18 @@ impl MemoryLane {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let order_key = record.order_key();
-        let outcome = if shared.newest > Some(self.spec) {
-            Outcome::unavailable(Cause::LaneEnded, "a newer lane was opened")
+        self.broken |= shared.fault == MemorySinkFault::Away;
+        let outcome = if shared.fault == MemorySinkFault::Away {
+            Outcome::unavailable(Cause::Connection, "the sink is away")
+        } else if self.broken || shared.newest > Some(self.spec) {
+            Outcome::unavailable(
+                Cause::LaneEnded,
+                "the sink was away, or a newer lane was opened",
+            )
         } else if self.failed.refuses(order_key, self.seen) {
             Outcome::unavailable(Cause::BehindFailure, "an earlier event of the key failed")
         } else {
             match &shared.fault {
-                MemorySinkFault::Away => {
-                    Outcome::unavailable(Cause::Connection, "the sink is away")
-                }
                 MemorySinkFault::RejectLarger(max)
                     if record.value().is_some_and(|value| value.len() > *max) =>
                 {

@@ -12,8 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Claim, Claimed, DestinationState, Field, HostIdentity, PageBuilder, ParkedState, Progress,
-    Store, StoreError, StoreInfo, StoredEvent, StoredFields,
+    Claim, Claimed, DestinationState, HostIdentity, PageBuilder, ParkedState, Progress, Store,
+    StoreError, StoreInfo, StoredEvent, StoredFields,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -114,10 +114,24 @@ pub struct NewEvent {
     pub key: Option<String>,
     /// Type.
     pub event_type: Option<String>,
+    /// Media type of the payload.
+    pub content_type: Option<String>,
     /// Payload; none is a tombstone.
     pub payload: Option<Vec<u8>>,
     /// Headers in order.
     pub headers: Vec<(String, Option<String>)>,
+    /// Writer's clock, microseconds since 1970-01-01 UTC; none: now.
+    pub occurred_at: Option<i64>,
+    /// Correlation id.
+    pub correlation_id: Option<String>,
+    /// Causation id.
+    pub causation_id: Option<String>,
+    /// Tenant.
+    pub tenant_id: Option<String>,
+    /// W3C trace context.
+    pub traceparent: Option<String>,
+    /// W3C trace context, the vendors' part.
+    pub tracestate: Option<String>,
 }
 
 /// An open transaction of a writer; dropped without [`commit`](Self::commit) it leaves nothing.
@@ -173,10 +187,18 @@ impl MemoryTransaction {
 }
 
 fn fields(seq: i64, id: Uuid, now: i64, event: &NewEvent) -> StoredFields<'_> {
-    let mut texts = [None; 9];
-    texts[Field::Topic as usize] = Some(event.topic.as_str());
-    texts[Field::Key as usize] = event.key.as_deref();
-    texts[Field::Type as usize] = event.event_type.as_deref();
+    // In the order of the engine's `Field`.
+    let texts = [
+        Some(event.topic.as_str()),
+        event.key.as_deref(),
+        event.event_type.as_deref(),
+        event.content_type.as_deref(),
+        event.correlation_id.as_deref(),
+        event.causation_id.as_deref(),
+        event.tenant_id.as_deref(),
+        event.traceparent.as_deref(),
+        event.tracestate.as_deref(),
+    ];
     let slot = match &event.key {
         Some(key) => posthaste::slot(key),
         None => posthaste::slot(&id.to_string()),
@@ -184,7 +206,7 @@ fn fields(seq: i64, id: Uuid, now: i64, event: &NewEvent) -> StoredFields<'_> {
     StoredFields {
         seq,
         id,
-        occurred_at: now,
+        occurred_at: event.occurred_at.unwrap_or(now),
         inserted_at: now,
         slot,
         texts,

@@ -49,12 +49,15 @@ impl Inner {
             return index;
         }
         let last = i64::try_from(self.log.len()).unwrap_or(i64::MAX);
+        // Sinks compare epochs: those of a removed destination are never used again.
+        let removed = self.destinations.iter().filter(|row| row.name == name);
+        let epoch = removed.map(|row| row.epoch).max().unwrap_or_default();
         self.destinations.push(DestinationRow {
             name: name.to_owned(),
             address: address.to_owned(),
             state: DestinationState::Active,
             owner: None,
-            epoch: 0,
+            epoch,
             not_before: Instant::now(),
             cursor: if start == Start::Now { last } else { 0 },
             finished: Default::default(),

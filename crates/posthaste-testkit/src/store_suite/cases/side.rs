@@ -1,8 +1,8 @@
 //! Side read and join: how a released key comes back to the main group.
 
 use posthaste_engine::{
-    Budget, Claimed, Cursor, DeadAction, ParkedFilter, Settlement, SideRead, StoreError,
-    StoredEvent,
+    Budget, Claimed, Cursor, DeadAction, ParkedFilter, Progress, Settlement, SideRead,
+    StoreError, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -192,7 +192,10 @@ async fn a_side_read_goes_on_behind_its_marker(bench: Bench) {
 
     let again = owner.again(&bench).await;
     let (events, stands) = pass_over(&again).await;
-    assert_eq!(ids(&events), NOTHING);
+    // A store that marks events reads those of a blocked key again; the engine passes them over.
+    if bench.store.info().progress == Progress::Cursor {
+        assert_eq!(ids(&events), NOTHING);
+    }
     let mut side = again.claimed.side_read(MINE).await.unwrap();
     let rest = side_read_to(&mut *side, &stands, PLENTY).await;
     assert_eq!(ids(&rest), followers[4..]);

@@ -1,0 +1,83 @@
+//! The memory sink, held to the suite of all sinks.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{process::ExitCode, sync::Arc};
+
+use async_trait::async_trait;
+use posthaste_engine::{Field, Record, Sink};
+use posthaste_relay::memory::{MemorySink, MemorySinkFault};
+use posthaste_testkit::sink_suite::{self, Fixture, Row, SuiteEvent};
+
+/// Above the 10 MB that must arrive.
+const EVENT_BYTES_MAX: usize = 11_000_000;
+
+fn main() -> ExitCode {
+    sink_suite::main(
+        &[Row {
+            sink: "memory",
+            fixture,
+        }],
+        Vec::new(),
+    )
+}
+
+fn fixture() -> Box<dyn Fixture> {
+    let sink = MemorySink::new();
+    sink.set_fault(MemorySinkFault::RejectLarger(EVENT_BYTES_MAX));
+    Box::new(MemoryFixture(sink))
+}
+
+struct MemoryFixture(MemorySink);
+
+fn seen(record: &Record) -> SuiteEvent {
+    let event = record.event();
+    let text = |field| event.text(field).map(str::to_owned);
+    SuiteEvent {
+        id: event.id(),
+        topic: record.topic().to_owned(),
+        key: record.key().map(str::to_owned),
+        kind: text(Field::Type),
+        content_type: text(Field::ContentType),
+        headers: event
+            .headers()
+            .map(|(name, value)| (name.into(), value.map(Into::into)))
+            .collect(),
+        payload: record.value().map(<[u8]>::to_vec),
+        occurred_at: event.occurred_at(),
+        correlation_id: text(Field::CorrelationId),
+        causation_id: text(Field::CausationId),
+        tenant_id: text(Field::TenantId),
+        traceparent: text(Field::Traceparent),
+        tracestate: text(Field::Tracestate),
+    }
+}
+
+#[async_trait]
+impl Fixture for MemoryFixture {
+    fn sink(&self) -> Arc<dyn Sink> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn trace(&self) -> String {
+        format!("{:?}", self.0.accepted())
+    }
+
+    async fn arrived(&self) -> Vec<SuiteEvent> {
+        self.0.accepted().iter().map(seen).collect()
+    }
+
+    async fn take_away(&self) {
+        self.0.set_fault(MemorySinkFault::Away);
+    }
+
+    async fn bring_back(&self) {
+        self.0
+            .set_fault(MemorySinkFault::RejectLarger(EVENT_BYTES_MAX));
+    }
+
+    fn spoil(&self, mut event: SuiteEvent) -> SuiteEvent {
+        event.payload = Some(vec![b'x'; EVENT_BYTES_MAX + 1]);
+        event
+    }
+}
