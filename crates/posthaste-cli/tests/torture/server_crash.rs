@@ -10,14 +10,14 @@ use crate::{
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
-    verdict::{After, Lives},
+    verdict::Lives,
 };
 
 const FLAGS: [&str; 4] = ["--window-events", "500", "--settle", "200ms"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_that_issues_numbers_again_loses_nothing() {
-    let crashes = if long_form() { 12 } else { 4 };
+    let crashes: u64 = if long_form() { 12 } else { 4 };
     // What nobody waits for stays unwritten, so that the crash takes the aborted numbers with it.
     let server = PostgresServer::builder().setting("wal_writer_delay", "10s").start();
     let postgres = Arc::new(Postgres::new(&server));
@@ -56,7 +56,7 @@ async fn a_crash_that_issues_numbers_again_loses_nothing() {
     println!("{} events, {crashes} crashes, {killed} kills, {again} issued again: {report}", report.committed);
     report.assert_good();
     assert!(again > 0, "no crash issued a transaction number again: it proved nothing");
-    assert!(report.duplicates <= 500 * u64::from(crashes + killed), "{report}");
+    assert!(report.duplicates <= 500 * (crashes + killed), "{report}");
     assert!(database.audited("incarnation").await > 0, "a new incarnation left no audit line");
 }
 

@@ -101,7 +101,7 @@ mod tests {
 
     use super::{After, Fact, Lives};
     use crate::{
-        database::{Database, Plan, Writer},
+        database::{Database, Plan},
         relay::{Delivered, Relay},
         sqlite::Sqlite,
     };

@@ -1,0 +1,44 @@
+//! A relay at full speed beside an application's writer on SQLite (I11).
+
+use std::time::{Duration, Instant};
+
+use posthaste_testkit::long_form;
+
+use crate::{
+    database::{Database, Plan, Step, load_key},
+    relay::{Delivered, LIMIT, Relay},
+    sqlite::Sqlite,
+    verdict::Lives,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_with_a_time_out_of_a_second_sees_no_busy_error_from_the_relay() {
+    let database = Sqlite::new().await;
+    let backlog = if long_form() { 500 } else { 100 };
+    let step = |key| Step { payload_bytes: 200, ..Step::new(load_key(key), backlog) };
+    let plan = Plan { steps: (0..200).map(step).collect(), ..Plan::default() };
+    database.writer().await.unwrap().transact(&plan).await.unwrap();
+
+    // Alone with the relay, so that a lock it meets is the relay's.
+    let mut writer = database.writer_with(Duration::from_secs(1)).await;
+    let delivered = Delivered::new();
+    let running = Relay::new(&database.url(), &delivered).start();
+    running.wait_for_stderr("claimed", LIMIT);
+    let began = Instant::now();
+    let (mut transactions, mut longest) = (0, Duration::ZERO);
+    while delivered.lines() < database.committed().await || transactions < 300 {
+        assert!(began.elapsed() < LIMIT, "the relay does not catch up");
+        for _ in 0..100 {
+            let since = Instant::now();
+            let key = load_key(transactions % 200);
+            writer.transact(&Plan::of(key, 1)).await.expect("the relay held the lock too long");
+            longest = longest.max(since.elapsed());
+            transactions += 1;
+        }
+    }
+    println!("{transactions} transactions, the longest {longest:?}");
+    running.terminate();
+    running.wait(LIMIT).expect_status(0);
+    let verdict = Lives::first().judge(&database, &delivered).await;
+    verdict.assert_good(0);
+}
