@@ -79,7 +79,7 @@ create table posthaste.ownership (
     -- Raised by every claim; only the newest may change anything.
     epoch           bigint not null default 0,
     -- Nothing is sent before: the rest of a settle time.
-    not_before      timestamptz not null default '-infinity',
+    not_before      timestamptz not null default 'epoch',
     primary key (destination_id, first_partition)
 ) with (fillfactor = 50);
 

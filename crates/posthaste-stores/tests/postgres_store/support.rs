@@ -1,7 +1,5 @@
 //! What the tests of the PostgreSQL store share.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
@@ -11,16 +9,16 @@ use posthaste_engine::{
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 
-pub const LEASE: Duration = Duration::from_secs(600);
-pub const SETTLE: Duration = Duration::from_secs(5);
+pub(crate) const LEASE: Duration = Duration::from_secs(600);
+pub(crate) const SETTLE: Duration = Duration::from_secs(5);
 
 /// More than any page of these tests holds.
-pub const ALL: Budget = Budget {
+pub(crate) const ALL: Budget = Budget {
     events: 1_000,
     bytes: 64 << 20,
 };
 
-pub fn pages_of(events: usize) -> Budget {
+pub(crate) fn pages_of(events: usize) -> Budget {
     Budget {
         events,
         bytes: 64 << 20,
@@ -28,13 +26,13 @@ pub fn pages_of(events: usize) -> Budget {
 }
 
 /// A fresh database of the shared server with the schema.
-pub async fn fresh() -> Database {
+pub(crate) async fn fresh() -> Database {
     let database = PostgresServer::shared(15).create_database();
     initialise(&database.url()).await;
     database
 }
 
-pub async fn initialise(url: &str) {
+pub(crate) async fn initialise(url: &str) {
     // The smallest leaves, so that pages cross segments.
     let options = InitOptions {
         leaf_rows: Some(1 << 10),
@@ -43,15 +41,15 @@ pub async fn initialise(url: &str) {
     init(url, &options).await.expect("init");
 }
 
-pub fn store(url: &str) -> PostgresStore {
+pub(crate) fn store(url: &str) -> PostgresStore {
     PostgresStore::new(url).expect("a store")
 }
 
-pub async fn register(store: &PostgresStore, name: &str) -> Registered {
+pub(crate) async fn register(store: &PostgresStore, name: &str) -> Registered {
     register_for(store, name, LEASE).await
 }
 
-pub async fn register_for(store: &PostgresStore, name: &str, lease: Duration) -> Registered {
+pub(crate) async fn register_for(store: &PostgresStore, name: &str, lease: Duration) -> Registered {
     let registration = Registration {
         name: name.to_owned(),
         version: "0.1.0".to_owned(),
@@ -66,7 +64,7 @@ pub async fn register_for(store: &PostgresStore, name: &str, lease: Duration) ->
     store.register(&registration).await.expect("register")
 }
 
-pub async fn claim(store: &PostgresStore, relay: Registered, start: Start) -> Claim {
+pub(crate) async fn claim(store: &PostgresStore, relay: Registered, start: Start) -> Claim {
     let outcome = store.claim(relay, "default", "null:", start, SETTLE).await;
     match outcome.expect("claim") {
         ClaimOutcome::Owned(claim) => claim,
@@ -75,18 +73,22 @@ pub async fn claim(store: &PostgresStore, relay: Registered, start: Start) -> Cl
 }
 
 /// Registers, claims and opens in one go.
-pub async fn open(store: &PostgresStore, start: Start) -> Arc<dyn Claimed> {
+pub(crate) async fn open(store: &PostgresStore, start: Start) -> Arc<dyn Claimed> {
     let relay = register(store, "test").await;
     reopen(store, relay, start).await
 }
 
-pub async fn reopen(store: &PostgresStore, relay: Registered, start: Start) -> Arc<dyn Claimed> {
+pub(crate) async fn reopen(
+    store: &PostgresStore,
+    relay: Registered,
+    start: Start,
+) -> Arc<dyn Claimed> {
     let claim = claim(store, relay, start).await;
     store.open(&claim).await.expect("open")
 }
 
 /// A client of an application.
-pub async fn writer(url: &str) -> tokio_postgres::Client {
+pub(crate) async fn writer(url: &str) -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
         .await
         .expect("connect");
@@ -94,12 +96,12 @@ pub async fn writer(url: &str) -> tokio_postgres::Client {
     client
 }
 
-pub fn keys_of(page: &Page) -> Vec<String> {
+pub(crate) fn keys_of(page: &Page) -> Vec<String> {
     let key = |event: &posthaste_engine::StoredEvent| event.key().unwrap_or("-").to_owned();
     page.events.iter().map(key).collect()
 }
 
-pub fn payloads_of(page: &Page) -> Vec<String> {
+pub(crate) fn payloads_of(page: &Page) -> Vec<String> {
     let text = |event: &posthaste_engine::StoredEvent| {
         String::from_utf8(event.payload().unwrap_or(b"-").to_vec()).expect("text")
     };
@@ -107,7 +109,7 @@ pub fn payloads_of(page: &Page) -> Vec<String> {
 }
 
 /// Reads until nothing is left; answers every payload, and advances to the end of each page.
-pub async fn drain(claimed: &Arc<dyn Claimed>, budget: Budget) -> Vec<String> {
+pub(crate) async fn drain(claimed: &Arc<dyn Claimed>, budget: Budget) -> Vec<String> {
     let mut seen = Vec::new();
     loop {
         let page = claimed.next(budget).await.expect("next");

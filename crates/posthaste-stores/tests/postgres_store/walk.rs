@@ -1,8 +1,6 @@
 //! From an insert to an advance: the main walk of the PostgreSQL store.
 
-mod postgres_support;
-
-use postgres_support::*;
+use crate::support::*;
 use posthaste_engine::{Field, Start, Store, StoreError};
 
 #[tokio::test]

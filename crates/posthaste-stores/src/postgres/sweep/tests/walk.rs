@@ -1,0 +1,149 @@
+//! Random histories: many more than anybody would write down, each by its seed.
+
+use std::collections::HashMap;
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+
+use super::{
+    Advance,
+    sim::{Naive, Rules, Sent, Trial},
+};
+
+const STEPS: u32 = 120;
+
+/// A relay with what it has under way, writers that lock a key before they insert, and faults.
+struct Walk {
+    trial: Trial,
+    random: SmallRng,
+    /// Open writers by key: transaction and rows to come.
+    writers: HashMap<u32, (u64, u32)>,
+    poll: Option<Sent>,
+    advance: Option<(Advance, Option<u64>)>,
+}
+
+impl Walk {
+    fn new(seed: u64, rules: Rules) -> Self {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut trial = Trial::new(rules);
+        trial.page_size = random.random_range(1..4);
+        trial.bits = random.random_range(1..4);
+        trial.restart(0);
+        Self {
+            trial,
+            random,
+            writers: HashMap::new(),
+            poll: None,
+            advance: None,
+        }
+    }
+
+    fn write(&mut self) {
+        let key = self.random.random_range(0..4);
+        let Some((xid, rows)) = self.writers.get_mut(&key) else {
+            let rows = self.random.random_range(0..4);
+            self.writers.insert(key, (self.trial.db.begin(), rows));
+            return;
+        };
+        let xid = *xid;
+        if *rows > 0 {
+            *rows -= 1;
+            self.trial.db.insert(xid, key);
+            return;
+        }
+        self.writers.remove(&key);
+        if self.random.random_bool(0.2) {
+            self.trial.db.abort(xid);
+        } else {
+            self.trial.db.commit(xid);
+        }
+    }
+
+    fn read(&mut self) {
+        match self.poll.take() {
+            Some(sent) => self.trial.take(sent),
+            None => self.poll = Some(self.trial.send()),
+        }
+    }
+
+    /// Sent, then numbered, then committed and answered, each at its own time.
+    fn move_cursor(&mut self) {
+        match self.advance.take() {
+            None => self.advance = self.trial.advance_send().map(|advance| (advance, None)),
+            Some((advance, None)) => match self.trial.advance_begin() {
+                Some(xid) => self.advance = Some((advance, Some(xid))),
+                None => self.forget(),
+            },
+            Some((mut advance, Some(xid))) => {
+                self.trial.advance_commit(&mut advance, xid);
+                self.trial.sweep.advanced(&advance);
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        self.poll = None;
+        if let Some((_, Some(xid))) = self.advance.take() {
+            self.trial.db.abort(xid);
+        }
+        if self.random.random_bool(0.5) {
+            self.trial.claim();
+        } else {
+            self.trial.restart(0);
+        }
+    }
+
+    fn crash(&mut self) {
+        self.writers.clear();
+        self.advance = None;
+        self.trial.db.crash();
+        self.forget();
+    }
+
+    fn run(mut self) -> Result<(), String> {
+        for _ in 0..STEPS {
+            match self.random.random_range(0..100) {
+                0..45 => self.write(),
+                45..75 => self.read(),
+                75..95 => self.move_cursor(),
+                95..97 => self.forget(),
+                97 => self.crash(),
+                _ => self.trial.db.truncate(),
+            }
+        }
+        for (xid, _) in std::mem::take(&mut self.writers).into_values() {
+            self.trial.db.commit(xid);
+        }
+        self.forget();
+        self.trial.verdict()
+    }
+}
+
+#[test]
+fn random_histories_lose_and_invert_nothing() {
+    let histories = if std::env::var_os("POSTHASTE_TEST_LONG").is_some() {
+        1_000_000
+    } else {
+        20_000
+    };
+    for seed in 0..histories {
+        if let Err(broken) = Walk::new(seed, Rules::default()).run() {
+            panic!("seed {seed}: {broken}");
+        }
+    }
+}
+
+#[test]
+fn the_walker_finds_left_out_rules() {
+    for naive in [
+        Naive::UnprovenFloor,
+        Naive::StragglerTakesNewFloor,
+        Naive::ProofAtTheAnswer,
+        Naive::SequenceReadByTheAdvance,
+        Naive::FloorMinWithoutStragglers,
+        Naive::FinishedStragglerOnePollLate,
+        Naive::ShortPageIsTheEnd,
+    ] {
+        let found = (0..20_000).any(|seed| Walk::new(seed, Rules(Some(naive))).run().is_err());
+        assert!(found, "{naive:?} was not found");
+    }
+}

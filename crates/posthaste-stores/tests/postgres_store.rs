@@ -1,0 +1,16 @@
+//! The PostgreSQL store on real servers. One binary: its tests share one server.
+
+#![cfg(feature = "postgres")]
+
+#[path = "postgres_store/check.rs"]
+mod check;
+#[path = "postgres_store/crash.rs"]
+mod crash;
+#[path = "postgres_store/ownership.rs"]
+mod ownership;
+#[path = "postgres_store/parking.rs"]
+mod parking;
+#[path = "postgres_store/support.rs"]
+mod support;
+#[path = "postgres_store/walk.rs"]
+mod walk;
