@@ -429,9 +429,9 @@ impl Pipeline {
         (self.breaker.state(now), self.breaker.last_error())
     }
 
-    /// Operators want the destination to stand still, or to go on.
-    pub fn pause(&mut self, paused: bool) {
-        self.paused = paused;
+    /// Operators want the destination to stand still, or to go on. Answers whether that is news.
+    pub fn pause(&mut self, paused: bool) -> bool {
+        std::mem::replace(&mut self.paused, paused) != paused
     }
 
     /// Something that makes an early read worth while (a commit was seen).

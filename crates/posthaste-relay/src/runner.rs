@@ -108,7 +108,9 @@ impl<'a> Runner<'a> {
         mut pipeline: Pipeline,
         lane_number: &'a mut u64,
     ) -> Self {
-        pipeline.pause(claim.state != DestinationState::Active);
+        if pipeline.pause(claim.state != DestinationState::Active) {
+            info!(destination = %claim.destination, "paused by an operator");
+        }
         Self {
             claim,
             claimed,
@@ -191,7 +193,10 @@ impl<'a> Runner<'a> {
         }
         let wanted = lease.destinations.get(&self.claim.destination).copied();
         let paused = wanted.unwrap_or(self.claim.state) != DestinationState::Active;
-        self.pipeline.pause(paused);
+        if self.pipeline.pause(paused) {
+            let now = if paused { "paused" } else { "resumed" };
+            info!(destination = %self.claim.destination, "{now} by an operator");
+        }
         if self.lane.is_some() && lease.deadline <= now {
             self.pipeline
                 .fail_lane("the lease ran out", now, rand::random());

@@ -54,8 +54,6 @@ pub(crate) struct Demo {
     damage: Option<Damage>,
 }
 
-/// How long the shop stays open on a machine that keeps up: long enough to watch, short enough to wait for.
-const OPENING_HOURS: Duration = Duration::from_secs(12);
 /// Without any progress for this long something is broken, and the proof will say what is missing.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Often enough to look alive, too seldom to cost anything.
@@ -101,7 +99,6 @@ impl Demo {
         let plan = shop::Plan {
             events: u64::from(self.events),
             topic: stage.topic(),
-            opening_hours: OPENING_HOURS,
         };
         let mut selling = shop::sell(shop, plan, Arc::clone(&progress));
         let mut outage = Outage::new(&stage.warehouse, u64::from(self.events));

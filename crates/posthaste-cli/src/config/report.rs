@@ -84,7 +84,11 @@ pub(crate) fn nearest<'n>(
     names
         .into_iter()
         .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
-        .filter(|&(distance, name)| distance <= 2 || strsim::jaro_winkler(wrong, name) >= 0.85)
+        .filter(|&(distance, name)| {
+            // Any short name is two letters from any other.
+            let near = distance <= 2 && distance * 2 < wrong.chars().count();
+            near || strsim::jaro_winkler(wrong, name) >= 0.85
+        })
         .min()
         .map(|(_, name)| name)
 }
@@ -120,5 +124,6 @@ mod tests {
         assert_eq!(nearest("leese", names), Some("lease"));
         assert_eq!(nearest("publish_time_out", names), Some("publish_timeout"));
         assert_eq!(nearest("colour", names), None);
+        assert_eq!(nearest("b", ["a"]), None);
     }
 }

@@ -152,7 +152,7 @@ impl Proof {
             "phantom",
             self.phantom,
             true,
-            format!("nothing came out of {off} events of sales called off"),
+            format!("lines that no sale wrote; {off} events of sales were called off"),
         );
         let orders = output::thousands(self.orders);
         line(

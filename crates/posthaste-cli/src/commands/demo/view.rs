@@ -22,11 +22,14 @@ pub(super) struct Story {
 
 /// Rates and latencies are those of the last second.
 const WINDOW: Duration = Duration::from_secs(1);
-const BAR: usize = 30;
-/// Steps of the backlog's curve, one a half second.
-const CURVE: usize = 30;
-const CURVE_STEP: Duration = Duration::from_millis(500);
+const BAR: usize = 20;
+/// Steps of the backlog's curve, fifteen seconds together.
+const CURVE: usize = 20;
+const CURVE_STEP: Duration = Duration::from_millis(750);
 const LINES: usize = 4;
+/// Hides the cursor, and cuts what a narrow terminal has no room for instead of wrapping it.
+const HIDE_CURSOR: &str = "\x1b[?25l\x1b[?7l";
+const RESTORE: &str = "\x1b[?25h\x1b[?7h";
 
 #[derive(Debug)]
 pub(super) struct View {
@@ -86,9 +89,9 @@ impl View {
         };
         let title = output::paint("posthaste demo", Style::Bold, view.colours);
         let written = format!(
-            "\n{title}  A shop on {store} writes orders and their events in one transaction, and calls\n\
-             {:16}one sale in ten off. The relay delivers the events to a warehouse, which will go away.\n\n",
-            ""
+            "\n{title}  A shop on {store} writes orders and their events in one\n\
+             transaction, and calls one sale in ten off. The relay delivers the events to a\n\
+             warehouse, which will be away for some seconds.\n\n"
         );
         // A reader that has gone away stops the demo at the next frame.
         drop(view.write(&written));
@@ -161,49 +164,37 @@ impl View {
     fn draw(&mut self, now: &Now, counted: &CountersSnapshot, outage: &Outage) -> io::Result<()> {
         let paint = |text: &str, style| output::paint(text, style, self.colours);
         let mut frame = String::new();
-        frame.push_str(if self.drawn { "\x1b[4A" } else { "\x1b[?25l" });
+        frame.push_str(if self.drawn { "\x1b[4A" } else { HIDE_CURSOR });
         let mut line = |name: &str, text: String| {
             frame.push_str(&format!("\x1b[2K  {:<11}{text}\n", name));
         };
+        let bar = |done| paint(&bar(done, self.events), Style::Good);
+        let row = |bar: &str, count, rate: Option<u64>, note: &str| {
+            let rate =
+                rate.map_or_else(String::new, |rate| format!("{}/s", output::thousands(rate)));
+            let note = paint(note, Style::Dim);
+            format!("{bar}  {:>8}  {rate:>7}  {note}", output::thousands(count))
+        };
+        let called_off = format!("{} called off", output::thousands(now.called_off));
+        let rate = Some(now.written_a_second);
         line(
             "shop",
-            format!(
-                "{}  {:>7} of {} events, {:>5}/s  {}",
-                paint(&bar(now.committed, self.events), Style::Good),
-                output::thousands(now.committed),
-                output::thousands(self.events),
-                output::thousands(now.written_a_second),
-                paint(
-                    &format!("{} called off", output::thousands(now.called_off)),
-                    Style::Dim
-                ),
-            ),
+            row(&bar(now.committed), now.committed, rate, &called_off),
         );
+        let p50 = now.latency.as_ref();
+        let p50 = p50.map_or_else(String::new, |p50| format!("p50 {p50} from commit"));
+        let rate = Some(now.delivered_a_second);
         line(
             "delivered",
-            format!(
-                "{}  {:>7}, {:>5}/s  {}",
-                paint(&bar(now.accepted, self.events), Style::Good),
-                output::thousands(now.accepted),
-                output::thousands(now.delivered_a_second),
-                now.latency
-                    .as_ref()
-                    .map_or_else(String::new, |p50| format!("p50 {p50} from commit")),
-            ),
+            row(&bar(now.accepted), now.accepted, rate, &p50),
         );
         let style = if now.waiting > 100 {
             Style::Warn
         } else {
             Style::Plain
         };
-        line(
-            "waiting",
-            format!(
-                "{}  {:>7}",
-                paint(&curve(&self.curve), style),
-                output::thousands(now.waiting)
-            ),
-        );
+        let curve = paint(&curve(&self.curve), style);
+        line("waiting", row(&curve, now.waiting, None, ""));
         line("warehouse", self.warehouse(counted, outage));
         debug_assert_eq!(frame.matches('\n').count(), LINES);
         self.drawn = true;
@@ -235,7 +226,7 @@ impl View {
         } else if counted.breaker == "closed" {
             "open"
         } else {
-            "not tried yet"
+            "not reached yet"
         };
         let latency = now
             .latency
@@ -284,7 +275,7 @@ impl View {
         ] {
             if is_one {
                 // A terminal that has gone away needs no cursor.
-                drop(terminal.write_all(b"\x1b[?25h"));
+                drop(terminal.write_all(RESTORE.as_bytes()));
                 drop(terminal.flush());
             }
         }

@@ -1,0 +1,224 @@
+//! Configuration: what the file, the environment and the flags may say.
+
+use posthaste_testkit::process::run;
+
+use crate::harness::{LIMIT, World, says};
+
+#[test]
+fn an_error_names_file_line_place_and_fix() {
+    let world = World::with_outbox();
+    world.write(
+        "relay.toml",
+        "[stores.main]\nurl = \"sqlite:shop.db\"\n\n[relay]\nleese = \"15s\"\n",
+    );
+    let failed = world.ends(&["relay", "--config", "relay.toml", "--to", "null:"], 2);
+    says(
+        &failed,
+        &[
+            "unknown key `leese` in [relay]",
+            "--> relay.toml:5:1",
+            "5 | leese = \"15s\"",
+            "  | ^^^^^",
+            "fix: did you mean `lease`?",
+        ],
+    );
+}
+
+#[test]
+fn every_way_to_be_wrong_is_told_with_its_fix() {
+    let world = World::with_outbox();
+    let store = "[stores.main]\nurl = \"sqlite:shop.db\"\n";
+    for (text, args, parts) in [
+        (
+            "[relay]\nlease = 15\n",
+            &["--to", "null:"][..],
+            &["a duration with its unit", "lease = \"15s\""][..],
+        ),
+        (
+            "[relay]\nwindow_size = \"8\"\n",
+            &["--to", "null:"],
+            &["`8` is not a size", "8MiB"],
+        ),
+        (
+            "[destinations.a]\nurl = \"${POSTHASTE_TEST_ABSENT}\"\n",
+            &[],
+            &["`POSTHASTE_TEST_ABSENT` is not set", "relay.toml:4:7"],
+        ),
+        (
+            "[destinations.a]\nurl = \"null:\"\n[[routes]]\nto = [\"b\"]\n",
+            &[],
+            &["leads to `b`", "[destinations.b]"],
+        ),
+        (
+            "[destinations.a]\nurl = \"nul:\"\n",
+            &[],
+            &["no sink `nul`", "did you mean `null:`?"],
+        ),
+        ("", &[], &["no destination is named", "fix: give --to URL"]),
+        (
+            "",
+            &["--destination", "a"],
+            &["--destination names the destination of --to", "fix: "],
+        ),
+        (
+            "",
+            &["--to", "null:", "--destination", "a b"],
+            &["cannot name a destination", "fix: "],
+        ),
+        (
+            "",
+            &["--to", "null:", "--lease", "500ms"],
+            &["the lease is shorter than 1s", "fix: "],
+        ),
+        (
+            "",
+            &["--to", "null:", "--publish-timeout", "20s"],
+            &["two thirds of the lease"],
+        ),
+        (
+            "",
+            &["--to", "null:", "--lease", "15"],
+            &["`15` is not a duration"],
+        ),
+        (
+            "",
+            &["--to", "null:", "--drain-timeout", "1s"],
+            &["--until-drained"],
+        ),
+    ] {
+        world.write("relay.toml", &format!("{store}{text}"));
+        let failed = world.ends(&[&["relay", "--config", "relay.toml"], args].concat(), 2);
+        says(&failed, parts);
+    }
+    says(
+        &world.ends(&["relay", "--config", "absent.toml", "--to", "null:"], 2),
+        &["absent.toml", "fix: "],
+    );
+    says(
+        &world.ends(&["relay", "--to", "null:"], 2),
+        &["no store is named", "POSTHASTE_FROM"],
+    );
+}
+
+#[test]
+fn flags_win_over_the_environment_which_wins_over_the_file() {
+    let world = World::with_outbox();
+    world.emit("t", "k", "1");
+    world.write(
+        "relay.toml",
+        "[stores.main]\nurl = \"sqlite:absent.db\"\n[destinations.default]\nurl = \"file:file.jsonl\"\n",
+    );
+    let relay = ["relay", "--config", "relay.toml", "--until-drained"];
+    // The file's store does not exist: the environment's is used.
+    run(
+        world
+            .command(&relay)
+            .env("POSTHASTE_FROM", "sqlite:shop.db"),
+        LIMIT,
+    )
+    .expect_status(0);
+    assert_eq!(world.payloads("file.jsonl"), ["1"]);
+
+    world.emit("t", "k", "2");
+    let mut from_env = world.command(&relay);
+    from_env
+        .env("POSTHASTE_FROM", "sqlite:shop.db")
+        .env("POSTHASTE_TO", "file:env.jsonl");
+    run(&mut from_env, LIMIT).expect_status(0);
+    assert_eq!(world.payloads("env.jsonl"), ["2"]);
+
+    world.emit("t", "k", "3");
+    let flags = ["--from", "sqlite:shop.db", "--to", "file:flag.jsonl"];
+    let mut from_flags = world.command(&[&relay[..], &flags].concat());
+    from_flags
+        .env("POSTHASTE_FROM", "sqlite:absent.db")
+        .env("POSTHASTE_TO", "file:env.jsonl");
+    run(&mut from_flags, LIMIT).expect_status(0);
+    assert_eq!(world.payloads("flag.jsonl"), ["3"]);
+    assert_eq!(world.payloads("env.jsonl"), ["2"]);
+    assert_eq!(world.payloads("file.jsonl"), ["1"]);
+}
+
+#[test]
+fn secrets_come_from_files_and_a_password_on_the_command_line_warns() {
+    let world = World::with_outbox();
+    world.write("url.secret", "sqlite:shop.db\n");
+    world.write(
+        "relay.toml",
+        "[stores.main]\nurl = \"${file:url.secret}\"\n",
+    );
+    world.ends(&["status", "--config", "relay.toml"], 0);
+
+    let warned = world.ends(&["status", "--store", "sqlite:shop.db?password=hunter2"], 2);
+    says(
+        &warned,
+        &[
+            "warning: the secret in --store can be seen",
+            "set POSTHASTE_FROM instead",
+        ],
+    );
+    assert!(!warned.stderr.contains("hunter2"), "{warned}");
+}
+
+#[test]
+fn templates_and_routes_shape_what_arrives() {
+    let world = World::with_outbox();
+    world.emit("orders.new", "k", "1");
+    world.emit("debug.x", "k", "2");
+    world.emit("stock", "k", "3");
+    world.write(
+        "relay.toml",
+        r#"
+[stores.main]
+url = "sqlite:shop.db"
+[destinations.orders]
+url = "file:orders.jsonl"
+topic = "shop.{topic}"
+key = "{{{key}}}"
+[destinations.rest]
+url = "file:rest.jsonl"
+[[routes]]
+topic = "orders.*"
+to = ["orders", "rest"]
+[[routes]]
+topic = "debug.*"
+drop = true
+[[routes]]
+to = ["rest"]
+"#,
+    );
+    world.ends(&["relay", "--config", "relay.toml", "--until-drained"], 0);
+    let orders = world.delivered("orders.jsonl");
+    assert_eq!(orders.len(), 1);
+    assert_eq!(
+        (orders[0].topic.as_str(), orders[0].key.as_deref()),
+        ("shop.orders.new", Some("{k}"))
+    );
+    assert_eq!(world.payloads("rest.jsonl"), ["1", "3"]);
+}
+
+#[test]
+fn events_that_no_route_takes_are_warned_about_and_counted() {
+    let world = World::with_outbox();
+    world.emit("orders", "k", "1");
+    world.emit("stock", "k", "2");
+    world.write(
+        "relay.toml",
+        "[stores.main]\nurl = \"sqlite:shop.db\"\n[destinations.a]\nurl = \"file:a.jsonl\"\n\
+         [[routes]]\ntopic = \"orders\"\nto = [\"a\"]\n",
+    );
+    let done = world.ends(
+        &[
+            "relay",
+            "--config",
+            "relay.toml",
+            "--until-drained",
+            "--json",
+        ],
+        0,
+    );
+    says(&done, &["WARN", "add a last route without conditions"]);
+    let counted = crate::harness::last_json(&done);
+    assert_eq!(counted["destinations"][0]["unrouted"], 1, "{done}");
+    assert_eq!(world.payloads("a.jsonl"), ["1"]);
+}

@@ -1,0 +1,193 @@
+//! One poison event among others, from parking to each of its ends.
+
+use serde_json::Value;
+
+use crate::harness::{World, last_json, says};
+
+/// Refuses the poison and nothing else.
+const STRICT: &str = "file:out.jsonl?max_event_bytes=20";
+const PATIENT: &str = "file:out.jsonl?max_event_bytes=2000";
+const POISON: &str = "poison, longer than twenty bytes";
+
+/// Twenty events, five for each of four keys; the second of `k0` is poison. Delivered but for it.
+fn poisoned() -> World {
+    let world = World::with_outbox();
+    for n in 0..5 {
+        for key in ["k0", "k1", "k2", "k3"] {
+            let poison = (key, n) == ("k0", 1);
+            world.emit(
+                "t",
+                key,
+                &if poison {
+                    POISON.to_owned()
+                } else {
+                    format!("{key}-{n}")
+                },
+            );
+        }
+    }
+    world.drain(
+        STRICT,
+        &[
+            "--attempts",
+            "2",
+            "--backoff",
+            "10ms",
+            "--backoff-max",
+            "20ms",
+        ],
+        3,
+    );
+    world
+}
+
+fn of_k0(world: &World) -> Vec<String> {
+    let lines = world.delivered("out.jsonl").into_iter();
+    let k0 = lines.filter(|line| line.key.as_deref() == Some("k0"));
+    k0.map(|line| String::from_utf8(line.payload().unwrap()).unwrap())
+        .collect()
+}
+
+fn parked(world: &World) -> Vec<Value> {
+    world.json(&["dead", "list"])["events"]
+        .as_array()
+        .unwrap()
+        .clone()
+}
+
+#[test]
+fn poison_is_parked_its_key_blocked_and_all_others_are_delivered() {
+    let world = poisoned();
+    assert_eq!(world.delivered("out.jsonl").len(), 16);
+    assert_eq!(of_k0(&world), ["k0-0"]);
+    let events = parked(&world);
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["key"], "k0");
+    assert_eq!(events[0]["destination"], "default");
+    assert_eq!(events[0]["kind"], "too_large");
+    assert_eq!(events[0]["payload_bytes"], POISON.len());
+    let status = world.json(&["status"]);
+    assert_eq!(status["blocked_keys"], 1);
+    assert_eq!(
+        status["parked"].as_u64().unwrap() + status["dead"].as_u64().unwrap(),
+        1
+    );
+
+    // A list tells no payload; `show` does.
+    let list = world.on_store(&["dead", "list"], 0);
+    assert!(
+        list.stdout.contains("too_large") && !list.stdout.contains(POISON),
+        "{list}"
+    );
+    let id = events[0]["id"].as_str().unwrap().to_owned();
+    let shown = world.on_store(&["dead", "show", &id], 0);
+    assert!(shown.stdout.contains(POISON), "{shown}");
+    assert_eq!(
+        world.json(&["dead", "show", &id])["events"][0]["payload"],
+        POISON
+    );
+}
+
+#[test]
+fn retry_after_the_fix_releases_the_key_in_order() {
+    let world = poisoned();
+    let retried = world.on_store(&["dead", "retry", "--key", "k0"], 0);
+    assert!(
+        retried.stdout.contains("1 event: will be attempted again"),
+        "{retried}"
+    );
+    world.drain(PATIENT, &[], 0);
+    assert_eq!(of_k0(&world), ["k0-0", POISON, "k0-2", "k0-3", "k0-4"]);
+    assert_eq!(world.delivered("out.jsonl").len(), 20);
+    assert_eq!(parked(&world), Vec::<Value>::new());
+    assert_eq!(
+        world.json(&["dead", "list", "--state", "delivered"])["events"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn retry_without_a_fix_blocks_the_key_again() {
+    let world = poisoned();
+    world.on_store(&["dead", "retry", "--all"], 0);
+    world.drain(STRICT, &["--attempts", "1"], 3);
+    assert_eq!(of_k0(&world), ["k0-0"]);
+    assert_eq!(parked(&world)[0]["state"], "dead");
+}
+
+#[test]
+fn skip_lets_the_key_go_on_and_keeps_the_event() {
+    let world = poisoned();
+    let id = parked(&world)[0]["id"].as_str().unwrap().to_owned();
+    let skipped = world.on_store(&["dead", "skip", "--id", &id], 0);
+    assert!(
+        skipped.stdout.contains("1 event: skipped and kept"),
+        "{skipped}"
+    );
+    world.drain(STRICT, &[], 0);
+    assert_eq!(of_k0(&world), ["k0-0", "k0-2", "k0-3", "k0-4"]);
+    let shown = world.json(&["dead", "show", &id]);
+    assert_eq!(
+        (
+            shown["events"][0]["state"].as_str(),
+            shown["events"][0]["payload"].as_str()
+        ),
+        (Some("skipped"), Some(POISON))
+    );
+}
+
+#[test]
+fn discard_lets_the_key_go_on_and_erases_the_payload() {
+    let world = poisoned();
+    let id = parked(&world)[0]["id"].as_str().unwrap().to_owned();
+    let answer = last_json(&world.on_store(
+        &["dead", "discard", "--destination", "default", "--json"],
+        0,
+    ));
+    assert_eq!(
+        (answer["action"].as_str(), answer["events"].as_u64()),
+        (Some("discard"), Some(1))
+    );
+    world.drain(STRICT, &[], 0);
+    assert_eq!(of_k0(&world), ["k0-0", "k0-2", "k0-3", "k0-4"]);
+    let shown = world.json(&["dead", "show", &id]);
+    assert_eq!(
+        (&shown["events"][0]["state"], &shown["events"][0]["payload"]),
+        (&Value::from("discarded"), &Value::Null)
+    );
+}
+
+#[test]
+fn by_policy_a_dead_event_is_skipped_and_recorded() {
+    let world = World::with_outbox();
+    for payload in ["1", POISON, "3"] {
+        world.emit("t", "k0", payload);
+    }
+    world.drain(STRICT, &["--attempts", "1", "--on-dead", "skip"], 0);
+    assert_eq!(of_k0(&world), ["1", "3"]);
+    assert_eq!(
+        world.json(&["dead", "list", "--state", "skipped"])["events"][0]["key"],
+        "k0"
+    );
+}
+
+#[test]
+fn a_decision_needs_to_know_on_what() {
+    let world = poisoned();
+    for action in ["retry", "skip", "discard"] {
+        says(
+            &world.on_store(&["dead", action], 2),
+            &["needs to know which events", "fix: give --id"],
+        );
+        says(
+            &world.on_store(&["dead", action, "--key", "other"], 1),
+            &["nothing was changed", "dead list"],
+        );
+    }
+    world.on_store(&["dead", "retry", "--all", "--key", "k0"], 2);
+    world.on_store(&["dead", "show", "00000000-0000-7000-8000-000000000000"], 1);
+    assert_eq!(parked(&world).len(), 1);
+}

@@ -1,0 +1,82 @@
+//! `posthaste destination`: what operators want of a destination outlives every relay.
+
+use crate::harness::{LIMIT, World, says};
+
+#[test]
+fn a_pause_outlives_a_restart_and_ends_with_resume() {
+    let world = World::with_outbox();
+    world.emit("t", "k", "1");
+    world.drain("file:out.jsonl", &[], 0);
+    let paused = world.on_store(&["destination", "pause", "default"], 0);
+    assert!(paused.stdout.contains("is paused"), "{paused}");
+
+    world.emit("t", "k", "2");
+    world.drain("file:out.jsonl", &["--drain-timeout", "2s"], 4);
+    assert_eq!(world.payloads("out.jsonl"), ["1"]);
+    let list = world.json(&["destination", "list"]);
+    assert_eq!(list["destinations"][0]["state"], "paused");
+    assert_eq!(list["destinations"][0]["pending"], 1);
+
+    world.on_store(&["destination", "resume", "default"], 0);
+    world.drain("file:out.jsonl", &[], 0);
+    assert_eq!(world.payloads("out.jsonl"), ["1", "2"]);
+}
+
+#[test]
+fn a_running_relay_heeds_pause_and_resume() {
+    let world = World::with_outbox();
+    let relay = world.start(&[
+        "relay",
+        "--from",
+        "sqlite:shop.db",
+        "--to",
+        "stdout:",
+        "--lease",
+        "1s",
+    ]);
+    world.emit("t", "k", "first");
+    relay.wait_for_stdout("first", LIMIT);
+    world.on_store(&["destination", "pause", "default"], 0);
+    relay.wait_for_stderr("paused", LIMIT);
+    world.emit("t", "k", "second");
+    world.on_store(&["destination", "resume", "default"], 0);
+    relay.wait_for_stdout("second", LIMIT);
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
+}
+
+#[test]
+fn a_live_destination_is_not_removed_and_a_removed_one_begins_anew() {
+    let world = World::with_outbox();
+    world.emit("t", "k", "1");
+    let relay = world.start(&[
+        "relay",
+        "--from",
+        "sqlite:shop.db",
+        "--to",
+        "file:out.jsonl",
+    ]);
+    relay.wait_for_stderr("delivering", LIMIT);
+    says(
+        &world.on_store(&["destination", "remove", "default"], 2),
+        &["default"],
+    );
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
+
+    world.on_store(&["destination", "remove", "default"], 0);
+    assert_eq!(
+        world.json(&["status"])["destinations"],
+        serde_json::json!([])
+    );
+    says(
+        &world.on_store(&["destination", "pause", "default"], 1),
+        &["there is no destination `default`"],
+    );
+    // The name is a new destination now, from where it is told to start.
+    world.drain("file:now.jsonl", &["--start", "now"], 0);
+    assert_eq!(world.payloads("now.jsonl"), Vec::<String>::new());
+    world.emit("t", "k", "2");
+    world.drain("file:now.jsonl", &[], 0);
+    assert_eq!(world.payloads("now.jsonl"), ["2"]);
+}

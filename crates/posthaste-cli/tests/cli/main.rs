@@ -1,0 +1,14 @@
+//! The binary as its users meet it: commands, exit statuses, and what both streams say. A failure
+//! shows the command, its status and both streams.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
+
+mod config;
+mod dead;
+mod demo;
+mod destination;
+mod harness;
+mod init;
+mod relay;
+mod start;
+mod status;

@@ -1,0 +1,147 @@
+//! How a relay starts, stops and says how it ended.
+
+use std::fs;
+
+use crate::harness::{LIMIT, World, last_json, says};
+
+const RELAY: [&str; 3] = ["relay", "--from", "sqlite:shop.db"];
+
+#[test]
+fn both_signals_stop_in_order() {
+    for interrupt in [false, true] {
+        let world = World::with_outbox();
+        world.emit("t", "k", "payload-1");
+        let relay = world.start(&[&RELAY[..], &["--to", "stdout:"]].concat());
+        relay.wait_for_stdout("payload-1", LIMIT);
+        if interrupt {
+            relay.interrupt()
+        } else {
+            relay.terminate()
+        }
+        relay.wait(LIMIT).expect_status(0);
+        assert_eq!(world.json(&["status"])["relays"], serde_json::json!([]));
+        // A stop in order repeats nothing.
+        world.drain("file:later.jsonl", &[], 0);
+        assert!(world.delivered("later.jsonl").is_empty());
+    }
+}
+
+#[test]
+fn a_stop_ends_in_time_while_the_destination_is_away() {
+    let world = World::with_outbox();
+    fs::create_dir(world.path("away")).unwrap();
+    let relay = world.start(
+        &[
+            &RELAY[..],
+            &["--to", "file:away/out.jsonl", "--shutdown-timeout", "5s"],
+        ]
+        .concat(),
+    );
+    relay.wait_for_stderr("delivering", LIMIT);
+    fs::rename(world.path("away"), world.path("gone")).unwrap();
+    world.emit("t", "k", "1");
+    relay.wait_for_stderr("away/out.jsonl", LIMIT);
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
+    fs::rename(world.path("gone"), world.path("away")).unwrap();
+    world.drain("file:away/out.jsonl", &[], 0);
+    assert_eq!(world.payloads("away/out.jsonl"), ["1"]);
+}
+
+#[test]
+fn an_outage_parks_nothing_and_ends_by_itself() {
+    let world = World::with_outbox();
+    fs::create_dir(world.path("away")).unwrap();
+    let relay = world.start(
+        &[
+            &RELAY[..],
+            &["--to", "file:away/out.jsonl", "--attempts", "1"],
+        ]
+        .concat(),
+    );
+    relay.wait_for_stderr("delivering", LIMIT);
+    fs::rename(world.path("away"), world.path("gone")).unwrap();
+    world.emit("t", "k", "1");
+    relay.wait_for_stderr("away/out.jsonl", LIMIT);
+    fs::rename(world.path("gone"), world.path("away")).unwrap();
+    let until = std::time::Instant::now() + LIMIT;
+    while world.payloads("away/out.jsonl") != ["1"] {
+        assert!(
+            std::time::Instant::now() < until,
+            "not delivered:\n{}",
+            relay.stderr()
+        );
+        std::thread::yield_now();
+    }
+    let status = world.json(&["status"]);
+    assert_eq!((&status["parked"], &status["dead"]), (&0.into(), &0.into()));
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
+}
+
+#[test]
+fn draining_ends_by_itself_and_says_how() {
+    let world = World::with_outbox();
+    for n in 0..2_500 {
+        if n % 500 == 0 {
+            world.emit("t", "k", &n.to_string());
+        }
+    }
+    let done = world.drain("null:", &["--json"], 0);
+    let said = last_json(&done);
+    assert_eq!(said["drained"], true);
+    assert_eq!(said["destinations"][0]["accepted"], 5);
+    says(
+        &world.ends(
+            &[
+                "relay",
+                "--from",
+                "sqlite:shop.db",
+                "--to",
+                "stdout:",
+                "--json",
+            ],
+            2,
+        ),
+        &["standard output"],
+    );
+}
+
+#[test]
+fn a_drain_that_takes_too_long_has_a_status_of_its_own() {
+    let world = World::with_outbox();
+    world.drain("null:", &[], 0);
+    world.on_store(&["destination", "pause", "default"], 0);
+    world.emit("t", "k", "1");
+    let late = world.drain("null:", &["--drain-timeout", "500ms"], 4);
+    says(&late, &["not drained within --drain-timeout"]);
+}
+
+#[test]
+fn logs_are_json_lines_when_asked_and_hold_no_payload() {
+    let world = World::with_outbox();
+    world.emit("t", "secret-key", "secret-payload");
+    let done = world.drain("null:", &["--log", "json"], 0);
+    for line in done.stderr.lines() {
+        let line: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {done}"));
+        assert!(line["level"].is_string(), "{done}");
+    }
+    assert!(!done.stderr.contains("secret-"), "{done}");
+}
+
+#[test]
+fn a_changed_address_goes_on_where_the_name_stood() {
+    let world = World::with_outbox();
+    world.emit("t", "k", "1");
+    world.drain("file:a.jsonl", &[], 0);
+    world.emit("t", "k", "2");
+    world.drain("file:b.jsonl", &[], 0);
+    assert_eq!(
+        (world.payloads("a.jsonl"), world.payloads("b.jsonl")),
+        (vec!["1".into()], vec!["2".into()])
+    );
+    // Another name is another destination, with a start of its own.
+    world.drain("file:c.jsonl", &["--destination", "other"], 0);
+    assert_eq!(world.payloads("c.jsonl"), ["1", "2"]);
+}

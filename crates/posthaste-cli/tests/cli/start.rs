@@ -1,0 +1,190 @@
+//! At the start: what waiting does not mend ends with status 2 and the fix; what it may mend is
+//! waited for.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use posthaste_testkit::{ports, servers::postgres::PostgresServer};
+use rusqlite::Connection;
+
+use crate::harness::{LIMIT, World, says};
+
+fn refused(world: &World, from: &str, parts: &[&str]) {
+    says(
+        &world.ends(&["relay", "--from", from, "--to", "null:"], 2),
+        parts,
+    );
+    says(&world.ends(&["status", "--store", from], 2), parts);
+}
+
+#[test]
+fn a_wrong_address_of_a_store() {
+    let world = World::empty();
+    refused(&world, "shop.db", &["no scheme", "sqlite:PATH"]);
+    refused(
+        &world,
+        "mysql://h/d",
+        &["no store `mysql`", "postgres and sqlite"],
+    );
+    refused(&world, "file:///run/secrets/url", &["${file:PATH}"]);
+    refused(&world, "sqlite:", &["path is missing"]);
+    refused(
+        &world,
+        "sqlite:shop.db?bussy_timeout=1s",
+        &["bussy_timeout"],
+    );
+    refused(&world, "postgres://h/d?sslmod=require", &["sslmod"]);
+    refused(&world, "postgres://h/d?sslmode=maybe", &["maybe"]);
+}
+
+#[test]
+fn a_file_without_an_outbox() {
+    let world = World::empty();
+    refused(
+        &world,
+        "sqlite:absent.db",
+        &["does not exist", "posthaste init --store"],
+    );
+    Connection::open(world.path("empty.db"))
+        .unwrap()
+        .execute_batch("create table t (x)")
+        .unwrap();
+    refused(&world, "sqlite:empty.db", &["posthaste init"]);
+    world.write(
+        "text.db",
+        "this is no database, whatever its name may say, by far and by no means",
+    );
+    refused(&world, "sqlite:text.db", &["not a database"]);
+}
+
+#[test]
+fn a_schema_newer_than_the_build() {
+    let world = World::with_outbox();
+    Connection::open(world.path("shop.db"))
+        .unwrap()
+        .execute("insert into posthaste_migrations (version, name, min_relay) values (999, 'future', 999)", [])
+        .unwrap();
+    refused(&world, "sqlite:shop.db", &["999", "newer posthaste"]);
+}
+
+#[test]
+fn a_wrong_address_of_a_sink() {
+    let world = World::with_outbox();
+    for (to, parts) in [
+        (
+            "kafka://broker",
+            &["no sink `kafka`", "file, null, stdout"][..],
+        ),
+        ("out.jsonl", &["no scheme"]),
+        (
+            "file:out.jsonl?max_event_byte=1",
+            &["did you mean `max_event_bytes`"],
+        ),
+        ("file:no/such/out.jsonl", &["create its directory"]),
+    ] {
+        says(
+            &world.ends(&["relay", "--from", "sqlite:shop.db", "--to", to], 2),
+            parts,
+        );
+    }
+}
+
+#[test]
+fn a_destination_that_denies_us() {
+    let world = World::with_outbox();
+    fs::create_dir(world.path("locked")).unwrap();
+    world.write("locked/out.jsonl", "");
+    // Whoever may do anything is refused by what nobody can do: a directory is no file.
+    let to = if rustix::process::geteuid().is_root() {
+        "file:locked"
+    } else {
+        fs::set_permissions(world.path("locked"), fs::Permissions::from_mode(0o500)).unwrap();
+        fs::set_permissions(
+            world.path("locked/out.jsonl"),
+            fs::Permissions::from_mode(0o400),
+        )
+        .unwrap();
+        "file:locked/out.jsonl"
+    };
+    let failed = world.ends(&["relay", "--from", "sqlite:shop.db", "--to", to], 2);
+    says(&failed, &["destination `default`", "locked"]);
+}
+
+#[test]
+fn postgres_without_password_rights_database_or_schema() {
+    let world = World::empty();
+    let server = PostgresServer::builder().setting("fsync", "off").start();
+    server.create_password_user("guarded", "right");
+    let url = |user: &str, database: &str| {
+        format!("postgres://{user}@127.0.0.1:{}/{database}", server.port())
+    };
+    refused(&world, &url("guarded:wrong", "postgres"), &["password"]);
+    refused(&world, &url("guarded", "postgres"), &["password"]);
+    refused(
+        &world,
+        &url("nobody_of_this_name", "postgres"),
+        &["nobody_of_this_name"],
+    );
+    refused(&world, &url("guarded:right", "absent"), &["absent"]);
+    refused(
+        &world,
+        &url("guarded:right", "postgres"),
+        &["posthaste init"],
+    );
+
+    let database = server.create_database();
+    world.ends(&["init", "--store", &database.url()], 0);
+    database.psql("create role nobody login");
+    refused(
+        &world,
+        &database.url_for("nobody"),
+        &["posthaste init", "--relay"],
+    );
+}
+
+#[test]
+fn a_read_replica_of_postgres() {
+    let world = World::empty();
+    let server = PostgresServer::builder().start();
+    world.ends(&["init", "--store", &server.admin_url("postgres")], 0);
+    let replica = server.standby();
+    refused(&world, &replica.admin_url("postgres"), &["primary"]);
+}
+
+#[test]
+fn a_server_that_is_away_is_waited_for_and_said() {
+    let world = World::empty();
+    let server = PostgresServer::builder().setting("fsync", "off").start();
+    let url = server.admin_url("postgres");
+    world.ends(&["init", "--store", &url], 0);
+    server.psql(
+        "postgres",
+        "select posthaste.emit(topic => 't', payload => 'late', key => 'k')",
+    );
+    server.stop_fast();
+    let mut relay = world.start(&[
+        "relay",
+        "--from",
+        &url,
+        "--to",
+        "file:out.jsonl",
+        "--until-drained",
+    ]);
+    relay.wait_for_stderr("waiting for the store", LIMIT);
+    assert!(relay.is_running());
+    // Operators' commands do not wait.
+    says(&world.ends(&["status", "--store", &url], 1), &["error: "]);
+    server.start_again();
+    relay.wait(LIMIT).expect_status(0);
+    assert_eq!(world.payloads("out.jsonl"), ["late"]);
+}
+
+#[test]
+fn waiting_for_a_server_ends_with_a_signal() {
+    let world = World::empty();
+    let port = ports::Port::reserve();
+    let url = format!("postgres://u@127.0.0.1:{}/d", port.number());
+    let relay = world.start(&["relay", "--from", &url, "--to", "null:"]);
+    relay.wait_for_stderr("waiting for the store", LIMIT);
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
+}

@@ -1,0 +1,96 @@
+//! `posthaste status`: fields are a contract.
+
+use serde_json::Value;
+
+use crate::harness::{STORE, World};
+
+fn names(value: &Value) -> Vec<&str> {
+    value
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect()
+}
+
+#[test]
+fn the_fields_are_those_of_the_contract() {
+    let world = World::with_outbox();
+    world.emit("t", "k", "1");
+    let relay = world.start(&[
+        "relay",
+        "--from",
+        "sqlite:shop.db",
+        "--to",
+        "file:out.jsonl",
+        "--name",
+        "r1",
+    ]);
+    relay.wait_for_stderr("delivering", crate::harness::LIMIT);
+    let status = world.json(&["status"]);
+    assert_eq!(
+        names(&status),
+        [
+            "pending",
+            "pending_exact",
+            "parked",
+            "dead",
+            "blocked_keys",
+            "oldest_pending_age_seconds",
+            "destinations",
+            "relays",
+            "retained_bytes",
+            "retention_debt_events",
+        ]
+    );
+    assert_eq!(
+        names(&status["destinations"][0]),
+        [
+            "name",
+            "kind",
+            "state",
+            "pending",
+            "pending_exact",
+            "parked",
+            "dead",
+            "blocked_keys",
+            "oldest_pending_age_seconds",
+            "breaker",
+            "last_error",
+        ]
+    );
+    assert_eq!(
+        names(&status["relays"][0]),
+        ["name", "version", "state", "lease_expires_at", "partitions"]
+    );
+    assert_eq!(status["destinations"][0]["kind"], "file");
+    assert_eq!(status["relays"][0]["name"], "r1");
+    assert_eq!(status["relays"][0]["state"], "live");
+    relay.terminate();
+    relay.wait(crate::harness::LIMIT).expect_status(0);
+}
+
+#[test]
+fn people_get_a_table_without_colours_where_there_is_no_terminal() {
+    let world = World::with_outbox();
+    let empty = world.on_store(&["status"], 0);
+    assert!(empty.stdout.contains("No destination yet"), "{empty}");
+    world.drain("null:", &[], 0);
+    world.on_store(&["destination", "pause", "default"], 0);
+    world.emit("t", "k", "1");
+    let status = world.on_store(&["status"], 0);
+    for part in [
+        "1 pending",
+        "DESTINATION",
+        "default",
+        "null",
+        "paused",
+        "No relay is registered",
+    ] {
+        assert!(status.stdout.contains(part), "{part}:\n{status}");
+    }
+    assert!(!status.stdout.contains('\x1b'), "{status}");
+    assert_eq!(world.json(&["status"])["pending"], 1);
+    // Behind the subcommand or before its own arguments, the store is named the same way.
+    world.ends(&[&["destination"], &STORE[..], &["list"]].concat(), 0);
+}
