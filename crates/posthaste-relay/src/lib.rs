@@ -33,3 +33,7 @@ pub use clock::{BootClock, Clock};
 pub use counters::{Counters, CountersSnapshot, LATENCY_BUCKETS_MICROS};
 pub use error::RelayError;
 pub use relay::{Relay, Summary};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+mod embedding {}

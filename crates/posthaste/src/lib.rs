@@ -45,3 +45,7 @@ pub use outbox::{Emitted, Outbox};
 pub use slot::{SLOTS, slot};
 pub use statement::{Batch, Dialect, Param, Statement};
 pub use tx::Tx;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
