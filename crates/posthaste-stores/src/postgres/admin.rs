@@ -30,6 +30,8 @@ const DESTINATION_HELD: &str = include_str!("sql/destination_held.sql");
 const PENDING_EXACT_MAX: i64 = 100_000;
 /// Rows that are looked at for that, so that a status never reads the whole outbox.
 const CANDIDATES_MAX: i64 = 1_000_000;
+/// Each lost race means that a relay came or went.
+const RACES_MAX: u32 = 8;
 
 /// A count of pending events.
 struct Pending {
@@ -171,28 +173,37 @@ impl Admin for PostgresStore {
         const OPERATION: &str = "set the destination";
         let client = self.admin.client().await?;
         let failed = |error| classify(OPERATION, error);
-        let row = client
-            .query_one(DESTINATION_SET, &[&name, &state.as_str()])
-            .await
-            .map_err(failed)?;
-        if row.get("changed") {
-            return Ok(true);
-        }
-        let held = client
-            .query_opt(DESTINATION_HELD, &[&name])
-            .await
-            .map_err(failed)?;
-        match held.map(|row| row.get::<_, Option<String>>(0)) {
-            Some(Some(relay)) if state == DestinationState::Removed => {
-                Err(StoreError::Misconfigured {
-                    operation: OPERATION,
-                    reason: format!("relay `{relay}` holds `{name}`: stop it, then remove"),
-                })
+        // A lease may end between the two statements; then the first is worth another try.
+        for _ in 0..RACES_MAX {
+            let row = client
+                .query_one(DESTINATION_SET, &[&name, &state.as_str()])
+                .await
+                .map_err(failed)?;
+            if row.get("changed") {
+                return Ok(true);
             }
-            // It is as it should be already.
-            Some(_) => Ok(true),
-            None => Ok(false),
+            let held = client
+                .query_opt(DESTINATION_HELD, &[&name])
+                .await
+                .map_err(failed)?;
+            let Some(held) = held else { return Ok(false) };
+            match (state, held.get::<_, Option<String>>(0)) {
+                (DestinationState::Removed, Some(relay)) => {
+                    return Err(StoreError::Misconfigured {
+                        operation: OPERATION,
+                        reason: format!("relay `{relay}` holds `{name}`: stop it, then remove"),
+                    });
+                }
+                (DestinationState::Removed, None) => {}
+                // It is as it should be already.
+                _ => return Ok(true),
+            }
         }
+        Err(StoreError::Unavailable {
+            operation: OPERATION,
+            reason: format!("relays claim and lose `{name}` at the same time"),
+            source: None,
+        })
     }
 }
 

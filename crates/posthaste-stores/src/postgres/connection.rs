@@ -24,12 +24,15 @@ use super::{
 const OPERATION: &str = "connect";
 
 /// `force_generic_plan`: a custom plan of a read costs more than the read (it plans 16 leaves anew).
-/// Without sequential scans no statistics can tempt the planner into reading a whole leaf.
+/// Without sequential scans, bitmaps and sorts no statistics can tempt the planner into reading a whole
+/// leaf: it merges the leaves by their indexes, and stops at the limit.
 /// The time-outs bound what a stalled disk, a forgotten lock or a lost client can hold up.
-const SESSION: &str = "
+pub(super) const SESSION: &str = "
     set plan_cache_mode = force_generic_plan;
     set jit = off;
     set enable_seqscan = off;
+    set enable_bitmapscan = off;
+    set enable_sort = off;
     set max_parallel_workers_per_gather = 0;
     set synchronous_commit = on;
     set statement_timeout = '30s';

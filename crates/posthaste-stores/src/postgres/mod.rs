@@ -16,6 +16,8 @@ mod read;
 mod side_read;
 mod source;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use std::sync::Arc;

@@ -86,7 +86,11 @@ impl Ownership for PostgresStore {
 
     async fn fence(&self, by: Registered, dead: Uuid, why: &str) -> Result<(), StoreError> {
         let client = self.ownership.client().await?;
-        fence(&client, by, dead, why, false).await.map(drop)
+        let fenced = fence(&client, by, dead, why, false).await?;
+        if fenced == 0 && is_fenced(&client, by).await? {
+            return Err(StoreError::Fenced { operation: "fence" });
+        }
+        Ok(())
     }
 
     async fn claim(

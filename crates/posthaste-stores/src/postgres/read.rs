@@ -50,6 +50,9 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 3] = [Self::Poll, Self::Page, Self::SidePage];
+
     /// The statement's text for a page of `size` events.
     pub(super) fn sql(self, size: usize) -> String {
         let text = match self {

@@ -98,7 +98,7 @@ async fn a_parked_event_blocks_its_key_until_its_followers_were_read_and_joined(
     assert!(claimed.markers(10).await.unwrap().is_empty());
     assert_eq!(
         database.psql("select action from posthaste.audit order by id"),
-        "destination created\npark\njoin"
+        "destination created\npark\ndelivered\njoin"
     );
     assert_eq!(
         database.psql("select attempt, kind from posthaste.attempts order by at"),

@@ -7,8 +7,13 @@ with created as (
 ), partitions as (
     select value::integer - 1 as last from posthaste.settings where name = 'partitions'
 ), owned as (
-    insert into posthaste.ownership (destination_id, first_partition, last_partition)
-    select c.id, 0, p.last from created c, partitions p
+    -- Sinks compare epochs: a name that was removed goes on above them.
+    insert into posthaste.ownership (destination_id, first_partition, last_partition, epoch)
+    select c.id, 0, p.last, coalesce((
+        select max(o.epoch) from posthaste.ownership o
+        join posthaste.destinations d on d.id = o.destination_id
+        where d.name = $1::text), 0)
+    from created c, partitions p
 ), placed as (
     insert into posthaste.cursors (destination_id, first_partition, last_partition, low, floor, floor_min)
     select c.id, 0, p.last,

@@ -1,0 +1,190 @@
+//! The statements as they are shipped: each prepares, and the planner reads them as it should.
+
+use posthaste_testkit::{
+    long_form,
+    servers::postgres::{Database, PostgresServer},
+};
+
+use super::{
+    config::PostgresConfig,
+    connection::{Connector, SESSION},
+    migrate::{InitOptions, init},
+    read::{Kind, PAGE_SIZES},
+    source::guarded,
+    sweep::segment_end,
+};
+
+async fn database(leaf_rows: u64) -> Database {
+    let database = PostgresServer::shared(15).create_database();
+    let options = InitOptions {
+        leaf_rows: Some(leaf_rows),
+        ..InitOptions::default()
+    };
+    init(&database.url(), &options).await.unwrap();
+    database
+}
+
+#[tokio::test]
+async fn every_statement_prepares_on_every_version() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql");
+    for version in [14, 15, 18] {
+        let database = PostgresServer::shared(version).create_database();
+        init(&database.url(), &InitOptions::default())
+            .await
+            .unwrap();
+        let config = PostgresConfig::parse(&database.url()).unwrap();
+        let client = Connector::new(config).unwrap().connect().await.unwrap();
+        for kind in Kind::ALL {
+            for size in PAGE_SIZES {
+                let sql = kind.sql(size);
+                client.prepare_typed(&sql, kind.types()).await.unwrap();
+            }
+        }
+        let mut prepared = 0;
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let sql = std::fs::read_to_string(&path).unwrap();
+            // Parts of statements, scripts of several, and the reads above.
+            if [
+                "guard.",
+                "header.",
+                "grant_",
+                "poll.",
+                "page.",
+                "side_page.",
+            ]
+            .iter()
+            .any(|part| name.starts_with(part))
+            {
+                continue;
+            }
+            let result = client.prepare(&guarded(&sql)).await;
+            result.unwrap_or_else(|error| panic!("{name} on {version}: {error:?}"));
+            prepared += 1;
+        }
+        assert!(prepared > 25, "only {prepared} files");
+    }
+}
+
+/// One leaf of a plan: its name, and the rows that it looked at.
+#[derive(Debug)]
+struct Scan {
+    line: String,
+    rows: u64,
+}
+
+/// Explains a statement with these arguments, under the sessions' settings; answers the scans of
+/// leaves and the server's time in milliseconds.
+fn explain(database: &Database, sql: &str, types: &str, arguments: &str) -> (Vec<Scan>, f64) {
+    let plan = database.psql(&format!(
+        "{SESSION}; prepare p({types}) as {sql};
+         explain (analyze, costs off, timing off) execute p({arguments})"
+    ));
+    let mut scans: Vec<Scan> = Vec::new();
+    let number_after = |line: &str, label: &str| -> Option<u64> {
+        let (_, rest) = line.split_once(label)?;
+        rest.split(|c: char| !c.is_ascii_digit())
+            .find(|n| !n.is_empty())?
+            .parse()
+            .ok()
+    };
+    for line in plan.lines() {
+        if line.contains("Scan") && line.contains(" on outbox_") {
+            let rows = number_after(line, "(actual rows=").unwrap_or(0);
+            scans.push(Scan {
+                line: line.trim().to_owned(),
+                rows,
+            });
+        } else if let (Some(scan), Some(rows)) = (
+            scans.last_mut(),
+            number_after(line, "Rows Removed by Filter: "),
+        ) {
+            scan.rows += rows;
+        }
+    }
+    let time = plan
+        .lines()
+        .find_map(|line| line.split_once("Execution Time: "));
+    let time = time.and_then(|(_, rest)| rest.split(' ').next()).unwrap();
+    assert!(!scans.is_empty(), "{plan}");
+    for scan in &scans {
+        assert!(scan.line.contains("Index Scan using"), "{plan}");
+    }
+    (scans, time.parse().unwrap())
+}
+
+const POLL_TYPES: &str = "pg_snapshot, bigint, xid8[], bigint[]";
+const PAGE_TYPES: &str = "pg_snapshot, pg_snapshot, bigint, bigint";
+
+/// What the planner must do with rows that were delivered and kept, and with rows that are pending.
+fn the_plans_hold(database: &Database, rows: i64, leaf_bits: u8) {
+    let now = database.psql("select pg_current_snapshot()");
+    let empty_poll = format!("'{now}', {rows}, '{{}}', '{{}}'");
+    let (scans, _) = explain(database, &Kind::Poll.sql(1_000), POLL_TYPES, &empty_poll);
+    assert_eq!(scans.iter().map(|scan| scan.rows).sum::<u64>(), 0);
+
+    let backlog = "'1:1:', 0, '{}', '{}'";
+    let (scans, _) = explain(database, &Kind::Poll.sql(1_000), POLL_TYPES, backlog);
+    let looked_at = scans.iter().map(|scan| scan.rows).sum::<u64>();
+    // Each leaf gives its first row to the merge.
+    assert!(looked_at <= 1_001 + 32, "{looked_at} rows");
+
+    for last in [1_i64 << leaf_bits, (3 << leaf_bits) - 10, rows / 2] {
+        let until = segment_end(last, leaf_bits);
+        let page = format!("'1:1:', '{now}', {last}, {until}");
+        let (scans, _) = explain(database, &Kind::Page.sql(1_000), PAGE_TYPES, &page);
+        let leaves = scans.iter().filter(|scan| scan.rows > 0).count();
+        assert_eq!(leaves, 1, "{scans:#?}");
+        let side = format!("{page}, 'k1'");
+        let types = format!("{PAGE_TYPES}, text");
+        let (scans, _) = explain(database, &Kind::SidePage.sql(1_000), &types, &side);
+        let leaves = scans.iter().filter(|scan| scan.rows > 0).count();
+        assert_eq!(leaves, 1, "{scans:#?}");
+    }
+}
+
+/// The median server time of a poll that finds nothing.
+fn empty_poll_ms(database: &Database, rows: i64, arguments: &str) -> f64 {
+    let poll = Kind::Poll.sql(1_000);
+    let mut times: Vec<f64> = (0..21)
+        .map(|_| explain(database, &poll, POLL_TYPES, arguments).1)
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let median = times[times.len() / 2];
+    println!("an empty poll beside {rows} retained rows: {median} ms");
+    median
+}
+
+#[tokio::test]
+async fn the_planner_reads_one_segment_by_its_index() {
+    let (rows, leaf_bits) = if long_form() {
+        (2_000_000, 17)
+    } else {
+        (200_000, 14)
+    };
+    let database = database(1 << leaf_bits).await;
+    database.psql(&format!(
+        "insert into posthaste.outbox (topic, key, payload)
+         select 't', 'k' || n % 100, convert_to(repeat('x', 200), 'UTF8') from generate_series(1, {rows}) n"
+    ));
+    the_plans_hold(&database, rows, leaf_bits);
+    database.psql("analyze posthaste.outbox");
+    the_plans_hold(&database, rows, leaf_bits);
+    if long_form() {
+        let now = database.psql("select pg_current_snapshot()");
+        let quiet = format!("'{now}', {rows}, '{{}}', '{{}}'");
+        assert!(empty_poll_ms(&database, rows, &quiet) < 1.0);
+        // 500 transactions in progress, none of them finished.
+        let xmax: u64 = now.split(':').nth(1).unwrap().parse().unwrap();
+        let list = |numbers: Vec<u64>| {
+            let texts: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            texts.join(",")
+        };
+        let xids = list((xmax..xmax + 500).collect());
+        let floors = list(vec![1; 500]);
+        let snapshot = format!("{xmax}:{}:{xids}", xmax + 500);
+        let busy = format!("'{snapshot}', {rows}, '{{{xids}}}', '{{{floors}}}'");
+        assert!(empty_poll_ms(&database, rows, &busy) < 1.0);
+    }
+}
