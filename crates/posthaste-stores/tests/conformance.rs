@@ -1,5 +1,7 @@
 //! Every store against the one suite.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
 #[cfg(feature = "postgres")]
 #[path = "conformance/postgres.rs"]
 mod postgres;

@@ -1,5 +1,6 @@
 //! What only SQLite's store has to prove; the rest is in the suite that all stores share.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::{
     fs,

@@ -3,7 +3,7 @@
 use posthaste_engine::StoreError;
 use rusqlite::{Transaction, named_params};
 
-use super::{connection::clock, ownership::execute};
+use super::connection::{clock, execute};
 
 /// One line of the audit table.
 #[derive(Debug, Default)]

@@ -224,6 +224,18 @@ pub(super) fn transaction<T>(
     Ok(answer)
 }
 
+/// Runs one statement of many calls; answers the number of rows that it changed.
+pub(super) fn execute(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    sql: &'static str,
+    parameters: &[(&str, &dyn rusqlite::ToSql)],
+) -> Result<usize, StoreError> {
+    tx.prepare_cached(sql)
+        .and_then(|mut statement| statement.execute(parameters))
+        .map_err(|error| classify(operation, error))
+}
+
 /// The database's clock: microseconds since 1970-01-01 UTC.
 pub(super) fn clock(tx: &Connection, operation: &'static str) -> Result<i64, StoreError> {
     tx.prepare_cached("select cast(unixepoch('subsec') * 1000000 as integer)")

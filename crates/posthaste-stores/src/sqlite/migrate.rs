@@ -8,9 +8,8 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, named_pa
 
 use super::{
     config::SqliteConfig,
-    connection::{open, transaction},
+    connection::{execute, open, transaction},
     error::{classify, unexpected},
-    ownership::execute,
     settings::{PARTITIONS, RETENTION_SECONDS},
 };
 

@@ -13,6 +13,7 @@ mod audit;
 mod config;
 mod connection;
 mod cursor;
+mod destination;
 mod error;
 mod guard;
 mod headers;
@@ -23,6 +24,7 @@ mod row;
 mod settings;
 mod side_read;
 mod source;
+mod status;
 
 use std::sync::Arc;
 
@@ -197,7 +199,7 @@ fn check_file(
         operation,
         TransactionBehavior::Immediate,
         |tx| {
-            let last = ownership::last_seq(tx, operation)?;
+            let last = destination::last_seq(tx, operation)?;
             let furthest: i64 = tx
                 .query_row(
                     "select coalesce(max(seq), 0) from posthaste_cursors",

@@ -7,13 +7,11 @@ use rusqlite::{OptionalExtension, Transaction, named_params};
 
 use super::{
     audit,
-    connection::{clock, micros, until},
+    connection::{clock, execute, micros, until},
     cursor::{self, Position},
     error::{classify, unexpected},
     guard::Changed,
-    headers,
-    ownership::execute,
-    row,
+    headers, row,
     source::SqliteClaimed,
 };
 

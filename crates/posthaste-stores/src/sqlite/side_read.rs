@@ -7,11 +7,10 @@ use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError};
 use rusqlite::{OptionalExtension, Transaction, named_params};
 
 use super::{
-    connection::Worker,
+    connection::{Worker, execute},
     cursor,
     error::{classify, unexpected},
     guard::{Changed, Guard},
-    ownership::execute,
     row::{self, Pushed},
     source::{Found, SqliteClaimed, page},
 };

@@ -13,11 +13,10 @@ use uuid::Uuid;
 
 use super::{
     config::SqliteConfig,
-    connection::Worker,
+    connection::{Worker, execute},
     cursor::{self, Position},
     error::classify,
     guard::{Changed, Guard},
-    ownership::execute,
     row::{self, Pushed},
     side_read::SqliteSideRead,
 };

@@ -1,0 +1,151 @@
+//! Destinations: created by the first claim of their name.
+
+use posthaste_engine::{DestinationState, Start, StoreError};
+use rusqlite::{OptionalExtension, Transaction, named_params};
+
+use super::{
+    audit,
+    connection::{clock, execute},
+    error::{classify, unexpected},
+    settings,
+};
+
+/// A destination as it is stored.
+pub(super) struct Found {
+    pub(super) id: i64,
+    pub(super) state: DestinationState,
+    pub(super) url: String,
+}
+
+/// The destination of this name that is not removed.
+pub(super) fn find(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    name: &str,
+) -> Result<Option<Found>, StoreError> {
+    let found: Option<(i64, String, String)> = tx
+        .prepare_cached(include_str!("sql/destination_by_name.sql"))
+        .and_then(|mut statement| {
+            statement
+                .query_row(named_params! { ":name": name }, |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                })
+                .optional()
+        })
+        .map_err(|error| classify(operation, error))?;
+    found
+        .map(|(id, state, url)| {
+            let state = state_named(operation, &state)?;
+            Ok(Found { id, state, url })
+        })
+        .transpose()
+}
+
+/// Progress belongs to the name and goes on; where the events go from now on is on record.
+pub(super) fn readdress(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    name: &str,
+    found: &Found,
+    url: &str,
+) -> Result<(), StoreError> {
+    execute(
+        tx,
+        operation,
+        include_str!("sql/destination_url.sql"),
+        named_params! { ":id": found.id, ":url": url },
+    )?;
+    audit::write(
+        tx,
+        operation,
+        &audit::Line {
+            action: "destination readdressed",
+            destination: Some(name),
+            detail: Some(&format!("from {} to {url}", found.url)),
+            ..audit::Line::default()
+        },
+    )
+}
+
+/// A destination that nobody has claimed yet.
+pub(super) fn create(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    name: &str,
+    url: &str,
+    start: Start,
+) -> Result<Found, StoreError> {
+    let now = clock(tx, operation)?;
+    let partitions = settings::partitions(tx, operation)?;
+    let seq = match start {
+        Start::Oldest => 0,
+        // Under the write lock there is no number in use that is not committed.
+        Start::Now => last_seq(tx, operation)?,
+    };
+    execute(
+        tx,
+        operation,
+        include_str!("sql/destination_insert.sql"),
+        named_params! { ":name": name, ":url": url, ":now": now },
+    )?;
+    let destination_id = tx.last_insert_rowid();
+    execute(
+        tx,
+        operation,
+        include_str!("sql/cursor_insert.sql"),
+        named_params! { ":destination_id": destination_id, ":seq": seq },
+    )?;
+    let cursor_id = tx.last_insert_rowid();
+    execute(
+        tx,
+        operation,
+        include_str!("sql/ownership_insert.sql"),
+        named_params! {
+            ":destination_id": destination_id,
+            ":partitions": partitions,
+            ":cursor_id": cursor_id,
+            ":name": name,
+        },
+    )?;
+    let detail = match start {
+        Start::Oldest => "starts at the oldest event".to_owned(),
+        Start::Now => format!("starts behind event {seq}"),
+    };
+    audit::write(
+        tx,
+        operation,
+        &audit::Line {
+            action: "destination created",
+            destination: Some(name),
+            detail: Some(&detail),
+            ..audit::Line::default()
+        },
+    )?;
+    Ok(Found {
+        id: destination_id,
+        state: DestinationState::Active,
+        url: url.to_owned(),
+    })
+}
+
+/// The last number that the outbox has drawn.
+pub(super) fn last_seq(tx: &Transaction<'_>, operation: &'static str) -> Result<i64, StoreError> {
+    tx.prepare_cached(include_str!("sql/last_seq.sql"))
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(|error| classify(operation, error))
+}
+
+/// The state of this name.
+pub(super) fn state_named(
+    operation: &'static str,
+    name: &str,
+) -> Result<DestinationState, StoreError> {
+    [
+        DestinationState::Active,
+        DestinationState::Paused,
+        DestinationState::Removed,
+    ]
+    .into_iter()
+    .find(|state| state.as_str() == name)
+    .ok_or_else(|| unexpected(operation, format!("a destination in state `{name}`")))
+}
