@@ -1,6 +1,13 @@
 //! How a relay starts, stops and says how it ended.
 
-use std::fs;
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use posthaste_testkit::{process::run, servers::postgres::PostgresServer};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{LIMIT, World, last_json, says};
 
@@ -144,4 +151,69 @@ fn a_changed_address_goes_on_where_the_name_stood() {
     // Another name is another destination, with a start of its own.
     world.drain("file:c.jsonl", &["--destination", "other"], 0);
     assert_eq!(world.payloads("c.jsonl"), ["1", "2"]);
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let world = World::with_outbox();
+    // More than a pipe holds, and nobody reads it: the stop has to wait.
+    for _ in 0..20 {
+        world.emit("t", "k", &"x".repeat(20_000));
+    }
+    let args = [&RELAY[..], &["--to", "stdout:", "--shutdown-timeout", "1h"]].concat();
+    let mut relay = world
+        .command(&args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_child(&relay);
+    let mut said = BufReader::new(relay.stderr.take().unwrap()).lines();
+    let mut wait_for = |text: &str| {
+        let found = said.any(|line| line.unwrap().contains(text));
+        assert!(found, "the relay ended without saying {text:?}");
+    };
+    wait_for("delivering");
+    kill_process(pid, Signal::TERM).unwrap();
+    wait_for("stopping");
+    kill_process(pid, Signal::INT).unwrap();
+    wait_for("a second signal");
+    assert_eq!(relay.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn the_size_limit_of_files_is_an_outage_and_no_death() {
+    let world = World::empty();
+    let database = PostgresServer::shared(15).create_database();
+    let url = database.url();
+    world.ends(&["init", "--store", &url], 0);
+    database.psql(
+        "select count(posthaste.emit(topic => 't', payload => repeat('x', 2000), key => 'k'))
+         from generate_series(1, 100)",
+    );
+    // 64 blocks of 512 or 1024 bytes, as the shell has it: less than the events in any case.
+    let mut limited = Command::new("sh");
+    let relay = "ulimit -f 64; exec \"$0\" relay --from \"$1\" --to file:out.jsonl --until-drained --drain-timeout 2s";
+    limited.args(["-c", relay, env!("CARGO_BIN_EXE_posthaste"), &url]);
+    let late = run(limited.current_dir(world.path("")), LIMIT).expect_status(4);
+    says(&late, &["File too large"]);
+    world.ends(
+        &[
+            "relay",
+            "--from",
+            &url,
+            "--to",
+            "file:out.jsonl",
+            "--until-drained",
+        ],
+        0,
+    );
+    let mut ids: Vec<_> = world
+        .delivered("out.jsonl")
+        .into_iter()
+        .map(|line| line.id)
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 100);
 }
