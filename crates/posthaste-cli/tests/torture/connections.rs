@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_testkit::{long_form, process::Running, proxy::Proxy, servers::postgres::PostgresServer};
+use posthaste_testkit::{
+    long_form, process::Running, proxy::Proxy, servers::postgres::PostgresServer,
+};
 
 use crate::{
     database::{Database, Plan},
@@ -16,7 +18,14 @@ use crate::{
     verdict::Lives,
 };
 
-const FLAGS: [&str; 6] = ["--window-events", "500", "--lease", "3s", "--settle", "200ms"];
+const FLAGS: [&str; 6] = [
+    "--window-events",
+    "500",
+    "--lease",
+    "3s",
+    "--settle",
+    "200ms",
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ended_backends_cost_neither_events_nor_order() {
@@ -46,7 +55,10 @@ async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order()
     let postgres = Arc::new(Postgres::new(&server));
     let delivered = Delivered::new();
     let proxy = Proxy::to_local_port(server.port()).unwrap();
-    let url = postgres.url().replace(&format!(":{}/", server.port()), &format!(":{}/", proxy.port()));
+    let url = postgres.url().replace(
+        &format!(":{}/", server.port()),
+        &format!(":{}/", proxy.port()),
+    );
     let relay = Relay::new(&url, &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 5 } else { 1 };
@@ -57,7 +69,12 @@ async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order()
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
             // Each beyond the lease of 3 s.
-            for fault in [Proxy::stall, Proxy::hold_answers, Proxy::half_close, Proxy::refuse] {
+            for fault in [
+                Proxy::stall,
+                Proxy::hold_answers,
+                Proxy::half_close,
+                Proxy::refuse,
+            ] {
                 fault(&proxy);
                 tokio::time::sleep(Duration::from_secs(4)).await;
                 proxy.resume();
@@ -83,7 +100,11 @@ async fn under_load(
     running.wait_for_stderr("claimed", LIMIT);
     faults(&running).await;
     delivers(postgres, delivered).await;
-    assert!(running.is_running(), "the relay ended:\n{}", running.stderr());
+    assert!(
+        running.is_running(),
+        "the relay ended:\n{}",
+        running.stderr()
+    );
     load.stop().await;
     running.terminate();
     let stopped = running.wait(LIMIT).expect_status(0);
@@ -98,7 +119,13 @@ async fn under_load(
 /// A fresh event arrives.
 async fn delivers(postgres: &Postgres, delivered: &Delivered) {
     let key = format!("after-{}", uuid::Uuid::new_v4());
-    postgres.writer().await.unwrap().transact(&Plan::of(&*key, 1)).await.unwrap();
+    postgres
+        .writer()
+        .await
+        .unwrap()
+        .transact(&Plan::of(&*key, 1))
+        .await
+        .unwrap();
     until("delivery after a fault", || delivered.holds(&key)).await;
 }
 
@@ -114,5 +141,8 @@ fn assert_said_seldom(stderr: &str, took: Duration) {
     }
     assert!(!said.is_empty(), "nothing was said:\n{stderr}");
     let most = took.as_secs() / 10 + 2;
-    assert!(said.values().all(|times| *times <= most), "in {took:?}: {said:?}\n{stderr}");
+    assert!(
+        said.values().all(|times| *times <= most),
+        "in {took:?}: {said:?}\n{stderr}"
+    );
 }

@@ -2,10 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use posthaste_testkit::{
-    process::run,
-    servers::postgres::PostgresServer,
-};
+use posthaste_testkit::{process::run, servers::postgres::PostgresServer};
 
 use crate::{
     database::{Database, Plan},
@@ -28,7 +25,10 @@ async fn is_refused(copy: &str, original: &Postgres, delivered: &Delivered) {
     let elsewhere = Delivered::new();
     let refused = Relay::new(copy, &elsewhere).drain(2);
     assert!(refused.stderr.contains("copy"), "{refused}");
-    assert!(refused.stderr.contains("posthaste init"), "no fix is named:\n{refused}");
+    assert!(
+        refused.stderr.contains("posthaste init"),
+        "no fix is named:\n{refused}"
+    );
     assert_eq!(elsewhere.lines(), 0);
     Relay::new(&original.url(), delivered).drain(0);
     assert_eq!(delivered.lines(), original.committed().await);
@@ -40,21 +40,30 @@ async fn a_restored_dump_with_a_backlog_is_refused() {
     let original = original(&delivered).await;
     let programs = PostgresServer::client_programs();
     let dump = delivered.directory().join("dump");
-    client(&programs.join("pg_dump"), &["-Fc", "-f", dump.to_str().unwrap(), &original.url()]);
+    client(
+        &programs.join("pg_dump"),
+        &["-Fc", "-f", dump.to_str().unwrap(), &original.url()],
+    );
     let copy = PostgresServer::shared(15).create_database();
-    client(&programs.join("pg_restore"), &["--exit-on-error", "-d", &copy.url(), dump.to_str().unwrap()]);
+    client(
+        &programs.join("pg_restore"),
+        &["--exit-on-error", "-d", &copy.url(), dump.to_str().unwrap()],
+    );
     assert_eq!(copy.psql("select count(*) from posthaste.outbox"), "100");
     is_refused(&copy.url(), &original, &delivered).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_template_copy_is_refused() {
     let delivered = Delivered::new();
     let original = original(&delivered).await;
     let (server, name) = (PostgresServer::shared(15), original.name());
     let copy = format!("{name}_copy");
     // PostgreSQL waits some seconds for sessions of the template to end: ours are dropped.
-    server.psql("postgres", &format!("create database {copy} template {name}"));
+    server.psql(
+        "postgres",
+        &format!("create database {copy} template {name}"),
+    );
     is_refused(&server.admin_url(&copy), &original, &delivered).await;
 }
 

@@ -82,13 +82,21 @@ impl Hold {
 impl Plan {
     /// `events` for one key in one transaction.
     pub(crate) fn of(key: impl Into<String>, events: u32) -> Self {
-        Self { steps: vec![Step::new(key, events)], ..Self::default() }
+        Self {
+            steps: vec![Step::new(key, events)],
+            ..Self::default()
+        }
     }
 }
 
 impl Step {
     pub(crate) fn new(key: impl Into<String>, events: u32) -> Self {
-        Self { key: key.into(), events, savepoint: Savepoint::None, payload_bytes: 0 }
+        Self {
+            key: key.into(),
+            events,
+            savepoint: Savepoint::None,
+            payload_bytes: 0,
+        }
     }
 }
 

@@ -15,9 +15,21 @@ use crate::{
 async fn a_writer_with_a_time_out_of_a_second_sees_no_busy_error_from_the_relay() {
     let database = Sqlite::new().await;
     let backlog = if long_form() { 500 } else { 100 };
-    let step = |key| Step { payload_bytes: 200, ..Step::new(load_key(key), backlog) };
-    let plan = Plan { steps: (0..200).map(step).collect(), ..Plan::default() };
-    database.writer().await.unwrap().transact(&plan).await.unwrap();
+    let step = |key| Step {
+        payload_bytes: 200,
+        ..Step::new(load_key(key), backlog)
+    };
+    let plan = Plan {
+        steps: (0..200).map(step).collect(),
+        ..Plan::default()
+    };
+    database
+        .writer()
+        .await
+        .unwrap()
+        .transact(&plan)
+        .await
+        .unwrap();
 
     // Alone with the relay, so that a lock it meets is the relay's.
     let mut writer = database.writer_with(Duration::from_secs(1)).await;
@@ -31,7 +43,10 @@ async fn a_writer_with_a_time_out_of_a_second_sees_no_busy_error_from_the_relay(
         for _ in 0..100 {
             let since = Instant::now();
             let key = load_key(transactions % 200);
-            writer.transact(&Plan::of(key, 1)).await.expect("the relay held the lock too long");
+            writer
+                .transact(&Plan::of(key, 1))
+                .await
+                .expect("the relay held the lock too long");
             longest = longest.max(since.elapsed());
             transactions += 1;
         }

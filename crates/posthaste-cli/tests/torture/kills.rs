@@ -18,8 +18,14 @@ use crate::{
 const WINDOW_EVENTS: u64 = 500;
 /// Every other number keeps its default, the lease of 15 s above all: were it waited for, each kill
 /// would cost that.
-const FLAGS: [&str; 6] =
-    ["--window-events", "500", "--batch-events", "100", "--settle", "200ms"];
+const FLAGS: [&str; 6] = [
+    "--window-events",
+    "500",
+    "--batch-events",
+    "100",
+    "--settle",
+    "200ms",
+];
 
 struct Size {
     kills: u32,
@@ -35,10 +41,22 @@ impl Size {
     fn here() -> Self {
         if long_form() {
             let probe_every = Duration::from_secs(6);
-            Self { kills: 40, kills_per_stop: 5, commits: 20_000, probes: 10, probe_every }
+            Self {
+                kills: 40,
+                kills_per_stop: 5,
+                commits: 20_000,
+                probes: 10,
+                probe_every,
+            }
         } else {
             let probe_every = Duration::from_secs(1);
-            Self { kills: 8, kills_per_stop: 3, commits: 1_000, probes: 8, probe_every }
+            Self {
+                kills: 8,
+                kills_per_stop: 3,
+                commits: 1_000,
+                probes: 8,
+                probe_every,
+            }
         }
     }
 }
@@ -49,9 +67,14 @@ async fn postgres_loses_nothing_through_kills_of_the_relay() {
     let database: Arc<dyn Database> = Arc::new(Postgres::new(&server));
     let delivered = Arc::new(Delivered::new());
     let long = LongTransaction::open(&database).await;
-    let probes = tokio::spawn(long.delays_only_itself(Arc::clone(&database), Arc::clone(&delivered)));
+    let probes =
+        tokio::spawn(long.delays_only_itself(Arc::clone(&database), Arc::clone(&delivered)));
     let killed = torture(&database, &delivered, async { probes.await.unwrap() }).await;
-    assert_eq!(database.audited("fence").await, killed, "every killed relay is fenced, once");
+    assert_eq!(
+        database.audited("fence").await,
+        killed,
+        "every killed relay is fenced, once"
+    );
 }
 
 /// A transaction that is held open stops every other writer of SQLite: no long one here.
@@ -60,7 +83,11 @@ async fn sqlite_loses_nothing_through_kills_of_the_relay() {
     let database: Arc<dyn Database> = Arc::new(Sqlite::new().await);
     let delivered = Arc::new(Delivered::new());
     let killed = torture(&database, &delivered, async {}).await;
-    assert_eq!(database.audited("fence").await, killed, "every killed relay is fenced, once");
+    assert_eq!(
+        database.audited("fence").await,
+        killed,
+        "every killed relay is fenced, once"
+    );
 }
 
 /// Answers how often the relay was killed.
@@ -82,7 +109,8 @@ async fn torture(
         lives.next(After::Kill, delivered);
         running = relay.start();
         if kills % u64::from(size.kills_per_stop) == 0 {
-            running.wait_for_stderr("claimed", LIMIT);
+            // What the kill repeats is behind it when something new arrives.
+            arrives(&**database, delivered, &format!("stop-{kills}")).await;
             stop_in_order(running);
             lives.next(After::Stop, delivered);
             running = relay.start();
@@ -98,7 +126,9 @@ async fn torture(
     let verdict = lives.judge(&**database, delivered).await;
     println!(
         "{commits} commits, {} events, {kills} kills, {} repeats, of one life at most {}",
-        verdict.report.committed, verdict.report.duplicates, verdict.report.most_repeats_in_one_life
+        verdict.report.committed,
+        verdict.report.duplicates,
+        verdict.report.most_repeats_in_one_life
     );
     verdict.assert_good(WINDOW_EVENTS);
     kills
@@ -114,21 +144,43 @@ async fn kill_with_backlog(
     let moment = Duration::from_millis(rand::rng().random_range(0..1_200));
     tokio::time::sleep(moment).await;
     // A thousand events at once keep any relay busy for some milliseconds, in which it dies.
-    let steps = (0..KEYS).step_by(4).map(|key| Step::new(load_key(key), 20)).collect();
+    let steps = (0..KEYS)
+        .step_by(4)
+        .map(|key| Step::new(load_key(key), 20))
+        .collect();
     let mut writer = database.writer().await.unwrap();
-    writer.transact(&Plan { steps, ..Plan::default() }).await.unwrap();
+    writer
+        .transact(&Plan {
+            steps,
+            ..Plan::default()
+        })
+        .await
+        .unwrap();
     let committed = database.facts().await;
     tokio::time::sleep(Duration::from_millis(rand::rng().random_range(0..20))).await;
     let killed = running.kill9();
     assert_no_panic(&killed.stderr);
     let content = std::fs::read_to_string(delivered.path()).unwrap_or_default();
     let known: std::collections::HashSet<_> = content.lines().filter_map(id).collect();
-    committed.iter().filter(|fact| !known.contains(fact.id.to_string().as_str())).count() as u64
+    committed
+        .iter()
+        .filter(|fact| !known.contains(fact.id.to_string().as_str()))
+        .count() as u64
 }
 
 /// The id of a line, also of one that the kill tore.
 fn id(line: &str) -> Option<&str> {
     line.split_once(r#""id":""#)?.1.split('"').next()
+}
+
+/// An event of a key of its own commits and is delivered.
+async fn arrives(database: &dyn Database, delivered: &Delivered, key: &str) {
+    let mut writer = database.writer().await.unwrap();
+    writer.transact(&Plan::of(key, 1)).await.unwrap();
+    until("delivery of a new event", || {
+        delivered.holds(&format!("\"{key}\""))
+    })
+    .await;
 }
 
 fn stop_in_order(running: Running) {
@@ -157,14 +209,14 @@ impl LongTransaction {
     /// Sees later commits delivered while it is open, then closes it.
     async fn delays_only_itself(self, database: Arc<dyn Database>, delivered: Arc<Delivered>) {
         let size = Size::here();
-        let mut writer = database.writer().await.unwrap();
         for probe in 0..size.probes {
-            let key = format!("probe-{probe}");
-            writer.transact(&Plan::of(&*key, 1)).await.unwrap();
-            until("delivery beside an open transaction", || delivered.holds(&key)).await;
+            arrives(&*database, &delivered, &format!("probe-{probe}")).await;
             tokio::time::sleep(size.probe_every).await;
         }
-        assert!(!delivered.holds(r#""long""#), "an open transaction's event was delivered");
+        assert!(
+            !delivered.holds(r#""long""#),
+            "an open transaction's event was delivered"
+        );
         self.gate.release.notify_one();
         self.commits.await.unwrap();
     }

@@ -13,9 +13,21 @@ use crate::{
 async fn a_transaction_larger_than_the_memory_keeps_its_order() {
     let events = if long_form() { 1_000_000 } else { 200_000 };
     let database = Postgres::new(PostgresServer::shared(15));
-    let step = |key| Step { payload_bytes: 300, ..Step::new(load_key(key), events / 20) };
-    let plan = Plan { steps: (0..20).map(step).collect(), ..Plan::default() };
-    database.writer().await.unwrap().transact(&plan).await.unwrap();
+    let step = |key| Step {
+        payload_bytes: 300,
+        ..Step::new(load_key(key), events / 20)
+    };
+    let plan = Plan {
+        steps: (0..20).map(step).collect(),
+        ..Plan::default()
+    };
+    database
+        .writer()
+        .await
+        .unwrap()
+        .transact(&plan)
+        .await
+        .unwrap();
     let delivered = Delivered::new();
     let running = Relay::new(&database.url(), &delivered).start();
     until("delivery of all", || delivered.lines() >= u64::from(events)).await;

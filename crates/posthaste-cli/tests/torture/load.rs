@@ -49,7 +49,8 @@ impl Load {
                 gate: Arc::clone(&load.gate),
                 on_trouble,
             };
-            load.writers.spawn(writer.work(SmallRng::seed_from_u64(seed)));
+            load.writers
+                .spawn(writer.work(SmallRng::seed_from_u64(seed)));
         }
         load
     }
@@ -85,8 +86,13 @@ struct Worker {
 impl Worker {
     async fn work(self, mut random: SmallRng) {
         while !self.stop.load(Relaxed) {
-            let Err(trouble) = self.session(&mut random).await else { return };
-            assert!(self.on_trouble == OnTrouble::Reconnect, "a writer failed: {trouble:?}");
+            let Err(trouble) = self.session(&mut random).await else {
+                return;
+            };
+            assert!(
+                self.on_trouble == OnTrouble::Reconnect,
+                "a writer failed: {trouble:?}"
+            );
             // The server needs the processor more than we do while it recovers.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -115,7 +121,10 @@ fn random_plan(random: &mut SmallRng, longest_hold: Duration) -> Plan {
                 _ => Savepoint::None,
             };
             let key = load_key(random.random_range(0..KEYS));
-            Step { savepoint, ..Step::new(key, random.random_range(1..=3)) }
+            Step {
+                savepoint,
+                ..Step::new(key, random.random_range(1..=3))
+            }
         })
         .collect();
     steps.sort_by(|a, b| a.key.cmp(&b.key));
@@ -124,5 +133,9 @@ fn random_plan(random: &mut SmallRng, longest_hold: Duration) -> Plan {
         3..30 => Hold::For(longest_hold.mul_f64(random.random_range(0.0..0.1))),
         _ => Hold::No,
     };
-    Plan { steps, hold, rolls_back: random.random_bool(0.1) }
+    Plan {
+        steps,
+        hold,
+        rolls_back: random.random_bool(0.1),
+    }
 }

@@ -56,7 +56,15 @@ async fn a_file_at_its_size_limit_parks_nothing_and_heals() {
     is_open(&database.url()).await;
     tokio::time::sleep(away()).await;
     let pid = Pid::from_raw(running.id().try_into().unwrap());
-    prlimit(pid, Resource::Fsize, Rlimit { current: None, maximum: None }).unwrap();
+    prlimit(
+        pid,
+        Resource::Fsize,
+        Rlimit {
+            current: None,
+            maximum: None,
+        },
+    )
+    .unwrap();
     heals(&database, &delivered, running).await;
 }
 
@@ -93,16 +101,28 @@ fn wrap<'a>(program: &'a mut Command, relay: &Relay) -> &'a mut Command {
         assert!(value.is_none());
         program.env_remove(name);
     }
-    program.arg(relay.get_program()).args(relay.get_args()).process_group(0)
+    program
+        .arg(relay.get_program())
+        .args(relay.get_args())
+        .process_group(0)
 }
 
 /// About 800 KB of lines, of which a device of 1 MiB with its ballast holds half.
 async fn fill(database: &Arc<dyn Database>) {
     let mut writer = database.writer().await.unwrap();
     for _ in 0..10 {
-        let step = |key| Step { payload_bytes: 100, ..Step::new(load_key(key), 10) };
+        let step = |key| Step {
+            payload_bytes: 100,
+            ..Step::new(load_key(key), 10)
+        };
         let steps = (0..20).map(step).collect();
-        writer.transact(&Plan { steps, ..Plan::default() }).await.unwrap();
+        writer
+            .transact(&Plan {
+                steps,
+                ..Plan::default()
+            })
+            .await
+            .unwrap();
     }
 }
 
@@ -118,7 +138,10 @@ async fn is_open(url: &str) {
 /// Everything arrives, by itself and once; nothing was parked.
 async fn heals(database: &Arc<dyn Database>, delivered: &Delivered, mut running: Running) {
     let committed = database.committed().await;
-    until("delivery after the outage", || delivered.lines() >= committed).await;
+    until("delivery after the outage", || {
+        delivered.lines() >= committed
+    })
+    .await;
     assert!(running.is_running());
     let status = posthaste_json(&["status", "--store", &database.url()]);
     for count in ["parked", "dead", "blocked_keys"] {

@@ -20,14 +20,21 @@ const POISONED: &str = "k007";
 
 fn relay(database: &dyn Database, delivered: &Delivered, option: &str) -> Relay {
     // Two attempts, so that it is dead soon.
-    Relay::new(&database.url(), delivered).option(option).flags(&["--attempts", "2", "--backoff", "50ms"])
+    Relay::new(&database.url(), delivered)
+        .option(option)
+        .flags(&["--attempts", "2", "--backoff", "50ms"])
 }
 
 /// Ten thousand events on a hundred keys, one of them poison; answers it.
 async fn write(database: &dyn Database) -> Fact {
     let mut writer = database.writer().await.unwrap();
     let everywhere = |payload_bytes| Plan {
-        steps: (0..100).map(|key| Step { payload_bytes, ..Step::new(load_key(key), 50) }).collect(),
+        steps: (0..100)
+            .map(|key| Step {
+                payload_bytes,
+                ..Step::new(load_key(key), 50)
+            })
+            .collect(),
         ..Plan::default()
     };
     writer.transact(&everywhere(0)).await.unwrap();
@@ -37,13 +44,28 @@ async fn write(database: &dyn Database) -> Fact {
     writer.transact(&rest).await.unwrap();
     let facts = database.facts().await;
     assert_eq!(facts.len(), 10_000);
-    facts.into_iter().find(|fact| (&*fact.key, fact.n) == (POISONED, 51)).unwrap()
+    facts
+        .into_iter()
+        .find(|fact| (&*fact.key, fact.n) == (POISONED, 51))
+        .unwrap()
 }
 
 async fn poison(database: &dyn Database) {
-    let step = Step { payload_bytes: POISON_BYTES, ..Step::new(POISONED, 1) };
-    let plan = Plan { steps: vec![step], ..Plan::default() };
-    database.writer().await.unwrap().transact(&plan).await.unwrap();
+    let step = Step {
+        payload_bytes: POISON_BYTES,
+        ..Step::new(POISONED, 1)
+    };
+    let plan = Plan {
+        steps: vec![step],
+        ..Plan::default()
+    };
+    database
+        .writer()
+        .await
+        .unwrap()
+        .transact(&plan)
+        .await
+        .unwrap();
 }
 
 /// The poison is dead with its reason, its key alone is blocked, and everything else was delivered.
@@ -52,11 +74,21 @@ async fn assert_blocks_its_key_only(database: &dyn Database, delivered: &Deliver
     let events = dead["events"].as_array().unwrap();
     assert_eq!(events.len(), 1, "{dead:#}");
     assert_eq!(events[0]["id"], poison.id.to_string());
-    assert_eq!((&events[0]["state"], &events[0]["key"]), (&"dead".into(), &POISONED.into()));
+    assert_eq!(
+        (&events[0]["state"], &events[0]["key"]),
+        (&"dead".into(), &POISONED.into())
+    );
     let reason = events[0]["reason"].as_str().unwrap();
-    assert!(reason.contains("1000") && reason.contains("5000"), "{reason}");
+    assert!(
+        reason.contains("1000") && reason.contains("5000"),
+        "{reason}"
+    );
     let status = posthaste_json(&["status", "--store", &database.url()]);
-    assert_eq!((&status["dead"], &status["blocked_keys"]), (&1.into(), &1.into()), "{status:#}");
+    assert_eq!(
+        (&status["dead"], &status["blocked_keys"]),
+        (&1.into(), &1.into()),
+        "{status:#}"
+    );
 
     let mut others = database.facts().await;
     others.retain(|fact| fact.key != POISONED || fact.n < poison.n);
@@ -104,16 +136,36 @@ async fn a_skipped_poison_lets_its_key_go_on() {
     let poison = write(&database).await;
     let delivered = Delivered::new();
     let running = relay(&database, &delivered, REFUSING).start();
-    until("a dead event", || posthaste_json(&["status", "--store", &database.url()])["dead"] == 1).await;
-    posthaste(&["dead", "skip", "--key", POISONED, "--store", &database.url()]).expect_status(0);
+    until("a dead event", || {
+        posthaste_json(&["status", "--store", &database.url()])["dead"] == 1
+    })
+    .await;
+    posthaste(&[
+        "dead",
+        "skip",
+        "--key",
+        POISONED,
+        "--store",
+        &database.url(),
+    ])
+    .expect_status(0);
     let others = database.committed().await - 1;
     until("delivery of the others", || delivered.lines() >= others).await;
     running.terminate();
     running.wait(LIMIT).expect_status(0);
     assert_all_but(&database, &delivered, &poison).await;
-    let show = posthaste_json(&["dead", "show", &poison.id.to_string(), "--store", &database.url()]);
+    let show = posthaste_json(&[
+        "dead",
+        "show",
+        &poison.id.to_string(),
+        "--store",
+        &database.url(),
+    ]);
     assert_eq!(show["events"][0]["state"], "skipped");
-    assert_eq!(show["events"][0]["payload"].as_str().unwrap().len(), POISON_BYTES);
+    assert_eq!(
+        show["events"][0]["payload"].as_str().unwrap().len(),
+        POISON_BYTES
+    );
 }
 
 /// By policy: nothing ever waits, and the event is kept.
@@ -122,10 +174,20 @@ async fn the_policy_skip_holds_nobody_back() {
     let database = Postgres::new(PostgresServer::shared(15));
     let poison = write(&database).await;
     let delivered = Delivered::new();
-    relay(&database, &delivered, REFUSING).flags(&["--on-dead", "skip"]).drain(3);
-    relay(&database, &delivered, REFUSING).flags(&["--on-dead", "skip"]).drain(0);
+    relay(&database, &delivered, REFUSING)
+        .flags(&["--on-dead", "skip"])
+        .drain(3);
+    relay(&database, &delivered, REFUSING)
+        .flags(&["--on-dead", "skip"])
+        .drain(0);
     assert_all_but(&database, &delivered, &poison).await;
-    let show = posthaste_json(&["dead", "show", &poison.id.to_string(), "--store", &database.url()]);
+    let show = posthaste_json(&[
+        "dead",
+        "show",
+        &poison.id.to_string(),
+        "--store",
+        &database.url(),
+    ]);
     assert_eq!(show["events"][0]["state"], "skipped");
 }
 
@@ -144,18 +206,33 @@ async fn a_long_queue_behind_a_poison_event_is_not_copied() {
     let database = Postgres::new(PostgresServer::shared(15));
     poison(&database).await;
     let mut writer = database.writer().await.unwrap();
-    let step = Step { payload_bytes: 200, ..Step::new(POISONED, followers) };
-    writer.transact(&Plan { steps: vec![step], ..Plan::default() }).await.unwrap();
+    let step = Step {
+        payload_bytes: 200,
+        ..Step::new(POISONED, followers)
+    };
+    writer
+        .transact(&Plan {
+            steps: vec![step],
+            ..Plan::default()
+        })
+        .await
+        .unwrap();
     writer.transact(&Plan::of("other", 10)).await.unwrap();
 
     let delivered = Delivered::new();
     let refusing = relay(&database, &delivered, REFUSING).start();
-    until("a dead event", || posthaste_json(&["status", "--store", &database.url()])["dead"] == 1).await;
+    until("a dead event", || {
+        posthaste_json(&["status", "--store", &database.url()])["dead"] == 1
+    })
+    .await;
     until("delivery of the other key", || delivered.lines() == 10).await;
     refusing.terminate();
     let peak = refusing.peak_memory_kib();
     refusing.wait(LIMIT).expect_status(0);
-    assert!(peak <= MEMORY_KIB_MAX, "{peak} KiB while the key was blocked");
+    assert!(
+        peak <= MEMORY_KIB_MAX,
+        "{peak} KiB while the key was blocked"
+    );
     assert_eq!(database.number("select count(*) from posthaste.parked"), 1);
     assert_eq!(database.number("select count(*) from posthaste.markers"), 1);
 
@@ -163,7 +240,10 @@ async fn a_long_queue_behind_a_poison_event_is_not_copied() {
     let running = relay(&database, &delivered, "").start();
     let all = database.committed().await;
     until("delivery of the whole queue", || delivered.lines() >= all).await;
-    until("the key's return", || database.number("select count(*) from posthaste.markers") == 0).await;
+    until("the key's return", || {
+        database.number("select count(*) from posthaste.markers") == 0
+    })
+    .await;
     let peak = running.peak_memory_kib();
     println!("{followers} followers, {peak} KiB");
     assert!(peak <= MEMORY_KIB_MAX, "{peak} KiB during the release");
@@ -180,7 +260,10 @@ async fn a_key_released_under_load_keeps_its_order() {
     poison(&*database).await;
     let delivered = Delivered::new();
     let refusing = relay(&*database, &delivered, REFUSING).start();
-    until("a dead event", || posthaste_json(&["status", "--store", &database.url()])["dead"] == 1).await;
+    until("a dead event", || {
+        posthaste_json(&["status", "--store", &database.url()])["dead"] == 1
+    })
+    .await;
     let load = crate::load::Load::start(&database, crate::load::OnTrouble::Fail);
     let commits = |more| load.commits() + more;
     let behind = commits(300);
@@ -189,7 +272,15 @@ async fn a_key_released_under_load_keeps_its_order() {
     refusing.wait(LIMIT).expect_status(0);
     let running = relay(&*database, &delivered, "").start();
     running.wait_for_stderr("claimed", LIMIT);
-    posthaste(&["dead", "retry", "--key", POISONED, "--store", &database.url()]).expect_status(0);
+    posthaste(&[
+        "dead",
+        "retry",
+        "--key",
+        POISONED,
+        "--store",
+        &database.url(),
+    ])
+    .expect_status(0);
     running.wait_for_stderr("a blocked key is released", LIMIT);
     let after = commits(300);
     until("events after the release", || load.commits() >= after).await;
@@ -198,6 +289,9 @@ async fn a_key_released_under_load_keeps_its_order() {
     running.wait(LIMIT).expect_status(0);
     relay(&*database, &delivered, "").drain(0);
     assert_all_delivered_once(&*database, &delivered).await;
-    let keys: HashSet<_> = lines::read(delivered.path()).unwrap().map(|line| line.unwrap().key).collect();
+    let keys: HashSet<_> = lines::read(delivered.path())
+        .unwrap()
+        .map(|line| line.unwrap().key)
+        .collect();
     assert!(keys.len() > 100, "the load was too small: {}", keys.len());
 }

@@ -29,7 +29,8 @@ impl Postgres {
         posthaste(&["init", "--store", &database.url()]).expect_status(0);
         database.psql(&format!(
             "{TABLES}; insert into counters select 'k' || lpad(i::text, 3, '0')
-             from generate_series(0, {}) i", KEYS - 1
+             from generate_series(0, {}) i",
+            KEYS - 1
         ));
         Self { database }
     }
@@ -70,7 +71,10 @@ impl Database for Postgres {
 
     async fn facts(&self) -> Vec<Fact> {
         let client = self.client().await.unwrap();
-        let rows = client.query("select key, n, id from facts order by key, n", &[]).await.unwrap();
+        let rows = client
+            .query("select key, n, id from facts order by key, n", &[])
+            .await
+            .unwrap();
         let fact = |row: tokio_postgres::Row| Fact {
             key: row.get(0),
             n: row.get::<_, i64>(1).try_into().unwrap(),
@@ -84,7 +88,9 @@ impl Database for Postgres {
     }
 
     async fn audited(&self, action: &str) -> u64 {
-        self.number(&format!("select count(*) from posthaste.audit where action = '{action}'"))
+        self.number(&format!(
+            "select count(*) from posthaste.audit where action = '{action}'"
+        ))
     }
 }
 
@@ -132,7 +138,12 @@ async fn emit(tx: &mut Transaction<'_>, step: &Step) -> Result<(), Trouble> {
     let mut made = Vec::new();
     for n in &numbers {
         let payload = payload(*n, step.payload_bytes);
-        made.push(Event::builder("facts").key(&*step.key).payload(payload).build()?);
+        made.push(
+            Event::builder("facts")
+                .key(&*step.key)
+                .payload(payload)
+                .build()?,
+        );
     }
     let emitted = match made.as_slice() {
         [_] => vec![Outbox::new().emit(tx, made.remove(0)).await?],

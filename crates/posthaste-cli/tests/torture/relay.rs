@@ -12,7 +12,7 @@ use posthaste_testkit::process::{Finished, Running, run};
 use serde_json::Value;
 
 /// Far more than anything here takes on a busy machine: only what hangs meets it.
-pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 /// What a relay may hold at once (I6), whatever waits in the outbox.
 pub(crate) const MEMORY_KIB_MAX: u64 = 64 * 1024;
 
@@ -47,7 +47,11 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) fn new(from: &str, to: &Delivered) -> Self {
-        Self { from: from.to_owned(), to: format!("file://{}", to.path.display()), flags: Vec::new() }
+        Self {
+            from: from.to_owned(),
+            to: format!("file://{}", to.path.display()),
+            flags: Vec::new(),
+        }
     }
 
     /// Adds to the sink's address, `?` included.
@@ -57,7 +61,8 @@ impl Relay {
     }
 
     pub(crate) fn flags(mut self, flags: &[&str]) -> Self {
-        self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self.flags
+            .extend(flags.iter().map(|flag| (*flag).to_owned()));
         self
     }
 
@@ -87,12 +92,19 @@ pub(crate) struct Delivered {
 impl Delivered {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Self { path: folder.path().join("delivered/events.jsonl"), _folder: Some(folder) }.with_directory()
+        Self {
+            path: folder.path().join("delivered/events.jsonl"),
+            _folder: Some(folder),
+        }
+        .with_directory()
     }
 
     /// A file that lies, or will lie, elsewhere.
     pub(crate) fn at(path: PathBuf) -> Self {
-        Self { path, _folder: None }
+        Self {
+            path,
+            _folder: None,
+        }
     }
 
     fn with_directory(self) -> Self {
@@ -110,7 +122,9 @@ impl Delivered {
 
     /// Finished lines; none when the file is not there.
     pub(crate) fn lines(&self) -> u64 {
-        let Ok(file) = fs::File::open(&self.path) else { return 0 };
+        let Ok(file) = fs::File::open(&self.path) else {
+            return 0;
+        };
         let mut reader = BufReader::with_capacity(256 * 1024, file);
         let mut lines = 0;
         loop {
@@ -141,5 +155,8 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
 
 /// A panic of any thread or task of the process is a failure, even if the process went on.
 pub(crate) fn assert_no_panic(stderr: &str) {
-    assert!(!stderr.contains("panicked at"), "the relay panicked:\n{stderr}");
+    assert!(
+        !stderr.contains("panicked at"),
+        "the relay panicked:\n{stderr}"
+    );
 }

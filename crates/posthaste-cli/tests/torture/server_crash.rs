@@ -19,7 +19,9 @@ const FLAGS: [&str; 4] = ["--window-events", "500", "--settle", "200ms"];
 async fn a_crash_that_issues_numbers_again_loses_nothing() {
     let crashes: u64 = if long_form() { 12 } else { 4 };
     // What nobody waits for stays unwritten, so that the crash takes the aborted numbers with it.
-    let server = PostgresServer::builder().setting("wal_writer_delay", "10s").start();
+    let server = PostgresServer::builder()
+        .setting("wal_writer_delay", "10s")
+        .start();
     let postgres = Arc::new(Postgres::new(&server));
     let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
     let delivered = Delivered::new();
@@ -43,21 +45,37 @@ async fn a_crash_that_issues_numbers_again_loses_nothing() {
             running = crash_server(&server, &postgres, &mut again, || alive).await;
         }
         drop(paused);
-        assert!(running.is_running(), "the relay ended:\n{}", running.stderr());
+        assert!(
+            running.is_running(),
+            "the relay ended:\n{}",
+            running.stderr()
+        );
     }
     let commits = load.commits();
-    until("commits after the last crash", || load.commits() > commits + 50).await;
+    until("commits after the last crash", || {
+        load.commits() > commits + 50
+    })
+    .await;
     load.stop().await;
     running.terminate();
     assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
     relay.drain(0);
 
     let report = Lives::first().judge(&*database, &delivered).await.report;
-    println!("{} events, {crashes} crashes, {killed} kills, {again} issued again: {report}", report.committed);
+    println!(
+        "{} events, {crashes} crashes, {killed} kills, {again} issued again: {report}",
+        report.committed
+    );
     report.assert_good();
-    assert!(again > 0, "no crash issued a transaction number again: it proved nothing");
+    assert!(
+        again > 0,
+        "no crash issued a transaction number again: it proved nothing"
+    );
     assert!(report.duplicates <= 500 * (crashes + killed), "{report}");
-    assert!(database.audited("incarnation").await > 0, "a new incarnation left no audit line");
+    assert!(
+        database.audited("incarnation").await > 0,
+        "a new incarnation left no audit line"
+    );
 }
 
 /// Aborts transactions, crashes the server at once, starts it again, and looks whether their numbers
@@ -72,9 +90,15 @@ async fn crash_server<T>(
     let mut writer = postgres.writer().await.unwrap();
     for _ in 0..5 {
         // More draws than PostgreSQL logs ahead.
-        let plan = Plan { rolls_back: true, ..Plan::of("aborted", 100) };
+        let plan = Plan {
+            rolls_back: true,
+            ..Plan::of("aborted", 100)
+        };
         writer.transact(&plan).await.unwrap();
-        client.batch_execute("begin; select pg_current_xact_id(); rollback").await.unwrap();
+        client
+            .batch_execute("begin; select pg_current_xact_id(); rollback")
+            .await
+            .unwrap();
     }
     let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
     let before: i64 = client.query_one(next, &[]).await.unwrap().get(0);

@@ -27,7 +27,9 @@ pub(crate) struct Sqlite {
 
 impl Sqlite {
     pub(crate) async fn new() -> Self {
-        let file = Self { folder: tempfile::tempdir().unwrap() };
+        let file = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
         posthaste(&["init", "--store", &file.url()]).expect_status(0);
         let mut connection = file.connect(Duration::from_secs(5)).await.unwrap();
         for table in TABLES {
@@ -63,7 +65,10 @@ impl Sqlite {
 
     pub(crate) async fn number(&self, sql: &'static str) -> u64 {
         let mut connection = self.connect(Duration::from_secs(5)).await.unwrap();
-        let number: i64 = sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap();
+        let number: i64 = sqlx::query_scalar(sql)
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
         number.try_into().unwrap()
     }
 }
@@ -81,7 +86,9 @@ impl Database for Sqlite {
 
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {
         // Sixteen connections queue for one lock, which SQLite hands out at random.
-        Ok(Box::new(SqliteWriter(self.connect(Duration::from_secs(60)).await?)))
+        Ok(Box::new(SqliteWriter(
+            self.connect(Duration::from_secs(60)).await?,
+        )))
     }
 
     async fn facts(&self) -> Vec<Fact> {
@@ -92,7 +99,12 @@ impl Database for Sqlite {
             n: row.get::<i64, _>(1).try_into().unwrap(),
             id: Uuid::from_str(row.get(2)).unwrap(),
         };
-        rows.fetch_all(&mut connection).await.unwrap().into_iter().map(fact).collect()
+        rows.fetch_all(&mut connection)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(fact)
+            .collect()
     }
 
     async fn committed(&self) -> u64 {
@@ -151,7 +163,12 @@ async fn emit(tx: &mut SqliteConnection, step: &Step) -> Result<(), Trouble> {
     let mut made = Vec::new();
     for n in &numbers {
         let payload = payload(*n, step.payload_bytes);
-        made.push(Event::builder("facts").key(&*step.key).payload(payload).build()?);
+        made.push(
+            Event::builder("facts")
+                .key(&*step.key)
+                .payload(payload)
+                .build()?,
+        );
     }
     let emitted = match made.as_slice() {
         [_] => vec![Outbox::new().emit(tx, made.remove(0)).await?],
@@ -159,7 +176,11 @@ async fn emit(tx: &mut SqliteConnection, step: &Step) -> Result<(), Trouble> {
     };
     for (n, event) in numbers.iter().zip(emitted) {
         let fact = sqlx::query("insert into facts values (?, ?, ?)");
-        fact.bind(&step.key).bind(n).bind(event.id.to_string()).execute(&mut *tx).await?;
+        fact.bind(&step.key)
+            .bind(n)
+            .bind(event.id.to_string())
+            .execute(&mut *tx)
+            .await?;
     }
     Ok(())
 }

@@ -17,7 +17,14 @@ async fn a_standby_takes_over_from_a_killed_relay() {
     let database: Arc<dyn Database> = Arc::new(Postgres::new(PostgresServer::shared(15)));
     let delivered = Delivered::new();
     let relay = |name: &str| {
-        let flags = ["--name", name, "--window-events", "500", "--settle", "200ms"];
+        let flags = [
+            "--name",
+            name,
+            "--window-events",
+            "500",
+            "--settle",
+            "200ms",
+        ];
         Relay::new(&database.url(), &delivered).flags(&flags)
     };
     let load = Load::start(&database, OnTrouble::Fail);
@@ -27,7 +34,11 @@ async fn a_standby_takes_over_from_a_killed_relay() {
         let waiting = relay(&format!("relay-{round}")).start();
         let of_whom = format!("is held by relay `relay-{}`", round - 1);
         waiting.wait_for_stderr(&of_whom, LIMIT);
-        assert!(!waiting.stderr().contains("claimed"), "{}", waiting.stderr());
+        assert!(
+            !waiting.stderr().contains("claimed"),
+            "{}",
+            waiting.stderr()
+        );
         let lines = delivered.lines();
         until("delivery beside a standby", || delivered.lines() > lines).await;
         assert_no_panic(&first.kill9().stderr);
@@ -36,7 +47,11 @@ async fn a_standby_takes_over_from_a_killed_relay() {
         until("delivery by the standby", || delivered.lines() > lines).await;
         first = waiting;
     }
-    assert_eq!(database.audited("fence").await, 3, "each killed relay is fenced, once");
+    assert_eq!(
+        database.audited("fence").await,
+        3,
+        "each killed relay is fenced, once"
+    );
     assert_eq!(database.audited("take-over").await, 3);
     load.stop().await;
     first.terminate();

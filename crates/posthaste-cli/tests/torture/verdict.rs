@@ -64,12 +64,19 @@ impl Lives {
             }
             let line = line.unwrap();
             let payload = String::from_utf8(line.payload().expect("a payload")).unwrap();
-            checker.delivered(line.key.as_deref(), payload.trim_end().parse().unwrap(), line.id);
+            checker.delivered(
+                line.key.as_deref(),
+                payload.trim_end().parse().unwrap(),
+                line.id,
+            );
             let repeated = !seen.insert(line.id);
             repeats.last_mut().unwrap().1 += u64::from(repeated);
         }
         repeats.extend(lives.map(|(after, _)| (after, 0)));
-        Verdict { report: checker.finish(), repeats }
+        Verdict {
+            report: checker.finish(),
+            repeats,
+        }
     }
 }
 
@@ -79,7 +86,10 @@ impl Verdict {
         self.report.assert_good();
         for (life, (after, repeats)) in self.repeats.iter().enumerate() {
             let bound = if *after == After::Kill { window } else { 0 };
-            assert!(*repeats <= bound, "life {life} after {after:?} repeated {repeats}:\n{self:?}");
+            assert!(
+                *repeats <= bound,
+                "life {life} after {after:?} repeated {repeats}:\n{self:?}"
+            );
         }
     }
 }
@@ -88,7 +98,11 @@ impl Verdict {
 fn assert_sound(facts: &[Fact]) {
     assert!(!facts.is_empty(), "nothing was committed");
     for pair in facts.windows(2) {
-        let expected = if pair[0].key == pair[1].key { pair[0].n + 1 } else { 1 };
+        let expected = if pair[0].key == pair[1].key {
+            pair[0].n + 1
+        } else {
+            1
+        };
         assert_eq!(pair[1].n, expected, "the truth has a gap at {:?}", pair[1]);
     }
 }
@@ -123,7 +137,14 @@ mod tests {
         let lines: Vec<_> = content.lines().collect();
         let file = delivered.directory().join("damaged.jsonl");
         let judge = |lines: &[&str]| {
-            fs::write(&file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+            fs::write(
+                &file,
+                lines
+                    .iter()
+                    .map(|line| format!("{line}\n"))
+                    .collect::<String>(),
+            )
+            .unwrap();
             Lives::first().compare(&facts, &file)
         };
 
@@ -133,7 +154,11 @@ mod tests {
         let mut swapped = lines.clone();
         swapped.swap(0, 1);
         assert_eq!(judge(&swapped).report.out_of_order, 1);
-        let id = facts.iter().find(|fact| lines[3].contains(&fact.id.to_string())).unwrap().id;
+        let id = facts
+            .iter()
+            .find(|fact| lines[3].contains(&fact.id.to_string()))
+            .unwrap()
+            .id;
         let invented = lines[3].replace(&id.to_string(), &Uuid::new_v4().to_string());
         let mut phantom = lines.clone();
         phantom.push(&invented);
@@ -141,7 +166,10 @@ mod tests {
         let mut repeated = lines.clone();
         repeated.push(lines[lines.len() - 1]);
         let verdict = judge(&repeated);
-        assert_eq!((verdict.report.is_good(), verdict.repeats), (true, vec![(After::Nothing, 1)]));
+        assert_eq!(
+            (verdict.report.is_good(), verdict.repeats),
+            (true, vec![(After::Nothing, 1)])
+        );
         assert!(torn(&file, &content, &facts).is_err());
     }
 
