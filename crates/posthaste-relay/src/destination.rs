@@ -33,6 +33,19 @@ pub(crate) enum Ended {
 /// keeps a loop from spinning.
 const AGAIN: Duration = Duration::from_millis(250);
 
+/// What outlives a claim.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// The number of the newest lane: every lane gets a higher one.
+    pub(crate) lane_number: u64,
+    /// A lane was opened.
+    pub(crate) began: bool,
+    /// That the destination is away.
+    pub(crate) away: SaidOnce,
+    /// It was said, and that it is back was not.
+    pub(crate) is_away: bool,
+}
+
 pub(crate) struct DestinationTask {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -47,12 +60,12 @@ pub(crate) struct DestinationTask {
 impl DestinationTask {
     pub(crate) async fn run(mut self) -> Ended {
         let mut said = SaidOnce::default();
-        let (mut lane_number, mut ended) = (0, Ended::Clean);
+        let (mut kept, mut ended) = (Kept::default(), Ended::Clean);
         loop {
             let Some(claim) = self.claimed(&mut said).await else {
                 return ended;
             };
-            match self.run_claim(&claim, &mut lane_number).await {
+            match self.run_claim(&claim, &mut kept).await {
                 Ok(ended) => return ended,
                 Err(error) => {
                     ended = Ended::Unclean;
@@ -143,11 +156,7 @@ impl DestinationTask {
             .clamp(Duration::from_millis(50), self.settings.lease / 15)
     }
 
-    async fn run_claim(
-        &mut self,
-        claim: &Claim,
-        lane_number: &mut u64,
-    ) -> Result<Ended, StoreError> {
+    async fn run_claim(&mut self, claim: &Claim, kept: &mut Kept) -> Result<Ended, StoreError> {
         let limits = PipelineLimits {
             retry: self.destination.retry,
             ..self.settings.limits.clone()
@@ -156,7 +165,7 @@ impl DestinationTask {
         let markers = self.markers(&*claimed, limits.blocked_keys_max).await?;
         let info = self.destination.sink.info();
         let pipeline = Pipeline::new(limits, info, self.router.clone(), &markers);
-        Runner::new(self, claim, claimed, pipeline, lane_number)
+        Runner::new(self, claim, claimed, pipeline, kept)
             .run()
             .await
     }

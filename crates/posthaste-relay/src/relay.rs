@@ -24,11 +24,14 @@ pub(crate) struct SaidOnce {
 }
 
 impl SaidOnce {
-    pub(crate) fn warn(&mut self, now: Moment, message: impl FnOnce() -> String) {
-        if self.next.is_none_or(|next| next <= now) {
+    /// Answers whether it was said.
+    pub(crate) fn warn(&mut self, now: Moment, message: impl FnOnce() -> String) -> bool {
+        let due = self.next.is_none_or(|next| next <= now);
+        if due {
             warn!("{}", message());
             self.next = Some(now.after(SAY_EVERY));
         }
+        due
     }
 }
 

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::{
     Clock,
-    destination::{DestinationTask, Ended},
+    destination::{DestinationTask, Ended, Kept},
     lease::{self, Lease},
     relay::Order,
 };
@@ -87,7 +87,7 @@ pub(crate) struct Runner<'a> {
     claimed: Arc<dyn Claimed>,
     pipeline: Pipeline,
     counted: Counts,
-    lane_number: &'a mut u64,
+    kept: &'a mut Kept,
     lane: Option<Box<dyn Lane>>,
     opening: Call<Result<Box<dyn Lane>, SinkError>>,
     reading: StoreCall<Page>,
@@ -106,7 +106,7 @@ impl<'a> Runner<'a> {
         claim: &'a Claim,
         claimed: Arc<dyn Claimed>,
         mut pipeline: Pipeline,
-        lane_number: &'a mut u64,
+        kept: &'a mut Kept,
     ) -> Self {
         if pipeline.pause(claim.state != DestinationState::Active) {
             info!(destination = %claim.destination, "paused by an operator");
@@ -116,7 +116,7 @@ impl<'a> Runner<'a> {
             claimed,
             pipeline,
             counted: Counts::default(),
-            lane_number,
+            kept,
             lane: None,
             opening: Call::none(),
             reading: Call::none(),
@@ -217,10 +217,10 @@ impl<'a> Runner<'a> {
             self.pipeline.lane_ended(self.clock().now());
         }
         if self.lane.is_none() && !self.opening.is_under_way() && self.pipeline.wants_lane(now) {
-            *self.lane_number += 1;
+            self.kept.lane_number += 1;
             let spec = LaneSpec {
                 epoch: self.claim.epoch,
-                number: *self.lane_number,
+                number: self.kept.lane_number,
             };
             let sink = Arc::clone(&self.task.destination.sink);
             let confirm = self.confirm_lease();
@@ -327,6 +327,9 @@ impl<'a> Runner<'a> {
             Input::Lane(Ok(lane)) => {
                 self.lane = Some(lane);
                 self.pipeline.lane_opened();
+                if !std::mem::replace(&mut self.kept.began, true) {
+                    info!(destination = %self.claim.destination, "delivering");
+                }
             }
             Input::Lane(Err(error)) => self.pipeline.lane_refused(&error, now, rand::random()),
             Input::Nothing => {}
@@ -376,19 +379,20 @@ impl<'a> Runner<'a> {
             self.counted = counts;
         }
         counters.blocked_keys(self.pipeline.blocked_keys());
-        let (breaker, last_error) = self.pipeline.breaker(self.task.clock.now());
-        let (closed, reason) = (
-            breaker == BreakerState::Closed,
-            last_error.map(str::to_owned),
-        );
-        if counters.breaker(breaker.as_str(), reason.as_deref()) {
-            match reason {
-                Some(reason) if matches!(breaker, BreakerState::Open { .. }) => {
-                    warn!(destination = %name, "unavailable: {reason}; nothing is lost, trying again");
-                }
-                _ if closed => info!(destination = %name, "delivering"),
-                _ => {}
+        let now = self.task.clock.now();
+        let (breaker, last_error) = self.pipeline.breaker(now);
+        let changed = counters.breaker(breaker.as_str(), last_error);
+        match (breaker, last_error) {
+            (BreakerState::Open { .. }, Some(reason)) if changed => {
+                self.kept.is_away |= self.kept.away.warn(now, || {
+                    format!("destination `{name}` is unavailable: {reason}; nothing is lost, trying again")
+                });
             }
+            (BreakerState::Closed, _) if self.kept.is_away => {
+                info!(destination = %name, "delivering again");
+                self.kept.is_away = false;
+            }
+            _ => {}
         }
     }
 }

@@ -210,7 +210,8 @@ fn size(number: u32) -> usize {
 }
 
 /// Opens every sink and looks whether it is there. One that is away is waited for while running; one
-/// that is set up wrongly, or refuses us, is said now, while somebody is looking.
+/// that is set up wrongly, or refuses us, ends the start, while somebody is looking, unless there are
+/// others to deliver to.
 async fn open_destinations(config: &RelayConfig, json: bool) -> Result<Vec<Destination>, Failure> {
     let mut destinations = Vec::new();
     for known in &config.destinations {
@@ -223,7 +224,10 @@ async fn open_destinations(config: &RelayConfig, json: bool) -> Result<Vec<Desti
         }
         match sink.check().await {
             Ok(()) => {}
-            Err(error @ (SinkError::Denied { .. } | SinkError::Misconfigured { .. })) => {
+            // One destination that is set up wrongly must not keep the others waiting.
+            Err(error @ (SinkError::Denied { .. } | SinkError::Misconfigured { .. }))
+                if config.destinations.len() == 1 =>
+            {
                 return Err(Failure::usage(format!("destination `{name}`: {error}")));
             }
             Err(error) => {

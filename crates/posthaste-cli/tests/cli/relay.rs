@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     process::{Command, Stdio},
 };
 
@@ -174,6 +174,8 @@ fn a_second_signal_ends_at_once() {
         assert!(found, "the relay ended without saying {text:?}");
     };
     wait_for("delivering");
+    // The first byte shows that a batch is on its way, which the full pipe then holds up.
+    relay.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     wait_for("stopping");
     kill_process(pid, Signal::INT).unwrap();

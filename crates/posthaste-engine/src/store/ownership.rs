@@ -151,13 +151,14 @@ pub trait Ownership: Send + Sync {
     /// lease that has run out needs no call: [`claim`](Self::claim) fences it.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError::Fenced`] when `by` itself is fenced.
     async fn fence(&self, by: Registered, dead: Uuid, why: &str) -> Result<(), StoreError>;
 
     /// Claims all partitions of a destination that no live registration holds; creates the destination
     /// at `start` if it is new. A dead holder's registration is fenced first, then the epoch is raised;
     /// a claim from a fenced holder sets the settle time. Claiming what is already ours raises the
-    /// epoch: that is how memory is dropped safely. A removed destination's name makes a new one.
+    /// epoch: that is how memory is dropped safely. A removed destination's name makes a new one,
+    /// whose epochs go on above the removed one's: sinks compare them.
     ///
     /// `address` is the sink's URL without secrets. It is kept for operators; a changed one is audited,
     /// and progress goes on, since it belongs to the name.
