@@ -1,6 +1,8 @@
 //! The PostgreSQL store on real servers. One binary: its tests share one server.
 
 #![cfg(feature = "postgres")]
+// A failed expectation is a failed test, in helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "postgres_store/check.rs"]
 mod check;

@@ -88,25 +88,19 @@ impl Admin for PostgresStore {
         let table = client.query_one(STATUS_TABLE, &[]).await.map_err(failed)?;
         // Read after the cursors, so that it is not below anything that they have not passed.
         let sequence: i64 = table.get("sequence");
-        let mut destinations = Vec::with_capacity(rows.len());
-        let mut ids: Vec<i64> = Vec::with_capacity(rows.len());
-        let mut start = i64::MAX;
+        let mut counts = Vec::with_capacity(rows.len());
         for row in &rows {
-            let (id, own_start): (i64, i64) = (row.get("id"), row.get("start"));
-            ids.push(id);
-            start = start.min(own_start);
-            let pending = pending(&client, &[id], own_start, sequence).await?;
-            destinations.push(destination(row, &pending));
+            let (id, start): (i64, i64) = (row.get("id"), row.get("start"));
+            counts.push(pending(&client, &[id], start, sequence).await?);
         }
-        let all = if let ([one], [_]) = (&destinations[..], &ids[..]) {
-            Pending {
-                events: one.pending,
-                exact: one.pending_exact,
-                oldest_age: one.oldest_pending_age,
-                debt: pending(&client, &ids, start, sequence).await?.debt,
-            }
+        let destinations = rows.iter().zip(&counts).map(|(r, p)| destination(r, p));
+        let destinations: Vec<_> = destinations.collect();
+        let all = if counts.len() == 1 {
+            counts.remove(0)
         } else {
-            pending(&client, &ids, start.min(sequence), sequence).await?
+            let ids: Vec<i64> = rows.iter().map(|row| row.get("id")).collect();
+            let start = rows.iter().map(|row| row.get("start")).min();
+            pending(&client, &ids, start.unwrap_or(sequence), sequence).await?
         };
         Ok(Status {
             pending: all.events,

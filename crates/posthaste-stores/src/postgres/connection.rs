@@ -26,7 +26,7 @@ const OPERATION: &str = "connect";
 /// `force_generic_plan`: a custom plan of a read costs more than the read (it plans 16 leaves anew).
 /// Without sequential scans, bitmaps and sorts no statistics can tempt the planner into reading a whole
 /// leaf: it merges the leaves by their indexes, and stops at the limit.
-/// The time-outs bound what a stalled disk, a forgotten lock or a lost client can hold up.
+/// A lost client must not hold locks.
 pub(super) const SESSION: &str = "
     set plan_cache_mode = force_generic_plan;
     set jit = off;
@@ -35,10 +35,29 @@ pub(super) const SESSION: &str = "
     set enable_sort = off;
     set max_parallel_workers_per_gather = 0;
     set synchronous_commit = on;
-    set statement_timeout = '30s';
-    set lock_timeout = '5s';
     set idle_in_transaction_session_timeout = '30s';
 ";
+
+/// What a connection is for: how long its statements may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A poll that finds an hours-long transaction finished reads everything since, cold.
+    Read,
+    /// Short statements of one row or a few.
+    Change,
+    /// As long as it takes; another `init` may go first.
+    Migrate,
+}
+
+impl Work {
+    fn time_outs(self) -> &'static str {
+        match self {
+            Self::Read => "set statement_timeout = '10min'; set lock_timeout = '5s'",
+            Self::Change => "set statement_timeout = '30s'; set lock_timeout = '5s'",
+            Self::Migrate => "set statement_timeout = 0; set lock_timeout = '1min'",
+        }
+    }
+}
 
 /// Makes connections to one server, or to the primary among several.
 #[derive(Debug)]
@@ -54,7 +73,7 @@ impl Connector {
     }
 
     /// A new session with our settings. Dropping the client ends the connection.
-    pub(super) async fn connect(&self) -> Result<Client, StoreError> {
+    pub(super) async fn connect(&self, work: Work) -> Result<Client, StoreError> {
         let tls = MakeRustlsConnect::new(self.tls.clone());
         let (client, connection) = self
             .config
@@ -69,7 +88,7 @@ impl Connector {
             }
         });
         client
-            .batch_execute(SESSION)
+            .batch_execute(&format!("{SESSION}{}", work.time_outs()))
             .await
             .map_err(|error| classify(OPERATION, error))?;
         self.require_primary(&client).await?;
@@ -113,7 +132,7 @@ impl Session {
     pub(super) async fn client(&self) -> Result<MappedMutexGuard<'_, Client>, StoreError> {
         let mut slot = self.client.lock().await;
         if slot.as_ref().is_none_or(Client::is_closed) {
-            *slot = Some(self.connector.connect().await?);
+            *slot = Some(self.connector.connect(Work::Change).await?);
         }
         MutexGuard::try_map(slot, Option::as_mut).map_err(|_| StoreError::Bug {
             operation: OPERATION,

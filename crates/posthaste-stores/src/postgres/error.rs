@@ -93,10 +93,14 @@ fn without_sql_state(error: &tokio_postgres::Error) -> Class {
 
 /// Whether a handshake broke because the network did.
 fn is_io(error: &tokio_postgres::Error) -> bool {
-    error
-        .source()
-        .and_then(|source| source.downcast_ref::<io::Error>())
-        .is_some_and(|io| io.kind() != io::ErrorKind::InvalidData && io.get_ref().is_none())
+    let source = error.source().and_then(|source| source.downcast_ref());
+    source.is_some_and(|io: &io::Error| {
+        // So the TLS layer hands on what it refuses, and a name that is none.
+        !matches!(
+            io.kind(),
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
+        )
+    })
 }
 
 fn chain(error: &(dyn Error + 'static)) -> String {

@@ -6,7 +6,12 @@ use posthaste::schema::{EVENT_COLUMNS, Migration, Placeholders, postgres as migr
 use posthaste_engine::StoreError;
 use tokio_postgres::{Client, Transaction};
 
-use super::{check, config::PostgresConfig, connection::Connector, error::classify};
+use super::{
+    check,
+    config::PostgresConfig,
+    connection::{Connector, Work},
+    error::classify,
+};
 
 const OPERATION: &str = "init";
 const GRANT_WRITER: &str = include_str!("sql/grant_writer.sql");
@@ -96,7 +101,7 @@ impl InitOptions {
 pub async fn init(url: &str, options: &InitOptions) -> Result<Initialised, StoreError> {
     options.check()?;
     let connector = Connector::new(PostgresConfig::parse(url)?)?;
-    let mut client = connector.connect().await?;
+    let mut client = connector.connect(Work::Migrate).await?;
     refuse_unfit_server(&client).await?;
     let mut applied = Vec::new();
     while let Some(version) = apply_next(&mut client, options.placeholders()?).await? {

@@ -119,6 +119,9 @@ impl Ownership for PostgresStore {
                 continue;
             };
             if let Some(holder) = found.holder(relay) {
+                if is_fenced(&client, relay).await? {
+                    return Err(StoreError::Fenced { operation: "claim" });
+                }
                 return Ok(ClaimOutcome::Held(holder));
             }
             let wanted = Wanted {

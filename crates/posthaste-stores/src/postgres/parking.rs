@@ -20,9 +20,7 @@ use super::{
 
 const MARKERS: &str = include_str!("sql/markers.sql");
 const PARK: &str = include_str!("sql/park.sql");
-const DUE: &str = include_str!("sql/due.sql");
-const DUE_NEXT: &str = include_str!("sql/due_next.sql");
-const RELEASED: &str = include_str!("sql/released.sql");
+pub(super) const DUE: &str = include_str!("sql/due.sql");
 const SETTLE: &str = include_str!("sql/settle.sql");
 const JOIN: &str = include_str!("sql/join.sql");
 
@@ -159,28 +157,30 @@ fn whole(number: u32) -> i32 {
 pub(super) async fn due(inner: &Inner, limit: usize) -> Result<Due, StoreError> {
     const OPERATION: &str = "read what is due";
     let failed = |error| classify(OPERATION, error);
-    let destination = &inner.grant.destination_id;
+    let bug = |reason: String| StoreError::Bug {
+        operation: OPERATION,
+        reason,
+    };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let params: [Param<'_>; 2] = [destination, &limit];
-    let (released, next) = tokio::try_join!(
-        inner.writer.query(RELEASED, &params),
-        inner.writer.query_opt(DUE_NEXT, &params[..1]),
-    )
-    .map_err(failed)?;
-    let rows = inner.writer.query_raw(DUE, params).await.map_err(failed)?;
-    let mut rows = pin!(rows);
+    let params: [Param<'_>; 2] = [&inner.grant.destination_id, &limit];
+    let rows = inner.writer.query_raw(&inner.due, params).await;
+    let mut rows = pin!(rows.map_err(failed)?);
+    let header = rows.try_next().await.map_err(failed)?;
+    let header = header.ok_or_else(|| bug("the answer has no header".to_owned()))?;
+    let next_in: Option<i64> = header.try_get("seq").map_err(failed)?;
     let mut page = PageBuilder::default();
     let mut copies = Vec::new();
     while let Some(row) = rows.try_next().await.map_err(failed)? {
         if !page.is_empty() && page.bytes() + row.raw_size_bytes() > DUE_BYTES_MAX {
             break;
         }
-        push(&mut page, &row).map_err(|reason| StoreError::Bug {
-            operation: OPERATION,
-            reason: format!("a parked event cannot be read: {reason}"),
-        })?;
-        let attempts: i32 = row.get(17);
-        copies.push((row.get::<_, i64>(16), u32::try_from(attempts).unwrap_or(0)));
+        push(&mut page, &row)
+            .map_err(|reason| bug(format!("a parked event cannot be read: {reason}")))?;
+        let attempts: i32 = row.get("attempts");
+        copies.push((
+            row.get::<_, i64>("id"),
+            u32::try_from(attempts).unwrap_or(0),
+        ));
     }
     let with_event = |((id, attempts), event): ((i64, u32), StoredEvent)| ParkedCopy {
         id,
@@ -193,8 +193,8 @@ pub(super) async fn due(inner: &Inner, limit: usize) -> Result<Due, StoreError> 
             .zip(page.finish())
             .map(with_event)
             .collect(),
-        released: released.iter().map(|row| row.get(0)).collect(),
-        next_in: next.map(|row| from_micros(row.get(0))),
+        released: header.try_get("headers").map_err(failed)?,
+        next_in: next_in.map(from_micros),
     })
 }
 

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{
     Grant,
-    connection::Connector,
+    connection::{Connector, Work},
     error::classify,
     parking,
     read::{Reader, Scope},
@@ -55,6 +55,7 @@ pub(super) struct Inner {
     pub(super) reader: Reader,
     pub(super) writer: Client,
     advance: Statement,
+    pub(super) due: Statement,
     connector: Arc<Connector>,
     /// One key's side read may look through whole segments; the main group is not to wait for that.
     side_reader: OnceCell<Arc<Reader>>,
@@ -68,7 +69,10 @@ pub(super) async fn open(
 ) -> Result<PostgresClaimed, StoreError> {
     const OPERATION: &str = "open";
     let failed = |error| classify(OPERATION, error);
-    let (reads, writer) = tokio::try_join!(connector.connect(), connector.connect())?;
+    let (reads, writer) = tokio::try_join!(
+        connector.connect(Work::Read),
+        connector.connect(Work::Change)
+    )?;
     let row = reads
         .query_opt(
             OPEN,
@@ -103,6 +107,7 @@ pub(super) async fn open(
             reason: "posthaste.settings lacks leaf_bits: run `posthaste init --store URL`".into(),
         })?;
     let advance = writer.prepare(&guarded(ADVANCE)).await.map_err(failed)?;
+    let due = writer.prepare(parking::DUE).await.map_err(failed)?;
     Ok(PostgresClaimed {
         sweep: Mutex::new(Sweep::restore(leaf_bits, &stored, grant.proven)),
         inner: Arc::new(Inner {
@@ -111,6 +116,7 @@ pub(super) async fn open(
             leaf_bits,
             writer,
             advance,
+            due,
             connector: Arc::clone(connector),
             side_reader: OnceCell::new(),
         }),
@@ -157,7 +163,7 @@ pub(super) fn place_of<'a>(
 impl Inner {
     pub(super) async fn side_reader(&self) -> Result<Arc<Reader>, StoreError> {
         let connect = || async {
-            let client = self.connector.connect().await?;
+            let client = self.connector.connect(Work::Read).await?;
             Ok(Arc::new(Reader::new(client, self.grant.token)))
         };
         self.side_reader.get_or_try_init(connect).await.cloned()

@@ -96,11 +96,6 @@ pub(crate) async fn writer(url: &str) -> tokio_postgres::Client {
     client
 }
 
-pub(crate) fn keys_of(page: &Page) -> Vec<String> {
-    let key = |event: &posthaste_engine::StoredEvent| event.key().unwrap_or("-").to_owned();
-    page.events.iter().map(key).collect()
-}
-
 pub(crate) fn payloads_of(page: &Page) -> Vec<String> {
     let text = |event: &posthaste_engine::StoredEvent| {
         String::from_utf8(event.payload().unwrap_or(b"-").to_vec()).expect("text")
