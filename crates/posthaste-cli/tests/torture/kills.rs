@@ -103,9 +103,9 @@ async fn torture(
     let mut running = relay.start();
     let (mut kills, mut with_backlog) = (0, 0);
     while with_backlog < size.kills {
-        let backlog = kill_with_backlog(database, delivered, running).await;
+        let had_backlog = kill_in_a_burst(database, delivered, running, kills).await;
         kills += 1;
-        with_backlog += u32::from(backlog > 0);
+        with_backlog += u32::from(had_backlog);
         lives.next(After::Kill, delivered);
         running = relay.start();
         if kills % u64::from(size.kills_per_stop) == 0 {
@@ -119,6 +119,7 @@ async fn torture(
     until("enough commits", || load.commits() >= size.commits).await;
     beside.await;
     let commits = load.stop().await;
+    arrives(&**database, delivered, "last").await;
     stop_in_order(running);
     lives.next(After::Stop, delivered);
     relay.drain(0);
@@ -134,20 +135,23 @@ async fn torture(
     kills
 }
 
-/// Answers how many events that had committed before the kill were not delivered by then.
-async fn kill_with_backlog(
+/// Answers whether something that had committed before the kill was not delivered by then.
+async fn kill_in_a_burst(
     database: &Arc<dyn Database>,
     delivered: &Delivered,
     running: Running,
-) -> u64 {
+    number: u64,
+) -> bool {
     running.wait_for_stderr("claimed", LIMIT);
     let moment = Duration::from_millis(rand::rng().random_range(0..1_200));
     tokio::time::sleep(moment).await;
     // A thousand events at once keep any relay busy for some milliseconds, in which it dies.
-    let steps = (0..KEYS)
+    let mut steps: Vec<_> = (0..KEYS)
         .step_by(4)
         .map(|key| Step::new(load_key(key), 20))
         .collect();
+    let last = format!("last-of-{number}");
+    steps.push(Step::new(&*last, 1));
     let mut writer = database.writer().await.unwrap();
     writer
         .transact(&Plan {
@@ -156,21 +160,10 @@ async fn kill_with_backlog(
         })
         .await
         .unwrap();
-    let committed = database.facts().await;
-    tokio::time::sleep(Duration::from_millis(rand::rng().random_range(0..20))).await;
+    tokio::time::sleep(Duration::from_millis(rand::rng().random_range(0..30))).await;
     let killed = running.kill9();
     assert_no_panic(&killed.stderr);
-    let content = std::fs::read_to_string(delivered.path()).unwrap_or_default();
-    let known: std::collections::HashSet<_> = content.lines().filter_map(id).collect();
-    committed
-        .iter()
-        .filter(|fact| !known.contains(fact.id.to_string().as_str()))
-        .count() as u64
-}
-
-/// The id of a line, also of one that the kill tore.
-fn id(line: &str) -> Option<&str> {
-    line.split_once(r#""id":""#)?.1.split('"').next()
+    !delivered.holds(&format!("\"{last}\""))
 }
 
 /// An event of a key of its own commits and is delivered.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use posthaste_testkit::long_form;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::{sync::RwLock, task::JoinSet};
 
@@ -102,9 +103,15 @@ impl Worker {
         let mut writer = self.database.writer().await?;
         while !self.stop.load(Relaxed) {
             let plan = random_plan(random, self.database.longest_hold());
-            let _open = self.gate.read().await;
+            let open = self.gate.read().await;
             writer.transact(&plan).await?;
             self.commits.fetch_add(u64::from(!plan.rolls_back), Relaxed);
+            drop(open);
+            // The short forms leave some processor to the tests beside them.
+            if !long_form() {
+                let think = Duration::from_millis(random.random_range(0..40));
+                tokio::time::sleep(think).await;
+            }
         }
         Ok(())
     }
