@@ -119,13 +119,16 @@ impl Pipeline {
 
     fn window_unavailable(&mut self, ticket: u64, why: Unavailability, now: Moment, random: f64) {
         let accepted = self.counts.accepted;
+        // What fails behind it may have been in the same write: a device that is nearly full takes a
+        // probe and refuses a batch, again and again, and none of the batch is at fault.
+        let first_of_lane = self.lane == LaneState::Open;
         let Some(window) = self.window_of(ticket) else {
             return;
         };
         let Some(entry) = window.entry_mut(ticket) else {
             return;
         };
-        if is_evidence(why.cause) {
+        if first_of_lane && is_evidence(why.cause) {
             if accepted > entry.accepted_at_failure {
                 entry.alone += 1;
             }
