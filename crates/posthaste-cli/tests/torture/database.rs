@@ -124,7 +124,7 @@ pub(crate) trait Database: Send + Sync {
     /// How many events have committed.
     async fn committed(&self) -> u64;
 
-    /// How many lines the audit has for an action.
+    /// How many lines the audit has for actions that are named so.
     async fn audited(&self, action: &str) -> u64;
 }
 

@@ -89,7 +89,7 @@ impl Database for Postgres {
 
     async fn audited(&self, action: &str) -> u64 {
         self.number(&format!(
-            "select count(*) from posthaste.audit where action = '{action}'"
+            "select count(*) from posthaste.audit where action like '%{action}%'"
         ))
     }
 }

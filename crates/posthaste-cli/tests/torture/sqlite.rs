@@ -113,7 +113,9 @@ impl Database for Sqlite {
 
     async fn audited(&self, action: &str) -> u64 {
         let mut connection = self.connect(Duration::from_secs(5)).await.unwrap();
-        let count = sqlx::query_scalar("select count(*) from posthaste_audit where action = ?");
+        let count = sqlx::query_scalar(
+            "select count(*) from posthaste_audit where action like '%' || ? || '%'",
+        );
         let number: i64 = count.bind(action).fetch_one(&mut connection).await.unwrap();
         number.try_into().unwrap()
     }
