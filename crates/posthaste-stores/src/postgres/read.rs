@@ -123,9 +123,9 @@ impl Reader {
         let header = rows.try_next().await.map_err(failed)?;
         let (snapshot, sequence) = self.header(operation, header.as_ref())?;
 
-        let expected = self
-            .event_bytes
-            .load(Ordering::Relaxed)
+        let bytes = self.event_bytes.load(Ordering::Relaxed);
+        let expected = bytes
+            .saturating_sub(size_of::<StoredEvent>())
             .saturating_mul(size);
         let mut page = PageBuilder::with_capacity(size, expected.min(budget.bytes));
         let mut last_row = None;

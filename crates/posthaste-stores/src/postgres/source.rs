@@ -9,9 +9,9 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     AdvanceOutcome, Budget, Claimed, Cursor, Due, Marker, Page, Parking, Settlement, SideRead,
-    StoreError,
+    StoreError, StoredEvent,
 };
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, task::JoinHandle};
 use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
@@ -22,7 +22,7 @@ use super::{
     parking,
     read::{Reader, Scope},
     side_read::PostgresSideRead,
-    sweep::{Floors, Place, Position, Step, Sweep, Unsound},
+    sweep::{Answer, Floors, Place, Position, Request, Step, Sweep, Unsound},
     types::Snapshot,
 };
 
@@ -31,6 +31,8 @@ const GUARD: &str = include_str!("sql/guard.sql");
 const ADVANCE: &str = include_str!("sql/advance.sql");
 const REFUSED: &str = include_str!("sql/refused.sql");
 const REPORT: &str = include_str!("sql/report.sql");
+
+const READ: &str = "read";
 
 /// Segments without a row to deliver that one call walks through before it lets its caller look up.
 const EMPTY_PAGES_MAX: u32 = 16;
@@ -45,6 +47,14 @@ pub(super) fn guarded(sql: &str) -> String {
 pub(super) struct PostgresClaimed {
     pub(super) inner: Arc<Inner>,
     sweep: Mutex<Sweep>,
+    ahead: Mutex<Option<Ahead>>,
+}
+
+/// The next page of a difference, read while its caller handles the one before.
+#[derive(Debug)]
+struct Ahead {
+    request: Request,
+    page: JoinHandle<Result<(Answer, Vec<StoredEvent>), StoreError>>,
 }
 
 /// What the main group and its side reads share.
@@ -52,7 +62,7 @@ pub(super) struct PostgresClaimed {
 pub(super) struct Inner {
     pub(super) grant: Grant,
     pub(super) leaf_bits: u8,
-    pub(super) reader: Reader,
+    reader: Arc<Reader>,
     pub(super) writer: Client,
     advance: Statement,
     pub(super) due: Statement,
@@ -110,8 +120,9 @@ pub(super) async fn open(
     let due = writer.prepare(parking::DUE).await.map_err(failed)?;
     Ok(PostgresClaimed {
         sweep: Mutex::new(Sweep::restore(leaf_bits, &stored, grant.proven)),
+        ahead: Mutex::default(),
         inner: Arc::new(Inner {
-            reader: Reader::new(reads, grant.token),
+            reader: Arc::new(Reader::new(reads, grant.token)),
             grant,
             leaf_bits,
             writer,
@@ -183,7 +194,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn page(place: Arc<Place>, events: Vec<posthaste_engine::StoredEvent>) -> Page {
+    pub(super) fn page(place: Arc<Place>, events: Vec<StoredEvent>) -> Page {
         let joinable = place.is_joinable();
         let base: Arc<dyn Any + Send + Sync> = place;
         Page {
@@ -203,35 +214,80 @@ impl PostgresClaimed {
         self.sweep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn read_once(&self, budget: Budget) -> Result<(Step, Page), StoreError> {
-        const OPERATION: &str = "read";
+    /// Sends the next read of the difference. Only pages: a poll is to see what is there when it is
+    /// asked for.
+    fn read_ahead(&self, budget: Budget) {
         let request = self.sweep().request();
-        let (answer, events) = self
-            .inner
-            .reader
-            .read(OPERATION, Scope::Main(&request), budget)
-            .await?;
+        let (reader, of) = (Arc::clone(&self.inner.reader), request.clone());
+        let page = tokio::spawn(async move { reader.read(READ, Scope::Main(&of), budget).await });
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ahead { request, page });
+    }
+
+    fn take_ahead(
+        &self,
+        request: &Request,
+    ) -> Option<JoinHandle<Result<(Answer, Vec<StoredEvent>), StoreError>>> {
+        let ahead = self
+            .ahead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
+        (ahead.request == *request).then_some(ahead.page)
+    }
+
+    async fn read_once(&self, budget: Budget) -> Result<(Step, Page), StoreError> {
+        let request = self.sweep().request();
+        let (mut answer, mut events) = match self.take_ahead(&request) {
+            Some(page) => page.await.map_err(|error| StoreError::Bug {
+                operation: READ,
+                reason: error.to_string(),
+            })??,
+            None => {
+                let reader = &self.inner.reader;
+                reader.read(READ, Scope::Main(&request), budget).await?
+            }
+        };
+        cut(&mut answer, &mut events, budget);
         let step = self
             .sweep()
             .answer(request, answer)
             .map_err(|unsound| match unsound {
                 Unsound::WentBack { sequence, before } => {
                     tracing::warn!(sequence, before, "the outbox's sequence went back");
-                    StoreError::IncarnationChanged {
-                        operation: OPERATION,
-                    }
+                    StoreError::IncarnationChanged { operation: READ }
                 }
                 Unsound::BelowRow { sequence, row } => StoreError::Bug {
-                    operation: OPERATION,
+                    operation: READ,
                     reason: format!("the sequence says {sequence}, and an event has {row}"),
                 },
             })?;
+        if step.unfinished {
+            self.read_ahead(budget);
+        }
         let page = Page {
             caught_up: step.caught_up,
             wants_advance: step.wants_advance,
             ..Inner::page(Arc::clone(&step.place), events)
         };
         Ok((step, page))
+    }
+}
+
+/// A page that was read ahead may be larger than what is wanted now; what is cut off is read again.
+fn cut(answer: &mut Answer, events: &mut Vec<StoredEvent>, budget: Budget) {
+    let mut bytes = 0;
+    let fits = events
+        .iter()
+        .take(budget.events.max(1))
+        .take_while(|event| {
+            bytes += event.footprint();
+            bytes <= budget.bytes
+        });
+    let kept = fits.count().max(1);
+    if kept < events.len() {
+        events.truncate(kept);
+        answer.last_row = events.last().map(StoredEvent::seq);
+        answer.more = true;
     }
 }
 

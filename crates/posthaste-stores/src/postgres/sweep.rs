@@ -123,7 +123,7 @@ impl Place {
 }
 
 /// A read to be sent.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
     /// The beginning of a new difference: what `low` has not seen and the statement's snapshot does.
     Poll {
