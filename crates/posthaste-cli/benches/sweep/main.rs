@@ -1,0 +1,117 @@
+//! What Posthaste costs, and how near it comes to what PostgreSQL and its driver can do without it.
+//!
+//! ```text
+//! cargo bench -p posthaste-cli --bench sweep                      all parts, about five minutes
+//! cargo bench -p posthaste-cli --bench sweep -- drain idle        some of them
+//! cargo bench -p posthaste-cli --bench sweep -- --long            the full sizes
+//! ```
+//!
+//! Absolute figures say something about a machine and an hour. What is compared was therefore measured
+//! in interleaved rounds of one run, and medians are judged. Exit status 1: a bound was missed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A set-up that fails ends the run.
+
+mod drain;
+mod idle;
+mod latency;
+mod outbox;
+mod poll;
+mod report;
+mod writers;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+use report::Report;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "sweep",
+    about = "Measures the PostgreSQL sweep and its neighbours"
+)]
+struct Args {
+    /// What to measure; nothing: everything
+    parts: Vec<Part>,
+    /// The full sizes: 5 M pending, 2 M retained, longer rounds
+    #[arg(long)]
+    long: bool,
+    /// Pending events of the drain
+    #[arg(long, default_value_t = 1_000_000)]
+    events: u64,
+    /// Interleaved rounds of whatever is compared
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Cargo says this to every benchmark
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// A backlog into null, against a bare client, and the relay's memory
+    Drain,
+    /// Server time of an empty poll
+    Poll,
+    /// From a commit to accepted by a file
+    Latency,
+    /// Statements and writes of an idle relay
+    Idle,
+    /// Writers beside a relay
+    Writers,
+}
+
+/// What the parts need to know of the command line.
+#[derive(Debug)]
+struct Plan {
+    long: bool,
+    events: u64,
+    rounds: usize,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let plan = Plan {
+        long: args.long,
+        events: args.events,
+        rounds: args.rounds.max(1),
+    };
+    let mut report = Report::default();
+    report::environment();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for &part in Part::value_variants() {
+        if !args.parts.is_empty() && !args.parts.contains(&part) {
+            continue;
+        }
+        if let Err(error) = runtime.block_on(run(part, &plan, &mut report)) {
+            eprintln!("{part:?}: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    }
+    println!("\n{report}");
+    match report.missed() {
+        0 => ExitCode::SUCCESS,
+        missed => {
+            println!("{missed} bound(s) missed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
+    report.begin(match part {
+        Part::Drain => "drain",
+        Part::Poll => "poll",
+        Part::Latency => "latency",
+        Part::Idle => "idle",
+        Part::Writers => "writers",
+    });
+    match part {
+        Part::Drain => drain::run(plan, report).await,
+        Part::Poll => poll::run(plan, report).await,
+        Part::Latency => latency::run(plan, report).await,
+        Part::Idle => idle::run(plan, report).await,
+        Part::Writers => writers::run(plan, report).await,
+    }
+}
