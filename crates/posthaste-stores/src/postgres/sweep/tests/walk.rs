@@ -121,7 +121,7 @@ impl Walk {
 #[test]
 fn random_histories_lose_and_invert_nothing() {
     let histories = if std::env::var_os("POSTHASTE_TEST_LONG").is_some() {
-        1_000_000
+        200_000
     } else {
         20_000
     };
