@@ -1,8 +1,7 @@
 //! The PostgreSQL store: an append-only outbox, read by snapshot differences.
 //!
-//! Rows are never marked: a destination's progress is one row of `posthaste.cursors`. What makes
-//! that safe is in [`sweep`]; how it is stored, and who may store it, in [`source`] and
-//! [`ownership`].
+//! Rows are never marked: a destination's progress is one row of `posthaste.cursors`. What makes that
+//! safe is in `sweep.rs`; how it is stored, and who may store it, in `source.rs` and `ownership.rs`.
 
 mod admin;
 mod check;

@@ -54,8 +54,10 @@ pub(super) struct PostgresClaimed {
 #[derive(Debug)]
 struct Ahead {
     request: Request,
-    page: JoinHandle<Result<(Answer, Vec<StoredEvent>), StoreError>>,
+    page: ReadAhead,
 }
+
+type ReadAhead = JoinHandle<Result<(Answer, Vec<StoredEvent>), StoreError>>;
 
 /// What the main group and its side reads share.
 #[derive(Debug)]
@@ -223,10 +225,7 @@ impl PostgresClaimed {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ahead { request, page });
     }
 
-    fn take_ahead(
-        &self,
-        request: &Request,
-    ) -> Option<JoinHandle<Result<(Answer, Vec<StoredEvent>), StoreError>>> {
+    fn take_ahead(&self, request: &Request) -> Option<ReadAhead> {
         let ahead = self
             .ahead
             .lock()
