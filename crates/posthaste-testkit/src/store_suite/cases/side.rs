@@ -1,8 +1,8 @@
 //! Side read and join: how a released key comes back to the main group.
 
 use posthaste_engine::{
-    Budget, Claimed, Cursor, DeadAction, ParkedFilter, Progress, Settlement, SideRead,
-    StoreError, StoredEvent,
+    Budget, Claimed, Cursor, DeadAction, ParkedFilter, Progress, Settlement, SideRead, StoreError,
+    StoredEvent,
 };
 use uuid::Uuid;
 
