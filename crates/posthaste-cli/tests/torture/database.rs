@@ -116,6 +116,9 @@ pub(crate) trait Database: Send + Sync {
     /// The longest that a transaction of a load may stay open, now and then.
     fn longest_hold(&self) -> Duration;
 
+    /// The longest that a writer of a load thinks between two transactions.
+    fn longest_think(&self) -> Duration;
+
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble>;
 
     /// All committed events, by key and `n`.

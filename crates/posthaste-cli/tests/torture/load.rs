@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use posthaste_testkit::long_form;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::{sync::RwLock, task::JoinSet};
 
@@ -107,11 +106,8 @@ impl Worker {
             writer.transact(&plan).await?;
             self.commits.fetch_add(u64::from(!plan.rolls_back), Relaxed);
             drop(open);
-            // The short forms leave some processor to the tests beside them.
-            if !long_form() {
-                let think = Duration::from_millis(random.random_range(0..40));
-                tokio::time::sleep(think).await;
-            }
+            let think = self.database.longest_think();
+            tokio::time::sleep(think.mul_f64(random.random_range(0.0..1.0))).await;
         }
         Ok(())
     }

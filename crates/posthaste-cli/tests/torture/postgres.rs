@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste::{Event, Outbox};
-use posthaste_testkit::servers::postgres::{self, PostgresServer};
+use posthaste_testkit::{
+    long_form,
+    servers::postgres::{self, PostgresServer},
+};
 use tokio_postgres::{Client, NoTls, Transaction};
 use uuid::Uuid;
 
@@ -63,6 +66,11 @@ impl Database for Postgres {
 
     fn longest_hold(&self) -> Duration {
         Duration::from_secs(1)
+    }
+
+    /// The short form leaves some processor to the tests beside it.
+    fn longest_think(&self) -> Duration {
+        Duration::from_millis(if long_form() { 0 } else { 40 })
     }
 
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {

@@ -84,6 +84,11 @@ impl Database for Sqlite {
         Duration::from_millis(200)
     }
 
+    /// SQLite's lock is not fair: writers that never let go of it starve each other, and the relay.
+    fn longest_think(&self) -> Duration {
+        Duration::from_millis(40)
+    }
+
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {
         // Sixteen connections queue for one lock, which SQLite hands out at random.
         Ok(Box::new(SqliteWriter(
