@@ -148,7 +148,14 @@ impl Side {
                 self.phase = Phase::Reading;
                 Some(SideStep::Read { budget, until })
             }
-            Phase::Delivering if self.window.is_done() => self.delivered(standing),
+            Phase::Delivering if self.window.is_done() => {
+                let step = self.delivered(standing);
+                // A turn that needs no store is no step: what comes after it is.
+                if step.is_some() || self.phase == Phase::Delivering {
+                    return step;
+                }
+                self.next_step(budget, joinable, standing)
+            }
             _ => None,
         }
     }

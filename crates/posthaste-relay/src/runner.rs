@@ -251,6 +251,9 @@ impl<'a> Runner<'a> {
     }
 
     fn start_calls(&mut self, now: Moment) {
+        // The side read before the others, since it may hold the main group; and after them, since the
+        // main group may stand only then.
+        self.start_side_step();
         if !self.reading.is_under_way()
             && let Some(budget) = self.pipeline.next_read(now)
         {
@@ -263,6 +266,10 @@ impl<'a> Runner<'a> {
         {
             self.change.start(make(Arc::clone(&self.claimed), change));
         }
+        self.start_side_step();
+    }
+
+    fn start_side_step(&mut self) {
         if !self.side_step.is_under_way()
             && let Some(step) = self.pipeline.next_side_step()
         {

@@ -186,7 +186,9 @@ impl Pipeline {
             }
             Outcome::Unavailable(why) => {
                 // It failed alone: else one strange event would keep the breaker open for all others.
-                if is_evidence(why.cause) && self.counts.accepted > accepted {
+                let first_of_lane = self.lane == LaneState::Open;
+                let alone = first_of_lane && self.counts.accepted > accepted;
+                if alone && is_evidence(why.cause) {
                     let (kind, reason) = (RejectionKind::FailsAlone, why.reason.clone());
                     self.retry_rejected(&copy, Rejection { kind, reason }, random);
                 } else {
