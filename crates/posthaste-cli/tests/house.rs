@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -350,10 +351,15 @@ fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
 }
 
+/// `tests.rs`, or a folder of what it includes.
+fn is_tests(name: &OsStr) -> bool {
+    name == "tests.rs" || name == "tests"
+}
+
 /// A member's source files, without those that hold tests alone.
 fn sources(member: &str) -> Vec<PathBuf> {
     let mut files = files_below(&root().join("crates").join(member).join("src"), "rs");
-    files.retain(|file| file.file_name().is_some_and(|name| name != "tests.rs"));
+    files.retain(|file| file.components().all(|part| !is_tests(part.as_os_str())));
     assert!(!files.is_empty(), "no sources of {member}");
     files
 }

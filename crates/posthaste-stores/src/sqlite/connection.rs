@@ -1,7 +1,9 @@
 //! One connection to the file, on a thread of its own: SQLite's calls block, and no worker of the
 //! runtime may.
 
-use std::{fs, io, os::unix::fs::MetadataExt, path::Path, sync::mpsc, thread, time::Duration};
+use std::{
+    cell::Cell, fs, io, os::unix::fs::MetadataExt, path::Path, sync::mpsc, thread, time::Duration,
+};
 
 use posthaste_engine::StoreError;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
@@ -183,7 +185,25 @@ fn connect(
     Ok((connection, before))
 }
 
-/// Opens the file with the settings that every connection of ours has.
+thread_local! {
+    /// The busy time-out of this thread's connection: SQLite's handler is a plain function.
+    static PATIENCE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The wait between two tries for the write lock. SQLite's own handler backs off to a tenth of a second,
+/// and so hardly ever meets the moment between two transactions of writers that do not pause.
+const BUSY_STEP: Duration = Duration::from_millis(1);
+
+fn wait_a_little(calls: i32) -> bool {
+    let waited = BUSY_STEP * u32::try_from(calls).unwrap_or(u32::MAX);
+    let patient = waited < PATIENCE.get();
+    if patient {
+        thread::sleep(BUSY_STEP);
+    }
+    patient
+}
+
+/// Opens the file, for this thread, with the settings that every connection of ours has.
 pub(super) fn open(
     operation: &'static str,
     config: &SqliteConfig,
@@ -192,7 +212,8 @@ pub(super) fn open(
     let fail = |error| classify(operation, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
     let connection = Connection::open_with_flags(&config.path, flags).map_err(fail)?;
-    connection.busy_timeout(config.busy_timeout).map_err(fail)?;
+    PATIENCE.set(config.busy_timeout);
+    connection.busy_handler(Some(wait_a_little)).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     // The last one to close would checkpoint under an exclusive lock, which an application that opens
     // the file at that moment does not wait for.
