@@ -87,7 +87,7 @@ impl fmt::Display for Figure {
             bound,
         } = self;
         let digits = if *value >= 1_000.0 { 0 } else { 3 };
-        write!(f, "{part:8} {name:64} {value:>12.digits$} {unit:10}")?;
+        write!(f, "{part:8} {name:78} {value:>12.digits$} {unit:10}")?;
         match bound {
             None => Ok(()),
             Some(bound) => {
