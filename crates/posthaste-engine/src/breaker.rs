@@ -45,7 +45,7 @@ impl BreakerState {
 
 /// Decides when a destination is left alone and when it is probed.
 #[derive(Debug)]
-pub struct Breaker {
+pub(crate) struct Breaker {
     probe: Backoff,
     state: BreakerState,
     failures: u32,
@@ -57,8 +57,7 @@ pub struct Breaker {
 
 impl Breaker {
     /// A closed breaker that probes an unavailable destination after `probe`'s waits.
-    #[must_use]
-    pub fn new(probe: Backoff) -> Self {
+    pub(crate) fn new(probe: Backoff) -> Self {
         Self {
             probe,
             state: BreakerState::Closed,
@@ -71,7 +70,7 @@ impl Breaker {
     }
 
     /// The state at `now`.
-    pub fn state(&mut self, now: Moment) -> BreakerState {
+    pub(crate) fn state(&mut self, now: Moment) -> BreakerState {
         if matches!(self.state, BreakerState::Open { until } if until <= now) {
             self.state = BreakerState::HalfOpen;
         }
@@ -79,13 +78,12 @@ impl Breaker {
     }
 
     /// Why the breaker opened, until it closes.
-    #[must_use]
-    pub fn last_error(&self) -> Option<&str> {
+    pub(crate) fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }
 
     /// The destination accepted events: it is there.
-    pub fn accepted(&mut self, events: u64, now: Moment) {
+    pub(crate) fn accepted(&mut self, events: u64, now: Moment) {
         self.count(now);
         self.answers += events;
         if self.state != BreakerState::Closed {
@@ -97,7 +95,7 @@ impl Breaker {
 
     /// The destination rejected an event. True: this is no poison event but a broken destination
     /// (more than half of a minute's answers, with one fingerprint), and the breaker is open.
-    pub fn rejected(
+    pub(crate) fn rejected(
         &mut self,
         kind: RejectionKind,
         reason: &str,
@@ -121,7 +119,7 @@ impl Breaker {
     }
 
     /// The destination is away. Opens the breaker, or keeps it open for longer.
-    pub fn unavailable(
+    pub(crate) fn unavailable(
         &mut self,
         reason: String,
         wait: Option<Duration>,

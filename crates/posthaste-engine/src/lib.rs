@@ -23,10 +23,9 @@ mod time;
 mod window;
 
 pub use backoff::Backoff;
-pub use breaker::{Breaker, BreakerState};
+pub use breaker::BreakerState;
 pub use event::{Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
-pub use pacer::Pacer;
 pub use pipeline::{Change, Counts, Pipeline, PipelineLimits};
 pub use record::{Record, RecordHeaders};
 pub use route::{

@@ -8,7 +8,7 @@ use crate::Moment;
 /// milliseconds beside a saturated group commit costs writers more than it gains), ever later when
 /// nothing comes.
 #[derive(Debug, Clone)]
-pub struct Pacer {
+pub(crate) struct Pacer {
     busy: Duration,
     many: Duration,
     idle: Duration,
@@ -21,8 +21,7 @@ const MANY: usize = 100;
 
 impl Pacer {
     /// Waits `busy` after a few events and up to `idle` when none come.
-    #[must_use]
-    pub fn new(busy: Duration, idle: Duration) -> Self {
+    pub(crate) fn new(busy: Duration, idle: Duration) -> Self {
         Self {
             busy,
             many: busy * 4,
@@ -33,7 +32,7 @@ impl Pacer {
     }
 
     /// A read brought `events` events and, if `caught_up`, all that there were.
-    pub fn read(&mut self, events: usize, caught_up: bool, now: Moment) {
+    pub(crate) fn read(&mut self, events: usize, caught_up: bool, now: Moment) {
         let wait = match (caught_up, events) {
             (false, _) => Duration::ZERO,
             (true, 0) => self.empty_wait,
@@ -49,14 +48,13 @@ impl Pacer {
     }
 
     /// Something happened that makes an early read worth while.
-    pub fn hint(&mut self, now: Moment) {
+    pub(crate) fn hint(&mut self, now: Moment) {
         self.empty_wait = self.busy;
         self.next = self.next.min(now.after(self.busy));
     }
 
     /// When the next read is due.
-    #[must_use]
-    pub fn next(&self) -> Moment {
+    pub(crate) fn next(&self) -> Moment {
         self.next
     }
 }

@@ -16,8 +16,10 @@ mod sending;
 use std::{collections::HashSet, time::Duration};
 
 use crate::{
-    Backoff, Breaker, BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Pacer, Page,
-    Parking, RouteDecision, Router, Settlement, SideStep, SinkInfo,
+    Backoff, BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Page, Parking, RouteDecision,
+    Router, Settlement, SideStep, SinkInfo,
+    breaker::Breaker,
+    pacer::Pacer,
     retries::Retries,
     side::Side,
     window::{Passed, State, Window},
@@ -432,11 +434,6 @@ impl Pipeline {
     /// Operators want the destination to stand still, or to go on. Answers whether that is news.
     pub fn pause(&mut self, paused: bool) -> bool {
         std::mem::replace(&mut self.paused, paused) != paused
-    }
-
-    /// Something that makes an early read worth while (a commit was seen).
-    pub fn hint(&mut self, now: Moment) {
-        self.pacer.hint(now);
     }
 
     /// Read and send nothing new; only what is needed so that nothing accepted is repeated.
