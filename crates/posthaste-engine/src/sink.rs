@@ -60,6 +60,12 @@ pub struct LaneSpec {
     pub epoch: u64,
     /// Number of the lane; every lane opened gets a higher one. (epoch, number) is the fence token.
     pub number: u64,
+    /// How long an answer may take. The engine aborts a lane that owes one for longer, and opening
+    /// may not take longer either.
+    pub publish_timeout: Duration,
+    /// The lease of the relay: a broker that notices a dead connection by heartbeats must notice it
+    /// within a fraction of this.
+    pub lease: Duration,
 }
 
 /// Why the broker refused this one event.
@@ -72,6 +78,8 @@ pub enum RejectionKind {
     Invalid,
     /// The broker has nowhere to put it.
     Unroutable,
+    /// The broker denies us the place where this event belongs, not the whole destination.
+    Denied,
     /// It failed alone, again and again, while its destination accepted others.
     FailsAlone,
     /// Anything else that is this event's fault.
@@ -86,6 +94,7 @@ impl RejectionKind {
             Self::TooLarge => "too_large",
             Self::Invalid => "invalid",
             Self::Unroutable => "unroutable",
+            Self::Denied => "denied",
             Self::FailsAlone => "fails_alone",
             Self::Other => "other",
         }

@@ -221,6 +221,8 @@ impl<'a> Runner<'a> {
             let spec = LaneSpec {
                 epoch: self.claim.epoch,
                 number: self.kept.lane_number,
+                publish_timeout: self.task.settings.publish_timeout,
+                lease: self.task.settings.lease,
             };
             let sink = Arc::clone(&self.task.destination.sink);
             let confirm = self.confirm_lease();

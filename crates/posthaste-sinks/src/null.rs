@@ -162,17 +162,13 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use posthaste_testkit::sink_suite::{SuiteEvent, records};
+    use posthaste_testkit::sink_suite::{SuiteEvent, lane_spec, records};
 
     use super::*;
 
     async fn taken(event: SuiteEvent) -> Taken {
         let sink = NullSink::default();
-        let spec = LaneSpec {
-            epoch: 1,
-            number: 1,
-        };
-        let mut lane = sink.open_lane(spec).await.unwrap();
+        let mut lane = sink.open_lane(lane_spec(1)).await.unwrap();
         lane.submit(records(&[event], 0)).await;
         assert_eq!(lane.outcomes().await.len(), 1);
         sink.taken()

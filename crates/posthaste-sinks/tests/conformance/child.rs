@@ -2,9 +2,9 @@
 
 use std::{env, fs, path::Path, process::ExitCode, sync::Arc};
 
-use posthaste_engine::{Lane, LaneSpec, Outcome, Sink};
+use posthaste_engine::{Lane, Outcome, Sink};
 use posthaste_sinks::open;
-use posthaste_testkit::sink_suite::{SuiteEvent, records};
+use posthaste_testkit::sink_suite::{SuiteEvent, lane_spec, records};
 
 use crate::{fixtures::file_url, lines};
 
@@ -55,7 +55,7 @@ pub(crate) fn run(role: &str) -> ExitCode {
 
 /// A lane of this sink. Children open one or two, so that the number tells them apart.
 pub(crate) async fn lane(sink: &Arc<dyn Sink>, number: u64) -> Box<dyn Lane> {
-    sink.open_lane(LaneSpec { epoch: 1, number }).await.unwrap()
+    sink.open_lane(lane_spec(number)).await.unwrap()
 }
 
 /// Sends one event and waits for its verdict.

@@ -10,11 +10,11 @@ use std::{
 };
 
 use libtest_mimic::{Completion, Failed, Trial};
-use posthaste_engine::{Cause, Lane, LaneSpec, Outcome, RejectionKind, Sink, SinkError};
+use posthaste_engine::{Cause, Lane, Outcome, RejectionKind, Sink, SinkError};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     process::{self, Running},
-    sink_suite::SuiteEvent,
+    sink_suite::{SuiteEvent, lane_spec},
 };
 use tempfile::TempDir;
 
@@ -107,11 +107,7 @@ async fn lane(sink: &Arc<dyn Sink>) -> Box<dyn Lane> {
 }
 
 async fn refusal(sink: &Arc<dyn Sink>) -> SinkError {
-    let spec = LaneSpec {
-        epoch: 1,
-        number: 1,
-    };
-    match sink.open_lane(spec).await {
+    match sink.open_lane(lane_spec(1)).await {
         Ok(_) => panic!("a lane was given"),
         Err(error) => error,
     }

@@ -214,6 +214,7 @@ impl Lane for FaultyLane {
 
 #[cfg(test)]
 mod tests {
+    use crate::sink_suite::lane_spec;
     use std::sync::Mutex;
 
     use posthaste_engine::{FenceKind, KeyOrder, PageBuilder, StoredEvent, StoredFields};
@@ -306,11 +307,7 @@ mod tests {
         let sink = Accepts::default();
         let accepted = Arc::clone(&sink.0);
         let sink = Faulty::new(Arc::new(sink), script.clone());
-        let spec = LaneSpec {
-            epoch: 1,
-            number: 1,
-        };
-        (sink.open_lane(spec).await.unwrap(), accepted)
+        (sink.open_lane(lane_spec(1)).await.unwrap(), accepted)
     }
 
     fn causes(verdicts: Vec<Verdict>) -> Vec<(u64, Option<Cause>)> {

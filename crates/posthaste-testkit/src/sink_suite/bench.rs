@@ -12,10 +12,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{LaneSpec, Sink, SinkError};
+use posthaste_engine::{Sink, SinkError};
 use uuid::Uuid;
 
-use super::{Expected, SuiteEvent, check_arrivals, flight::Flight};
+use super::{Expected, SuiteEvent, check_arrivals, event::lane_spec, flight::Flight};
 
 /// A sink on a destination of its own, and hands on that destination.
 ///
@@ -83,7 +83,7 @@ impl Bench {
     /// Tries to open a lane, with a higher number than any before it.
     pub(super) async fn try_lane(&self) -> Result<Flight, SinkError> {
         let number = 1 + self.lanes.fetch_add(1, Ordering::Relaxed);
-        let lane = self.sink.open_lane(LaneSpec { epoch: 1, number }).await?;
+        let lane = self.sink.open_lane(lane_spec(number)).await?;
         Ok(Flight::new(lane))
     }
 

@@ -1,8 +1,8 @@
 //! Events of the suite: sent as records, and read again as a consumer sees them.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use posthaste_engine::{Field, PageBuilder, Record, StoredFields};
+use posthaste_engine::{Field, LaneSpec, PageBuilder, Record, StoredFields};
 use uuid::Uuid;
 
 /// An event with every field that a consumer may see. A fixture maps what arrived back onto this:
@@ -123,6 +123,17 @@ impl fmt::Debug for SuiteEvent {
             .field("payload_len", &payload.map(<[u8]>::len))
             .field("payload_start", &start)
             .finish_non_exhaustive()
+    }
+}
+
+/// What a lane is opened for, with a relay's default times.
+#[must_use]
+pub fn lane_spec(number: u64) -> LaneSpec {
+    LaneSpec {
+        epoch: 1,
+        number,
+        publish_timeout: Duration::from_secs(5),
+        lease: Duration::from_secs(15),
     }
 }
 

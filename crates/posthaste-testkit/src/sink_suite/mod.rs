@@ -21,7 +21,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 
 pub use arrivals::check_arrivals;
 pub use bench::{Fixture, poll_once};
-pub use event::{SuiteEvent, records};
+pub use event::{SuiteEvent, lane_spec, records};
 pub use expected::{EXPECTED, Expected};
 
 use bench::Bench;
