@@ -50,6 +50,10 @@ pub(crate) struct Breaker {
     state: BreakerState,
     failures: u32,
     last_error: Option<String>,
+    /// When the probe under way began.
+    probing_since: Moment,
+    /// Opened by rejections: the destination answers, and refuses everything.
+    broken: bool,
     minute_began: Moment,
     answers: u64,
     rejections: HashMap<RejectionKind, u64>,
@@ -63,6 +67,8 @@ impl Breaker {
             state: BreakerState::Closed,
             failures: 0,
             last_error: None,
+            probing_since: Moment::default(),
+            broken: false,
             minute_began: Moment::default(),
             answers: 0,
             rejections: HashMap::new(),
@@ -73,8 +79,14 @@ impl Breaker {
     pub(crate) fn state(&mut self, now: Moment) -> BreakerState {
         if matches!(self.state, BreakerState::Open { until } if until <= now) {
             self.state = BreakerState::HalfOpen;
+            self.probing_since = now;
         }
         self.state
+    }
+
+    /// Somebody else found the destination away: it is probed before anything flows.
+    pub(crate) fn begin_with_a_probe(&mut self) {
+        self.state = BreakerState::HalfOpen;
     }
 
     /// Why the breaker opened, until it closes.
@@ -90,6 +102,7 @@ impl Breaker {
             self.state = BreakerState::Closed;
             self.last_error = None;
         }
+        self.broken = false;
         self.failures = 0;
     }
 
@@ -107,9 +120,10 @@ impl Breaker {
         let same = self.rejections.entry(kind).or_insert(0);
         *same += 1;
         let same = *same;
-        if same < REJECTIONS_MIN || same * 2 <= self.answers {
+        if !self.broken && (same < REJECTIONS_MIN || same * 2 <= self.answers) {
             return false;
         }
+        self.broken = true;
         let error = format!(
             "{same} of {} answers were rejections: {reason}",
             self.answers
@@ -127,11 +141,23 @@ impl Breaker {
         random: f64,
     ) {
         self.failures = self.failures.saturating_add(1);
-        let wait = wait.unwrap_or_else(|| self.probe.delay(self.failures, random));
-        self.state = BreakerState::Open {
-            until: now.after(wait),
+        let until = match wait {
+            Some(asked) => now.after(asked),
+            None => self.next_probe(now, random),
         };
+        self.state = BreakerState::Open { until };
         self.last_error = Some(reason);
+    }
+
+    /// Waits are counted between beginnings: a probe that hung had its wait already, and what a
+    /// returned destination waits for stays within one of them.
+    fn next_probe(&self, now: Moment, random: f64) -> Moment {
+        let wait = self.probe.delay(self.failures, random);
+        if self.state != BreakerState::HalfOpen {
+            return now.after(wait);
+        }
+        let breath = self.probe.first.min(wait) / 2;
+        self.probing_since.after(wait).max(now.after(breath))
     }
 
     fn count(&mut self, now: Moment) {
@@ -192,5 +218,27 @@ mod tests {
             .position(|_| breaker.rejected(RejectionKind::Unroutable, "no topic", at(1), 0.5));
         assert_eq!(tripped, Some(99));
         assert!(matches!(breaker.state(at(1)), BreakerState::Open { .. }));
+    }
+
+    #[test]
+    fn a_broken_destination_stays_broken_for_longer_than_a_minute() {
+        let mut breaker = breaker();
+        for _ in 0..REJECTIONS_MIN {
+            breaker.rejected(RejectionKind::Unroutable, "no topic", at(1), 0.5);
+        }
+        assert_eq!(breaker.state(at(100)), BreakerState::HalfOpen);
+        assert!(breaker.rejected(RejectionKind::Unroutable, "no topic", at(100), 0.5));
+        breaker.accepted(1, at(110));
+        assert!(!breaker.rejected(RejectionKind::Unroutable, "no topic", at(110), 0.5));
+    }
+
+    #[test]
+    fn a_probe_that_hung_is_not_waited_for_twice() {
+        let mut breaker = breaker();
+        breaker.unavailable("away".into(), None, at(100), 0.5);
+        assert_eq!(breaker.state(at(101)), BreakerState::HalfOpen);
+        breaker.unavailable("no answer".into(), None, at(106), 0.5);
+        let until = at(106).after(Duration::from_millis(500));
+        assert_eq!(breaker.state(at(106)), BreakerState::Open { until });
     }
 }

@@ -11,13 +11,14 @@
 //! the side read ([`crate::SideStep`]) sends its key.
 
 mod answers;
+mod limits;
 mod sending;
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use crate::{
-    Backoff, BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Page, Parking, RouteDecision,
-    Router, Settlement, SideStep, SinkInfo,
+    BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Page, Parking, RouteDecision, Router,
+    Settlement, SideStep, SinkInfo,
     breaker::Breaker,
     pacer::Pacer,
     retries::Retries,
@@ -25,41 +26,14 @@ use crate::{
     window::{Passed, State, Window},
 };
 
+pub use limits::PipelineLimits;
+
 /// Tickets of the main group begin here, those of side reads and of retries further up.
 const MAIN: u64 = 0;
 const SIDE: u64 = 1 << 62;
 const RETRY: u64 = 1 << 63;
 /// Parked events that are in memory at once: they may be of any size.
 const DUE_EVENTS: usize = 16;
-
-/// Bounds and waits of a pipeline.
-#[derive(Debug, Clone)]
-pub struct PipelineLimits {
-    /// Events read and not behind the stored cursor, at the most: what a crash may repeat.
-    pub window_events: usize,
-    /// Bytes of the same.
-    pub window_bytes: usize,
-    /// Events in a read or a batch at the most.
-    pub batch_events: usize,
-    /// Bytes in a read or a batch at the most.
-    pub batch_bytes: usize,
-    /// Wait between attempts with a parked event.
-    pub retry: Backoff,
-    /// Wait between probes of an unavailable destination.
-    pub probe: Backoff,
-    /// Blocked keys at the most; beyond that it is not poison but a broken destination.
-    pub blocked_keys_max: usize,
-    /// An advance is made at least this often while there is something to store.
-    pub advance_every: Duration,
-    /// How long after an abort nothing is sent, unless the sink fences exactly.
-    pub settle: Duration,
-    /// Wait between reads of a busy outbox.
-    pub poll_busy: Duration,
-    /// Wait between reads of an idle outbox.
-    pub poll_idle: Duration,
-    /// How often the parked table is looked at for operators' decisions.
-    pub due_every: Duration,
-}
 
 /// A change that the store is to make; one at a time.
 #[derive(Debug)]
@@ -109,6 +83,8 @@ pub struct Counts {
     pub unrouted: u64,
     /// Events read.
     pub read: u64,
+    /// Events sent again although the fate of their first sending is unknown.
+    pub repeated: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +121,11 @@ pub struct Pipeline {
     blocked: HashSet<String>,
     /// Keys whose event is about to be skipped: what follows waits until that is durable.
     held: HashSet<String>,
+    /// Keys, and events without one, that a broken destination refused as probes: all others have
+    /// their turn before these.
+    probed: HashSet<u64>,
+    /// Records in flight at the most, while a destination that was away resumes.
+    ramp: Option<usize>,
     breaker: Breaker,
     pacer: Pacer,
     counts: Counts,
@@ -195,6 +176,8 @@ impl Pipeline {
             retries: Retries::new(RETRY),
             blocked: markers.iter().map(|marker| marker.key.clone()).collect(),
             held: HashSet::new(),
+            probed: HashSet::new(),
+            ramp: None,
             breaker: Breaker::new(limits.probe),
             pacer: Pacer::new(limits.poll_busy, limits.poll_idle),
             counts: Counts::default(),
@@ -223,6 +206,12 @@ impl Pipeline {
             info,
             router,
         }
+    }
+
+    /// The claim says that the destination was away when its last owner saw it: it is probed before
+    /// anything flows.
+    pub fn begin_with_a_probe(&mut self) {
+        self.breaker.begin_with_a_probe();
     }
 
     /// How much to read now; none when it is not the time, or there is no room. The caller answers with

@@ -34,6 +34,8 @@ pub(crate) struct Entry {
     pub(crate) alone: u32,
     /// What the destination had accepted when it last failed.
     pub(crate) accepted_at_failure: u64,
+    /// It was sent before and its fate is unknown: sending it again may repeat it.
+    maybe_sent: bool,
     order_key: Option<u64>,
     bytes: usize,
 }
@@ -142,6 +144,7 @@ impl Window {
                 state: pass(&event).unwrap_or(State::Ready),
                 alone: 0,
                 accepted_at_failure: u64::MAX,
+                maybe_sent: false,
                 order_key: event.key().map(key_hash),
                 bytes: event.footprint(),
                 event,
@@ -269,10 +272,12 @@ impl Window {
         }
     }
 
-    pub(crate) fn sent(&mut self, ticket: u64, batch: u64) {
-        if let Some(entry) = self.entry_mut(ticket) {
+    /// An event was handed to the lane. Answers whether that may repeat it.
+    pub(crate) fn sent(&mut self, ticket: u64, batch: u64) -> bool {
+        self.entry_mut(ticket).is_some_and(|entry| {
             entry.state = State::Sent { batch };
-        }
+            entry.maybe_sent
+        })
     }
 
     /// Events that were popped and not sent, because their key was held, are ready again.
@@ -280,10 +285,12 @@ impl Window {
         self.ready_stale = true;
     }
 
-    /// A sent event goes back to the ready ones, in its old place.
-    pub(crate) fn unsend(&mut self, ticket: u64) {
+    /// A sent event goes back to the ready ones, in its old place: surely not accepted, or of unknown
+    /// fate.
+    pub(crate) fn unsend(&mut self, ticket: u64, fate_unknown: bool) {
         if let Some(entry) = self.entry_mut(ticket) {
             entry.state = State::Ready;
+            entry.maybe_sent |= fate_unknown;
             self.ready_stale = true;
         }
     }
@@ -293,6 +300,7 @@ impl Window {
         for entry in &mut self.entries {
             if matches!(entry.state, State::Sent { .. }) {
                 entry.state = State::Ready;
+                entry.maybe_sent = true;
             }
         }
         self.ready_stale = true;

@@ -5,19 +5,22 @@
 use std::{any::Any, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Backoff, Cause, Cursor, DeliveryPolicy, FenceKind, Field, KeyOrder, Moment, Outcome, Page,
-    PageBuilder, Pipeline, PipelineLimits, Router, Routes, SinkInfo, StoredFields, Verdict,
+    Backoff, BreakerState, Cause, Change, Cursor, DeliveryPolicy, FenceKind, Field, KeyOrder,
+    Moment, Outcome, Page, PageBuilder, Pipeline, PipelineLimits, Record, RejectionKind, Router,
+    Routes, SinkInfo, StoredFields, Verdict,
 };
 use uuid::Uuid;
 
 const EVENTS: i64 = 40;
 
-fn page() -> Page {
+/// Events 1 to `events`, over so many keys.
+fn page(events: i64, keys: i64) -> Page {
     let mut builder = PageBuilder::default();
-    for seq in 1..=EVENTS {
+    for seq in 1..=events {
+        let key = (seq % keys).to_string();
         let mut texts = [None; 9];
         texts[Field::Topic as usize] = Some("t");
-        texts[Field::Key as usize] = Some("k");
+        texts[Field::Key as usize] = Some(&key);
         let fields = StoredFields {
             seq,
             id: Uuid::from_u128(u128::try_from(seq).unwrap()),
@@ -29,7 +32,7 @@ fn page() -> Page {
         };
         builder.push(&fields, std::iter::empty()).unwrap();
     }
-    let base: Arc<dyn Any + Send + Sync> = Arc::new(EVENTS);
+    let base: Arc<dyn Any + Send + Sync> = Arc::new(events);
     Page {
         events: builder.finish(),
         end: Cursor::whole(Arc::clone(&base)),
@@ -48,13 +51,13 @@ fn pipeline() -> Pipeline {
         jitter: 0.0,
     };
     let limits = PipelineLimits {
-        window_events: 100,
-        window_bytes: 1 << 20,
+        window_events: 10_000,
+        window_bytes: 8 << 20,
         batch_events: 100,
         batch_bytes: 1 << 20,
         retry: backoff,
         probe: backoff,
-        blocked_keys_max: 100,
+        blocked_keys_max: 10_000,
         advance_every: tick,
         settle: tick,
         poll_busy: tick,
@@ -65,7 +68,7 @@ fn pipeline() -> Pipeline {
         kind: "model",
         batch_events_max: 100,
         batch_bytes_max: 1 << 20,
-        in_flight_events_max: 100,
+        in_flight_events_max: 1_000,
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
         single_lane: true,
@@ -86,7 +89,7 @@ fn a_batch_that_fails_as_a_whole_behind_accepted_probes_parks_nothing() {
     let mut pipeline = pipeline();
     let mut now = Moment(Duration::from_secs(1));
     pipeline.next_read(now).unwrap();
-    pipeline.read(page(), now);
+    pipeline.read(page(EVENTS, 1), now);
     for _ in 0..EVENTS - 1 {
         now = now.after(Duration::from_secs(1));
         assert!(pipeline.wants_lane(now));
@@ -114,4 +117,112 @@ fn a_batch_that_fails_as_a_whole_behind_accepted_probes_parks_nothing() {
         (counts.accepted, counts.rejected),
         (EVENTS.unsigned_abs() - 1, 0)
     );
+}
+
+/// Delivers for a while to a destination that answers each record so; every change is made at once.
+/// Answers the number of events that were parked.
+fn deliver(
+    pipeline: &mut Pipeline,
+    from: Moment,
+    seconds: u64,
+    answer: impl Fn(&Record) -> Outcome,
+) -> usize {
+    let mut parked = 0;
+    for tenth in 0..seconds * 10 {
+        let now = from.after(Duration::from_millis(tenth * 100));
+        if pipeline.wants_lane(now) {
+            pipeline.lane_opened();
+        }
+        while let Some(batch) = pipeline.take_batch(now) {
+            let verdicts = batch.iter().map(|record| Verdict {
+                ticket: record.ticket(),
+                outcome: answer(record),
+            });
+            pipeline.verdicts(verdicts.collect(), now, 0.5);
+        }
+        while let Some(change) = pipeline.next_change(now, 0.5) {
+            if let Change::Park(events) = change {
+                parked += events.len();
+            }
+            pipeline.change_done(None, false, now);
+        }
+    }
+    parked
+}
+
+fn refused() -> Outcome {
+    Outcome::rejected(RejectionKind::Unroutable, "no such topic")
+}
+
+#[test]
+fn a_destination_that_refuses_everything_parks_a_hundred_events_and_then_goes_on() {
+    let mut pipeline = pipeline();
+    let mut now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(5_000, 5_000), now);
+    let parked = deliver(&mut pipeline, now, 300, |_| refused());
+    assert!(parked <= 100, "{parked} events were parked");
+    now = now.after(Duration::from_secs(300));
+    let (state, error) = pipeline.breaker(now);
+    assert_ne!(state, BreakerState::Closed);
+    assert!(error.unwrap().contains("no such topic"));
+    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
+    assert_eq!(pipeline.counts().accepted, 5_000 - parked as u64);
+}
+
+/// A burst of events at fault looks like a broken destination; the healthy ones behind it must get
+/// their turn all the same.
+#[test]
+fn healthy_events_behind_a_burst_of_refused_ones_are_delivered() {
+    let mut pipeline = pipeline();
+    let now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(5_000, 5_000), now);
+    deliver(&mut pipeline, now, 600, |record| {
+        match record.event().seq() <= 400 {
+            true => refused(),
+            false => Outcome::Accepted(None),
+        }
+    });
+    assert_eq!(pipeline.counts().accepted, 4_600);
+}
+
+#[test]
+fn a_destination_that_returns_is_filled_slowly() {
+    let mut pipeline = pipeline();
+    let mut now = Moment(Duration::from_secs(1));
+    pipeline.begin_with_a_probe();
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(5_000, 5_000), now);
+    pipeline.lane_opened();
+    let mut flights = Vec::new();
+    for _ in 0..8 {
+        now = now.after(Duration::from_millis(10));
+        let flight: Vec<Record> = std::iter::from_fn(|| pipeline.take_batch(now))
+            .flatten()
+            .collect();
+        flights.push(flight.len());
+        let accepted = flight.iter().map(|record| Verdict {
+            ticket: record.ticket(),
+            outcome: Outcome::Accepted(None),
+        });
+        pipeline.verdicts(accepted.collect(), now, 0.5);
+    }
+    assert_eq!(flights, [10, 20, 40, 80, 160, 320, 640, 1_000]);
+}
+
+#[test]
+fn events_sent_again_with_an_unknown_fate_are_counted_as_repeats() {
+    let mut pipeline = pipeline();
+    let mut now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(EVENTS, EVENTS), now);
+    pipeline.lane_opened();
+    assert_eq!(pipeline.take_batch(now).unwrap().len(), 40);
+    pipeline.fail_lane("no answer", now, 0.5);
+    pipeline.lane_ended(now);
+    assert_eq!(pipeline.counts().repeated, 0);
+    now = now.after(Duration::from_secs(1));
+    deliver(&mut pipeline, now, 1, |_| Outcome::Accepted(None));
+    assert_eq!(pipeline.counts().repeated, EVENTS.unsigned_abs());
 }

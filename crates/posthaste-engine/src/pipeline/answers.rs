@@ -12,6 +12,11 @@ use crate::{
 /// one at fault. An unknown error must not block a key for ever without anybody seeing it.
 const FAILS_ALONE_MAX: u32 = 5;
 
+/// Whether the destination may have taken an event that ended so.
+fn is_fate_unknown(cause: Cause) -> bool {
+    matches!(cause, Cause::Connection | Cause::Unknown | Cause::LaneEnded)
+}
+
 /// Whether such a failure may be the event's own fault. The rest of a lane that ended, and a wish to go
 /// slower, are nobody's.
 fn is_evidence(cause: Cause) -> bool {
@@ -31,6 +36,7 @@ impl Pipeline {
         if accepted > 0 {
             self.counts.accepted += accepted;
             self.breaker.accepted(accepted, now);
+            self.ramp_up(accepted);
         }
         for Verdict { ticket, outcome } in verdicts {
             match self.window_of(ticket).is_some() {
@@ -61,7 +67,9 @@ impl Pipeline {
                 self.counts.rejected += 1;
                 self.window_rejected(ticket, *rejection, now, random);
             }
-            Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => window.unsend(ticket),
+            Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
+                window.unsend(ticket, false);
+            }
             Outcome::Unavailable(why) => self.window_unavailable(ticket, *why, now, random),
         }
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -82,7 +90,10 @@ impl Pipeline {
             broken = true;
         }
         match self.window_of(ticket) {
-            Some(window) if broken => window.unsend(ticket),
+            Some(window) if broken => {
+                window.unsend(ticket, false);
+                self.had_its_turn(ticket);
+            }
             _ => self.fail(ticket, rejection),
         }
     }
@@ -146,7 +157,7 @@ impl Pipeline {
                 return;
             }
         }
-        window.unsend(ticket);
+        window.unsend(ticket, is_fate_unknown(why.cause));
         self.destination_failed(&why, now, random);
     }
 

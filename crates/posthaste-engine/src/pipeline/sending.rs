@@ -5,12 +5,15 @@ use std::collections::VecDeque;
 use super::{LaneState, Pipeline, RETRY, SIDE, is_blocked};
 use crate::{
     BreakerState, Moment, Record, Rejection, Router, SinkError, StoredEvent,
+    record::key_hash,
     retries::{Retries, Sent},
     window::{State, Window},
 };
 
 /// A probe of a destination that was away. More than one event, so that one that fails alone shows.
 const PROBE_EVENTS: usize = 10;
+/// Of these, parked events at the most: a probe of a broken destination must reach others.
+const PROBE_RETRIES: usize = 3;
 
 /// Batches that were submitted and not wholly answered: when, and how many records are open.
 #[derive(Debug, Default)]
@@ -49,6 +52,8 @@ struct Gathering {
     bytes: usize,
     events_max: usize,
     bytes_max: usize,
+    /// Of the records, those that may have been delivered before.
+    repeated: u64,
 }
 
 impl Gathering {
@@ -74,12 +79,15 @@ impl Pipeline {
             return None;
         }
         let probing = state == BreakerState::HalfOpen;
-        if probing && self.in_flight > 0 {
-            return None;
+        if probing {
+            if self.in_flight > 0 {
+                return None;
+            }
+            self.ramp = Some(PROBE_EVENTS);
         }
-        let room = self
-            .info
-            .in_flight_events_max
+        let in_flight_max = self.info.in_flight_events_max;
+        let room = in_flight_max
+            .min(self.ramp.unwrap_or(in_flight_max))
             .saturating_sub(self.in_flight);
         let batch_max = self
             .limits
@@ -89,29 +97,34 @@ impl Pipeline {
         let mut batch = Gathering {
             records: Vec::new(),
             bytes: 0,
-            events_max: if probing {
-                batch_max.min(PROBE_EVENTS)
-            } else {
-                batch_max
-            },
+            events_max: batch_max,
+            repeated: 0,
             bytes_max: self.limits.batch_bytes.min(self.info.batch_bytes_max),
         };
         let number = self.batches.next();
         if self.stop_behind.is_none() {
-            self.gather_retries(&mut batch, number);
+            let retries = if probing { PROBE_RETRIES } else { usize::MAX };
+            self.gather_retries(&mut batch, number, retries);
             self.gather_side(&mut batch, number);
         }
         self.gather_main(&mut batch, number);
         if batch.records.is_empty() {
-            return None;
+            if self.probed.is_empty() {
+                return None;
+            }
+            // All others had their turn.
+            self.probed.clear();
+            self.main.send_held();
+            return self.take_batch(now);
         }
+        self.counts.repeated += batch.repeated;
         self.in_flight += batch.records.len();
         self.batches.open.push_back((now, batch.records.len()));
         Some(batch.records)
     }
 
-    fn gather_retries(&mut self, batch: &mut Gathering, number: u64) {
-        while batch.fits(0) {
+    fn gather_retries(&mut self, batch: &mut Gathering, number: u64, limit: usize) {
+        while batch.fits(0) && batch.records.len() < limit {
             let Some((ticket, copy)) =
                 Retries::take(&mut self.retries, number, self.counts.accepted)
             else {
@@ -136,7 +149,7 @@ impl Pipeline {
         if !side.may_send() {
             return;
         }
-        let failed = gather(&mut side.window, batch, number, router, |_| Turn::Send);
+        let failed = gather(&mut side.window, batch, number, router, |_, _| Turn::Send);
         if let Some((ticket, rejection)) = failed {
             self.fail(ticket, rejection);
         }
@@ -153,13 +166,18 @@ impl Pipeline {
                 router,
                 blocked,
                 held,
+                probed,
                 ..
             } = self;
-            let failed = gather(main, batch, number, router, |event| {
-                match (is_blocked(blocked, event), is_blocked(held, event)) {
-                    (_, true) => Turn::Wait,
-                    (true, false) => Turn::Pass,
-                    (false, false) => Turn::Send,
+            let failed = gather(main, batch, number, router, |ticket, event| {
+                if is_blocked(held, event) {
+                    Turn::Wait
+                } else if is_blocked(blocked, event) {
+                    Turn::Pass
+                } else if !probed.is_empty() && probed.contains(&probe_name(ticket, event)) {
+                    Turn::Wait
+                } else {
+                    Turn::Send
                 }
             });
             let Some((ticket, rejection)) = failed else {
@@ -170,6 +188,25 @@ impl Pipeline {
         for record in &batch.records[before..] {
             self.highest_sent = self.highest_sent.max(Some(record.ticket()));
         }
+    }
+
+    /// The destination accepted events: more may follow than before, up to the sink's own limit.
+    /// Doubling from a probe on spares a destination that has just come back.
+    pub(super) fn ramp_up(&mut self, accepted: u64) {
+        let accepted = usize::try_from(accepted).unwrap_or(usize::MAX);
+        self.ramp = self
+            .ramp
+            .map(|ramp| ramp.saturating_add(accepted))
+            .filter(|&ramp| ramp < self.info.in_flight_events_max);
+    }
+
+    /// A broken destination refused this event as a probe: the next ones are others.
+    pub(super) fn had_its_turn(&mut self, ticket: u64) {
+        let name = self
+            .window_of(ticket)
+            .and_then(|window| window.entry_mut(ticket))
+            .map(|entry| probe_name(ticket, &entry.event));
+        self.probed.extend(name);
     }
 
     pub(super) fn has_unsent(&mut self, now: Moment) -> bool {
@@ -253,6 +290,11 @@ impl Pipeline {
     }
 }
 
+/// The key, since its order binds what follows, else the event alone.
+fn probe_name(ticket: u64, event: &StoredEvent) -> u64 {
+    event.key().map_or(ticket, key_hash)
+}
+
 /// What becomes of a ready event.
 enum Turn {
     Send,
@@ -268,14 +310,14 @@ fn gather(
     batch: &mut Gathering,
     number: u64,
     router: &Router,
-    turn: impl Fn(&StoredEvent) -> Turn,
+    turn: impl Fn(u64, &StoredEvent) -> Turn,
 ) -> Option<(u64, Rejection)> {
     while let Some((ticket, entry)) = window.peek_ready() {
         if entry.state != State::Ready {
             window.pop_ready();
             continue;
         }
-        match turn(&entry.event) {
+        match turn(ticket, &entry.event) {
             Turn::Send => {}
             Turn::Pass => {
                 window.pop_ready();
@@ -296,7 +338,7 @@ fn gather(
         match record {
             Ok(record) => {
                 batch.push(record, bytes);
-                window.sent(ticket, number);
+                batch.repeated += u64::from(window.sent(ticket, number));
             }
             Err(rejection) => return Some((ticket, rejection)),
         }
