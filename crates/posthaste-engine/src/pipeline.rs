@@ -212,6 +212,7 @@ impl Pipeline {
     /// anything flows.
     pub fn begin_with_a_probe(&mut self) {
         self.breaker.begin_with_a_probe();
+        self.reported.0 = "open";
     }
 
     /// How much to read now; none when it is not the time, or there is no room. The caller answers with

@@ -122,10 +122,11 @@ impl RelayBuilder {
             batch_events: 1_000,
             batch_bytes: 1 << 20,
             retry: Backoff::default(),
-            // An outage must end within seconds of the destination's return.
+            // Delivery resumes within five seconds of the destination's return: the longest wait with its
+            // jitter, and a connection.
             probe: Backoff {
                 first: Duration::from_millis(500),
-                max: Duration::from_secs(5),
+                max: Duration::from_secs(3),
                 jitter: 0.25,
             },
             // Each blocked key is in memory.

@@ -164,7 +164,10 @@ impl DestinationTask {
         let claimed = self.store.open(claim).await?;
         let markers = self.markers(&*claimed, limits.blocked_keys_max).await?;
         let info = self.destination.sink.info();
-        let pipeline = Pipeline::new(limits, info, self.router.clone(), &markers);
+        let mut pipeline = Pipeline::new(limits, info, self.router.clone(), &markers);
+        if claim.breaker_open {
+            pipeline.begin_with_a_probe();
+        }
         Runner::new(self, claim, claimed, pipeline, kept)
             .run()
             .await

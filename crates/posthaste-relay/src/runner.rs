@@ -411,7 +411,13 @@ async fn open_lane(
     spec: LaneSpec,
     confirm: impl Future<Output = Result<(), StoreError>>,
 ) -> Result<Box<dyn Lane>, SinkError> {
-    let lane = sink.open_lane(spec).await?;
+    let opening = tokio::time::timeout(spec.publish_timeout, sink.open_lane(spec));
+    let lane = opening.await.unwrap_or_else(|_| {
+        Err(SinkError::Unavailable {
+            target: sink.info().kind.to_owned(),
+            reason: format!("no connection within {:?}", spec.publish_timeout),
+        })
+    })?;
     if let Err(error) = confirm.await {
         lane.abort().await;
         let target = "the lease".to_owned();

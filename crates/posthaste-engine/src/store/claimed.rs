@@ -185,7 +185,7 @@ pub trait Claimed: Send + Sync {
     async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError>;
 
     /// Tells operators of other processes how the destination is: the breaker's state and its last
-    /// error. Not needed for correctness.
+    /// error. The next claim of the destination answers it; not needed for correctness.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -93,6 +93,9 @@ pub struct Claim {
     pub settle: Duration,
     /// What the operator wants of the destination.
     pub state: DestinationState,
+    /// Whether the destination's breaker was open when an owner last reported it
+    /// ([`super::Claimed::report`]): then it is probed first.
+    pub breaker_open: bool,
     /// The store's own part (ids, incarnation).
     pub inner: Arc<dyn Any + Send + Sync>,
 }
@@ -105,6 +108,7 @@ impl fmt::Debug for Claim {
             .field("partitions", &self.partitions)
             .field("settle", &self.settle)
             .field("state", &self.state)
+            .field("breaker_open", &self.breaker_open)
             .finish_non_exhaustive()
     }
 }

@@ -158,6 +158,7 @@ impl Ownership for PostgresStore {
 struct Found {
     id: i64,
     state: DestinationState,
+    breaker_open: bool,
     first_partition: i32,
     last_partition: i32,
     epoch: i64,
@@ -176,6 +177,7 @@ impl Found {
         Self {
             id: row.get("id"),
             state: destination_state(row.get("state")),
+            breaker_open: row.get::<_, &str>("breaker") == "open",
             first_partition: row.get("first_partition"),
             last_partition: row.get("last_partition"),
             epoch: row.get("epoch"),
@@ -264,6 +266,7 @@ async fn take(
         partitions: partition(found.first_partition)?..partition(found.last_partition + 1)?,
         settle: from_micros(taken.get("settle")),
         state: found.state,
+        breaker_open: found.breaker_open,
         inner: Arc::new(Grant {
             destination_id: found.id,
             first_partition: found.first_partition,

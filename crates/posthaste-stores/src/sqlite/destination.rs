@@ -15,6 +15,7 @@ pub(super) struct Found {
     pub(super) id: i64,
     pub(super) state: DestinationState,
     pub(super) url: String,
+    pub(super) breaker_open: bool,
 }
 
 /// The destination of this name that is not removed.
@@ -23,20 +24,26 @@ pub(super) fn find(
     operation: &'static str,
     name: &str,
 ) -> Result<Option<Found>, StoreError> {
-    let found: Option<(i64, String, String)> = tx
+    let found: Option<(i64, String, String, String)> = tx
         .prepare_cached(include_str!("sql/destination_by_name.sql"))
         .and_then(|mut statement| {
             statement
                 .query_row(named_params! { ":name": name }, |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
                 })
                 .optional()
         })
         .map_err(|error| classify(operation, error))?;
     found
-        .map(|(id, state, url)| {
+        .map(|(id, state, url, breaker)| {
             let state = state_named(operation, &state)?;
-            Ok(Found { id, state, url })
+            let breaker_open = breaker == "open";
+            Ok(Found {
+                id,
+                state,
+                url,
+                breaker_open,
+            })
         })
         .transpose()
 }
@@ -125,6 +132,7 @@ pub(super) fn create(
         id: destination_id,
         state: DestinationState::Active,
         url: url.to_owned(),
+        breaker_open: false,
     })
 }
 

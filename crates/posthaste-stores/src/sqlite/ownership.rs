@@ -140,6 +140,7 @@ impl Ownership for SqliteStore {
                     partitions: 0..ours.partitions,
                     settle: ours.settle,
                     state: found.state,
+                    breaker_open: found.breaker_open,
                     inner: Arc::new(ours.inner),
                 }))
             })

@@ -176,6 +176,7 @@ impl Ownership for MemoryStore {
             partitions: PARTITIONS,
             settle: row.not_before.saturating_duration_since(now),
             state: row.state,
+            breaker_open: row.breaker == "open",
             inner: Arc::new(held),
         }))
     }

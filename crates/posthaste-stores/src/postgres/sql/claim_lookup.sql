@@ -1,5 +1,5 @@
 -- $1 destination's name.
-select d.id, d.state, o.first_partition, o.last_partition, o.epoch, o.relay,
+select d.id, d.state, d.breaker, o.first_partition, o.last_partition, o.epoch, o.relay,
     r.fenced_at is null and r.lease_until > clock_timestamp() as live,
     coalesce(r.fenced_at is not null, true) as fenced,
     r.name, r.boot_id, r.pid_namespace, r.pid, r.process_started,

@@ -1,1 +1,1 @@
-select id, state, url from posthaste_destinations where name = :name and state <> 'removed'
+select id, state, url, breaker from posthaste_destinations where name = :name and state <> 'removed'

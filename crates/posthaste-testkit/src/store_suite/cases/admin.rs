@@ -29,6 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
         status_counts_exactly,
         status_shows_relays,
         status_shows_what_was_reported,
+        a_claim_knows_the_breaker_that_was_reported,
     ]
 }
 
@@ -383,6 +384,16 @@ async fn status_shows_relays(bench: Bench) {
     let status = bench.store.status().await.unwrap();
     assert!(status.relays.iter().all(|relay| relay.name != "relay-a"));
     assert_eq!(status.destinations[0].relay, None);
+}
+
+async fn a_claim_knows_the_breaker_that_was_reported(bench: Bench) {
+    let owner = bench.own().await;
+    assert!(!owner.claim.breaker_open);
+    owner.claimed.report("open", Some("away")).await.unwrap();
+    let next = bench.own_as(owner.relay).await;
+    assert!(next.claim.breaker_open);
+    next.claimed.report("closed", None).await.unwrap();
+    assert!(!bench.own_as(owner.relay).await.claim.breaker_open);
 }
 
 async fn status_shows_what_was_reported(bench: Bench) {
