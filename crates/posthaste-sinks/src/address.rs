@@ -1,12 +1,18 @@
 //! Addresses of sinks: `scheme:path?option=value&…`, with or without `//` before the path.
 
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+mod authority;
+
 use posthaste_engine::SinkError;
 
-/// A parsed address. Path and values are percent-decoded.
-#[derive(Debug)]
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+pub(crate) use authority::{Authority, User};
+
+/// A parsed address. It has no `Debug`: it may hold a password.
 pub(crate) struct Address {
     scheme: String,
-    path: Vec<u8>,
+    /// Still with its percent escapes: in an authority they protect `@`, `:` and `/`.
+    path: String,
     options: Vec<(String, String)>,
 }
 
@@ -16,8 +22,8 @@ impl Address {
     /// Splits an address.
     ///
     /// # Errors
-    /// [`SinkError::Misconfigured`] without a scheme, with a broken percent escape, or with an
-    /// option that has no value or is given twice.
+    /// [`SinkError::Misconfigured`] without a scheme, or with an option that has no value, a broken
+    /// percent escape in it, or is given twice.
     pub(crate) fn parse(url: &str) -> Result<Self, SinkError> {
         let (scheme, rest) = url
             .split_once(':')
@@ -26,10 +32,9 @@ impl Address {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut address = Self {
             scheme: scheme.to_ascii_lowercase(),
-            path: Vec::new(),
+            path: path.strip_prefix("//").unwrap_or(path).to_owned(),
             options: Vec::new(),
         };
-        address.path = address.decode(path.strip_prefix("//").unwrap_or(path))?;
         for option in query.split('&').filter(|option| !option.is_empty()) {
             address.add_option(option)?;
         }
@@ -79,9 +84,12 @@ impl Address {
         &self.scheme
     }
 
-    /// The bytes after `scheme:` or `scheme://`.
-    pub(crate) fn path(&self) -> &[u8] {
-        &self.path
+    /// The bytes after `scheme:` or `scheme://`, percent-decoded.
+    ///
+    /// # Errors
+    /// [`SinkError::Misconfigured`] on a broken percent escape.
+    pub(crate) fn path(&self) -> Result<Vec<u8>, SinkError> {
+        self.decode(&self.path)
     }
 
     /// An option's value.
@@ -164,7 +172,7 @@ mod tests {
         ] {
             let address = Address::parse(url).unwrap();
             assert_eq!(address.scheme(), "file");
-            assert_eq!(address.path(), path, "{url}");
+            assert_eq!(address.path().unwrap(), path, "{url}");
         }
     }
 

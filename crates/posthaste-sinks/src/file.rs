@@ -52,7 +52,7 @@ impl FileSink {
 
     pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
         address.expect_options(&[EVENT_BYTES_MAX])?;
-        let bytes = address.path();
+        let bytes = address.path()?;
         if bytes.is_empty() {
             return Err(address.misconfigured(
                 "it names no file; write `file:///var/spool/events.jsonl`".to_owned(),

@@ -35,6 +35,14 @@ const REGISTRY: &[(&str, Open)] = &[
     }),
 ];
 
+/// Kinds that are features of the build, and how to build with them.
+const OPTIONAL: &[(&str, &str)] = &[
+    ("kafka", "kafka"),
+    ("rabbitmq", "rabbitmq"),
+    ("amqp", "rabbitmq"),
+    ("amqps", "rabbitmq"),
+];
+
 /// Opens the sink at an address. Touches nothing outside this process: [`Sink::check`] and
 /// [`Sink::open_lane`] do.
 ///
@@ -48,15 +56,25 @@ pub fn open(url: &str) -> Result<Arc<dyn Sink>, SinkError> {
         Some((_, open)) => open(&address),
         None => {
             let kinds: Vec<&str> = REGISTRY.iter().map(|(kind, _)| *kind).collect();
-            let hint = address::nearest(scheme, &kinds)
-                .map(|kind| format!("; did you mean `{kind}:`?"))
-                .unwrap_or_default();
-            Err(address.misconfigured(format!(
-                "this build has no sink `{scheme}`, it has {}{hint}",
-                kinds.join(", ")
-            )))
+            Err(address.misconfigured(no_such_sink(scheme, &kinds)))
         }
     }
+}
+
+/// What to do about a scheme that is not among the `kinds` of this build.
+fn no_such_sink(scheme: &str, kinds: &[&str]) -> String {
+    let optional = OPTIONAL.iter().map(|(kind, _)| *kind);
+    let known: Vec<&str> = kinds.iter().copied().chain(optional).collect();
+    let hint = match OPTIONAL.iter().find(|(kind, _)| *kind == scheme) {
+        Some((_, feature)) => format!("; build it with `cargo build --features {feature}`"),
+        None => address::nearest(scheme, &known)
+            .map(|kind| format!("; did you mean `{kind}:`?"))
+            .unwrap_or_default(),
+    };
+    format!(
+        "this build has no sink `{scheme}`, it has {}{hint}",
+        kinds.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -90,8 +108,8 @@ mod tests {
     #[test]
     fn wrong_addresses_name_the_fix() {
         for (url, fix) in [
-            ("kafka://broker:9092", "it has file, null, stdout"),
             ("fil:///x", "did you mean `file:`"),
+            ("kafak://broker:9092", "did you mean `kafka:`"),
             ("/var/spool/events.jsonl", "file:///var/spool"),
             ("file:", "file:///var/spool"),
             ("file:///x/", "names a directory"),
@@ -109,6 +127,16 @@ mod tests {
         ] {
             let said = refusal(url);
             assert!(said.contains(fix), "{url}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_sink_that_was_left_out_of_the_build_names_its_feature() {
+        for (scheme, feature) in [("kafka", "kafka"), ("amqp", "rabbitmq")] {
+            let said = no_such_sink(scheme, &["file", "null"]);
+            let fix =
+                format!("it has file, null; build it with `cargo build --features {feature}`");
+            assert!(said.contains(&fix), "{said}");
         }
     }
 
