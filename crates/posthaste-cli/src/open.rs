@@ -8,7 +8,8 @@ use posthaste_stores::{postgres::PostgresStore, sqlite::SqliteStore};
 use crate::{failure::Failure, secret::SecretUrl};
 
 /// What a sink's URL looks like, for messages.
-pub(crate) const SINK_EXAMPLES: &str = "file:///PATH/events.jsonl, stdout: or null:";
+pub(crate) const SINK_EXAMPLES: &str = "kafka://HOST:PORT, amqp://HOST/VHOST?exchange=NAME, \
+     file:///PATH/events.jsonl, stdout: or null:";
 
 /// The kinds of store in this build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

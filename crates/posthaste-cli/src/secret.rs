@@ -79,11 +79,15 @@ fn mask_user(address: &str) -> Option<(&str, &str)> {
     (colon + 1 < at).then(|| (&address[..=colon], &address[at..]))
 }
 
+/// Options that name a file, which is no secret.
+const PATHS: [&str; 2] = ["sslkey", "key_file"];
+
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["password", "secret", "token", "key"]
         .iter()
-        .any(|word| name.contains(word) && !name.starts_with("sslrootcert") && name != "sslkey")
+        .any(|word| name.contains(word))
+        && !PATHS.contains(&name.as_str())
 }
 
 #[cfg(test)]
@@ -108,6 +112,10 @@ mod tests {
             (
                 "postgres://app@db,db2/shop?sslmode=require",
                 "postgres://app@db,db2/shop?sslmode=require",
+            ),
+            (
+                "kafka://app:s3%40cret@one:9092,two:9092?sasl=plain&key_file=/etc/key.pem",
+                "kafka://app:***@one:9092,two:9092?sasl=plain&key_file=/etc/key.pem",
             ),
             ("sqlite:shop.db", "sqlite:shop.db"),
             (

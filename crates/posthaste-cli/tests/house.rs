@@ -27,7 +27,10 @@ const LICENCES: &[&str] = &[
 
 /// Crates that must not come back by a default feature of some dependency: C and assembly code with
 /// a build of its own, where rustls with ring serves.
-const BANNED: &[&str] = &["aws-lc-sys", "openssl-sys", "native-tls"];
+const BANNED: &[&str] = &["aws-lc-sys", "native-tls"];
+
+/// C libraries that a feature may bring (Kafka's client), but never the default build.
+const NOT_BY_DEFAULT: &[&str] = &["openssl-sys", "rdkafka-sys", "libz-sys", "zstd-sys"];
 
 /// Which members a member may name, at run time and in build scripts.
 const DIRECTION: &[(&str, &[&str])] = &[
@@ -88,6 +91,23 @@ fn every_dependency_comes_from_crates_io_and_none_is_banned() {
         let ours = source.is_none() && DIRECTION.iter().any(|(member, _)| *member == name);
         let crates_io = source == Some("registry+https://github.com/rust-lang/crates.io-index");
         assert!(ours || crates_io, "{name} comes from {source:?}");
+    }
+}
+
+#[test]
+fn the_default_build_brings_no_large_c_library() {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["tree", "--locked", "--offline", "--prefix", "none"]);
+    command.args(["--package", "posthaste-cli", "--edges", "normal,build"]);
+    let output = command.current_dir(root()).output().unwrap();
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<_> = tree
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert!(names.contains(&"tokio"), "the tree was not understood");
+    for name in NOT_BY_DEFAULT {
+        assert!(!names.contains(name), "the default build has {name}");
     }
 }
 

@@ -37,7 +37,8 @@ pub(crate) struct Relay {
     /// The database: sqlite:PATH or postgres://USER@HOST/DATABASE [env: POSTHASTE_FROM]
     #[arg(long, value_name = "URL", visible_alias = "store")]
     from: Option<SecretUrl>,
-    /// Where to: file:///PATH/events.jsonl, stdout: or null: [env: POSTHASTE_TO]
+    /// Where to: kafka://HOST:PORT, amqp://HOST/VHOST?exchange=NAME, file:///PATH/events.jsonl,
+    /// stdout: or null: [env: POSTHASTE_TO]
     #[arg(long, value_name = "URL")]
     to: Option<SecretUrl>,
     /// The name of the destination of --to; progress belongs to the name [default: default]
