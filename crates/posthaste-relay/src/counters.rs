@@ -3,13 +3,18 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use posthaste_engine::Counts;
+use posthaste_engine::{Counts, Moment};
+
+use crate::health::SharedMoment;
 
 /// Upper bounds of the latency histogram's buckets, in microseconds; one more bucket takes the rest.
 pub const LATENCY_BUCKETS_MICROS: [u64; 20] = [
     500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000, 75_000, 100_000,
     250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
+
+/// The state of the breaker while nobody here asks it.
+const WAITING: &str = "waiting";
 
 /// What one destination of a running relay has done; shared with whoever watches.
 #[derive(Debug, Default)]
@@ -20,8 +25,11 @@ pub struct Counters {
     parked: AtomicU64,
     unrouted: AtomicU64,
     read: AtomicU64,
+    repeated: AtomicU64,
     blocked_keys: AtomicU64,
     latency: [AtomicU64; LATENCY_BUCKETS_MICROS.len() + 1],
+    latency_sum: AtomicU64,
+    progress: SharedMoment,
     state: Mutex<(&'static str, Option<String>)>,
 }
 
@@ -40,15 +48,20 @@ pub struct CountersSnapshot {
     pub unrouted: u64,
     /// Events read.
     pub read: u64,
+    /// Events sent again although the fate of an earlier sending is unknown: each may be a repeat.
+    pub repeated: u64,
     /// Keys that wait behind a parked event.
     pub blocked_keys: u64,
     /// Events by the time from insert to accepted, a count for each bucket of
     /// [`LATENCY_BUCKETS_MICROS`] and one for the rest. It compares the database's clock with this
     /// machine's, so it is as good as they agree.
     pub latency: Vec<u64>,
-    /// The breaker: `closed`, `open` or `half_open`; `waiting` before the first claim.
+    /// All those times together, in microseconds.
+    pub latency_sum_micros: u64,
+    /// The breaker: `closed`, `open` or `half_open`; `waiting` while this relay does not hold the
+    /// destination.
     pub breaker: &'static str,
-    /// Why the breaker is open.
+    /// Why the breaker is open, or why the destination was let go.
     pub last_error: Option<String>,
 }
 
@@ -64,23 +77,21 @@ impl Counters {
             parked: self.parked.load(Relaxed),
             unrouted: self.unrouted.load(Relaxed),
             read: self.read.load(Relaxed),
+            repeated: self.repeated.load(Relaxed),
             blocked_keys: self.blocked_keys.load(Relaxed),
             latency: self
                 .latency
                 .iter()
                 .map(|bucket| bucket.load(Relaxed))
                 .collect(),
-            breaker: if state.0.is_empty() {
-                "waiting"
-            } else {
-                state.0
-            },
+            latency_sum_micros: self.latency_sum.load(Relaxed),
+            breaker: if state.0.is_empty() { WAITING } else { state.0 },
             last_error: state.1.clone(),
         }
     }
 
     /// Adds what a claim has counted since `before`.
-    pub(crate) fn add(&self, before: Counts, now: Counts) {
+    pub(crate) fn add(&self, before: Counts, now: Counts, at: Moment) {
         self.accepted
             .fetch_add(now.accepted - before.accepted, Relaxed);
         self.rejected
@@ -91,15 +102,38 @@ impl Counters {
         self.unrouted
             .fetch_add(now.unrouted - before.unrouted, Relaxed);
         self.read.fetch_add(now.read - before.read, Relaxed);
+        self.repeated
+            .fetch_add(now.repeated - before.repeated, Relaxed);
+        if now.accepted > before.accepted || now.parked > before.parked {
+            self.progressed(at);
+        }
     }
 
     pub(crate) fn latency(&self, micros: u64) {
         let bucket = LATENCY_BUCKETS_MICROS.partition_point(|&bound| bound < micros);
         self.latency[bucket].fetch_add(1, Relaxed);
+        self.latency_sum.fetch_add(micros, Relaxed);
     }
 
     pub(crate) fn blocked_keys(&self, keys: usize) {
         self.blocked_keys.store(keys as u64, Relaxed);
+    }
+
+    /// Notes that the destination stands nowhere still before this moment: it made progress then, or has
+    /// nothing to do until then.
+    pub(crate) fn progressed(&self, at: Moment) {
+        self.progress.raise(at);
+    }
+
+    /// The last moment of progress; later than now when nothing is due before.
+    pub(crate) fn progress(&self) -> Moment {
+        self.progress.get()
+    }
+
+    /// This relay holds the destination no longer, or not yet: what it knew of it is not so any more.
+    pub(crate) fn let_go(&self, why: Option<&str>) {
+        self.blocked_keys(0);
+        self.breaker(WAITING, why);
     }
 
     /// Notes the breaker's state; answers whether it changed.

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Claim, ClaimOutcome, Claimed, Holder, Marker, Pipeline, PipelineLimits, Registered, Router,
-    Store, StoreError,
+    Claim, ClaimOutcome, Claimed, Holder, Marker, Moment, Pipeline, PipelineLimits, Registered,
+    Router, Store, StoreError,
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -66,9 +66,15 @@ impl DestinationTask {
                 return ended;
             };
             match self.run_claim(&claim, &mut kept).await {
-                Ok(ended) => return ended,
+                Ok(ended) => {
+                    // Nothing is asked of it any more.
+                    let for_good = Moment(Duration::MAX);
+                    self.destination.counters.progressed(for_good);
+                    return ended;
+                }
                 Err(error) => {
                     ended = Ended::Unclean;
+                    self.destination.counters.let_go(Some(&error.to_string()));
                     said.warn(self.clock.now(), || {
                         format!(
                             "destination `{}`: {error}; claiming it anew",
@@ -111,6 +117,7 @@ impl DestinationTask {
                 }
                 Ok(ClaimOutcome::Held(holder)) => self.held(&holder, said).await,
                 Err(error) => {
+                    self.destination.counters.let_go(Some(&error.to_string()));
                     said.warn(self.clock.now(), || {
                         format!("destination `{name}`: {error}")
                     });
@@ -151,9 +158,13 @@ impl DestinationTask {
             )
         });
         // At the earliest end of the lease, or soon after a hand-over.
-        holder
+        let wait = holder
             .lease_left
-            .clamp(Duration::from_millis(50), self.settings.lease / 15)
+            .clamp(Duration::from_millis(50), self.settings.lease / 15);
+        let counters = &self.destination.counters;
+        counters.let_go(None);
+        counters.progressed(self.clock.now().after(wait));
+        wait
     }
 
     async fn run_claim(&mut self, claim: &Claim, kept: &mut Kept) -> Result<Ended, StoreError> {

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use posthaste_engine::{DestinationState, Moment, Registered, Store, StoreError};
 use tokio::sync::watch;
 
-use crate::{Clock, relay::SaidOnce};
+use crate::{Clock, health::SharedMoment, relay::SaidOnce};
 
 /// What the tasks of a relay know of its right to live.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +17,30 @@ pub(crate) struct Lease {
     pub(crate) fenced: bool,
     /// What operators want of each destination.
     pub(crate) destinations: HashMap<String, DestinationState>,
+    /// The deadline, for whoever watches.
+    watched: Arc<SharedMoment>,
+}
+
+impl Lease {
+    /// A lease that was just granted.
+    pub(crate) fn new(deadline: Moment, watched: Arc<SharedMoment>) -> Self {
+        watched.set(deadline);
+        Self {
+            deadline,
+            watched,
+            ..Self::default()
+        }
+    }
+
+    fn extend(&mut self, deadline: Moment) {
+        self.deadline = self.deadline.max(deadline);
+        self.watched.set(self.deadline);
+    }
+
+    fn fence(&mut self) {
+        self.fenced = true;
+        self.watched.set(Moment::default());
+    }
 }
 
 /// Renews until the registration is fenced or the receivers are gone.
@@ -60,14 +84,14 @@ pub(crate) async fn renew(
     match store.renew(relay, lease).await {
         Ok(renewal) => {
             lease_state.send_modify(|state| {
-                state.deadline = state.deadline.max(sent.after(lease));
+                state.extend(sent.after(lease));
                 state.destinations = renewal.destinations.into_iter().collect();
             });
             Ok(())
         }
         Err(error) => {
             if matches!(error, StoreError::Fenced { .. }) {
-                lease_state.send_modify(|state| state.fenced = true);
+                lease_state.send_modify(Lease::fence);
             }
             Err(error)
         }

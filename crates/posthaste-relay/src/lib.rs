@@ -18,10 +18,12 @@
 //! timers and the clock.
 
 mod builder;
+mod call;
 mod clock;
 mod counters;
 mod destination;
 mod error;
+mod health;
 mod host;
 mod lease;
 pub mod memory;
@@ -32,6 +34,7 @@ pub use builder::{Destination, RelayBuilder};
 pub use clock::{BootClock, Clock};
 pub use counters::{Counters, CountersSnapshot, LATENCY_BUCKETS_MICROS};
 pub use error::RelayError;
+pub use health::{DestinationHealth, Health, STANDSTILL};
 pub use relay::{Relay, Summary};
 
 #[cfg(doctest)]

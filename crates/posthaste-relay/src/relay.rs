@@ -7,9 +7,10 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use crate::{
-    Clock, Counters, Destination, RelayBuilder, RelayError,
+    Clock, Counters, Destination, Health, RelayBuilder, RelayError,
     builder::Settings,
     destination::{DestinationTask, Ended},
+    health::SharedMoment,
     host,
     lease::{self, Lease},
 };
@@ -52,6 +53,7 @@ pub struct Relay {
     settings: Arc<Settings>,
     destinations: Vec<Arc<Destination>>,
     routes: Routes,
+    lease_end: Arc<SharedMoment>,
 }
 
 /// What the destinations' tasks are told.
@@ -74,13 +76,17 @@ impl Relay {
         destinations: Vec<Destination>,
         routes: Routes,
     ) -> Self {
-        let destinations = destinations.into_iter().map(Arc::new).collect();
+        let destinations: Vec<_> = destinations.into_iter().map(Arc::new).collect();
+        for destination in &destinations {
+            destination.counters.progressed(clock.now());
+        }
         Self {
             store,
             clock,
             settings: Arc::new(settings),
             destinations,
             routes,
+            lease_end: Arc::default(),
         }
     }
 
@@ -91,6 +97,19 @@ impl Relay {
             .iter()
             .map(|d| (d.name.clone(), d.counters()))
             .collect()
+    }
+
+    /// What whoever watches this relay may ask, before, while and after it runs.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let destinations = self.destinations.iter();
+        Health {
+            clock: Arc::clone(&self.clock),
+            destinations: destinations
+                .map(|d| (d.name.clone(), d.counters()))
+                .collect(),
+            lease_end: Arc::clone(&self.lease_end),
+        }
     }
 
     /// Runs until `shutdown` completes, or until drained if that was asked for. A store that is away is
@@ -126,10 +145,7 @@ impl Relay {
             match self.store.check().await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.is_retryable() => {
-                    said.warn(self.clock.now(), || {
-                        format!("waiting for the store: {error}")
-                    });
-                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    self.wait_for_the_store(&error, &mut said).await
                 }
                 Err(error) => return Err(RelayError::Store(error)),
             }
@@ -149,23 +165,25 @@ impl Relay {
             match self.store.register(&registration).await {
                 Ok(registered) => {
                     let deadline = sent.after(self.settings.lease);
-                    return Ok((
-                        registered,
-                        Lease {
-                            deadline,
-                            ..Lease::default()
-                        },
-                    ));
+                    let watched = Arc::clone(&self.lease_end);
+                    return Ok((registered, Lease::new(deadline, watched)));
                 }
                 Err(error) if error.is_retryable() => {
-                    said.warn(self.clock.now(), || {
-                        format!("waiting for the store: {error}")
-                    });
-                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    self.wait_for_the_store(&error, &mut said).await
                 }
                 Err(error) => return Err(RelayError::Store(error)),
             }
         }
+    }
+
+    async fn wait_for_the_store(&self, error: &StoreError, said: &mut SaidOnce) {
+        said.warn(self.clock.now(), || {
+            format!("waiting for the store: {error}")
+        });
+        for destination in &self.destinations {
+            destination.counters.let_go(Some(&error.to_string()));
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 
     /// One registration's life; none when it was fenced.

@@ -7,53 +7,17 @@ use posthaste_engine::{
     Due, Lane, LaneSpec, Moment, Page, Pipeline, SideRead, SideStep, Sink, SinkError, StoreError,
     Verdict,
 };
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::{
     Clock,
+    call::Call,
     destination::{DestinationTask, Ended, Kept},
+    health::Backlog,
     lease::{self, Lease},
     relay::Order,
 };
-
-/// A call to the store or the sink that goes on beside the others; dropping it aborts it.
-struct Call<T>(Option<JoinHandle<T>>);
-
-impl<T: Send + 'static> Call<T> {
-    const fn none() -> Self {
-        Self(None)
-    }
-
-    fn is_under_way(&self) -> bool {
-        self.0.is_some()
-    }
-
-    fn start(&mut self, call: impl Future<Output = T> + Send + 'static) {
-        self.0 = Some(tokio::spawn(call));
-    }
-
-    /// Waits for the answer; for ever when nothing is under way. Cancel safe.
-    async fn answer(&mut self) -> Result<T, StoreError> {
-        let Some(call) = &mut self.0 else {
-            return pending().await;
-        };
-        let answer = call.await;
-        self.0 = None;
-        answer.map_err(|error| StoreError::Bug {
-            operation: "running a call",
-            reason: error.to_string(),
-        })
-    }
-}
-
-impl<T> Drop for Call<T> {
-    fn drop(&mut self) {
-        if let Some(call) = &self.0 {
-            call.abort();
-        }
-    }
-}
 
 type StoreCall<T> = Call<Result<T, StoreError>>;
 
@@ -96,6 +60,8 @@ pub(crate) struct Runner<'a> {
     side_step: StoreCall<SideAnswer>,
     order: watch::Receiver<Order>,
     lease: watch::Receiver<Lease>,
+    backlog: Backlog,
+    paused: bool,
     stopping: bool,
     drained: bool,
 }
@@ -125,6 +91,8 @@ impl<'a> Runner<'a> {
             side_step: Call::none(),
             order: task.order.clone(),
             lease: task.lease_state.subscribe(),
+            backlog: Backlog::default(),
+            paused: false,
             stopping: false,
             drained: false,
             task,
@@ -153,6 +121,7 @@ impl<'a> Runner<'a> {
             self.submit(now).await;
             self.start_calls(now);
             self.count();
+            self.note_rest(now);
             if self.task.settings.until_drained && !self.drained && self.pipeline.is_drained() {
                 self.drained = true;
                 self.stop();
@@ -193,6 +162,7 @@ impl<'a> Runner<'a> {
         }
         let wanted = lease.destinations.get(&self.claim.destination).copied();
         let paused = wanted.unwrap_or(self.claim.state) != DestinationState::Active;
+        self.paused = paused;
         if self.pipeline.pause(paused) {
             let now = if paused { "paused" } else { "resumed" };
             info!(destination = %self.claim.destination, "{now} by an operator");
@@ -266,6 +236,9 @@ impl<'a> Runner<'a> {
         if !self.change.is_under_way()
             && let Some(change) = self.pipeline.next_change(now, rand::random())
         {
+            if let Change::Advance { finished, .. } = &change {
+                self.backlog.advancing(finished);
+            }
             self.change.start(make(Arc::clone(&self.claimed), change));
         }
         self.start_side_step();
@@ -322,7 +295,10 @@ impl<'a> Runner<'a> {
     fn take_in(&mut self, input: Input) {
         let now = self.clock().now();
         match input {
-            Input::Page(page) => self.pipeline.read(page, now),
+            Input::Page(page) => {
+                self.backlog.read(&page);
+                self.pipeline.read(page, now);
+            }
             Input::Verdicts(verdicts) => {
                 self.pipeline.verdicts(verdicts, now, rand::random());
                 self.measure();
@@ -330,6 +306,8 @@ impl<'a> Runner<'a> {
             Input::Changed(Changed::Done) => self.pipeline.change_done(None, false, now),
             Input::Changed(Changed::Advanced(advanced)) => {
                 self.pipeline.change_done(None, advanced.wants_advance, now);
+                self.backlog.advanced();
+                self.task.destination.counters.progressed(now);
             }
             Input::Changed(Changed::Due(due)) => self.pipeline.change_done(Some(due), false, now),
             Input::Side(answer) => self.side_answered(answer, now),
@@ -358,12 +336,30 @@ impl<'a> Runner<'a> {
             SideAnswer::Advanced(side) => {
                 self.side = Some(side);
                 self.pipeline.side_advanced();
+                self.task.destination.counters.progressed(now);
             }
             SideAnswer::Joined => {
                 self.pipeline.side_joined(now);
                 info!(destination = %self.claim.destination, "a blocked key is released");
             }
         }
+    }
+
+    /// Notes that nothing is due before the next wake: an operator wants it so, or all that was read is
+    /// finished. Without the lease neither is known.
+    fn note_rest(&mut self, now: Moment) {
+        if self.lease.borrow().deadline > now && (self.paused || self.is_idle(now)) {
+            let wake = now.after(self.next_wake(now));
+            self.task.destination.counters.progressed(wake);
+        }
+    }
+
+    fn is_idle(&mut self, now: Moment) -> bool {
+        let closed = self.pipeline.breaker(now).0 == BreakerState::Closed;
+        if closed && self.lane.is_some() && self.pipeline.is_stopped(now) {
+            self.backlog.sent();
+        }
+        self.backlog.is_empty() && !self.reading.is_under_way() && self.pipeline.is_drained()
     }
 
     fn measure(&mut self) {
@@ -384,7 +380,7 @@ impl<'a> Runner<'a> {
                     "some events match no route; add a catch-all route or one that drops them"
                 );
             }
-            counters.add(self.counted, counts);
+            counters.add(self.counted, counts, self.task.clock.now());
             self.counted = counts;
         }
         counters.blocked_keys(self.pipeline.blocked_keys());

@@ -1,0 +1,130 @@
+//! Whether each destination *makes progress*: that a process lives says nothing of its events.
+//!
+//! A destination makes progress when something is accepted, parked, passed or stored. It stands still
+//! with good reason while it has nothing to do (the last read of the store brought all there is, and
+//! everything read is finished), while an operator has paused it, or while another live relay holds it;
+//! who finds such a reason notes the moment up to which it holds. Only what is at hand is weighed, so
+//! that watching costs the database nothing, and what cannot be known (the store is away) is no reason.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use posthaste_engine::{Moment, Page};
+
+use crate::{Clock, Counters, CountersSnapshot};
+
+/// A destination without progress for this long stands still. Longer than a take-over with its settle
+/// time and than the longest wait between probes, and short enough that an alarm comes within a minute.
+pub const STANDSTILL: Duration = Duration::from_secs(30);
+
+/// A moment that tasks share, in microseconds since boot.
+#[derive(Debug, Default)]
+pub(crate) struct SharedMoment(AtomicU64);
+
+impl SharedMoment {
+    pub(crate) fn get(&self) -> Moment {
+        Moment(Duration::from_micros(self.0.load(Relaxed)))
+    }
+
+    pub(crate) fn set(&self, moment: Moment) {
+        self.0.store(micros(moment), Relaxed);
+    }
+
+    /// Moves it on; a moment that has passed already changes nothing.
+    pub(crate) fn raise(&self, moment: Moment) {
+        self.0.fetch_max(micros(moment), Relaxed);
+    }
+}
+
+fn micros(moment: Moment) -> u64 {
+    u64::try_from(moment.0.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Answers those who watch a relay, for as long as they like; a clone asks the same relay.
+#[derive(Clone)]
+pub struct Health {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) destinations: Arc<[(String, Arc<Counters>)]>,
+    pub(crate) lease_end: Arc<SharedMoment>,
+}
+
+/// One destination of a relay, as it is now.
+#[derive(Debug, Clone)]
+pub struct DestinationHealth {
+    /// Its name.
+    pub name: String,
+    /// Time since its last progress; zero while it has a good reason to stand still.
+    pub since_progress: Duration,
+    /// Whether that is shorter than [`STANDSTILL`].
+    pub is_ready: bool,
+    /// What it has done so far.
+    pub counted: CountersSnapshot,
+}
+
+impl Health {
+    /// Each destination, in the order in which the relay was given them.
+    #[must_use]
+    pub fn destinations(&self) -> Vec<DestinationHealth> {
+        let now = self.clock.now();
+        let of = |(name, counters): &(String, Arc<Counters>)| {
+            let since_progress = counters.progress().until(now);
+            DestinationHealth {
+                name: name.clone(),
+                since_progress,
+                is_ready: since_progress < STANDSTILL,
+                counted: counters.snapshot(),
+            }
+        };
+        self.destinations.iter().map(of).collect()
+    }
+
+    /// For how long the relay may go on without renewing its lease; zero when it has none.
+    #[must_use]
+    pub fn lease_left(&self) -> Duration {
+        self.clock.now().until(self.lease_end.get())
+    }
+}
+
+/// Whether what a claim has read is finished, as far as its runner sees: an advance that names the last
+/// event read says so.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    caught_up: bool,
+    /// The last event read that may not be finished.
+    last: Option<i64>,
+    /// The last event of the advance under way.
+    advancing: Option<i64>,
+}
+
+impl Backlog {
+    pub(crate) fn read(&mut self, page: &Page) {
+        self.caught_up = page.caught_up;
+        if let Some(event) = page.events.last() {
+            self.last = Some(event.seq());
+        }
+    }
+
+    pub(crate) fn advancing(&mut self, finished: &[i64]) {
+        self.advancing = finished.last().copied();
+    }
+
+    pub(crate) fn advanced(&mut self) {
+        if self.advancing.take() == self.last {
+            self.last = None;
+        }
+    }
+
+    /// Nothing is left to be sent: what advances do not name waits behind a parked event.
+    pub(crate) fn sent(&mut self) {
+        self.last = None;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.caught_up && self.last.is_none()
+    }
+}

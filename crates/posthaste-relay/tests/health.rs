@@ -1,0 +1,382 @@
+//! Ready means making progress. Time is tokio's and paused, so that minutes pass at once.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
+
+use std::{sync::Arc, time::Duration};
+
+use posthaste_engine::{
+    Admin, Backoff, DeliveryPolicy, DestinationState, Moment, OnDead, Route, RouteAction,
+    RouteMatch, Routes, Store,
+};
+use posthaste_relay::{
+    Clock, Destination, DestinationHealth, Health, Relay, RelayBuilder, STANDSTILL, Summary,
+    memory::{MemoryMode, MemorySink, MemorySinkFault, MemoryStore, NewEvent},
+};
+use posthaste_testkit::faulty::{Call, Fault, Faulty, Script};
+use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
+
+const MODES: [MemoryMode; 2] = [MemoryMode::Log, MemoryMode::Mark];
+/// Every call to a store that is away.
+const AWAY: [Call; 8] = [
+    Call::CheckStore,
+    Call::Register,
+    Call::Renew,
+    Call::Claim,
+    Call::Open,
+    Call::Next,
+    Call::Due,
+    Call::Advance,
+];
+
+/// tokio's clock, which a test may pause.
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        Moment(Duration::from_secs(1_000) + self.0.elapsed())
+    }
+
+    fn wall_micros(&self) -> i64 {
+        0
+    }
+}
+
+/// A relay that runs, and its watcher.
+struct Watched {
+    health: Health,
+    stop: oneshot::Sender<()>,
+    relay: JoinHandle<Summary>,
+}
+
+impl Watched {
+    fn start(store: impl Store + 'static, destinations: Vec<Destination>) -> Self {
+        Self::start_with(store, destinations, |builder| builder)
+    }
+
+    fn start_with(
+        store: impl Store + 'static,
+        destinations: Vec<Destination>,
+        change: impl FnOnce(RelayBuilder) -> RelayBuilder,
+    ) -> Self {
+        let mut builder = Relay::builder(Arc::new(store)).clock(clock());
+        for destination in destinations {
+            builder = builder.destination(destination);
+        }
+        let relay = change(builder).build().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        Self {
+            health: relay.health(),
+            stop,
+            relay: tokio::spawn(async { relay.run(async { drop(stopped.await) }).await.unwrap() }),
+        }
+    }
+
+    fn destination(&self, name: &str) -> DestinationHealth {
+        let mut all = self.health.destinations().into_iter();
+        all.find(|destination| destination.name == name).unwrap()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.health.destinations().iter().all(|d| d.is_ready)
+    }
+
+    /// Ready at every second of three minutes.
+    async fn stays_ready(&self) {
+        for second in 0..180 {
+            assert!(
+                self.is_ready(),
+                "at {second} s: {:?}",
+                self.health.destinations()
+            );
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Ready for nearly half a minute, and not ready when a minute is over; then it stays so.
+    async fn turns_red(&self, name: &str) {
+        let began = Instant::now();
+        while self.destination(name).is_ready {
+            assert!(began.elapsed() < Duration::from_secs(60), "still ready");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(
+            began.elapsed() > Duration::from_secs(28),
+            "{:?}",
+            began.elapsed()
+        );
+        for _ in 0..180 {
+            assert!(!self.destination(name).is_ready);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn turns_green(&self) {
+        let began = Instant::now();
+        while !self.is_ready() {
+            assert!(
+                began.elapsed() < Duration::from_secs(30),
+                "{:?}",
+                self.health.destinations()
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn stop(self) -> Summary {
+        self.stop.send(()).unwrap();
+        self.relay.await.unwrap()
+    }
+}
+
+fn clock() -> Arc<TokioClock> {
+    Arc::new(TokioClock(Instant::now()))
+}
+
+fn emit(store: &MemoryStore, topic: &str, key: &str, payload: &str) {
+    let mut transaction = store.begin();
+    transaction.emit(NewEvent {
+        topic: topic.into(),
+        key: Some(key.into()),
+        payload: Some(payload.into()),
+        ..NewEvent::default()
+    });
+    transaction.commit().unwrap();
+}
+
+fn destination(name: &str, sink: &MemorySink) -> Destination {
+    Destination::new(name, Arc::new(sink.clone()))
+}
+
+fn faulty(store: &MemoryStore) -> (Faulty<Arc<MemoryStore>>, Script) {
+    let script = Script::default();
+    (Faulty::new(Arc::new(store.clone()), script.clone()), script)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_to_do_is_ready_whatever_the_polls_and_the_destination() {
+    for mode in MODES {
+        for away in [false, true] {
+            let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+            if away {
+                sink.set_fault(MemorySinkFault::Away);
+            }
+            let slow = Duration::from_secs(100);
+            let relay = Watched::start_with(store, vec![destination("d", &sink)], |builder| {
+                builder.poll_idle(slow)
+            });
+            relay.stays_ready().await;
+            let counted = relay.destination("d").counted;
+            assert_eq!(counted.last_error.is_some(), away);
+            assert!(relay.health.lease_left() > Duration::from_secs(5));
+            relay.stop().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_that_stands_turns_red_within_a_minute_and_green_when_it_moves() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        emit(&store, "t", "k", "delivered");
+        let relay = Watched::start(store.clone(), vec![destination("d", &sink)]);
+        relay.stays_ready().await;
+        sink.set_fault(MemorySinkFault::Away);
+        relay.stays_ready().await;
+        emit(&store, "t", "k", "stands");
+        relay.turns_red("d").await;
+        let red = relay.destination("d");
+        assert!(red.since_progress >= STANDSTILL);
+        assert!(red.counted.last_error.is_some());
+        sink.set_fault(MemorySinkFault::None);
+        relay.turns_green().await;
+        relay.stays_ready().await;
+        assert!(relay.stop().await.clean);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_stands_is_named_and_others_are_ready() {
+    for mode in MODES {
+        let store = MemoryStore::new(mode);
+        let (there, away) = (MemorySink::new(), MemorySink::new());
+        away.set_fault(MemorySinkFault::Away);
+        let both = vec![destination("there", &there), destination("away", &away)];
+        let relay = Watched::start(store.clone(), both);
+        emit(&store, "t", "k", "1");
+        relay.turns_red("away").await;
+        assert!(relay.destination("there").is_ready);
+        relay.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_for_others_are_no_backlog() {
+    for mode in MODES {
+        let store = MemoryStore::new(mode);
+        let (there, away) = (MemorySink::new(), MemorySink::new());
+        away.set_fault(MemorySinkFault::Away);
+        let both = vec![destination("there", &there), destination("away", &away)];
+        let routes = Routes::new(vec![Route {
+            matches: RouteMatch::default(),
+            action: RouteAction::To(vec!["there".into()]),
+            attempts: None,
+            on_dead: None,
+        }])
+        .unwrap();
+        let relay = Watched::start_with(store.clone(), both, |builder| builder.routes(routes));
+        relay.stays_ready().await;
+        for n in 0..3_000 {
+            emit(&store, "t", "k", &n.to_string());
+        }
+        relay.stays_ready().await;
+        assert_eq!(there.accepted().len(), 3_000);
+        relay.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_or_silent_is_not_ready_since_nothing_can_be_known() {
+    for fault in [Fault::Refuse, Fault::Hold] {
+        let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+        let (faulty, script) = faulty(&store);
+        let relay = Watched::start(faulty, vec![destination("d", &sink)]);
+        relay.stays_ready().await;
+        for call in AWAY {
+            script.always(call, fault);
+        }
+        relay.turns_red("d").await;
+        assert_eq!(relay.health.lease_left(), Duration::ZERO);
+        if fault == Fault::Refuse {
+            let counted = relay.destination("d").counted;
+            assert_eq!(counted.breaker, "waiting");
+            assert!(
+                counted
+                    .last_error
+                    .unwrap()
+                    .contains("a fault of the script")
+            );
+        }
+        script.heal();
+        script.release();
+        relay.turns_green().await;
+        relay.stays_ready().await;
+        relay.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_the_store_at_the_start_is_no_progress() {
+    for call in [Call::CheckStore, Call::Register, Call::Claim] {
+        let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+        let (faulty, script) = faulty(&store);
+        script.always(call, Fault::Refuse);
+        let relay = Watched::start(faulty, vec![destination("d", &sink)]);
+        relay.turns_red("d").await;
+        assert!(relay.destination("d").counted.last_error.is_some());
+        script.heal();
+        relay.turns_green().await;
+        relay.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_that_cannot_be_stored_is_none() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let (faulty, script) = faulty(&store);
+    let relay = Watched::start(faulty, vec![destination("d", &sink)]);
+    relay.stays_ready().await;
+    script.always(Call::Advance, Fault::Hold);
+    emit(&store, "t", "k", "1");
+    relay.turns_red("d").await;
+    script.heal();
+    script.release();
+    relay.turns_green().await;
+    relay.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_a_reason_to_stand_still() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        let relay = Watched::start(store.clone(), vec![destination("d", &sink)]);
+        relay.stays_ready().await;
+        assert!(
+            store
+                .set_destination("d", DestinationState::Paused)
+                .await
+                .unwrap()
+        );
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        emit(&store, "t", "k", "1");
+        relay.stays_ready().await;
+        assert!(sink.accepted().is_empty());
+        sink.set_fault(MemorySinkFault::Away);
+        store
+            .set_destination("d", DestinationState::Active)
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!relay.is_ready(), "the pause is over");
+        relay.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_stands_by_is_ready() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let holder = Watched::start(store.clone(), vec![destination("d", &sink)]);
+    holder.stays_ready().await;
+    let other = Watched::start(store.clone(), vec![destination("d", &sink)]);
+    other.stays_ready().await;
+    assert_eq!(other.destination("d").counted.breaker, "waiting");
+    // The one that holds it knows; the one that stands by has no part in it.
+    sink.set_fault(MemorySinkFault::Away);
+    emit(&store, "t", "k", "1");
+    holder.turns_red("d").await;
+    assert!(other.is_ready());
+    holder.stop().await;
+    other.turns_red("d").await;
+    other.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_blocked_behind_a_dead_event_are_no_standing_still() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        sink.set_fault(MemorySinkFault::RejectKey("bad".into()));
+        let second = Duration::from_secs(1);
+        let quick = destination("d", &sink)
+            .retry(Backoff {
+                first: second,
+                max: second,
+                jitter: 0.0,
+            })
+            .policy(DeliveryPolicy {
+                attempts: 2,
+                on_dead: OnDead::Block,
+            });
+        let relay = Watched::start(store.clone(), vec![quick]);
+        for payload in ["good", "bad", "bad"] {
+            emit(&store, "t", payload, payload);
+        }
+        relay.stays_ready().await;
+        emit(&store, "t", "bad", "behind");
+        relay.stays_ready().await;
+        let counted = relay.destination("d").counted;
+        assert_eq!((counted.blocked_keys, counted.parked), (1, 1));
+        relay.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_has_drained_is_ready_while_others_go_on() {
+    let store = MemoryStore::new(MemoryMode::Log);
+    let (there, away) = (MemorySink::new(), MemorySink::new());
+    away.set_fault(MemorySinkFault::Away);
+    emit(&store, "t", "k", "1");
+    let both = vec![destination("there", &there), destination("away", &away)];
+    let relay = Watched::start_with(store, both, |builder| builder.until_drained(true));
+    relay.turns_red("away").await;
+    assert!(relay.destination("there").is_ready);
+    relay.stop().await;
+}
