@@ -14,8 +14,6 @@ use crate::{Backoff, Moment, RejectionKind};
 
 /// How long answers are counted together when rejections are weighed.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Fewer rejections than this in a minute are poison events, whatever their share.
-const REJECTIONS_MIN: u64 = 100;
 
 /// Whether the destination is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +45,7 @@ impl BreakerState {
 #[derive(Debug)]
 pub(crate) struct Breaker {
     probe: Backoff,
+    rejections_max: u64,
     state: BreakerState,
     failures: u32,
     last_error: Option<String>,
@@ -60,10 +59,12 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
-    /// A closed breaker that probes an unavailable destination after `probe`'s waits.
-    pub(crate) fn new(probe: Backoff) -> Self {
+    /// A closed breaker that probes an unavailable destination after `probe`'s waits, and takes so
+    /// many rejections in a minute for poison events.
+    pub(crate) fn new(probe: Backoff, rejections_max: u64) -> Self {
         Self {
             probe,
+            rejections_max,
             state: BreakerState::Closed,
             failures: 0,
             last_error: None,
@@ -120,7 +121,7 @@ impl Breaker {
         let same = self.rejections.entry(kind).or_insert(0);
         *same += 1;
         let same = *same;
-        if !self.broken && (same < REJECTIONS_MIN || same * 2 <= self.answers) {
+        if !self.broken && (same <= self.rejections_max || same * 2 <= self.answers) {
             return false;
         }
         self.broken = true;
@@ -179,11 +180,12 @@ mod tests {
 
     fn breaker() -> Breaker {
         let second = Duration::from_secs(1);
-        Breaker::new(Backoff {
+        let probe = Backoff {
             first: second,
             max: 5 * second,
             jitter: 0.0,
-        })
+        };
+        Breaker::new(probe, 100)
     }
 
     #[test]
@@ -216,14 +218,14 @@ mod tests {
         let mut breaker = breaker();
         let tripped = (0..1_000)
             .position(|_| breaker.rejected(RejectionKind::Unroutable, "no topic", at(1), 0.5));
-        assert_eq!(tripped, Some(99));
+        assert_eq!(tripped, Some(100));
         assert!(matches!(breaker.state(at(1)), BreakerState::Open { .. }));
     }
 
     #[test]
     fn a_broken_destination_stays_broken_for_longer_than_a_minute() {
         let mut breaker = breaker();
-        for _ in 0..REJECTIONS_MIN {
+        for _ in 0..=100 {
             breaker.rejected(RejectionKind::Unroutable, "no topic", at(1), 0.5);
         }
         assert_eq!(breaker.state(at(100)), BreakerState::HalfOpen);

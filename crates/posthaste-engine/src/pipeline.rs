@@ -178,7 +178,7 @@ impl Pipeline {
             held: HashSet::new(),
             probed: HashSet::new(),
             ramp: None,
-            breaker: Breaker::new(limits.probe),
+            breaker: Breaker::new(limits.probe, limits.rejections_max),
             pacer: Pacer::new(limits.poll_busy, limits.poll_idle),
             counts: Counts::default(),
             lane: LaneState::None,

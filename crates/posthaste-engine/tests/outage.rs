@@ -58,6 +58,7 @@ fn pipeline() -> Pipeline {
         retry: backoff,
         probe: backoff,
         blocked_keys_max: 10_000,
+        rejections_max: 100,
         advance_every: tick,
         settle: tick,
         poll_busy: tick,

@@ -308,6 +308,8 @@ impl History {
             retry: backoff,
             probe: backoff,
             blocked_keys_max: 100,
+            // So few that histories meet a broken destination.
+            rejections_max: 3,
             advance_every: 2 * tick,
             settle: tick,
             poll_busy: tick,

@@ -131,6 +131,8 @@ impl RelayBuilder {
             },
             // Each blocked key is in memory.
             blocked_keys_max: 10_000,
+            // A burst of bad events is not an outage; a topic that is missing for all of them is.
+            rejections_max: 100,
             // Ten row versions a second: cheap for the database, and a tenth of a second to repeat.
             advance_every: Duration::from_millis(100),
             settle: LEASE / 6,

@@ -19,6 +19,9 @@ pub struct PipelineLimits {
     pub probe: Backoff,
     /// Blocked keys at the most; beyond that it is not poison but a broken destination.
     pub blocked_keys_max: usize,
+    /// Rejections in a minute that are taken for poison events, whatever their share; beyond that, a
+    /// destination of whose answers most are rejections is broken.
+    pub rejections_max: u64,
     /// An advance is made at least this often while there is something to store.
     pub advance_every: Duration,
     /// How long after an abort nothing is sent, unless the sink fences exactly.
