@@ -6,7 +6,7 @@ mod authority;
 use posthaste_engine::SinkError;
 
 #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
-pub(crate) use authority::{Authority, User};
+pub(crate) use authority::{Authority, Host, User};
 
 /// A parsed address. It has no `Debug`: it may hold a password.
 pub(crate) struct Address {

@@ -103,7 +103,8 @@ fn write_payload(out: &mut Vec<u8>, payload: Option<&[u8]>) -> Result<(), Unwrit
     Ok(())
 }
 
-fn write_time(out: &mut Vec<u8>, micros: i64) -> Result<(), Unwritable> {
+/// Appends the RFC 3339 time in UTC with microseconds. On failure nothing was appended.
+pub(crate) fn write_time(out: &mut Vec<u8>, micros: i64) -> Result<(), Unwritable> {
     const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
     // A year before 0000 would print with a sign, which RFC 3339 does not know.
     const YEAR_0000: i64 = -62_167_219_200_000_000;

@@ -7,6 +7,8 @@ mod address;
 mod file;
 mod jsonl;
 mod null;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod stdout;
 mod writer;
 
@@ -16,6 +18,8 @@ use posthaste_engine::{Sink, SinkError};
 
 pub use file::FileSink;
 pub use null::{NullSink, Taken};
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::RabbitMqSink;
 pub use stdout::StdoutSink;
 
 use address::Address;
@@ -26,6 +30,14 @@ type Open = fn(&Address) -> Result<Arc<dyn Sink>, SinkError>;
 const REGISTRY: &[(&str, Open)] = &[
     ("file", |address| {
         Ok(Arc::new(FileSink::from_address(address)?))
+    }),
+    #[cfg(feature = "rabbitmq")]
+    ("amqp", |address| {
+        Ok(Arc::new(RabbitMqSink::from_address(address)?))
+    }),
+    #[cfg(feature = "rabbitmq")]
+    ("amqps", |address| {
+        Ok(Arc::new(RabbitMqSink::from_address(address)?))
     }),
     ("null", |address| {
         Ok(Arc::new(NullSink::from_address(address)?))

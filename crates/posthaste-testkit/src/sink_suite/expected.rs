@@ -17,6 +17,8 @@ pub struct Expected {
     pub deduplicates: bool,
     /// The fixture reads what arrived.
     pub readable: bool,
+    /// The protocol keeps the order of headers; elsewhere the values of each name keep theirs.
+    pub headers_in_order: bool,
     /// The fixture takes the destination away; then records end with this cause.
     pub breaks_with: Option<Cause>,
     /// The fixture keeps the destination from taking anything, without breaking it.
@@ -34,6 +36,7 @@ pub const EXPECTED: &[Expected] = &[
         single_lane: true,
         deduplicates: false,
         readable: true,
+        headers_in_order: true,
         breaks_with: Some(Cause::Misconfigured),
         // A local device that takes nothing cannot be made without a kernel module.
         stalls: false,
@@ -46,6 +49,7 @@ pub const EXPECTED: &[Expected] = &[
         single_lane: true,
         deduplicates: false,
         readable: true,
+        headers_in_order: true,
         breaks_with: Some(Cause::Connection),
         stalls: true,
         rejects: Some(RejectionKind::Invalid),
@@ -58,9 +62,24 @@ pub const EXPECTED: &[Expected] = &[
         deduplicates: false,
         // It keeps nothing, cannot be away, and refuses nothing.
         readable: false,
+        headers_in_order: true,
         breaks_with: None,
         stalls: false,
         rejects: None,
+    },
+    Expected {
+        sink: "rabbitmq",
+        // A message that is returned or refused does not stop those behind it.
+        key_order: KeyOrder::OneAtATime,
+        fence: FenceKind::Timing,
+        single_lane: false,
+        deduplicates: false,
+        readable: true,
+        // Headers are a table.
+        headers_in_order: false,
+        breaks_with: Some(Cause::Connection),
+        stalls: true,
+        rejects: Some(RejectionKind::Unroutable),
     },
     Expected {
         sink: "memory",
@@ -69,6 +88,7 @@ pub const EXPECTED: &[Expected] = &[
         single_lane: false,
         deduplicates: false,
         readable: true,
+        headers_in_order: true,
         breaks_with: Some(Cause::Connection),
         // It answers within `submit`.
         stalls: false,

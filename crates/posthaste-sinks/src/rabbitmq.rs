@@ -1,0 +1,256 @@
+//! The sink that publishes to RabbitMQ, over AMQP 0-9-1.
+//!
+//! The client is our own, since a sound sink needs what the public ones lack: to say that it
+//! understands `connection.blocked` and refused logins (or the broker is silent about both), to
+//! destroy a socket without sending what waits in it, and the frames' own order of returns and
+//! confirms.
+
+mod connection;
+mod driver;
+mod fault;
+mod lane;
+mod limits;
+mod message;
+mod tls;
+mod window;
+mod wire;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
+use tokio::time::timeout;
+
+use crate::address::{Address, Host};
+
+use connection::Connection;
+use driver::Driver;
+use fault::Fault;
+use lane::RabbitMqLane;
+use limits::SizeLimit;
+use tls::Tls;
+
+/// RabbitMQ 4's own default.
+const EVENT_BYTES_MAX: u64 = 16 << 20;
+/// Opening takes no longer than this, however long a publish may take.
+const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
+/// The protocol's limit for names.
+const NAME_BYTES_MAX: usize = 255;
+/// How long to wait after a broker asked to slow down. It does not say how long it wants.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
+
+const OPTIONS: &[&str] = &[
+    "exchange",
+    "max_event_bytes",
+    "ca_file",
+    "cert_file",
+    "key_file",
+];
+
+/// Publishes each record to an exchange and accepts it once the broker has confirmed it.
+pub struct RabbitMqSink {
+    place: Place,
+    limit: Arc<SizeLimit>,
+}
+
+/// Where to publish, and as whom. It has no `Debug`: it holds a password.
+struct Place {
+    hosts: Vec<Host>,
+    tls: Option<Tls>,
+    user: String,
+    password: String,
+    vhost: String,
+    exchange: Arc<str>,
+}
+
+impl Place {
+    fn default_port(&self) -> u16 {
+        if self.tls.is_some() { 5671 } else { 5672 }
+    }
+
+    /// What errors call it.
+    fn target(&self) -> String {
+        let hosts: Vec<String> = self
+            .hosts
+            .iter()
+            .map(|host| host.with_default_port(self.default_port()))
+            .collect();
+        let hosts = hosts.join(",");
+        format!(
+            "rabbitmq {hosts}, vhost `{}`, exchange `{}`",
+            self.vhost, self.exchange
+        )
+    }
+}
+
+impl RabbitMqSink {
+    pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
+        address.expect_options(OPTIONS)?;
+        let authority = address.authority()?;
+        let (user, password) = match authority.user {
+            Some(user) => (user.name, user.password.unwrap_or_default()),
+            // The broker's own default, which it lets in from its own machine only.
+            None => ("guest".to_owned(), "guest".to_owned()),
+        };
+        let vhost = match authority.path {
+            None => "/".to_owned(),
+            Some(path) if path.is_empty() => "/".to_owned(),
+            Some(path) => String::from_utf8(path)
+                .map_err(|_| address.misconfigured("the vhost is not UTF-8".to_owned()))?,
+        };
+        let exchange = address.option("exchange").ok_or_else(|| {
+            address.misconfigured(
+                "it names no exchange; add `?exchange=NAME` (`?exchange=` alone is the default \
+                 exchange, where a topic is the name of a queue)"
+                    .to_owned(),
+            )
+        })?;
+        for (what, name) in [("vhost", &*vhost), ("exchange", exchange)] {
+            if name.len() > NAME_BYTES_MAX {
+                return Err(address.misconfigured(format!(
+                    "the {what}'s name has more than {NAME_BYTES_MAX} bytes"
+                )));
+            }
+        }
+        Ok(Self {
+            place: Place {
+                hosts: authority.hosts,
+                tls: tls(address)?,
+                user,
+                password,
+                vhost,
+                exchange: exchange.into(),
+            },
+            limit: Arc::new(SizeLimit::new(event_bytes_max(address)?)),
+        })
+    }
+
+    async fn connect(&self, spec: Timing) -> Result<Connection, SinkError> {
+        let opened = self.connect_to_one_of_all(spec).await;
+        opened.map_err(|fault| fault.into_error(self.place.target()))
+    }
+
+    /// Each host in turn, with an equal share of the time that is left.
+    async fn connect_to_one_of_all(&self, spec: Timing) -> Result<Connection, Fault> {
+        let mut last = Fault::slow("connecting", Duration::ZERO);
+        let end = tokio::time::Instant::now() + spec.limit;
+        let hosts = self.place.hosts.len();
+        for host in 0..hosts {
+            let left = end.saturating_duration_since(tokio::time::Instant::now());
+            let share = left / u32::try_from(hosts - host).unwrap_or(u32::MAX);
+            let opening = Connection::open(&self.place, host, spec.heartbeat, spec.patience);
+            last = match timeout(share, opening).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(fault)) => fault,
+                Err(_) => {
+                    let name = self.place.hosts[host].with_default_port(self.place.default_port());
+                    Fault::slow(&format!("connecting to {name}"), share)
+                }
+            };
+        }
+        Err(last)
+    }
+}
+
+/// How long things may take.
+#[derive(Clone, Copy)]
+struct Timing {
+    /// Until the connection is ready.
+    limit: Duration,
+    /// Whole seconds between heartbeats.
+    heartbeat: u16,
+    /// Until sent bytes are acknowledged by the peer's kernel.
+    patience: Duration,
+}
+
+impl Timing {
+    fn of(spec: LaneSpec) -> Self {
+        // The broker gives up a silent client after two heartbeats, which must be well within the
+        // lease.
+        let heartbeat = u16::try_from(spec.lease.as_secs() / 4).unwrap_or(u16::MAX);
+        Self {
+            limit: OPEN_LIMIT.min(spec.publish_timeout / 2),
+            heartbeat: heartbeat.max(1),
+            patience: spec.publish_timeout,
+        }
+    }
+}
+
+fn event_bytes_max(address: &Address) -> Result<u64, SinkError> {
+    match address.option("max_event_bytes") {
+        None => Ok(EVENT_BYTES_MAX),
+        Some(text) => text.parse().ok().filter(|&limit| limit > 0).ok_or_else(|| {
+            address
+                .misconfigured("max_event_bytes is a whole number of bytes, at least 1".to_owned())
+        }),
+    }
+}
+
+fn tls(address: &Address) -> Result<Option<Tls>, SinkError> {
+    let file = |name: &str| address.option(name).map(PathBuf::from);
+    let files = ["ca_file", "cert_file", "key_file"];
+    if address.scheme() != "amqps" {
+        return match files
+            .into_iter()
+            .find(|name| address.option(name).is_some())
+        {
+            Some(name) => Err(address.misconfigured(format!(
+                "`{name}` is for TLS; write `amqps:` instead of `amqp:`"
+            ))),
+            None => Ok(None),
+        };
+    }
+    let identity = match (file("cert_file"), file("key_file")) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => {
+            return Err(address.misconfigured(
+                "`cert_file` and `key_file` belong together: give both or none".to_owned(),
+            ));
+        }
+    };
+    Ok(Some(Tls {
+        ca_file: file("ca_file"),
+        identity,
+    }))
+}
+
+#[async_trait]
+impl Sink for RabbitMqSink {
+    fn info(&self) -> SinkInfo {
+        SinkInfo {
+            kind: "rabbitmq",
+            batch_events_max: 1_000,
+            batch_bytes_max: 1 << 20,
+            // Twice the window of confirms and more, so that a lane never waits for the relay.
+            in_flight_events_max: 10_000,
+            // A message that is returned or refused does not stop those behind it.
+            key_order: KeyOrder::OneAtATime,
+            fence: FenceKind::Timing,
+            single_lane: false,
+            deduplicates: false,
+        }
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        let timing = Timing {
+            limit: OPEN_LIMIT,
+            heartbeat: 10,
+            patience: OPEN_LIMIT,
+        };
+        let mut connection = self.connect(timing).await?;
+        // The answer is known; a broker that dies now will be noticed by the next who asks.
+        let _ = timeout(OPEN_LIMIT, connection.goodbye()).await;
+        Ok(())
+    }
+
+    async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
+        let connection = self.connect(Timing::of(spec)).await?;
+        Ok(Box::new(RabbitMqLane::start(Driver {
+            connection,
+            exchange: Arc::clone(&self.place.exchange),
+            limit: Arc::clone(&self.limit),
+            publish_timeout: spec.publish_timeout,
+        })))
+    }
+}

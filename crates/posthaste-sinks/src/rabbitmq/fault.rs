@@ -1,0 +1,262 @@
+//! What a refusal of the broker means, and what to do about it.
+
+use std::{io, time::Duration};
+
+use posthaste_engine::{Cause, Outcome, Record, RejectionKind, SinkError};
+
+use super::wire::Malformed;
+
+/// Why a connection was not made, or has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) cause: Cause,
+    /// In words, with the fix where one is known.
+    pub(super) reason: String,
+    /// Which events are at fault, when it is not the destination.
+    pub(super) culprit: Option<Culprit>,
+}
+
+/// The events for which the broker closed the channel: it tells only by closing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Culprit {
+    /// Every message of more bytes.
+    LargerThan(u64),
+    /// Every message with this routing key: our user may not write to it.
+    Topic(String),
+}
+
+impl Culprit {
+    /// The outcome of this record, if it is one of the culprits.
+    pub(super) fn outcome(&self, record: &Record, reason: &str) -> Option<Outcome> {
+        match self {
+            Self::LargerThan(limit) => too_large(record, *limit),
+            Self::Topic(topic) => {
+                (record.topic() == topic).then(|| Outcome::rejected(RejectionKind::Denied, reason))
+            }
+        }
+    }
+}
+
+/// The outcome of a record that is over the broker's limit.
+pub(super) fn too_large(record: &Record, limit: u64) -> Option<Outcome> {
+    let size = record.value().map_or(0, <[u8]>::len) as u64;
+    (size > limit).then(|| {
+        Outcome::rejected(
+            RejectionKind::TooLarge,
+            format!(
+                "payload of {size} bytes, over the {limit} bytes that the broker takes (its \
+                 max_message_size)"
+            ),
+        )
+    })
+}
+
+impl Fault {
+    pub(super) fn new(cause: Cause, reason: impl Into<String>) -> Self {
+        Self {
+            cause,
+            reason: reason.into(),
+            culprit: None,
+        }
+    }
+
+    /// The connection broke, or was never made.
+    pub(super) fn io(doing: &str, error: &io::Error) -> Self {
+        Self::new(Cause::Connection, format!("{doing}: {error}"))
+    }
+
+    /// The broker hung up without a word.
+    pub(super) fn hung_up(doing: &str) -> Self {
+        Self::new(
+            Cause::Connection,
+            format!("{doing}: the broker closed the connection without saying why; see its log"),
+        )
+    }
+
+    pub(super) fn slow(doing: &str, limit: Duration) -> Self {
+        Self::new(
+            Cause::Connection,
+            format!("{doing}: no answer within {limit:?}"),
+        )
+    }
+
+    pub(super) fn malformed(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::NotAmqp => Self::new(
+                Cause::Misconfigured,
+                "what answers there does not speak AMQP 0-9-1; correct host and port (RabbitMQ \
+                 listens on 5672, with TLS on 5671)",
+            ),
+            Malformed::Tls => Self::new(
+                Cause::Misconfigured,
+                "the port speaks TLS; write `amqps://` instead of `amqp://`",
+            ),
+            Malformed::Frame => Self::new(
+                Cause::Connection,
+                "the broker sent a frame that breaks the protocol",
+            ),
+        }
+    }
+
+    /// The broker closed the connection or the channel, with its code and words.
+    pub(super) fn closed(what: &str, code: u16, text: &str) -> Self {
+        let (cause, fix) = classify(code, text);
+        let fix = if fix.is_empty() {
+            String::new()
+        } else {
+            format!("; {fix}")
+        };
+        Self {
+            cause,
+            reason: format!("the broker closed the {what}: {code} {text}{fix}"),
+            culprit: culprit(code, text),
+        }
+    }
+
+    /// The same as the answer of `check` and `open_lane`.
+    pub(super) fn into_error(self, target: String) -> SinkError {
+        let reason = self.reason;
+        match self.cause {
+            Cause::Denied => SinkError::Denied { target, reason },
+            Cause::Misconfigured => SinkError::Misconfigured { target, reason },
+            _ => SinkError::Unavailable { target, reason },
+        }
+    }
+}
+
+const GRANT: &str =
+    "grant it with `rabbitmqctl set_permissions -p VHOST USER \"\" \"^EXCHANGE$\" \"\"`";
+
+/// The blame for a reply code of the protocol, and the fix. The code alone does not tell: 530 says
+/// that a vhost is missing, forbidden, down or full.
+fn classify(code: u16, text: &str) -> (Cause, &'static str) {
+    let says = |words: &str| text.contains(words);
+    match code {
+        403 if says("Login was refused") => (Cause::Denied, "correct user and password"),
+        403 => (Cause::Denied, GRANT),
+        404 => (
+            Cause::Misconfigured,
+            "declare the exchange in this vhost, or correct `exchange` in the address",
+        ),
+        402 => (Cause::Misconfigured, "correct the vhost in the address"),
+        // A full vhost or user has room again later, a vhost that is down comes up.
+        530 if says("limit") || says("is down") => (Cause::Connection, ""),
+        530 if says("not found") => (
+            Cause::Misconfigured,
+            "create it with `rabbitmqctl add_vhost`, or correct the address",
+        ),
+        530 if says("refused for user") => (Cause::Denied, GRANT),
+        _ => (Cause::Connection, ""),
+    }
+}
+
+fn culprit(code: u16, text: &str) -> Option<Culprit> {
+    match code {
+        // "message size 1001 is larger than configured max size 1000", 4.x likewise.
+        406 | 311 if text.contains("message size") => {
+            let (_, limit) = text.rsplit_once("max size ")?;
+            let digits = limit
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(limit.len());
+            limit[..digits].parse().ok().map(Culprit::LargerThan)
+        }
+        // "access to topic 'orders' in exchange 'events' in vhost '/' refused for user 'relay'"
+        403 => {
+            let (_, rest) = text.split_once("access to topic '")?;
+            let (topic, _) = rest.split_once("' in exchange")?;
+            Some(Culprit::Topic(topic.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_words_have_a_blame() {
+        for (code, text, cause) in [
+            (
+                320,
+                "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'",
+                Cause::Connection,
+            ),
+            (402, "INVALID_PATH - unknown", Cause::Misconfigured),
+            (
+                403,
+                "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile.",
+                Cause::Denied,
+            ),
+            (
+                403,
+                "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'",
+                Cause::Denied,
+            ),
+            (
+                404,
+                "NOT_FOUND - no exchange 'x' in vhost '/'",
+                Cause::Misconfigured,
+            ),
+            (
+                406,
+                "PRECONDITION_FAILED - inequivalent arg",
+                Cause::Connection,
+            ),
+            (530, "NOT_ALLOWED - vhost v not found", Cause::Misconfigured),
+            (
+                530,
+                "NOT_ALLOWED - access to vhost 'v' refused for user 'u'",
+                Cause::Denied,
+            ),
+            (
+                530,
+                "NOT_ALLOWED - access to vhost 'v' refused for user 'u': connection limit (1) is reached",
+                Cause::Connection,
+            ),
+            (
+                530,
+                "NOT_ALLOWED - access to vhost 'v' refused for user 'u': vhost 'v' is down",
+                Cause::Connection,
+            ),
+            (541, "INTERNAL_ERROR", Cause::Connection),
+        ] {
+            let fault = Fault::closed("channel", code, text);
+            assert_eq!(fault.cause, cause, "{text}");
+            assert!(fault.reason.contains(text), "{}", fault.reason);
+            assert_eq!(fault.culprit, None, "{text}");
+        }
+    }
+
+    #[test]
+    fn events_at_fault_are_told_from_the_words() {
+        for (code, text, culprit) in [
+            (
+                406,
+                "PRECONDITION_FAILED - message size 1001 is larger than configured max size 1000",
+                Culprit::LargerThan(1000),
+            ),
+            (
+                406,
+                "PRECONDITION_FAILED - message size 9 larger than max size 536870912",
+                Culprit::LargerThan(536_870_912),
+            ),
+            (
+                403,
+                "ACCESS_REFUSED - access to topic 'it's' in exchange 'x' in vhost '/' refused for user 'u'",
+                Culprit::Topic("it's".to_owned()),
+            ),
+            (
+                403,
+                "ACCESS_REFUSED - write access to topic 'a.b' in exchange 'x' in vhost '/' refused for user 'u'",
+                Culprit::Topic("a.b".to_owned()),
+            ),
+        ] {
+            assert_eq!(
+                Fault::closed("channel", code, text).culprit,
+                Some(culprit),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! What a record becomes: `basic.publish`, a content header, and body frames.
+
+use posthaste_engine::{Field, Outcome, Record, RejectionKind};
+
+use super::wire::{FRAME_OVERHEAD, TooLong, Writer};
+use crate::jsonl;
+
+/// Our own headers, in their order. An event's own header of such a name does not hide ours.
+pub(super) const OURS: [&str; 11] = [
+    "id",
+    "type",
+    "content-type",
+    "occurred-at",
+    "correlation-id",
+    "causation-id",
+    "tenant-id",
+    "traceparent",
+    "tracestate",
+    "key",
+    "tombstone",
+];
+
+/// The broker takes the values of these as further routing keys, removes the second, and closes the
+/// channel when a value is not a list.
+const ROUTING_HEADERS: [&str; 2] = ["CC", "BCC"];
+
+const CONTENT_TYPE: u16 = 1 << 15;
+const HEADERS: u16 = 1 << 13;
+const DELIVERY_MODE: u16 = 1 << 12;
+const CORRELATION_ID: u16 = 1 << 10;
+const MESSAGE_ID: u16 = 1 << 7;
+const TIMESTAMP: u16 = 1 << 6;
+const TYPE: u16 = 1 << 5;
+
+const PERSISTENT: u8 = 2;
+
+/// The value of a field of a header table.
+#[derive(Debug, Clone, Copy)]
+enum Value<'a> {
+    Void,
+    Text(&'a str),
+    True,
+}
+
+/// Why no message can hold a record, as its outcome.
+struct Unfit(RejectionKind, String);
+
+/// Appends everything of the record's message but the body. On failure, which is the record's
+/// outcome, nothing was appended.
+pub(super) fn write_start(
+    out: &mut Vec<u8>,
+    exchange: &str,
+    record: &Record,
+    frame_max: usize,
+) -> Result<(), Outcome> {
+    let start = out.len();
+    let written = try_write_start(out, exchange, record, frame_max);
+    written.map_err(|Unfit(kind, reason)| {
+        out.truncate(start);
+        Outcome::rejected(kind, reason)
+    })
+}
+
+fn try_write_start(
+    out: &mut Vec<u8>,
+    exchange: &str,
+    record: &Record,
+    frame_max: usize,
+) -> Result<(), Unfit> {
+    Writer::new(out)
+        .publish(exchange, record.topic())
+        .map_err(|TooLong| too_long("topic, which is the routing key,", record.topic()))?;
+    let size = record.value().map_or(0, <[u8]>::len) as u64;
+    let mut occurred_at = Vec::with_capacity(27);
+    jsonl::write_time(&mut occurred_at, record.event().occurred_at())
+        .map_err(|fault| Unfit(RejectionKind::Invalid, fault.to_string()))?;
+    let before = out.len();
+    write_content_header(out, record, size, &String::from_utf8_lossy(&occurred_at))?;
+    let header = out.len() - before;
+    if header > frame_max {
+        return Err(Unfit(
+            RejectionKind::TooLarge,
+            format!(
+                "headers and attributes of {header} bytes, over the {frame_max} bytes that the \
+                 broker takes in one frame (its frame_max)"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn write_content_header(
+    out: &mut Vec<u8>,
+    record: &Record,
+    size: u64,
+    occurred_at: &str,
+) -> Result<(), Unfit> {
+    let event = record.event();
+    let content_type = event.text(Field::ContentType);
+    let correlation_id = event.text(Field::CorrelationId);
+    let kind = event.text(Field::Type);
+    // Whole seconds, and none before 1970.
+    let timestamp = u64::try_from(event.occurred_at().div_euclid(1_000_000)).ok();
+    let mut flags = HEADERS | DELIVERY_MODE | MESSAGE_ID;
+    for (flag, present) in [
+        (CONTENT_TYPE, content_type.is_some()),
+        (CORRELATION_ID, correlation_id.is_some()),
+        (TIMESTAMP, timestamp.is_some()),
+        (TYPE, kind.is_some()),
+    ] {
+        flags |= if present { flag } else { 0 };
+    }
+    let mut id = [0; 36];
+    let id: &str = event.id().hyphenated().encode_lower(&mut id);
+    Writer::new(out).content_header(size, flags, |w| {
+        let short = |w: &mut Writer<'_>, name: &str, text: &str| {
+            w.short(text).map_err(|TooLong| too_long(name, text))
+        };
+        if let Some(text) = content_type {
+            short(w, "content_type", text)?;
+        }
+        write_headers(w, record, id, occurred_at)?;
+        w.u8(PERSISTENT);
+        if let Some(text) = correlation_id {
+            short(w, "correlation_id", text)?;
+        }
+        short(w, "id", id)?;
+        if let Some(seconds) = timestamp {
+            w.u64(seconds);
+        }
+        if let Some(text) = kind {
+            short(w, "type", text)?;
+        }
+        Ok(())
+    })
+}
+
+/// A table has no order and holds a name once. A name that the event repeats becomes the list of its
+/// values; a name of ours that the event has too becomes a list that begins with ours, void when the
+/// event has none of that, so that nobody takes the one for the other.
+fn write_headers(
+    w: &mut Writer<'_>,
+    record: &Record,
+    id: &str,
+    occurred_at: &str,
+) -> Result<(), Unfit> {
+    let event = record.event();
+    let mut own: Vec<(&str, Option<&str>)> = event.headers().collect();
+    // Stable: the values of one name keep their order.
+    own.sort_by_key(|(name, _)| *name);
+    if let Some(name) = ROUTING_HEADERS
+        .iter()
+        .find(|name| own.binary_search_by_key(*name, |(own, _)| own).is_ok())
+    {
+        return Err(Unfit(
+            RejectionKind::Invalid,
+            format!("it has a header `{name}`, which RabbitMQ takes for further routing keys"),
+        ));
+    }
+    let text = |text| Option::map(text, Value::Text);
+    let ours = [
+        Some(Value::Text(id)),
+        text(event.text(Field::Type)),
+        text(event.text(Field::ContentType)),
+        Some(Value::Text(occurred_at)),
+        text(event.text(Field::CorrelationId)),
+        text(event.text(Field::CausationId)),
+        text(event.text(Field::TenantId)),
+        text(event.text(Field::Traceparent)),
+        text(event.text(Field::Tracestate)),
+        text(record.key()),
+        record.value().is_none().then_some(Value::True),
+    ];
+    let mut too_long_name = None;
+    let written = w.try_table(|w| {
+        for (name, value) in OURS.into_iter().zip(ours) {
+            let from = own.partition_point(|(own, _)| *own < name);
+            let clashing = own[from..].chunk_by(|a, b| a.0 == b.0).next();
+            let clashing = clashing.filter(|group| group[0].0 == name);
+            match (value, clashing) {
+                (None, None) => {}
+                (Some(value), None) => write_field(w, name, value)?,
+                (value, Some(group)) => {
+                    let first = value.unwrap_or(Value::Void);
+                    write_list(w, name, Some(first), group)?;
+                }
+            }
+        }
+        for group in own.chunk_by(|a, b| a.0 == b.0) {
+            let (name, value) = group[0];
+            if OURS.contains(&name) {
+                continue;
+            }
+            let written = match group.len() {
+                1 => write_field(w, name, value.map_or(Value::Void, Value::Text)),
+                _ => write_list(w, name, None, group),
+            };
+            written.inspect_err(|TooLong| too_long_name = Some(name))?;
+        }
+        Ok(())
+    });
+    written.map_err(|TooLong| too_long("a header's name", too_long_name.unwrap_or_default()))
+}
+
+fn write_field(w: &mut Writer<'_>, name: &str, value: Value<'_>) -> Result<(), TooLong> {
+    w.short(name)?;
+    write_value(w, value);
+    Ok(())
+}
+
+fn write_list(
+    w: &mut Writer<'_>,
+    name: &str,
+    first: Option<Value<'_>>,
+    rest: &[(&str, Option<&str>)],
+) -> Result<(), TooLong> {
+    w.short(name)?;
+    w.u8(b'A');
+    w.table(|w| {
+        let rest = rest
+            .iter()
+            .map(|(_, value)| value.map_or(Value::Void, Value::Text));
+        for value in first.into_iter().chain(rest) {
+            write_value(w, value);
+        }
+    });
+    Ok(())
+}
+
+fn write_value(w: &mut Writer<'_>, value: Value<'_>) {
+    match value {
+        Value::Void => w.u8(b'V'),
+        Value::Text(text) => {
+            w.u8(b'S');
+            w.long(&[text.as_bytes()]);
+        }
+        Value::True => {
+            w.u8(b't');
+            w.u8(1);
+        }
+    }
+}
+
+/// The next body frame: of `payload` from `at` on. Answers where the one after it begins.
+pub(super) fn write_body(out: &mut Vec<u8>, payload: &[u8], at: usize, frame_max: usize) -> usize {
+    let end = payload.len().min(at + frame_max - FRAME_OVERHEAD);
+    Writer::new(out).body(&payload[at..end]);
+    end
+}
+
+fn too_long(what: &str, text: &str) -> Unfit {
+    let size = text.len();
+    Unfit(
+        RejectionKind::Invalid,
+        format!("{what} has {size} bytes, AMQP 0-9-1 takes 255"),
+    )
+}

@@ -1,0 +1,128 @@
+//! TLS to the broker: rustls on `ring`, roots of the system or of a file.
+
+use std::{path::PathBuf, sync::Arc};
+
+use posthaste_engine::Cause;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem, pem::PemObject},
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use super::fault::Fault;
+
+/// Where certificates and keys lie. They are read anew for each connection, so that a renewed file
+/// counts without a restart.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tls {
+    /// Authorities to trust instead of the system's.
+    pub(super) ca_file: Option<PathBuf>,
+    /// Our own certificate with its chain, and its key, for brokers that ask for one.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Tls {
+    /// The handshake, which proves that the broker is `host`.
+    pub(super) async fn wrap(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, Fault> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| misconfigured(format!("`{host}` can be no name in a certificate")))?;
+        let tls = self.clone();
+        // Files are read, and the system's roots are hundreds.
+        let config = tokio::task::spawn_blocking(move || tls.config())
+            .await
+            .map_err(|_| Fault::new(Cause::Connection, "the TLS set-up broke down"))??;
+        TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await
+            .map_err(|error| self.refusal(&error))
+    }
+
+    fn config(&self) -> Result<ClientConfig, Fault> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| misconfigured(format!("TLS: {error}")))?
+            .with_root_certificates(self.roots()?);
+        let Some((cert_file, key_file)) = &self.identity else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let chain = certificates("cert_file", cert_file)?;
+        let key = PrivateKeyDer::from_pem_file(key_file)
+            .map_err(|error| unreadable("key_file", key_file, &error))?;
+        builder
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| misconfigured(format!("cert_file and key_file: {error}")))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, Fault> {
+        let mut roots = RootCertStore::empty();
+        if let Some(file) = &self.ca_file {
+            for certificate in certificates("ca_file", file)? {
+                roots
+                    .add(certificate)
+                    .map_err(|error| misconfigured(format!("ca_file: {error}")))?;
+            }
+        } else {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        if roots.is_empty() {
+            return Err(misconfigured(
+                "no certificate authority to trust was found; name one with `ca_file`".to_owned(),
+            ));
+        }
+        Ok(roots)
+    }
+
+    fn refusal(&self, error: &std::io::Error) -> Fault {
+        let tls = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match tls {
+            Some(rustls::Error::InvalidCertificate(_)) => {
+                let fix = match self.ca_file {
+                    Some(_) => "correct `ca_file`, or the host's name in the address",
+                    None => "name the authority that signed it with `ca_file`",
+                };
+                misconfigured(format!(
+                    "the broker's certificate was refused: {error}; {fix}"
+                ))
+            }
+            Some(rustls::Error::InvalidMessage(_)) => misconfigured(format!(
+                "the port does not speak TLS ({error}); correct the port, or write `amqp://`"
+            )),
+            Some(rustls::Error::AlertReceived(_)) => Fault::new(
+                Cause::Denied,
+                format!(
+                    "the broker refused our side of TLS: {error}; it may ask for a certificate \
+                     (`cert_file`, `key_file`)"
+                ),
+            ),
+            _ => Fault::io("TLS handshake", error),
+        }
+    }
+}
+
+fn certificates(option: &str, file: &PathBuf) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(found) if found.is_empty() => Err(misconfigured(format!(
+            "{option}: `{}` holds no PEM certificate",
+            file.display()
+        ))),
+        Ok(found) => Ok(found),
+        Err(error) => Err(unreadable(option, file, &error)),
+    }
+}
+
+fn unreadable(option: &str, file: &std::path::Path, error: &pem::Error) -> Fault {
+    misconfigured(format!("{option}: `{}`: {error}", file.display()))
+}
+
+fn misconfigured(reason: String) -> Fault {
+    Fault::new(Cause::Misconfigured, reason)
+}
