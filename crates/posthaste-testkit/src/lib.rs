@@ -9,6 +9,10 @@
 //!
 //! - `POSTHASTE_TEST_POSTGRES_URL`: use this running PostgreSQL 15 for
 //!   [`PostgresServer::shared`](servers::postgres::PostgresServer::shared) instead of starting one.
+//! - `POSTHASTE_TEST_KAFKA`: `host:port` of a running Apache Kafka, plaintext and without login,
+//!   for [`KafkaServer::shared`](servers::kafka::KafkaServer::shared).
+//! - `POSTHASTE_TEST_RABBITMQ`: `amqp://user:password@host:port` of an administrator of a running
+//!   RabbitMQ, for [`RabbitMqServer::shared`](servers::rabbitmq::RabbitMqServer::shared).
 //! - `POSTHASTE_TEST_CACHE`: where downloaded servers and cluster templates are kept, by default
 //!   `${XDG_CACHE_HOME:-$HOME/.cache}/posthaste`.
 //! - `POSTHASTE_TEST_LONG`: see [`long_form`].
@@ -17,6 +21,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod account;
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+mod blocking;
 pub mod cache;
 pub mod checker;
 pub mod faulty;
@@ -34,4 +40,10 @@ pub mod tls;
 #[must_use]
 pub fn long_form() -> bool {
     std::env::var_os("POSTHASTE_TEST_LONG").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// A name that no other test has: for topics, exchanges and queues on a shared server.
+#[must_use]
+pub fn unique_name(prefix: &str) -> String {
+    format!("{prefix}-{}", uuid::Uuid::new_v4().simple())
 }

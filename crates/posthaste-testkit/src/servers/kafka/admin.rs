@@ -1,0 +1,131 @@
+//! Topics made and removed through the client library's administration calls.
+
+use super::KafkaServer;
+use crate::blocking::wait_for;
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(2);
+
+impl KafkaServer {
+    /// Makes a topic with settings such as `("max.message.bytes", "1000")`; returns when each of
+    /// its partitions can be produced to.
+    ///
+    /// # Panics
+    ///
+    /// When the broker refuses it, for instance because it exists.
+    pub fn create_topic(&self, name: &str, partitions: i32, config: &[(&str, &str)]) {
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        for (name, value) in config {
+            topic = topic.set(name, value);
+        }
+        let answers = wait_for(|| self.admin().create_topics([&topic], &options()));
+        expect_success(answers, name);
+        let consumer = self.consumer(&[]);
+        for partition in 0..partitions {
+            // Watermarks are told by a leader only, and the metadata names it a moment earlier.
+            until(&format!("{name} is led"), || {
+                consumer.fetch_watermarks(name, partition, LIMIT).is_ok()
+            });
+        }
+    }
+
+    /// Removes a topic; returns when the broker no longer knows it.
+    ///
+    /// # Panics
+    ///
+    /// When the broker refuses it, for instance because it does not exist.
+    pub fn delete_topic(&self, name: &str) {
+        let answers = wait_for(|| self.admin().delete_topics(&[name], &options()));
+        expect_success(answers, name);
+        let consumer = self.consumer(&[]);
+        until(&format!("{name} is gone"), || {
+            matches!(
+                consumer.fetch_watermarks(name, 0, LIMIT),
+                Err(KafkaError::MetadataFetch(
+                    RDKafkaErrorCode::UnknownTopicOrPartition
+                        | RDKafkaErrorCode::UnknownTopic
+                        | RDKafkaErrorCode::UnknownPartition
+                ))
+            )
+        });
+    }
+
+    /// The offset that each partition's next record gets, by partition number: without
+    /// transactions and compaction, how many records it has been given.
+    ///
+    /// # Panics
+    ///
+    /// When the topic does not exist.
+    #[must_use]
+    pub fn high_watermarks(&self, topic: &str) -> Vec<i64> {
+        let consumer = self.consumer(&[]);
+        (0..partition_count(&consumer, topic))
+            .map(|partition| watermarks(&consumer, topic, partition).1)
+            .collect()
+    }
+
+    /// A consumer past any proxy, in a group that it never joins.
+    pub(super) fn consumer(&self, settings: &[(&str, &str)]) -> BaseConsumer {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", self.direct())
+            // Partitions cannot even be assigned by hand without one.
+            .set("group.id", "posthaste-testkit")
+            .set("enable.auto.commit", "false");
+        for (name, value) in settings {
+            config.set(*name, *value);
+        }
+        config.create().expect("make a consumer")
+    }
+
+    fn admin(&self) -> AdminClient<DefaultClientContext> {
+        ClientConfig::new()
+            .set("bootstrap.servers", self.direct())
+            .create()
+            .expect("make an admin client")
+    }
+}
+
+pub(super) fn partition_count(consumer: &BaseConsumer, topic: &str) -> i32 {
+    let metadata = consumer
+        .fetch_metadata(Some(topic), LIMIT)
+        .unwrap_or_else(|e| panic!("metadata of {topic}: {e}"));
+    let partitions = metadata.topics()[0].partitions().len();
+    assert!(partitions > 0, "topic {topic} does not exist");
+    i32::try_from(partitions).expect("a number of partitions")
+}
+
+/// The offsets of the first record and of the one after the last.
+pub(super) fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> (i64, i64) {
+    consumer
+        .fetch_watermarks(topic, partition, LIMIT)
+        .unwrap_or_else(|e| panic!("watermarks of {topic}/{partition}: {e}"))
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new()
+        .request_timeout(Some(LIMIT))
+        .operation_timeout(Some(LIMIT))
+}
+
+fn expect_success(answers: Result<Vec<rdkafka::admin::TopicResult>, KafkaError>, topic: &str) {
+    for answer in answers.unwrap_or_else(|e| panic!("topic {topic}: {e}")) {
+        answer.unwrap_or_else(|(_, code)| panic!("topic {topic}: {code}"));
+    }
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let asked = Instant::now();
+    while !condition() {
+        assert!(asked.elapsed() < LIMIT, "waited {LIMIT:?} until {what}");
+        thread::sleep(POLL);
+    }
+}

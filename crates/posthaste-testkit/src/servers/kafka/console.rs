@@ -1,0 +1,155 @@
+//! Reads topics back, as any consumer would see them.
+
+use super::KafkaServer;
+use super::admin::{LIMIT, partition_count, watermarks};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{BorrowedMessage, Header, Headers, Message};
+use rdkafka::{Offset, TopicPartitionList};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(100);
+
+/// A record as its topic holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KafkaMessage {
+    /// The topic's name.
+    pub topic: String,
+    /// The partition's number.
+    pub partition: i32,
+    /// The record's offset in its partition.
+    pub offset: i64,
+    /// The key; empty is not the same as none.
+    pub key: Option<Vec<u8>>,
+    /// The value; none is a tombstone.
+    pub value: Option<Vec<u8>>,
+    /// The headers in order, repeated names included; a value may be none.
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    /// The record's time in milliseconds since 1970; none if it has none.
+    pub timestamp_ms: Option<i64>,
+}
+
+impl KafkaMessage {
+    /// The value of the first header with this name, if there is one and it has a value.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        let mut headers = self.headers.iter();
+        let (_, value) = headers.find(|(header, _)| header == name)?;
+        value.as_deref()
+    }
+}
+
+/// What a consumer sees of transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Every record, those of open and aborted transactions too.
+    ReadUncommitted,
+    /// Records outside of transactions and of committed ones, up to the first open transaction.
+    ReadCommitted,
+}
+
+impl KafkaServer {
+    /// All records of the topics from the beginning to where they end now: topic by topic in the
+    /// order given, in it partition by partition, in that in the order of offsets.
+    ///
+    /// # Panics
+    ///
+    /// When a topic does not exist, or the broker gives nothing for a minute.
+    #[must_use]
+    pub fn consume(&self, topics: &[&str]) -> Vec<KafkaMessage> {
+        self.consume_as(topics, Isolation::ReadUncommitted)
+    }
+
+    /// [`Self::consume`] with a choice of isolation.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::consume`].
+    #[must_use]
+    pub fn consume_as(&self, topics: &[&str], isolation: Isolation) -> Vec<KafkaMessage> {
+        let read = |topic: &&str| self.read_topic(topic, isolation);
+        topics.iter().flat_map(read).collect()
+    }
+
+    /// A consumer a topic: the client tells of a partition's end without naming its topic.
+    fn read_topic(&self, topic: &str, isolation: Isolation) -> Vec<KafkaMessage> {
+        let level = match isolation {
+            Isolation::ReadUncommitted => "read_uncommitted",
+            Isolation::ReadCommitted => "read_committed",
+        };
+        let consumer = self.consumer(&[
+            ("isolation.level", level),
+            // Records that a consumer never sees (a transaction's marks, those of an aborted one)
+            // may be a partition's last, so that no record's offset tells that the end is reached.
+            ("enable.partition.eof", "true"),
+        ]);
+        let mut ends = assign_from_beginning(&consumer, topic);
+        let mut messages = Vec::new();
+        let mut heard = Instant::now();
+        while !ends.is_empty() {
+            let polled = consumer.poll(POLL);
+            if let Some(Ok(_)) = polled {
+                heard = Instant::now();
+            }
+            assert!(
+                heard.elapsed() < LIMIT,
+                "Kafka gave nothing of {topic} for {LIMIT:?}; not yet read up to {ends:?}"
+            );
+            match polled {
+                Some(Err(KafkaError::PartitionEOF(partition))) => {
+                    ends.remove(&partition);
+                }
+                // Of other errors the client recovers by itself.
+                None | Some(Err(_)) => {}
+                Some(Ok(record)) => {
+                    let Some(&end) = ends.get(&record.partition()) else {
+                        continue;
+                    };
+                    if record.offset() + 1 >= end {
+                        ends.remove(&record.partition());
+                    }
+                    if record.offset() < end {
+                        messages.push(owned(&record));
+                    }
+                }
+            }
+        }
+        messages.sort_by_key(|message| (message.partition, message.offset));
+        messages
+    }
+}
+
+/// Assigns the partitions that hold records and returns where each ends now.
+fn assign_from_beginning(consumer: &BaseConsumer, topic: &str) -> BTreeMap<i32, i64> {
+    let mut ends = BTreeMap::new();
+    let mut assignment = TopicPartitionList::new();
+    for partition in 0..partition_count(consumer, topic) {
+        let (first, end) = watermarks(consumer, topic, partition);
+        if first < end {
+            ends.insert(partition, end);
+            assignment
+                .add_partition_offset(topic, partition, Offset::Beginning)
+                .expect("an offset to begin at");
+        }
+    }
+    consumer.assign(&assignment).expect("assign partitions");
+    ends
+}
+
+fn owned(record: &BorrowedMessage<'_>) -> KafkaMessage {
+    let headers = record.headers().map(|headers| {
+        let owned =
+            |header: Header<'_, &[u8]>| (header.key.to_owned(), header.value.map(Vec::from));
+        headers.iter().map(owned).collect()
+    });
+    KafkaMessage {
+        topic: record.topic().to_owned(),
+        partition: record.partition(),
+        offset: record.offset(),
+        key: record.key().map(Vec::from),
+        value: record.payload().map(Vec::from),
+        headers: headers.unwrap_or_default(),
+        timestamp_ms: record.timestamp().to_millis(),
+    }
+}

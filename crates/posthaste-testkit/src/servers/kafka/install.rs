@@ -1,0 +1,116 @@
+//! Where Kafka's jars come from, and the formatted data folder that every broker copies.
+
+use super::properties;
+use crate::account::Account;
+use crate::cache::{cache_dir, cached_dir};
+use crate::servers::daemon::Daemon;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const VERSION: &str = "4.1.0";
+
+/// The user that brokers run as when the tests run as root: Kafka needs none of its own.
+pub(super) fn account() -> Account {
+    Account::unless_root("nobody")
+}
+
+/// Kafka's jars in a folder that the broker's user may read.
+#[derive(Debug)]
+pub(super) struct Programs {
+    jars: PathBuf,
+}
+
+impl Programs {
+    /// Finds the jars in the cache, and makes them readable by way of the broker's folder.
+    pub(super) fn stage(daemon: &Daemon) -> Self {
+        let cached = cache_dir().join(format!("kafka-{VERSION}"));
+        assert!(
+            cached.join(format!("kafka_2.13-{VERSION}.jar")).exists(),
+            "Apache Kafka {VERSION} is not in {}; this downloads it: ./test --install",
+            cached.display()
+        );
+        if !account().is_another_user() {
+            return Self { jars: cached };
+        }
+        // The cache is usually below root's home, which the broker's user may not enter.
+        let jars = daemon.make_folder("jars");
+        for jar in fs::read_dir(&cached).expect("read the cache") {
+            let jar = jar.expect("read the cache");
+            let staged = jars.join(jar.file_name());
+            // A link saves 54 MB, but cannot leave its file system.
+            if fs::hard_link(jar.path(), &staged).is_err() {
+                fs::copy(jar.path(), &staged).expect("copy a jar");
+            }
+        }
+        Self { jars }
+    }
+
+    /// Java with Kafka's classes, to be given a main class; for [`Daemon::launch`].
+    pub(super) fn java(&self, daemon: &Daemon) -> Command {
+        let mut command = daemon.command(Path::new("java"));
+        self.add_options(&mut command);
+        command
+    }
+
+    /// A data folder of a cluster of its own, with the SCRAM users of [`properties::SASL_USERS`].
+    pub(super) fn formatted_data(&self, daemon: &Daemon) -> PathBuf {
+        // Copying saves the second and more that formatting takes.
+        let template = cached_dir(&format!("kafka-formatted-{VERSION}"), |unfinished| {
+            let config = daemon.write("format.properties", &properties::for_format(unfinished));
+            let mut command = Command::new("java");
+            self.add_options(&mut command);
+            command.args(["kafka.tools.StorageTool", "format", "--config"]);
+            command.arg(config).args(["--cluster-id", &cluster_id()]);
+            for user in properties::scram_users() {
+                command.args(["--add-scram", &user]);
+            }
+            let output = command
+                .output()
+                .unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));
+            assert!(
+                output.status.success(),
+                "{command:?} failed, {}\n{}{}",
+                output.status,
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+        });
+        let data = daemon.make_folder("data");
+        let meta = fs::read_to_string(template.join("meta.properties")).expect("the template");
+        let meta: String = meta
+            .lines()
+            .map(|line| match line.strip_prefix("cluster.id=") {
+                Some(_) => format!("cluster.id={}\n", cluster_id()),
+                None => format!("{line}\n"),
+            })
+            .collect();
+        daemon.write("data/meta.properties", &meta);
+        let checkpoint = data.join("bootstrap.checkpoint");
+        fs::copy(template.join("bootstrap.checkpoint"), &checkpoint).expect("copy the template");
+        account().take_over(&checkpoint);
+        data
+    }
+
+    fn add_options(&self, command: &mut Command) {
+        command
+            .args([
+                "-Xmx512m",
+                "-XX:+UseSerialGC",
+                // Its file would lie outside the broker's folder and outlive a kill.
+                "-XX:-UsePerfData",
+                "-Dorg.slf4j.simpleLogger.showDateTime=true",
+                "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+                // Hundreds of lines with every setting there is.
+                "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
+            ])
+            .arg("-cp")
+            .arg(self.jars.join("*"));
+    }
+}
+
+/// A UUID as Kafka writes it: 22 characters.
+fn cluster_id() -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(uuid::Uuid::new_v4().as_bytes())
+}

@@ -1,0 +1,185 @@
+//! Who may write to which topic, on a secure broker: three requests of Kafka's protocol, because
+//! the client library has none for rights and a Java tool takes a second for each.
+
+use super::KafkaServer;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(2);
+
+/// Version 1 of each, the last without the compact encodings.
+const VERSION: i16 = 1;
+const DESCRIBE_ACLS: i16 = 29;
+const CREATE_ACLS: i16 = 30;
+const DELETE_ACLS: i16 = 31;
+
+// Codes of the protocol.
+const ANY: i8 = 1;
+const TOPIC: i8 = 2;
+const LITERAL: i8 = 3;
+const WRITE: i8 = 4;
+const DENY: i8 = 2;
+const ALLOW: i8 = 3;
+
+impl KafkaServer {
+    /// Lets a user of [`SASL_USERS`](super::SASL_USERS) write to (and describe) a topic, which need
+    /// not exist; returns when the broker goes by it.
+    ///
+    /// # Panics
+    ///
+    /// When the broker refuses: it is not a secure one.
+    pub fn allow_write(&self, user: &str, topic: &str) {
+        self.set_write(user, topic, ALLOW);
+    }
+
+    /// Forbids a user to write to a topic, whatever allows it.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::allow_write`].
+    pub fn deny_write(&self, user: &str, topic: &str) {
+        self.set_write(user, topic, DENY);
+    }
+
+    /// Takes back all that was allowed and denied to a user on a topic.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::allow_write`].
+    pub fn forget_rights(&self, user: &str, topic: &str) {
+        let mut body = Body::default();
+        body.number(1_i32.to_be_bytes());
+        filter(&mut body, user, topic, ANY, ANY);
+        let mut answer = self.ask(DELETE_ACLS, &body);
+        answer.skip_throttle_and_count();
+        answer.expect_success();
+        self.wait_until(|| !self.is_known(user, topic, ANY, ANY));
+    }
+
+    fn set_write(&self, user: &str, topic: &str, permission: i8) {
+        let mut body = Body::default();
+        body.number(1_i32.to_be_bytes());
+        body.code(TOPIC);
+        body.text(topic);
+        body.code(LITERAL);
+        body.text(&format!("User:{user}"));
+        body.text("*");
+        body.code(WRITE);
+        body.code(permission);
+        let mut answer = self.ask(CREATE_ACLS, &body);
+        answer.skip_throttle_and_count();
+        answer.expect_success();
+        // The controller has it; the broker learns of it a moment later.
+        self.wait_until(|| self.is_known(user, topic, WRITE, permission));
+    }
+
+    fn is_known(&self, user: &str, topic: &str, operation: i8, permission: i8) -> bool {
+        let mut body = Body::default();
+        filter(&mut body, user, topic, operation, permission);
+        let mut answer = self.ask(DESCRIBE_ACLS, &body);
+        answer.skip(4);
+        answer.expect_success();
+        i32::from_be_bytes(answer.take()) > 0
+    }
+
+    fn wait_until(&self, condition: impl Fn() -> bool) {
+        let asked = Instant::now();
+        while !condition() {
+            assert!(asked.elapsed() < LIMIT, "the broker never learned of it");
+            thread::sleep(POLL);
+        }
+    }
+
+    fn ask(&self, request: i16, body: &Body) -> Answer {
+        let exchange = || -> std::io::Result<Vec<u8>> {
+            let mut stream = TcpStream::connect(self.direct())?;
+            stream.set_read_timeout(Some(LIMIT))?;
+            let mut message = Body::default();
+            message.number(request.to_be_bytes());
+            message.number(VERSION.to_be_bytes());
+            message.number(0_i32.to_be_bytes()); // Correlation, of one request.
+            message.text("posthaste-testkit");
+            message.0.extend_from_slice(&body.0);
+            let length = u32::try_from(message.0.len()).expect("a short request");
+            stream.write_all(&[&length.to_be_bytes()[..], &message.0].concat())?;
+            let mut length = [0; 4];
+            stream.read_exact(&mut length)?;
+            let length = usize::try_from(u32::from_be_bytes(length)).expect("an answer's length");
+            let mut answer = vec![0; length];
+            stream.read_exact(&mut answer)?;
+            Ok(answer)
+        };
+        let bytes = exchange().unwrap_or_else(|e| panic!("Kafka at {}: {e}", self.direct()));
+        let mut answer = Answer { bytes, read: 0 };
+        answer.skip(4); // Correlation.
+        answer
+    }
+}
+
+/// The filter of a describing and of a deleting request.
+fn filter(body: &mut Body, user: &str, topic: &str, operation: i8, permission: i8) {
+    body.code(TOPIC);
+    body.text(topic);
+    body.code(LITERAL);
+    body.text(&format!("User:{user}"));
+    body.text("*");
+    body.code(operation);
+    body.code(permission);
+}
+
+#[derive(Default)]
+struct Body(Vec<u8>);
+
+impl Body {
+    fn code(&mut self, code: i8) {
+        self.0.extend_from_slice(&code.to_be_bytes());
+    }
+
+    fn number<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.0.extend_from_slice(&bytes);
+    }
+
+    fn text(&mut self, text: &str) {
+        let length = i16::try_from(text.len()).expect("a short text");
+        self.number(length.to_be_bytes());
+        self.0.extend_from_slice(text.as_bytes());
+    }
+}
+
+struct Answer {
+    bytes: Vec<u8>,
+    read: usize,
+}
+
+impl Answer {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let end = self.read + N;
+        let part = self.bytes.get(self.read..end);
+        self.read = end;
+        part.and_then(|part| part.try_into().ok())
+            .expect("an answer as long as the protocol says")
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.read += bytes;
+    }
+
+    fn skip_throttle_and_count(&mut self) {
+        self.skip(8);
+    }
+
+    /// Reads an error's code and text.
+    fn expect_success(&mut self) {
+        let code = i16::from_be_bytes(self.take());
+        let length = i16::from_be_bytes(self.take());
+        // A negative length stands for "no text".
+        let length = usize::try_from(length).unwrap_or_default();
+        let text = self.bytes.get(self.read..self.read + length);
+        let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
+        assert!(code == 0, "Kafka refused, error {code}: {text}");
+        self.skip(length);
+    }
+}

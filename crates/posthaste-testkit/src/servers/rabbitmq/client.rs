@@ -1,0 +1,196 @@
+//! Exchanges and queues made, removed and read by AMQP, which takes milliseconds where
+//! `rabbitmqctl` takes a second.
+
+use super::{RabbitMqMessage, RabbitMqServer};
+use crate::blocking::wait_for;
+use amqprs::channel::{
+    BasicAckArguments, BasicCancelArguments, BasicConsumeArguments, BasicQosArguments, Channel,
+    ExchangeDeclareArguments, ExchangeDeleteArguments, QueueBindArguments, QueueDeclareArguments,
+    QueueDeleteArguments, QueuePurgeArguments, QueueUnbindArguments,
+};
+use amqprs::connection::{Connection, OpenConnectionArguments};
+use amqprs::error::Error;
+use amqprs::{FieldTable, FieldValue};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// How many messages are acknowledged at once, and twice as many are on their way.
+const ACKNOWLEDGED_AT_ONCE: u16 = 1_000;
+
+/// An administrator's view of one virtual host. Every call has a connection of its own, which the
+/// broker's restarts cannot break.
+#[derive(Clone)]
+pub struct RabbitMqClient {
+    connection: OpenConnectionArguments,
+}
+
+impl std::fmt::Debug for RabbitMqClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RabbitMqClient").finish_non_exhaustive()
+    }
+}
+
+/// The value of a queue's argument.
+#[derive(Debug, Clone, Copy)]
+pub enum Argument<'a> {
+    /// As for `x-max-length`.
+    Number(i64),
+    /// As for `x-overflow`.
+    Text(&'a str),
+}
+
+impl From<i64> for Argument<'_> {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl<'a> From<&'a str> for Argument<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl RabbitMqServer {
+    /// A client for a virtual host, `/` or one that [`Self::ctl`] made with rights for the login.
+    #[must_use]
+    pub fn client(&self, vhost: &str) -> RabbitMqClient {
+        let (user, password) = self.login.split_once(':').expect("user:password");
+        let mut connection = OpenConnectionArguments::new(&self.host, self.port, user, password);
+        RabbitMqClient {
+            connection: connection.virtual_host(vhost).finish(),
+        }
+    }
+}
+
+/// Every method panics when the broker refuses or does not answer within a minute.
+impl RabbitMqClient {
+    /// Makes a durable exchange: `direct`, `topic`, `fanout` or `headers`.
+    pub fn declare_exchange(&self, name: &str, kind: &str) {
+        let args = ExchangeDeclareArguments::new(name, kind)
+            .durable(true)
+            .finish();
+        self.with(async |channel| channel.exchange_declare(args).await);
+    }
+
+    /// Removes an exchange.
+    pub fn delete_exchange(&self, name: &str) {
+        let args = ExchangeDeleteArguments::new(name).finish();
+        self.with(async |channel| channel.exchange_delete(args).await);
+    }
+
+    /// Makes a durable queue with arguments such as `("x-max-length", 10.into())` or
+    /// `("x-queue-type", "quorum".into())`.
+    pub fn declare_queue(&self, name: &str, arguments: &[(&str, Argument<'_>)]) {
+        let mut table = FieldTable::new();
+        for (name, value) in arguments {
+            let value = match *value {
+                Argument::Number(number) => FieldValue::l(number),
+                Argument::Text(text) => FieldValue::S(text.try_into().expect("a short text")),
+            };
+            table.insert((*name).try_into().expect("a short name"), value);
+        }
+        let args = QueueDeclareArguments::durable_client_named(name)
+            .arguments(table)
+            .finish();
+        self.with(async |channel| channel.queue_declare(args).await);
+    }
+
+    /// Removes a queue with all that is in it.
+    pub fn delete_queue(&self, name: &str) {
+        let args = QueueDeleteArguments::new(name).finish();
+        self.with(async |channel| channel.queue_delete(args).await);
+    }
+
+    /// Binds a queue to an exchange.
+    pub fn bind(&self, queue: &str, exchange: &str, routing_key: &str) {
+        let args = QueueBindArguments::new(queue, exchange, routing_key);
+        self.with(async |channel| channel.queue_bind(args).await);
+    }
+
+    /// Takes a binding away.
+    pub fn unbind(&self, queue: &str, exchange: &str, routing_key: &str) {
+        let args = QueueUnbindArguments::new(queue, exchange, routing_key);
+        self.with(async |channel| channel.queue_unbind(args).await);
+    }
+
+    /// Throws away what a queue holds.
+    pub fn purge(&self, queue: &str) {
+        let args = QueuePurgeArguments::new(queue);
+        self.with(async |channel| channel.queue_purge(args).await);
+    }
+
+    /// How many messages a queue holds that no consumer has.
+    #[must_use]
+    pub fn message_count(&self, queue: &str) -> u32 {
+        self.with(async |channel| message_count(channel, queue).await)
+    }
+
+    /// Takes what a queue holds at the call, in the queue's order.
+    #[must_use]
+    pub fn consume(&self, queue: &str) -> Vec<RabbitMqMessage> {
+        self.with(async |channel| take_all(channel, queue).await)
+    }
+
+    /// Runs work on a channel of a connection of its own.
+    fn with<T: Send>(&self, work: impl AsyncFnOnce(&Channel) -> Result<T, Error> + Send) -> T {
+        let run = async || {
+            let connection = Connection::open(&self.connection).await?;
+            let channel = connection.open_channel(None).await?;
+            let result = work(&channel).await?;
+            channel.close().await?;
+            connection.close().await?;
+            Ok::<_, Error>(result)
+        };
+        let result = wait_for(|| tokio::time::timeout(LIMIT, run()));
+        result
+            .unwrap_or_else(|_| panic!("RabbitMQ did not answer within {LIMIT:?}"))
+            .unwrap_or_else(|e| panic!("RabbitMQ refused: {e}"))
+    }
+}
+
+async fn message_count(channel: &Channel, queue: &str) -> Result<u32, Error> {
+    let args = QueueDeclareArguments::new(queue).passive(true).finish();
+    let answer = channel.queue_declare(args).await?;
+    let (_, messages, _) = answer.expect("an answer that was asked for");
+    Ok(messages)
+}
+
+async fn take_all(channel: &Channel, queue: &str) -> Result<Vec<RabbitMqMessage>, Error> {
+    let count = usize::try_from(message_count(channel, queue).await?).expect("64 bits");
+    let mut messages = Vec::with_capacity(count);
+    if count == 0 {
+        return Ok(messages);
+    }
+    // Bounded, since what is delivered beyond the count goes back into the queue afterwards.
+    let window = BasicQosArguments::new(0, 2 * ACKNOWLEDGED_AT_ONCE, false);
+    channel.basic_qos(window).await?;
+    let args = BasicConsumeArguments::new(queue, "");
+    let (tag, mut deliveries) = channel.basic_consume_rx(args).await?;
+    while messages.len() < count {
+        let delivery = tokio::time::timeout(LIMIT, deliveries.recv()).await;
+        let Ok(Some(delivery)) = delivery else {
+            panic!(
+                "{queue} held {count} messages, and gave {} only",
+                messages.len()
+            );
+        };
+        let parts = (
+            delivery.deliver,
+            delivery.basic_properties,
+            delivery.content,
+        );
+        let (Some(deliver), Some(properties), Some(body)) = parts else {
+            panic!("a delivery from {queue} is not whole");
+        };
+        messages.push(RabbitMqMessage::new(&deliver, &properties, body));
+        if messages.len() == count || messages.len() % usize::from(ACKNOWLEDGED_AT_ONCE) == 0 {
+            let all_up_to = BasicAckArguments::new(deliver.delivery_tag(), true);
+            channel.basic_ack(all_up_to).await?;
+        }
+    }
+    channel
+        .basic_cancel(BasicCancelArguments::new(&tag))
+        .await?;
+    Ok(messages)
+}
