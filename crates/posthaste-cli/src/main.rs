@@ -3,6 +3,7 @@
 mod commands;
 mod config;
 mod failure;
+mod http;
 mod open;
 mod output;
 mod secret;

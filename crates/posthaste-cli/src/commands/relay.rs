@@ -11,8 +11,8 @@ use std::{
 };
 
 use clap::Args;
-use posthaste_engine::{Backoff, DeliveryPolicy, SinkError, Start, Store};
-use posthaste_relay::{Destination, Relay as Runner, RelayError, Summary};
+use posthaste_engine::{Backoff, DeliveryPolicy, Sink, SinkError, Start, Store};
+use posthaste_relay::{Destination, DestinationHealth, Relay as Runner, RelayError, Summary};
 use rustix::process::Signal as RawSignal;
 use serde_json::json;
 use tokio::{
@@ -25,7 +25,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     config::{self, DestinationTuning, LogFormat, RelayConfig, RelayFlags, RelayTuning, units},
     failure::{Failure, Status},
-    open, output,
+    http, open, output,
     secret::SecretUrl,
 };
 
@@ -87,27 +87,30 @@ impl Relay {
                  conditions, with `to` or with `drop = true`"
             );
         }
-        let destinations = open_destinations(&config, self.json).await?;
-        let counters: Vec<_> = config
-            .destinations
-            .iter()
-            .map(|d| d.name.clone())
-            .zip(destinations.iter().map(Destination::counters))
-            .collect();
+        let server = match config.tuning.http {
+            Some(address) => Some(http::Server::bind(address).await?),
+            None => None,
+        };
+        let sinks = open_sinks(&config, self.json)?;
+        let destinations = destinations(&config, &sinks);
         let relay = build(
             &config,
             Arc::clone(&store),
             destinations,
             self.until_drained,
         )?;
+        let health = relay.health();
+        let serving = server.map(|server| server.serve(health.clone(), Arc::clone(&store)));
+        check_sinks(&config, &sinks).await?;
 
         let timed_out = Arc::clone(&stop.timed_out);
         let summary = relay.run(stop.wait()).await?;
+        drop(serving);
         if self.json {
-            let destinations: Vec<_> = counters
-                .iter()
-                .map(|(name, counters)| {
-                    let counted = counters.snapshot();
+            let destinations: Vec<_> = health
+                .destinations()
+                .into_iter()
+                .map(|DestinationHealth { name, counted, .. }| {
                     json!({
                         "name": name,
                         "accepted": counted.accepted,
@@ -210,19 +213,27 @@ fn size(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Opens every sink and looks whether it is there. One that is away is waited for while running; one
-/// that is set up wrongly, or refuses us, ends the start, while somebody is looking, unless there are
-/// others to deliver to.
-async fn open_destinations(config: &RelayConfig, json: bool) -> Result<Vec<Destination>, Failure> {
-    let mut destinations = Vec::new();
-    for known in &config.destinations {
-        let name = &known.name;
+/// Opens every sink; touches nothing yet.
+fn open_sinks(config: &RelayConfig, json: bool) -> Result<Vec<Arc<dyn Sink>>, Failure> {
+    let open = |known: &config::Destination| {
         let sink = open::sink(&known.url)?;
         if json && sink.info().kind == "stdout" {
             return Err(Failure::usage(format!(
-                "destination `{name}` and --json both write to standard output\nfix: leave out --json"
+                "destination `{}` and --json both write to standard output\nfix: leave out --json",
+                known.name
             )));
         }
+        Ok(sink)
+    };
+    config.destinations.iter().map(open).collect()
+}
+
+/// Looks whether every sink is there. One that is away is waited for while running; one that is set up
+/// wrongly, or refuses us, ends the start, while somebody is looking, unless there are others to deliver
+/// to.
+async fn check_sinks(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Result<(), Failure> {
+    for (known, sink) in config.destinations.iter().zip(sinks) {
+        let name = &known.name;
         match sink.check().await {
             Ok(()) => {}
             // One destination that is set up wrongly must not keep the others waiting.
@@ -235,7 +246,14 @@ async fn open_destinations(config: &RelayConfig, json: bool) -> Result<Vec<Desti
                 warn!(destination = %name, "not reachable yet, will be tried again: {error}")
             }
         }
-        let mut destination = Destination::new(name.clone(), sink)
+    }
+    Ok(())
+}
+
+fn destinations(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Vec<Destination> {
+    let mut destinations = Vec::new();
+    for (known, sink) in config.destinations.iter().zip(sinks) {
+        let mut destination = Destination::new(known.name.clone(), Arc::clone(sink))
             .address(known.url.to_string())
             .start(known.start);
         let (policy, retry) = (DeliveryPolicy::default(), Backoff::default());
@@ -262,7 +280,7 @@ async fn open_destinations(config: &RelayConfig, json: bool) -> Result<Vec<Desti
         }
         destinations.push(destination);
     }
-    Ok(destinations)
+    destinations
 }
 
 impl From<RelayError> for Failure {

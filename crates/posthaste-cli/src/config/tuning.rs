@@ -3,7 +3,7 @@
 //! None means the default, which stands with its reason where the number is used
 //! (`posthaste_relay`, `posthaste_engine`) and in `posthaste.example.toml`.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use clap::Args;
 use posthaste_engine::{OnDead, Start};
@@ -13,6 +13,7 @@ use super::{
     section::{Section, choose},
     units,
 };
+use crate::http;
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -66,6 +67,9 @@ pub(crate) struct RelayTuning {
     /// How log lines look, on standard error [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log: Option<LogFormat>,
+    /// Answer /healthz, /readyz and /metrics there; on this machine only, port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = http::address)]
+    pub(crate) http: Option<SocketAddr>,
 }
 
 /// Settings of a destination.
@@ -104,6 +108,7 @@ pub(super) const RELAY_KEYS: &[&str] = &[
     "poll_idle",
     "shutdown_timeout",
     "log",
+    "http",
 ];
 
 impl RelayTuning {
@@ -125,6 +130,7 @@ impl RelayTuning {
                 "log",
                 &[("text", LogFormat::Text), ("json", LogFormat::Json)],
             )?,
+            http: section.parsed("http", http::address)?,
         })
     }
 
@@ -144,6 +150,7 @@ impl RelayTuning {
             poll_idle: self.poll_idle.or(below.poll_idle),
             shutdown_timeout: self.shutdown_timeout.or(below.shutdown_timeout),
             log: self.log.or(below.log),
+            http: self.http.or(below.http),
         }
     }
 

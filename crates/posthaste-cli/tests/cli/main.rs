@@ -8,6 +8,7 @@ mod dead;
 mod demo;
 mod destination;
 mod harness;
+mod http;
 mod init;
 mod relay;
 mod start;

@@ -1,0 +1,215 @@
+//! `relay --http`: whether the relay lives, whether it makes progress, and its numbers.
+//!
+//! Only on this machine: nobody is asked who they are yet. The server ends with the relay, and no
+//! client can hold it or the relay up: a connection serves one request, for a few seconds at the most,
+//! and there are only so many at once.
+
+mod listener;
+mod metrics;
+mod store_status;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderValue, StatusCode, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use posthaste_engine::Store;
+use posthaste_relay::{DestinationHealth, Health, STANDSTILL};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tracing::{error, info};
+
+use self::{listener::Bounded, store_status::StoreStatus};
+use crate::failure::Failure;
+
+const HINT: &str = "posthaste serves /healthz, /readyz and /metrics\n";
+
+/// Parses an address to listen on: of this machine only.
+///
+/// # Errors
+/// What is wrong; behind a semicolon, what to write.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| {
+        format!("`{text}` is no address with a port; write it as 127.0.0.1:9187 or [::1]:9187")
+    })?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err(format!(
+        "{address} can be reached from other machines, and there is no access control yet; listen on \
+         127.0.0.1:{}, behind a proxy if others have to see it",
+        address.port()
+    ))
+}
+
+/// Holds its port from now on; answers once it is told whom to watch.
+#[derive(Debug)]
+pub(crate) struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// A server that answers until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Serving(JoinHandle<()>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What the answers are made of.
+#[derive(Clone)]
+struct Watched {
+    health: Health,
+    store: Arc<StoreStatus>,
+}
+
+impl Server {
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// It is taken, or may not be listened on.
+    pub(crate) async fn bind(address: SocketAddr) -> Result<Self, Failure> {
+        let refused = |error: io::Error| {
+            let fix = match error.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "stop the process that listens there, or give another port (0: any free one)"
+                }
+                io::ErrorKind::PermissionDenied => "give a port from 1024 on",
+                _ => "give an address of this machine, such as 127.0.0.1:9187",
+            };
+            Failure::usage(format!("--http {address}: {error}\nfix: {fix}"))
+        };
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Answers from now on.
+    pub(crate) fn serve(self, health: Health, store: Arc<dyn Store>) -> Serving {
+        let store = Arc::new(StoreStatus::new(store));
+        let router = router(Watched { health, store });
+        info!(
+            "to be watched at http://{address}/readyz and http://{address}/metrics",
+            address = self.address
+        );
+        Serving(tokio::spawn(async move {
+            let served = axum::serve(Bounded::new(self.listener), router).await;
+            if let Err(error) = served {
+                error!("the relay can be watched no longer: {error}");
+            }
+        }))
+    }
+}
+
+fn router(watched: Watched) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .fallback(async || (StatusCode::NOT_FOUND, HINT))
+        .method_not_allowed_fallback(async || {
+            (
+                StatusCode::METHOD_NOT_ALLOWED,
+                [(header::ALLOW, "GET, HEAD")],
+                HINT,
+            )
+        })
+        .layer(middleware::map_response(one_answer))
+        .with_state(watched)
+}
+
+/// One request a connection, so that its limits are the request's; and nothing is kept, since the next
+/// answer may be another one.
+async fn one_answer(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn healthz() -> &'static str {
+    "alive\n"
+}
+
+async fn readyz(State(watched): State<Watched>) -> Response {
+    let destinations = watched.health.destinations();
+    let is_ready = destinations.iter().all(|destination| destination.is_ready);
+    let status = match is_ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let body = json!({
+        "ready": is_ready,
+        "standstill_seconds": STANDSTILL.as_secs(),
+        "destinations": destinations.iter().map(destination_json).collect::<Value>(),
+    });
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    (status, json, format!("{body}\n")).into_response()
+}
+
+fn destination_json(destination: &DestinationHealth) -> Value {
+    json!({
+        "name": destination.name,
+        "ready": destination.is_ready,
+        "seconds_since_progress": milliseconds_kept(destination.since_progress),
+        "breaker": destination.counted.breaker,
+        "last_error": destination.counted.last_error,
+    })
+}
+
+/// Seconds; what is finer than milliseconds tells nobody anything.
+fn milliseconds_kept(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
+}
+
+async fn metrics(State(watched): State<Watched>) -> Response {
+    // The store first: what is read at once is then no older than what took a while.
+    let status = watched.store.fresh().await;
+    match metrics::text(&watched.health, status) {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => {
+            error!("the metrics could not be written: {error}");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_may_listen() {
+        for good in ["127.0.0.1:9187", "127.8.8.8:0", "[::1]:9187"] {
+            assert_eq!(address(good).unwrap().to_string(), good);
+        }
+        for open in [
+            "0.0.0.0:9187",
+            "[::]:1",
+            "10.0.0.1:9187",
+            "[::ffff:127.0.0.1]:9187",
+        ] {
+            let reason = address(open).unwrap_err();
+            assert!(reason.contains("access control"), "{reason}");
+        }
+        for wrong in [
+            "",
+            "9187",
+            ":9187",
+            "127.0.0.1",
+            "localhost:9187",
+            "127.0.0.1:99999",
+        ] {
+            let reason = address(wrong).unwrap_err();
+            assert!(reason.contains("; write it as 127.0.0.1:9187"), "{reason}");
+        }
+    }
+}

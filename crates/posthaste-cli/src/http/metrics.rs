@@ -1,0 +1,304 @@
+//! `/metrics` in Prometheus' text format.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use posthaste_engine::{DestinationStatus, Status};
+use posthaste_relay::{
+    CountersSnapshot, DestinationHealth, Health, LATENCY_BUCKETS_MICROS, STANDSTILL,
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, MetricEncoder, text},
+    metrics::MetricType,
+    registry::Registry,
+};
+
+use self::Number::{Seconds, Whole};
+
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Every state of a breaker, so that each is a series from the start.
+const BREAKER_STATES: [&str; 4] = ["closed", "half_open", "open", "waiting"];
+
+/// All metrics. What needs the store's numbers is left out without them.
+///
+/// # Errors
+/// The encoder refuses something.
+pub(super) fn text(health: &Health, status: Option<Arc<Status>>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics {
+        destinations: health.destinations(),
+        lease_left: health.lease_left(),
+        status,
+    }));
+    let mut text = String::new();
+    text::encode_registry(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Metrics {
+    destinations: Vec<DestinationHealth>,
+    lease_left: Duration,
+    status: Option<Arc<Status>>,
+}
+
+impl Collector for Metrics {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        self.counters(&mut page)?;
+        self.latency(&mut page)?;
+        self.condition(&mut page)?;
+        self.relay(&mut page)?;
+        match &self.status {
+            Some(status) => of_store(&mut page, status),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Metrics {
+    fn counters(&self, page: &mut Page<'_>) -> fmt::Result {
+        type Of = fn(&CountersSnapshot) -> u64;
+        let counters: [(_, _, Of); 7] = [
+            ("posthaste_read_total", "Events read from the outbox", |c| {
+                c.read
+            }),
+            (
+                "posthaste_delivered_total",
+                "Events that the destination has accepted",
+                |c| c.accepted,
+            ),
+            (
+                "posthaste_rejected_total",
+                "Events that the destination has refused, each attempt counted",
+                |c| c.rejected,
+            ),
+            (
+                "posthaste_unavailable_total",
+                "Failures of the destination that are no event's fault",
+                |c| c.unavailable,
+            ),
+            (
+                "posthaste_parked_total",
+                "Events set aside after they were refused",
+                |c| c.parked,
+            ),
+            (
+                "posthaste_unrouted_total",
+                "Events that no route takes",
+                |c| c.unrouted,
+            ),
+            (
+                "posthaste_repeats_total",
+                "Events sent again although what became of an earlier sending is unknown",
+                |c| c.repeated,
+            ),
+        ];
+        for (name, help, of) in counters {
+            let samples = self.each(|destination| Whole(of(&destination.counted)));
+            page.family(name, help, MetricType::Counter, samples)?;
+        }
+        Ok(())
+    }
+
+    fn latency(&self, page: &mut Page<'_>) -> fmt::Result {
+        let mut metric = page.0.encode_descriptor(
+            "posthaste_commit_to_accepted_seconds",
+            "Time from the insert of an event (clock of the database) to its acceptance (clock of the \
+             relay)",
+            None,
+            MetricType::Histogram,
+        )?;
+        let bounds = LATENCY_BUCKETS_MICROS.iter().map(|&micros| seconds(micros));
+        let bounds: Vec<_> = bounds.chain([f64::INFINITY]).collect();
+        for DestinationHealth { name, counted, .. } in &self.destinations {
+            let counts = counted.latency.iter().copied();
+            let buckets: Vec<_> = bounds.iter().copied().zip(counts).collect();
+            let labels = named(name);
+            metric
+                .encode_family(&labels)?
+                .encode_histogram::<[Label<'_>; 1]>(
+                    seconds(counted.latency_sum_micros),
+                    counted.latency.iter().sum(),
+                    &buckets,
+                    None,
+                )?;
+        }
+        Ok(())
+    }
+
+    fn condition(&self, page: &mut Page<'_>) -> fmt::Result {
+        let gauge = MetricType::Gauge;
+        page.family(
+            "posthaste_ready",
+            &format!(
+                "1 while the destination makes progress or has a good reason not to, 0 when it has stood \
+                 still for {} s",
+                STANDSTILL.as_secs()
+            ),
+            gauge,
+            self.each(|destination| Whole(destination.is_ready.into())),
+        )?;
+        page.family(
+            "posthaste_seconds_since_progress",
+            "Time since the last progress, 0 while there is a good reason to stand still",
+            gauge,
+            self.each(|destination| Seconds(destination.since_progress)),
+        )?;
+        page.family(
+            "posthaste_blocked_keys",
+            "Keys that wait behind a parked event, as the relay that holds the destination sees it",
+            gauge,
+            self.each(|destination| Whole(destination.counted.blocked_keys)),
+        )?;
+        let states = self.destinations.iter().flat_map(|destination| {
+            BREAKER_STATES.map(|state| {
+                let labels = [("destination", destination.name.as_str()), ("state", state)];
+                let is_in_it = destination.counted.breaker == state;
+                (labels, Whole(is_in_it.into()))
+            })
+        });
+        page.family(
+            "posthaste_breaker_state",
+            "1 for the state in which the destination's breaker is, 0 for the others; waiting while this \
+             relay does not hold the destination",
+            gauge,
+            states,
+        )
+    }
+
+    fn relay(&self, page: &mut Page<'_>) -> fmt::Result {
+        let gauge = MetricType::Gauge;
+        page.family(
+            "posthaste_relay_lease_seconds_left",
+            "For how long this relay may go on without renewing its lease, 0 without a lease",
+            gauge,
+            [(UNLABELLED, Seconds(self.lease_left))],
+        )?;
+        page.family(
+            "posthaste_store_up",
+            "Whether the database answered when it was asked for its numbers, a few seconds ago at the most",
+            gauge,
+            [(UNLABELLED, Whole(self.status.is_some().into()))],
+        )?;
+        page.family(
+            "posthaste_build_info",
+            "The version of this relay",
+            gauge,
+            [([("version", env!("CARGO_PKG_VERSION"))], Whole(1))],
+        )
+    }
+
+    /// One sample for each destination of this relay.
+    fn each(
+        &self,
+        of: impl Fn(&DestinationHealth) -> Number,
+    ) -> impl Iterator<Item = ([(&'static str, &str); 1], Number)> {
+        let destinations = self.destinations.iter();
+        destinations.map(move |destination| (named(&destination.name), of(destination)))
+    }
+}
+
+/// What only the store knows, of every destination in it: one that no relay delivers to any more pins
+/// what it has not got.
+fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
+    type Of = fn(&DestinationStatus) -> Option<Number>;
+    let gauges: [(_, _, Of); 5] = [
+        (
+            "posthaste_pending",
+            "Events that the destination has not finished; an upper bound unless posthaste_pending_exact \
+             is 1",
+            |d| Some(Whole(d.pending)),
+        ),
+        (
+            "posthaste_pending_exact",
+            "Whether posthaste_pending was counted",
+            |d| Some(Whole(d.pending_exact.into())),
+        ),
+        (
+            "posthaste_oldest_pending_age_seconds",
+            "Age of the oldest pending event by the clock of the database, 0 when none is pending",
+            |d| match d.oldest_pending_age {
+                None => (d.pending == 0).then_some(Whole(0)),
+                Some(age) => Some(Seconds(age)),
+            },
+        ),
+        (
+            "posthaste_parked",
+            "Events set aside that will be tried again",
+            |d| Some(Whole(d.parked)),
+        ),
+        (
+            "posthaste_dead",
+            "Events set aside whose attempts are used up: they wait for an operator",
+            |d| Some(Whole(d.dead)),
+        ),
+    ];
+    for (name, help, of) in gauges {
+        let samples = status
+            .destinations
+            .iter()
+            .filter_map(|d| Some((named(&d.name), of(d)?)));
+        page.family(name, help, MetricType::Gauge, samples)?;
+    }
+    page.family(
+        "posthaste_retained_bytes",
+        "Bytes that the outbox takes on disk",
+        MetricType::Gauge,
+        [(UNLABELLED, Whole(status.retained_bytes))],
+    )
+}
+
+type Label<'a> = (&'static str, &'a str);
+
+const UNLABELLED: [Label<'static>; 0] = [];
+
+fn named(destination: &str) -> [Label<'_>; 1] {
+    [("destination", destination)]
+}
+
+fn seconds(micros: u64) -> f64 {
+    Duration::from_micros(micros).as_secs_f64()
+}
+
+/// The value of a sample.
+enum Number {
+    Whole(u64),
+    Seconds(Duration),
+}
+
+impl Number {
+    /// As a gauge's whatever it is: the encoder of a counter would add `_total` to the samples alone,
+    /// which OpenMetrics wants and Prometheus' own format does not know.
+    fn encode(&self, sample: &mut MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Whole(number) => sample.encode_gauge(number),
+            Seconds(duration) => sample.encode_gauge(&duration.as_secs_f64()),
+        }
+    }
+}
+
+/// The page that is being written.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    /// A metric with all its samples.
+    fn family<'l, const LABELS: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        samples: impl IntoIterator<Item = ([Label<'l>; LABELS], Number)>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, kind)?;
+        for (labels, number) in samples {
+            // Without labels there are to be no braces either.
+            match LABELS {
+                0 => number.encode(&mut metric)?,
+                _ => number.encode(&mut metric.encode_family(&labels)?)?,
+            }
+        }
+        Ok(())
+    }
+}
