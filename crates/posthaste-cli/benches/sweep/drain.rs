@@ -1,16 +1,10 @@
 //! A backlog into null, against a bare client of the same driver that reads the same columns.
 
-use std::{
-    fs,
-    pin::pin,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{pin::pin, time::Instant};
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use posthaste_testkit::process::Running;
 use tokio_postgres::{
     Client, Row,
     types::{FromSql, Type},
@@ -18,7 +12,8 @@ use tokio_postgres::{
 
 use crate::{
     Plan,
-    outbox::{self, Outbox},
+    outbox::Outbox,
+    relayed::{self, Drained},
     report::{Bound, Report, median},
 };
 
@@ -136,51 +131,19 @@ async fn round(outbox: &Outbox, client: &Client, events: u64, number: usize) -> 
     Ok(round)
 }
 
-struct Drained {
-    wall: f64,
-    peak_mib: f64,
-}
-
 fn relay(outbox: &Outbox, destination: &str, events: u64) -> Result<Drained> {
-    drained(outbox, &["--destination", destination], events)
+    relayed::drained(outbox, "null:", &["--destination", destination], events)
 }
 
 /// What starting and stopping take: a new destination that has nothing before it.
 fn relay_nothing(outbox: &Outbox, number: usize) -> Result<Drained> {
     let name = format!("nothing-{number}");
-    drained(outbox, &["--destination", &name, "--start", "now"], 0)
-}
-
-fn drained(outbox: &Outbox, flags: &[&str], events: u64) -> Result<Drained> {
-    let mut command = outbox.relay("null:", &["--until-drained", "--json"]);
-    let started = Instant::now();
-    let mut relay = Running::start(command.args(flags));
-    let mut peak_kib = 0;
-    while relay.is_running() {
-        peak_kib = peak_memory_kib(&relay).unwrap_or(peak_kib);
-        thread::sleep(Duration::from_millis(2));
-    }
-    let wall = started.elapsed().as_secs_f64();
-    let said: serde_json::Value = serde_json::from_str(&outbox::finish(relay).stdout)?;
-    let accepted = &said["destinations"][0]["accepted"];
-    ensure!(
-        *accepted == events,
-        "the relay accepted {accepted} of {events}"
-    );
-    ensure!(peak_kib > 0, "the relay ended before its memory was seen");
-    Ok(Drained {
-        wall,
-        peak_mib: peak_kib as f64 / 1_024.0,
-    })
-}
-
-/// The peak so far; none when the process has ended.
-fn peak_memory_kib(relay: &Running) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", relay.id())).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix(" kB")?.parse().ok()
+    relayed::drained(
+        outbox,
+        "null:",
+        &["--destination", &name, "--start", "now"],
+        0,
+    )
 }
 
 /// A column as it came; looks at every byte, as the null sink does.
@@ -229,7 +192,7 @@ impl Read {
 }
 
 /// The ruler: no page ever waits for the one before.
-async fn streamed(client: &Client, events: u64) -> Result<f64> {
+pub(crate) async fn streamed(client: &Client, events: u64) -> Result<f64> {
     let sql = format!("select {COLUMNS} from posthaste.outbox order by seq");
     let statement = client.prepare(&sql).await?;
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! From the answer to a commit until a file has accepted the event, at a steady rate.
+//! From the answer to a commit until a sink has accepted the event, at a steady rate.
 
 use std::{
     collections::HashMap,
@@ -25,14 +25,12 @@ const RATE: f64 = 500.0;
 const WRITERS: usize = 8;
 const MILLIS_MAX: f64 = 10.0;
 
-pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str) -> Result<()> {
     let outbox = Outbox::start().await?;
-    let file = tempfile::tempdir()?;
-    let url = format!("file://{}", file.path().join("events.jsonl").display());
     // In this process, and not as its own, for the moment of each verdict.
     let accepted = Accepted::default();
     let sink = Timed {
-        inner: posthaste_sinks::open(&url)?,
+        inner: posthaste_sinks::open(url)?,
         accepted: Arc::clone(&accepted),
     };
     let store = Arc::new(PostgresStore::new(&outbox.database.url())?);
@@ -59,7 +57,7 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         millis.push(accepted.saturating_duration_since(*committed).as_secs_f64() * 1e3);
     }
     report.print("events a second, asked for 500", written.rate, "a second");
-    let name = |what| format!("commit answered to accepted (fsynced), {what}");
+    let name = |what| format!("commit answered to accepted, {what}");
     report.hold(
         name("p50"),
         quantile(&millis, 0.5),

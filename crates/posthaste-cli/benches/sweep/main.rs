@@ -4,6 +4,7 @@
 //! cargo bench -p posthaste-cli --bench sweep                      all parts, about five minutes
 //! cargo bench -p posthaste-cli --bench sweep -- drain idle        some of them
 //! cargo bench -p posthaste-cli --bench sweep -- --long            the full sizes
+//! cargo bench -p posthaste-cli --bench sweep --features kafka -- kafka
 //! ```
 //!
 //! Absolute figures say something about a machine and an hour. What is compared was therefore measured
@@ -11,11 +12,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A set-up that fails ends the run.
 
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+mod brokers;
 mod drain;
 mod idle;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod latency;
 mod outbox;
 mod poll;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+mod relayed;
 mod report;
 mod writers;
 
@@ -60,6 +68,12 @@ enum Part {
     Idle,
     /// Writers beside a relay
     Writers,
+    /// A backlog to Kafka, against its bare client
+    #[cfg(feature = "kafka")]
+    Kafka,
+    /// A backlog to RabbitMQ, against a bare client
+    #[cfg(feature = "rabbitmq")]
+    Rabbitmq,
 }
 
 /// What the parts need to know of the command line.
@@ -106,12 +120,32 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Latency => "latency",
         Part::Idle => "idle",
         Part::Writers => "writers",
+        #[cfg(feature = "kafka")]
+        Part::Kafka => "kafka",
+        #[cfg(feature = "rabbitmq")]
+        Part::Rabbitmq => "rabbitmq",
     });
     match part {
         Part::Drain => drain::run(plan, report).await,
         Part::Poll => poll::run(plan, report).await,
-        Part::Latency => latency::run(plan, report).await,
+        Part::Latency => {
+            let folder = tempfile::tempdir()?;
+            let file = folder.path().join("events.jsonl");
+            latency::run(plan, report, &format!("file://{}", file.display())).await
+        }
         Part::Idle => idle::run(plan, report).await,
         Part::Writers => writers::run(plan, report).await,
+        #[cfg(feature = "kafka")]
+        Part::Kafka => {
+            let kafka = kafka::Kafka::start();
+            brokers::run(plan, report, &kafka).await?;
+            latency::run(plan, report, &brokers::Broker::fresh_place(&kafka)).await
+        }
+        #[cfg(feature = "rabbitmq")]
+        Part::Rabbitmq => {
+            let rabbitmq = rabbitmq::RabbitMq::start();
+            brokers::run(plan, report, &rabbitmq).await?;
+            latency::run(plan, report, &brokers::Broker::fresh_place(&rabbitmq)).await
+        }
     }
 }

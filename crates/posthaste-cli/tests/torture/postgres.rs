@@ -24,6 +24,7 @@ const TABLES: &str = "
 /// One database of a server.
 pub(crate) struct Postgres {
     database: postgres::Database,
+    longest_think: Duration,
 }
 
 impl Postgres {
@@ -35,7 +36,18 @@ impl Postgres {
              from generate_series(0, {}) i",
             KEYS - 1
         ));
-        Self { database }
+        // The short form leaves some processor to the tests beside it.
+        let longest_think = Duration::from_millis(if long_form() { 0 } else { 40 });
+        Self {
+            database,
+            longest_think,
+        }
+    }
+
+    /// A load writes about 2 000 events a second, as far as the machine lets it.
+    pub(crate) fn with_paced_writers(mut self) -> Self {
+        self.longest_think = Duration::from_millis(40);
+        self
     }
 
     /// Rows of a query, columns separated by `|`.
@@ -68,9 +80,8 @@ impl Database for Postgres {
         Duration::from_secs(1)
     }
 
-    /// The short form leaves some processor to the tests beside it.
     fn longest_think(&self) -> Duration {
-        Duration::from_millis(if long_form() { 0 } else { 40 })
+        self.longest_think
     }
 
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {

@@ -47,9 +47,13 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) fn new(from: &str, to: &Delivered) -> Self {
+        Self::to_url(from, &format!("file://{}", to.path.display()))
+    }
+
+    pub(crate) fn to_url(from: &str, to: &str) -> Self {
         Self {
             from: from.to_owned(),
-            to: format!("file://{}", to.path.display()),
+            to: to.to_owned(),
             flags: Vec::new(),
         }
     }

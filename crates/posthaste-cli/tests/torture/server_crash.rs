@@ -80,7 +80,7 @@ async fn a_crash_that_issues_numbers_again_loses_nothing() {
 
 /// Aborts transactions, crashes the server at once, starts it again, and looks whether their numbers
 /// are free again.
-async fn crash_server<T>(
+pub(crate) async fn crash_server<T>(
     server: &PostgresServer,
     postgres: &Postgres,
     again: &mut u32,

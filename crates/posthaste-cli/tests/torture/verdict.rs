@@ -95,7 +95,7 @@ impl Verdict {
 }
 
 /// The truth itself must be whole: each key counts 1, 2, 3 …
-fn assert_sound(facts: &[Fact]) {
+pub(crate) fn assert_sound(facts: &[Fact]) {
     assert!(!facts.is_empty(), "nothing was committed");
     for pair in facts.windows(2) {
         let expected = if pair[0].key == pair[1].key {

@@ -1,0 +1,259 @@
+//! A broker goes away and comes back, again and again: stopped, killed, cut off. Nothing is lost or
+//! parked, keys stay in order, delivery resumes by itself, and memory does not grow with the backlog.
+//! The same with the relay killed in between and PostgreSQL crashing.
+//!
+//! Neither sink fences its lanes but by time, so a repeat that comes shuffled is reported, not
+//! failed: first deliveries are what is judged (I3).
+
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use posthaste_testkit::{
+    checker::{Checker, Report},
+    long_form,
+    process::{Running, peak_memory_kib},
+    proxy::Proxy,
+    servers::postgres::PostgresServer,
+};
+use uuid::Uuid;
+
+use crate::{
+    database::Database,
+    load::{Load, OnTrouble},
+    postgres::Postgres,
+    relay::{LIMIT, Relay, assert_no_panic, posthaste_json, until},
+    server_crash::crash_server,
+    verdict::assert_sound,
+};
+
+/// One delivered event.
+struct Delivery {
+    key: String,
+    n: u64,
+    id: Uuid,
+}
+
+/// A broker of the test's own, with a destination on it, behind a proxy.
+trait Broker: Send + Sync {
+    /// As `--to` takes it; through the proxy.
+    fn url(&self) -> String;
+    fn proxy(&self) -> &Proxy;
+    /// In order.
+    fn stop(&self);
+    fn kill9(&self);
+    /// Returns when it serves.
+    fn start_again(&self);
+    /// One message by a bare client, through the proxy, to another place than the relay's; whether it
+    /// was acknowledged within half a second.
+    fn probe(&self) -> bool;
+    /// Events that arrived; past the proxy.
+    fn arrived(&self) -> u64;
+    /// All of them, in order for each key.
+    fn deliveries(&self) -> Vec<Delivery>;
+}
+
+struct Size {
+    restarts: u32,
+    between: Duration,
+    cut: Duration,
+    /// Waits at the relay's first start, so that its memory has seen full load before any outage.
+    backlog: u64,
+}
+
+impl Size {
+    fn here() -> Self {
+        let seconds = Duration::from_secs;
+        match long_form() {
+            true => Self {
+                restarts: 5,
+                between: seconds(5),
+                cut: seconds(60),
+                backlog: 50_000,
+            },
+            false => Self {
+                restarts: 2,
+                between: seconds(1),
+                cut: seconds(5),
+                backlog: 5_000,
+            },
+        }
+    }
+}
+
+/// The long form's bounds: how soon delivery resumes, and how much memory an outage may add. The
+/// short form runs beside other tests, where times say nothing.
+const RESUMES_WITHIN: Duration = Duration::from_secs(5);
+const MEMORY_GROWTH_MAX: f64 = 1.2;
+
+/// The broker fails; relay and database are sound.
+async fn outages_lose_and_park_nothing(broker: Arc<dyn Broker>) {
+    let size = Size::here();
+    let server = PostgresServer::builder().start();
+    let database: Arc<dyn Database> = Arc::new(Postgres::new(&server).with_paced_writers());
+    backlog(&database, size.backlog).await;
+    let relay = relay(&database, &*broker);
+    let running = relay.start();
+    let load = Load::start(&database, OnTrouble::Fail);
+    until("the backlog to be delivered", || {
+        broker.arrived() >= size.backlog
+    })
+    .await;
+    let before = peak_memory_kib(running.id());
+
+    for restart in 0..size.restarts {
+        tokio::time::sleep(size.between).await;
+        match restart % 2 {
+            0 => broker.kill9(),
+            _ => broker.stop(),
+        }
+        resumes(&broker, |broker| broker.start_again()).await;
+    }
+    tokio::time::sleep(size.between).await;
+    broker.proxy().refuse();
+    tokio::time::sleep(size.cut).await;
+    resumes(&broker, |broker| broker.proxy().resume()).await;
+    // Connections that are open and silent are another fault than none at all.
+    tokio::time::sleep(size.between).await;
+    broker.proxy().stall();
+    tokio::time::sleep(size.cut / 2).await;
+    resumes(&broker, |broker| broker.proxy().resume()).await;
+
+    load.stop().await;
+    let after = peak_memory_kib(running.id());
+    println!("peak memory {before} KiB before the outages, {after} KiB after them");
+    if long_form() {
+        assert!(after as f64 <= before as f64 * MEMORY_GROWTH_MAX);
+    }
+    everything_arrives(&database, &*broker, running).await;
+}
+
+/// The broker, the relay and the database fail, each in turn.
+async fn outages_and_crashes_lose_and_park_nothing(broker: Arc<dyn Broker>) {
+    let size = Size::here();
+    // What nobody waits for stays unwritten, so that the crash takes aborted numbers with it.
+    let server = PostgresServer::builder()
+        .setting("wal_writer_delay", "10s")
+        .start();
+    let postgres = Arc::new(Postgres::new(&server).with_paced_writers());
+    let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
+    let relay = relay(&database, &*broker);
+    let mut running = relay.start();
+    let load = Load::start(&database, OnTrouble::Reconnect);
+    until("a first delivery", || broker.arrived() > 0).await;
+    let mut again = 0;
+    for restart in 0..size.restarts {
+        tokio::time::sleep(size.between).await;
+        match restart % 2 {
+            0 => broker.kill9(),
+            _ => broker.stop(),
+        }
+        assert_no_panic(&running.kill9().stderr);
+        let paused = load.pause().await;
+        running = crash_server(&server, &postgres, &mut again, || relay.start()).await;
+        drop(paused);
+        broker.start_again();
+        delivers(&*broker).await;
+    }
+    broker.proxy().refuse();
+    tokio::time::sleep(size.cut).await;
+    assert_no_panic(&running.kill9().stderr);
+    running = relay.start();
+    broker.proxy().resume();
+    delivers(&*broker).await;
+    load.stop().await;
+    assert!(
+        again > 0,
+        "no crash issued a number again: it proved nothing"
+    );
+    everything_arrives(&database, &*broker, running).await;
+}
+
+fn relay(database: &Arc<dyn Database>, broker: &dyn Broker) -> Relay {
+    Relay::to_url(&database.url(), &broker.url())
+}
+
+/// Commits this many events before anything runs.
+async fn backlog(database: &Arc<dyn Database>, events: u64) {
+    let load = Load::start(database, OnTrouble::Fail);
+    let since = Instant::now();
+    while database.committed().await < events {
+        assert!(
+            since.elapsed() < 2 * LIMIT,
+            "the backlog is written too slowly"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    load.stop().await;
+}
+
+/// Something new arrives.
+async fn delivers(broker: &dyn Broker) {
+    let before = broker.arrived();
+    until("delivery after the fault", || broker.arrived() > before).await;
+}
+
+/// Heals the broker, while a bare client tries beside it, and sees delivery resume.
+async fn resumes(broker: &Arc<dyn Broker>, heal: impl FnOnce(&dyn Broker) + Send + 'static) {
+    let probing = Arc::clone(broker);
+    let probe = thread::spawn(move || {
+        let since = Instant::now();
+        while !probing.probe() {
+            assert!(since.elapsed() < LIMIT, "the bare client never got through");
+        }
+        Instant::now()
+    });
+    let healing = Arc::clone(broker);
+    let healed = tokio::task::spawn_blocking(move || heal(&*healing));
+    let (first, ()) = tokio::task::spawn_blocking(move || (probe.join().unwrap(), ()))
+        .await
+        .unwrap();
+    healed.await.unwrap();
+    delivers(&**broker).await;
+    let took = first.elapsed();
+    println!("delivery resumed {took:?} after a bare client's first success, at the latest");
+    if long_form() {
+        assert!(took <= RESUMES_WITHIN, "delivery resumed after {took:?}");
+    }
+}
+
+/// Everything committed is delivered, in order for each key, and nothing was parked.
+async fn everything_arrives(database: &Arc<dyn Database>, broker: &dyn Broker, running: Running) {
+    let committed = database.committed().await;
+    until("everything to be delivered", || {
+        let status = posthaste_json(&["status", "--store", &database.url()]);
+        broker.arrived() >= committed && status["pending"] == 0
+    })
+    .await;
+    let status = posthaste_json(&["status", "--store", &database.url()]);
+    for count in ["parked", "dead", "blocked_keys"] {
+        assert_eq!(status[count], 0, "{status:#}");
+    }
+    assert_eq!(database.audited("park").await, 0);
+    running.terminate();
+    assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
+    let report = judge(&**database, broker).await;
+    println!("{report}");
+    let judged = (report.lost, report.phantom, report.out_of_order);
+    assert_eq!(judged, (0, 0, 0), "{report}");
+}
+
+async fn judge(database: &dyn Database, broker: &dyn Broker) -> Report {
+    let facts = database.facts().await;
+    assert_sound(&facts);
+    let mut checker = Checker::new();
+    for fact in &facts {
+        checker.committed(Some(&fact.key), fact.n, fact.id);
+    }
+    for delivery in broker.deliveries() {
+        checker.delivered(Some(&delivery.key), delivery.n, delivery.id);
+    }
+    checker.finish()
+}

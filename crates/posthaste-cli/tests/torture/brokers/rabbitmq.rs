@@ -1,0 +1,120 @@
+use std::{sync::Arc, time::Duration};
+
+use amqprs::{
+    BasicProperties,
+    channel::{BasicPublishArguments, QueueDeclareArguments},
+    connection::{Connection, OpenConnectionArguments},
+    error::Error,
+};
+use posthaste_testkit::{
+    proxy::Proxy,
+    servers::rabbitmq::{HeaderValue, RabbitMqServer},
+};
+use uuid::Uuid;
+
+use super::{
+    Broker, Delivery, outages_and_crashes_lose_and_park_nothing, outages_lose_and_park_nothing,
+};
+
+const EXCHANGE: &str = "events";
+/// One queue for all, so that the order of each key can be seen.
+const QUEUE: &str = "facts";
+const PROBES: &str = "probes";
+
+struct RabbitMq {
+    server: RabbitMqServer,
+    proxy: Proxy,
+}
+
+fn broker() -> Arc<dyn Broker> {
+    let server = RabbitMqServer::start();
+    let client = server.client("/");
+    client.declare_exchange(EXCHANGE, "topic");
+    for queue in [QUEUE, PROBES] {
+        client.declare_queue(queue, &[]);
+    }
+    client.bind(QUEUE, EXCHANGE, "#");
+    let proxy = Proxy::to_local_port(server.port()).unwrap();
+    Arc::new(RabbitMq { server, proxy })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_rabbitmq_lose_and_park_nothing() {
+    outages_lose_and_park_nothing(broker()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_rabbitmq_with_kills_and_crashes_lose_and_park_nothing() {
+    outages_and_crashes_lose_and_park_nothing(broker()).await;
+}
+
+impl Broker for RabbitMq {
+    fn url(&self) -> String {
+        let url = self.server.url_through(&self.proxy, "/");
+        format!("{url}?exchange={EXCHANGE}")
+    }
+
+    fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    fn stop(&self) {
+        self.server.stop();
+    }
+
+    fn kill9(&self) {
+        self.server.kill9();
+    }
+
+    fn start_again(&self) {
+        self.server.start_again();
+    }
+
+    fn probe(&self) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let publish = async {
+            tokio::time::timeout(Duration::from_millis(500), publish(self.proxy.port())).await
+        };
+        matches!(runtime.block_on(publish), Ok(Ok(())))
+    }
+
+    fn arrived(&self) -> u64 {
+        u64::from(self.server.client("/").message_count(QUEUE))
+    }
+
+    fn deliveries(&self) -> Vec<Delivery> {
+        let messages = self.server.client("/").consume(QUEUE);
+        let delivery = |message: posthaste_testkit::servers::rabbitmq::RabbitMqMessage| Delivery {
+            key: match &message.headers["key"] {
+                HeaderValue::Text(key) => key.clone(),
+                other => panic!("the header `key` is {other:?}"),
+            },
+            n: String::from_utf8(message.body)
+                .unwrap()
+                .trim_end()
+                .parse()
+                .unwrap(),
+            id: Uuid::parse_str(&message.message_id.unwrap()).unwrap(),
+        };
+        messages.into_iter().map(delivery).collect()
+    }
+}
+
+/// The end of a transaction of the channel is the broker's answer.
+async fn publish(port: u16) -> Result<(), Error> {
+    let arguments = OpenConnectionArguments::new("127.0.0.1", port, "guest", "guest");
+    let connection = Connection::open(&arguments).await?;
+    let channel = connection.open_channel(None).await?;
+    let passive = QueueDeclareArguments::new(PROBES).passive(true).finish();
+    channel.queue_declare(passive).await?;
+    channel.tx_select().await?;
+    let arguments = BasicPublishArguments::new("", PROBES);
+    let properties = BasicProperties::default().with_persistence(true).finish();
+    channel
+        .basic_publish(properties, b"probe".to_vec(), arguments)
+        .await?;
+    channel.tx_commit().await
+}
