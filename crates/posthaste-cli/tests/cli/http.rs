@@ -189,8 +189,8 @@ fn a_file_may_say_where_and_a_flag_wins() {
     v6.stop();
 }
 
-/// What a Prometheus server says of a page.
-fn check_with_promtool(page: &str) {
+/// Prometheus' own judge, fed with a text.
+fn promtool(check: &[&str], text: &str) {
     let missing = "promtool is missing; `./test --install` brings it";
     let in_path = Command::new("promtool").arg("--version").output().is_ok();
     let program = match in_path {
@@ -198,17 +198,49 @@ fn check_with_promtool(page: &str) {
         false => cache::cached_dir("promtool", |_| panic!("{missing}")),
     };
     let mut promtool = Command::new(program)
-        .args(["check", "metrics"])
+        .args(check)
         .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect(missing);
     let mut input = promtool.stdin.take().unwrap();
-    input.write_all(page.as_bytes()).unwrap();
+    input.write_all(text.as_bytes()).unwrap();
     drop(input);
     let done = promtool.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success() && said.is_empty(), "{said}\n{page}");
+    assert!(done.status.success() && said.is_empty(), "{said}\n{text}");
+}
+
+fn check_page(page: &str) {
+    promtool(&["check", "metrics"], page);
+}
+
+#[test]
+fn the_guides_alarms_are_rules_and_its_table_names_every_metric() {
+    let guide = include_str!("../../../../docs/operating.md");
+    let rules = guide.split("```yaml\n").nth(1).unwrap();
+    promtool(
+        &["check", "rules", "/dev/stdin"],
+        rules.split("```").next().unwrap(),
+    );
+    let world = World::with_outbox();
+    let watched = Watched::start(&world, "sqlite:shop.db", "null:", &[]);
+    watched.wait_for_metric("posthaste_pending{destination=\"default\"}", 0.0);
+    let page = watched.get("/metrics").body;
+    let mut served: Vec<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    let rows = guide.lines().filter_map(|line| line.strip_prefix("| `"));
+    let names = rows.filter_map(|row| row.split('`').next());
+    let mut named: Vec<_> = names
+        .filter(|name| name.starts_with("posthaste_"))
+        .collect();
+    served.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(served, named);
+    watched.stop();
 }
 
 fn shop_in_postgres(world: &World) -> (&'static PostgresServer, String) {
@@ -245,7 +277,7 @@ fn the_numbers_are_those_of_the_outbox_and_prometheus_understands_them() {
         // The store's numbers may be some seconds old.
         watched.wait_for_metric("posthaste_dead{destination=\"default\"}", 1.0);
         let page = watched.get("/metrics").body;
-        check_with_promtool(&page);
+        check_page(&page);
         for (series, wanted) in [
             ("posthaste_read_total{destination=\"default\"}", 4.0),
             ("posthaste_rejected_total{destination=\"default\"}", 1.0),
@@ -327,7 +359,7 @@ fn a_database_that_is_away_leaves_its_numbers_out_and_holds_no_scrape_up() {
     ] {
         assert!(!page.contains(absent), "{absent} is stale:\n{page}");
     }
-    check_with_promtool(&page);
+    check_page(&page);
     let delivered = "posthaste_delivered_total{destination=\"default\"}";
     assert_eq!(value(&page, delivered), Some(0.0));
     assert_eq!(watched.get("/healthz").status, 200);
