@@ -1,5 +1,5 @@
-//! Runs the conformance suite of sinks against `file`, `stdout` and `null`, and what only one of them
-//! promises.
+//! Runs the conformance suite of sinks against every sink of the build, and what only one of
+//! them promises.
 
 // Test code throughout, where a failed expectation is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -7,7 +7,11 @@
 mod child;
 mod file;
 mod fixtures;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod lines;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod stdout;
 
 use std::process::ExitCode;
@@ -20,6 +24,11 @@ const ROWS: &[Row] = &[
         sink: "file",
         fixture: fixtures::file,
     },
+    #[cfg(feature = "kafka")]
+    Row {
+        sink: "kafka",
+        fixture: kafka::fixture,
+    },
     Row {
         sink: "stdout",
         fixture: fixtures::stdout,
@@ -28,6 +37,11 @@ const ROWS: &[Row] = &[
         sink: "null",
         fixture: fixtures::null,
     },
+    #[cfg(feature = "rabbitmq")]
+    Row {
+        sink: "rabbitmq",
+        fixture: rabbitmq::fixture,
+    },
 ];
 
 fn main() -> ExitCode {
@@ -35,6 +49,8 @@ fn main() -> ExitCode {
     if let Some(role) = child::role() {
         return child::run(&role);
     }
-    let more: Vec<Trial> = file::trials().into_iter().chain(stdout::trials()).collect();
+    let mut more: Vec<Trial> = file::trials().into_iter().chain(stdout::trials()).collect();
+    #[cfg(feature = "rabbitmq")]
+    more.extend(rabbitmq::trials());
     sink_suite::main(ROWS, more)
 }

@@ -1,0 +1,109 @@
+//! The sink `rabbitmq` against the real broker: its fixture, and what only it promises.
+
+mod broken;
+mod outcomes;
+mod place;
+mod read;
+mod tls;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use libtest_mimic::Trial;
+use posthaste_engine::Sink;
+use posthaste_sinks::open;
+use posthaste_testkit::{
+    proxy::Proxy,
+    servers::rabbitmq::RabbitMqServer,
+    sink_suite::{Fixture, SuiteEvent},
+};
+
+use place::Place;
+
+/// Bounds a hang, nothing more.
+const HANG: Duration = Duration::from_secs(180);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut all = outcomes::trials();
+    all.extend(broken::trials());
+    all.extend(tls::trials());
+    all
+}
+
+fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial {
+    Trial::test(format!("rabbitmq::{name}"), move || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(async {
+                tokio::time::timeout(HANG, test()).await.expect("hung");
+            });
+        Ok(())
+    })
+}
+
+/// A sink on an exchange and a queue of its own, behind a proxy.
+pub(crate) fn fixture() -> Box<dyn Fixture> {
+    let server = RabbitMqServer::shared();
+    let place = Place::new(server);
+    let proxy = Proxy::to_local_port(server.port()).unwrap();
+    let url = place.on(&server.url_through(&proxy, "/"));
+    Box::new(RabbitMqFixture {
+        sink: open(&url).unwrap(),
+        place,
+        proxy,
+        taken: Mutex::new(Vec::new()),
+    })
+}
+
+struct RabbitMqFixture {
+    sink: Arc<dyn Sink>,
+    place: Place<'static>,
+    proxy: Proxy,
+    /// What was read from the queue, which thereby is gone from there.
+    taken: Mutex<Vec<SuiteEvent>>,
+}
+
+#[async_trait]
+impl Fixture for RabbitMqFixture {
+    fn sink(&self) -> Arc<dyn Sink> {
+        Arc::clone(&self.sink)
+    }
+
+    async fn trace(&self) -> String {
+        let messages = self.arrived().await.len();
+        format!("{messages} messages")
+    }
+
+    async fn arrived(&self) -> Vec<SuiteEvent> {
+        let mut taken = self.taken.lock().unwrap();
+        taken.extend(self.place.events());
+        taken.clone()
+    }
+
+    async fn take_away(&self) {
+        self.proxy.refuse();
+    }
+
+    async fn bring_back(&self) {
+        self.proxy.resume();
+    }
+
+    async fn stall(&self) {
+        self.proxy.stall();
+    }
+
+    async fn resume(&self) {
+        self.proxy.resume();
+    }
+
+    fn spoil(&self, mut event: SuiteEvent) -> SuiteEvent {
+        // The queue is bound to topics of one word.
+        event.topic = "nobody.wants.this".to_owned();
+        event
+    }
+}
