@@ -26,7 +26,8 @@ impl KafkaServer {
         for (name, value) in config {
             topic = topic.set(name, value);
         }
-        let answers = wait_for(|| self.admin().create_topics([&topic], &options()));
+        let admin = self.admin();
+        let answers = wait_for(|| admin.create_topics([&topic], &options()));
         expect_success(answers, name);
         let consumer = self.consumer(&[]);
         for partition in 0..partitions {
@@ -43,7 +44,8 @@ impl KafkaServer {
     ///
     /// When the broker refuses it, for instance because it does not exist.
     pub fn delete_topic(&self, name: &str) {
-        let answers = wait_for(|| self.admin().delete_topics(&[name], &options()));
+        let admin = self.admin();
+        let answers = wait_for(|| admin.delete_topics(&[name], &options()));
         expect_success(answers, name);
         let consumer = self.consumer(&[]);
         until(&format!("{name} is gone"), || {
@@ -86,6 +88,7 @@ impl KafkaServer {
         config.create().expect("make a consumer")
     }
 
+    /// To be kept until its answers are there: they come from a thread that it ends when dropped.
     fn admin(&self) -> AdminClient<DefaultClientContext> {
         ClientConfig::new()
             .set("bootstrap.servers", self.direct())
