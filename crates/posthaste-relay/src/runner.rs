@@ -355,11 +355,14 @@ impl<'a> Runner<'a> {
     }
 
     fn is_idle(&mut self, now: Moment) -> bool {
+        if self.reading.is_under_way() || !self.pipeline.is_drained() {
+            return false;
+        }
         let closed = self.pipeline.breaker(now).0 == BreakerState::Closed;
         if closed && self.lane.is_some() && self.pipeline.is_stopped(now) {
             self.backlog.sent();
         }
-        self.backlog.is_empty() && !self.reading.is_under_way() && self.pipeline.is_drained()
+        self.backlog.is_empty()
     }
 
     fn measure(&mut self) {

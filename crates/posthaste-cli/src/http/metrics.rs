@@ -302,3 +302,24 @@ impl Page<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use posthaste_relay::{
+        Destination, Relay,
+        memory::{MemoryMode, MemorySink, MemoryStore},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_leave_its_quotes() {
+        let store = Arc::new(MemoryStore::new(MemoryMode::Log));
+        let destination = Destination::new("a\"} 1\n\\b", Arc::new(MemorySink::new()));
+        let relay = Relay::builder(store).destination(destination).build();
+        let text = text(&relay.unwrap().health(), None).unwrap();
+        let read = r#"posthaste_read_total{destination="a\"} 1\n\\b"} 0"#;
+        assert!(text.lines().any(|line| line == read), "{text}");
+        assert!(!text.contains("posthaste_pending"), "{text}");
+    }
+}
