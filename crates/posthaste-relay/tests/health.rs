@@ -265,6 +265,20 @@ async fn a_store_that_is_away_or_silent_is_not_ready_since_nothing_can_be_known(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_read_that_never_answers_is_no_rest() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let (faulty, script) = faulty(&store);
+    let relay = Watched::start(faulty, vec![destination("d", &sink)]);
+    relay.stays_ready().await;
+    script.always(Call::Next, Fault::Hold);
+    relay.turns_red("d").await;
+    script.heal();
+    script.release();
+    relay.turns_green().await;
+    relay.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiting_for_the_store_at_the_start_is_no_progress() {
     for call in [Call::CheckStore, Call::Register, Call::Claim] {
         let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
@@ -319,6 +333,30 @@ async fn a_pause_is_a_reason_to_stand_still() {
         assert!(!relay.is_ready(), "the pause is over");
         relay.stop().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_known_to_last_while_the_store_says_so() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let (faulty, script) = faulty(&store);
+    sink.set_fault(MemorySinkFault::Away);
+    let relay = Watched::start(faulty, vec![destination("d", &sink)]);
+    emit(&store, "t", "k", "read, and not sent");
+    relay.turns_red("d").await;
+    let paused = store.set_destination("d", DestinationState::Paused).await;
+    assert!(paused.unwrap());
+    relay.turns_green().await;
+    relay.stays_ready().await;
+    for call in AWAY {
+        script.always(call, Fault::Hold);
+    }
+    // The lease that told of the pause lasts a while.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!relay.is_ready());
+    script.heal();
+    script.release();
+    relay.turns_green().await;
+    relay.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
