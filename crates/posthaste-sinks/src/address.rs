@@ -5,8 +5,10 @@ mod authority;
 
 use posthaste_engine::SinkError;
 
+#[cfg(feature = "rabbitmq")]
+pub(crate) use authority::Host;
 #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
-pub(crate) use authority::{Authority, Host, User};
+pub(crate) use authority::User;
 
 /// A parsed address. It has no `Debug`: it may hold a password.
 pub(crate) struct Address {

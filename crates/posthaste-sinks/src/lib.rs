@@ -6,6 +6,8 @@
 mod address;
 mod file;
 mod jsonl;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod null;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
@@ -17,6 +19,8 @@ use std::sync::Arc;
 use posthaste_engine::{Sink, SinkError};
 
 pub use file::FileSink;
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaSink;
 pub use null::{NullSink, Taken};
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMqSink;
@@ -30,6 +34,10 @@ type Open = fn(&Address) -> Result<Arc<dyn Sink>, SinkError>;
 const REGISTRY: &[(&str, Open)] = &[
     ("file", |address| {
         Ok(Arc::new(FileSink::from_address(address)?))
+    }),
+    #[cfg(feature = "kafka")]
+    ("kafka", |address| {
+        Ok(Arc::new(KafkaSink::from_address(address)?))
     }),
     #[cfg(feature = "rabbitmq")]
     ("amqp", |address| {

@@ -1,0 +1,84 @@
+//! The sink that publishes to Apache Kafka, through librdkafka.
+//!
+//! One idempotent producer a lane. The broker keeps the order within a partition and refuses what
+//! follows a gap there; everything else that a key's order needs is the lane's: which records may be
+//! under way together, and what ends the producer.
+
+mod client;
+mod faults;
+mod flight;
+mod lane;
+mod message;
+mod options;
+mod suspects;
+mod topics;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
+
+use crate::address::Address;
+use client::Client;
+use lane::KafkaLane;
+use options::Settings;
+use suspects::Suspects;
+
+/// How long the cluster may take to answer when a lane is opened, or a check made.
+const REACH_MAX: Duration = Duration::from_millis(2_500);
+
+/// Publishes each event to the topic that it names.
+pub struct KafkaSink {
+    settings: Arc<Settings>,
+    suspects: Arc<Suspects>,
+}
+
+impl KafkaSink {
+    pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
+        Ok(Self {
+            settings: Arc::new(Settings::from_address(address)?),
+            suspects: Arc::default(),
+        })
+    }
+}
+
+impl std::fmt::Debug for KafkaSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KafkaSink")
+            .field("target", &self.settings.target)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Sink for KafkaSink {
+    fn info(&self) -> SinkInfo {
+        SinkInfo {
+            kind: "kafka",
+            batch_events_max: 1_000,
+            batch_bytes_max: 1 << 20,
+            // The client's memory: an event costs it about a kilobyte beside its own bytes, which its
+            // own limit in bytes does not count.
+            in_flight_events_max: 10_000,
+            key_order: KeyOrder::Pipelined,
+            fence: FenceKind::Timing,
+            single_lane: false,
+            deduplicates: false,
+        }
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        let target = &self.settings.target;
+        let client = Client::start(&self.settings.probe(), target)?;
+        let reached = client.reach(target, REACH_MAX).await;
+        client.destroy().await;
+        reached
+    }
+
+    async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
+        let limit = REACH_MAX.min(spec.publish_timeout / 2);
+        let (settings, suspects) = (Arc::clone(&self.settings), Arc::clone(&self.suspects));
+        let lane = KafkaLane::open(settings, suspects, spec, limit).await?;
+        Ok(Box::new(lane))
+    }
+}

@@ -1,0 +1,351 @@
+//! One producer of the client library, and the thread that polls it.
+//!
+//! The thread owns the producer's end: it purges and destroys it when the lane says so, and also when
+//! an answer is overdue while the task that runs the lane is stuck.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use posthaste_engine::{Cause, SinkError};
+use rdkafka::{
+    ClientConfig, ClientContext,
+    config::{FromClientConfigAndContext, RDKafkaLogLevel},
+    error::KafkaError,
+    message::DeliveryResult,
+    producer::{BaseProducer, Producer as _, ProducerContext, PurgeConfig},
+    types::RDKafkaErrorCode as Code,
+};
+use tokio::sync::{Notify, watch};
+
+use super::{
+    faults::{self, error},
+    topics::{self, Answer},
+};
+
+/// How late the thread may notice that it should end.
+const TURN: Duration = Duration::from_millis(50);
+/// How long an abort waits for the destruction, which nothing else depends on: what was purged is gone.
+const DESTROY_MAX: Duration = Duration::from_secs(1);
+const NEVER: u64 = u64::MAX;
+
+pub(super) type Producer = BaseProducer<Context>;
+
+/// What a lane holds of a producer. Dropping it purges and destroys the producer in the background.
+pub(super) struct Client {
+    /// Weak, so that the thread can destroy the producer whatever the lane's task is doing.
+    producer: Weak<Producer>,
+    shared: Arc<Shared>,
+    destroyed: watch::Receiver<()>,
+}
+
+/// What the callbacks and the thread tell the lane, and the lane the thread.
+pub(super) struct Shared {
+    inbox: Mutex<Inbox>,
+    changed: Notify,
+    ended: AtomicBool,
+    born: Instant,
+    /// Milliseconds after `born` at which an answer is overdue.
+    overdue_at: AtomicU64,
+}
+
+#[derive(Default)]
+struct Inbox {
+    news: News,
+    /// Kept back until a poll has ended, so that the reports of a refused batch come together: the
+    /// lane judges them as one.
+    failures: Vec<(usize, Code)>,
+    trouble: Option<Trouble>,
+}
+
+/// What happened since the lane looked last.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) delivered: Vec<usize>,
+    pub(super) failures: Vec<(usize, Code)>,
+    pub(super) topics: Vec<Answer>,
+    /// The thread gave up, and has purged the producer.
+    pub(super) overdue: bool,
+}
+
+/// The client's latest complaint that no success has followed.
+#[derive(Debug, Clone)]
+pub(super) struct Trouble {
+    pub(super) code: Code,
+    pub(super) words: String,
+}
+
+/// Receives the client's callbacks, all on the polling thread.
+pub(super) struct Context(Arc<Shared>);
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        // Nothing panics while it holds the lock.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut News)) {
+        change(&mut self.inbox().news);
+        self.changed.notify_one();
+    }
+
+    fn hand_over_failures(&self) {
+        let mut inbox = self.inbox();
+        if !inbox.failures.is_empty() {
+            let mut failures = std::mem::take(&mut inbox.failures);
+            inbox.news.failures.append(&mut failures);
+            drop(inbox);
+            self.changed.notify_one();
+        }
+    }
+
+    fn is_overdue(&self) -> bool {
+        let overdue_at = self.overdue_at.load(Ordering::Acquire);
+        overdue_at != NEVER && self.born.elapsed() > Duration::from_millis(overdue_at)
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(target: "librdkafka", facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let Some(code) = error.rdkafka_error_code() else {
+            return;
+        };
+        tracing::debug!(target: "librdkafka", ?code, reason);
+        let mut inbox = self.0.inbox();
+        let known = inbox.trouble.as_ref().map(|trouble| trouble.code);
+        // "All brokers are down" follows what says why, and a refused login ends in a lost connection.
+        let says_less = match known {
+            Some(known) if matches!(faults::cause(known), Cause::Denied | Cause::Misconfigured) => {
+                faults::cause(code) == Cause::Connection
+            }
+            known => known.is_some() && code == Code::AllBrokersDown,
+        };
+        if !says_less {
+            inbox.trouble = Some(Trouble {
+                code,
+                words: reason.to_owned(),
+            });
+        }
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, at: usize) {
+        let mut inbox = self.0.inbox();
+        match result {
+            Ok(_) => {
+                let first = inbox.news.delivered.is_empty();
+                inbox.news.delivered.push(at);
+                inbox.trouble = None;
+                drop(inbox);
+                if first {
+                    self.0.changed.notify_one();
+                }
+            }
+            Err((error, _)) => {
+                let code = error.rdkafka_error_code().unwrap_or(Code::Unknown);
+                inbox.failures.push((at, code));
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Makes a producer. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`SinkError::Misconfigured`] when the client library refuses the settings.
+    pub(super) fn start(config: &ClientConfig, target: &str) -> Result<Self, SinkError> {
+        let shared = Arc::new(Shared {
+            inbox: Mutex::default(),
+            changed: Notify::new(),
+            ended: AtomicBool::new(false),
+            born: Instant::now(),
+            overdue_at: AtomicU64::new(NEVER),
+        });
+        let context = Context(Arc::clone(&shared));
+        let producer = BaseProducer::from_config_and_context(config, context).map_err(|error| {
+            SinkError::Misconfigured {
+                target: target.to_owned(),
+                reason: format!("the Kafka client refuses its settings: {error}"),
+            }
+        })?;
+        let producer = Arc::new(producer);
+        let (destroyed_out, destroyed) = watch::channel(());
+        let client = Self {
+            producer: Arc::downgrade(&producer),
+            shared: Arc::clone(&shared),
+            destroyed,
+        };
+        thread::Builder::new()
+            .name("posthaste-kafka".to_owned())
+            .spawn(move || {
+                poll(producer, &shared);
+                drop(destroyed_out);
+            })
+            .map_err(|error| SinkError::Unavailable {
+                target: target.to_owned(),
+                reason: format!("no thread could be started: {error}"),
+            })?;
+        Ok(client)
+    }
+
+    /// The producer, unless its thread has ended it. Give it back soon.
+    pub(super) fn producer(&self) -> Option<Arc<Producer>> {
+        self.producer.upgrade()
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Waits until the cluster has answered.
+    ///
+    /// # Errors
+    /// [`SinkError`] with the client's own words when it has not within `limit`, or refuses us.
+    pub(super) async fn reach(&self, target: &str, limit: Duration) -> Result<(), SinkError> {
+        let weak = Weak::clone(&self.producer);
+        let shared = self.shared();
+        let named = target.to_owned();
+        tokio::task::spawn_blocking(move || reach(&weak, &shared, &named, limit))
+            .await
+            .map_err(|error| SinkError::Bug {
+                target: target.to_owned(),
+                reason: format!("the task that reaches for the cluster broke down: {error}"),
+            })?
+    }
+
+    /// Looks a topic up; the answer is news.
+    pub(super) fn look_up(&self, index: usize, topic: &str, limit: Duration) {
+        let (weak, shared) = (Weak::clone(&self.producer), self.shared());
+        let topic = topic.to_owned();
+        tokio::task::spawn_blocking(move || {
+            let found = topics::look_up(&weak, &topic, limit);
+            shared.tell(|news| news.topics.push(Answer { index, found }));
+        });
+    }
+
+    /// When the oldest unanswered record is overdue; then the thread ends the producer.
+    pub(super) fn set_overdue_at(&self, at: Option<Instant>) {
+        let millis = at.map_or(NEVER, |at| {
+            let after = at.saturating_duration_since(self.shared.born).as_millis();
+            u64::try_from(after).unwrap_or(NEVER)
+        });
+        self.shared.overdue_at.store(millis, Ordering::Release);
+    }
+
+    /// The fault after which the producer sends nothing any more.
+    pub(super) fn fatal(&self) -> Option<(Code, String)> {
+        self.producer()?.client().fatal_error()
+    }
+
+    /// What the client complained of since its last success.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        self.shared.inbox().trouble.clone()
+    }
+
+    /// Takes the news.
+    pub(super) fn news(&self) -> News {
+        std::mem::take(&mut self.shared.inbox().news)
+    }
+
+    /// Purges and destroys the producer in the background.
+    pub(super) fn end(&self) {
+        self.shared.ended.store(true, Ordering::Release);
+    }
+
+    /// Ends the producer and waits for its destruction, for a bounded time.
+    pub(super) async fn destroy(self) {
+        let mut destroyed = self.destroyed.clone();
+        self.end();
+        // Nothing is ever sent: the channel closes when the producer is gone.
+        let _ = tokio::time::timeout(DESTROY_MAX, destroyed.changed()).await;
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    /// Waits for news.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+fn poll(mut producer: Arc<Producer>, shared: &Shared) {
+    loop {
+        producer.poll(TURN);
+        shared.hand_over_failures();
+        if shared.ended.load(Ordering::Acquire) {
+            break;
+        }
+        if shared.is_overdue() {
+            // Before the lane can learn of it: what is purged is not sent.
+            producer.purge(PurgeConfig::default().queue().inflight());
+            shared.tell(|news| news.overdue = true);
+            break;
+        }
+    }
+    producer.purge(PurgeConfig::default().queue().inflight());
+    // Destroyed here, not by whoever holds it last: that can block for a while.
+    loop {
+        match Arc::try_unwrap(producer) {
+            Ok(producer) => return drop(producer),
+            Err(shared_still) => producer = shared_still,
+        }
+        producer.poll(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn reach(
+    producer: &Weak<Producer>,
+    shared: &Shared,
+    target: &str,
+    limit: Duration,
+) -> Result<(), SinkError> {
+    /// How late a refusal may be noticed.
+    const STEP: Duration = Duration::from_millis(50);
+    let started = Instant::now();
+    loop {
+        let Some(producer) = producer.upgrade() else {
+            return Err(SinkError::Unavailable {
+                target: target.to_owned(),
+                reason: "given up before the cluster answered".to_owned(),
+            });
+        };
+        if producer.client().fetch_cluster_id(STEP).is_some() {
+            return Ok(());
+        }
+        drop(producer);
+        let trouble = shared.inbox().trouble.clone();
+        let is_final = trouble.as_ref().is_some_and(|trouble| {
+            matches!(
+                faults::cause(trouble.code),
+                Cause::Denied | Cause::Misconfigured
+            )
+        });
+        if is_final || started.elapsed() >= limit {
+            let trouble = trouble.unwrap_or_else(|| Trouble {
+                code: Code::OperationTimedOut,
+                words: format!("no answer within {limit:?}"),
+            });
+            return Err(error(target, trouble.code, &trouble.words));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the client's and the broker's error codes mean: whose fault, and what the operator does.
+
+use posthaste_engine::{Cause, RejectionKind, SinkError};
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+/// Whose fault a delivery's failure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// A record of the refused batch; which one, only sending it alone shows.
+    Record(RejectionKind),
+    /// We may not write to the topic.
+    DeniedTopic,
+    /// No record of ours: the destination, or a record elsewhere in the batch.
+    Destination(Cause),
+}
+
+/// What a record's delivery report says.
+pub(super) fn blame(code: Code) -> Blame {
+    use RejectionKind::{Invalid, TooLarge};
+    match code {
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
+            Blame::Record(TooLarge)
+        }
+        Code::InvalidRecord | Code::InvalidTimestamp | Code::PolicyViolation => {
+            Blame::Record(Invalid)
+        }
+        Code::TopicAuthorizationFailed => Blame::DeniedTopic,
+        // Said of the others in a batch of which one record is invalid, of what was under way when the
+        // producer ended, and of what we purged. A topic that went away is found by the next look-up.
+        Code::InvalidDifferentRecord
+        | Code::OutOfOrderSequenceNumber
+        | Code::Fatal
+        | Code::GaplessGuarantee
+        | Code::PurgeQueue
+        | Code::PurgeInflight
+        | Code::UnknownTopic
+        | Code::UnknownTopicOrPartition
+        | Code::UnknownPartition => Blame::Destination(Cause::LaneEnded),
+        code => Blame::Destination(cause(code)),
+    }
+}
+
+/// What a fault of the destination means.
+pub(super) fn cause(code: Code) -> Cause {
+    match code {
+        Code::BrokerTransportFailure
+        | Code::AllBrokersDown
+        | Code::Resolve
+        | Code::BrokerNotAvailable
+        | Code::LeaderNotAvailable
+        | Code::NetworkException => Cause::Connection,
+        Code::Authentication
+        | Code::SaslAuthenticationFailed
+        | Code::ClusterAuthorizationFailed
+        | Code::TopicAuthorizationFailed => Cause::Denied,
+        Code::SSL
+        | Code::UnsupportedSASLMechanism
+        | Code::UnsupportedCompressionType
+        | Code::UnsupportedForMessageFormat
+        | Code::UnsupportedFeature
+        | Code::UnsupportedVersion
+        | Code::SecurityDisabled => Cause::Misconfigured,
+        _ => Cause::Unknown,
+    }
+}
+
+/// What to do about a fault that waiting does not mend.
+pub(super) fn fix(code: Code) -> &'static str {
+    match code {
+        Code::Authentication | Code::SaslAuthenticationFailed => {
+            "; check user, password and `sasl=` in the address"
+        }
+        Code::SSL => {
+            "; check `ca_file=` in the address, and that the certificate names the host written there"
+        }
+        Code::ClusterAuthorizationFailed => {
+            "; allow the user IDEMPOTENT_WRITE on the cluster, or WRITE on a topic"
+        }
+        Code::UnsupportedSASLMechanism => "; choose another `sasl=`",
+        Code::UnsupportedCompressionType => "; choose another `compression=`",
+        _ => "",
+    }
+}
+
+/// A fault as the error of an operation that could not begin.
+pub(super) fn error(target: &str, code: Code, words: &str) -> SinkError {
+    let (target, reason) = (target.to_owned(), format!("{words}{}", fix(code)));
+    match cause(code) {
+        Cause::Denied => SinkError::Denied { target, reason },
+        Cause::Misconfigured => SinkError::Misconfigured { target, reason },
+        _ => SinkError::Unavailable { target, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_about_the_record_blames_it() {
+        for (code, expected) in [
+            (
+                Code::MessageSizeTooLarge,
+                Blame::Record(RejectionKind::TooLarge),
+            ),
+            (Code::InvalidRecord, Blame::Record(RejectionKind::Invalid)),
+            (Code::TopicAuthorizationFailed, Blame::DeniedTopic),
+            (Code::UnknownTopic, Blame::Destination(Cause::LaneEnded)),
+            (
+                Code::InvalidDifferentRecord,
+                Blame::Destination(Cause::LaneEnded),
+            ),
+            (
+                Code::BrokerTransportFailure,
+                Blame::Destination(Cause::Connection),
+            ),
+            (
+                Code::ClusterAuthorizationFailed,
+                Blame::Destination(Cause::Denied),
+            ),
+            (Code::NotEnoughReplicas, Blame::Destination(Cause::Unknown)),
+            (Code::Unknown, Blame::Destination(Cause::Unknown)),
+            (Code::MessageTimedOut, Blame::Destination(Cause::Unknown)),
+        ] {
+            assert_eq!(blame(code), expected, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn an_operation_that_could_not_begin_says_whether_waiting_helps() {
+        let error = |code| error("kafka://h:1", code, "words");
+        assert!(error(Code::AllBrokersDown).is_retryable());
+        assert!(error(Code::OperationTimedOut).is_retryable());
+        assert_eq!(error(Code::Authentication).cause(), Cause::Denied);
+        assert_eq!(error(Code::SSL).cause(), Cause::Misconfigured);
+        assert!(error(Code::SSL).to_string().contains("ca_file"));
+    }
+}

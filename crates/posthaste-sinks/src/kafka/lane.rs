@@ -1,0 +1,530 @@
+//! A lane: decides what may be sent when, so that a key's order holds whatever is refused, and what a
+//! failure means.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    Cause, FailedKeys, Lane, LaneSpec, Outcome, Record, RejectionKind, SinkError, Verdict,
+};
+use rdkafka::{
+    producer::{Producer as _, PurgeConfig},
+    types::RDKafkaErrorCode as Code,
+};
+
+use super::{
+    client::{Client, Producer},
+    faults::{self, Blame, blame},
+    flight::{Flight, Flying, Turns},
+    message,
+    options::Settings,
+    suspects::{Suspects, Trust},
+    topics::{self, Entry, Place, Route, Topics},
+};
+
+/// How long a topic's look-up may take at most; it holds back that topic alone.
+const LOOK_UP_MAX: Duration = Duration::from_secs(2);
+
+pub(super) struct KafkaLane {
+    settings: Arc<Settings>,
+    suspects: Arc<Suspects>,
+    publish_timeout: Duration,
+    client: Client,
+    /// What `client` was made with.
+    batch_bytes_max: usize,
+    topics: Topics,
+    /// Not sent yet, in the order of submission.
+    waiting: VecDeque<Waiting>,
+    flight: Flight,
+    /// The one record in flight was sent alone, and nothing is sent before it is answered.
+    alone: bool,
+    turns: Turns,
+    failed: FailedKeys,
+    /// Failures in `ready`, and before it.
+    failures: u64,
+    /// Failures whose verdicts were handed out.
+    seen: u64,
+    ready: Vec<Verdict>,
+    /// Why the lane has ended.
+    ended: Option<String>,
+    /// Spreads records that no key binds.
+    rotation: usize,
+}
+
+struct Waiting {
+    record: Record,
+    topic: usize,
+    turn: u64,
+    /// Failures whose verdicts had been handed out when the record was submitted.
+    seen: u64,
+}
+
+/// What became of a record that waited.
+enum Step {
+    Sent,
+    Answered(Outcome),
+    /// It waits, and so does its key.
+    Wait,
+    /// It waits, and so does everything behind it.
+    WaitAll,
+    /// The lane is to end.
+    End(Cause, String),
+}
+
+impl KafkaLane {
+    /// Makes a producer and proves that the cluster answers it.
+    pub(super) async fn open(
+        settings: Arc<Settings>,
+        suspects: Arc<Suspects>,
+        spec: LaneSpec,
+        limit: Duration,
+    ) -> Result<Self, SinkError> {
+        let batch_bytes_max = suspects.batch_bytes_max();
+        let client = Client::start(&settings.producer(batch_bytes_max), &settings.target)?;
+        client.reach(&settings.target, limit).await?;
+        Ok(Self {
+            settings,
+            suspects,
+            publish_timeout: spec.publish_timeout,
+            client,
+            batch_bytes_max,
+            topics: Topics::default(),
+            waiting: VecDeque::new(),
+            flight: Flight::default(),
+            alone: false,
+            turns: Turns::default(),
+            failed: FailedKeys::default(),
+            failures: 0,
+            seen: 0,
+            ready: Vec::new(),
+            ended: None,
+            rotation: 0,
+        })
+    }
+
+    fn is_settled(&self) -> bool {
+        self.waiting.is_empty() && self.flight.is_empty()
+    }
+
+    /// Sends what may be sent.
+    fn advance(&mut self) {
+        // What was sent alone may end the producer.
+        if self.waiting.is_empty() || self.alone {
+            return;
+        }
+        // Without one, the news that it was ended is on its way.
+        let Some(producer) = self.client.producer() else {
+            return;
+        };
+        let now = Instant::now();
+        let wary = !self.suspects.is_empty();
+        let mut queue = mem::take(&mut self.waiting);
+        let mut waiting_keys = HashSet::new();
+        while let Some(item) = queue.pop_front() {
+            let key = item.record.order_key();
+            let step = match key {
+                Some(key) if waiting_keys.contains(&key) => Step::Wait,
+                _ if self.alone => Step::WaitAll,
+                _ => self.step(&producer, &item, now, wary),
+            };
+            match step {
+                Step::Sent => {}
+                Step::Answered(outcome) => {
+                    self.turns.answered(item.turn);
+                    self.refuse(item.record.ticket(), key, outcome);
+                }
+                Step::Wait => {
+                    waiting_keys.extend(key);
+                    self.waiting.push_back(item);
+                }
+                Step::WaitAll => {
+                    self.waiting.push_back(item);
+                    break;
+                }
+                Step::End(cause, reason) => {
+                    self.waiting.push_back(item);
+                    self.waiting.append(&mut queue);
+                    return self.end(cause, &reason);
+                }
+            }
+        }
+        self.waiting.append(&mut queue);
+    }
+
+    fn step(&mut self, producer: &Producer, item: &Waiting, now: Instant, wary: bool) -> Step {
+        let record = &item.record;
+        if self.failed.refuses(record.order_key(), item.seen) {
+            return Step::Answered(Outcome::unavailable(
+                Cause::BehindFailure,
+                "not tried: an earlier event of its key was not accepted",
+            ));
+        }
+        if self.topics.wants_look_up(item.topic, now) {
+            let limit = LOOK_UP_MAX.min(self.publish_timeout / 2);
+            self.client.look_up(item.topic, record.topic(), limit);
+        }
+        let partitions = match self.topics.route(item.topic, now) {
+            Route::Partitions(count) => count,
+            Route::NotYet => return Step::Wait,
+            Route::Refused(outcome) => return Step::Answered(outcome),
+        };
+        let place = Place {
+            topic: item.topic,
+            partition: self.partition(record, partitions),
+        };
+        if self.flight.divides(record.order_key(), place) {
+            return Step::Wait;
+        }
+        let trust = match wary {
+            true => self.suspects.trust(id(record), record.topic(), now),
+            false => Trust::Full,
+        };
+        let bytes = message::bytes(record);
+        let alone = match trust {
+            Trust::Denied => {
+                let reason = topics::denial(record.topic());
+                return Step::Answered(Outcome::rejected(RejectionKind::Denied, reason));
+            }
+            Trust::Alone => true,
+            // It would be alone in its batch anyway; and if it is refused, it must not take with it
+            // what is under way beside it.
+            Trust::Full => bytes > self.batch_bytes_max,
+        };
+        if alone && !self.flight.is_empty() {
+            return Step::WaitAll;
+        }
+        if self.topics.entry(place, now) == Entry::Wait {
+            return Step::Wait;
+        }
+        let step = self.send(producer, item, place, bytes);
+        if matches!(step, Step::Sent) {
+            self.topics.sent(place, now);
+            self.alone = alone;
+        }
+        step
+    }
+
+    /// As Java's default partitioner does for a record with a key. Without one any partition will do;
+    /// a key of order keeps to one of them.
+    fn partition(&self, record: &Record, count: usize) -> usize {
+        match (record.key(), record.order_key()) {
+            (Some(key), _) => topics::partition_of(key.as_bytes(), count),
+            (None, Some(order)) => topics::partition_of(&order.to_le_bytes(), count),
+            (None, None) => self.rotation % count,
+        }
+    }
+
+    fn send(&mut self, producer: &Producer, item: &Waiting, place: Place, bytes: usize) -> Step {
+        let record = &item.record;
+        let Ok(partition) = i32::try_from(place.partition) else {
+            return Step::End(
+                Cause::Unknown,
+                "a partition's number is no 32 bits".to_owned(),
+            );
+        };
+        let message = match message::message(record, partition, self.flight.next()) {
+            Ok(message) => message,
+            Err(rejected) => return Step::Answered(rejected),
+        };
+        let Err((error, _)) = producer.send(message) else {
+            self.flight.add(Flying {
+                ticket: record.ticket(),
+                order_key: record.order_key(),
+                place,
+                turn: item.turn,
+                event: id(record),
+                bytes,
+            });
+            return Step::Sent;
+        };
+        match error.rdkafka_error_code().unwrap_or(Code::Unknown) {
+            Code::QueueFull if !self.flight.is_empty() => Step::WaitAll,
+            Code::MessageSizeTooLarge => Step::Answered(Outcome::rejected(
+                RejectionKind::TooLarge,
+                format!("{bytes} bytes are more than the Kafka client takes"),
+            )),
+            Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition => {
+                self.topics.forget(place.topic);
+                Step::Wait
+            }
+            // The reports of what made it so are on their way, and say more.
+            Code::Fatal if !self.flight.is_empty() => Step::WaitAll,
+            code => {
+                let (cause, reason) = self.trouble(code, &error.to_string());
+                Step::End(cause, reason)
+            }
+        }
+    }
+
+    /// Cause and words of a fault, from the client's complaint if there is one.
+    fn trouble(&self, code: Code, words: &str) -> (Cause, String) {
+        if let Some((code, words)) = self.client.fatal() {
+            return (faults::cause(code), format!("{words}{}", faults::fix(code)));
+        }
+        match self.client.trouble() {
+            Some(trouble) => (
+                faults::cause(trouble.code),
+                format!("{}{}", trouble.words, faults::fix(trouble.code)),
+            ),
+            None => (faults::cause(code), format!("{words}{}", faults::fix(code))),
+        }
+    }
+
+    fn refuse(&mut self, ticket: u64, order_key: Option<u64>, outcome: Outcome) {
+        self.failures = self.failed.note(order_key);
+        self.ready.push(Verdict { ticket, outcome });
+    }
+
+    /// Takes in what the client has told since.
+    fn take_news(&mut self) {
+        let news = self.client.news();
+        if self.ended.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        for at in news.delivered {
+            self.accepted(at, now);
+        }
+        for answer in news.topics {
+            let index = answer.index;
+            if let Err(code) = self.topics.answered(answer, now) {
+                let words = format!("topic `{}`: {code}", self.topics.name(index));
+                let (cause, reason) = self.trouble(code, &words);
+                return self.end(cause, &reason);
+            }
+        }
+        if !news.failures.is_empty() {
+            self.judge(&news.failures, now);
+        } else if news.overdue {
+            let words = format!("no answer within {:?}", self.publish_timeout);
+            let (cause, reason) = self.trouble(Code::OperationTimedOut, &words);
+            self.end(cause, &reason);
+        }
+        self.advance();
+        self.watch();
+    }
+
+    fn accepted(&mut self, at: usize, now: Instant) {
+        let Some(record) = self.flight.remove(at) else {
+            return;
+        };
+        self.topics.accepted(record.place, now);
+        self.turns.answered(record.turn);
+        if mem::take(&mut self.alone) {
+            let topic = self.topics.name(record.place.topic);
+            self.suspects.acquit(record.event, topic, true);
+        }
+        self.ready.push(Verdict {
+            ticket: record.ticket,
+            outcome: Outcome::Accepted(None),
+        });
+    }
+
+    /// A refusal says nothing about whose fault it was, unless the record was sent alone.
+    fn judge(&mut self, failures: &[(usize, Code)], now: Instant) {
+        if let [(at, code)] = *failures
+            && self.alone
+            && let Some(outcome) = self.verdict_alone(at, code, now)
+        {
+            return self.refused_alone(at, outcome);
+        }
+        let mut refused = Vec::new();
+        let mut too_large = 0;
+        let mut fault = None;
+        for &(at, code) in failures {
+            let Some(record) = self.flight.get(at) else {
+                continue;
+            };
+            match blame(code) {
+                Blame::Record(kind) => {
+                    refused.push(record.event);
+                    if kind == RejectionKind::TooLarge {
+                        too_large += record.bytes;
+                    }
+                }
+                Blame::DeniedTopic => {
+                    let topic = self.topics.name(record.place.topic);
+                    self.suspects.deny(topic, now);
+                }
+                Blame::Destination(_) => {}
+            }
+            if fault.is_none_or(|known| blame(known) == Blame::Destination(Cause::LaneEnded)) {
+                fault = Some(code);
+            }
+        }
+        // A topic that takes small batches only: make them smaller, and nobody is suspected. What is
+        // larger than a batch goes alone.
+        let shrunk = refused.len() > 1 && too_large > 0 && self.suspects.shrink(too_large);
+        if !shrunk {
+            refused
+                .iter()
+                .for_each(|&event| self.suspects.suspect(event));
+        }
+        let code = fault.unwrap_or(Code::Unknown);
+        let (cause, reason) = match blame(code) {
+            Blame::Record(_) => (
+                Cause::LaneEnded,
+                format!(
+                    "the broker refused a batch ({code}); to find the event at fault, its events are \
+                     sent again in smaller batches or alone"
+                ),
+            ),
+            Blame::DeniedTopic => (
+                Cause::LaneEnded,
+                format!("the broker denied us a topic ({code}); the rest is sent again"),
+            ),
+            Blame::Destination(_) => self.trouble(code, &code.to_string()),
+        };
+        self.end(cause, &reason);
+    }
+
+    /// The verdict on a record that was refused alone; none when the destination is at fault.
+    fn verdict_alone(&self, at: usize, code: Code, now: Instant) -> Option<Outcome> {
+        let record = self.flight.get(at)?;
+        let topic = self.topics.name(record.place.topic);
+        match blame(code) {
+            Blame::Record(RejectionKind::TooLarge) => Some(Outcome::rejected(
+                RejectionKind::TooLarge,
+                format!(
+                    "topic `{topic}`: {code} ({} bytes before compression); raise the topic's \
+                     max.message.bytes, or keep the event smaller",
+                    record.bytes
+                ),
+            )),
+            Blame::Record(kind) => {
+                Some(Outcome::rejected(kind, format!("topic `{topic}`: {code}")))
+            }
+            Blame::DeniedTopic => {
+                self.suspects.deny(topic, now);
+                Some(Outcome::rejected(
+                    RejectionKind::Denied,
+                    topics::denial(topic),
+                ))
+            }
+            Blame::Destination(_) => None,
+        }
+    }
+
+    /// The producer has ended with the refusal, and nothing else was in flight: another one goes on.
+    fn refused_alone(&mut self, at: usize, outcome: Outcome) {
+        let Some(record) = self.flight.remove(at) else {
+            return;
+        };
+        self.alone = false;
+        self.turns.answered(record.turn);
+        let topic = self.topics.name(record.place.topic);
+        self.suspects.acquit(record.event, topic, false);
+        self.refuse(record.ticket, record.order_key, outcome);
+        self.batch_bytes_max = self.suspects.batch_bytes_max();
+        let config = self.settings.producer(self.batch_bytes_max);
+        match Client::start(&config, &self.settings.target) {
+            Ok(client) => {
+                self.client = client;
+                self.topics.forget_producer();
+            }
+            Err(error) => self.end(Cause::Unknown, &error.to_string()),
+        }
+    }
+
+    /// Ends the lane: what the client holds is purged, and everything is answered.
+    fn end(&mut self, cause: Cause, reason: &str) {
+        self.purge();
+        self.client.end();
+        self.ended = Some(reason.to_owned());
+        for record in self.flight.take_all() {
+            let outcome = Outcome::unavailable(cause, reason);
+            self.refuse(record.ticket, record.order_key, outcome);
+        }
+        for item in mem::take(&mut self.waiting) {
+            self.answer_ended(&item.record);
+        }
+        self.turns = Turns::default();
+    }
+
+    fn answer_ended(&mut self, record: &Record) {
+        let why = self.ended.as_deref().unwrap_or_default();
+        let reason = format!("not sent: the lane had ended: {why}");
+        let outcome = Outcome::unavailable(Cause::LaneEnded, reason);
+        self.refuse(record.ticket(), record.order_key(), outcome);
+    }
+
+    fn purge(&self) {
+        if let Some(producer) = self.client.producer() {
+            producer.purge(PurgeConfig::default().queue().inflight());
+        }
+    }
+
+    /// Lets the client's thread know until when it may owe an answer.
+    fn watch(&self) {
+        let overdue_at = self.turns.oldest().map(|at| at + self.publish_timeout);
+        self.client.set_overdue_at(overdue_at);
+    }
+}
+
+fn id(record: &Record) -> u128 {
+    record.event().id().as_u128()
+}
+
+#[async_trait]
+impl Lane for KafkaLane {
+    async fn submit(&mut self, batch: Vec<Record>) {
+        if batch.is_empty() {
+            return;
+        }
+        if self.ended.is_some() {
+            return batch.iter().for_each(|record| self.answer_ended(record));
+        }
+        if self.waiting.is_empty() {
+            self.failed.forget(self.seen);
+        }
+        let turn = self.turns.begin(Instant::now(), batch.len());
+        self.rotation = self.rotation.wrapping_add(1);
+        for record in batch {
+            self.waiting.push_back(Waiting {
+                topic: self.topics.index(record.topic()),
+                record,
+                turn,
+                seen: self.seen,
+            });
+        }
+        self.advance();
+        self.watch();
+    }
+
+    async fn outcomes(&mut self) -> Vec<Verdict> {
+        loop {
+            self.take_news();
+            if !self.ready.is_empty() {
+                self.seen = self.failures;
+                return mem::take(&mut self.ready);
+            }
+            self.client.shared().changed().await;
+        }
+    }
+
+    async fn abort(self: Box<Self>) {
+        self.purge();
+        self.client.destroy().await;
+    }
+
+    async fn close(mut self: Box<Self>, limit: Duration) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        // Running out of time is an end as good as the other: what is left is answered below.
+        let _ = tokio::time::timeout(limit, async {
+            while !self.is_settled() {
+                verdicts.append(&mut self.outcomes().await);
+            }
+        })
+        .await;
+        if !self.is_settled() {
+            self.end(Cause::LaneEnded, "not answered within the time for closing");
+        }
+        verdicts.append(&mut self.ready);
+        verdicts
+    }
+}

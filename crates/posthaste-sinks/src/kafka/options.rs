@@ -1,0 +1,314 @@
+//! What an address says about the cluster, as settings of the client.
+
+use std::time::Duration;
+
+use posthaste_engine::SinkError;
+use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
+
+use crate::address::{Address, User};
+
+const DEFAULT_PORT: u16 = 9092;
+
+const TLS: &str = "tls";
+const CA_FILE: &str = "ca_file";
+const CERT_FILE: &str = "cert_file";
+const KEY_FILE: &str = "key_file";
+const SASL: &str = "sasl";
+const COMPRESSION: &str = "compression";
+const LINGER: &str = "linger";
+const CLIENT_ID: &str = "client_id";
+
+const OPTIONS: [&str; 8] = [
+    TLS,
+    CA_FILE,
+    CERT_FILE,
+    KEY_FILE,
+    SASL,
+    COMPRESSION,
+    LINGER,
+    CLIENT_ID,
+];
+
+const MECHANISMS: [(&str, &str); 3] = [
+    ("plain", "PLAIN"),
+    ("scram-sha-256", "SCRAM-SHA-256"),
+    ("scram-sha-512", "SCRAM-SHA-512"),
+];
+
+const COMPRESSIONS: [&str; 5] = ["none", "gzip", "snappy", "lz4", "zstd"];
+
+/// Fills batches when many events come, and is small beside one poll of the outbox.
+const LINGER_DEFAULT: Duration = Duration::from_millis(1);
+/// Far below any publish time-out.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+
+/// Above what any broker takes: the broker's limit decides, and it counts after compression.
+const EVENT_BYTES_MAX: &str = "100000000";
+/// The client refuses to be given more than this; one event of the size above must fit. What bounds
+/// memory is the number of events, since headers and bookkeeping are not counted here.
+const QUEUE_KBYTES_MAX: &str = "131072";
+/// When a refused batch names no record, each of its records is sent again alone: that must be
+/// possible within one publish time-out.
+const BATCH_EVENTS_MAX: &str = "1000";
+
+/// Where the cluster is, and how to speak to it. It has no `Debug`: it holds the password.
+pub(super) struct Settings {
+    /// Names the cluster in errors: `kafka://host:9092`, without user and password.
+    pub(super) target: String,
+    common: ClientConfig,
+    compression: String,
+    linger: Duration,
+}
+
+impl Settings {
+    /// # Errors
+    /// [`SinkError::Misconfigured`] with the fix.
+    pub(super) fn from_address(address: &Address) -> Result<Self, SinkError> {
+        address.expect_options(&OPTIONS)?;
+        let authority = address.authority()?;
+        if authority.path.is_some_and(|path| !path.is_empty()) {
+            return Err(address.misconfigured(
+                "it takes no path: an event's topic is its own; write `kafka://HOST:PORT`"
+                    .to_owned(),
+            ));
+        }
+        let servers: Vec<String> = authority
+            .hosts
+            .iter()
+            .map(|host| host.with_default_port(DEFAULT_PORT))
+            .collect();
+        let servers = servers.join(",");
+        let mut common = ClientConfig::new();
+        common
+            .set("bootstrap.servers", &servers)
+            .set(
+                "client.id",
+                address.option(CLIENT_ID).unwrap_or("posthaste"),
+            )
+            // Reconnecting must not outlast the outage by much.
+            .set("reconnect.backoff.max.ms", "500")
+            .set("socket.keepalive.enable", "true")
+            .set_log_level(RDKafkaLogLevel::Info);
+        let tls = set_tls(&mut common, address)?;
+        let login = set_login(&mut common, address, authority.user.as_ref(), tls)?;
+        let protocol = match (tls.unwrap_or(false), login) {
+            (false, false) => "plaintext",
+            (true, false) => "ssl",
+            (false, true) => "sasl_plaintext",
+            (true, true) => "sasl_ssl",
+        };
+        common.set("security.protocol", protocol);
+        let compression = choice(address, COMPRESSION, &COMPRESSIONS)?.unwrap_or("lz4");
+        Ok(Self {
+            target: format!("kafka://{servers}"),
+            common,
+            compression: compression.to_owned(),
+            linger: linger(address)?,
+        })
+    }
+
+    /// For looking only: nothing is ever sent through it.
+    pub(super) fn probe(&self) -> ClientConfig {
+        self.common.clone()
+    }
+
+    /// For a lane.
+    pub(super) fn producer(&self, batch_bytes_max: usize) -> ClientConfig {
+        let mut config = self.common.clone();
+        config
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            .set("max.in.flight.requests.per.connection", "5")
+            // A batch that is refused for good ends the producer: what follows it is never accepted.
+            .set("enable.gapless.guarantee", "true")
+            // Never: the client takes a message that timed out from the middle of the sequence, starts
+            // a new epoch and sends what follows, so a later event of the key is accepted although an
+            // earlier one was not, and `enable.gapless.guarantee` does not cover it. A time-out here
+            // is always the whole lane's (`Client`).
+            .set("message.timeout.ms", "0")
+            .set("linger.ms", format!("{}", self.linger.as_secs_f64() * 1e3))
+            .set("compression.type", &self.compression)
+            .set("batch.size", batch_bytes_max.to_string())
+            .set("batch.num.messages", BATCH_EVENTS_MAX)
+            .set("message.max.bytes", EVENT_BYTES_MAX)
+            .set("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX)
+            .set("queue.buffering.max.messages", QUEUE_EVENTS_MAX);
+        config
+    }
+}
+
+/// Above `in_flight_events_max` of the sink, which the engine keeps.
+const QUEUE_EVENTS_MAX: &str = "20000";
+
+fn set_tls(config: &mut ClientConfig, address: &Address) -> Result<Option<bool>, SinkError> {
+    let tls = choice(address, TLS, &["true", "false"])?.map(|word| word == "true");
+    let (cert, key) = (address.option(CERT_FILE), address.option(KEY_FILE));
+    for (name, property, value) in [
+        (CA_FILE, "ssl.ca.location", address.option(CA_FILE)),
+        (CERT_FILE, "ssl.certificate.location", cert),
+        (KEY_FILE, "ssl.key.location", key),
+    ] {
+        let Some(value) = value else { continue };
+        if tls != Some(true) {
+            return Err(address.misconfigured(format!("`{name}` has no use without `{TLS}=true`")));
+        }
+        config.set(property, value);
+    }
+    if cert.is_some() != key.is_some() {
+        return Err(address.misconfigured(format!(
+            "`{CERT_FILE}` and `{KEY_FILE}` are needed together"
+        )));
+    }
+    Ok(tls)
+}
+
+/// Whether we log in.
+fn set_login(
+    config: &mut ClientConfig,
+    address: &Address,
+    user: Option<&User>,
+    tls: Option<bool>,
+) -> Result<bool, SinkError> {
+    let words = MECHANISMS.map(|(word, _)| word);
+    let mechanism = choice(address, SASL, &words)?;
+    let (user, mechanism) = match (user, mechanism) {
+        (None, None) => return Ok(false),
+        (Some(user), Some(mechanism)) => (user, mechanism),
+        (Some(_), None) => {
+            return Err(address.misconfigured(format!(
+                "a user needs a way to log in; add `{SASL}={}`",
+                words.join(&format!("`, `{SASL}="))
+            )));
+        }
+        (None, Some(_)) => {
+            return Err(address.misconfigured(format!(
+                "`{SASL}` needs a user; write `kafka://USER:PASSWORD@HOST:PORT`"
+            )));
+        }
+    };
+    let Some(password) = &user.password else {
+        return Err(address.misconfigured(
+            "the user has no password; write `kafka://USER:PASSWORD@HOST:PORT`".to_owned(),
+        ));
+    };
+    if tls.is_none() {
+        return Err(address.misconfigured(format!(
+            "user and password would travel unencrypted; add `{TLS}=true`, or `{TLS}=false` if that \
+             is meant"
+        )));
+    }
+    let property = MECHANISMS
+        .iter()
+        .find(|(word, _)| *word == mechanism)
+        .map_or(mechanism, |(_, property)| property);
+    config
+        .set("sasl.mechanism", property)
+        .set("sasl.username", &user.name)
+        .set("sasl.password", password);
+    Ok(true)
+}
+
+fn choice<'a>(
+    address: &'a Address,
+    name: &str,
+    words: &[&str],
+) -> Result<Option<&'a str>, SinkError> {
+    match address.option(name) {
+        Some(value) if !words.contains(&value) => {
+            Err(address.misconfigured(format!("`{name}` is one of {}", words.join(", "))))
+        }
+        value => Ok(value),
+    }
+}
+
+fn linger(address: &Address) -> Result<Duration, SinkError> {
+    let Some(text) = address.option(LINGER) else {
+        return Ok(LINGER_DEFAULT);
+    };
+    let parsed = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => number.parse().ok().map(Duration::from_millis),
+        (None, Some(number)) => number.parse().ok().map(Duration::from_secs),
+        (None, None) => None,
+    };
+    parsed
+        .filter(|&linger| linger <= LINGER_MAX)
+        .ok_or_else(|| {
+            address.misconfigured(format!(
+                "`{LINGER}` is a time from 0ms to 1s, such as `5ms`"
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(url: &str) -> Result<Settings, String> {
+        Address::parse(url)
+            .and_then(|address| Settings::from_address(&address))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_address_becomes_settings() {
+        let url = "kafka://us%40er:p%3Aw@a,[::1]:9093/?sasl=scram-sha-512&tls=true&ca_file=/ca.pem\
+                   &compression=zstd&linger=5ms&client_id=orders";
+        let settings = settings(url).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(settings.target, "kafka://a:9092,[::1]:9093");
+        let config = settings.producer(1_000);
+        for (name, value) in [
+            ("bootstrap.servers", "a:9092,[::1]:9093"),
+            ("security.protocol", "sasl_ssl"),
+            ("sasl.mechanism", "SCRAM-SHA-512"),
+            ("sasl.username", "us@er"),
+            ("sasl.password", "p:w"),
+            ("ssl.ca.location", "/ca.pem"),
+            ("compression.type", "zstd"),
+            ("linger.ms", "5"),
+            ("client.id", "orders"),
+            ("batch.size", "1000"),
+        ] {
+            assert_eq!(config.get(name), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn wrong_addresses_name_the_fix() {
+        for (url, fix) in [
+            ("kafka:", "HOST:PORT"),
+            ("kafka://h/topic", "takes no path"),
+            ("kafka://h?compresion=lz4", "did you mean `compression`"),
+            (
+                "kafka://h?compression=lzma",
+                "none, gzip, snappy, lz4, zstd",
+            ),
+            ("kafka://h?delivery=transactional", "unknown option"),
+            ("kafka://h?tls=yes", "true, false"),
+            ("kafka://h?ca_file=x", "`tls=true`"),
+            ("kafka://h?tls=true&cert_file=x", "needed together"),
+            ("kafka://u:secret@h", "`sasl=scram-sha-512`"),
+            ("kafka://u:secret@h?sasl=plain", "`tls=true`"),
+            ("kafka://u@h?sasl=plain&tls=true", "no password"),
+            ("kafka://h?sasl=plain", "needs a user"),
+            ("kafka://u:secret@h?sasl=gssapi", "plain, scram-sha-256"),
+            ("kafka://h?linger=5", "`5ms`"),
+            ("kafka://h?linger=2s", "to 1s"),
+        ] {
+            let Err(said) = settings(url) else {
+                panic!("{url} was taken");
+            };
+            assert!(said.contains(fix), "{url}: {said}");
+            assert!(!said.contains("secret"), "{url}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_password_may_travel_unencrypted_when_the_address_says_so() {
+        let settings =
+            settings("kafka://u:p@h?sasl=plain&tls=false").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(
+            settings.probe().get("security.protocol"),
+            Some("sasl_plaintext")
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! Events that were in a batch which the broker refused without saying whose fault it was. They are
+//! sent alone, on later lanes too, until they have passed or are rejected.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// More than all lanes of a relay have in flight to one destination; beyond it the oldest are
+/// forgotten, and found again when their batch is refused.
+const EVENTS_MAX: usize = 50_000;
+const TOPICS_MAX: usize = 10_000;
+
+/// Largest batch at first: what Kafka's brokers take by default, `message.max.bytes`, less its own
+/// head.
+pub(super) const BATCH_BYTES_MAX: usize = 1_000_000;
+/// Below this, a smaller batch no longer tells much.
+const BATCH_BYTES_MIN: usize = 16 << 10;
+/// How long a topic that the broker denied us is denied without asking.
+const DENIED_FOR: Duration = Duration::from_secs(1);
+
+/// Shared by the lanes of a sink.
+pub(super) struct Suspects {
+    known: Mutex<Known>,
+    batch_bytes_max: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Known {
+    events: HashSet<u128>,
+    by_age: VecDeque<u128>,
+    /// When the broker denied us the topic.
+    denied: HashMap<Box<str>, Instant>,
+}
+
+/// How a record may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// With others.
+    Full,
+    /// With nothing else in flight.
+    Alone,
+    /// Not at all, for the moment: its topic is denied.
+    Denied,
+}
+
+impl Default for Suspects {
+    fn default() -> Self {
+        Self {
+            known: Mutex::default(),
+            batch_bytes_max: AtomicUsize::new(BATCH_BYTES_MAX),
+        }
+    }
+}
+
+impl Suspects {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Nothing panics while it holds the lock.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is suspected, so that no record need be asked for.
+    pub(super) fn is_empty(&self) -> bool {
+        let known = self.known();
+        known.events.is_empty() && known.denied.is_empty()
+    }
+
+    pub(super) fn trust(&self, event: u128, topic: &str, now: Instant) -> Trust {
+        let known = self.known();
+        match known.denied.get(topic) {
+            Some(&at) if now.duration_since(at) < DENIED_FOR => Trust::Denied,
+            Some(_) => Trust::Alone,
+            None if known.events.contains(&event) => Trust::Alone,
+            None => Trust::Full,
+        }
+    }
+
+    pub(super) fn suspect(&self, event: u128) {
+        let known = &mut *self.known();
+        if known.events.insert(event) {
+            known.by_age.push_back(event);
+        }
+        if known.by_age.len() > EVENTS_MAX
+            && let Some(oldest) = known.by_age.pop_front()
+        {
+            known.events.remove(&oldest);
+        }
+    }
+
+    pub(super) fn deny(&self, topic: &str, now: Instant) {
+        let denied = &mut self.known().denied;
+        if denied.len() >= TOPICS_MAX {
+            denied.clear();
+        }
+        denied.insert(topic.into(), now);
+    }
+
+    /// The event was answered alone.
+    pub(super) fn acquit(&self, event: u128, topic: &str, accepted: bool) {
+        let known = &mut *self.known();
+        if known.events.remove(&event) {
+            known.by_age.retain(|&known| known != event);
+        }
+        if accepted {
+            known.denied.remove(topic);
+        }
+    }
+
+    /// How large a batch may be. An event that is larger goes alone.
+    pub(super) fn batch_bytes_max(&self) -> usize {
+        self.batch_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Makes later batches smaller than one of so many bytes that was refused as too large. Answers
+    /// false when they are as small as they get.
+    pub(super) fn shrink(&self, refused: usize) -> bool {
+        let before = self.batch_bytes_max();
+        let after = (before.min(refused) / 4).max(BATCH_BYTES_MIN);
+        self.batch_bytes_max.fetch_min(after, Ordering::Relaxed);
+        after < before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspect_goes_alone_until_it_was_answered() {
+        let suspects = Suspects::default();
+        let now = Instant::now();
+        assert!(suspects.is_empty());
+        suspects.suspect(1);
+        suspects.suspect(1);
+        assert!(!suspects.is_empty());
+        assert_eq!(suspects.trust(1, "t", now), Trust::Alone);
+        assert_eq!(suspects.trust(2, "t", now), Trust::Full);
+        suspects.acquit(1, "t", false);
+        assert_eq!(suspects.trust(1, "t", now), Trust::Full);
+        assert!(suspects.is_empty());
+    }
+
+    #[test]
+    fn a_denied_topic_is_tried_alone_after_a_moment() {
+        let suspects = Suspects::default();
+        let now = Instant::now();
+        suspects.deny("t", now);
+        assert_eq!(suspects.trust(1, "t", now), Trust::Denied);
+        assert_eq!(suspects.trust(1, "other", now), Trust::Full);
+        let later = now + DENIED_FOR;
+        assert_eq!(suspects.trust(1, "t", later), Trust::Alone);
+        suspects.acquit(1, "t", false);
+        assert_eq!(suspects.trust(1, "t", later), Trust::Alone);
+        suspects.acquit(1, "t", true);
+        assert!(suspects.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_suspects_are_forgotten() {
+        let suspects = Suspects::default();
+        for event in 0..=EVENTS_MAX as u128 {
+            suspects.suspect(event);
+        }
+        let now = Instant::now();
+        assert_eq!(suspects.trust(0, "t", now), Trust::Full);
+        assert_eq!(suspects.trust(1, "t", now), Trust::Alone);
+    }
+
+    #[test]
+    fn batches_shrink_to_a_floor() {
+        let suspects = Suspects::default();
+        assert!(suspects.shrink(BATCH_BYTES_MAX));
+        assert_eq!(suspects.batch_bytes_max(), 250_000);
+        assert!(suspects.shrink(100_000));
+        assert_eq!(suspects.batch_bytes_max(), 25_000);
+        assert!(suspects.shrink(20_000));
+        assert_eq!(suspects.batch_bytes_max(), BATCH_BYTES_MIN);
+        assert!(!suspects.shrink(10_000));
+    }
+}
