@@ -33,6 +33,8 @@ struct Order {
     mode: Mode,
     /// Connections that began before the last cut have a smaller number, and end.
     cuts: u64,
+    /// Connections that began before the last freeze have a smaller number, and stand still.
+    freezes: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +58,16 @@ enum Flow {
     Dosed { bytes_per_second: u32 },
     Held,
     Closed,
+}
+
+impl Order {
+    /// The flow of a connection that began after so many freezes.
+    fn flow(self, freezes: u64, direction: Direction) -> Flow {
+        if self.freezes > freezes {
+            return Flow::Held;
+        }
+        self.mode.flow(direction)
+    }
 }
 
 impl Mode {
@@ -85,6 +97,7 @@ impl Proxy {
         let (order, orders) = watch::channel(Order {
             mode: Mode::Pass,
             cuts: 0,
+            freezes: 0,
         });
         let connections = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&connections);
@@ -125,50 +138,52 @@ impl Proxy {
 
     /// Breaks every connection by a reset, in both directions; new ones are welcome.
     pub fn cut(&self) {
-        self.give(None, true);
+        self.give(|order| order.cuts += 1);
     }
 
     /// Breaks every connection, and each new one at once, until [`Self::resume`].
     pub fn refuse(&self) {
-        self.give(Some(Mode::Refuse), true);
+        self.give(|order| {
+            order.mode = Mode::Refuse;
+            order.cuts += 1;
+        });
     }
 
     /// Moves no byte in either direction; connections stay open and are still accepted.
     pub fn stall(&self) {
-        self.give(Some(Mode::Stall), false);
+        self.give(|order| order.mode = Mode::Stall);
+    }
+
+    /// Every connection stays open and never moves a byte again, until a [`Self::cut`]; new ones are
+    /// welcome. So it looks to both ends when a firewall between them forgets a connection.
+    pub fn freeze(&self) {
+        self.give(|order| order.freezes += 1);
     }
 
     /// Requests reach the server, answers do not reach the client: "done, but who knows?".
     pub fn hold_answers(&self) {
-        self.give(Some(Mode::HoldAnswers), false);
+        self.give(|order| order.mode = Mode::HoldAnswers);
     }
 
     /// The client sees the end of the stream, but what it sends still reaches the server.
     pub fn half_close(&self) {
-        self.give(Some(Mode::HalfClose), false);
+        self.give(|order| order.mode = Mode::HalfClose);
     }
 
     /// At most this many bytes a second in each direction of each connection.
     pub fn slow(&self, bytes_per_second: u32) {
-        self.give(
-            Some(Mode::Slow {
-                bytes_per_second: bytes_per_second.max(1),
-            }),
-            false,
-        );
+        let bytes_per_second = bytes_per_second.max(1);
+        self.give(|order| order.mode = Mode::Slow { bytes_per_second });
     }
 
     /// Passes everything again, held bytes first.
     pub fn resume(&self) {
-        self.give(Some(Mode::Pass), false);
+        self.give(|order| order.mode = Mode::Pass);
     }
 
-    fn give(&self, mode: Option<Mode>, cut: bool) {
+    fn give(&self, change: impl FnOnce(&mut Order)) {
         let order = self.order.as_ref().expect("taken by drop only");
-        order.send_modify(|order| {
-            order.mode = mode.unwrap_or(order.mode);
-            order.cuts += u64::from(cut);
-        });
+        order.send_modify(change);
     }
 }
 
@@ -212,6 +227,8 @@ async fn accept(
 }
 
 async fn connect(mut client: TcpStream, server: SocketAddr, orders: watch::Receiver<Order>) {
+    // Before anybody can know of the connection, so that it is older than any order about it.
+    let Order { cuts, freezes, .. } = *orders.borrow();
     let Ok(mut server) = TcpStream::connect(server).await else {
         reset(&client);
         return;
@@ -221,15 +238,24 @@ async fn connect(mut client: TcpStream, server: SocketAddr, orders: watch::Recei
             .set_nodelay(true)
             .expect("TCP_NODELAY on an open socket");
     }
-    let cuts = orders.borrow().cuts;
     let mut cut_orders = orders.clone();
     let was_cut = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         let both = async {
             tokio::join!(
-                pump(from_client, to_server, Direction::ToServer, orders.clone()),
-                pump(from_server, to_client, Direction::ToClient, orders.clone()),
+                pump(
+                    from_client,
+                    to_server,
+                    |order| order.flow(freezes, Direction::ToServer),
+                    orders.clone()
+                ),
+                pump(
+                    from_server,
+                    to_client,
+                    |order| order.flow(freezes, Direction::ToClient),
+                    orders.clone()
+                ),
             )
         };
         tokio::select! {
@@ -254,12 +280,12 @@ fn reset(stream: &TcpStream) {
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    direction: Direction,
+    flow: impl Fn(Order) -> Flow,
     mut orders: watch::Receiver<Order>,
 ) {
     let mut buffer = vec![0; CHUNK_BYTES];
     loop {
-        let flow = orders.borrow_and_update().mode.flow(direction);
+        let flow = flow(*orders.borrow_and_update());
         let dose = match flow {
             Flow::Free => CHUNK_BYTES,
             Flow::Dosed { bytes_per_second } => usize::try_from(bytes_per_second / 10 + 1)

@@ -96,6 +96,33 @@ fn a_stall_moves_nothing_and_loses_nothing() {
 }
 
 #[test]
+fn a_freeze_holds_old_connections_for_ever_and_passes_new_ones() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let proxy = Proxy::start(listener.local_addr().unwrap()).unwrap();
+    let mut old = client(&proxy);
+    let (mut old_served, _) = listener.accept().unwrap();
+    proxy.freeze();
+    proxy.resume();
+    old.write_all(b"lost").unwrap();
+    old_served.set_read_timeout(Some(NOTHING)).unwrap();
+    let error = old_served.read(&mut [0]).unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+        "{error}"
+    );
+
+    let mut new = client(&proxy);
+    let (mut new_served, _) = listener.accept().unwrap();
+    new.write_all(b"new").unwrap();
+    new_served.read_exact(&mut [0; 3]).unwrap();
+
+    proxy.cut();
+    old.set_read_timeout(Some(LIMIT)).unwrap();
+    let error = old.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
 fn a_half_close_ends_answers_but_not_requests() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let proxy = Proxy::start(listener.local_addr().unwrap()).unwrap();
