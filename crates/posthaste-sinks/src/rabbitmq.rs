@@ -14,6 +14,7 @@ mod message;
 mod tls;
 mod window;
 mod wire;
+mod write;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -252,5 +253,73 @@ impl Sink for RabbitMqSink {
             limit: Arc::clone(&self.limit),
             publish_timeout: spec.publish_timeout,
         })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sink(url: &str) -> Result<RabbitMqSink, SinkError> {
+        RabbitMqSink::from_address(&Address::parse(url)?)
+    }
+
+    #[test]
+    fn addresses_name_a_place() {
+        for (url, target, user) in [
+            (
+                "amqp://host?exchange=x",
+                "rabbitmq host:5672, vhost `/`, exchange `x`",
+                "guest:guest",
+            ),
+            (
+                "amqps://a,b:7/?exchange=",
+                "rabbitmq a:5671,b:7, vhost `/`, exchange ``",
+                "guest:guest",
+            ),
+            (
+                "amqp://u%40:p%2F@[::1]/%2Fv%25?exchange=a%26b",
+                "rabbitmq [::1]:5672, vhost `/v%`, exchange `a&b`",
+                "u@:p/",
+            ),
+        ] {
+            let place = sink(url).ok().unwrap().place;
+            assert_eq!(place.target(), target);
+            assert_eq!(format!("{}:{}", place.user, place.password), user);
+        }
+    }
+
+    #[test]
+    fn wrong_addresses_name_the_fix() {
+        let long = format!("amqp://h?exchange={}", "x".repeat(256));
+        for (url, fix) in [
+            ("amqp://host", "?exchange=NAME"),
+            ("amqp://host?exchang=x", "did you mean `exchange`"),
+            ("amqp://?exchange=x", "a host is"),
+            ("amqp://h?exchange=x&ca_file=/x", "write `amqps:`"),
+            ("amqps://h?exchange=x&key_file=/x", "belong together"),
+            ("amqp://h?exchange=x&max_event_bytes=0", "at least 1"),
+            ("amqp://h/%FF?exchange=x", "not UTF-8"),
+            (&long, "255 bytes"),
+        ] {
+            let error = sink(url).err().unwrap();
+            assert!(matches!(error, SinkError::Misconfigured { .. }), "{url}");
+            assert!(error.to_string().contains(fix), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn heartbeats_are_a_fraction_of_the_lease() {
+        for (lease, heartbeat) in [(15, 3), (60, 15), (2, 1), (10_000_000, u16::MAX)] {
+            let spec = LaneSpec {
+                epoch: 1,
+                number: 1,
+                publish_timeout: Duration::from_secs(1),
+                lease: Duration::from_secs(lease),
+            };
+            let timing = Timing::of(spec);
+            assert_eq!(timing.heartbeat, heartbeat);
+            assert_eq!(timing.limit, Duration::from_millis(500));
+        }
     }
 }

@@ -11,7 +11,8 @@ use tokio::{
 use super::{
     Place,
     fault::Fault,
-    wire::{self, Incoming, Writer},
+    wire::{self, Incoming},
+    write::Writer,
 };
 
 /// What we ask for; RabbitMQ offers the same.

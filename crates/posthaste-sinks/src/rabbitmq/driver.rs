@@ -17,7 +17,8 @@ use super::{
     limits::SizeLimit,
     message,
     window::{Mismatch, Window},
-    wire::{Incoming, Writer},
+    wire::Incoming,
+    write::Writer,
 };
 
 /// Records published and not yet confirmed, at the most. Wide: a broker that syncs to disk confirms in

@@ -2,7 +2,10 @@
 
 use posthaste_engine::{Field, Outcome, Record, RejectionKind};
 
-use super::wire::{FRAME_OVERHEAD, TooLong, Writer};
+use super::{
+    wire::FRAME_OVERHEAD,
+    write::{TooLong, Writer},
+};
 use crate::jsonl;
 
 /// Our own headers, in their order. An event's own header of such a name does not hide ours.

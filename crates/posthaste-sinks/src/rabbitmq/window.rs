@@ -170,3 +170,125 @@ impl Sent {
 fn size(record: &Record) -> usize {
     record.value().map_or(0, <[u8]>::len)
 }
+
+#[cfg(test)]
+mod tests {
+    use posthaste_testkit::sink_suite::{SuiteEvent, records};
+
+    use super::*;
+
+    struct Channel {
+        window: Window,
+        verdicts: Vec<Verdict>,
+    }
+
+    impl Channel {
+        /// Each event published, with its place as the ticket.
+        fn with(events: &[SuiteEvent]) -> Self {
+            let mut window = Window::default();
+            for record in records(events, 0) {
+                window.push(record, Instant::now());
+            }
+            Self {
+                window,
+                verdicts: Vec::new(),
+            }
+        }
+
+        fn ack(&mut self, tag: u64, multiple: bool) -> Result<(), Mismatch> {
+            self.window
+                .confirmed(tag, multiple, true, &mut self.verdicts)
+        }
+
+        fn nack(&mut self, tag: u64, multiple: bool) {
+            let confirmed = self
+                .window
+                .confirmed(tag, multiple, false, &mut self.verdicts);
+            confirmed.unwrap();
+        }
+
+        fn bounce(&mut self, event: &SuiteEvent) -> Result<(), Mismatch> {
+            self.window
+                .returned(&event.id.to_string(), "312".to_owned())
+        }
+
+        /// Ticket and how it ended, since the last call.
+        fn told(&mut self) -> Vec<(u64, char)> {
+            let told = self.verdicts.drain(..).map(|verdict| {
+                let how = match verdict.outcome {
+                    Outcome::Accepted(_) => 'a',
+                    Outcome::Rejected(_) => 'r',
+                    Outcome::Unavailable(_) => 'u',
+                };
+                (verdict.ticket, how)
+            });
+            told.collect()
+        }
+    }
+
+    fn events(count: usize) -> Vec<SuiteEvent> {
+        (0..count).map(|_| SuiteEvent::new(None, "1234")).collect()
+    }
+
+    #[test]
+    fn each_confirm_finds_its_record() {
+        let mut channel = Channel::with(&events(8));
+        assert_eq!((channel.window.len(), channel.window.bytes()), (8, 32));
+        channel.ack(3, false).unwrap();
+        assert_eq!(channel.told(), [(2, 'a')]);
+        channel.nack(2, true);
+        assert_eq!(channel.told(), [(0, 'u'), (1, 'u')]);
+        // Again, and below what is still known.
+        channel.ack(3, true).unwrap();
+        channel.ack(1, false).unwrap();
+        assert_eq!(channel.told(), []);
+        channel.nack(5, false);
+        channel.ack(6, true).unwrap();
+        assert_eq!(channel.told(), [(4, 'u'), (3, 'a'), (5, 'a')]);
+        assert_eq!((channel.window.len(), channel.window.bytes()), (2, 8));
+        channel.ack(0, true).unwrap();
+        assert_eq!(channel.told(), [(6, 'a'), (7, 'a')]);
+        assert_eq!(channel.window.oldest(), None);
+    }
+
+    #[test]
+    fn a_return_counts_for_its_own_record() {
+        let sent = events(6);
+        let mut channel = Channel::with(&sent);
+        channel.bounce(&sent[1]).unwrap();
+        channel.bounce(&sent[4]).unwrap();
+        // Out of order, which no broker does.
+        channel.bounce(&sent[0]).unwrap();
+        channel.ack(4, true).unwrap();
+        assert_eq!(channel.told(), [(0, 'r'), (1, 'r'), (2, 'a'), (3, 'a')]);
+        channel.nack(5, false);
+        channel.ack(6, false).unwrap();
+        assert_eq!(channel.told(), [(4, 'r'), (5, 'a')]);
+    }
+
+    #[test]
+    fn of_one_id_the_oldest_is_returned() {
+        let mut sent = events(3);
+        sent[1] = sent[0].clone();
+        sent[2] = sent[0].clone();
+        let mut channel = Channel::with(&sent);
+        channel.bounce(&sent[0]).unwrap();
+        channel.bounce(&sent[0]).unwrap();
+        channel.ack(3, true).unwrap();
+        assert_eq!(channel.told(), [(0, 'r'), (1, 'r'), (2, 'a')]);
+    }
+
+    #[test]
+    fn answers_that_fit_nothing_are_refused() {
+        let sent = events(2);
+        let mut channel = Channel::with(&sent[..1]);
+        assert!(channel.bounce(&sent[1]).is_err());
+        assert!(channel.window.returned("", String::new()).is_err());
+        assert!(channel.ack(2, false).is_err());
+        assert!(channel.ack(2, true).is_err());
+        assert!(channel.ack(0, false).is_err());
+        channel.ack(1, false).unwrap();
+        assert!(channel.bounce(&sent[0]).is_err());
+        assert_eq!(channel.window.drain().count(), 0);
+    }
+}

@@ -93,7 +93,7 @@ async fn alarms_are_back_pressure() {
             ["set_vm_memory_high_watermark", "0.6"],
         ],
         [
-            ["set_disk_free_limit", "900TB"],
+            ["set_disk_free_limit", "900000GB"],
             ["set_disk_free_limit", "1MB"],
         ],
     ] {
