@@ -304,6 +304,16 @@ impl KafkaServer {
         self.own().daemon.log()
     }
 
+    /// The folder of Kafka's jars, which hold its command line tools too.
+    ///
+    /// # Panics
+    ///
+    /// When Kafka is not installed (the message says how to install it).
+    #[must_use]
+    pub fn jars() -> PathBuf {
+        install::cached_jars()
+    }
+
     fn secure_ports(&self) -> &SecurePorts {
         let ports = self.own().ports.secure.as_ref();
         ports.expect("this broker was started without TLS: see Builder::secure")

@@ -15,6 +15,17 @@ pub(super) fn account() -> Account {
     Account::unless_root("nobody")
 }
 
+/// Kafka's jars in the cache.
+pub(super) fn cached_jars() -> PathBuf {
+    let cached = cache_dir().join(format!("kafka-{VERSION}"));
+    assert!(
+        cached.join(format!("kafka_2.13-{VERSION}.jar")).exists(),
+        "Apache Kafka {VERSION} is not in {}; this downloads it: ./test --install",
+        cached.display()
+    );
+    cached
+}
+
 /// Kafka's jars in a folder that the broker's user may read.
 #[derive(Debug)]
 pub(super) struct Programs {
@@ -24,12 +35,7 @@ pub(super) struct Programs {
 impl Programs {
     /// Finds the jars in the cache, and makes them readable by way of the broker's folder.
     pub(super) fn stage(daemon: &Daemon) -> Self {
-        let cached = cache_dir().join(format!("kafka-{VERSION}"));
-        assert!(
-            cached.join(format!("kafka_2.13-{VERSION}.jar")).exists(),
-            "Apache Kafka {VERSION} is not in {}; this downloads it: ./test --install",
-            cached.display()
-        );
+        let cached = cached_jars();
         if !account().is_another_user() {
             return Self { jars: cached };
         }

@@ -1,0 +1,193 @@
+//! Follows a guide from its first command to its last, as its reader would: commands that run for ever in
+//! terminals of their own, outputs compared with what the page shows, and a broker that is paused.
+
+use std::{fs, process::Command, thread, time::Duration, time::Instant};
+
+use posthaste_testkit::{
+    ports::Port,
+    process::{Finished, Running, run},
+    servers::postgres::PostgresServer,
+};
+
+use crate::page::{self, shows};
+use crate::tools::{LIMIT, checkout, path};
+
+/// Between two looks at something that changes.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Lines that the test's own set-up stands for: it has built the binary, started a broker, and
+/// installed the packages that the page's file names.
+const DONE_BEFORE: &[&str] = &[
+    "docker run ",
+    "cargo build ",
+    "export PATH=",
+    "python3 -m venv .venv",
+    ".venv/bin/pip install --quiet -r docs/examples/python/requirements-consumers.txt",
+];
+
+/// What a guide needs to know of its broker.
+pub(crate) struct Broker<'a> {
+    /// As the page writes it.
+    pub(crate) address: &'static str,
+    pub(crate) host_and_port: String,
+    pub(crate) pause: &'a dyn Fn(),
+    pub(crate) resume: &'a dyn Fn(),
+}
+
+/// Does what the page says, against a PostgreSQL of its own. Only addresses are replaced.
+pub(crate) fn follow(
+    page: &str,
+    broker: &Broker<'_>,
+    install_tools: impl FnOnce(&std::path::Path),
+) {
+    let postgres = PostgresServer::builder().setting("fsync", "off").start();
+    let http = Port::reserve();
+    let folder = checkout();
+    install_tools(&folder.path().join("bin"));
+    let mut reader = Reader {
+        broker,
+        replacements: vec![
+            (
+                "@localhost/".to_owned(),
+                format!("@127.0.0.1:{}/", postgres.port()),
+            ),
+            (broker.address.to_owned(), broker.host_and_port.clone()),
+            (
+                "127.0.0.1:9187".to_owned(),
+                format!("127.0.0.1:{}", http.number()),
+            ),
+        ],
+        folder,
+        terminals: Vec::new(),
+    };
+    let blocks = page::blocks(&page::read(page));
+    let mut compared = 0;
+    for (number, block) in blocks.iter().enumerate() {
+        match &*block.language {
+            "sh" => {
+                let shown = blocks
+                    .get(number + 1)
+                    .filter(|next| next.language == "text");
+                compared += usize::from(shown.is_some());
+                reader.type_all(&block.text, shown.map(|block| &*block.text));
+            }
+            "sql" => reader.run_sql(&block.text),
+            "text" => {}
+            other => panic!("a block in {other}, which this test does not know"),
+        }
+    }
+    assert!(compared >= 5, "{page} shows {compared} outputs only");
+    assert_eq!(reader.terminals.len(), 2, "a relay and a consumer");
+    for terminal in &reader.terminals {
+        terminal.terminate();
+    }
+    for terminal in reader.terminals {
+        terminal.wait(LIMIT).expect_status(0);
+    }
+}
+
+struct Reader<'a> {
+    broker: &'a Broker<'a>,
+    replacements: Vec<(String, String)>,
+    folder: tempfile::TempDir,
+    /// What runs until it is told to stop.
+    terminals: Vec<Running>,
+}
+
+impl Reader<'_> {
+    /// Types a block's lines one after the other; what the page shows is the last one's output.
+    fn type_all(&mut self, block: &str, shown: Option<&str>) {
+        let lines: Vec<_> = block.lines().filter(|line| !line.is_empty()).collect();
+        for (number, line) in lines.iter().enumerate() {
+            let shown = shown.filter(|_| number + 1 == lines.len());
+            if DONE_BEFORE.iter().any(|done| line.starts_with(done)) {
+                continue;
+            }
+            match *line {
+                "docker pause broker" => (self.broker.pause)(),
+                "docker unpause broker" => (self.broker.resume)(),
+                line if line.contains("posthaste relay ") || line.contains("consumer_") => {
+                    let terminal = Running::start(&mut self.command(line));
+                    if let Some(shown) = shown {
+                        terminal.wait_for_stdout(shown.trim(), LIMIT);
+                    }
+                    self.terminals.push(terminal);
+                }
+                line => self.run_until_shown(line, shown.unwrap_or("…")),
+            }
+        }
+    }
+
+    /// The page's reader looks again, too, when relay or consumer have not got there yet.
+    fn run_until_shown(&self, line: &str, shown: &str) {
+        let since = Instant::now();
+        loop {
+            let finished = self.run(line);
+            if shows(shown, &finished.stdout) {
+                return;
+            }
+            assert!(
+                since.elapsed() < LIMIT,
+                "the page shows\n{shown}\nbut\n{finished}"
+            );
+            thread::sleep(POLL);
+        }
+    }
+
+    fn run_sql(&self, sql: &str) {
+        fs::write(self.folder.path().join("typed.sql"), sql).unwrap();
+        self.run("psql --set ON_ERROR_STOP=1 --file typed.sql postgres://shop@localhost/shop");
+    }
+
+    fn run(&self, line: &str) -> Finished {
+        run(&mut self.command(line), LIMIT).expect_status(0)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut line = line.to_owned();
+        for (from, to) in &self.replacements {
+            line = line.replace(from, to);
+        }
+        let mut bash = Command::new("bash");
+        // Without a shell between us and what has to hear the signals.
+        bash.args(["-euc", &format!("exec env {line}")])
+            .current_dir(self.folder.path())
+            .env("PATH", path(&self.folder.path().join("bin")));
+        for variable in ["POSTHASTE_FROM", "POSTHASTE_TO", "POSTHASTE_LOG"] {
+            bash.env_remove(variable);
+        }
+        bash
+    }
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn the_guide_to_kafka_works_as_it_is_written() {
+    use posthaste_testkit::servers::kafka::KafkaServer;
+    let server = KafkaServer::start();
+    let broker = Broker {
+        address: "localhost:9092",
+        host_and_port: server.bootstrap(),
+        pause: &|| server.pause(),
+        resume: &|| server.resume(),
+    };
+    follow(
+        "docs/guides/postgres-to-kafka.md",
+        &broker,
+        crate::tools::install_kafka_tools,
+    );
+}
+
+#[cfg(feature = "rabbitmq")]
+#[test]
+fn the_guide_to_rabbitmq_works_as_it_is_written() {
+    use posthaste_testkit::servers::rabbitmq::RabbitMqServer;
+    let server = RabbitMqServer::start();
+    let broker = Broker {
+        address: "localhost:5672",
+        host_and_port: format!("127.0.0.1:{}", server.port()),
+        pause: &|| server.pause(),
+        resume: &|| server.resume(),
+    };
+    follow("docs/guides/postgres-to-rabbitmq.md", &broker, |_| {});
+}
