@@ -33,6 +33,10 @@ pub const SASL_USERS: [SaslUser; 3] = [
     },
 ];
 
+/// A broker that was killed hard starts again only when its former self counts as dead, with
+/// Kafka's own setting after nine seconds. Shorter, a machine full of tests would seem dead too.
+const SESSION_MS: u32 = 3_000;
+
 /// A port a listener.
 #[derive(Debug)]
 pub(super) struct Ports {
@@ -95,6 +99,8 @@ pub(super) fn base(ports: &Ports, client_port: u16, data: &Path) -> String {
          process.roles=broker,controller\n\
          node.id=1\n\
          log.dirs={data}\n\
+         broker.session.timeout.ms={session_ms}\n\
+         broker.heartbeat.interval.ms={heartbeat_ms}\n\
          auto.create.topics.enable=false\n\
          group.initial.rebalance.delay.ms=0\n\
          offsets.topic.num.partitions=4\n\
@@ -102,7 +108,9 @@ pub(super) fn base(ports: &Ports, client_port: u16, data: &Path) -> String {
          transaction.state.log.num.partitions=4\n\
          transaction.state.log.replication.factor=1\n\
          transaction.state.log.min.isr=1\n",
-        data = data.display()
+        data = data.display(),
+        session_ms = SESSION_MS,
+        heartbeat_ms = SESSION_MS / 6
     )
 }
 
