@@ -238,8 +238,8 @@ fn each_effect_happens_once_and_in_order(broker: &Broker<'_>) {
     let distinct: BTreeSet<_> = ids.iter().collect();
     assert_eq!(distinct.len(), scenario.emitted(), "events at the broker");
     assert!(ids.len() > distinct.len(), "no repeat reached the broker");
-    assert!(consumer.stdout.contains("seen before"), "{consumer}");
     assert_eq!(scenario.effects(), scenario.emitted);
+    assert!(consumer.stdout.contains("seen before"), "{consumer}");
 }
 
 fn posthaste(args: &[&str]) -> Command {
