@@ -145,6 +145,8 @@ pub struct Pipeline {
     due_at: Moment,
     due_seen: bool,
     reading: bool,
+    /// The last read brought all that there was.
+    caught_up: bool,
     joinable: Option<Cursor>,
     stands_joinable: bool,
     /// Events that had been read when everything visible at the claim had been.
@@ -195,6 +197,7 @@ impl Pipeline {
             due_at: Moment::default(),
             due_seen: false,
             reading: false,
+            caught_up: false,
             joinable: None,
             stands_joinable: false,
             drain_target: None,
@@ -256,7 +259,7 @@ impl Pipeline {
             counts,
             ..
         } = self;
-        let caught_up = page.caught_up;
+        self.caught_up = page.caught_up;
         let (events, bytes) = self.main.push(page, |event| {
             match router.decide(event) {
                 RouteDecision::Take(_) => {
@@ -270,7 +273,7 @@ impl Pipeline {
         self.counts.read += events as u64;
         self.unstored.0 += events;
         self.unstored.1 += bytes;
-        if caught_up && self.drain_target.is_none() {
+        if self.caught_up && self.drain_target.is_none() {
             self.drain_target = Some(self.counts.read);
         }
     }
@@ -450,6 +453,17 @@ impl Pipeline {
         self.drain_target
             .is_some_and(|target| self.stored >= target)
             && self.due_seen
+            && self.side.is_idle()
+            && self.retries.is_idle()
+            && self.change.is_none()
+    }
+
+    /// Whether there is nothing to do: the last read brought all that there was, and nothing that was
+    /// read waits for the destination or for the store.
+    pub fn is_idle(&mut self) -> bool {
+        let blocked = &self.blocked;
+        self.caught_up
+            && self.main.is_done_but_for(|event| is_blocked(blocked, event))
             && self.side.is_idle()
             && self.retries.is_idle()
             && self.change.is_none()

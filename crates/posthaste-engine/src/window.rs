@@ -130,6 +130,15 @@ impl Window {
         self.done_prefix() == self.entries.len()
     }
 
+    /// Whether nothing in the window waits for the destination: what is not done waits behind a
+    /// blocked key.
+    pub(crate) fn is_done_but_for(&mut self, blocked: impl Fn(&StoredEvent) -> bool) -> bool {
+        let done = self.done_prefix();
+        let waits = |entry: &Entry| entry.state == State::Ready && blocked(&entry.event);
+        let mut rest = self.entries.iter().skip(done);
+        rest.all(|entry| matches!(entry.state, State::Done { .. }) || waits(entry))
+    }
+
     /// Takes in a page. `pass` says of each event whether the cursor may pass it at once: finished
     /// (no route takes it) or not (its key is blocked). Answers events and bytes taken in.
     pub(crate) fn push(

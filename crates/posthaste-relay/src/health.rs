@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use posthaste_engine::{Moment, Page};
+use posthaste_engine::Moment;
 
 use crate::{Clock, Counters, CountersSnapshot};
 
@@ -87,44 +87,5 @@ impl Health {
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.clock.now().until(self.lease_end.get())
-    }
-}
-
-/// Whether what a claim has read is finished, as far as its runner sees: an advance that names the last
-/// event read says so.
-#[derive(Debug, Default)]
-pub(crate) struct Backlog {
-    caught_up: bool,
-    /// The last event read that may not be finished.
-    last: Option<i64>,
-    /// The last event of the advance under way.
-    advancing: Option<i64>,
-}
-
-impl Backlog {
-    pub(crate) fn read(&mut self, page: &Page) {
-        self.caught_up = page.caught_up;
-        if let Some(event) = page.events.last() {
-            self.last = Some(event.seq());
-        }
-    }
-
-    pub(crate) fn advancing(&mut self, finished: &[i64]) {
-        self.advancing = finished.last().copied();
-    }
-
-    pub(crate) fn advanced(&mut self) {
-        if self.advancing.take() == self.last {
-            self.last = None;
-        }
-    }
-
-    /// Nothing is left to be sent: what advances do not name waits behind a parked event.
-    pub(crate) fn sent(&mut self) {
-        self.last = None;
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.caught_up && self.last.is_none()
     }
 }

@@ -14,7 +14,6 @@ use crate::{
     Clock,
     call::Call,
     destination::{DestinationTask, Ended, Kept},
-    health::Backlog,
     lease::{self, Lease},
     relay::Order,
 };
@@ -60,7 +59,6 @@ pub(crate) struct Runner<'a> {
     side_step: StoreCall<SideAnswer>,
     order: watch::Receiver<Order>,
     lease: watch::Receiver<Lease>,
-    backlog: Backlog,
     paused: bool,
     stopping: bool,
     drained: bool,
@@ -91,7 +89,6 @@ impl<'a> Runner<'a> {
             side_step: Call::none(),
             order: task.order.clone(),
             lease: task.lease_state.subscribe(),
-            backlog: Backlog::default(),
             paused: false,
             stopping: false,
             drained: false,
@@ -236,9 +233,6 @@ impl<'a> Runner<'a> {
         if !self.change.is_under_way()
             && let Some(change) = self.pipeline.next_change(now, rand::random())
         {
-            if let Change::Advance { finished, .. } = &change {
-                self.backlog.advancing(finished);
-            }
             self.change.start(make(Arc::clone(&self.claimed), change));
         }
         self.start_side_step();
@@ -295,10 +289,7 @@ impl<'a> Runner<'a> {
     fn take_in(&mut self, input: Input) {
         let now = self.clock().now();
         match input {
-            Input::Page(page) => {
-                self.backlog.read(&page);
-                self.pipeline.read(page, now);
-            }
+            Input::Page(page) => self.pipeline.read(page, now),
             Input::Verdicts(verdicts) => {
                 self.pipeline.verdicts(verdicts, now, rand::random());
                 self.measure();
@@ -306,7 +297,6 @@ impl<'a> Runner<'a> {
             Input::Changed(Changed::Done) => self.pipeline.change_done(None, false, now),
             Input::Changed(Changed::Advanced(advanced)) => {
                 self.pipeline.change_done(None, advanced.wants_advance, now);
-                self.backlog.advanced();
                 self.task.destination.counters.progressed(now);
             }
             Input::Changed(Changed::Due(due)) => self.pipeline.change_done(Some(due), false, now),
@@ -348,21 +338,15 @@ impl<'a> Runner<'a> {
     /// Notes that nothing is due before the next wake: an operator wants it so, or all that was read is
     /// finished. Without the lease neither is known.
     fn note_rest(&mut self, now: Moment) {
-        if self.lease.borrow().deadline > now && (self.paused || self.is_idle(now)) {
+        if self.lease.borrow().deadline > now && (self.paused || self.is_idle()) {
             let wake = now.after(self.next_wake(now));
             self.task.destination.counters.progressed(wake);
         }
     }
 
-    fn is_idle(&mut self, now: Moment) -> bool {
-        if self.reading.is_under_way() || !self.pipeline.is_drained() {
-            return false;
-        }
-        let closed = self.pipeline.breaker(now).0 == BreakerState::Closed;
-        if closed && self.lane.is_some() && self.pipeline.is_stopped(now) {
-            self.backlog.sent();
-        }
-        self.backlog.is_empty()
+    /// A read that hangs may be about to bring something.
+    fn is_idle(&mut self) -> bool {
+        !self.reading.is_under_way() && self.pipeline.is_idle()
     }
 
     fn measure(&mut self) {
