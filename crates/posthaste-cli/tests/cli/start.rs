@@ -71,8 +71,8 @@ fn a_wrong_address_of_a_sink() {
     let world = World::with_outbox();
     for (to, parts) in [
         (
-            "kafka://broker",
-            &["no sink `kafka`", "file, null, stdout"][..],
+            "nats://broker",
+            &["no sink `nats`", "it has ", "file, null"][..],
         ),
         ("out.jsonl", &["no scheme"]),
         (
