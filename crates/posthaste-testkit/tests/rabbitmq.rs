@@ -5,28 +5,56 @@
 
 use amqprs::channel::{BasicPublishArguments, Channel};
 use amqprs::connection::{Connection, OpenConnectionArguments};
+use amqprs::error::Error;
 use amqprs::{BasicProperties, FieldTable, FieldValue};
 use posthaste_testkit::servers::rabbitmq::{HeaderValue, RabbitMqMessage, RabbitMqServer};
-use posthaste_testkit::unique_name;
+use posthaste_testkit::tls::TestCa;
+use posthaste_testkit::{long_form, unique_name};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long an answer that must not come is waited for; too short could only hide a fault.
+const NOTHING: Duration = Duration::from_millis(200);
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn login(port: u16, user: &str, password: &str) -> OpenConnectionArguments {
+    OpenConnectionArguments::new("127.0.0.1", port, user, password)
+}
 
 async fn connect(port: u16) -> (Connection, Channel) {
-    let args = OpenConnectionArguments::new("127.0.0.1", port, "guest", "guest");
+    let args = login(port, "guest", "guest");
     let connection = Connection::open(&args).await.unwrap();
     let channel = connection.open_channel(None).await.unwrap();
     (connection, channel)
 }
 
-/// Publishes in a transaction: when it returns, the messages are in their queues.
-async fn publish(port: u16, exchange: &str, key: &str, messages: Vec<(BasicProperties, Vec<u8>)>) {
+/// Publishes in a transaction: when it succeeds, the messages are in their queues.
+async fn try_publish(
+    port: u16,
+    exchange: &str,
+    key: &str,
+    messages: Vec<(BasicProperties, Vec<u8>)>,
+) -> Result<(), Error> {
     let (connection, channel) = connect(port).await;
     channel.tx_select().await.unwrap();
     for (properties, body) in messages {
         let args = BasicPublishArguments::new(exchange, key);
         channel.basic_publish(properties, body, args).await.unwrap();
     }
-    channel.tx_commit().await.unwrap();
-    channel.close().await.unwrap();
+    let committed = channel.tx_commit().await;
+    // A refused commit has closed the channel.
+    let _ = channel.close().await;
     connection.close().await.unwrap();
+    committed
+}
+
+async fn publish(port: u16, exchange: &str, key: &str, messages: Vec<(BasicProperties, Vec<u8>)>) {
+    try_publish(port, exchange, key, messages).await.unwrap();
 }
 
 fn persistent() -> BasicProperties {
@@ -134,4 +162,196 @@ fn a_killed_node_comes_back_with_its_messages() {
     server.stop();
     server.start_again();
     assert_eq!(bodies(&client.consume("kept")), ["1", "2"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_node_answers_when_it_goes_on() {
+    let server = RabbitMqServer::start();
+    let client = server.client("/");
+    client.declare_queue("held", &[]);
+    server.pause();
+    let message = vec![(persistent(), b"1".to_vec())];
+    let mut sending = Box::pin(publish(server.port(), "", "held", message));
+    let early = tokio::time::timeout(NOTHING, &mut sending).await;
+    assert!(early.is_err(), "it answered");
+    server.resume();
+    tokio::time::timeout(LIMIT, sending).await.unwrap();
+    assert_eq!(bodies(&client.consume("held")), ["1"]);
+    server.pause();
+    server.kill9();
+}
+
+#[tokio::test]
+async fn queues_have_limits_and_kinds_and_are_emptied_and_removed() {
+    let server = RabbitMqServer::shared();
+    let client = server.client("/");
+    let (limited, quorum) = (unique_name("limited"), unique_name("quorum"));
+    let exchange = unique_name("limits");
+    client.declare_exchange(&exchange, "fanout");
+    let limit = [
+        ("x-max-length", 2.into()),
+        ("x-overflow", "reject-publish".into()),
+    ];
+    client.declare_queue(&limited, &limit);
+    client.declare_queue(&quorum, &[("x-queue-type", "quorum".into())]);
+    client.bind(&limited, &exchange, "");
+    client.bind(&quorum, &exchange, "");
+    let send = async |body: &str| {
+        let message = vec![(persistent(), body.as_bytes().to_vec())];
+        try_publish(server.port(), &exchange, "", message).await
+    };
+    send("1").await.unwrap();
+    send("2").await.unwrap();
+    client.unbind(&quorum, &exchange, "");
+    assert!(send("3").await.is_err(), "the queue is full");
+    assert_eq!(bodies(&client.consume(&limited)), ["1", "2"]);
+    assert_eq!(bodies(&client.consume(&quorum)), ["1", "2"]);
+
+    send("4").await.unwrap();
+    assert_eq!(client.message_count(&limited), 1);
+    client.purge(&limited);
+    assert_eq!(client.message_count(&limited), 0);
+    client.delete_queue(&limited);
+    client.delete_exchange(&exchange);
+    let gone = std::panic::catch_unwind(|| client.message_count(&limited));
+    assert!(gone.is_err(), "the queue is still there");
+}
+
+#[tokio::test]
+async fn many_messages_are_taken_in_order() {
+    let server = RabbitMqServer::shared();
+    let client = server.client("/");
+    let queue = unique_name("many");
+    client.declare_queue(&queue, &[]);
+    let count = if long_form() { 300_000 } else { 20_000 };
+    let message = |i: u32| (BasicProperties::default(), i.to_string().into_bytes());
+    publish(server.port(), "", &queue, (0..count).map(message).collect()).await;
+    let taken = client.consume(&queue);
+    let expected = (0..count).map(|i| i.to_string());
+    let whole = taken.iter().map(|message| body(message).to_owned());
+    assert!(
+        whole.eq(expected),
+        "{} of {count}, or out of order",
+        taken.len()
+    );
+}
+
+#[tokio::test]
+async fn users_and_virtual_hosts_are_made_by_the_command_line() {
+    let server = RabbitMqServer::start_with(&["channel_max = 7"]);
+    server.ctl(&["add_vhost", "a/b"]);
+    server.ctl(&["set_permissions", "-p", "a/b", "guest", ".*", ".*", ".*"]);
+    server.client("a/b").declare_queue("q", &[]);
+    assert!(server.url("a/b").ends_with("/a%2Fb"));
+    assert!(
+        server
+            .ctl(&["list_queues", "-p", "a/b", "name"])
+            .contains('q')
+    );
+
+    server.ctl(&["add_user", "careful", "secret"]);
+    server.ctl(&["set_permissions", "careful", "", "", ""]);
+    let right = Connection::open(&login(server.port(), "careful", "secret")).await;
+    assert_eq!(right.unwrap().channel_max(), 7);
+    let wrong = Connection::open(&login(server.port(), "careful", "wrong")).await;
+    assert!(wrong.is_err(), "a wrong password");
+}
+
+#[test]
+fn tls_is_verified_against_the_test_authority() {
+    let (ca, stranger) = (TestCa::new(), TestCa::new());
+    let server = RabbitMqServer::start_tls(&ca);
+    assert_eq!(
+        server.tls_url("/"),
+        format!("amqps://guest:guest@127.0.0.1:{}/%2F", server.tls_port())
+    );
+    for name in ["localhost", "127.0.0.1"] {
+        assert_eq!(greet(server.tls_port(), &ca, name).unwrap(), 1);
+    }
+    let error = greet(server.tls_port(), &stranger, "localhost").unwrap_err();
+    assert!(error.to_string().contains("UnknownIssuer"), "{error}");
+    let error = greet(server.tls_port(), &ca, "rabbit.example").unwrap_err();
+    assert!(error.to_string().contains("not valid for name"), "{error}");
+}
+
+/// The first byte of the node's answer to a client that speaks TLS.
+fn greet(port: u16, ca: &TestCa, name: &'static str) -> std::io::Result<u8> {
+    let mut roots = rustls::RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(ca.certificate_file()).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(name).unwrap();
+    let session = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = rustls::StreamOwned::new(session, TcpStream::connect(("127.0.0.1", port))?);
+    stream.write_all(b"AMQP\x00\x00\x09\x01")?;
+    let mut kind = [0];
+    stream.read_exact(&mut kind)?;
+    Ok(kind[0])
+}
+
+/// Set for the run of this very test binary that gets killed.
+const VICTIM: &str = "POSTHASTE_TESTKIT_VICTIM";
+
+#[test]
+fn a_killed_test_process_leaves_no_node_and_no_epmd() {
+    let name = "a_killed_test_process_leaves_no_node_and_no_epmd";
+    if std::env::var_os(VICTIM).is_some() {
+        let server = RabbitMqServer::start();
+        println!("victim {}", std::process::id());
+        server.pause();
+        loop {
+            std::thread::park();
+        }
+    }
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(VICTIM, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let id = BufReader::new(victim.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.split_once("victim ").map(|(_, id)| id.to_owned()))
+        .expect("the victim started its node");
+    let servers = children(&id, &["beam.smp", "epmd"]);
+    assert_eq!(servers.len(), 2, "{servers:?}");
+
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let killed = Instant::now();
+    while servers.iter().any(|id| runs(id)) {
+        assert!(killed.elapsed() < LIMIT, "{servers:?} still run");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The process ids of a process's children with one of these names.
+fn children(parent: &str, names: &[&str]) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let ids = processes.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    ids.filter(|id| {
+        // Processes come and go while they are listed.
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let Some((name, rest)) = stat
+            .split_once('(')
+            .and_then(|(_, rest)| rest.split_once(") "))
+        else {
+            return false;
+        };
+        rest.split(' ').nth(1) == Some(parent) && names.contains(&name)
+    })
+    .collect()
+}
+
+/// Whether a process exists that is more than an entry nobody has reaped.
+fn runs(id: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
