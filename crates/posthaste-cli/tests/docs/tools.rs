@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -54,6 +54,7 @@ fn python_environment() -> PathBuf {
 /// Puts Kafka's own tools into a folder: as in a distribution, each script is the class's name.
 #[cfg(feature = "kafka")]
 pub(crate) fn install_kafka_tools(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
     let jars = posthaste_testkit::servers::kafka::KafkaServer::jars();
     for (script, class) in [
         ("kafka-topics.sh", "TopicCommand"),
