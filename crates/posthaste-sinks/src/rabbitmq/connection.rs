@@ -11,6 +11,7 @@ use tokio::{
 use super::{
     Place,
     fault::Fault,
+    tls,
     wire::{self, Incoming},
     write::Writer,
 };
@@ -236,7 +237,14 @@ impl Connection {
             self.writer.write_all(&bytes).await?;
             self.writer.flush().await
         };
-        sent.await.map_err(|error| lost("sending", &error))
+        let Err(error) = sent.await else {
+            return Ok(());
+        };
+        // Who hangs up may have said why, and that can still be read.
+        match self.reader.wait("sending").await {
+            Err(fault) if fault.cause != Cause::Connection => Err(fault),
+            _ => Err(lost("sending", &error)),
+        }
     }
 }
 
@@ -257,7 +265,7 @@ fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> {
 pub(super) fn lost(doing: &str, error: &io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Fault::hung_up(doing),
-        _ => Fault::io(doing, error),
+        _ => tls::refused_us(error).unwrap_or_else(|| Fault::io(doing, error)),
     }
 }
 

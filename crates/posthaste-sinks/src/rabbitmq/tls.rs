@@ -95,16 +95,24 @@ impl Tls {
             Some(rustls::Error::InvalidMessage(_)) => misconfigured(format!(
                 "the port does not speak TLS ({error}); correct the port, or write `amqp://`"
             )),
-            Some(rustls::Error::AlertReceived(_)) => Fault::new(
-                Cause::Denied,
-                format!(
-                    "the broker refused our side of TLS: {error}; it may ask for a certificate \
-                     (`cert_file`, `key_file`)"
-                ),
-            ),
-            _ => Fault::io("TLS handshake", error),
+            _ => refused_us(error).unwrap_or_else(|| Fault::io("TLS handshake", error)),
         }
     }
+}
+
+/// What the peer's alert means, if `error` is one. In TLS 1.3 it may come after the handshake, with
+/// the first bytes that are read.
+pub(super) fn refused_us(error: &std::io::Error) -> Option<Fault> {
+    let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    matches!(tls, rustls::Error::AlertReceived(_)).then(|| {
+        Fault::new(
+            Cause::Denied,
+            format!(
+                "the broker refused our side of TLS: {error}; it may ask for a certificate \
+                 (`cert_file`, `key_file`)"
+            ),
+        )
+    })
 }
 
 fn certificates(option: &str, file: &PathBuf) -> Result<Vec<CertificateDer<'static>>, Fault> {

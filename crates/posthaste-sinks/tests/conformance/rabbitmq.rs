@@ -22,6 +22,7 @@ use posthaste_testkit::{
 };
 
 use place::Place;
+use tokio::task::spawn_blocking;
 
 /// Bounds a hang, nothing more.
 const HANG: Duration = Duration::from_secs(180);
@@ -35,7 +36,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial {
     Trial::test(format!("rabbitmq::{name}"), move || {
-        tokio::runtime::Builder::new_current_thread()
+        // The test kit's calls block: a lane's heartbeats must go on meanwhile.
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
             .enable_all()
             .build()
             .unwrap()
@@ -54,7 +57,7 @@ pub(crate) fn fixture() -> Box<dyn Fixture> {
     let url = place.on(&server.url_through(&proxy, "/"));
     Box::new(RabbitMqFixture {
         sink: open(&url).unwrap(),
-        place,
+        place: Arc::new(place),
         proxy,
         taken: Mutex::new(Vec::new()),
     })
@@ -62,7 +65,7 @@ pub(crate) fn fixture() -> Box<dyn Fixture> {
 
 struct RabbitMqFixture {
     sink: Arc<dyn Sink>,
-    place: Place<'static>,
+    place: Arc<Place<'static>>,
     proxy: Proxy,
     /// What was read from the queue, which thereby is gone from there.
     taken: Mutex<Vec<SuiteEvent>>,
@@ -80,8 +83,10 @@ impl Fixture for RabbitMqFixture {
     }
 
     async fn arrived(&self) -> Vec<SuiteEvent> {
+        let place = Arc::clone(&self.place);
+        let read = spawn_blocking(move || place.events()).await.unwrap();
         let mut taken = self.taken.lock().unwrap();
-        taken.extend(self.place.events());
+        taken.extend(read);
         taken.clone()
     }
 

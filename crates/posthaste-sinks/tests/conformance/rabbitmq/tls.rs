@@ -1,11 +1,16 @@
 //! TLS: whom the sink trusts, and how it says that it does not.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::Arc,
+};
 
 use libtest_mimic::Trial;
 use posthaste_engine::{Sink, SinkError};
 use posthaste_sinks::open;
-use posthaste_testkit::{servers::rabbitmq::RabbitMqServer, tls::TestCa};
+use posthaste_testkit::{ports::Port, servers::rabbitmq::RabbitMqServer, tls::TestCa};
 
 use super::{
     place::{Place, accept, lane, plain, refusal},
@@ -13,10 +18,16 @@ use super::{
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![trial(
-        "tls_trusts_whom_it_is_told_to",
-        tls_trusts_whom_it_is_told_to,
-    )]
+    vec![
+        trial(
+            "tls_trusts_whom_it_is_told_to",
+            tls_trusts_whom_it_is_told_to,
+        ),
+        trial(
+            "a_broker_that_asks_for_a_certificate_is_understood",
+            a_broker_that_asks_for_a_certificate,
+        ),
+    ]
 }
 
 fn trusting(place: &Place<'_>, url: &str, ca_file: &Path) -> Arc<dyn Sink> {
@@ -64,5 +75,38 @@ async fn tls_trusts_whom_it_is_told_to() {
             assert!(matches!(error, SinkError::Misconfigured { .. }), "{said}");
             assert!(said.contains(fix), "{said}");
         }
+    }
+}
+
+async fn a_broker_that_asks_for_a_certificate() {
+    let ca = TestCa::new();
+    let certificate = ca.server_certificate(&["127.0.0.1"]);
+    // The broker runs as another user.
+    let files = tempfile::tempdir().unwrap();
+    fs::set_permissions(files.path(), Permissions::from_mode(0o755)).unwrap();
+    let ca_pem = fs::read_to_string(ca.certificate_file()).unwrap();
+    let mut lines = Vec::new();
+    for (option, pem) in [
+        ("cacertfile", &ca_pem),
+        ("certfile", &certificate.certificate_pem),
+        ("keyfile", &certificate.key_pem),
+    ] {
+        let file = files.path().join(option);
+        fs::write(&file, pem).unwrap();
+        lines.push(format!("ssl_options.{option} = {}", file.display()));
+    }
+    let port = Port::reserve();
+    lines.push(format!("listeners.ssl.1 = 127.0.0.1:{}", port.number()));
+    lines.push("ssl_options.verify = verify_peer".to_owned());
+    lines.push("ssl_options.fail_if_no_peer_cert = true".to_owned());
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let server = RabbitMqServer::start_with(&lines);
+    let place = Place::new(&server);
+    let url = format!("amqps://guest:guest@127.0.0.1:{}", port.number());
+    let sink = trusting(&place, &url, &ca.certificate_file());
+    for error in [sink.check().await.unwrap_err(), refusal(&sink).await] {
+        let said = error.to_string();
+        assert!(matches!(error, SinkError::Denied { .. }), "{said}");
+        assert!(said.contains("`cert_file`"), "{said}");
     }
 }
