@@ -69,7 +69,7 @@ impl Sink for KafkaSink {
 
     async fn check(&self) -> Result<(), SinkError> {
         let target = &self.settings.target;
-        let client = Client::start(&self.settings.probe(), target)?;
+        let client = Client::start(&self.settings.probe(), target, "kafka-check".to_owned())?;
         let reached = client.reach(target, REACH_MAX).await;
         client.destroy().await;
         reached

@@ -104,6 +104,16 @@ impl Shared {
         }
     }
 
+    /// The client's complaint says that there is a fatal fault; another call says which.
+    fn explain_fatal(&self, producer: &Producer) {
+        let mut inbox = self.inbox();
+        if inbox.trouble.as_ref().map(|trouble| trouble.code) == Some(Code::Fatal)
+            && let Some((code, words)) = producer.client().fatal_error()
+        {
+            inbox.trouble = Some(Trouble { code, words });
+        }
+    }
+
     fn is_overdue(&self) -> bool {
         let overdue_at = self.overdue_at.load(Ordering::Acquire);
         overdue_at != NEVER && self.born.elapsed() > Duration::from_millis(overdue_at)
@@ -166,7 +176,11 @@ impl Client {
     ///
     /// # Errors
     /// [`SinkError::Misconfigured`] when the client library refuses the settings.
-    pub(super) fn start(config: &ClientConfig, target: &str) -> Result<Self, SinkError> {
+    pub(super) fn start(
+        config: &ClientConfig,
+        target: &str,
+        thread_name: String,
+    ) -> Result<Self, SinkError> {
         let shared = Arc::new(Shared {
             inbox: Mutex::default(),
             changed: Notify::new(),
@@ -189,7 +203,7 @@ impl Client {
             destroyed,
         };
         thread::Builder::new()
-            .name("posthaste-kafka".to_owned())
+            .name(thread_name)
             .spawn(move || {
                 poll(producer, &shared);
                 drop(destroyed_out);
@@ -290,6 +304,7 @@ impl Shared {
 fn poll(mut producer: Arc<Producer>, shared: &Shared) {
     loop {
         producer.poll(TURN);
+        shared.explain_fatal(&producer);
         shared.hand_over_failures();
         if shared.ended.load(Ordering::Acquire) {
             break;

@@ -33,6 +33,7 @@ const LOOK_UP_MAX: Duration = Duration::from_secs(2);
 pub(super) struct KafkaLane {
     settings: Arc<Settings>,
     suspects: Arc<Suspects>,
+    number: u64,
     publish_timeout: Duration,
     client: Client,
     /// What `client` was made with.
@@ -85,11 +86,13 @@ impl KafkaLane {
         limit: Duration,
     ) -> Result<Self, SinkError> {
         let batch_bytes_max = suspects.batch_bytes_max();
-        let client = Client::start(&settings.producer(batch_bytes_max), &settings.target)?;
+        let config = settings.producer(batch_bytes_max);
+        let client = Client::start(&config, &settings.target, thread_name(spec.number))?;
         client.reach(&settings.target, limit).await?;
         Ok(Self {
             settings,
             suspects,
+            number: spec.number,
             publish_timeout: spec.publish_timeout,
             client,
             batch_bytes_max,
@@ -422,7 +425,7 @@ impl KafkaLane {
         self.refuse(record.ticket, record.order_key, outcome);
         self.batch_bytes_max = self.suspects.batch_bytes_max();
         let config = self.settings.producer(self.batch_bytes_max);
-        match Client::start(&config, &self.settings.target) {
+        match Client::start(&config, &self.settings.target, thread_name(self.number)) {
             Ok(client) => {
                 self.client = client;
                 self.topics.forget_producer();
@@ -464,6 +467,10 @@ impl KafkaLane {
         let overdue_at = self.turns.oldest().map(|at| at + self.publish_timeout);
         self.client.set_overdue_at(overdue_at);
     }
+}
+
+fn thread_name(lane: u64) -> String {
+    format!("kafka-lane-{lane}")
 }
 
 fn id(record: &Record) -> u128 {

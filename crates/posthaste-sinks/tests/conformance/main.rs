@@ -52,5 +52,7 @@ fn main() -> ExitCode {
     let mut more: Vec<Trial> = file::trials().into_iter().chain(stdout::trials()).collect();
     #[cfg(feature = "rabbitmq")]
     more.extend(rabbitmq::trials());
+    #[cfg(feature = "kafka")]
+    more.extend(kafka::trials());
     sink_suite::main(ROWS, more)
 }

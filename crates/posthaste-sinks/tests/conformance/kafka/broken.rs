@@ -1,0 +1,192 @@
+//! Brokers that stop, stall, or fall silent.
+
+use std::collections::BTreeSet;
+
+use libtest_mimic::Trial;
+use posthaste_engine::{Cause, LaneSpec, Outcome, SinkError};
+use posthaste_testkit::{
+    servers::kafka::KafkaServer,
+    sink_suite::{SuiteEvent, check_arrivals, lane_spec, records},
+};
+
+use super::{
+    brokers::{self, Broker, consume, fresh_topic, noise},
+    driving::{
+        answers, cause, event, expect_accepted, impatient, lane, lane_with, sink_at, submit,
+    },
+    trial,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        trial(
+            "a_stopped_broker_is_unavailable_and_resumes",
+            a_stopped_broker_is_unavailable_and_resumes,
+        ),
+        trial(
+            "a_short_restart_loses_and_repeats_nothing",
+            a_short_restart_loses_and_repeats_nothing,
+        ),
+        trial(
+            "an_answer_that_never_comes_is_no_acceptance",
+            an_answer_that_never_comes_is_no_acceptance,
+        ),
+        trial(
+            "a_half_open_connection_is_noticed",
+            a_half_open_connection_is_noticed,
+        ),
+        trial(
+            "an_overdue_producer_is_destroyed_though_nobody_asks",
+            an_overdue_producer_is_destroyed_though_nobody_asks,
+        ),
+        trial(
+            "abort_leaves_nothing_in_the_clients_queue",
+            abort_leaves_nothing_in_the_clients_queue,
+        ),
+    ]
+}
+
+fn events(topic: &str, count: usize) -> Vec<SuiteEvent> {
+    (0..count)
+        .map(|n| event(topic, Some(&format!("key-{}", n % 7)), format!("{n}")))
+        .collect()
+}
+
+async fn a_stopped_broker_is_unavailable_and_resumes() {
+    let server = KafkaServer::start();
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(&server, 1, &[]);
+    let mut open = lane(&sink).await;
+    expect_accepted(&mut open, &event(&topic, Some("k"), "1")).await;
+    server.stop();
+    let outcomes = submit(&mut open, records(&events(&topic, 20), 0)).await;
+    for outcome in outcomes.values() {
+        assert_eq!(cause(outcome), Cause::Connection, "{outcome:?}");
+    }
+    open.abort().await;
+    for error in [
+        sink.check().await.unwrap_err(),
+        sink.open_lane(lane_spec(2)).await.err().unwrap(),
+    ] {
+        assert!(matches!(error, SinkError::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("Connection refused"), "{error}");
+    }
+    server.start_again();
+    let mut again = lane(&sink).await;
+    expect_accepted(&mut again, &event(&topic, Some("k"), "2")).await;
+}
+
+/// Shorter than the publish time-out, the outage is bridged by the client, whose sequence numbers keep
+/// repeats out.
+async fn a_short_restart_loses_and_repeats_nothing() {
+    let broker = Broker::take();
+    let server = broker.server();
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(server, 3, &[]);
+    let mut lane = lane(&sink).await;
+    let sent = events(&topic, 6_000);
+    let mut accepted = 0;
+    for (turn, batch) in sent.chunks(500).enumerate() {
+        lane.submit(records(batch, turn as u64 * 500)).await;
+        if turn % 3 == 2 {
+            // With answers on their way.
+            server.proxy().cut();
+        }
+    }
+    for outcome in answers(&mut lane, sent.len()).await.values() {
+        assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+        accepted += 1;
+    }
+    assert_eq!(accepted, sent.len());
+    let all: BTreeSet<_> = sent.iter().map(|event| event.id).collect();
+    let arrived: Vec<_> = consume(server, &[&topic])
+        .iter()
+        .map(brokers::read)
+        .collect();
+    check_arrivals(&sent, &all, &arrived).unwrap();
+}
+
+async fn an_answer_that_never_comes_is_no_acceptance() {
+    let broker = Broker::take();
+    let server = broker.server();
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(server, 1, &[]);
+    let mut lane = lane_with(&sink, impatient()).await;
+    expect_accepted(&mut lane, &event(&topic, Some("k"), "1")).await;
+    server.proxy().hold_answers();
+    let outcomes = submit(&mut lane, records(&events(&topic, 10), 0)).await;
+    for outcome in outcomes.values() {
+        assert_eq!(cause(outcome), Cause::Unknown, "{outcome:?}");
+    }
+    lane.abort().await;
+    // It did arrive: to take this for a failure of the events would be as wrong.
+    assert_eq!(consume(server, &[&topic]).len(), 11);
+}
+
+async fn a_half_open_connection_is_noticed() {
+    let broker = Broker::take();
+    let server = broker.server();
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(server, 1, &[]);
+    let mut open = lane_with(&sink, impatient()).await;
+    expect_accepted(&mut open, &event(&topic, Some("k"), "1")).await;
+    server.proxy().half_close();
+    let outcomes = submit(&mut open, records(&events(&topic, 10), 0)).await;
+    for outcome in outcomes.values() {
+        assert_eq!(cause(outcome), Cause::Connection, "{outcome:?}");
+    }
+    open.abort().await;
+    server.proxy().resume();
+    let mut again = lane(&sink).await;
+    expect_accepted(&mut again, &event(&topic, Some("k"), "2")).await;
+}
+
+/// The task that runs the lane may be stuck: the lane's own thread ends the producer.
+async fn an_overdue_producer_is_destroyed_though_nobody_asks() {
+    const NUMBER: u64 = 7_351;
+    let broker = Broker::take();
+    let server = broker.server();
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(server, 1, &[]);
+    let spec = LaneSpec {
+        number: NUMBER,
+        ..impatient()
+    };
+    let mut lane = lane_with(&sink, spec).await;
+    expect_accepted(&mut lane, &event(&topic, Some("k"), "1")).await;
+    server.proxy().stall();
+    lane.submit(records(&events(&topic, 10), 0)).await;
+    assert!(brokers::has_thread(&format!("kafka-lane-{NUMBER}")));
+    while brokers::has_thread(&format!("kafka-lane-{NUMBER}")) {
+        tokio::task::yield_now().await;
+    }
+    for outcome in answers(&mut lane, 10).await.values() {
+        assert_eq!(cause(outcome), Cause::Unknown, "{outcome:?}");
+    }
+}
+
+async fn abort_leaves_nothing_in_the_clients_queue() {
+    let broker = Broker::take();
+    let server = broker.server();
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(server, 1, &[]);
+    let mut lane = lane(&sink).await;
+    expect_accepted(&mut lane, &event(&topic, Some("k"), "1")).await;
+    server.proxy().stall();
+    // Far more than the connection's buffers hold.
+    let sent: Vec<SuiteEvent> = (0..2_000)
+        .map(|n| event(&topic, Some("k"), noise(n, 10_000)))
+        .collect();
+    for batch in sent.chunks(100) {
+        lane.submit(records(batch, 0)).await;
+    }
+    lane.abort().await;
+    server.proxy().resume();
+    while server.proxy().connections() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let mut next = super::driving::lane(&sink).await;
+    expect_accepted(&mut next, &event(&topic, Some("k"), "2")).await;
+    let arrived = consume(server, &[&topic]).len();
+    assert!(arrived < 2 + sent.len() / 2, "{arrived} arrived");
+}

@@ -1,0 +1,143 @@
+//! Brokers for the tests, and what a consumer reads there.
+
+use std::{
+    fs,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use posthaste_testkit::{
+    servers::kafka::{KafkaMessage, KafkaServer},
+    sink_suite::SuiteEvent,
+};
+use rdkafka::{
+    ClientConfig,
+    consumer::{BaseConsumer, Consumer as _},
+};
+
+/// A broker behind a proxy, used by one test at a time: a proxy that cuts, cuts everybody. Starting
+/// one takes seconds, so they are used again.
+pub(super) struct Broker(Option<&'static KafkaServer>);
+
+/// Never dropped: the kit stops them with this process.
+static IDLE: Mutex<Vec<&'static KafkaServer>> = Mutex::new(Vec::new());
+
+impl Broker {
+    pub(super) fn take() -> Self {
+        let idle = IDLE.lock().unwrap().pop();
+        Self(Some(idle.unwrap_or_else(|| {
+            Box::leak(Box::new(KafkaServer::builder().proxied().start()))
+        })))
+    }
+
+    pub(super) fn server(&self) -> &'static KafkaServer {
+        self.0.expect("taken by drop only")
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if let Some(server) = self.0.take() {
+            server.proxy().resume();
+            IDLE.lock().unwrap().push(server);
+        }
+    }
+}
+
+/// The names of all topics.
+pub(super) fn topics(server: &KafkaServer) -> Vec<String> {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", server.direct())
+        .create()
+        .unwrap();
+    let metadata = consumer
+        .fetch_metadata(None, Duration::from_secs(60))
+        .unwrap();
+    let topics = metadata.topics().iter();
+    topics.map(|topic| topic.name().to_owned()).collect()
+}
+
+/// A new topic's name.
+pub(super) fn fresh_topic(
+    server: &KafkaServer,
+    partitions: i32,
+    config: &[(&str, &str)],
+) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("topic-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    server.create_topic(&name, partitions, config);
+    name
+}
+
+/// All that the topics hold: at least what the broker says they do.
+pub(super) fn consume(server: &KafkaServer, topics: &[&str]) -> Vec<KafkaMessage> {
+    let offsets = topics
+        .iter()
+        .flat_map(|topic| server.high_watermarks(topic));
+    let least = usize::try_from(offsets.sum::<i64>()).unwrap();
+    let messages = server.consume(topics);
+    assert!(
+        messages.len() >= least,
+        "{} of {least} read",
+        messages.len()
+    );
+    messages
+}
+
+/// What a consumer makes of a message: our headers first, then the event's own.
+pub(super) fn read(message: &KafkaMessage) -> SuiteEvent {
+    let mut headers = message.headers.iter().peekable();
+    let mut text = |name: &str| {
+        let (_, value) = headers.next_if(|(found, _)| found == name)?;
+        Some(String::from_utf8(value.clone()?).unwrap())
+    };
+    let id = text("id").expect("an id in front").parse().unwrap();
+    let time = text("occurred-at").expect("a time behind it");
+    let occurred_at = time.parse::<jiff::Timestamp>().unwrap().as_microsecond();
+    assert_eq!(time.len(), "2000-01-01T00:00:00.000000Z".len(), "{time}");
+    assert_eq!(message.timestamp_ms, Some((occurred_at / 1_000).max(1)));
+    let key = message.key.clone();
+    SuiteEvent {
+        id,
+        topic: message.topic.clone(),
+        key: key.map(|key| String::from_utf8(key).unwrap()),
+        kind: text("type"),
+        content_type: text("content-type"),
+        payload: message.value.clone(),
+        occurred_at,
+        correlation_id: text("correlation-id"),
+        causation_id: text("causation-id"),
+        tenant_id: text("tenant-id"),
+        traceparent: text("traceparent"),
+        tracestate: text("tracestate"),
+        headers: headers
+            .map(|(name, value)| {
+                let value = value.clone().map(|value| String::from_utf8(value).unwrap());
+                (name.clone(), value)
+            })
+            .collect(),
+    }
+}
+
+/// Bytes that no compression makes smaller.
+pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed + 1);
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(len).collect()
+}
+
+/// Whether this process has a thread of that name, of 15 bytes at most.
+pub(super) fn has_thread(name: &str) -> bool {
+    fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("comm")).ok())
+        .any(|found| found.trim_end() == name)
+}
