@@ -81,7 +81,9 @@ impl KafkaServer {
             .set("bootstrap.servers", self.direct())
             // Partitions cannot even be assigned by hand without one.
             .set("group.id", "posthaste-testkit")
-            .set("enable.auto.commit", "false");
+            .set("enable.auto.commit", "false")
+            // The client's own choice, the end, would skip records after a fault of one fetch.
+            .set("auto.offset.reset", "earliest");
         for (name, value) in settings {
             config.set(*name, *value);
         }
