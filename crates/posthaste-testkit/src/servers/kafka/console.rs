@@ -7,6 +7,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Header, Headers, Message};
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(100);
@@ -84,33 +85,35 @@ impl KafkaServer {
             // may be a partition's last, so that no record's offset tells that the end is reached.
             ("enable.partition.eof", "true"),
         ]);
-        let mut ends = assign_from_beginning(&consumer, topic);
+        let mut left = assign_from_beginning(&consumer, topic);
         let mut messages = Vec::new();
         let mut heard = Instant::now();
-        while !ends.is_empty() {
+        while !left.is_empty() {
             let polled = consumer.poll(POLL);
             if let Some(Ok(_)) = polled {
                 heard = Instant::now();
             }
             assert!(
                 heard.elapsed() < LIMIT,
-                "Kafka gave nothing of {topic} for {LIMIT:?}; not yet read up to {ends:?}"
+                "Kafka gave nothing of {topic} for {LIMIT:?}; not yet read are {left:?}"
             );
             match polled {
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
-                    ends.remove(&partition);
+                    left.remove(&partition);
                 }
                 // Of other errors the client recovers by itself.
                 None | Some(Err(_)) => {}
                 Some(Ok(record)) => {
-                    let Some(&end) = ends.get(&record.partition()) else {
+                    let Some(offsets) = left.get_mut(&record.partition()) else {
                         continue;
                     };
-                    if record.offset() + 1 >= end {
-                        ends.remove(&record.partition());
-                    }
-                    if record.offset() < end {
+                    // Out of the range: either new since the call, or read again after a fault.
+                    if offsets.contains(&record.offset()) {
+                        offsets.start = record.offset() + 1;
                         messages.push(owned(&record));
+                    }
+                    if record.offset() + 1 >= offsets.end {
+                        left.remove(&record.partition());
                     }
                 }
             }
@@ -120,21 +123,21 @@ impl KafkaServer {
     }
 }
 
-/// Assigns the partitions that hold records and returns where each ends now.
-fn assign_from_beginning(consumer: &BaseConsumer, topic: &str) -> BTreeMap<i32, i64> {
-    let mut ends = BTreeMap::new();
+/// Assigns the partitions that hold records and returns the offsets that each has now.
+fn assign_from_beginning(consumer: &BaseConsumer, topic: &str) -> BTreeMap<i32, Range<i64>> {
+    let mut left = BTreeMap::new();
     let mut assignment = TopicPartitionList::new();
     for partition in 0..partition_count(consumer, topic) {
         let (first, end) = watermarks(consumer, topic, partition);
         if first < end {
-            ends.insert(partition, end);
+            left.insert(partition, first..end);
             assignment
                 .add_partition_offset(topic, partition, Offset::Beginning)
                 .expect("an offset to begin at");
         }
     }
     consumer.assign(&assignment).expect("assign partitions");
-    ends
+    left
 }
 
 fn owned(record: &BorrowedMessage<'_>) -> KafkaMessage {
