@@ -58,7 +58,6 @@ const REGISTRY: &[(&str, Open)] = &[
 /// Kinds that are features of the build, and how to build with them.
 const OPTIONAL: &[(&str, &str)] = &[
     ("kafka", "kafka"),
-    ("rabbitmq", "rabbitmq"),
     ("amqp", "rabbitmq"),
     ("amqps", "rabbitmq"),
 ];
@@ -87,6 +86,7 @@ fn no_such_sink(scheme: &str, kinds: &[&str]) -> String {
     let known: Vec<&str> = kinds.iter().copied().chain(optional).collect();
     let hint = match OPTIONAL.iter().find(|(kind, _)| *kind == scheme) {
         Some((_, feature)) => format!("; build it with `cargo build --features {feature}`"),
+        None if scheme == "rabbitmq" => "; RabbitMQ's scheme is `amqp:` or `amqps:`".to_owned(),
         None => address::nearest(scheme, &known)
             .map(|kind| format!("; did you mean `{kind}:`?"))
             .unwrap_or_default(),
@@ -130,6 +130,7 @@ mod tests {
         for (url, fix) in [
             ("fil:///x", "did you mean `file:`"),
             ("kafak://broker:9092", "did you mean `kafka:`"),
+            ("rabbitmq://host", "is `amqp:`"),
             ("/var/spool/events.jsonl", "file:///var/spool"),
             ("file:", "file:///var/spool"),
             ("file:///x/", "names a directory"),
