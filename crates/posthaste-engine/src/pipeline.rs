@@ -463,7 +463,9 @@ impl Pipeline {
     pub fn is_idle(&mut self) -> bool {
         let blocked = &self.blocked;
         self.caught_up
-            && self.main.is_done_but_for(|event| is_blocked(blocked, event))
+            && self
+                .main
+                .is_done_but_for(|event| is_blocked(blocked, event))
             && self.side.is_idle()
             && self.retries.is_idle()
             && self.change.is_none()
