@@ -44,6 +44,9 @@ pub(super) struct KafkaLane {
     flight: Flight,
     /// The one record in flight was sent alone, and nothing is sent before it is answered.
     alone: bool,
+    /// Refused or thrown away, and not judged before all else in flight is answered: the producer has
+    /// ended with the first, but the broker may have taken what was under way to other partitions.
+    failing: Vec<(usize, Code)>,
     turns: Turns,
     failed: FailedKeys,
     /// Failures in `ready`, and before it.
@@ -100,6 +103,7 @@ impl KafkaLane {
             waiting: VecDeque::new(),
             flight: Flight::default(),
             alone: false,
+            failing: Vec::new(),
             turns: Turns::default(),
             failed: FailedKeys::default(),
             failures: 0,
@@ -116,8 +120,8 @@ impl KafkaLane {
 
     /// Sends what may be sent.
     fn advance(&mut self) {
-        // What was sent alone may end the producer.
-        if self.waiting.is_empty() || self.alone {
+        // What was sent alone may end the producer, and what fails has ended it.
+        if self.waiting.is_empty() || self.alone || !self.failing.is_empty() {
             return;
         }
         // Without one, the news that it was ended is on its way.
@@ -301,8 +305,11 @@ impl KafkaLane {
                 return self.end(cause, &reason);
             }
         }
-        if !news.failures.is_empty() {
-            self.judge(&news.failures, now);
+        self.failing.extend(news.failures);
+        let is_all = self.failing.len() == self.flight.len();
+        if !self.failing.is_empty() && (is_all || news.overdue) {
+            let failures = mem::take(&mut self.failing);
+            self.judge(&failures, now);
         } else if news.overdue {
             let words = format!("no answer within {:?}", self.publish_timeout);
             let (cause, reason) = self.trouble(Code::OperationTimedOut, &words);
