@@ -56,8 +56,8 @@ pub(super) struct KafkaLane {
     /// Failures whose verdicts were handed out.
     seen: u64,
     ready: Vec<Verdict>,
-    /// Why the lane has ended.
-    ended: Option<String>,
+    /// What becomes of records that come after the lane's end.
+    ended: Option<Outcome>,
     /// Spreads records that no key binds.
     rotation: usize,
 }
@@ -341,22 +341,17 @@ impl KafkaLane {
     fn end(&mut self, cause: Cause, reason: &str) {
         self.purge();
         self.client.end();
-        self.ended = Some(reason.to_owned());
+        let under_way = Outcome::unavailable(cause, reason);
         for record in self.flight.take_all() {
-            let outcome = Outcome::unavailable(cause, reason);
-            self.refuse(record.ticket, record.order_key, outcome);
+            self.refuse(record.ticket, record.order_key, under_way.clone());
         }
+        let later = format!("not sent: the lane had ended: {reason}");
+        let later = Outcome::unavailable(Cause::LaneEnded, later);
         for item in mem::take(&mut self.waiting) {
-            self.answer_ended(&item.record);
+            self.refuse(item.record.ticket(), item.record.order_key(), later.clone());
         }
+        self.ended = Some(later);
         self.turns = Turns::default();
-    }
-
-    fn answer_ended(&mut self, record: &Record) {
-        let why = self.ended.as_deref().unwrap_or_default();
-        let reason = format!("not sent: the lane had ended: {why}");
-        let outcome = Outcome::unavailable(Cause::LaneEnded, reason);
-        self.refuse(record.ticket(), record.order_key(), outcome);
     }
 
     fn purge(&self) {
@@ -386,8 +381,11 @@ impl Lane for KafkaLane {
         if batch.is_empty() {
             return;
         }
-        if self.ended.is_some() {
-            return batch.iter().for_each(|record| self.answer_ended(record));
+        if let Some(ended) = self.ended.clone() {
+            for record in &batch {
+                self.refuse(record.ticket(), record.order_key(), ended.clone());
+            }
+            return;
         }
         if self.waiting.is_empty() {
             self.failed.forget(self.seen);
