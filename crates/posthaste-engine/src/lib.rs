@@ -6,6 +6,7 @@
 //! lets model, simulation and production run the same code.
 
 mod backoff;
+mod batches;
 mod breaker;
 mod event;
 mod failed_keys;
@@ -23,6 +24,7 @@ mod time;
 mod window;
 
 pub use backoff::Backoff;
+pub use batches::Batches;
 pub use breaker::BreakerState;
 pub use event::{Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;

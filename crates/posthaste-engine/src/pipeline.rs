@@ -17,8 +17,8 @@ mod sending;
 use std::collections::HashSet;
 
 use crate::{
-    BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Page, Parking, RouteDecision, Router,
-    Settlement, SideStep, SinkInfo,
+    Batches, BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Page, Parking, RouteDecision,
+    Router, Settlement, SideStep, SinkInfo,
     breaker::Breaker,
     pacer::Pacer,
     retries::Retries,
@@ -132,7 +132,7 @@ pub struct Pipeline {
     lane: LaneState,
     lane_not_before: Moment,
     in_flight: usize,
-    batches: sending::Batches,
+    batches: Batches<Moment>,
     /// Events and bytes read and not behind the stored cursor.
     unstored: (usize, usize),
     passed: Option<Passed>,
@@ -186,7 +186,7 @@ impl Pipeline {
             lane: LaneState::None,
             lane_not_before: Moment::default(),
             in_flight: 0,
-            batches: sending::Batches::default(),
+            batches: Batches::default(),
             unstored: (0, 0),
             passed: None,
             change: None,

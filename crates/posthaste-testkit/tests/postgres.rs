@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
+mod victim;
+
 use posthaste_testkit::servers::postgres::PostgresServer;
 use posthaste_testkit::tls::TestCa;
-use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -170,34 +171,15 @@ fn a_panic_stops_the_server_and_deletes_its_data() {
     assert!(!std::path::Path::new(&folder).exists());
 }
 
-/// Set for the run of this very test binary that gets killed.
-const VICTIM: &str = "POSTHASTE_TESTKIT_VICTIM";
-
 #[test]
 fn a_killed_test_process_leaves_no_server_and_no_data() {
     let name = "a_killed_test_process_leaves_no_server_and_no_data";
-    if std::env::var_os(VICTIM).is_some() {
+    victim::be_one(|| {
         let server = PostgresServer::builder().start();
-        println!(
-            "victim {} {}",
-            server.port(),
-            server.psql("postgres", "SHOW data_directory")
-        );
-        loop {
-            std::thread::park();
-        }
-    }
-    let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture"])
-        .env(VICTIM, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let line = BufReader::new(victim.stdout.take().unwrap())
-        .lines()
-        .map_while(Result::ok)
-        .find_map(|line| line.split_once("victim ").map(|(_, rest)| rest.to_owned()))
-        .expect("the victim started its server");
+        let folder = server.psql("postgres", "SHOW data_directory");
+        (format!("{} {folder}", server.port()), Box::new(server))
+    });
+    let (mut victim, line) = victim::start(name);
     let (port, data) = line.split_once(' ').unwrap();
     assert!(TcpStream::connect(format!("127.0.0.1:{port}")).is_ok());
 

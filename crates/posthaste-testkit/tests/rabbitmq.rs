@@ -3,6 +3,8 @@
 #![cfg(feature = "rabbitmq")]
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
+mod victim;
+
 use amqprs::channel::{BasicPublishArguments, Channel};
 use amqprs::connection::{Connection, OpenConnectionArguments};
 use amqprs::error::Error;
@@ -12,9 +14,8 @@ use posthaste_testkit::tls::TestCa;
 use posthaste_testkit::{long_form, unique_name};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -294,31 +295,15 @@ fn greet(port: u16, ca: &TestCa, name: &'static str) -> std::io::Result<u8> {
     Ok(kind[0])
 }
 
-/// Set for the run of this very test binary that gets killed.
-const VICTIM: &str = "POSTHASTE_TESTKIT_VICTIM";
-
 #[test]
 fn a_killed_test_process_leaves_no_node_and_no_epmd() {
     let name = "a_killed_test_process_leaves_no_node_and_no_epmd";
-    if std::env::var_os(VICTIM).is_some() {
+    victim::be_one(|| {
         let server = RabbitMqServer::start();
-        println!("victim {}", std::process::id());
         server.pause();
-        loop {
-            std::thread::park();
-        }
-    }
-    let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture"])
-        .env(VICTIM, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let id = BufReader::new(victim.stdout.take().unwrap())
-        .lines()
-        .map_while(Result::ok)
-        .find_map(|line| line.split_once("victim ").map(|(_, id)| id.to_owned()))
-        .expect("the victim started its node");
+        (std::process::id().to_string(), Box::new(server))
+    });
+    let (mut victim, id) = victim::start(name);
     let servers = children(&id, &["beam.smp", "epmd"]);
     assert_eq!(servers.len(), 2, "{servers:?}");
 

@@ -52,8 +52,9 @@ impl Broker for Kafka {
             .set("bootstrap.servers", self.0.bootstrap())
             .set("enable.idempotence", "true")
             .set("compression.type", "lz4")
-            .set("linger.ms", "5")
-            .set("queue.buffering.max.messages", "10000")
+            // The sink's own defaults.
+            .set("linger.ms", "1")
+            .set("queue.buffering.max.messages", "5000")
             .create_with_context(Counted::default())?;
         let payload = format!("{{\"order\":1000000,\"note\":\"{}\"}}", "x".repeat(270));
         for number in 0..events {

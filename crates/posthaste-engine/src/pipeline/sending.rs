@@ -1,7 +1,5 @@
 //! What may be handed to the lane, and the lane's life.
 
-use std::collections::VecDeque;
-
 use super::{LaneState, Pipeline, RETRY, SIDE, is_blocked};
 use crate::{
     BreakerState, Moment, Record, Rejection, Router, SinkError, StoredEvent,
@@ -14,37 +12,6 @@ use crate::{
 const PROBE_EVENTS: usize = 10;
 /// Of these, parked events at the most: a probe of a broken destination must reach others.
 const PROBE_RETRIES: usize = 3;
-
-/// Batches that were submitted and not wholly answered: when, and how many records are open.
-#[derive(Debug, Default)]
-pub(super) struct Batches {
-    first: u64,
-    open: VecDeque<(Moment, usize)>,
-}
-
-impl Batches {
-    fn next(&self) -> u64 {
-        self.first + self.open.len() as u64
-    }
-
-    pub(super) fn answered(&mut self, batch: u64) {
-        let index = batch
-            .checked_sub(self.first)
-            .and_then(|index| usize::try_from(index).ok());
-        if let Some((_, open)) = index.and_then(|index| self.open.get_mut(index)) {
-            *open = open.saturating_sub(1);
-        }
-        while self.open.front().is_some_and(|&(_, open)| open == 0) {
-            self.open.pop_front();
-            self.first += 1;
-        }
-    }
-
-    fn clear(&mut self) {
-        self.first = self.next();
-        self.open.clear();
-    }
-}
 
 /// A batch that is being gathered.
 struct Gathering {
@@ -119,7 +86,7 @@ impl Pipeline {
         }
         self.counts.repeated += batch.repeated;
         self.in_flight += batch.records.len();
-        self.batches.open.push_back((now, batch.records.len()));
+        self.batches.begin(now, batch.records.len());
         Some(batch.records)
     }
 
@@ -222,7 +189,7 @@ impl Pipeline {
     /// time-out after that.
     #[must_use]
     pub fn oldest_in_flight(&self) -> Option<Moment> {
-        self.batches.open.front().map(|&(since, _)| since)
+        self.batches.oldest()
     }
 
     /// Records handed to the lane and not answered.

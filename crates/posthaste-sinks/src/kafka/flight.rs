@@ -1,9 +1,6 @@
 //! What a lane has under way, and since when.
 
-use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
-    time::Instant,
-};
+use std::collections::{HashMap, hash_map::Entry};
 
 use super::topics::Place;
 
@@ -13,7 +10,7 @@ pub(super) struct Flying {
     pub(super) ticket: u64,
     pub(super) order_key: Option<u64>,
     pub(super) place: Place,
-    pub(super) turn: u64,
+    pub(super) batch: u64,
     pub(super) event: u128,
     pub(super) bytes: usize,
 }
@@ -81,49 +78,15 @@ impl Flight {
     /// Takes all, in the order of submission.
     pub(super) fn take_all(&mut self) -> Vec<Flying> {
         let mut all: Vec<Flying> = self.slots.drain(..).flatten().collect();
-        all.sort_unstable_by_key(|record| (record.turn, record.ticket));
+        all.sort_unstable_by_key(|record| (record.batch, record.ticket));
         self.free.clear();
         self.keys.clear();
         all
     }
 }
 
-/// Submissions that have records without an answer, oldest first.
-#[derive(Default)]
-pub(super) struct Turns {
-    first: u64,
-    open: VecDeque<(Instant, usize)>,
-}
-
-impl Turns {
-    /// Begins a submission of so many records.
-    pub(super) fn begin(&mut self, now: Instant, count: usize) -> u64 {
-        self.open.push_back((now, count));
-        self.first + (self.open.len() as u64 - 1)
-    }
-
-    /// A record of the submission was answered.
-    pub(super) fn answered(&mut self, turn: u64) {
-        let at = usize::try_from(turn.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        if let Some((_, count)) = self.open.get_mut(at) {
-            *count = count.saturating_sub(1);
-        }
-        while self.open.front().is_some_and(|&(_, count)| count == 0) {
-            self.open.pop_front();
-            self.first += 1;
-        }
-    }
-
-    /// When the oldest unanswered record was submitted.
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        self.open.front().map(|&(at, _)| at)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn flying(ticket: u64, order_key: Option<u64>, partition: usize) -> Flying {
@@ -134,7 +97,7 @@ mod tests {
                 topic: 0,
                 partition,
             },
-            turn: ticket / 2,
+            batch: ticket / 2,
             event: 0,
             bytes: 0,
         }
@@ -176,24 +139,5 @@ mod tests {
         let tickets: Vec<u64> = flight.take_all().iter().map(|r| r.ticket).collect();
         assert_eq!(tickets, [0, 2, 3, 4]);
         assert!(flight.is_empty());
-    }
-
-    #[test]
-    fn the_oldest_unanswered_submission_counts() {
-        let mut turns = Turns::default();
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let first = turns.begin(at(0), 2);
-        let second = turns.begin(at(1), 1);
-        turns.answered(second);
-        assert_eq!(turns.oldest(), Some(at(0)));
-        turns.answered(first);
-        assert_eq!(turns.oldest(), Some(at(0)));
-        turns.answered(first);
-        assert_eq!(turns.oldest(), None);
-        let third = turns.begin(at(2), 1);
-        assert_eq!(turns.oldest(), Some(at(2)));
-        turns.answered(third);
-        assert_eq!(turns.oldest(), None);
     }
 }

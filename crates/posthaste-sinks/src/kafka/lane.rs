@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Cause, FailedKeys, Lane, LaneSpec, Outcome, Record, RejectionKind, SinkError, Verdict,
+    Batches, Cause, FailedKeys, Lane, LaneSpec, Outcome, Record, RejectionKind, SinkError, Verdict,
 };
 use rdkafka::{
     producer::{Producer as _, PurgeConfig},
@@ -22,7 +22,7 @@ use rdkafka::{
 use super::{
     client::{Client, Producer},
     faults,
-    flight::{Flight, Flying, Turns},
+    flight::{Flight, Flying},
     message,
     options::Settings,
     suspects::{Suspects, Trust},
@@ -49,7 +49,7 @@ pub(super) struct KafkaLane {
     /// Refused or thrown away, and not judged before all else in flight is answered: the producer has
     /// ended with the first, but the broker may have taken what was under way to other partitions.
     failing: Vec<(usize, Code)>,
-    turns: Turns,
+    batches: Batches<Instant>,
     failed: FailedKeys,
     /// Failures in `ready`, and before it.
     failures: u64,
@@ -65,7 +65,7 @@ pub(super) struct KafkaLane {
 struct Waiting {
     record: Record,
     topic: usize,
-    turn: u64,
+    batch: u64,
     /// Failures whose verdicts had been handed out when the record was submitted.
     seen: u64,
 }
@@ -106,7 +106,7 @@ impl KafkaLane {
             flight: Flight::default(),
             alone: false,
             failing: Vec::new(),
-            turns: Turns::default(),
+            batches: Batches::default(),
             failed: FailedKeys::default(),
             failures: 0,
             seen: 0,
@@ -144,7 +144,7 @@ impl KafkaLane {
             match step {
                 Step::Sent => {}
                 Step::Answered(outcome) => {
-                    self.turns.answered(item.turn);
+                    self.batches.answered(item.batch);
                     self.refuse(item.record.ticket(), key, outcome);
                 }
                 Step::Wait => {
@@ -245,7 +245,7 @@ impl KafkaLane {
                 ticket: record.ticket(),
                 order_key: record.order_key(),
                 place,
-                turn: item.turn,
+                batch: item.batch,
                 event: id(record),
                 bytes,
             });
@@ -326,7 +326,7 @@ impl KafkaLane {
             return;
         };
         self.topics.accepted(record.place, now);
-        self.turns.answered(record.turn);
+        self.batches.answered(record.batch);
         if mem::take(&mut self.alone) {
             let topic = self.topics.name(record.place.topic);
             self.suspects.acquit(record.event, topic, true);
@@ -351,7 +351,7 @@ impl KafkaLane {
             self.refuse(item.record.ticket(), item.record.order_key(), later.clone());
         }
         self.ended = Some(later);
-        self.turns = Turns::default();
+        self.batches.clear();
     }
 
     fn purge(&self) {
@@ -362,7 +362,7 @@ impl KafkaLane {
 
     /// Lets the client's thread know until when it may owe an answer.
     fn watch(&self) {
-        let overdue_at = self.turns.oldest().map(|at| at + self.publish_timeout);
+        let overdue_at = self.batches.oldest().map(|at| at + self.publish_timeout);
         self.client.set_overdue_at(overdue_at);
     }
 }
@@ -390,13 +390,13 @@ impl Lane for KafkaLane {
         if self.waiting.is_empty() {
             self.failed.forget(self.seen);
         }
-        let turn = self.turns.begin(Instant::now(), batch.len());
+        let number = self.batches.begin(Instant::now(), batch.len());
         self.rotation = self.rotation.wrapping_add(1);
         for record in batch {
             self.waiting.push_back(Waiting {
                 topic: self.topics.index(record.topic()),
                 record,
-                turn,
+                batch: number,
                 seen: self.seen,
             });
         }

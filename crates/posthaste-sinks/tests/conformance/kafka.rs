@@ -7,7 +7,7 @@ mod outcomes;
 mod renamed;
 mod secure;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
@@ -17,9 +17,7 @@ use posthaste_testkit::sink_suite::{Fixture, SuiteEvent};
 
 use brokers::Broker;
 use renamed::{Names, Renamed};
-
-/// Bounds a hang, nothing more.
-const HANG: Duration = Duration::from_secs(180);
+use tokio::runtime::Builder;
 
 /// Above the 10 MB that must arrive.
 const EVENT_BYTES_MAX: usize = 11_000_000;
@@ -32,16 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial {
-    Trial::test(format!("kafka::{name}"), move || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(async {
-                tokio::time::timeout(HANG, test()).await.expect("hung");
-            });
-        Ok(())
-    })
+    crate::trial::trial(format!("kafka::{name}"), Builder::new_current_thread, test)
 }
 
 /// A sink on topics of its own, behind the proxy of a broker that nobody else uses meanwhile.

@@ -13,6 +13,8 @@ mod lines;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod stdout;
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+mod trial;
 
 use std::process::ExitCode;
 

@@ -6,10 +6,7 @@ mod place;
 mod read;
 mod tls;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
@@ -22,10 +19,7 @@ use posthaste_testkit::{
 };
 
 use place::Place;
-use tokio::task::spawn_blocking;
-
-/// Bounds a hang, nothing more.
-const HANG: Duration = Duration::from_secs(180);
+use tokio::{runtime::Builder, task::spawn_blocking};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = outcomes::trials();
@@ -35,18 +29,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial {
-    Trial::test(format!("rabbitmq::{name}"), move || {
+    let runtime = || {
+        let mut runtime = Builder::new_multi_thread();
         // The test kit's calls block: a lane's heartbeats must go on meanwhile.
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(async {
-                tokio::time::timeout(HANG, test()).await.expect("hung");
-            });
-        Ok(())
-    })
+        runtime.worker_threads(1);
+        runtime
+    };
+    crate::trial::trial(format!("rabbitmq::{name}"), runtime, test)
 }
 
 /// A sink on an exchange and a queue of its own, behind a proxy.

@@ -106,7 +106,7 @@ impl KafkaLane {
             return;
         };
         self.alone = false;
-        self.turns.answered(record.turn);
+        self.batches.answered(record.batch);
         let topic = self.topics.name(record.place.topic);
         self.suspects.acquit(record.event, topic, false);
         self.refuse(record.ticket, record.order_key, outcome);

@@ -12,13 +12,13 @@ use rdkafka::{
 };
 
 use super::{
-    HANG,
     brokers::{self, consume, fresh_topic, noise},
     driving::{
         cause, drive, event, expect_accepted, expect_no_gap, lane, rejection, send, sink_at, submit,
     },
     trial,
 };
+use crate::trial::HANG;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![

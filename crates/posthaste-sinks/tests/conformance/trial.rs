@@ -1,0 +1,24 @@
+//! Tests of one broker's sink alone, bounded like the suite's own cases.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use tokio::runtime::Builder;
+
+/// Bounds a hang, nothing more.
+pub(crate) const HANG: Duration = Duration::from_secs(180);
+
+/// A test that runs in such a runtime.
+pub(crate) fn trial<F: Future<Output = ()> + 'static>(
+    name: String,
+    runtime: fn() -> Builder,
+    test: fn() -> F,
+) -> Trial {
+    Trial::test(name, move || {
+        let runtime = runtime().enable_all().build().unwrap();
+        runtime.block_on(async {
+            tokio::time::timeout(HANG, test()).await.expect("hung");
+        });
+        Ok(())
+    })
+}
