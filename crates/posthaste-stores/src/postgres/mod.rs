@@ -12,6 +12,7 @@ mod migrate;
 mod ownership;
 mod parking;
 mod read;
+mod retention;
 mod side_read;
 mod source;
 mod sweep;
@@ -36,6 +37,8 @@ pub struct PostgresStore {
     /// Leases are not to wait behind anything slow.
     ownership: Session,
     admin: Session,
+    /// Nor operators behind housekeeping.
+    housekeeping: Session,
 }
 
 impl PostgresStore {
@@ -54,6 +57,7 @@ impl PostgresStore {
         Ok(Self {
             ownership: Session::new(Arc::clone(&connector)),
             admin: Session::new(Arc::clone(&connector)),
+            housekeeping: Session::new(Arc::clone(&connector)),
             connector,
         })
     }

@@ -1,0 +1,510 @@
+//! Housekeeping: which leaves of the ring may be emptied, and what else has served its time.
+//!
+//! A row may go when no cursor and no block marker needs it. That is one comparison: no row that a stored
+//! place has not passed lies at or below its `floor_min`, rows of open transactions included (`sweep.rs`).
+//! A leaf is emptied as a whole when its greatest `seq` lies there and is past the window. It is looked at
+//! without any lock first; what then decides is read anew under the locks.
+
+use std::{sync::LazyLock, time::Duration};
+
+use async_trait::async_trait;
+use posthaste_engine::{Housekeeping, Pin, PinKind, Registered, Retained, Retention, StoreError};
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
+use uuid::Uuid;
+
+use super::{
+    PostgresStore,
+    admin::unsigned,
+    error::classify,
+    migrate::leaves,
+    ownership::{from_micros, micros},
+};
+
+const OPERATION: &str = "housekeeping";
+const FLOOR: &str = include_str!("sql/retention_floor.sql");
+const PAST_WINDOW: &str = include_str!("sql/retention_past_window.sql");
+const PARKED_DUE: &str = include_str!("sql/retention_parked_due.sql");
+const TRUNCATE: &str = include_str!("sql/retention_truncate.sql");
+const DELETE: &str = include_str!("sql/retention_delete.sql");
+const WINDOW: &str = include_str!("sql/retention_window.sql");
+const DEBT: &str = include_str!("sql/retention_debt.sql");
+const PINS: &str = include_str!("sql/retention_pins.sql");
+
+static SURVEY: LazyLock<String> = LazyLock::new(|| {
+    let leaf = |(number, leaf): (usize, String)| {
+        let end = |order| {
+            format!("(select seq, inserted_at from posthaste.{leaf} order by seq {order} limit 1)")
+        };
+        format!(
+            "select {number} as leaf, a.seq as least, a.inserted_at as least_at, z.seq as greatest,
+                 z.inserted_at as greatest_at
+             from {} a cross join {} z",
+            end("asc"),
+            end("desc")
+        )
+    };
+    let leaves: Vec<_> = leaves().enumerate().map(leaf).collect();
+    include_str!("sql/retention_survey.sql")
+        .replace("{floor}", FLOOR)
+        .replace("{parked_due}", &format!("exists (\n{PARKED_DUE})"))
+        .replace("{leaves}", &leaves.join("\n    union all\n    "))
+});
+static PARKED: LazyLock<String> =
+    LazyLock::new(|| include_str!("sql/retention_parked.sql").replace("{parked_due}", PARKED_DUE));
+
+/// Emptying a leaf takes a tenth of a second at the most; a step is to take less than one.
+const LEAVES_A_STEP: u64 = 4;
+/// Rows of one delete: some 20 ms, and a few hundred KiB of write-ahead log.
+const ROWS_A_DELETE: u64 = 2_000;
+const DELETES_A_STEP: u32 = 4;
+/// Fewer rows than this are not worth the lock on their leaf.
+const ROWS_WORTH_A_LOCK: u64 = 1_000;
+/// A leaf that takes longer to fill than this, and than the window, is not left to go as a whole.
+const SLOW: Duration = Duration::from_secs(3_600);
+/// Events set aside that one step removes.
+const PARKED_A_STEP: i64 = 500;
+/// Counting stops here; beyond it an upper bound is told.
+const DEBT_EXACT_MAX: i64 = 100_000;
+
+/// One leaf that holds rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Leaf {
+    number: usize,
+    least: i64,
+    greatest: i64,
+    /// How long ago the rows of these numbers were inserted.
+    least_age: Duration,
+    greatest_age: Duration,
+}
+
+/// What the outbox looks like, without any lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Survey {
+    /// The last number drawn.
+    sequence: i64,
+    /// At or below this nothing is needed any more; none without any cursor.
+    floor: Option<i64>,
+    leaf_bits: u32,
+    window: Duration,
+    parked_due: bool,
+    leaves: Vec<Leaf>,
+}
+
+/// What is to be done about a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Truncate,
+    Delete,
+}
+
+impl Survey {
+    async fn make(client: &Client) -> Result<Self, StoreError> {
+        let rows = client
+            .query(SURVEY.as_str(), &[])
+            .await
+            .map_err(|error| classify(OPERATION, error))?;
+        let first = rows.first().ok_or_else(|| bug("the survey is empty"))?;
+        let setting = |found: Option<i64>| {
+            found.ok_or_else(|| StoreError::Misconfigured {
+                operation: OPERATION,
+                reason: "a stored setting is missing: run `posthaste init` again".to_owned(),
+            })
+        };
+        let bits = setting(first.get::<_, Option<i32>>("leaf_bits").map(i64::from))?;
+        Ok(Self {
+            sequence: first.get("sequence"),
+            floor: first.get("floor"),
+            leaf_bits: u32::try_from(bits).map_err(|_| bug("leaves without rows"))?,
+            window: Duration::from_secs(unsigned(setting(first.get("seconds"))?)),
+            parked_due: first.get("parked_due"),
+            leaves: rows.iter().filter_map(Leaf::read).collect(),
+        })
+    }
+
+    /// What lies at or below this goes however young it is: the ring is to have room.
+    fn ring_edge(&self) -> i64 {
+        let three_quarters = 12_i64.checked_shl(self.leaf_bits).unwrap_or(i64::MAX);
+        self.sequence.saturating_sub(three_quarters)
+    }
+
+    fn is_past_window(&self, seq: i64, age: Duration) -> bool {
+        age >= self.window || seq <= self.ring_edge()
+    }
+
+    fn due(&self, leaf: &Leaf) -> Option<Due> {
+        let floor = self.floor?;
+        if leaf.greatest <= floor && self.is_past_window(leaf.greatest, leaf.greatest_age) {
+            let worth_it = self.rows_at_most(leaf.least, leaf.greatest) >= ROWS_WORTH_A_LOCK;
+            return Some(if worth_it { Due::Truncate } else { Due::Delete });
+        }
+        let fills_slowly =
+            leaf.least_age.saturating_sub(leaf.greatest_age) >= self.window.max(SLOW);
+        let has_some = leaf.least <= floor && self.is_past_window(leaf.least, leaf.least_age);
+        (fills_slowly && has_some).then_some(Due::Delete)
+    }
+
+    /// How many rows of one leaf have numbers from `least` to `greatest`. It may hold those of two laps.
+    fn rows_at_most(&self, least: i64, greatest: i64) -> u64 {
+        let lap = |seq: i64| seq >> (self.leaf_bits + 4);
+        let laps = unsigned(lap(greatest) - lap(least) + 1);
+        let room = 1_u64.checked_shl(self.leaf_bits).unwrap_or(u64::MAX);
+        unsigned(greatest - least + 1).min(laps.saturating_mul(room))
+    }
+}
+
+impl Leaf {
+    fn read(row: &Row) -> Option<Self> {
+        let age = |name| from_micros(row.get::<_, Option<i64>>(name).unwrap_or(0));
+        Some(Self {
+            number: usize::try_from(row.get::<_, Option<i32>>("leaf")?).ok()?,
+            least: row.get("least"),
+            greatest: row.get("greatest"),
+            least_age: age("least_age"),
+            greatest_age: age("greatest_age"),
+        })
+    }
+}
+
+/// How an attempt at a leaf ended.
+enum Went {
+    /// What the block told.
+    Told(String),
+    InTheWay(String),
+}
+
+fn bug(reason: &str) -> StoreError {
+    StoreError::Bug {
+        operation: OPERATION,
+        reason: reason.to_owned(),
+    }
+}
+
+#[async_trait]
+impl Retention for PostgresStore {
+    async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
+        let client = self.housekeeping.client().await?;
+        let done = step(&client, by).await;
+        if done.is_err() {
+            // A script that failed, or whose caller went away, leaves the session in a failed transaction.
+            // What is wrong with a connection that cannot even do this was told already.
+            drop(client.batch_execute("rollback").await);
+        }
+        done
+    }
+
+    async fn retained(&self) -> Result<Retained, StoreError> {
+        retained(&*self.housekeeping.client().await?).await
+    }
+}
+
+async fn step(client: &Client, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
+    let survey = Survey::make(client).await?;
+    let mut done = Housekeeping::default();
+    let mut deletes = 0;
+    for leaf in &survey.leaves {
+        match survey.due(leaf) {
+            None => {}
+            Some(Due::Truncate) if done.leaves < LEAVES_A_STEP => {
+                truncate(client, &survey, leaf, by, &mut done).await?;
+            }
+            Some(Due::Delete) if deletes < DELETES_A_STEP => {
+                deletes += delete(client, leaf, DELETES_A_STEP - deletes, &mut done).await?;
+            }
+            Some(_) => done.more = true,
+        }
+    }
+    if survey.parked_due {
+        remove_parked(client, by, &mut done).await?;
+    }
+    Ok(done)
+}
+
+/// Runs a script that ends by telling what went.
+async fn run(client: &Client, leaf: &str, script: &str) -> Result<Went, StoreError> {
+    let messages = client
+        .simple_query(script)
+        .await
+        .map_err(|error| classify(OPERATION, error))?;
+    let told = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get("went"),
+        _ => None,
+    });
+    match told {
+        None => Err(bug("the block tells nothing")),
+        Some("another") => Ok(Went::InTheWay(
+            "another relay keeps house, or a destination is being created".to_owned(),
+        )),
+        Some("in use") => Ok(Went::InTheWay(format!("posthaste.{leaf} is in use"))),
+        Some(told) => Ok(Went::Told(told.to_owned())),
+    }
+}
+
+fn name_of(leaf: &Leaf) -> Result<String, StoreError> {
+    leaves()
+        .nth(leaf.number)
+        .ok_or_else(|| bug("a leaf beyond the ring"))
+}
+
+async fn truncate(
+    client: &Client,
+    survey: &Survey,
+    leaf: &Leaf,
+    by: Option<Registered>,
+    done: &mut Housekeeping,
+) -> Result<(), StoreError> {
+    let name = name_of(leaf)?;
+    let relay = by.map_or_else(
+        || "null".to_owned(),
+        |by| format!("'{}'::uuid", by.registration),
+    );
+    let script = TRUNCATE
+        .replace("{past_window}", PAST_WINDOW)
+        .replace("{floor}", FLOOR)
+        .replace("{relay}", &relay)
+        .replace("{leaf}", &name);
+    match run(client, &name, &script).await? {
+        Went::InTheWay(what) => done.in_the_way = Some(what),
+        Went::Told(told) if told == "kept" => {}
+        Went::Told(told) => {
+            let numbers: Vec<i64> = told.split(' ').filter_map(|n| n.parse().ok()).collect();
+            let [least, greatest, bytes] = numbers[..] else {
+                return Err(bug("the block tells something else"));
+            };
+            done.leaves += 1;
+            done.events += survey.rows_at_most(least, greatest);
+            done.bytes += unsigned(bytes);
+        }
+    }
+    Ok(())
+}
+
+/// Deletes from one leaf in small chunks; answers how many statements that took.
+async fn delete(
+    client: &Client,
+    leaf: &Leaf,
+    statements_max: u32,
+    done: &mut Housekeeping,
+) -> Result<u32, StoreError> {
+    let name = name_of(leaf)?;
+    let script = DELETE
+        .replace("{past_window}", PAST_WINDOW)
+        .replace("{floor}", FLOOR)
+        .replace("{rows}", &ROWS_A_DELETE.to_string())
+        .replace("{leaf}", &name);
+    for statement in 1..=statements_max {
+        let told = match run(client, &name, &script).await? {
+            Went::InTheWay(what) => {
+                done.in_the_way = Some(what);
+                return Ok(statement);
+            }
+            Went::Told(told) => told,
+        };
+        let gone: u64 = told.parse().map_err(|_| bug("the block counts nothing"))?;
+        done.events += gone;
+        if gone < ROWS_A_DELETE {
+            return Ok(statement);
+        }
+    }
+    done.more = true;
+    Ok(statements_max)
+}
+
+async fn remove_parked(
+    client: &Client,
+    by: Option<Registered>,
+    done: &mut Housekeeping,
+) -> Result<(), StoreError> {
+    let relay: Option<Uuid> = by.map(|by| by.registration);
+    let row = client
+        .query_one(PARKED.as_str(), &[&relay, &PARKED_A_STEP])
+        .await
+        .map_err(|error| classify(OPERATION, error))?;
+    let parked: i64 = row.get("parked");
+    done.parked = unsigned(parked);
+    done.attempts = unsigned(row.get("attempts"));
+    done.more |= parked >= PARKED_A_STEP;
+    Ok(())
+}
+
+/// What is kept beyond its time, and why.
+pub(super) async fn retained(client: &Client) -> Result<Retained, StoreError> {
+    let failed = |error| classify(OPERATION, error);
+    let survey = Survey::make(client).await?;
+    let mut window = survey.window;
+    if survey.ring_edge() > 0 {
+        let oldest = client
+            .query_opt(WINDOW, &[&survey.ring_edge()])
+            .await
+            .map_err(failed)?;
+        let reaches_back = oldest.map(|row| from_micros(row.get("age")));
+        window = window.min(reaches_back.unwrap_or(window));
+    }
+    let floor = survey.floor.unwrap_or(0);
+    let row = client
+        .query_one(DEBT, &[&floor, &micros(window), &(DEBT_EXACT_MAX + 1)])
+        .await
+        .map_err(failed)?;
+    let (counted, debt): (i64, i64) = (row.get("counted"), row.get("debt"));
+    let debt_exact = counted <= DEBT_EXACT_MAX || debt < counted;
+    let mut pins = Vec::new();
+    if survey.floor.is_none() && debt > 0 {
+        pins.push(Pin {
+            kind: PinKind::NoDestination,
+            destination: None,
+            key: None,
+            detail: "there is no destination: nothing has been delivered".to_owned(),
+        });
+    } else if debt > 0 {
+        let rows = client
+            .query(PINS, &[&micros(window)])
+            .await
+            .map_err(failed)?;
+        pins.extend(rows.iter().map(pin));
+    }
+    Ok(Retained {
+        configured_window: survey.window,
+        window,
+        debt_events: if debt_exact {
+            unsigned(debt)
+        } else {
+            survey.debt_at_most(floor, window)
+        },
+        debt_exact,
+        pins,
+    })
+}
+
+impl Survey {
+    /// No more numbers than these are both beyond the floor and older than the window.
+    fn debt_at_most(&self, floor: i64, window: Duration) -> u64 {
+        let old = self.leaves.iter().filter(|leaf| leaf.least_age >= window);
+        let edge = old.map(|leaf| leaf.greatest).max().unwrap_or(floor);
+        unsigned(edge - floor)
+    }
+}
+
+fn pin(row: &Row) -> Pin {
+    let key: Option<String> = row.get("key");
+    let open: Option<String> = row.get("open");
+    let since = from_micros(row.get("since"));
+    let (kind, detail) = match (&key, &open) {
+        (Some(_), _) => (
+            PinKind::Key,
+            format!("it waits behind a parked event, {} s", since.as_secs()),
+        ),
+        (None, Some(xid)) => (PinKind::Transaction, transaction(xid, row)),
+        (None, None) => {
+            let state: &str = row.get("state");
+            let detail = match (state, row.get("live")) {
+                ("paused", _) => "it is paused",
+                (_, false) => "no relay delivers to it",
+                _ => "it has not passed them yet",
+            };
+            (PinKind::Destination, detail.to_owned())
+        }
+    };
+    Pin {
+        kind,
+        destination: row.get("name"),
+        key,
+        detail,
+    }
+}
+
+/// Who holds the transaction open, as far as this role may see.
+fn transaction(xid: &str, row: &Row) -> String {
+    if let Some(gid) = row.get::<_, Option<&str>>("prepared") {
+        return format!(
+            "transaction {xid} is prepared (`{gid}`) and neither committed nor rolled back"
+        );
+    }
+    let pid: Option<i32> = row.get("pid");
+    let open_for: Option<i64> = row.get("open_for");
+    match (pid, open_for) {
+        (Some(pid), Some(open_for)) => format!(
+            "transaction {xid} is open for {} s (process {pid}, application `{}`)",
+            from_micros(open_for).as_secs(),
+            row.get::<_, Option<&str>>("application_name")
+                .unwrap_or_default()
+        ),
+        _ => format!("transaction {xid} is open"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn survey(floor: Option<i64>, window: Duration) -> Survey {
+        Survey {
+            sequence: 5_000,
+            floor,
+            leaf_bits: 10,
+            window,
+            parked_due: false,
+            leaves: Vec::new(),
+        }
+    }
+
+    /// The leaf of the first 1 024 numbers, all of it filled within a minute.
+    fn leaf(greatest_age: Duration) -> Leaf {
+        Leaf {
+            number: 0,
+            least: 1,
+            greatest: 1_023,
+            least_age: greatest_age + Duration::from_secs(60),
+            greatest_age,
+        }
+    }
+
+    #[test]
+    fn a_leaf_goes_when_it_is_passed_and_past_its_time() {
+        let due = |floor, age| survey(floor, 24 * HOUR).due(&leaf(age));
+        assert_eq!(due(Some(1_023), 24 * HOUR), Some(Due::Truncate));
+        assert_eq!(due(Some(1_023), 23 * HOUR), None);
+        assert_eq!(due(Some(1_022), 24 * HOUR), None);
+        assert_eq!(
+            due(None, 24 * HOUR),
+            None,
+            "without any cursor nothing goes"
+        );
+    }
+
+    #[test]
+    fn what_three_quarters_of_the_ring_do_not_reach_goes_before_its_time() {
+        let mut full = survey(Some(20_000), 24 * HOUR);
+        full.sequence = 12 * 1_024 + 1_022;
+        assert_eq!(full.due(&leaf(HOUR)), None);
+        full.sequence += 1;
+        assert_eq!(full.due(&leaf(HOUR)), Some(Due::Truncate));
+    }
+
+    #[test]
+    fn a_leaf_that_fills_slowly_is_emptied_by_and_by() {
+        let slow = Leaf {
+            least_age: 49 * HOUR,
+            ..leaf(HOUR)
+        };
+        assert_eq!(survey(Some(1), 24 * HOUR).due(&slow), Some(Due::Delete));
+        assert_eq!(survey(Some(0), 24 * HOUR).due(&slow), None);
+        assert_eq!(survey(Some(1), 50 * HOUR).due(&slow), None);
+    }
+
+    #[test]
+    fn a_few_rows_are_not_worth_a_lock() {
+        let few = Leaf {
+            greatest: 10,
+            ..leaf(25 * HOUR)
+        };
+        assert_eq!(survey(Some(10), 24 * HOUR).due(&few), Some(Due::Delete));
+    }
+
+    #[test]
+    fn rows_of_two_laps_are_told_apart() {
+        let survey = survey(None, HOUR);
+        assert_eq!(survey.rows_at_most(5, 14), 10);
+        assert_eq!(survey.rows_at_most(1_000, 16 * 1_024 + 3), 2 * 1_024);
+    }
+}
