@@ -11,7 +11,7 @@ use tracing::info;
 use crate::{Clock, relay::SaidOnce};
 
 /// An idle outbox pays one statement for each look.
-const LOOK_EVERY: Duration = Duration::from_secs(8);
+const LOOK_EVERY: Duration = Duration::from_secs(9);
 /// Between two steps while more is due: the database has others to serve.
 const BETWEEN_STEPS: Duration = Duration::from_millis(100);
 
@@ -51,7 +51,7 @@ fn say(done: &Housekeeping) {
     }
 }
 
-/// +-20 %, so that relays which started together do not look together; never more than ten seconds.
+/// +-10 %, so that relays which started together do not look together.
 fn jittered(wait: Duration) -> Duration {
-    wait.mul_f64(0.8 + 0.4 * rand::random::<f64>())
+    wait.mul_f64(0.9 + 0.2 * rand::random::<f64>())
 }

@@ -66,7 +66,7 @@ pub(super) enum Due {
 impl Survey {
     pub(super) async fn make(client: &Client) -> Result<Self, StoreError> {
         let rows = client
-            .query(SURVEY.as_str(), &[])
+            .query_typed(SURVEY.as_str(), &[])
             .await
             .map_err(|error| classify(OPERATION, error))?;
         let first = rows.first().ok_or_else(|| bug("the survey is empty"))?;
