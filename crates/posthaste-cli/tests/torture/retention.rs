@@ -1,7 +1,7 @@
 //! Retention at work while events are written and delivered, the relay killed and the server crashed in
 //! between: nothing is lost, no writer waits, and what is kept in the end is the window and a leaf.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use posthaste_testkit::{long_form, process::Running, servers::postgres::PostgresServer};
 use serde_json::Value;

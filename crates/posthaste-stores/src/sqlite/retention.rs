@@ -36,7 +36,7 @@ impl Retention for SqliteStore {
     async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
         let worker = self.housekeeper(OPERATION).await?;
         let mut done = Housekeeping::default();
-        let due = worker.read(OPERATION, |tx| Due::look(tx)).await?;
+        let due = worker.read(OPERATION, Due::look).await?;
         if due.parked {
             let removed = worker.write(OPERATION, move |tx| remove_parked(tx, by));
             done.add(removed.await?);
