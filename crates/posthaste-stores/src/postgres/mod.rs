@@ -20,7 +20,7 @@ mod sweep;
 mod tests;
 mod types;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicUsize};
 
 use async_trait::async_trait;
 use posthaste_engine::{Claim, Claimed, Progress, Store, StoreError, StoreInfo};
@@ -39,6 +39,8 @@ pub struct PostgresStore {
     admin: Session,
     /// Nor operators behind housekeeping.
     housekeeping: Session,
+    /// Counts the steps of housekeeping.
+    turn: AtomicUsize,
 }
 
 impl PostgresStore {
@@ -58,6 +60,7 @@ impl PostgresStore {
             ownership: Session::new(Arc::clone(&connector)),
             admin: Session::new(Arc::clone(&connector)),
             housekeeping: Session::new(Arc::clone(&connector)),
+            turn: AtomicUsize::new(0),
             connector,
         })
     }

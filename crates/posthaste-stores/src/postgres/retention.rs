@@ -9,7 +9,7 @@ mod survey;
 #[cfg(test)]
 mod traces;
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, atomic::Ordering::Relaxed};
 
 use async_trait::async_trait;
 use posthaste_engine::{Housekeeping, Pin, PinKind, Registered, Retained, Retention, StoreError};
@@ -39,7 +39,7 @@ static PARKED: LazyLock<String> =
     LazyLock::new(|| include_str!("sql/retention_parked.sql").replace("{parked_due}", PARKED_DUE));
 
 /// Emptying a leaf takes a tenth of a second at the most; a step is to take less than one.
-const LEAVES_A_STEP: u64 = 4;
+const LEAVES_A_STEP: u32 = 4;
 /// Rows of one delete: some 20 ms, and a few hundred KiB of write-ahead log.
 const ROWS_A_DELETE: u64 = 2_000;
 const DELETES_A_STEP: u32 = 4;
@@ -66,7 +66,8 @@ fn bug(reason: &str) -> StoreError {
 impl Retention for PostgresStore {
     async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
         let client = self.housekeeping.client().await?;
-        let done = step(&client, by).await;
+        let turn = self.turn.fetch_add(1, Relaxed);
+        let done = step(&client, by, turn).await;
         if done.is_err() {
             // A script that failed, or whose caller went away, leaves the session in a failed transaction.
             // What is wrong with a connection that cannot even do this was told already.
@@ -80,14 +81,22 @@ impl Retention for PostgresStore {
     }
 }
 
-async fn step(client: &Client, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
-    let survey = Survey::make(client).await?;
+/// Begins with another leaf each turn, so that one that somebody reads for long keeps no other from going.
+async fn step(
+    client: &Client,
+    by: Option<Registered>,
+    turn: usize,
+) -> Result<Housekeeping, StoreError> {
+    let mut survey = Survey::make(client).await?;
+    let leaves = survey.leaves.len().max(1);
+    survey.leaves.rotate_left(turn % leaves);
     let mut done = Housekeeping::default();
-    let mut deletes = 0;
+    let (mut locks, mut deletes) = (0, 0);
     for leaf in &survey.leaves {
         match survey.due(leaf) {
             None => {}
-            Some(Due::Truncate) if done.leaves < LEAVES_A_STEP => {
+            Some(Due::Truncate) if locks < LEAVES_A_STEP => {
+                locks += 1;
                 truncate(client, &survey, leaf, by, &mut done).await?;
             }
             Some(Due::Delete) if deletes < DELETES_A_STEP => {
@@ -96,6 +105,8 @@ async fn step(client: &Client, by: Option<Registered>) -> Result<Housekeeping, S
             Some(_) => done.more = true,
         }
     }
+    // Waiting for a lock keeps polls and writers waiting: not again at once.
+    done.more &= done.in_the_way.is_none();
     if survey.parked_due {
         remove_parked(client, by, &mut done).await?;
     }

@@ -1,14 +1,13 @@
 //! The shortest histories that lose events when retention takes a shortcut, on a real server. Each stops
 //! between the look and the deed, where the shortcut would go on with what it saw.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
     Budget, ClaimOutcome, Claimed, Housekeeping, Ownership, Registered, Registration, Retention,
     Start, Store,
 };
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
-use std::sync::Arc;
 use tokio_postgres::{Client, NoTls};
 
 use super::{
@@ -318,6 +317,9 @@ async fn a_reader_in_the_leaf_is_waited_for_a_moment_only() {
         done.in_the_way.is_some() && !done.did_something(),
         "{done:?}"
     );
+    // Not even when more is due would it be tried again at once.
+    let step = bench.store.housekeep(None).await.unwrap();
+    assert!(step.in_the_way.is_some() && !step.more, "{step:?}");
     // Nothing was left behind: writers and the relay go on, and the session too.
     bench.emit(1);
     assert_eq!(deliver(&claimed).await, 1);
