@@ -3,6 +3,7 @@
 mod commands;
 mod config;
 mod failure;
+mod heaps;
 mod http;
 mod open;
 mod output;
@@ -27,9 +28,17 @@ Exit status: 0 done, 1 failure, 2 usage or configuration, 3 drained with parked 
 
 Start with:  posthaste demo";
 
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    if command.runs_for_long() {
+        heaps::share();
+    }
+    run(command)
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
-    match Cli::parse().command.run().await {
+async fn run(command: commands::Command) -> ExitCode {
+    match command.run().await {
         Ok(status) => status.into(),
         Err(failure) => {
             eprintln!("error: {failure}");

@@ -312,7 +312,13 @@ impl PageBuilder {
     /// The events, sharing one buffer.
     #[must_use]
     pub fn finish(self) -> Vec<StoredEvent> {
-        let page = self.buffer.freeze();
+        // A page of few events, read with room for many, would hold that room for as long as one of
+        // them lives: a window of such pages would take many times its budget.
+        let (held, used) = (self.buffer.capacity(), self.buffer.len());
+        let page = match held > used + used / 4 {
+            true => Bytes::copy_from_slice(&self.buffer),
+            false => self.buffer.freeze(),
+        };
         self.events
             .into_iter()
             .map(|event| StoredEvent {
@@ -352,6 +358,16 @@ fn put_text(buffer: &mut BytesMut, text: Option<&str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_does_not_hold_the_room_of_a_page_that_stayed_nearly_empty() {
+        let mut page = PageBuilder::with_capacity(1_000, 1 << 20);
+        page.push(&fields(1, Some(b"small")), std::iter::empty())
+            .unwrap();
+        let event = page.finish().remove(0);
+        let held = event.page.try_into_mut().unwrap().capacity();
+        assert!(held < 1_000, "{held} bytes are held");
+    }
 
     fn fields<'a>(seq: i64, payload: Option<&'a [u8]>) -> StoredFields<'a> {
         let mut texts = [None; TEXT_FIELDS];

@@ -5,7 +5,7 @@
 //! one verdict, whatever happens: a lane that ends answers *unavailable* for the rest. A sink
 //! reconnects, but it never retries an event by itself: deciding is the engine's.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -169,8 +169,8 @@ pub enum Outcome {
     Accepted(Option<Box<str>>),
     /// This event is at fault.
     Rejected(Box<Rejection>),
-    /// The destination is at fault, or the fate is unknown.
-    Unavailable(Box<Unavailability>),
+    /// The destination is at fault, or the fate is unknown. Shared: all records of a lane end alike.
+    Unavailable(Arc<Unavailability>),
 }
 
 impl Outcome {
@@ -186,7 +186,7 @@ impl Outcome {
     /// A destination's fault.
     #[must_use]
     pub fn unavailable(cause: Cause, reason: impl Into<String>) -> Self {
-        Self::Unavailable(Box::new(Unavailability {
+        Self::Unavailable(Arc::new(Unavailability {
             cause,
             reason: reason.into(),
             wait: None,

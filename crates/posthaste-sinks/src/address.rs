@@ -7,7 +7,7 @@ use posthaste_engine::SinkError;
 
 #[cfg(feature = "rabbitmq")]
 pub(crate) use authority::Host;
-#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+#[cfg(feature = "kafka")]
 pub(crate) use authority::User;
 
 /// A parsed address. It has no `Debug`: it may hold a password.

@@ -58,8 +58,8 @@ impl Sink for KafkaSink {
             batch_events_max: 1_000,
             batch_bytes_max: 1 << 20,
             // The client's memory: an event costs it about a kilobyte beside its own bytes, which its
-            // own limit in bytes does not count.
-            in_flight_events_max: 10_000,
+            // own limit in bytes does not count. Ten milliseconds of the fastest cluster.
+            in_flight_events_max: 4_000,
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Timing,
             single_lane: false,

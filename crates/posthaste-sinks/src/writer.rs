@@ -122,11 +122,12 @@ impl WriterLane {
 
     /// Answers everything that has no verdict.
     fn give_up(&mut self, cause: Cause, reason: &str) -> Vec<Verdict> {
+        let outcome = Outcome::unavailable(cause, reason);
         self.in_flight
             .drain(..)
             .map(|ticket| Verdict {
                 ticket,
-                outcome: Outcome::unavailable(cause, reason),
+                outcome: outcome.clone(),
             })
             .collect()
     }
@@ -295,12 +296,13 @@ impl<T: Target> Writer<T> {
     fn end(mut self, fault: Unavailability) {
         self.target = None;
         let later = format!("not tried: the lane had ended: {}", fault.reason);
-        let fault = Outcome::Unavailable(Box::new(fault));
+        let later = Outcome::unavailable(Cause::LaneEnded, later);
+        let fault = Outcome::Unavailable(Arc::new(fault));
         self.fail_group(&fault);
         while let Ok(job) = self.jobs.recv() {
             self.group.extend(job.records.iter().map(|record| Verdict {
                 ticket: record.ticket(),
-                outcome: Outcome::unavailable(Cause::LaneEnded, later.as_str()),
+                outcome: later.clone(),
             }));
             self.answer();
         }

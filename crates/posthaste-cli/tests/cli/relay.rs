@@ -6,7 +6,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use posthaste_testkit::{process::run, servers::postgres::PostgresServer};
+use posthaste_testkit::{
+    process::{Running, run},
+    servers::postgres::PostgresServer,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{LIMIT, World, last_json, says};
@@ -30,6 +33,30 @@ fn both_signals_stop_in_order() {
         // A stop in order repeats nothing.
         world.drain("file:later.jsonl", &[], 0);
         assert!(world.delivered("later.jsonl").is_empty());
+    }
+}
+
+/// Else each thread keeps what it once held, and memory grows with every outage.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn all_threads_share_one_heap_unless_the_environment_says_otherwise() {
+    for (given, expected) in [
+        (None, "MALLOC_ARENA_MAX=1"),
+        (Some("3"), "MALLOC_ARENA_MAX=3"),
+    ] {
+        let world = World::with_outbox();
+        let mut command = world.command(&[&RELAY[..], &["--to", "null:"]].concat());
+        command.env_remove("MALLOC_ARENA_MAX");
+        command.envs(given.map(|value| ("MALLOC_ARENA_MAX", value)));
+        let relay = Running::start(&mut command);
+        relay.wait_for_stderr("claimed", LIMIT);
+        let process = format!("/proc/{}", relay.id());
+        let environment = fs::read_to_string(format!("{process}/environ")).unwrap();
+        assert!(environment.split('\0').any(|setting| setting == expected));
+        let name = fs::read_to_string(format!("{process}/comm")).unwrap();
+        assert_eq!(name.trim_end(), "posthaste");
+        relay.terminate();
+        relay.wait(LIMIT).expect_status(0);
     }
 }
 

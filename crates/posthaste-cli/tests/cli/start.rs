@@ -72,7 +72,7 @@ fn a_wrong_address_of_a_sink() {
     for (to, parts) in [
         (
             "nats://broker",
-            &["no sink `nats`", "it has ", "file, null"][..],
+            &["no sink `nats`", "it has file, ", "null, stdout"][..],
         ),
         ("out.jsonl", &["no scheme"]),
         (

@@ -26,7 +26,7 @@ use posthaste_testkit::{
 use uuid::Uuid;
 
 use crate::{
-    database::Database,
+    database::{Database, KEYS, Plan, Step, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{LIMIT, Relay, assert_no_panic, posthaste_json, until},
@@ -64,8 +64,8 @@ struct Size {
     restarts: u32,
     between: Duration,
     cut: Duration,
-    /// Waits at the relay's first start, so that its memory has seen full load before any outage.
-    backlog: u64,
+    /// Bursts of two windows each, one after the other, before any outage.
+    bursts: u32,
 }
 
 impl Size {
@@ -76,13 +76,13 @@ impl Size {
                 restarts: 5,
                 between: seconds(5),
                 cut: seconds(60),
-                backlog: 50_000,
+                bursts: 4,
             },
             false => Self {
                 restarts: 2,
                 between: seconds(1),
                 cut: seconds(5),
-                backlog: 5_000,
+                bursts: 1,
             },
         }
     }
@@ -98,15 +98,13 @@ async fn outages_lose_and_park_nothing(broker: Arc<dyn Broker>) {
     let size = Size::here();
     let server = PostgresServer::builder().start();
     let database: Arc<dyn Database> = Arc::new(Postgres::new(&server).with_paced_writers());
-    backlog(&database, size.backlog).await;
     let relay = relay(&database, &*broker);
     let running = relay.start();
-    let load = Load::start(&database, OnTrouble::Fail);
-    until("the backlog to be delivered", || {
-        broker.arrived() >= size.backlog
-    })
-    .await;
+    for _ in 0..size.bursts {
+        burst(&*database, &*broker).await;
+    }
     let before = peak_memory_kib(running.id());
+    let load = Load::start(&database, OnTrouble::Fail);
 
     for restart in 0..size.restarts {
         tokio::time::sleep(size.between).await;
@@ -180,18 +178,21 @@ fn relay(database: &Arc<dyn Database>, broker: &dyn Broker) -> Relay {
     Relay::to_url(&database.url(), &broker.url())
 }
 
-/// Commits this many events before anything runs.
-async fn backlog(database: &Arc<dyn Database>, events: u64) {
-    let load = Load::start(database, OnTrouble::Fail);
-    let since = Instant::now();
-    while database.committed().await < events {
-        assert!(
-            since.elapsed() < 2 * LIMIT,
-            "the backlog is written too slowly"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
+/// Two windows of events at once, until they are delivered. Several of these show what the relay holds
+/// at full load: each of its threads keeps what it has once held, and in an outage another thread may be
+/// the one that reads a window than before.
+async fn burst(database: &dyn Database, broker: &dyn Broker) {
+    let mut writer = database.writer().await.unwrap();
+    for _ in 0..2 {
+        let steps = (0..KEYS).map(|key| Step::new(load_key(key), 50)).collect();
+        let plan = Plan {
+            steps,
+            ..Plan::default()
+        };
+        writer.transact(&plan).await.unwrap();
     }
-    load.stop().await;
+    let committed = database.committed().await;
+    until("a burst to be delivered", || broker.arrived() >= committed).await;
 }
 
 /// Something new arrives.

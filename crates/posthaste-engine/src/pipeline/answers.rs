@@ -70,7 +70,7 @@ impl Pipeline {
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
                 window.unsend(ticket, false);
             }
-            Outcome::Unavailable(why) => self.window_unavailable(ticket, *why, now, random),
+            Outcome::Unavailable(why) => self.window_unavailable(ticket, &why, now, random),
         }
         self.in_flight = self.in_flight.saturating_sub(1);
         self.batches.answered(batch);
@@ -128,7 +128,7 @@ impl Pipeline {
         policy.attempts <= 1 && policy.on_dead == OnDead::Skip
     }
 
-    fn window_unavailable(&mut self, ticket: u64, why: Unavailability, now: Moment, random: f64) {
+    fn window_unavailable(&mut self, ticket: u64, why: &Unavailability, now: Moment, random: f64) {
         let accepted = self.counts.accepted;
         // What fails behind it may have been in the same write: a device that is nearly full takes a
         // probe and refuses a batch, again and again, and none of the batch is at fault.
@@ -158,7 +158,7 @@ impl Pipeline {
             }
         }
         window.unsend(ticket, is_fate_unknown(why.cause));
-        self.destination_failed(&why, now, random);
+        self.destination_failed(why, now, random);
     }
 
     fn destination_failed(&mut self, why: &Unavailability, now: Moment, random: f64) {

@@ -29,8 +29,12 @@ pub(super) struct Flight {
 }
 
 impl Flight {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+        self.len() == 0
     }
 
     /// Whether a record of this key would be under way to two places.

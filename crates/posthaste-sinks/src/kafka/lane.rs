@@ -1,6 +1,8 @@
 //! A lane: decides what may be sent when, so that a key's order holds whatever is refused, and what a
 //! failure means.
 
+mod judging;
+
 use std::{
     collections::{HashSet, VecDeque},
     mem,
@@ -19,7 +21,7 @@ use rdkafka::{
 
 use super::{
     client::{Client, Producer},
-    faults::{self, Blame, blame},
+    faults,
     flight::{Flight, Flying, Turns},
     message,
     options::Settings,
@@ -44,6 +46,9 @@ pub(super) struct KafkaLane {
     flight: Flight,
     /// The one record in flight was sent alone, and nothing is sent before it is answered.
     alone: bool,
+    /// Refused or thrown away, and not judged before all else in flight is answered: the producer has
+    /// ended with the first, but the broker may have taken what was under way to other partitions.
+    failing: Vec<(usize, Code)>,
     turns: Turns,
     failed: FailedKeys,
     /// Failures in `ready`, and before it.
@@ -51,8 +56,8 @@ pub(super) struct KafkaLane {
     /// Failures whose verdicts were handed out.
     seen: u64,
     ready: Vec<Verdict>,
-    /// Why the lane has ended.
-    ended: Option<String>,
+    /// What becomes of records that come after the lane's end.
+    ended: Option<Outcome>,
     /// Spreads records that no key binds.
     rotation: usize,
 }
@@ -100,6 +105,7 @@ impl KafkaLane {
             waiting: VecDeque::new(),
             flight: Flight::default(),
             alone: false,
+            failing: Vec::new(),
             turns: Turns::default(),
             failed: FailedKeys::default(),
             failures: 0,
@@ -116,8 +122,8 @@ impl KafkaLane {
 
     /// Sends what may be sent.
     fn advance(&mut self) {
-        // What was sent alone may end the producer.
-        if self.waiting.is_empty() || self.alone {
+        // What was sent alone may end the producer, and what fails has ended it.
+        if self.waiting.is_empty() || self.alone || !self.failing.is_empty() {
             return;
         }
         // Without one, the news that it was ended is on its way.
@@ -301,8 +307,11 @@ impl KafkaLane {
                 return self.end(cause, &reason);
             }
         }
-        if !news.failures.is_empty() {
-            self.judge(&news.failures, now);
+        self.failing.extend(news.failures);
+        let is_all = self.failing.len() == self.flight.len();
+        if !self.failing.is_empty() && (is_all || news.overdue) {
+            let failures = mem::take(&mut self.failing);
+            self.judge(&failures, now);
         } else if news.overdue {
             let words = format!("no answer within {:?}", self.publish_timeout);
             let (cause, reason) = self.trouble(Code::OperationTimedOut, &words);
@@ -328,132 +337,21 @@ impl KafkaLane {
         });
     }
 
-    /// A refusal says nothing about whose fault it was, unless the record was sent alone.
-    fn judge(&mut self, failures: &[(usize, Code)], now: Instant) {
-        if let [(at, code)] = *failures
-            && self.alone
-            && let Some(outcome) = self.verdict_alone(at, code, now)
-        {
-            return self.refused_alone(at, outcome);
-        }
-        let mut refused = Vec::new();
-        let mut too_large = 0;
-        let mut fault = None;
-        for &(at, code) in failures {
-            let Some(record) = self.flight.get(at) else {
-                continue;
-            };
-            match blame(code) {
-                Blame::Record(kind) => {
-                    refused.push(record.event);
-                    if kind == RejectionKind::TooLarge {
-                        too_large += record.bytes;
-                    }
-                }
-                Blame::DeniedTopic => {
-                    let topic = self.topics.name(record.place.topic);
-                    self.suspects.deny(topic, now);
-                }
-                Blame::Destination(_) => {}
-            }
-            if fault.is_none_or(|known| blame(known) == Blame::Destination(Cause::LaneEnded)) {
-                fault = Some(code);
-            }
-        }
-        // A topic that takes small batches only: make them smaller, and nobody is suspected. What is
-        // larger than a batch goes alone.
-        let shrunk = refused.len() > 1 && too_large > 0 && self.suspects.shrink(too_large);
-        if !shrunk {
-            refused
-                .iter()
-                .for_each(|&event| self.suspects.suspect(event));
-        }
-        let code = fault.unwrap_or(Code::Unknown);
-        let (cause, reason) = match blame(code) {
-            Blame::Record(_) => (
-                Cause::LaneEnded,
-                format!(
-                    "the broker refused a batch ({code}); to find the event at fault, its events are \
-                     sent again in smaller batches or alone"
-                ),
-            ),
-            Blame::DeniedTopic => (
-                Cause::LaneEnded,
-                format!("the broker denied us a topic ({code}); the rest is sent again"),
-            ),
-            Blame::Destination(_) => self.trouble(code, &code.to_string()),
-        };
-        self.end(cause, &reason);
-    }
-
-    /// The verdict on a record that was refused alone; none when the destination is at fault.
-    fn verdict_alone(&self, at: usize, code: Code, now: Instant) -> Option<Outcome> {
-        let record = self.flight.get(at)?;
-        let topic = self.topics.name(record.place.topic);
-        match blame(code) {
-            Blame::Record(RejectionKind::TooLarge) => Some(Outcome::rejected(
-                RejectionKind::TooLarge,
-                format!(
-                    "topic `{topic}`: {code} ({} bytes before compression); raise the topic's \
-                     max.message.bytes, or keep the event smaller",
-                    record.bytes
-                ),
-            )),
-            Blame::Record(kind) => {
-                Some(Outcome::rejected(kind, format!("topic `{topic}`: {code}")))
-            }
-            Blame::DeniedTopic => {
-                self.suspects.deny(topic, now);
-                Some(Outcome::rejected(
-                    RejectionKind::Denied,
-                    topics::denial(topic),
-                ))
-            }
-            Blame::Destination(_) => None,
-        }
-    }
-
-    /// The producer has ended with the refusal, and nothing else was in flight: another one goes on.
-    fn refused_alone(&mut self, at: usize, outcome: Outcome) {
-        let Some(record) = self.flight.remove(at) else {
-            return;
-        };
-        self.alone = false;
-        self.turns.answered(record.turn);
-        let topic = self.topics.name(record.place.topic);
-        self.suspects.acquit(record.event, topic, false);
-        self.refuse(record.ticket, record.order_key, outcome);
-        self.batch_bytes_max = self.suspects.batch_bytes_max();
-        let config = self.settings.producer(self.batch_bytes_max);
-        match Client::start(&config, &self.settings.target, thread_name(self.number)) {
-            Ok(client) => {
-                self.client = client;
-                self.topics.forget_producer();
-            }
-            Err(error) => self.end(Cause::Unknown, &error.to_string()),
-        }
-    }
-
     /// Ends the lane: what the client holds is purged, and everything is answered.
     fn end(&mut self, cause: Cause, reason: &str) {
         self.purge();
         self.client.end();
-        self.ended = Some(reason.to_owned());
+        let under_way = Outcome::unavailable(cause, reason);
         for record in self.flight.take_all() {
-            let outcome = Outcome::unavailable(cause, reason);
-            self.refuse(record.ticket, record.order_key, outcome);
+            self.refuse(record.ticket, record.order_key, under_way.clone());
         }
+        let later = format!("not sent: the lane had ended: {reason}");
+        let later = Outcome::unavailable(Cause::LaneEnded, later);
         for item in mem::take(&mut self.waiting) {
-            self.answer_ended(&item.record);
+            self.refuse(item.record.ticket(), item.record.order_key(), later.clone());
         }
+        self.ended = Some(later);
         self.turns = Turns::default();
-    }
-
-    fn answer_ended(&mut self, record: &Record) {
-        let why = self.ended.as_deref().unwrap_or_default();
-        let reason = format!("not sent: the lane had ended: {why}");
-        let outcome = Outcome::unavailable(Cause::LaneEnded, reason);
-        self.refuse(record.ticket(), record.order_key(), outcome);
     }
 
     fn purge(&self) {
@@ -483,8 +381,11 @@ impl Lane for KafkaLane {
         if batch.is_empty() {
             return;
         }
-        if self.ended.is_some() {
-            return batch.iter().for_each(|record| self.answer_ended(record));
+        if let Some(ended) = self.ended.clone() {
+            for record in &batch {
+                self.refuse(record.ticket(), record.order_key(), ended.clone());
+            }
+            return;
         }
         if self.waiting.is_empty() {
             self.failed.forget(self.seen);

@@ -138,7 +138,7 @@ impl Settings {
 }
 
 /// Above `in_flight_events_max` of the sink, which the engine keeps.
-const QUEUE_EVENTS_MAX: &str = "20000";
+const QUEUE_EVENTS_MAX: &str = "5000";
 
 fn set_tls(config: &mut ClientConfig, address: &Address) -> Result<Option<bool>, SinkError> {
     let tls = choice(address, TLS, &["true", "false"])?.map(|word| word == "true");

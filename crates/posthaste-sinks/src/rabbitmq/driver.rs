@@ -363,14 +363,15 @@ impl Running {
         if let Some(Culprit::LargerThan(limit)) = fault.culprit {
             self.driver.limit.learn(limit);
         }
+        let others = others(fault);
         for record in self.window.drain() {
-            self.verdicts.push(fault_verdict(fault, &record));
+            self.verdicts.push(fault_verdict(fault, &others, &record));
         }
         loop {
             let untried = self
                 .waiting
                 .drain(..)
-                .map(|record| fault_verdict(fault, &record));
+                .map(|record| fault_verdict(fault, &others, &record));
             self.verdicts.extend(untried);
             if !self.verdicts.is_empty() {
                 let _ = verdicts.send(std::mem::take(&mut self.verdicts));
@@ -394,24 +395,29 @@ async fn write_or_flush(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) ->
     }
 }
 
-/// What the end of the lane means for this record. When events are at fault, the others merely were on
-/// the same lane.
-fn fault_verdict(fault: &Fault, record: &Record) -> Verdict {
-    let outcome = match &fault.culprit {
-        Some(culprit) => culprit.outcome(record, &fault.reason).unwrap_or_else(|| {
+/// What the end of the lane means for records that are not at fault themselves. When events are, the
+/// others merely were on the same lane.
+fn others(fault: &Fault) -> Outcome {
+    match &fault.culprit {
+        Some(_) => {
             let reason = format!("another event ended the lane: {}", fault.reason);
             Outcome::unavailable(Cause::LaneEnded, reason)
-        }),
+        }
         None => Outcome::unavailable(fault.cause, fault.reason.as_str()),
-    };
+    }
+}
+
+fn fault_verdict(fault: &Fault, others: &Outcome, record: &Record) -> Verdict {
+    let culprit = fault.culprit.as_ref();
+    let own = culprit.and_then(|culprit| culprit.outcome(record, &fault.reason));
     Verdict {
         ticket: record.ticket(),
-        outcome,
+        outcome: own.unwrap_or_else(|| others.clone()),
     }
 }
 
 fn blocked(reason: &str) -> Outcome {
-    Outcome::Unavailable(Box::new(Unavailability {
+    Outcome::Unavailable(Arc::new(Unavailability {
         cause: Cause::Throttled,
         reason: blocks(reason),
         wait: Some(RETRY_WAIT),

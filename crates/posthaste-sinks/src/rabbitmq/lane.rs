@@ -46,13 +46,14 @@ impl RabbitMqLane {
 
     /// Answers everything that has no verdict.
     fn give_up(&mut self, cause: Cause, reason: &str) -> Vec<Verdict> {
+        let outcome = Outcome::unavailable(cause, reason);
         let mut tickets: Vec<u64> = mem::take(&mut self.in_flight).into_iter().collect();
         tickets.sort_unstable();
         tickets
             .into_iter()
             .map(|ticket| Verdict {
                 ticket,
-                outcome: Outcome::unavailable(cause, reason),
+                outcome: outcome.clone(),
             })
             .collect()
     }

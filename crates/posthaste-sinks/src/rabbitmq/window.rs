@@ -4,7 +4,7 @@
 //! not route it returns *before* it confirms it, without a number: the returned message is told by its
 //! message id, and is the oldest unconfirmed one of that id not yet returned.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use posthaste_engine::{Cause, Outcome, Record, RejectionKind, Unavailability, Verdict};
 use tokio::time::Instant;
@@ -152,7 +152,7 @@ impl Sent {
         let outcome = match (self.returned.take(), taken_over) {
             (Some(why), _) => Outcome::rejected(RejectionKind::Unroutable, why),
             (None, true) => Outcome::Accepted(None),
-            (None, false) => Outcome::Unavailable(Box::new(Unavailability {
+            (None, false) => Outcome::Unavailable(Arc::new(Unavailability {
                 cause: Cause::Throttled,
                 reason: "the broker refused the message (basic.nack): a queue is full and rejects \
                          publishing, or the queue is in trouble; see the broker's log"

@@ -58,9 +58,8 @@ pub(crate) fn fixture() -> Box<dyn Fixture> {
     let making = Arc::clone(&broker);
     let make = move |topic: &str| {
         let limit = EVENT_BYTES_MAX.to_string();
-        making
-            .server()
-            .create_topic(topic, 3, &[("max.message.bytes", &limit)]);
+        let config = [("max.message.bytes", limit.as_str())];
+        brokers::create_topic(making.server(), topic, 3, &config);
     };
     names.add("suite", &make);
     Box::new(KafkaFixture {

@@ -55,6 +55,18 @@ pub const EXPECTED: &[Expected] = &[
         rejects: Some(RejectionKind::Invalid),
     },
     Expected {
+        sink: "kafka",
+        key_order: KeyOrder::Pipelined,
+        fence: FenceKind::Timing,
+        single_lane: false,
+        deduplicates: false,
+        readable: true,
+        headers_in_order: true,
+        breaks_with: Some(Cause::Connection),
+        stalls: true,
+        rejects: Some(RejectionKind::TooLarge),
+    },
+    Expected {
         sink: "null",
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,

@@ -1,10 +1,11 @@
 //! Brokers that stop, stall, or fall silent.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, process::Command, time::Duration};
 
 use libtest_mimic::Trial;
 use posthaste_engine::{Cause, LaneSpec, Outcome, SinkError};
 use posthaste_testkit::{
+    process,
     servers::kafka::KafkaServer,
     sink_suite::{SuiteEvent, check_arrivals, lane_spec, records},
 };
@@ -12,7 +13,8 @@ use posthaste_testkit::{
 use super::{
     brokers::{self, Broker, consume, fresh_topic, noise},
     driving::{
-        answers, cause, event, expect_accepted, impatient, lane, lane_with, sink_at, submit,
+        answers, cause, drive, event, expect_accepted, expect_no_gap, impatient, lane, lane_with,
+        sink_at, submit,
     },
     trial,
 };
@@ -26,6 +28,14 @@ pub(super) fn trials() -> Vec<Trial> {
         trial(
             "a_short_restart_loses_and_repeats_nothing",
             a_short_restart_loses_and_repeats_nothing,
+        ),
+        trial(
+            "accepted_events_survive_a_killed_broker",
+            accepted_events_survive_a_killed_broker,
+        ),
+        trial(
+            "a_quota_delays_and_refuses_nothing",
+            a_quota_delays_and_refuses_nothing,
         ),
         trial(
             "an_answer_that_never_comes_is_no_acceptance",
@@ -104,6 +114,53 @@ async fn a_short_restart_loses_and_repeats_nothing() {
         .map(brokers::read)
         .collect();
     check_arrivals(&sent, &all, &arrived).unwrap();
+}
+
+async fn accepted_events_survive_a_killed_broker() {
+    let server = KafkaServer::start();
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(&server, 3, &[]);
+    let mut open = lane(&sink).await;
+    let sent = events(&topic, 3_000);
+    for (turn, batch) in sent.chunks(500).enumerate() {
+        open.submit(records(batch, turn as u64 * 500)).await;
+    }
+    let mut outcomes = answers(&mut open, 1_000).await;
+    server.kill9();
+    outcomes.append(&mut answers(&mut open, sent.len() - outcomes.len()).await);
+    expect_no_gap(&sent, &outcomes);
+    open.abort().await;
+    server.start_again();
+    let ids = outcomes
+        .iter()
+        .filter(|(_, outcome)| matches!(outcome, Outcome::Accepted(_)))
+        .map(|(at, _)| sent[*at].id);
+    let accepted: BTreeSet<_> = ids.collect();
+    let messages = consume(&server, &[&topic]);
+    let arrived: Vec<_> = messages.iter().map(brokers::read).collect();
+    check_arrivals(&sent, &accepted, &arrived).unwrap();
+}
+
+async fn a_quota_delays_and_refuses_nothing() {
+    let server = KafkaServer::start();
+    // Kafka's own tool: the client library cannot set quotas.
+    let mut tool = Command::new("java");
+    tool.arg("-cp")
+        .arg(KafkaServer::jars().join("*"))
+        .args(["kafka.admin.ConfigCommand", "--bootstrap-server"])
+        .arg(server.bootstrap())
+        .args(["--alter", "--entity-type", "clients", "--entity-default"])
+        .args(["--add-config", "producer_byte_rate=100000"]);
+    process::run(&mut tool, Duration::from_secs(120)).expect_status(0);
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(&server, 1, &[]);
+    // Far above the quota's second, and incompressible; a lane may end for lack of answers.
+    let sent: Vec<_> = (0..60)
+        .map(|n| event(&topic, Some(&format!("key-{}", n % 7)), noise(n, 10_000)))
+        .collect();
+    let driven = drive(&sink, &sent).await;
+    assert_eq!(driven.accepted.len(), sent.len());
+    assert!(driven.rejected.is_empty(), "{:?}", driven.rejected);
 }
 
 async fn an_answer_that_never_comes_is_no_acceptance() {

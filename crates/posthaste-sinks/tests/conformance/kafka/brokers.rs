@@ -68,8 +68,20 @@ pub(super) fn fresh_topic(
 ) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = format!("topic-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    server.create_topic(&name, partitions, config);
+    create_topic(server, &name, partitions, config);
     name
+}
+
+/// A topic that keeps its records: the suite's events are years old, and a broker removes what is older
+/// than a topic's `retention.ms`, half a minute after its start and then every five minutes.
+pub(super) fn create_topic(
+    server: &KafkaServer,
+    name: &str,
+    partitions: i32,
+    config: &[(&str, &str)],
+) {
+    let keep = [("retention.ms", "-1")];
+    server.create_topic(name, partitions, &[config, &keep].concat());
 }
 
 /// All that the topics hold: at least what the broker says they do.

@@ -104,7 +104,7 @@ async fn a_topic_made_later_is_found() {
     let mut lane = lane(&sink).await;
     let first = send(&mut lane, &event(&topic, None, "x")).await;
     assert_eq!(rejection(&first).kind, RejectionKind::Unroutable);
-    server.create_topic(&topic, 1, &[]);
+    brokers::create_topic(server, &topic, 1, &[]);
     // A refusal is remembered for a moment.
     tokio::time::timeout(HANG, async {
         while !matches!(
@@ -242,18 +242,17 @@ async fn nothing_of_a_key_overtakes_its_refusal_on_another_topic() {
 async fn nothing_of_a_key_overtakes_the_first_batch_of_a_partition() {
     let server = KafkaServer::shared();
     let sink = sink_at(&server.bootstrap());
-    let topic = fresh_topic(server, 1, &[("max.message.bytes", "100000")]);
-    for round in 0..5 {
-        let mut events: Vec<SuiteEvent> = (0..5_000)
-            .map(|n| event(&topic, Some("k"), format!("{round}-{n}")))
-            .collect();
-        events[0].payload = Some(noise(0, 200_000));
-        let mut lane = lane(&sink).await;
-        let outcomes = submit(&mut lane, records(&events, 0)).await;
-        lane.abort().await;
-        expect_no_gap(&events, &outcomes);
-    }
+    let topic = fresh_topic(server, 1, &[("max.message.bytes", "500000")]);
+    // Two do not fit into one batch.
+    let events = [600_000, 450_000].map(|len| event(&topic, Some("k"), noise(0, len)));
+    let mut lane = lane(&sink).await;
+    let outcomes = submit(&mut lane, records(&events, 0)).await;
+    expect_no_gap(&events, &outcomes);
+    lane.abort().await;
     assert!(consume(server, &[&topic]).is_empty());
+    let driven = drive(&sink, &events).await;
+    assert_eq!(driven.rejected.len(), 1);
+    driven.expect_arrivals(server, &[&topic]);
 }
 
 async fn keys_go_where_java_sends_them() {
