@@ -4,6 +4,7 @@ mod dead;
 mod demo;
 mod destination;
 mod init;
+mod purge;
 mod relay;
 mod status;
 
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Dead(dead::Dead),
     /// List, pause, resume and remove destinations
     Destination(destination::DestinationArgs),
+    /// Remove what has passed its time, now, and say what keeps the rest
+    Purge(purge::PurgeArgs),
     /// See it work: a small shop, an outage, and the proof that nothing was lost
     Demo(demo::Demo),
 }
@@ -79,6 +82,7 @@ impl Command {
             Self::Status(command) => command.run().await,
             Self::Dead(command) => command.run().await,
             Self::Destination(command) => command.run().await,
+            Self::Purge(command) => command.run().await,
             Self::Demo(command) => command.run().await,
         }
     }

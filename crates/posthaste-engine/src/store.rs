@@ -1,7 +1,8 @@
 //! The contract of a store: the code that talks to one kind of database.
 //!
 //! A store is a facade over small roles: [`Ownership`] (who may move which cursor), [`Claimed`] (what
-//! the owner of a claim reads, advances, parks and joins) and [`Admin`] (what operators see and do).
+//! the owner of a claim reads, advances, parks and joins), [`Admin`] (what operators see and do) and
+//! [`Retention`] (what has served its time goes).
 //! Scheduling, retries, routing and metrics are not its business.
 //!
 //! **Guard.** Every statement of a [`Claimed`] that changes a cursor, a marker, a parked copy or the
@@ -18,6 +19,7 @@ mod claimed;
 mod cursor;
 mod error;
 mod ownership;
+mod retention;
 
 use std::sync::Arc;
 
@@ -35,6 +37,9 @@ pub use error::StoreError;
 pub use ownership::{
     Claim, ClaimOutcome, DestinationState, Holder, HostIdentity, Ownership, Registered,
     Registration, Renewal, Start,
+};
+pub use retention::{
+    Housekeeping, PARKED_RETENTION, Pin, PinKind, Retained, Retention, retention_refused,
 };
 
 /// What a store is and can do.
@@ -61,7 +66,7 @@ pub enum Progress {
 
 /// One outbox in one database.
 #[async_trait]
-pub trait Store: Ownership + Admin + Send + Sync {
+pub trait Store: Ownership + Admin + Retention + Send + Sync {
     /// What this store is; constant.
     fn info(&self) -> StoreInfo;
 

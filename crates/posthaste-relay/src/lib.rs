@@ -25,6 +25,7 @@ mod destination;
 mod error;
 mod health;
 mod host;
+mod housekeeping;
 mod lease;
 pub mod memory;
 mod relay;

@@ -11,7 +11,7 @@ use crate::{
     builder::Settings,
     destination::{DestinationTask, Ended},
     health::SharedMoment,
-    host,
+    host, housekeeping,
     lease::{self, Lease},
 };
 
@@ -208,6 +208,13 @@ impl Relay {
             self.settings.lease,
             lease_state.clone(),
         ));
+        // Ends with this life, however that ends.
+        let mut aside = JoinSet::new();
+        aside.spawn(housekeeping::keep(
+            Arc::clone(&self.store),
+            Arc::clone(&self.clock),
+            registered,
+        ));
         let mut lease_watch = lease_state.subscribe();
         let (mut drained, mut clean, mut fenced, mut stopping) = (0, true, false, false);
         let limit = tokio::time::sleep(Duration::MAX);
@@ -244,6 +251,7 @@ impl Relay {
         }
         tasks.shutdown().await;
         keeper.abort();
+        aside.shutdown().await;
         if fenced && !stopping {
             return Ok(None);
         }

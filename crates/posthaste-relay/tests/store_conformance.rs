@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::Store;
@@ -49,6 +49,10 @@ impl Outbox for MemoryOutbox {
             open: None,
             savepoint: 0,
         })
+    }
+
+    async fn set_retention(&self, window: Duration) {
+        self.0.set_retention(window);
     }
 
     async fn crash(&self) {

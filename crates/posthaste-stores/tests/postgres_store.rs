@@ -12,6 +12,8 @@ mod crash;
 mod ownership;
 #[path = "postgres_store/parking.rs"]
 mod parking;
+#[path = "postgres_store/retention.rs"]
+mod retention;
 #[path = "postgres_store/support.rs"]
 mod support;
 #[path = "postgres_store/walk.rs"]

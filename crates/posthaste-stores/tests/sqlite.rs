@@ -459,7 +459,7 @@ async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
     assert_eq!(again.applied, []);
     let (_, claim, _) = outbox.own().await;
     assert_eq!(claim.partitions, 0..16);
-    for (partitions, retention) in [(Some(3), None), (None, Some(Duration::ZERO))] {
+    for (partitions, retention) in [(Some(3), None), (None, Some(Duration::from_millis(1500)))] {
         let options = InitOptions {
             partitions,
             retention,

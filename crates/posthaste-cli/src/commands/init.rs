@@ -29,7 +29,8 @@ pub(crate) struct Init {
     /// Partitions of a destination: a power of two up to 4096 [default: 64]
     #[arg(long, value_name = "N")]
     partitions: Option<u16>,
-    /// How long delivered events are kept [default: 24h]
+    /// How long delivered events are kept, or as long as three quarters of the ring reach back (PostgreSQL),
+    /// whichever is shorter [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     retention: Option<Duration>,
     /// Rows of one of the 16 leaves of the ring: a power of two, fixed by the first init (PostgreSQL)

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use posthaste_engine::{DestinationState, DestinationStatus, RelayStatus, Status as StoreStatus};
+use posthaste_engine::{
+    DestinationState, DestinationStatus, PinKind, RelayStatus, Retained, Status as StoreStatus,
+};
 use serde_json::{Value, json};
 
 use super::StoreArgs;
@@ -54,8 +56,62 @@ fn as_json(status: &StoreStatus) -> Value {
         "destinations": destinations_json(status),
         "relays": relays.collect::<Vec<_>>(),
         "retained_bytes": status.retained_bytes,
-        "retention_debt_events": status.retention_debt_events,
+        "retention_window_seconds": status.retained.window.as_secs(),
+        "retention_debt_events": status.retained.debt_events,
+        "retention_debt_exact": status.retained.debt_exact,
+        "pinned_by": pins_json(&status.retained),
     })
+}
+
+/// What keeps events beyond their time.
+pub(super) fn pins_json(retained: &Retained) -> Value {
+    let pins = retained.pins.iter().map(|pin| {
+        json!({
+            "kind": pin.kind.as_str(),
+            "destination": pin.destination,
+            "key": pin.key,
+            "detail": pin.detail,
+        })
+    });
+    pins.collect()
+}
+
+/// The debt and what it is owed to; nothing when there is none.
+pub(super) fn debt(retained: &Retained) -> String {
+    if retained.debt_events == 0 {
+        return String::new();
+    }
+    let mut text = format!(
+        "{}{} kept beyond that, because of\n",
+        if retained.debt_exact { "" } else { "at most " },
+        match retained.debt_events {
+            1 => "1 event is".to_owned(),
+            events => format!("{} events are", output::thousands(events)),
+        }
+    );
+    for pin in &retained.pins {
+        let who = match (pin.kind, &pin.destination, &pin.key) {
+            (PinKind::Key, Some(destination), Some(key)) => {
+                format!("key `{key}` of destination `{destination}`: ")
+            }
+            (_, Some(destination), _) => format!("destination `{destination}`: "),
+            _ => String::new(),
+        };
+        text.push_str(&format!("  {who}{}\n", pin.detail));
+    }
+    text
+}
+
+pub(super) fn window(retained: &Retained) -> String {
+    let kept = output::short_duration(retained.window);
+    if retained.window < retained.configured_window {
+        let wanted = output::short_duration(retained.configured_window);
+        return format!(
+            "Delivered events are kept for {kept}: three quarters of the ring hold no more, instead of \
+             {wanted}\n"
+        );
+    }
+    format!("Delivered events are kept for {kept}\n")
 }
 
 pub(super) fn destinations_json(status: &StoreStatus) -> Value {
@@ -91,12 +147,8 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
         amount(status.pending, status.pending_exact),
         output::bytes(status.retained_bytes),
     );
-    if status.retention_debt_events > 0 {
-        text.push_str(&format!(
-            "{} are kept beyond their time, because a destination has not passed them\n",
-            output::count(status.retention_debt_events, "event"),
-        ));
-    }
+    text.push_str(&window(&status.retained));
+    text.push_str(&debt(&status.retained));
     text.push('\n');
     if status.destinations.is_empty() {
         text.push_str(

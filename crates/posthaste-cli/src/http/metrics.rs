@@ -242,12 +242,28 @@ fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
             .filter_map(|d| Some((named(&d.name), of(d)?)));
         page.family(name, help, MetricType::Gauge, samples)?;
     }
-    page.family(
-        "posthaste_retained_bytes",
-        "Bytes that the outbox takes on disk",
-        MetricType::Gauge,
-        [(UNLABELLED, Whole(status.retained_bytes))],
-    )
+    let retained = &status.retained;
+    let of_all = [
+        (
+            "posthaste_retained_bytes",
+            "Bytes that the outbox takes on disk",
+            Whole(status.retained_bytes),
+        ),
+        (
+            "posthaste_retention_window_seconds",
+            "For how long delivered events are kept: as init stored it, or less where the ring is smaller",
+            Seconds(retained.window),
+        ),
+        (
+            "posthaste_retention_debt_events",
+            "Events kept beyond the window because something pins them; an upper bound when they are many",
+            Whole(retained.debt_events),
+        ),
+    ];
+    for (name, help, number) in of_all {
+        page.family(name, help, MetricType::Gauge, [(UNLABELLED, number)])?;
+    }
+    Ok(())
 }
 
 type Label<'a> = (&'static str, &'a str);

@@ -10,6 +10,7 @@ mod destination;
 mod harness;
 mod http;
 mod init;
+mod purge;
 mod relay;
 mod start;
 mod status;

@@ -40,7 +40,10 @@ fn the_fields_are_those_of_the_contract() {
             "destinations",
             "relays",
             "retained_bytes",
+            "retention_window_seconds",
             "retention_debt_events",
+            "retention_debt_exact",
+            "pinned_by",
         ]
     );
     assert_eq!(

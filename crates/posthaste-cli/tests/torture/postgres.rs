@@ -29,8 +29,12 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) fn new(server: &PostgresServer) -> Self {
+        Self::with_init(server, &[])
+    }
+
+    pub(crate) fn with_init(server: &PostgresServer, flags: &[&str]) -> Self {
         let database = server.create_database();
-        posthaste(&["init", "--store", &database.url()]).expect_status(0);
+        posthaste(&[&["init", "--store", &database.url()], flags].concat()).expect_status(0);
         database.psql(&format!(
             "{TABLES}; insert into counters select 'k' || lpad(i::text, 3, '0')
              from generate_series(0, {}) i",

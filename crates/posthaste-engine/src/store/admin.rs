@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{DestinationState, StoreError};
+use super::{DestinationState, Retained, StoreError};
 use crate::StoredEvent;
 
 /// The state of a parked event.
@@ -167,8 +167,8 @@ pub struct Status {
     pub relays: Vec<RelayStatus>,
     /// Bytes that the outbox takes on disk.
     pub retained_bytes: u64,
-    /// Events kept beyond the retention window because something pins them.
-    pub retention_debt_events: u64,
+    /// What is kept beyond its time, and why.
+    pub retained: Retained,
 }
 
 /// Operators' calls.

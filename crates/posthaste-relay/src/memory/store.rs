@@ -3,6 +3,7 @@
 mod admin;
 mod claimed;
 mod ownership;
+mod retention;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,6 +20,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use claimed::MemoryClaimed;
+
+/// As the stores with a schema have it until told otherwise.
+const RETENTION: Duration = Duration::from_secs(24 * 3_600);
 
 /// How a memory store records what has been delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +42,11 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct Inner {
-    /// Committed events in commit order; `seq` is the place, counted from 1.
+    /// Committed events in commit order, those that retention removed excepted.
     log: Vec<StoredEvent>,
+    /// The last number drawn, counted from 1; none comes again.
+    last_seq: i64,
+    retention: Duration,
     incarnation: u64,
     relays: HashMap<Uuid, RelayRow>,
     destinations: Vec<DestinationRow>,
@@ -83,6 +90,8 @@ struct ParkedRow {
     kind: String,
     reason: String,
     parked_at: i64,
+    /// When it ceased to wait.
+    settled_at: Option<i64>,
     due: Option<Instant>,
 }
 
@@ -166,10 +175,10 @@ impl MemoryTransaction {
     /// [`StoreError::Bug`] when the events need more than 4 GiB.
     pub fn commit(self) -> Result<(), StoreError> {
         let mut inner = self.store.lock();
-        let (first, now) = (inner.log.len(), wall_micros());
+        let (mut seq, now) = (inner.last_seq, wall_micros());
         let mut page = PageBuilder::default();
-        for (offset, (id, event)) in self.events.iter().enumerate() {
-            let seq = i64::try_from(first + offset + 1).unwrap_or(i64::MAX);
+        for (id, event) in &self.events {
+            seq += 1;
             let fields = fields(seq, *id, now, event);
             let headers = event
                 .headers
@@ -182,6 +191,7 @@ impl MemoryTransaction {
                 })?;
         }
         inner.log.extend(page.finish());
+        inner.last_seq = seq;
         Ok(())
     }
 }
@@ -220,6 +230,8 @@ impl MemoryStore {
     pub fn new(mode: MemoryMode) -> Self {
         let inner = Inner {
             log: Vec::new(),
+            last_seq: 0,
+            retention: RETENTION,
             incarnation: 1,
             relays: HashMap::new(),
             destinations: Vec::new(),
@@ -229,6 +241,11 @@ impl MemoryStore {
             mode,
             inner: Arc::new(Mutex::new(inner)),
         }
+    }
+
+    /// Changes for how long delivered events are kept; 24 h at first.
+    pub fn set_retention(&self, window: Duration) {
+        self.lock().retention = window;
     }
 
     /// Begins a writer's transaction.

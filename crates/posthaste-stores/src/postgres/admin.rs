@@ -14,6 +14,7 @@ use super::{
     error::classify,
     ownership::{destination_state, from_micros},
     read::push,
+    retention::retained,
     types::UnixMicros,
 };
 
@@ -38,10 +39,9 @@ struct Pending {
     events: u64,
     exact: bool,
     oldest_age: Option<Duration>,
-    debt: u64,
 }
 
-fn unsigned(number: i64) -> u64 {
+pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
@@ -71,7 +71,6 @@ async fn pending(
         events: unsigned(if exact { counted } else { sequence - start }),
         exact,
         oldest_age: row.get::<_, Option<i64>>("oldest_age").map(from_micros),
-        debt: unsigned(row.get("debt")),
     })
 }
 
@@ -109,7 +108,7 @@ impl Admin for PostgresStore {
             destinations,
             relays: relays.iter().map(relay).collect(),
             retained_bytes: unsigned(table.get("bytes")),
-            retention_debt_events: all.debt,
+            retained: retained(&client).await?,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use posthaste::schema::{EVENT_COLUMNS, Migration, Placeholders, postgres as migrations};
-use posthaste_engine::StoreError;
+use posthaste_engine::{StoreError, retention_refused};
 use tokio_postgres::{Client, Transaction};
 
 use super::{
@@ -27,6 +27,14 @@ pub(super) const LEVEL: i32 = 2;
 /// The oldest PostgreSQL that is tested.
 const SERVER_VERSION_MIN: i32 = 140_000;
 
+/// The leaves of the ring, by number.
+const LEAVES: u8 = 16;
+
+/// Their names.
+pub(super) fn leaves() -> impl Iterator<Item = String> {
+    (0..LEAVES).map(|leaf| format!("outbox_{leaf:02}"))
+}
+
 const PARTITIONS_MAX: u16 = 4096;
 
 /// What `posthaste init` is asked for. What is none stays as it is, or gets its default.
@@ -41,7 +49,7 @@ pub struct InitOptions {
     /// Rows in one of the ring's 16 leaves, a power of two from 2^10 to 2^40; default 2^19. Fixed by
     /// the first `init`.
     pub leaf_rows: Option<u64>,
-    /// How long delivered events are kept; default 24 h.
+    /// How long delivered events are kept, in whole seconds; zero: not at all; default 24 h.
     pub retention: Option<Duration>,
 }
 
@@ -75,6 +83,9 @@ impl InitOptions {
 
     fn check(&self) -> Result<(), StoreError> {
         self.leaf_bits()?;
+        if let Some(reason) = self.retention.and_then(retention_refused) {
+            return Err(wrong(reason));
+        }
         match self.partitions {
             Some(n) if !n.is_power_of_two() || n > PARTITIONS_MAX => Err(wrong(format!(
                 "partitions: {n} is not a power of two up to {PARTITIONS_MAX}"
@@ -286,7 +297,10 @@ fn grants_sql(options: &InitOptions) -> String {
             .replace("{columns}", &columns);
     }
     if let Some(relay) = &options.relay {
-        sql += &GRANT_RELAY.replace("{role}", &quoted(relay));
+        let leaves = leaves().map(|leaf| format!("posthaste.{leaf}"));
+        sql += &GRANT_RELAY
+            .replace("{role}", &quoted(relay))
+            .replace("{leaves}", &leaves.collect::<Vec<_>>().join(", "));
     }
     sql
 }
@@ -351,6 +365,10 @@ mod tests {
             },
             InitOptions {
                 leaf_rows: Some(512),
+                ..InitOptions::default()
+            },
+            InitOptions {
+                retention: Some(Duration::from_millis(1500)),
                 ..InitOptions::default()
             },
         ] {

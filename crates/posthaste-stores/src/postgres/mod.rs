@@ -12,6 +12,7 @@ mod migrate;
 mod ownership;
 mod parking;
 mod read;
+mod retention;
 mod side_read;
 mod source;
 mod sweep;
@@ -19,7 +20,7 @@ mod sweep;
 mod tests;
 mod types;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicUsize};
 
 use async_trait::async_trait;
 use posthaste_engine::{Claim, Claimed, Progress, Store, StoreError, StoreInfo};
@@ -36,6 +37,10 @@ pub struct PostgresStore {
     /// Leases are not to wait behind anything slow.
     ownership: Session,
     admin: Session,
+    /// Nor operators behind housekeeping.
+    housekeeping: Session,
+    /// Counts the steps of housekeeping.
+    turn: AtomicUsize,
 }
 
 impl PostgresStore {
@@ -54,6 +59,8 @@ impl PostgresStore {
         Ok(Self {
             ownership: Session::new(Arc::clone(&connector)),
             admin: Session::new(Arc::clone(&connector)),
+            housekeeping: Session::new(Arc::clone(&connector)),
+            turn: AtomicUsize::new(0),
             connector,
         })
     }

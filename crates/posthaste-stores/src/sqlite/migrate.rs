@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use posthaste::schema::{self, Migration, Placeholders};
-use posthaste_engine::StoreError;
+use posthaste_engine::{StoreError, retention_refused};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, named_params};
 
 use super::{
@@ -20,7 +20,7 @@ const OPERATION: &str = "create or migrate the schema";
 pub struct InitOptions {
     /// How many partitions a destination has: a power of two up to 4 096. Default 64.
     pub partitions: Option<u16>,
-    /// How long delivered events are kept, in whole seconds. Default 24 hours.
+    /// How long delivered events are kept, in whole seconds; zero: not at all. Default 24 hours.
     pub retention: Option<Duration>,
 }
 
@@ -82,15 +82,15 @@ pub fn sql(options: InitOptions) -> Result<String, StoreError> {
 }
 
 fn validate(options: InitOptions) -> Result<(), StoreError> {
+    if let Some(reason) = options.retention.and_then(retention_refused) {
+        return Err(wrong(reason));
+    }
     if let Some(partitions) = options.partitions
         && (!partitions.is_power_of_two() || partitions > 4_096)
     {
         return Err(wrong(format!(
             "partitions: {partitions} is not a power of two from 1 to 4096"
         )));
-    }
-    if options.retention.is_some_and(|time| time.as_secs() == 0) {
-        return Err(wrong("retention: at least one second"));
     }
     Ok(())
 }

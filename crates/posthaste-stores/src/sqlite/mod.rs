@@ -20,6 +20,7 @@ mod headers;
 mod migrate;
 mod ownership;
 mod parking;
+mod retention;
 mod row;
 mod settings;
 mod side_read;
@@ -43,12 +44,13 @@ use source::SqliteClaimed;
 /// An outbox in an SQLite file.
 ///
 /// Connections are opened when they are first needed: one for leases and claims, one for operators'
-/// calls (which may take long, and a lease must not wait), and those of each claim.
+/// calls (which may take long, and a lease must not wait), one for housekeeping, and those of each claim.
 #[derive(Debug)]
 pub struct SqliteStore {
     config: SqliteConfig,
     control: Mutex<Option<Arc<Worker>>>,
     admin: Mutex<Option<Arc<Worker>>>,
+    housekeeper: Mutex<Option<Arc<Worker>>>,
 }
 
 impl SqliteStore {
@@ -61,6 +63,7 @@ impl SqliteStore {
             config: SqliteConfig::parse(url)?,
             control: Mutex::new(None),
             admin: Mutex::new(None),
+            housekeeper: Mutex::new(None),
         })
     }
 
@@ -70,6 +73,10 @@ impl SqliteStore {
 
     async fn admin(&self, operation: &'static str) -> Result<Arc<Worker>, StoreError> {
         self.worker(operation, &self.admin).await
+    }
+
+    async fn housekeeper(&self, operation: &'static str) -> Result<Arc<Worker>, StoreError> {
+        self.worker(operation, &self.housekeeper).await
     }
 
     /// The connection in this place, opened anew when there is none or the file was replaced.

@@ -12,7 +12,8 @@ use super::{
     connection::{clock, micros, until},
     destination::{last_seq, state_named},
     error::{classify, unexpected},
-    row, settings,
+    retention::retained,
+    row,
 };
 
 /// Up to here pending events are counted one by one.
@@ -41,7 +42,6 @@ pub(super) fn status(tx: &Transaction<'_>, operation: &'static str) -> Result<St
     }
     let all: Vec<&Progress> = progresses.iter().collect();
     let together = pending(tx, operation, &all)?;
-    let pinned_at = progresses.iter().map(Progress::lowest).min().unwrap_or(0);
     Ok(Status {
         pending: together.events,
         pending_exact: together.exact,
@@ -49,7 +49,7 @@ pub(super) fn status(tx: &Transaction<'_>, operation: &'static str) -> Result<St
         destinations,
         relays: relays(tx, operation, now)?,
         retained_bytes: retained_bytes(tx, operation)?,
-        retention_debt_events: retention_debt(tx, operation, now, pinned_at)?,
+        retained: retained(tx, operation, now)?,
     })
 }
 
@@ -249,28 +249,4 @@ fn retained_bytes(tx: &Transaction<'_>, operation: &'static str) -> Result<u64, 
 
 fn count(operation: &'static str, number: i64) -> Result<u64, StoreError> {
     u64::try_from(number).map_err(|_| unexpected(operation, "a negative count"))
-}
-
-/// Events beyond the retention window that a cursor or a marker pins, among the oldest ones.
-fn retention_debt(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    now: i64,
-    pinned_at: i64,
-) -> Result<u64, StoreError> {
-    let window = settings::retention(tx, operation)?;
-    let events = tx
-        .prepare_cached(include_str!("sql/debt.sql"))
-        .and_then(|mut statement| {
-            statement.query_row(
-                named_params! {
-                    ":pinned_at": pinned_at,
-                    ":limit": i64::try_from(PENDING_EXACT_MAX).unwrap_or(i64::MAX),
-                    ":before": now.saturating_sub(micros(window)),
-                },
-                |row| row.get(0),
-            )
-        })
-        .map_err(|error| classify(operation, error))?;
-    count(operation, events)
 }

@@ -1,4 +1,4 @@
-use std::{ops::Deref, sync::Arc};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{Store, StoreError};
@@ -86,6 +86,14 @@ impl Outbox for PostgresOutbox {
 
     async fn writer(&self) -> Box<dyn Writer> {
         Box::new(PostgresWriter::connect(&self.database.url()).await)
+    }
+
+    async fn set_retention(&self, window: Duration) {
+        let options = InitOptions {
+            retention: Some(window),
+            ..InitOptions::default()
+        };
+        init(&self.database.url(), &options).await.unwrap();
     }
 
     async fn crash(&self) {

@@ -63,6 +63,14 @@ impl Outbox for SqliteOutbox {
         Box::new(SqliteWriter(self.connect()))
     }
 
+    async fn set_retention(&self, window: Duration) {
+        let options = InitOptions {
+            retention: Some(window),
+            ..InitOptions::default()
+        };
+        init(&self.url(), options).await.unwrap();
+    }
+
     async fn init(&self) -> Result<(), StoreError> {
         init(&self.url(), InitOptions::default()).await.map(drop)
     }

@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, Budget, Claim, ClaimOutcome, Claimed, Cursor, DeadAction,
-    DestinationState, Due, Marker, Ownership, Page, ParkedEvent, ParkedFilter, Parking, Registered,
-    Registration, Renewal, Settlement, SideRead, Start, Status, Store, StoreError, StoreInfo,
+    DestinationState, Due, Housekeeping, Marker, Ownership, Page, ParkedEvent, ParkedFilter,
+    Parking, Registered, Registration, Renewal, Retained, Retention, Settlement, SideRead, Start,
+    Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
 
@@ -80,6 +81,18 @@ impl<S: Store + ?Sized> Admin for Faulty<Arc<S>> {
         state: DestinationState,
     ) -> Result<bool, StoreError> {
         self.inner.set_destination(name, state).await
+    }
+}
+
+/// Nor does housekeeping.
+#[async_trait]
+impl<S: Store + ?Sized> Retention for Faulty<Arc<S>> {
+    async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
+        self.inner.housekeep(by).await
+    }
+
+    async fn retained(&self) -> Result<Retained, StoreError> {
+        self.inner.retained().await
     }
 }
 

@@ -105,6 +105,9 @@ pub trait Outbox: Send + Sync {
     /// A writer with a connection of its own, as an application has it.
     async fn writer(&self) -> Box<dyn Writer>;
 
+    /// Stores for how long delivered events are kept.
+    async fn set_retention(&self, window: Duration);
+
     /// Crashes the database and starts it again ([`Capability::Crash`]).
     async fn crash(&self) {
         panic!("the fixture declares `Crash` and does not crash");

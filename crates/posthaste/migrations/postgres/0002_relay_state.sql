@@ -144,6 +144,7 @@ create table posthaste.parked (
 
 create index parked_due on posthaste.parked (destination_id, due_at, id) where state = 'parked';
 create index parked_waiting on posthaste.parked (destination_id, key) where state in ('parked', 'dead');
+create index parked_settled on posthaste.parked (settled_at) where state in ('skipped', 'discarded', 'delivered');
 
 create table posthaste.attempts (
     parked_id bigint not null references posthaste.parked (id),

@@ -113,6 +113,7 @@ create table posthaste_parked (
 
 create index posthaste_parked_due on posthaste_parked (destination_id, due_at) where state = 'parked';
 create index posthaste_parked_waiting on posthaste_parked (destination_id, key) where state in ('parked', 'dead');
+create index posthaste_parked_closed on posthaste_parked (closed_at) where state in ('skipped', 'discarded', 'delivered');
 
 create table posthaste_attempts (
     id        integer primary key autoincrement,

@@ -11,7 +11,7 @@ use super::{DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, wall_afte
 
 impl DestinationRow {
     /// Whether this event is still to be delivered: not passed, or passed over because its key waits.
-    fn is_pending(&self, mode: MemoryMode, event: &StoredEvent) -> bool {
+    pub(super) fn is_pending(&self, mode: MemoryMode, event: &StoredEvent) -> bool {
         let blocked = event.key().and_then(|key| self.markers.get(key));
         match (mode, blocked) {
             (MemoryMode::Log, Some(&at)) => event.seq() > at,
@@ -123,7 +123,7 @@ impl Admin for MemoryStore {
                 .collect(),
             relays: relays.collect(),
             retained_bytes: inner.log.iter().map(|event| event.footprint() as u64).sum(),
-            retention_debt_events: 0,
+            retained: inner.retained(mode),
         })
     }
 
@@ -169,7 +169,10 @@ impl Admin for MemoryStore {
                         row.attempts = 0;
                         row.due = Some(Instant::now());
                     }
-                    DeadAction::Skip | DeadAction::Discard => row.due = None,
+                    DeadAction::Skip | DeadAction::Discard => {
+                        row.due = None;
+                        row.settled_at = Some(wall_micros());
+                    }
                 }
                 match action {
                     DeadAction::Retry => {}

@@ -64,7 +64,7 @@ fn read(
     wanted: impl Fn(&StoredEvent) -> bool,
 ) -> (Vec<StoredEvent>, i64) {
     let (mut events, mut bytes, mut place) = (Vec::new(), 0, after);
-    let from = usize::try_from(after).unwrap_or_default().min(log.len());
+    let from = log.partition_point(|event| event.seq() <= after);
     for event in log[from..].iter().take_while(|event| event.seq() <= until) {
         if wanted(event) {
             let size = event.footprint();
@@ -152,7 +152,7 @@ impl Claimed for MemoryClaimed {
             !row.is_passed(mode, event.seq())
         });
         *place = read_to;
-        Ok(page(events, read_to, read_to == last(&inner.log)))
+        Ok(page(events, read_to, read_to >= last(&inner.log)))
     }
 
     async fn advance(
@@ -188,6 +188,7 @@ impl Claimed for MemoryClaimed {
                 kind: parking.kind.to_owned(),
                 reason: parking.reason.clone(),
                 parked_at: wall_micros(),
+                settled_at: (state == ParkedState::Skipped).then(wall_micros),
                 due: parking.retry_in.map(|wait| Instant::now() + wait),
             });
             next_id += 1;
@@ -216,6 +217,7 @@ impl Claimed for MemoryClaimed {
             match settlement {
                 Settlement::Delivered => {
                     parked.state = ParkedState::Delivered;
+                    parked.settled_at = Some(wall_micros());
                     parked.due = None;
                 }
                 Settlement::Failed {
@@ -232,6 +234,7 @@ impl Claimed for MemoryClaimed {
                         (None, true) => ParkedState::Skipped,
                         (None, false) => ParkedState::Dead,
                     };
+                    parked.settled_at = (!parked.waits()).then(wall_micros);
                 }
                 Settlement::Failed { .. } => {}
             }

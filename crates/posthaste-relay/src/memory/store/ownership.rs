@@ -48,7 +48,7 @@ impl Inner {
         if let Some(index) = found {
             return index;
         }
-        let last = i64::try_from(self.log.len()).unwrap_or(i64::MAX);
+        let last = self.last_seq;
         // Sinks compare epochs: those of a removed destination are never used again.
         let removed = self.destinations.iter().filter(|row| row.name == name);
         let epoch = removed.map(|row| row.epoch).max().unwrap_or_default();

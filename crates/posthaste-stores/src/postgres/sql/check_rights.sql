@@ -11,9 +11,12 @@ with tables (name, rights) as (
         ('ownership', array['select', 'insert', 'update']),
         ('cursors', array['select', 'insert', 'update', 'delete']),
         ('markers', array['select', 'insert', 'update', 'delete']),
-        ('parked', array['select', 'insert', 'update']),
-        ('attempts', array['select', 'insert']),
+        ('parked', array['select', 'insert', 'update', 'delete']),
+        ('attempts', array['select', 'insert', 'delete']),
         ('audit', array['select', 'insert'])
+    union all
+    select 'outbox_' || lpad(leaf::text, 2, '0'), array['select', 'delete', 'truncate']
+    from generate_series(0, 15) leaf
 ), missing as (
     select upper(r.right_) || ' on posthaste.' || t.name as text
     from tables t cross join unnest(t.rights) r (right_)

@@ -1,4 +1,5 @@
--- $1 name, $2 state. Removing needs that no live relay holds it; its progress and its markers go.
+-- $1 name, $2 state. Removing needs that no live relay holds it; its progress and its markers go,
+-- and what it had set aside waits no more.
 with changed as (
     update posthaste.destinations d
     set state = $2::text, removed_at = case when $2::text = 'removed' then clock_timestamp() end
@@ -11,6 +12,10 @@ with changed as (
     delete from posthaste.cursors c using changed where c.destination_id = changed.id and $2::text = 'removed'
 ), unmarked as (
     delete from posthaste.markers m using changed where m.destination_id = changed.id and $2::text = 'removed'
+), closed as (
+    update posthaste.parked p set state = 'skipped', due_at = null, settled_at = clock_timestamp()
+    from changed
+    where p.destination_id = changed.id and p.state in ('parked', 'dead') and $2::text = 'removed'
 ), released as (
     update posthaste.ownership o set epoch = o.epoch + 1, relay = null
     from changed where o.destination_id = changed.id and $2::text = 'removed'

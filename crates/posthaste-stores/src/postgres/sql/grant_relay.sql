@@ -5,3 +5,4 @@ grant select, insert, update, delete on
     posthaste.incarnation, posthaste.destinations, posthaste.relays, posthaste.ownership, posthaste.cursors,
     posthaste.markers, posthaste.parked, posthaste.attempts, posthaste.audit
     to {role};
+grant select, delete, truncate on {leaves} to {role};

@@ -26,8 +26,5 @@ with candidates as materialized (
 select
     (select count(*) from candidates) as candidates,
     count(*) as pending,
-    (extract(epoch from clock_timestamp() - min(u.inserted_at)) * 1000000)::bigint as oldest_age,
-    count(*) filter (
-        where u.inserted_at < clock_timestamp() - interval '1 second' * (
-            select value::bigint from posthaste.settings where name = 'retention_seconds')) as debt
+    (extract(epoch from clock_timestamp() - min(u.inserted_at)) * 1000000)::bigint as oldest_age
 from unfinished u

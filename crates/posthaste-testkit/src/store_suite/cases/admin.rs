@@ -303,7 +303,8 @@ async fn status_of_an_empty_outbox(bench: Bench) {
     assert!(status.pending_exact);
     assert_eq!(status.oldest_pending_age, None);
     assert!(status.destinations.is_empty() && status.relays.is_empty());
-    assert_eq!(status.retention_debt_events, 0);
+    assert_eq!(status.retained.debt_events, 0);
+    assert!(status.retained.pins.is_empty());
 }
 
 async fn status_counts_exactly(bench: Bench) {

@@ -5,6 +5,7 @@ mod claims;
 mod faults;
 mod paging;
 mod parking;
+mod retention;
 mod schema;
 mod side;
 mod writing;
@@ -57,6 +58,7 @@ pub(super) fn all() -> Vec<Case> {
         parking::cases(),
         side::cases(),
         admin::cases(),
+        retention::cases(),
         faults::cases(),
         schema::cases(),
     ]

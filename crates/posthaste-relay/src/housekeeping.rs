@@ -1,0 +1,57 @@
+//! Housekeeping beside delivery: what has served its time goes.
+//!
+//! Every relay looks; who finds something due and gets the store's lock does it. Nothing of it is needed for
+//! delivery, so that no error here ends anything.
+
+use std::{sync::Arc, time::Duration};
+
+use posthaste_engine::{Housekeeping, Registered, Store};
+use tracing::info;
+
+use crate::{Clock, relay::SaidOnce};
+
+/// An idle outbox pays one statement for each look.
+const LOOK_EVERY: Duration = Duration::from_secs(9);
+/// Between two steps while more is due: the database has others to serve.
+const BETWEEN_STEPS: Duration = Duration::from_millis(100);
+
+/// Keeps house until it is dropped.
+pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, relay: Registered) {
+    let mut said = SaidOnce::default();
+    // Soon after the start, so that a relay that is often restarted keeps house too.
+    let mut wait = jittered(Duration::from_secs(1));
+    loop {
+        tokio::time::sleep(wait).await;
+        wait = match store.housekeep(Some(relay)).await {
+            Ok(done) => {
+                say(&done);
+                if done.more {
+                    BETWEEN_STEPS
+                } else {
+                    jittered(LOOK_EVERY)
+                }
+            }
+            Err(error) => {
+                said.warn(clock.now(), || format!("housekeeping failed: {error}"));
+                jittered(LOOK_EVERY)
+            }
+        };
+    }
+}
+
+fn say(done: &Housekeeping) {
+    if done.leaves > 0 || done.parked > 0 {
+        info!(
+            events = done.events,
+            leaves = done.leaves,
+            bytes = done.bytes,
+            parked = done.parked,
+            "past their time, removed"
+        );
+    }
+}
+
+/// +-10 %, so that relays which started together do not look together.
+fn jittered(wait: Duration) -> Duration {
+    wait.mul_f64(0.9 + 0.2 * rand::random::<f64>())
+}

@@ -1,0 +1,131 @@
+use async_trait::async_trait;
+use posthaste_engine::{
+    DestinationState, Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered, Retained,
+    Retention, StoreError, StoredEvent,
+};
+
+use super::{DestinationRow, Inner, MemoryMode, MemoryStore, wall_micros};
+
+/// Events that one step looks at.
+const STEP: usize = 1_000;
+
+fn ago(window: std::time::Duration) -> i64 {
+    wall_micros().saturating_sub(i64::try_from(window.as_micros()).unwrap_or(i64::MAX))
+}
+
+impl Inner {
+    fn kept_destinations(&self) -> impl Iterator<Item = &DestinationRow> {
+        let rows = self.destinations.iter();
+        rows.filter(|row| row.state != DestinationState::Removed)
+    }
+
+    fn may_go(&self, mode: MemoryMode, event: &StoredEvent) -> bool {
+        self.kept_destinations().next().is_some()
+            && self
+                .kept_destinations()
+                .all(|row| !row.is_pending(mode, event))
+    }
+
+    fn remove_delivered(&mut self, mode: MemoryMode, done: &mut Housekeeping) {
+        let before = ago(self.retention);
+        let is_old = |event: &StoredEvent| event.inserted_at() <= before;
+        let going: Vec<i64> = self
+            .log
+            .iter()
+            .filter(|event| is_old(event) && self.may_go(mode, event))
+            .map(StoredEvent::seq)
+            .take(STEP)
+            .collect();
+        self.log
+            .retain(|event| going.binary_search(&event.seq()).is_err());
+        done.events = going.len() as u64;
+        done.more = going.len() == STEP;
+    }
+
+    fn remove_settled(&mut self, done: &mut Housekeeping) {
+        let before = ago(PARKED_RETENTION);
+        for destination in &mut self.destinations {
+            destination.parked.retain(|row| {
+                // Nothing waits behind a dead event without a key either.
+                let settled_at = match row.event.key() {
+                    None if row.due.is_none() => Some(row.settled_at.unwrap_or(row.parked_at)),
+                    _ => row.settled_at,
+                };
+                let goes = settled_at.is_some_and(|at| at <= before);
+                done.parked += u64::from(goes);
+                !goes
+            });
+        }
+    }
+
+    pub(super) fn retained(&self, mode: MemoryMode) -> Retained {
+        let before = ago(self.retention);
+        let pinned: Vec<_> = self
+            .log
+            .iter()
+            .filter(|event| event.inserted_at() <= before && !self.may_go(mode, event))
+            .collect();
+        let mut pins = Vec::new();
+        if !pinned.is_empty() && self.kept_destinations().next().is_none() {
+            pins.push(Pin {
+                kind: PinKind::NoDestination,
+                destination: None,
+                key: None,
+                detail: "there is no destination".into(),
+            });
+        }
+        for row in self.kept_destinations() {
+            let waits = pinned
+                .iter()
+                .copied()
+                .filter(|event| row.is_pending(mode, event));
+            let (blocked, behind): (Vec<&StoredEvent>, Vec<&StoredEvent>) = waits
+                .partition(|event| event.key().is_some_and(|key| row.markers.contains_key(key)));
+            if !behind.is_empty() {
+                pins.push(row.pin(PinKind::Destination, None));
+            }
+            for key in row.markers.keys() {
+                if blocked.iter().any(|event| event.key() == Some(key)) {
+                    pins.push(row.pin(PinKind::Key, Some(key.clone())));
+                }
+            }
+        }
+        Retained {
+            configured_window: self.retention,
+            window: self.retention,
+            debt_events: pinned.len() as u64,
+            debt_exact: true,
+            pins,
+        }
+    }
+}
+
+impl DestinationRow {
+    fn pin(&self, kind: PinKind, key: Option<String>) -> Pin {
+        let detail = match (kind, self.state) {
+            (PinKind::Key, _) => "it waits behind a parked event",
+            (_, DestinationState::Paused) => "it is paused",
+            _ => "it has not passed them yet",
+        };
+        Pin {
+            kind,
+            destination: Some(self.name.clone()),
+            key,
+            detail: detail.into(),
+        }
+    }
+}
+
+#[async_trait]
+impl Retention for MemoryStore {
+    async fn housekeep(&self, _by: Option<Registered>) -> Result<Housekeeping, StoreError> {
+        let (mut inner, mut done) = (self.lock(), Housekeeping::default());
+        inner.remove_delivered(self.mode, &mut done);
+        inner.remove_settled(&mut done);
+        Ok(done)
+    }
+
+    async fn retained(&self) -> Result<Retained, StoreError> {
+        Ok(self.lock().retained(self.mode))
+    }
+}

@@ -1,0 +1,19 @@
+-- What is due, in one statement: one row a leaf that is not empty, or one without a leaf. Ages in microseconds.
+with settings as materialized (
+    select
+        max(s.value) filter (where s.name = 'leaf_bits')::integer as leaf_bits,
+        max(s.value) filter (where s.name = 'retention_seconds')::bigint as seconds
+    from posthaste.settings s
+)
+select
+    coalesce(pg_catalog.pg_sequence_last_value('posthaste.outbox_seq_seq'::regclass), 0) as sequence,
+    {floor} as floor,
+    s.leaf_bits, s.seconds,
+    {parked_due} as parked_due,
+    l.leaf, l.least, l.greatest,
+    (extract(epoch from clock_timestamp() - l.least_at) * 1000000)::bigint as least_age,
+    (extract(epoch from clock_timestamp() - l.greatest_at) * 1000000)::bigint as greatest_age
+from settings s
+left join (
+    {leaves}
+) l on true

@@ -1,0 +1,267 @@
+//! Housekeeping: rows that have served their time go in small transactions.
+//!
+//! The write lock makes one housekeeper of many, and what a transaction reads under it stays true until it
+//! commits. `AUTOINCREMENT` keeps the numbers from coming again.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered, Retained, Retention, StoreError,
+};
+use rusqlite::{OptionalExtension, Row, Transaction, named_params};
+use tokio::time::Instant;
+
+use super::{
+    SqliteStore, audit,
+    connection::{clock, execute, micros, until},
+    destination::last_seq,
+    error::{classify, unexpected},
+    settings,
+};
+
+const OPERATION: &str = "housekeeping";
+
+/// Rows that one transaction deletes: a few milliseconds under the write lock.
+const ROWS_A_TRANSACTION: usize = 200;
+/// And bytes of payload.
+const BYTES_A_TRANSACTION: i64 = 4 << 20;
+/// A step begins no further transaction after this.
+const STEP: Duration = Duration::from_millis(250);
+/// Counting stops here; beyond it an upper bound is told.
+const DEBT_EXACT_MAX: i64 = 100_000;
+
+#[async_trait]
+impl Retention for SqliteStore {
+    async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
+        let worker = self.housekeeper(OPERATION).await?;
+        let mut done = Housekeeping::default();
+        let due = worker.read(OPERATION, Due::look).await?;
+        if due.parked {
+            let removed = worker.write(OPERATION, move |tx| remove_parked(tx, by));
+            done.add(removed.await?);
+        }
+        if !due.events {
+            return Ok(done);
+        }
+        let begun = Instant::now();
+        loop {
+            let at = Instant::now();
+            let gone = worker.write(OPERATION, remove_events).await?;
+            done.events += gone as u64;
+            // Whatever was not looked at, or is not past its time yet, the next step finds.
+            if gone == 0 {
+                return Ok(done);
+            }
+            if begun.elapsed() >= STEP {
+                done.more = true;
+                return Ok(done);
+            }
+            // As long as writers were kept waiting, they are not.
+            tokio::time::sleep(at.elapsed()).await;
+        }
+    }
+
+    async fn retained(&self) -> Result<Retained, StoreError> {
+        self.housekeeper(OPERATION)
+            .await?
+            .read(OPERATION, |tx| {
+                retained(tx, OPERATION, clock(tx, OPERATION)?)
+            })
+            .await
+    }
+}
+
+/// Whether there is something to do, by a look that takes no lock.
+struct Due {
+    events: bool,
+    parked: bool,
+}
+
+impl Due {
+    fn look(tx: &Transaction<'_>) -> Result<Self, StoreError> {
+        let now = clock(tx, OPERATION)?;
+        let before = now.saturating_sub(micros(settings::retention(tx, OPERATION)?));
+        let floor = floor(tx, OPERATION)?;
+        let oldest: Option<(i64, i64)> = tx
+            .prepare_cached(include_str!("sql/retention_oldest.sql"))
+            .and_then(|mut statement| {
+                statement
+                    .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
+                    .optional()
+            })
+            .map_err(|error| classify(OPERATION, error))?;
+        Ok(Self {
+            events: oldest
+                .is_some_and(|(seq, at)| floor.is_some_and(|floor| seq <= floor) && at <= before),
+            parked: !parked_due(tx, now, 1)?.is_empty(),
+        })
+    }
+}
+
+fn floor(tx: &Transaction<'_>, operation: &'static str) -> Result<Option<i64>, StoreError> {
+    tx.prepare_cached(include_str!("sql/retention_floor.sql"))
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(|error| classify(operation, error))
+}
+
+/// Deletes the oldest rows; answers how many.
+fn remove_events(tx: &Transaction<'_>) -> Result<usize, StoreError> {
+    let now = clock(tx, OPERATION)?;
+    let window = settings::retention(tx, OPERATION)?;
+    let Some(floor) = floor(tx, OPERATION)? else {
+        return Ok(0);
+    };
+    execute(
+        tx,
+        OPERATION,
+        include_str!("sql/retention_delete.sql"),
+        named_params! {
+            ":floor": floor,
+            ":before_time": now.saturating_sub(micros(window)),
+            ":rows": rows_max(),
+            ":bytes": BYTES_A_TRANSACTION,
+        },
+    )
+}
+
+fn rows_max() -> i64 {
+    i64::try_from(ROWS_A_TRANSACTION).unwrap_or(i64::MAX)
+}
+
+struct Parked {
+    id: i64,
+    state: String,
+    event_id: String,
+    destination: String,
+}
+
+fn parked_due(tx: &Transaction<'_>, now: i64, limit: i64) -> Result<Vec<Parked>, StoreError> {
+    let read = |row: &Row<'_>| {
+        Ok(Parked {
+            id: row.get(0)?,
+            state: row.get(1)?,
+            event_id: row.get(2)?,
+            destination: row.get(3)?,
+        })
+    };
+    tx.prepare_cached(include_str!("sql/retention_parked_due.sql"))
+        .and_then(|mut statement| {
+            let before = now.saturating_sub(micros(PARKED_RETENTION));
+            statement
+                .query_map(named_params! { ":before": before, ":limit": limit }, read)?
+                .collect()
+        })
+        .map_err(|error| classify(OPERATION, error))
+}
+
+fn remove_parked(tx: &Transaction<'_>, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
+    let mut done = Housekeeping::default();
+    let due = parked_due(tx, clock(tx, OPERATION)?, rows_max())?;
+    let registration = by.map(|by| by.registration.to_string());
+    for parked in &due {
+        let id = named_params! { ":id": parked.id };
+        let attempts = execute(
+            tx,
+            OPERATION,
+            "delete from posthaste_attempts where parked_id = :id",
+            id,
+        )?;
+        done.attempts += attempts as u64;
+        let sql = "delete from posthaste_parked where id = :id";
+        done.parked += execute(tx, OPERATION, sql, id)? as u64;
+        if parked.state == "dead" {
+            audit::write(
+                tx,
+                OPERATION,
+                &audit::Line {
+                    action: "forget",
+                    destination: Some(&parked.destination),
+                    registration: registration.as_deref(),
+                    event_id: Some(&parked.event_id),
+                    detail: Some("dead, and nobody decided on it"),
+                },
+            )?;
+        }
+    }
+    done.more = due.len() == ROWS_A_TRANSACTION;
+    Ok(done)
+}
+
+/// What is kept beyond its time, and why.
+pub(super) fn retained(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    now: i64,
+) -> Result<Retained, StoreError> {
+    let fail = |error| classify(operation, error);
+    let window = settings::retention(tx, operation)?;
+    let before = now.saturating_sub(micros(window));
+    let floor = floor(tx, operation)?;
+    let (counted, debt): (i64, i64) = tx
+        .prepare_cached(include_str!("sql/retention_debt.sql"))
+        .and_then(|mut statement| {
+            let limit = DEBT_EXACT_MAX + 1;
+            statement.query_row(
+                named_params! { ":floor": floor.unwrap_or(0), ":before": before, ":limit": limit },
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+        })
+        .map_err(fail)?;
+    let debt_exact = counted <= DEBT_EXACT_MAX || debt < counted;
+    let debt = if debt_exact {
+        debt
+    } else {
+        last_seq(tx, operation)? - floor.unwrap_or(0)
+    };
+    let pins = match (debt, floor) {
+        (0, _) => Vec::new(),
+        (_, None) => vec![Pin {
+            kind: PinKind::NoDestination,
+            destination: None,
+            key: None,
+            detail: "there is no destination: nothing has been delivered".to_owned(),
+        }],
+        (_, Some(_)) => tx
+            .prepare_cached(include_str!("sql/retention_pins.sql"))
+            .and_then(|mut statement| {
+                statement
+                    .query_map(named_params! { ":now": now, ":before": before }, |row| {
+                        pin(row, now)
+                    })?
+                    .collect()
+            })
+            .map_err(fail)?,
+    };
+    Ok(Retained {
+        configured_window: window,
+        window,
+        debt_events: u64::try_from(debt).map_err(|_| unexpected(operation, "a negative count"))?,
+        debt_exact,
+        pins,
+    })
+}
+
+fn pin(row: &Row<'_>, now: i64) -> rusqlite::Result<Pin> {
+    let (state, live): (String, bool) = (row.get(1)?, row.get(4)?);
+    let key: Option<String> = row.get(2)?;
+    let waits = until(row.get(3)?, now);
+    let (kind, detail) = match (&key, state.as_str(), live) {
+        (Some(_), _, _) => (
+            PinKind::Key,
+            format!("it waits behind a parked event, {} s", waits.as_secs()),
+        ),
+        (None, "paused", _) => (PinKind::Destination, "it is paused".to_owned()),
+        (None, _, false) => (PinKind::Destination, "no relay delivers to it".to_owned()),
+        (None, _, true) => (
+            PinKind::Destination,
+            "it has not passed them yet".to_owned(),
+        ),
+    };
+    Ok(Pin {
+        kind,
+        destination: row.get(0)?,
+        key,
+        detail,
+    })
+}

@@ -1,0 +1,1 @@
+select seq, inserted_at from posthaste_outbox order by seq limit 1
