@@ -1,6 +1,6 @@
 //! Damages the delivered file, so that tests see the proof find it.
 
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use uuid::Uuid;
 
@@ -35,18 +35,21 @@ impl Damage {
                 lines.insert(middle, line.replace(&id, &Uuid::now_v7().to_string()));
             }
             Self::Swap => {
-                let key = field(&line, "key");
-                let same = (0..middle)
-                    .rev()
-                    .find(|&at| field(&lines[at], "key") == key);
-                let Some(other) = same else {
+                let Some((earlier, later)) = two_of_one_order(&lines) else {
                     return Err(Failure::failed("no order has two lines to swap"));
                 };
-                lines.swap(other, middle);
+                lines.swap(earlier, later);
             }
         }
         Ok(std::fs::write(file, lines.join("\n") + "\n")?)
     }
+}
+
+/// Where two lines of one order are, whichever order has two.
+fn two_of_one_order(lines: &[String]) -> Option<(usize, usize)> {
+    let mut seen = HashMap::new();
+    let mut places = lines.iter().enumerate();
+    places.find_map(|(at, line)| Some((seen.insert(field(line, "key"), at)?, at)))
 }
 
 fn field(line: &str, name: &str) -> String {
