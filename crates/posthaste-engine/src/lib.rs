@@ -11,11 +11,13 @@ mod breaker;
 mod event;
 mod failed_keys;
 mod pacer;
+mod partitions;
 mod pipeline;
 mod record;
 mod retries;
 mod route;
 mod router;
+mod sharing;
 mod side;
 mod sink;
 mod store;
@@ -28,6 +30,7 @@ pub use batches::Batches;
 pub use breaker::BreakerState;
 pub use event::{Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
+pub use partitions::Partitions;
 pub use pipeline::{Change, Counts, Pipeline, PipelineLimits};
 pub use record::{Record, RecordHeaders};
 pub use route::{
@@ -35,10 +38,11 @@ pub use route::{
     RouteMatch, Routes,
 };
 pub use router::Router;
+pub use sharing::{ShareStep, Sharing};
 pub use side::SideStep;
 pub use sink::{
-    Cause, FenceKind, KeyOrder, Lane, LaneSpec, Outcome, Rejection, RejectionKind, Sink, SinkError,
-    SinkInfo, Unavailability, Verdict,
+    Cause, FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Outcome, Rejection, RejectionKind, Sink,
+    SinkError, SinkInfo, Unavailability, Verdict,
 };
 pub use store::*;
 pub use template::{MissingField, Template, TemplateError};

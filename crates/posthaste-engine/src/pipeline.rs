@@ -13,12 +13,14 @@
 mod answers;
 mod limits;
 mod sending;
+mod side_read;
+mod stored;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 use crate::{
     Batches, BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Page, Parking, RouteDecision,
-    Router, Settlement, SideStep, SinkInfo,
+    Router, Settlement, SinkInfo,
     breaker::Breaker,
     pacer::Pacer,
     retries::Retries,
@@ -100,7 +102,8 @@ enum LaneState {
 enum UnderWay {
     /// Tickets, and whether the key goes on without the event.
     Park(Vec<(u64, bool)>),
-    Settle,
+    /// The ticket of the attempt.
+    Settle(u64),
     Report,
     Advance {
         events: usize,
@@ -144,6 +147,12 @@ pub struct Pipeline {
     accepted_inserted_at: Vec<i64>,
     due_at: Moment,
     due_seen: bool,
+    none_is_due: bool,
+    /// Tickets whose events went behind what the store holds since they were last asked for.
+    behind_the_store: Vec<Range<u64>>,
+    told_caught_up: bool,
+    /// A lane was opened: the destination is reached.
+    reached: bool,
     reading: bool,
     /// The last read brought all that there was.
     caught_up: bool,
@@ -192,10 +201,14 @@ impl Pipeline {
             change: None,
             advanced_at: Moment::default(),
             failed: 0,
-            reported: (BreakerState::Closed.as_str(), None),
+            reported: ("", None),
             accepted_inserted_at: Vec::new(),
             due_at: Moment::default(),
             due_seen: false,
+            none_is_due: false,
+            behind_the_store: Vec::new(),
+            told_caught_up: false,
+            reached: false,
             reading: false,
             caught_up: false,
             joinable: None,
@@ -288,8 +301,8 @@ impl Pipeline {
         if !parkings.is_empty() {
             return Some(Change::Park(parkings));
         }
-        if let Some((id, settlement)) = self.retries.take_settlement() {
-            self.change = Some(UnderWay::Settle);
+        if let Some((ticket, id, settlement)) = self.retries.take_settlement() {
+            self.change = Some(UnderWay::Settle(ticket));
             return Some(Change::Settle { id, settlement });
         }
         if let Some(advance) = self.next_advance(now) {
@@ -308,6 +321,8 @@ impl Pipeline {
     fn next_report(&mut self, now: Moment) -> Option<Change> {
         // A probe is part of the outage: operators see one episode, and the store one write.
         let breaker = match self.breaker.state(now) {
+            // Whether the destination is reached is not known before.
+            BreakerState::Closed if !self.reached => return None,
             BreakerState::Closed => BreakerState::Closed.as_str(),
             BreakerState::Open { .. } | BreakerState::HalfOpen => "open",
         };
@@ -354,57 +369,6 @@ impl Pipeline {
             up_to: passed.up_to,
             finished: passed.finished,
         })
-    }
-
-    /// The next step of the side read; the caller answers with [`side_opened`](Self::side_opened),
-    /// [`side_read`](Self::side_read), [`side_advanced`](Self::side_advanced) or
-    /// [`side_joined`](Self::side_joined).
-    pub fn next_side_step(&mut self) -> Option<SideStep> {
-        if self.stop_behind.is_some() {
-            return self.side.last_step();
-        }
-        if self.paused {
-            return None;
-        }
-        let budget = self.read_budget(self.limits.batch_events);
-        let standing = if self.stands() {
-            self.joinable.as_ref()
-        } else {
-            None
-        };
-        self.side
-            .next_step(budget, self.joinable.as_ref(), standing)
-    }
-
-    /// Whether the main group stands still at a joinable place with everything before it stored.
-    fn stands(&mut self) -> bool {
-        if !(self.side.holds_main() && self.stands_joinable && !self.reading) {
-            return false;
-        }
-        self.main.is_empty() && self.unstored.0 == 0 && self.change.is_none()
-    }
-
-    /// The side read of the key was opened.
-    pub fn side_opened(&mut self) {
-        self.side.opened();
-    }
-
-    /// The side read brought a page.
-    pub fn side_read(&mut self, page: Page) {
-        self.side.read(page);
-    }
-
-    /// The marker was moved.
-    pub fn side_advanced(&mut self) {
-        self.side.advanced();
-    }
-
-    /// The marker is gone: the key is the main group's again. Answers the key.
-    pub fn side_joined(&mut self, now: Moment) -> Option<String> {
-        let key = self.side.joined()?;
-        self.blocked.remove(&key);
-        self.due_at = now;
-        Some(key)
     }
 
     /// Whether a key waits behind a parked event, or for its join.

@@ -18,7 +18,7 @@ pub(crate) struct Retries {
     next_ticket: u64,
     waiting: VecDeque<ParkedCopy>,
     sent: HashMap<u64, Sent>,
-    settlements: VecDeque<(i64, Settlement)>,
+    settlements: VecDeque<(u64, i64, Settlement)>,
 }
 
 impl Retries {
@@ -76,11 +76,12 @@ impl Retries {
         }
     }
 
-    pub(crate) fn settle(&mut self, id: i64, settlement: Settlement) {
-        self.settlements.push_back((id, settlement));
+    /// The attempt with this ticket ended; the store is to know.
+    pub(crate) fn settle(&mut self, ticket: u64, id: i64, settlement: Settlement) {
+        self.settlements.push_back((ticket, id, settlement));
     }
 
-    pub(crate) fn take_settlement(&mut self) -> Option<(i64, Settlement)> {
+    pub(crate) fn take_settlement(&mut self) -> Option<(u64, i64, Settlement)> {
         self.settlements.pop_front()
     }
 }

@@ -5,11 +5,12 @@
 //! one verdict, whatever happens: a lane that ends answers *unavailable* for the rest. A sink
 //! reconnects, but it never retries an event by itself: deciding is the engine's.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
-use crate::Record;
+use crate::{Partitions, Record};
 
 /// What order the receiver keeps, and so how many events of one key may be in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,8 @@ pub enum KeyOrder {
 /// What stops a lane of a relay that lost its right, on the broker's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FenceKind {
-    /// Nothing of an aborted lane can arrive any more once `abort` has returned.
+    /// Nothing of an aborted lane can arrive any more once it was aborted, or at the latest once the
+    /// next lane has taken over ([`Lane::take_over`]).
     Exact,
     /// Only time does: bytes handed to the network may still arrive for the settle time.
     Timing,
@@ -53,9 +55,26 @@ pub struct SinkInfo {
     pub deduplicates: bool,
 }
 
+/// Whose events a lane carries. What a broker fences by, or keeps progress under, is made of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneScope {
+    /// The identity of the store.
+    pub store_id: Uuid,
+    /// The destination's name.
+    pub destination: String,
+    /// The registration of the relay that owns the partitions.
+    pub registration: Uuid,
+    /// The partitions.
+    pub partitions: Partitions,
+    /// Former owners whose fences are to be taken: see [`Lane::take_over`].
+    pub former: Vec<Uuid>,
+}
+
 /// What a lane is opened for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneSpec {
+    /// Whose events it carries.
+    pub scope: Arc<LaneScope>,
     /// Epoch of the claim.
     pub epoch: u64,
     /// Number of the lane; every lane opened gets a higher one. (epoch, number) is the fence token.
@@ -289,6 +308,24 @@ pub trait Lane: Send {
     /// Waits until at least one verdict is known and answers all that are. Dropping the future loses
     /// none (cancel safe). Without anything in flight it waits for ever.
     async fn outcomes(&mut self) -> Vec<Verdict>;
+
+    /// Ends what former owners may still have under way, and learns what they got through. Called once,
+    /// after the lease was confirmed in the database and before the first batch: a fence that compares no
+    /// number is taken by opening the lane, so that whoever lost its right finds out before this.
+    ///
+    /// # Errors
+    /// [`SinkError`]; the lane is then aborted.
+    async fn take_over(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    /// What had these tickets is accepted and behind what the store holds: it will not be submitted again,
+    /// whatever happens.
+    fn stored(&mut self, _tickets: Range<u64>) {}
+
+    /// Everything that was visible at the claim is behind what the store holds: what
+    /// [`take_over`](Self::take_over) learned and was not submitted since will not be.
+    fn caught_up(&mut self) {}
 
     /// Purges what the client holds and destroys the connection. Answers nothing: records without a
     /// verdict are *unavailable* from here on. With [`FenceKind::Exact`], nothing of this lane can

@@ -35,8 +35,8 @@ pub use claimed::{
 pub use cursor::Cursor;
 pub use error::StoreError;
 pub use ownership::{
-    Claim, ClaimOutcome, DestinationState, Holder, HostIdentity, Ownership, Registered,
-    Registration, Renewal, Start,
+    Claim, ClaimOutcome, ClaimRequest, DestinationState, HostIdentity, Member, Ownership,
+    Registered, Registration, Renewal, Shares, Start, Want,
 };
 pub use retention::{
     Housekeeping, PARKED_RETENTION, Pin, PinKind, Retained, Retention, retention_refused,
@@ -53,6 +53,9 @@ pub struct StoreInfo {
     pub late_commit_delays_only_itself: bool,
     /// Whether several processes may use the store at once.
     pub shared: bool,
+    /// Whether relays may own different partitions of a destination; else one relay owns them all, and
+    /// others stand by.
+    pub shares_out: bool,
 }
 
 /// How a store records what has been delivered.

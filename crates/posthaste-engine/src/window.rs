@@ -107,6 +107,11 @@ impl Window {
         }
     }
 
+    /// The ticket of the first event that was not taken out yet.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.pages.is_empty()
     }

@@ -40,6 +40,7 @@ fn page(events: i64, keys: i64) -> Page {
         joinable: true,
         caught_up: true,
         wants_advance: false,
+        shares_version: 0,
     }
 }
 

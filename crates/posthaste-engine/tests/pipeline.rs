@@ -91,6 +91,7 @@ impl Model {
             joinable,
             caught_up,
             wants_advance: false,
+            shares_version: 0,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LaneState, Pipeline, SIDE, UnderWay};
+use super::{LaneState, MAIN, Pipeline, SIDE, UnderWay};
 use crate::{
     Cause, DeliveryPolicy, Due, Moment, OnDead, Outcome, ParkedCopy, Parking, Rejection,
     RejectionKind, Settlement, StoredEvent, Unavailability, Verdict, retries::Sent, window::State,
@@ -180,7 +180,7 @@ impl Pipeline {
             return;
         };
         match outcome {
-            Outcome::Accepted(_) => self.retries.settle(copy.id, Settlement::Delivered),
+            Outcome::Accepted(_) => self.retries.settle(ticket, copy.id, Settlement::Delivered),
             Outcome::Rejected(rejection) => {
                 self.counts.rejected += 1;
                 if self
@@ -189,7 +189,7 @@ impl Pipeline {
                 {
                     self.retries.again(copy);
                 } else {
-                    self.retry_rejected(&copy, *rejection, random);
+                    self.retry_rejected(ticket, &copy, *rejection, random);
                 }
             }
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
@@ -201,7 +201,7 @@ impl Pipeline {
                 let alone = first_of_lane && self.counts.accepted > accepted;
                 if alone && is_evidence(why.cause) {
                     let (kind, reason) = (RejectionKind::FailsAlone, why.reason.clone());
-                    self.retry_rejected(&copy, Rejection { kind, reason }, random);
+                    self.retry_rejected(ticket, &copy, Rejection { kind, reason }, random);
                 } else {
                     self.retries.again(copy);
                 }
@@ -212,11 +212,18 @@ impl Pipeline {
         self.batches.answered(batch);
     }
 
-    pub(super) fn retry_rejected(&mut self, copy: &ParkedCopy, rejection: Rejection, random: f64) {
+    pub(super) fn retry_rejected(
+        &mut self,
+        ticket: u64,
+        copy: &ParkedCopy,
+        rejection: Rejection,
+        random: f64,
+    ) {
         let policy = self.router.policy(&copy.event);
         let (retry_in, skip) = self.after_attempt(copy.attempts.saturating_add(1), policy, random);
         let (kind, reason) = (rejection.kind.as_str(), rejection.reason);
         self.retries.settle(
+            ticket,
             copy.id,
             Settlement::Failed {
                 kind,
@@ -298,12 +305,16 @@ impl Pipeline {
                 self.stored += events as u64;
                 self.unstored.0 = self.unstored.0.saturating_sub(events);
                 self.unstored.1 = self.unstored.1.saturating_sub(bytes);
+                self.behind_the_store(MAIN..self.main.first());
                 if wants_advance {
                     self.pacer.hint(now);
                 }
             }
             // What a settlement released or left due is seen by the next look.
-            Some(UnderWay::Settle) => self.due_at = now,
+            Some(UnderWay::Settle(ticket)) => {
+                self.behind_the_store(ticket..ticket + 1);
+                self.due_at = now;
+            }
             Some(UnderWay::Due) => self.due_answered(due.unwrap_or_default(), now),
             Some(UnderWay::Report) | None => {}
         }
@@ -335,6 +346,7 @@ impl Pipeline {
 
     fn due_answered(&mut self, due: Due, now: Moment) {
         self.due_seen = true;
+        self.none_is_due = due.events.is_empty();
         let wait = match due.next_in {
             Some(next_in) if due.events.is_empty() => next_in.min(self.limits.due_every),
             _ if due.events.is_empty() => self.limits.due_every,

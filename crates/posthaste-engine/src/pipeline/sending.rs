@@ -104,7 +104,7 @@ impl Pipeline {
                 Err(rejection) => {
                     if let Some(Sent { copy, .. }) = self.retries.answered(ticket) {
                         // Fails at once and alike everywhere: there is no herd to spread.
-                        self.retry_rejected(&copy, rejection, 0.5);
+                        self.retry_rejected(ticket, &copy, rejection, 0.5);
                     }
                 }
             }
@@ -208,6 +208,7 @@ impl Pipeline {
 
     /// A lane was opened.
     pub fn lane_opened(&mut self) {
+        self.reached = true;
         self.lane = LaneState::Open;
     }
 

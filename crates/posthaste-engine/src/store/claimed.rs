@@ -34,6 +34,8 @@ pub struct Page {
     /// An empty advance to `end` is worth making although no event was finished: it moves what the
     /// store keeps beside the position (PostgreSQL's floors).
     pub wants_advance: bool,
+    /// The destination's [`super::Shares::version`] as this read saw it; zero where nothing is shared out.
+    pub shares_version: i64,
 }
 
 impl Page {
@@ -123,7 +125,7 @@ pub enum Settlement {
     },
 }
 
-/// What the owner of a claim holds. Calls may overlap: reading goes on while an advance is under way.
+/// What the owner of a claim holds: its partitions, and only these. Calls may overlap: reading goes on while an advance is under way.
 ///
 /// Dropping it ends its connections; it never releases the claim.
 #[async_trait]
@@ -134,8 +136,9 @@ pub trait Claimed: Send + Sync {
     /// [`StoreError`].
     async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError>;
 
-    /// The next page of the main group, from the stored cursor on. Returns soon, with an empty page
-    /// when nothing is there. One caller at a time.
+    /// The next page of the main group, from the stored cursors on. Partitions that stand at several places
+    /// are brought to one first: those behind are read up to where the others stand, and join them there.
+    /// Returns soon, with an empty page when nothing is there. One caller at a time.
     ///
     /// # Errors
     /// [`StoreError`]; afterwards only a new claim may read again.
@@ -184,12 +187,18 @@ pub trait Claimed: Send + Sync {
     /// [`StoreError`].
     async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError>;
 
-    /// Tells operators of other processes how the destination is: the breaker's state and its last
-    /// error. The next claim of the destination answers it; not needed for correctness.
+    /// Tells operators and other relays how the destination is for this one: the breaker's state and its
+    /// last error. The next claim of the destination answers it; not needed for correctness.
     ///
     /// # Errors
     /// [`StoreError`].
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError>;
+
+    /// The fences of these former owners are taken ([`super::Claim::former`]).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError>;
 
     /// The id of the relay's registration that holds this claim.
     fn registration(&self) -> Uuid;

@@ -1,11 +1,12 @@
 //! Who may move which cursor: relays with leases, claims with epochs.
 
-use std::{any::Any, fmt, ops::Range, sync::Arc, time::Duration};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::StoreError;
+use crate::Partitions;
 
 /// What tells one life of a process from another, on the machine where it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,8 +67,8 @@ impl DestinationState {
 /// What a renewal learned.
 #[derive(Debug, Clone, Default)]
 pub struct Renewal {
-    /// The state of every destination that this relay has claimed, by name.
-    pub destinations: Vec<(String, DestinationState)>,
+    /// Every destination that this relay serves, by name.
+    pub destinations: Vec<(String, DestinationState, Shares)>,
 }
 
 /// Where a new destination starts; an existing one goes on where it stood.
@@ -80,22 +81,128 @@ pub enum Start {
     Now,
 }
 
-/// The right to move the cursors of a range of a destination's partitions.
+/// A live relay that serves a destination, as another one sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its registration.
+    pub registration: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub host: HostIdentity,
+    /// How long its lease still lasts, by the database's clock.
+    pub lease_left: Duration,
+    /// Partitions of the destination that it owns.
+    pub owned: u16,
+    /// Partitions of the destination that it owns at the most.
+    pub partitions_max: u16,
+    /// It is about to stop: what it owns will soon be free.
+    pub leaving: bool,
+    /// Whether it reached the broker when it last tried ([`super::Claimed::report`]); none: it did not try.
+    pub reaches: Option<bool>,
+}
+
+/// How a destination's partitions are shared out. Seen at one moment: only a claim decides.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shares {
+    /// Changes whenever another look is worth its while ([`super::Page::shares_version`]).
+    pub version: i64,
+    /// The destination's partitions.
+    pub partitions: u16,
+    /// The live relays that serve it, whoever asks included, by registration.
+    pub members: Vec<Member>,
+    /// Partitions that nobody owns and a claim may take now.
+    pub free: u16,
+    /// Partitions that nobody owns and that wait for the end of a settle time.
+    pub settling: u16,
+    /// The rest of the first of these settle times.
+    pub settled_in: Option<Duration>,
+    /// Partitions of relays that are fenced, or whose lease is over: to be revoked.
+    pub dead: u16,
+    /// The stored number of partitions is another one than the destination has: a claim of what we own brings
+    /// it nearer.
+    pub recut: bool,
+}
+
+impl Shares {
+    /// The member of this registration.
+    #[must_use]
+    pub fn member(&self, registration: Uuid) -> Option<&Member> {
+        let mut members = self.members.iter();
+        members.find(|member| member.registration == registration)
+    }
+}
+
+/// How many partitions a claim is to own afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// All of them, or none while a live relay owns one.
+    All,
+    /// So many at the most; none only enlists the relay. What is owned already is kept first, then free
+    /// ones are taken; what is owned beyond is given up.
+    AtMost(u16),
+}
+
+/// What a relay asks for. Nothing of the destination is in flight, and whatever was read is dropped.
+#[derive(Debug, Clone, Copy)]
+pub struct ClaimRequest<'a> {
+    /// The destination's name.
+    pub destination: &'a str,
+    /// The sink's URL without secrets. It is kept for operators; a changed one is audited, and progress
+    /// goes on, since it belongs to the name.
+    pub address: &'a str,
+    /// Where the destination starts if it is new.
+    pub start: Start,
+    /// How many partitions.
+    pub want: Want,
+    /// Partitions that this relay wants at the most, for the others to know.
+    pub partitions_max: u16,
+    /// How long bytes of a dead relay may still arrive; zero where the sink fences.
+    pub settle: Duration,
+    /// How long bytes of our own aborted lane may still arrive. Carried on by what is given up.
+    pub unsettled: Duration,
+}
+
+impl<'a> ClaimRequest<'a> {
+    /// A claim of the whole destination, from the oldest event if it is new.
+    #[must_use]
+    pub fn all(destination: &'a str, address: &'a str) -> Self {
+        Self {
+            destination,
+            address,
+            start: Start::Oldest,
+            want: Want::All,
+            partitions_max: u16::MAX,
+            settle: Duration::ZERO,
+            unsettled: Duration::ZERO,
+        }
+    }
+}
+
+/// The right to move the cursors of some of a destination's partitions.
 #[derive(Clone)]
 pub struct Claim {
     /// The destination's name.
     pub destination: String,
-    /// Raised by every claim of these partitions; only the newest may change anything.
+    /// Raised by every claim of the destination; only the newest of a partition may change anything.
     pub epoch: u64,
     /// The partitions that are owned.
-    pub partitions: Range<u16>,
-    /// How long to wait before anything is sent: the rest of a settle time.
+    pub partitions: Partitions,
+    /// How long to wait before anything is sent: the rest of a settle time. Only a claim of a relay that
+    /// owned nothing has one; others are given no partition before it is over.
     pub settle: Duration,
     /// What the operator wants of the destination.
     pub state: DestinationState,
     /// Whether the destination's breaker was open when an owner last reported it
     /// ([`super::Claimed::report`]): then it is probed first.
     pub breaker_open: bool,
+    /// The identity of the store: part of what names this claim's owner at a broker.
+    pub store_id: Uuid,
+    /// Former owners that may still have something under way at the broker: their fences are taken before
+    /// anything is sent, and [`super::Claimed::fences_taken`] removes them.
+    pub former: Vec<Uuid>,
+    /// How the destination was shared out when the claim was made, this claim included.
+    pub shares: Shares,
     /// The store's own part (ids, incarnation).
     pub inner: Arc<dyn Any + Send + Sync>,
 }
@@ -109,21 +216,9 @@ impl fmt::Debug for Claim {
             .field("settle", &self.settle)
             .field("state", &self.state)
             .field("breaker_open", &self.breaker_open)
+            .field("former", &self.former)
             .finish_non_exhaustive()
     }
-}
-
-/// Who holds what we want.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
-    /// Its registration.
-    pub registration: Uuid,
-    /// Its name.
-    pub name: String,
-    /// Where it runs.
-    pub host: HostIdentity,
-    /// How long its lease still lasts, by the database's clock.
-    pub lease_left: Duration,
 }
 
 /// The answer to a claim.
@@ -131,11 +226,15 @@ pub struct Holder {
 pub enum ClaimOutcome {
     /// Ours, under a raised epoch.
     Owned(Claim),
-    /// A live relay holds it.
-    Held(Holder),
+    /// We own nothing of it: others do, or it has to settle first.
+    Held(Shares),
 }
 
 /// Leases and claims. All times are the database's clock.
+///
+/// The row is the only authority: a partition that a live registration owns is taken by nobody else, it is
+/// given up by its owner. A registration whose lease is over is fenced first, then what it owned is revoked
+/// (its epoch is raised, its settle time begins), then it is free.
 #[async_trait]
 pub trait Ownership: Send + Sync {
     /// Registers a new life of a relay with a fresh lease, and refills the incarnation token if the
@@ -152,31 +251,64 @@ pub trait Ownership: Send + Sync {
     async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError>;
 
     /// Fences another registration whose process is known to be gone, whatever its lease says. A
-    /// lease that has run out needs no call: [`claim`](Self::claim) fences it.
+    /// lease that has run out needs no call: [`claim`](Self::claim) and [`revoke`](Self::revoke) fence it.
     ///
     /// # Errors
     /// [`StoreError::Fenced`] when `by` itself is fenced.
     async fn fence(&self, by: Registered, dead: Uuid, why: &str) -> Result<(), StoreError>;
 
-    /// Claims all partitions of a destination that no live registration holds; creates the destination
-    /// at `start` if it is new. A dead holder's registration is fenced first, then the epoch is raised;
-    /// a claim from a fenced holder sets the settle time. Claiming what is already ours raises the
-    /// epoch: that is how memory is dropped safely. A removed destination's name makes a new one,
-    /// whose epochs go on above the removed one's: sinks compare them.
+    /// Revokes first ([`revoke`](Self::revoke)), then brings what this relay owns of a destination to what
+    /// it wants, all under one raised epoch; enlists the relay as one that serves the destination, and
+    /// creates the destination if it is new. Claiming what is already ours raises the epoch: that is how
+    /// memory is dropped safely. A removed destination's name makes a new one, whose epochs go on above the
+    /// removed one's: sinks compare them.
     ///
-    /// `address` is the sink's URL without secrets. It is kept for operators; a changed one is audited,
-    /// and progress goes on, since it belongs to the name.
+    /// A store that does not share destinations out ([`super::StoreInfo::shares_out`]) takes every positive
+    /// number for [`Want::All`].
     ///
     /// # Errors
     /// [`StoreError::Fenced`] when `relay` itself is fenced.
     async fn claim(
         &self,
         relay: Registered,
-        destination: &str,
-        address: &str,
-        start: Start,
-        settle: Duration,
+        request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError>;
+
+    /// Fences the registrations whose lease is over and makes what dead relays own of the destination free,
+    /// once `settle` is over. Touches nothing that is ours.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] when `relay` itself is fenced.
+    async fn revoke(
+        &self,
+        relay: Registered,
+        destination: &str,
+        settle: Duration,
+    ) -> Result<(), StoreError>;
+
+    /// How a destination is shared out now.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Misconfigured`] when there is no such destination.
+    async fn shares(&self, destination: &str) -> Result<Shares, StoreError>;
+
+    /// Gives up everything of one destination and serves it no longer. `unsettled` as in
+    /// [`leave`](Self::leave).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn withdraw(
+        &self,
+        relay: Registered,
+        destination: &str,
+        unsettled: Duration,
+    ) -> Result<(), StoreError>;
+
+    /// Tells the others that this relay is about to leave, so that they look out for what becomes free.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError>;
 
     /// Ends a registration: releases all its claims and its lease. `unsettled` says for how long bytes
     /// of an aborted lane may still arrive; it is carried on to the next owner and never lowers what

@@ -1,0 +1,58 @@
+//! The side read beside the main group: what it does next, and what came of it.
+
+use super::{Pipeline, SIDE};
+use crate::{Moment, Page, SideStep};
+
+impl Pipeline {
+    /// The next step of the side read; the caller answers with [`side_opened`](Self::side_opened),
+    /// [`side_read`](Self::side_read), [`side_advanced`](Self::side_advanced) or
+    /// [`side_joined`](Self::side_joined).
+    pub fn next_side_step(&mut self) -> Option<SideStep> {
+        if self.stop_behind.is_some() {
+            return self.side.last_step();
+        }
+        if self.paused {
+            return None;
+        }
+        let budget = self.read_budget(self.limits.batch_events);
+        let standing = if self.stands() {
+            self.joinable.as_ref()
+        } else {
+            None
+        };
+        self.side
+            .next_step(budget, self.joinable.as_ref(), standing)
+    }
+
+    /// Whether the main group stands still at a joinable place with everything before it stored.
+    fn stands(&mut self) -> bool {
+        if !(self.side.holds_main() && self.stands_joinable && !self.reading) {
+            return false;
+        }
+        self.main.is_empty() && self.unstored.0 == 0 && self.change.is_none()
+    }
+
+    /// The side read of the key was opened.
+    pub fn side_opened(&mut self) {
+        self.side.opened();
+    }
+
+    /// The side read brought a page.
+    pub fn side_read(&mut self, page: Page) {
+        self.side.read(page);
+    }
+
+    /// The marker was moved.
+    pub fn side_advanced(&mut self) {
+        self.behind_the_store(SIDE..self.side.window.first());
+        self.side.advanced();
+    }
+
+    /// The marker is gone: the key is the main group's again. Answers the key.
+    pub fn side_joined(&mut self, now: Moment) -> Option<String> {
+        let key = self.side.joined()?;
+        self.blocked.remove(&key);
+        self.due_at = now;
+        Some(key)
+    }
+}

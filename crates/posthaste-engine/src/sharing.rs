@@ -1,0 +1,337 @@
+//! Which relay should own how many of a destination's partitions: advice, from what one relay sees.
+//!
+//! Every relay computes the same fair shares from the same members. Views may differ for a moment; that is
+//! harmless, since only a claim decides, and nobody takes what a live relay owns. So a relay that owns more
+//! than its share gives some up, a little at a time and only once nobody has come or gone for a while, and
+//! one that owns less takes what is free. Counting instead of hashing moves no partition that need not move.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::{Member, Moment, Shares, Want};
+
+/// While somebody is about to leave, its partitions are looked for this often: delivery pauses for their
+/// keys until they are found.
+const LOOK_FOR_LEFT: Duration = Duration::from_millis(20);
+
+/// What a relay had better do about its share of a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShareStep {
+    /// Nothing now.
+    Stay,
+    /// [`crate::Ownership::revoke`] what dead relays own.
+    Revoke,
+    /// [`crate::Ownership::claim`] this much, once nothing is in flight.
+    Claim(Want),
+    /// [`crate::Ownership::withdraw`]: others reach the broker, we do not.
+    Withdraw,
+}
+
+/// One relay's advice about one destination.
+#[derive(Debug)]
+pub struct Sharing {
+    me: Uuid,
+    together: bool,
+    heartbeat: Duration,
+    /// Who was there, and since when nobody has come or gone.
+    members: Vec<Uuid>,
+    unchanged_since: Moment,
+    free_since: Option<Moment>,
+    unreached_since: Option<Moment>,
+    gave_up_at: Option<Moment>,
+    recut_at: Option<Moment>,
+}
+
+impl Sharing {
+    /// Advice for the relay registered as `me`, which renews its lease every `heartbeat`. `together`: all
+    /// partitions are owned by one relay.
+    #[must_use]
+    pub fn new(me: Uuid, heartbeat: Duration, together: bool) -> Self {
+        Self {
+            me,
+            together,
+            heartbeat,
+            members: Vec::new(),
+            unchanged_since: Moment::default(),
+            free_since: None,
+            unreached_since: None,
+            gave_up_at: None,
+            recut_at: None,
+        }
+    }
+
+    /// What to do about what is seen now.
+    pub fn next(&mut self, shares: &Shares, now: Moment) -> ShareStep {
+        self.notice(shares, now);
+        let Some(me) = shares.member(self.me) else {
+            return ShareStep::Stay;
+        };
+        if shares.dead > 0 {
+            return ShareStep::Revoke;
+        }
+        if me.leaving {
+            return ShareStep::Stay;
+        }
+        if self.together {
+            let all_free = shares.free == shares.partitions;
+            return if all_free {
+                ShareStep::Claim(Want::All)
+            } else {
+                ShareStep::Stay
+            };
+        }
+        if let Some(since) = self.unreached_since {
+            let long = now >= since.after(self.heartbeat * 3);
+            return if long {
+                ShareStep::Withdraw
+            } else {
+                ShareStep::Stay
+            };
+        }
+        self.share(shares, me, now)
+    }
+
+    fn share(&mut self, shares: &Shares, me: &Member, now: Moment) -> ShareStep {
+        let targets = fair_shares(shares);
+        let target = |of: Uuid| targets.iter().find(|(id, _)| *id == of).map_or(0, |t| t.1);
+        let (mine, after) = (target(self.me), me.owned.saturating_add(shares.free));
+        if shares.free > 0 && me.owned < mine {
+            return ShareStep::Claim(Want::AtMost(mine.min(after)));
+        }
+        let two_beats_ago = |since: Moment| now >= since.after(self.heartbeat * 2);
+        // Whoever should take it may not be able to.
+        let left_over = self.free_since.is_some_and(two_beats_ago);
+        if left_over && me.owned < me.partitions_max && me.reaches != Some(false) {
+            return ShareStep::Claim(Want::AtMost(me.partitions_max.min(after)));
+        }
+        let somebody_lacks = shares
+            .members
+            .iter()
+            .any(|m| m.owned < target(m.registration));
+        let quiet = two_beats_ago(self.unchanged_since);
+        let waited = self
+            .gave_up_at
+            .is_none_or(|at| now >= at.after(self.heartbeat));
+        if me.owned > mine && somebody_lacks && quiet && waited {
+            self.gave_up_at = Some(now);
+            let members = u16::try_from(shares.members.len()).unwrap_or(u16::MAX);
+            let step = shares.partitions.div_ceil(members.saturating_mul(4).max(1));
+            let keep = mine.max(me.owned.saturating_sub(step));
+            return ShareStep::Claim(Want::AtMost(keep));
+        }
+        let waited = self
+            .recut_at
+            .is_none_or(|at| now >= at.after(self.heartbeat));
+        if shares.recut && me.owned > 0 && waited {
+            self.recut_at = Some(now);
+            return ShareStep::Claim(Want::AtMost(me.owned));
+        }
+        ShareStep::Stay
+    }
+
+    /// When another look is worth its while, later than `now`; none: when the lease is renewed, or a read says
+    /// that something changed.
+    #[must_use]
+    pub fn look_at(&self, shares: &Shares, now: Moment) -> Option<Moment> {
+        let others = || shares.members.iter().filter(|m| m.registration != self.me);
+        let leaving = others()
+            .any(|m| m.leaving && m.owned > 0)
+            .then(|| now.after(LOOK_FOR_LEFT));
+        // The lease ends at that moment, not before it.
+        let a_bit_later = Duration::from_millis(1);
+        let expired = others().filter(|m| m.owned > 0).map(|m| m.lease_left);
+        let expired = expired.min().map(|left| now.after(left + a_bit_later));
+        let settled = shares.settled_in.map(|wait| now.after(wait + a_bit_later));
+        [leaving, expired, settled].into_iter().flatten().min()
+    }
+
+    fn notice(&mut self, shares: &Shares, now: Moment) {
+        let members: Vec<Uuid> = shares.members.iter().map(|m| m.registration).collect();
+        if members != self.members {
+            self.members = members;
+            self.unchanged_since = now;
+        }
+        self.free_since = (shares.free > 0).then(|| self.free_since.unwrap_or(now));
+        let reaches = |wanted: bool| move |m: &&Member| m.reaches == Some(wanted);
+        let we_do_not = shares.member(self.me).is_some_and(|me| reaches(false)(&me));
+        let others_do = shares.members.iter().any(|m| reaches(true)(&m));
+        self.unreached_since =
+            (we_do_not && others_do).then(|| self.unreached_since.unwrap_or(now));
+    }
+}
+
+/// What each member should own. Equal shares, as far as a member takes them; who is about to leave gets
+/// none, nor who does not reach the broker while others do. Those who own most get what cannot be divided.
+fn fair_shares(shares: &Shares) -> Vec<(Uuid, u16)> {
+    let reached = shares.members.iter().any(|m| m.reaches == Some(true));
+    let cut_off = |m: &Member| reached && m.reaches == Some(false);
+    let takes = |m: &&Member| !m.leaving && !cut_off(m);
+    let mut takers: Vec<&Member> = shares.members.iter().filter(takes).collect();
+    takers.sort_by_key(|m| (std::cmp::Reverse(m.owned), m.registration));
+    let mut targets = vec![0_u16; takers.len()];
+    let mut left = shares.partitions;
+    loop {
+        let open = |at: &usize| targets[*at] < takers[*at].partitions_max;
+        let open: Vec<usize> = (0..takers.len()).filter(open).collect();
+        let count = u16::try_from(open.len()).unwrap_or(u16::MAX);
+        if left == 0 || count == 0 {
+            break;
+        }
+        let each = (left / count).max(1);
+        for at in open {
+            let more = each.min(takers[at].partitions_max - targets[at]).min(left);
+            targets[at] += more;
+            left -= more;
+        }
+    }
+    let ids = takers.iter().map(|m| m.registration);
+    ids.zip(targets).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEAT: Duration = Duration::from_secs(5);
+
+    fn member(number: u128, owned: u16) -> Member {
+        Member {
+            registration: Uuid::from_u128(number),
+            name: format!("relay-{number}"),
+            host: crate::HostIdentity::default(),
+            lease_left: BEAT * 3,
+            owned,
+            partitions_max: u16::MAX,
+            leaving: false,
+            reaches: None,
+        }
+    }
+
+    fn shares(members: Vec<Member>, free: u16) -> Shares {
+        let owned: u16 = members.iter().map(|m| m.owned).sum();
+        Shares {
+            partitions: owned + free,
+            members,
+            free,
+            ..Shares::default()
+        }
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment(Duration::from_secs(seconds))
+    }
+
+    fn advice(number: u128) -> Sharing {
+        Sharing::new(Uuid::from_u128(number), BEAT, false)
+    }
+
+    fn at_most(partitions: u16) -> ShareStep {
+        ShareStep::Claim(Want::AtMost(partitions))
+    }
+
+    #[test]
+    fn the_first_relay_takes_all_and_a_second_one_gets_its_half_step_by_step() {
+        let alone = shares(vec![member(1, 0)], 64);
+        assert_eq!(advice(1).next(&alone, at(0)), at_most(64));
+        let two = |first, second| {
+            shares(
+                vec![member(1, first), member(2, second)],
+                64 - first - second,
+            )
+        };
+        let mut one = advice(1);
+        assert_eq!(
+            one.next(&two(64, 0), at(0)),
+            ShareStep::Stay,
+            "who has just come may be gone soon"
+        );
+        assert_eq!(one.next(&two(64, 0), at(10)), at_most(56));
+        assert_eq!(one.next(&two(56, 0), at(11)), ShareStep::Stay);
+        let mut second = advice(2);
+        assert_eq!(second.next(&two(56, 0), at(11)), at_most(8));
+        assert_eq!(one.next(&two(56, 8), at(15)), at_most(48));
+        assert_eq!(one.next(&two(33, 31), at(25)), at_most(32));
+        assert_eq!(one.next(&two(32, 32), at(35)), ShareStep::Stay);
+        assert_eq!(second.next(&two(32, 32), at(35)), ShareStep::Stay);
+    }
+
+    #[test]
+    fn what_cannot_be_divided_stays_where_it_is() {
+        let three = shares(vec![member(1, 21), member(2, 21), member(3, 22)], 0);
+        for number in 1..=3 {
+            let mut advice = advice(number);
+            advice.next(&three, at(0));
+            assert_eq!(advice.next(&three, at(60)), ShareStep::Stay);
+        }
+    }
+
+    #[test]
+    fn a_member_with_a_bound_leaves_the_rest_to_others() {
+        let mut bounded = member(1, 0);
+        bounded.partitions_max = 4;
+        let mut small = member(2, 0);
+        small.partitions_max = 10;
+        let two = shares(vec![bounded, small], 64);
+        assert_eq!(fair_shares(&two).iter().map(|t| t.1).sum::<u16>(), 14);
+        let mut advice = advice(1);
+        assert_eq!(advice.next(&two, at(0)), at_most(4));
+    }
+
+    #[test]
+    fn what_nobody_takes_is_taken_by_whoever_sees_it_for_two_heartbeats() {
+        let two = shares(vec![member(1, 32), member(2, 16)], 16);
+        let mut one = advice(1);
+        assert_eq!(one.next(&two, at(0)), ShareStep::Stay);
+        assert_eq!(one.next(&two, at(10)), at_most(48));
+    }
+
+    #[test]
+    fn a_dead_relay_is_revoked_and_a_leaving_one_gets_nothing() {
+        let mut dead = shares(vec![member(1, 32)], 0);
+        (dead.partitions, dead.dead) = (64, 32);
+        assert_eq!(advice(1).next(&dead, at(0)), ShareStep::Revoke);
+        let mut leaving = member(2, 32);
+        leaving.leaving = true;
+        let two = shares(vec![member(1, 32), leaving], 0);
+        let mut one = advice(1);
+        one.next(&two, at(0));
+        assert_eq!(
+            one.next(&two, at(60)),
+            ShareStep::Stay,
+            "nothing is free yet"
+        );
+        assert_eq!(one.look_at(&two, at(60)), Some(at(60).after(LOOK_FOR_LEFT)));
+        let left = shares(vec![member(1, 32)], 32);
+        assert_eq!(one.next(&left, at(61)), at_most(64));
+    }
+
+    #[test]
+    fn who_does_not_reach_the_broker_withdraws_only_if_another_does() {
+        let (mut cut_off, mut other) = (member(1, 32), member(2, 32));
+        cut_off.reaches = Some(false);
+        let mut one = advice(1);
+        let nobody = shares(vec![cut_off.clone(), other.clone()], 0);
+        one.next(&nobody, at(0));
+        assert_eq!(one.next(&nobody, at(60)), ShareStep::Stay);
+        other.reaches = Some(true);
+        let somebody = shares(vec![cut_off, other], 0);
+        assert_eq!(one.next(&somebody, at(61)), ShareStep::Stay);
+        assert_eq!(one.next(&somebody, at(76)), ShareStep::Withdraw);
+    }
+
+    #[test]
+    fn partitions_that_are_owned_together_go_all_at_once() {
+        let mut one = Sharing::new(Uuid::from_u128(1), BEAT, true);
+        assert_eq!(
+            one.next(&shares(vec![member(1, 0)], 64), at(0)),
+            ShareStep::Claim(Want::All)
+        );
+        let held = shares(vec![member(1, 0), member(2, 64)], 0);
+        assert_eq!(one.next(&held, at(0)), ShareStep::Stay);
+        assert_eq!(
+            one.look_at(&held, at(0)),
+            Some(at(0).after(BEAT * 3 + Duration::from_millis(1)))
+        );
+    }
+}
