@@ -26,8 +26,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub use admin::{
-    Admin, DeadAction, DestinationStatus, ParkedEvent, ParkedFilter, ParkedState, RelayStatus,
-    Status,
+    Admin, AuditLine, DeadAction, DestinationStatus, HAND_OVERS, ParkedEvent, ParkedFilter,
+    ParkedState, RelayShare, RelayStatus, Status,
 };
 pub use claimed::{
     AdvanceOutcome, Budget, Claimed, Due, Marker, Page, ParkedCopy, Parking, Settlement, SideRead,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{DestinationState, Retained, StoreError};
+use super::{DestinationState, HostIdentity, Retained, StoreError};
 use crate::StoredEvent;
 
 /// The state of a parked event.
@@ -137,11 +137,30 @@ pub struct DestinationStatus {
     pub relay: Option<String>,
 }
 
+/// What a relay has of a destination that it serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayShare {
+    /// The destination's name.
+    pub destination: String,
+    /// Partitions that it owns; none while it stands by.
+    pub partitions: u32,
+    /// The newest epoch of these partitions; 0 without any.
+    pub epoch: u64,
+    /// Whether it reached the broker when it last tried; none: it did not try.
+    pub reaches: Option<bool>,
+}
+
 /// A relay as an operator sees it.
 #[derive(Debug, Clone)]
 pub struct RelayStatus {
+    /// The identity of this life of the relay.
+    pub registration: Uuid,
     /// Its name.
     pub name: String,
+    /// Where it runs.
+    pub host: HostIdentity,
+    /// When it registered: microseconds since 1970-01-01 UTC, database's clock.
+    pub started_at: i64,
     /// Its version.
     pub version: String,
     /// `live`, `expired` or `fenced`.
@@ -150,6 +169,41 @@ pub struct RelayStatus {
     pub lease_expires_at: i64,
     /// Partitions that it owns, over all destinations.
     pub partitions: u32,
+    /// It is about to stop: what it owns will soon be free.
+    pub leaving: bool,
+    /// Each destination that it serves, by name.
+    pub shares: Vec<RelayShare>,
+}
+
+/// What the audit calls each way in which partitions, or the right to them, pass from one relay to another.
+///
+/// A line of one of these has the name of the relay that did it, and names the other one in its detail.
+pub const HAND_OVERS: [&str; 5] = [
+    // A relay that is dead, or whose lease is over, lost its right for good.
+    "fence",
+    // Partitions of a fenced relay are another one's now.
+    "take-over",
+    // Partitions that a live relay gave up are another one's now.
+    "hand-over",
+    // A relay gave up partitions that another one lacks, or all of them because it stopped.
+    "release",
+    // A relay gave up a destination that others reach and it does not.
+    "withdraw",
+];
+
+/// A line of the audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditLine {
+    /// When: microseconds since 1970-01-01 UTC, database's clock.
+    pub at: i64,
+    /// What was done.
+    pub action: String,
+    /// The name of the relay that did it; none: an operator did, or nobody knows the name any more.
+    pub relay: Option<String>,
+    /// The destination that it was done to; none: to all, or to none of them.
+    pub destination: Option<String>,
+    /// What else is to be said.
+    pub detail: String,
 }
 
 /// The outbox as an operator sees it.
@@ -179,6 +233,12 @@ pub trait Admin: Send + Sync {
     /// # Errors
     /// [`StoreError`].
     async fn status(&self) -> Result<Status, StoreError>;
+
+    /// The last lines of the audit whose action is one of [`HAND_OVERS`], newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn hand_overs(&self, limit: usize) -> Result<Vec<AuditLine>, StoreError>;
 
     /// Parked events, oldest first, at most `limit`.
     ///
