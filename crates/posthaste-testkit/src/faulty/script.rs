@@ -34,6 +34,14 @@ pub enum Call {
     Fence,
     /// `Ownership::claim`.
     Claim,
+    /// `Ownership::revoke`.
+    Revoke,
+    /// `Ownership::shares`.
+    Shares,
+    /// `Ownership::withdraw`.
+    Withdraw,
+    /// `Ownership::announce_leaving`.
+    AnnounceLeaving,
     /// `Ownership::leave`.
     Leave,
     /// `Store::check`.
@@ -62,6 +70,8 @@ pub enum Call {
     Join,
     /// `Claimed::report`.
     Report,
+    /// `Claimed::fences_taken`.
+    FencesTaken,
     /// `Sink::check`.
     CheckSink,
     /// `Sink::open_lane`.
@@ -78,6 +88,10 @@ impl Call {
             Self::Renew => "renew",
             Self::Fence => "fence",
             Self::Claim => "claim",
+            Self::Revoke => "revoke",
+            Self::Shares => "shares",
+            Self::Withdraw => "withdraw",
+            Self::AnnounceLeaving => "announce leaving",
             Self::Leave => "leave",
             Self::CheckStore => "check the store",
             Self::Open => "open",
@@ -92,6 +106,7 @@ impl Call {
             Self::SideAdvance => "side read's advance",
             Self::Join => "join",
             Self::Report => "report",
+            Self::FencesTaken => "fences taken",
             Self::CheckSink => "check the sink",
             Self::OpenLane => "open a lane",
             Self::Submit => "submit",

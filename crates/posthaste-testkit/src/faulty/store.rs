@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, AdvanceOutcome, Budget, Claim, ClaimOutcome, Claimed, Cursor, DeadAction,
-    DestinationState, Due, Housekeeping, Marker, Ownership, Page, ParkedEvent, ParkedFilter,
-    Parking, Registered, Registration, Renewal, Retained, Retention, Settlement, SideRead, Start,
-    Status, Store, StoreError, StoreInfo,
+    Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor,
+    DeadAction, DestinationState, Due, Housekeeping, Marker, Ownership, Page, ParkedEvent,
+    ParkedFilter, Parking, Registered, Registration, Renewal, Retained, Retention, Settlement,
+    Shares, SideRead, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
 
@@ -41,13 +41,42 @@ impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
     async fn claim(
         &self,
         relay: Registered,
-        destination: &str,
-        address: &str,
-        start: Start,
-        settle: Duration,
+        request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError> {
-        let work = self.inner.claim(relay, destination, address, start, settle);
+        let work = self.inner.claim(relay, request);
         self.script.run(Call::Claim, unavailable, work).await
+    }
+
+    async fn revoke(
+        &self,
+        relay: Registered,
+        destination: &str,
+        settle: Duration,
+    ) -> Result<(), StoreError> {
+        let work = self.inner.revoke(relay, destination, settle);
+        self.script.run(Call::Revoke, unavailable, work).await
+    }
+
+    async fn shares(&self, destination: &str) -> Result<Shares, StoreError> {
+        let work = self.inner.shares(destination);
+        self.script.run(Call::Shares, unavailable, work).await
+    }
+
+    async fn withdraw(
+        &self,
+        relay: Registered,
+        destination: &str,
+        unsettled: Duration,
+    ) -> Result<(), StoreError> {
+        let work = self.inner.withdraw(relay, destination, unsettled);
+        self.script.run(Call::Withdraw, unavailable, work).await
+    }
+
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        let work = self.inner.announce_leaving(relay);
+        self.script
+            .run(Call::AnnounceLeaving, unavailable, work)
+            .await
     }
 
     async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
@@ -61,6 +90,10 @@ impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
 impl<S: Store + ?Sized> Admin for Faulty<Arc<S>> {
     async fn status(&self) -> Result<Status, StoreError> {
         self.inner.status().await
+    }
+
+    async fn hand_overs(&self, limit: usize) -> Result<Vec<AuditLine>, StoreError> {
+        self.inner.hand_overs(limit).await
     }
 
     async fn parked(
@@ -164,6 +197,11 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
         let work = self.inner.report(breaker, last_error);
         self.script.run(Call::Report, unavailable, work).await
+    }
+
+    async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
+        let work = self.inner.fences_taken(former);
+        self.script.run(Call::FencesTaken, unavailable, work).await
     }
 
     fn registration(&self) -> Uuid {

@@ -1,8 +1,8 @@
 //! Events of the suite: sent as records, and read again as a consumer sees them.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use posthaste_engine::{Field, LaneSpec, PageBuilder, Record, StoredFields};
+use posthaste_engine::{Field, LaneScope, LaneSpec, PageBuilder, Partitions, Record, StoredFields};
 use uuid::Uuid;
 
 /// An event with every field that a consumer may see. A fixture maps what arrived back onto this:
@@ -129,7 +129,15 @@ impl fmt::Debug for SuiteEvent {
 /// What a lane is opened for, with a relay's default times.
 #[must_use]
 pub fn lane_spec(number: u64) -> LaneSpec {
+    let scope = LaneScope {
+        store_id: Uuid::from_u128(1),
+        destination: "suite".to_owned(),
+        registration: Uuid::from_u128(2),
+        partitions: Partitions::all_of(64).expect("a power of two"),
+        former: Vec::new(),
+    };
     LaneSpec {
+        scope: Arc::new(scope),
         epoch: 1,
         number,
         publish_timeout: Duration::from_secs(5),

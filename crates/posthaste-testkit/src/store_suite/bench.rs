@@ -3,8 +3,8 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Budget, Claim, ClaimOutcome, Claimed, Cursor, HostIdentity, Page, Parking, Registered,
-    Registration, SideRead, Start, Store, StoreError, StoredEvent,
+    Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor, HostIdentity, Page, Parking,
+    Registered, Registration, SideRead, Start, Store, StoreError, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -90,10 +90,11 @@ impl Bench {
         destination: &str,
         start: Start,
     ) -> ClaimOutcome {
-        self.store
-            .claim(relay, destination, ADDRESS, start, SETTLE)
-            .await
-            .unwrap()
+        let request = ClaimRequest {
+            start,
+            ..whole(destination)
+        };
+        self.store.claim(relay, &request).await.unwrap()
     }
 
     pub(super) async fn open(&self, relay: Registered, claim: Claim) -> Owner {
@@ -111,10 +112,14 @@ impl Bench {
         loop {
             match self.claim(relay, destination, Start::Oldest).await {
                 ClaimOutcome::Owned(claim) => return claim,
-                ClaimOutcome::Held(holder) => {
-                    assert!(holder.lease_left <= SHORT, "{:?}", holder.lease_left);
-                    let wait = holder.lease_left.max(Duration::from_millis(1));
-                    tokio::time::sleep(wait).await;
+                ClaimOutcome::Held(shares) => {
+                    let others = shares.members.iter();
+                    let owners =
+                        others.filter(|m| m.owned > 0 && m.registration != relay.registration);
+                    let left = owners.map(|owner| owner.lease_left).max();
+                    let left = left.unwrap_or_default();
+                    assert!(left <= SHORT, "{left:?}");
+                    tokio::time::sleep(left.max(Duration::from_millis(1))).await;
                 }
             }
         }
@@ -246,10 +251,18 @@ pub(super) async fn side_read_whole(side: &mut dyn SideRead, until: &Cursor) -> 
     }
 }
 
+/// A claim of all of a destination, with the settle time of the cases.
+pub(super) fn whole(destination: &str) -> ClaimRequest<'_> {
+    ClaimRequest {
+        settle: SETTLE,
+        ..ClaimRequest::all(destination, ADDRESS)
+    }
+}
+
 pub(super) fn owned(outcome: ClaimOutcome) -> Claim {
     match outcome {
         ClaimOutcome::Owned(claim) => claim,
-        ClaimOutcome::Held(holder) => panic!("held by {holder:?}"),
+        ClaimOutcome::Held(shares) => panic!("held: {shares:?}"),
     }
 }
 

@@ -38,6 +38,9 @@ pub enum Capability {
     CutConnections,
     /// There is a schema with migrations.
     Migrations,
+    /// Relays may own different partitions of a destination
+    /// ([`posthaste_engine::StoreInfo::shares_out`]).
+    SharesOut,
 }
 
 impl Capability {
@@ -50,6 +53,7 @@ impl Capability {
             Self::Crash => "counters never begin a new life",
             Self::CutConnections => "no connections to cut",
             Self::Migrations => "no schema",
+            Self::SharesOut => "one relay owns a whole destination",
         }
     }
 }
@@ -58,6 +62,7 @@ impl Capability {
 pub const EXPECTED: &[(&str, &[Capability])] = {
     use Capability::{
         Crash, CutConnections, LateCommitDelaysOnlyItself, Migrations, OpenTogether, Savepoints,
+        SharesOut,
     };
     const POSTGRES: &[Capability] = &[
         Savepoints,
@@ -66,8 +71,15 @@ pub const EXPECTED: &[(&str, &[Capability])] = {
         Crash,
         CutConnections,
         Migrations,
+        SharesOut,
     ];
-    const MEMORY: &[Capability] = &[Savepoints, OpenTogether, LateCommitDelaysOnlyItself, Crash];
+    const MEMORY: &[Capability] = &[
+        Savepoints,
+        OpenTogether,
+        LateCommitDelaysOnlyItself,
+        Crash,
+        SharesOut,
+    ];
     &[
         ("memory_log", MEMORY),
         ("memory_mark", MEMORY),

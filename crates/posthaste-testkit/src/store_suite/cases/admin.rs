@@ -227,7 +227,10 @@ async fn a_destination_is_paused_and_resumed(bench: Bench) {
                 .unwrap()
         );
         let renewal = bench.store.renew(owner.relay, LONG).await.unwrap();
-        assert_eq!(renewal.destinations, [(DESTINATION.to_owned(), state)]);
+        let [(name, seen, _)] = &renewal.destinations[..] else {
+            panic!("one destination: {renewal:?}");
+        };
+        assert_eq!((name.as_str(), *seen), (DESTINATION, state));
         let status = bench.store.status().await.unwrap();
         assert_eq!(status.destinations[0].state, state);
         assert_eq!(owner.again(&bench).await.claim.state, state);
@@ -372,8 +375,10 @@ async fn status_shows_relays(bench: Bench) {
             ("relay-c", "fenced")
         ]
     );
-    let partitions = u32::from(owner.claim.partitions.end - owner.claim.partitions.start);
-    assert_eq!(relays[0].partitions, partitions);
+    assert_eq!(
+        relays[0].partitions,
+        u32::from(owner.claim.partitions.len())
+    );
     assert_eq!(relays[2].partitions, 0);
     assert!(relays[0].lease_expires_at > relays[1].lease_expires_at);
     assert_eq!(relays[0].version, "1.2.3");

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    ClaimOutcome, DeadAction, DestinationState, ParkedFilter, Settlement, Start,
+    ClaimOutcome, ClaimRequest, DeadAction, DestinationState, ParkedFilter, Settlement, Start,
 };
 
 use super::{Case, cases};
 use crate::store_suite::bench::{
-    ADDRESS, Bench, DESTINATION, LONG, SETTLE, SHORT, assert_fenced, ids, owned, parking,
-    registration, seqs, side_read_whole,
+    Bench, DESTINATION, LONG, SETTLE, SHORT, assert_fenced, ids, owned, parking, registration,
+    seqs, side_read_whole, whole,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -37,7 +37,7 @@ async fn a_live_relay_holds_its_destination(bench: Bench) {
     assert_eq!(owner.claim.destination, DESTINATION);
     assert_eq!(owner.claim.settle, Duration::ZERO);
     assert_eq!(owner.claim.state, DestinationState::Active);
-    assert!(!owner.claim.partitions.is_empty());
+    assert!(owner.claim.partitions.is_all());
     assert_eq!(owner.claimed.registration(), owner.relay.registration);
 
     let store = bench.outbox.store().await;
@@ -46,15 +46,13 @@ async fn a_live_relay_holds_its_destination(bench: Bench) {
         .await
         .unwrap();
     assert_ne!(other.registration, owner.relay.registration);
-    let outcome = store
-        .claim(other, DESTINATION, ADDRESS, Start::Oldest, SETTLE)
-        .await
-        .unwrap();
-    let ClaimOutcome::Held(holder) = outcome else {
+    let outcome = store.claim(other, &whole(DESTINATION)).await.unwrap();
+    let ClaimOutcome::Held(shares) = outcome else {
         panic!("taken from a live relay: {outcome:?}");
     };
     let expected = registration("relay-a", LONG);
-    assert_eq!(holder.registration, owner.relay.registration);
+    let holder = shares.member(owner.relay.registration).unwrap();
+    assert_eq!(holder.owned, shares.partitions);
     assert_eq!(holder.name, "relay-a");
     assert_eq!(holder.host, expected.host);
     assert!(holder.lease_left <= LONG && holder.lease_left > LONG / 2);
@@ -113,11 +111,7 @@ async fn a_fenced_relay_never_comes_back(bench: Bench) {
         .await
         .unwrap();
     assert_fenced(bench.store.renew(owner.relay, LONG).await);
-    let claim = bench
-        .store
-        .claim(owner.relay, DESTINATION, ADDRESS, Start::Oldest, SETTLE)
-        .await;
-    assert_fenced(claim);
+    assert_fenced(bench.store.claim(owner.relay, &whole(DESTINATION)).await);
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
     // Its name may: a restart registers anew.
     let restarted = bench.register("relay-a", LONG).await;
@@ -205,9 +199,16 @@ async fn a_renewal_tells_what_is_held(bench: Bench) {
         .await
         .unwrap()
         .destinations;
-    held.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let active = |name: &str| (name.to_owned(), DestinationState::Active);
-    assert_eq!(held, [active(DESTINATION), active("other")]);
+    held.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+    for ((name, state, shares), expected) in held.iter().zip([DESTINATION, "other"]) {
+        assert_eq!(
+            (name.as_str(), *state),
+            (expected, DestinationState::Active)
+        );
+        let me = shares.member(owner.relay.registration).unwrap();
+        assert_eq!((me.owned, shares.free), (shares.partitions, 0));
+    }
+    assert_eq!(held.len(), 2);
     let stranger = bench.register("relay-b", LONG).await;
     let held = bench
         .store
@@ -215,7 +216,7 @@ async fn a_renewal_tells_what_is_held(bench: Bench) {
         .await
         .unwrap()
         .destinations;
-    assert_eq!(held, []);
+    assert!(held.is_empty(), "{held:?}");
 }
 
 async fn a_renewed_lease_is_not_taken(bench: Bench) {
@@ -226,9 +227,10 @@ async fn a_renewed_lease_is_not_taken(bench: Bench) {
     bench.store.renew(owner.relay, LONG).await.unwrap();
     let other = bench.register("relay-b", LONG).await;
     let outcome = bench.claim(other, DESTINATION, Start::Oldest).await;
-    let ClaimOutcome::Held(holder) = outcome else {
+    let ClaimOutcome::Held(shares) = outcome else {
         panic!("taken from a live relay: {outcome:?}");
     };
+    let holder = shares.member(owner.relay.registration).unwrap();
     assert!(holder.lease_left > SHORT);
     assert_eq!(owner.deliver_all().await.len(), 0);
 }
@@ -288,12 +290,7 @@ async fn one_of_many_claims_wins(bench: Bench) {
             .register(&registration(&format!("relay-{number}"), LONG))
             .await
             .unwrap();
-        claims.spawn(async move {
-            store
-                .claim(relay, DESTINATION, ADDRESS, Start::Oldest, SETTLE)
-                .await
-                .unwrap()
-        });
+        claims.spawn(async move { store.claim(relay, &whole(DESTINATION)).await.unwrap() });
     }
     let outcomes = claims.join_all().await;
     let won = outcomes
@@ -308,17 +305,11 @@ async fn a_changed_address_is_kept(bench: Bench) {
     bench.commit_numbered("k", 3).await;
     owner.deliver_all().await;
     let pending = bench.commit_numbered("k", 1).await;
-    let claim = bench
-        .store
-        .claim(
-            owner.relay,
-            DESTINATION,
-            "file:///elsewhere",
-            Start::Oldest,
-            SETTLE,
-        )
-        .await
-        .unwrap();
+    let request = ClaimRequest {
+        address: "file:///elsewhere",
+        ..whole(DESTINATION)
+    };
+    let claim = bench.store.claim(owner.relay, &request).await.unwrap();
     let owner = bench.open(owner.relay, owned(claim)).await;
     let status = bench.store.status().await.unwrap();
     assert_eq!(status.destinations.len(), 1);
