@@ -6,6 +6,7 @@ mod destination;
 mod init;
 mod purge;
 mod relay;
+mod relays;
 mod status;
 
 use std::{path::PathBuf, sync::Arc};
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Init(init::Init),
     /// Deliver events until told to stop
     Relay(Box<relay::Relay>),
+    /// Show the relays, what each of them owns, and who took it from whom
+    Relays(relays::RelaysArgs),
     /// Show what waits, where, and since when
     Status(status::StatusArgs),
     /// Look at events that their destination refused, and decide on them
@@ -79,6 +82,7 @@ impl Command {
         match self {
             Self::Init(command) => command.run().await,
             Self::Relay(command) => command.run().await,
+            Self::Relays(command) => command.run().await,
             Self::Status(command) => command.run().await,
             Self::Dead(command) => command.run().await,
             Self::Destination(command) => command.run().await,

@@ -26,7 +26,8 @@ pub(crate) struct Init {
     /// A role that may run a relay and operators' commands (PostgreSQL)
     #[arg(long, value_name = "ROLE")]
     relay: Option<String>,
-    /// Partitions of a destination: a power of two up to 4096 [default: 64]
+    /// Partitions of a destination: a power of two up to 4096; running relays heed a new number by
+    /// themselves [default: 64]
     #[arg(long, value_name = "N")]
     partitions: Option<u16>,
     /// How long delivered events are kept, or as long as three quarters of the ring reach back (PostgreSQL),
@@ -160,7 +161,10 @@ impl Init {
             ));
         }
         if let Some(partitions) = self.partitions {
-            text.push_str(&format!("New destinations have {partitions} partitions.\n"));
+            text.push_str(&format!(
+                "Destinations have {partitions} partitions; those with another number are brought to it \
+                 by their relays.\n"
+            ));
         }
         if let Some(retention) = self.retention {
             let kept = output::short_duration(retention);

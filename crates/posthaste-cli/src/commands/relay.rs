@@ -176,6 +176,9 @@ fn build(
     if let Some(name) = &tuning.name {
         builder = builder.name(name);
     }
+    if let Some(partitions) = tuning.max_partitions {
+        builder = builder.partitions_max(u16::try_from(partitions).unwrap_or(u16::MAX));
+    }
     // The lease first: what follows it by default is overridden afterwards.
     if let Some(lease) = tuning.lease {
         builder = builder.lease(lease);

@@ -6,7 +6,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Args;
-use posthaste_engine::{OnDead, Start};
+use posthaste_engine::{OnDead, Partitions, Start};
 
 use super::{
     report::ConfigError,
@@ -14,6 +14,9 @@ use super::{
     units,
 };
 use crate::http;
+
+/// As many as a destination may have.
+const PARTITIONS_MAX: u32 = Partitions::COUNT_MAX as u32;
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -31,6 +34,9 @@ pub(crate) struct RelayTuning {
     /// The relay's name, as `status` shows it [default: the machine's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Partitions of a destination that this relay owns at the most [default: no bound]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=PARTITIONS_MAX.into()))]
+    pub(crate) max_partitions: Option<u32>,
     /// How long the right to deliver lasts without renewal [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(crate) lease: Option<Duration>,
@@ -96,6 +102,7 @@ pub(crate) struct DestinationTuning {
 /// Keys of `[relay]`.
 pub(super) const RELAY_KEYS: &[&str] = &[
     "name",
+    "max_partitions",
     "lease",
     "publish_timeout",
     "margin",
@@ -115,6 +122,7 @@ impl RelayTuning {
     pub(super) fn read(section: &Section<'_, '_>) -> Result<Self, ConfigError> {
         Ok(Self {
             name: section.text("name")?.map(str::to_owned),
+            max_partitions: section.integer("max_partitions", 1..=PARTITIONS_MAX)?,
             lease: section.duration("lease")?,
             publish_timeout: section.duration("publish_timeout")?,
             margin: section.duration("margin")?,
@@ -138,6 +146,7 @@ impl RelayTuning {
     pub(super) fn over(&self, below: &Self) -> Self {
         Self {
             name: self.name.clone().or_else(|| below.name.clone()),
+            max_partitions: self.max_partitions.or(below.max_partitions),
             lease: self.lease.or(below.lease),
             publish_timeout: self.publish_timeout.or(below.publish_timeout),
             margin: self.margin.or(below.margin),

@@ -1,0 +1,216 @@
+//! `posthaste relays`: who delivers what, and how it came to be so.
+
+use clap::Args;
+use posthaste_engine::{AuditLine, HostIdentity, RelayShare, RelayStatus};
+use serde_json::{Value, json};
+
+use super::StoreArgs;
+use crate::{
+    failure::{Failure, Status},
+    output::{self, Style, Table},
+};
+
+/// Enough of a boot id to tell machines apart.
+const BOOT_ID_CHARS: usize = 8;
+
+#[derive(Debug, Args)]
+pub(crate) struct RelaysArgs {
+    /// How many hand-overs are shown, the last ones
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    last: usize,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+impl RelaysArgs {
+    pub(crate) async fn run(self) -> Result<Status, Failure> {
+        let store = self.store.open().await?;
+        let relays = store.status().await?.relays;
+        let hand_overs = store.hand_overs(self.last).await?;
+        if self.store.json {
+            output::print_json(&json!({
+                "relays": relays.iter().map(relay_json).collect::<Vec<_>>(),
+                "hand_overs": hand_overs.iter().map(hand_over_json).collect::<Vec<_>>(),
+            }))?;
+        } else {
+            output::print(&as_text(&relays, &hand_overs, output::colours()))?;
+        }
+        Ok(Status::Done)
+    }
+}
+
+fn relay_json(relay: &RelayStatus) -> Value {
+    let destinations = relay.shares.iter().map(|share| {
+        json!({
+            "name": share.destination,
+            "partitions": share.partitions,
+            "epoch": share.epoch,
+            "reaches": share.reaches,
+        })
+    });
+    json!({
+        "name": relay.name,
+        "registration": relay.registration,
+        "version": relay.version,
+        "state": relay.state,
+        "leaving": relay.leaving,
+        "started_at": output::time(relay.started_at),
+        "lease_expires_at": output::time(relay.lease_expires_at),
+        "host": {
+            "boot_id": relay.host.boot_id,
+            "pid_namespace": relay.host.pid_namespace,
+            "pid": relay.host.pid,
+        },
+        "partitions": relay.partitions,
+        "destinations": destinations.collect::<Vec<_>>(),
+    })
+}
+
+fn hand_over_json(line: &AuditLine) -> Value {
+    json!({
+        "at": output::time(line.at),
+        "action": line.action,
+        "relay": line.relay,
+        "destination": line.destination,
+        "detail": line.detail,
+    })
+}
+
+fn as_text(relays: &[RelayStatus], hand_overs: &[AuditLine], colours: bool) -> String {
+    if relays.is_empty() && hand_overs.is_empty() {
+        return "No relay is registered: nothing is being delivered.\n".to_owned();
+    }
+    let mut text = instances(relays).render(colours);
+    if !hand_overs.is_empty() {
+        text.push('\n');
+        text.push_str(&history(hand_overs).render(colours));
+    }
+    text
+}
+
+/// A row for each destination of each relay; what belongs to the relay stands on its first row.
+fn instances(relays: &[RelayStatus]) -> Table {
+    let mut table = Table::new(&[
+        "relay",
+        "version",
+        "process",
+        "state",
+        "lease until",
+        "destination",
+        "partitions",
+        "epoch",
+        "broker",
+    ]);
+    for relay in relays {
+        let (state, style) = match (relay.state.as_str(), relay.leaving) {
+            ("live", true) => ("leaving", Style::Warn),
+            ("live", false) => ("live", Style::Good),
+            (other, _) => (other, Style::Bad),
+        };
+        let mut own = vec![
+            (relay.name.clone(), Style::Bold),
+            (relay.version.clone(), Style::Plain),
+            (process(&relay.host), Style::Plain),
+            (state.to_owned(), style),
+            (output::time(relay.lease_expires_at), Style::Plain),
+        ];
+        if relay.shares.is_empty() {
+            own.push(("-".to_owned(), Style::Dim));
+            table.row(own);
+            continue;
+        }
+        for share in &relay.shares {
+            let blank = vec![(String::new(), Style::Plain); own.len()];
+            let mut cells = std::mem::replace(&mut own, blank);
+            cells.extend(of_share(share));
+            table.row(cells);
+        }
+    }
+    table
+}
+
+fn of_share(share: &RelayShare) -> [(String, Style); 4] {
+    let epoch = match share.partitions {
+        0 => "-".to_owned(),
+        _ => share.epoch.to_string(),
+    };
+    let (broker, style) = match share.reaches {
+        Some(true) => ("reached", Style::Good),
+        Some(false) => ("out of reach", Style::Bad),
+        None => ("-", Style::Plain),
+    };
+    [
+        (share.destination.clone(), Style::Plain),
+        (share.partitions.to_string(), Style::Plain),
+        (epoch, Style::Plain),
+        (broker.to_owned(), style),
+    ]
+}
+
+fn process(host: &HostIdentity) -> String {
+    let boot: String = host.boot_id.chars().take(BOOT_ID_CHARS).collect();
+    format!("{}@{boot}", host.pid)
+}
+
+fn history(hand_overs: &[AuditLine]) -> Table {
+    let mut table = Table::new(&["at", "action", "relay", "destination", "detail"]);
+    for line in hand_overs {
+        let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        table.row(vec![
+            (output::time(line.at), Style::Plain),
+            (line.action.clone(), Style::Bold),
+            (or_none(&line.relay), Style::Plain),
+            (or_none(&line.destination), Style::Plain),
+            (line.detail.clone(), Style::Plain),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_relay_has_a_row_for_each_destination_and_is_named_once() {
+        let share = |destination: &str, partitions, reaches| RelayShare {
+            destination: destination.to_owned(),
+            partitions,
+            epoch: 7,
+            reaches,
+        };
+        let relay = RelayStatus {
+            registration: Uuid::nil(),
+            name: "a".to_owned(),
+            host: HostIdentity {
+                boot_id: "0123456789".to_owned(),
+                pid: 42,
+                ..HostIdentity::default()
+            },
+            started_at: 0,
+            version: "1".to_owned(),
+            state: "live".to_owned(),
+            lease_expires_at: 0,
+            partitions: 32,
+            leaving: true,
+            shares: vec![share("one", 32, Some(true)), share("two", 0, None)],
+        };
+        let text = as_text(&[relay], &[], false);
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|l| l.split_whitespace().collect())
+            .collect();
+        let first = [
+            "a",
+            "1",
+            "42@01234567",
+            "leaving",
+            "1970-01-01T00:00:00.000000Z",
+        ];
+        assert_eq!(rows[1][..5], first, "{text}");
+        assert_eq!(rows[1][5..], ["one", "32", "7", "reached"], "{text}");
+        assert_eq!(rows[2], ["two", "0", "-", "-"], "{text}");
+    }
+}
