@@ -41,6 +41,10 @@ pub struct Report {
     /// Places where the repeats of a key are no contiguous replay: an event of the replay is left
     /// out, or the replay ends before the point that the key had reached (I3, repeats).
     pub broken_replays: u64,
+    /// Keys whose last delivery is a repeat of an earlier event: whoever keeps only the newest value of a
+    /// key ends with an old one. Where nothing but time fences a lane, this may come of a process that
+    /// stood still; each is a broken replay too.
+    pub stale_last: u64,
     /// Most repeats in unbroken succession, whatever their keys.
     pub longest_repeat_run: u64,
     /// Most repeats between two calls of [`Checker::restarted`] (I4: the in-flight window).
@@ -165,6 +169,7 @@ impl Checker {
             .filter(|state| state.last != state.highest)
         {
             self.report.broken_replays += 1;
+            self.report.stale_last += 1;
             self.report
                 .example(|| format!("broken replay: key {} ends in its midst", state.name));
         }
@@ -250,6 +255,7 @@ impl std::fmt::Display for Report {
             ("out of order", self.out_of_order),
             ("phantom", self.phantom),
             ("broken replays", self.broken_replays),
+            ("stale last", self.stale_last),
             ("longest run of repeats", self.longest_repeat_run),
             ("most repeats in one life", self.most_repeats_in_one_life),
         ] {
@@ -414,6 +420,17 @@ mod tests {
                 (report.lost, report.out_of_order, report.phantom),
                 (0, 0, 0)
             );
+        }
+    }
+
+    #[test]
+    fn a_repeat_that_ends_up_last_is_counted_as_such() {
+        for (numbers, stale) in [
+            (&[1, 2, 3, 4, 5, 3, 4, 5][..], 0),
+            (&[1, 2, 3, 4, 5, 3], 1),
+            (&[1, 2, 3, 1, 3, 4, 5], 0),
+        ] {
+            assert_eq!(check(&key_a(numbers)).stale_last, stale, "{numbers:?}");
         }
     }
 

@@ -3,5 +3,6 @@
 
 mod daemon;
 pub mod kafka;
+pub mod pgbouncer;
 pub mod postgres;
 pub mod rabbitmq;

@@ -13,6 +13,7 @@ pub use console::{Isolation, KafkaMessage};
 pub use properties::{SASL_USERS, SaslUser};
 
 use super::daemon::Daemon;
+use crate::ports::Port;
 use crate::proxy::Proxy;
 use crate::tls::{ServerCertificate, TestCa};
 use install::Programs;
@@ -43,6 +44,7 @@ struct Own {
     config: PathBuf,
     ports: Ports,
     proxy: Option<Proxy>,
+    ways: Vec<Proxy>,
 }
 
 /// Chooses a broker's settings; made by [`KafkaServer::builder`].
@@ -51,6 +53,7 @@ pub struct Builder {
     properties: Vec<(String, String)>,
     certificate: Option<ServerCertificate>,
     proxied: bool,
+    ways: usize,
 }
 
 impl Builder {
@@ -86,6 +89,14 @@ impl Builder {
         self
     }
 
+    /// Adds so many listeners with a [`Proxy`] each ([`KafkaServer::ways`]), so that clients can be cut off
+    /// one by one: all connections of a client stay on the listener where it began.
+    #[must_use]
+    pub fn ways(mut self, count: usize) -> Self {
+        self.ways = count;
+        self
+    }
+
     /// Starts the broker and returns when it serves.
     ///
     /// # Panics
@@ -96,15 +107,18 @@ impl Builder {
     pub fn start(self) -> KafkaServer {
         let daemon = Daemon::new("Kafka", install::account());
         let programs = Programs::stage(&daemon);
-        let ports = Ports::reserve(self.certificate.is_some());
+        let ports = Ports::reserve(self.certificate.is_some(), self.ways);
         let proxy = self
             .proxied
             .then(|| Proxy::to_local_port(ports.client.number()).expect("start a proxy"));
         let client_port = proxy
             .as_ref()
             .map_or(ports.client.number(), |proxy| proxy.port());
+        let way = |port: &Port| Proxy::to_local_port(port.number()).expect("start a proxy");
+        let ways: Vec<Proxy> = ports.ways.iter().map(way).collect();
+        let way_ports: Vec<u16> = ways.iter().map(Proxy::port).collect();
         let data = programs.formatted_data(&daemon);
-        let mut lines = properties::base(&ports, client_port, &data);
+        let mut lines = properties::base(&ports, client_port, &way_ports, &data);
         if let Some(ServerCertificate {
             certificate_pem,
             key_pem,
@@ -126,6 +140,7 @@ impl Builder {
                 programs,
                 ports,
                 proxy,
+                ways,
             }),
         };
         server.start_again();
@@ -242,6 +257,16 @@ impl KafkaServer {
     pub fn proxy(&self) -> &Proxy {
         let proxy = self.own().proxy.as_ref();
         proxy.expect("this broker was started without a proxy")
+    }
+
+    /// The proxies that [`Builder::ways`] asked for; a client of one bootstraps at `127.0.0.1` and its port.
+    ///
+    /// # Panics
+    ///
+    /// When the broker is not ours.
+    #[must_use]
+    pub fn ways(&self) -> &[Proxy] {
+        &self.own().ways
     }
 
     /// Stops the broker in order (SIGTERM); returns when the process has ended.

@@ -45,6 +45,8 @@ pub(super) struct Ports {
     pub(super) direct: Port,
     pub(super) controller: Port,
     pub(super) secure: Option<SecurePorts>,
+    /// Listeners for one client each.
+    pub(super) ways: Vec<Port>,
 }
 
 #[derive(Debug)]
@@ -54,7 +56,7 @@ pub(super) struct SecurePorts {
 }
 
 impl Ports {
-    pub(super) fn reserve(secure: bool) -> Self {
+    pub(super) fn reserve(secure: bool, ways: usize) -> Self {
         Self {
             client: Port::reserve(),
             direct: Port::reserve(),
@@ -63,12 +65,13 @@ impl Ports {
                 ssl: Port::reserve(),
                 sasl_ssl: Port::reserve(),
             }),
+            ways: (0..ways).map(|_| Port::reserve()).collect(),
         }
     }
 }
 
-/// Every broker's lines; clients are told to come to `client_port`.
-pub(super) fn base(ports: &Ports, client_port: u16, data: &Path) -> String {
+/// Every broker's lines; clients are told to come to `client_port`, those of each way to its own.
+pub(super) fn base(ports: &Ports, client_port: u16, way_ports: &[u16], data: &Path) -> String {
     let (client, direct) = (ports.client.number(), ports.direct.number());
     let controller = ports.controller.number();
     let (mut listeners, mut advertised) = (String::new(), String::new());
@@ -76,6 +79,12 @@ pub(super) fn base(ports: &Ports, client_port: u16, data: &Path) -> String {
         let (ssl, sasl_ssl) = (secure.ssl.number(), secure.sasl_ssl.number());
         listeners = format!(",SSL://127.0.0.1:{ssl},SASL_SSL://127.0.0.1:{sasl_ssl}");
         advertised.clone_from(&listeners);
+    }
+    let mut protocols = String::new();
+    for (number, (own, told)) in ports.ways.iter().zip(way_ports).enumerate() {
+        listeners.push_str(&format!(",WAY{number}://127.0.0.1:{}", own.number()));
+        advertised.push_str(&format!(",WAY{number}://127.0.0.1:{told}"));
+        protocols.push_str(&format!(",WAY{number}:PLAINTEXT"));
     }
     listeners.insert_str(
         0,
@@ -92,7 +101,7 @@ pub(super) fn base(ports: &Ports, client_port: u16, data: &Path) -> String {
         "listeners={listeners}\n\
          advertised.listeners={advertised}\n\
          listener.security.protocol.map=\
-         CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,DIRECT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL\n\
+         CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,DIRECT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL{protocols}\n\
          inter.broker.listener.name=DIRECT\n\
          controller.listener.names=CONTROLLER\n\
          controller.quorum.voters=1@127.0.0.1:{controller}\n\

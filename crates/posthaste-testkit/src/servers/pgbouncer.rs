@@ -1,0 +1,114 @@
+//! PgBouncer for tests: the pooler that most applications reach PostgreSQL by, where a connection of the
+//! database is a client's for one transaction only.
+
+use super::daemon::Daemon;
+use super::postgres::PostgresServer;
+use crate::account::Account;
+use crate::ports::Port;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
+
+/// Where packages put the program: Debian, Red Hat, Homebrew.
+const PROGRAMS: [&str; 5] = [
+    "/usr/sbin/pgbouncer",
+    "/usr/bin/pgbouncer",
+    "/usr/local/bin/pgbouncer",
+    "/opt/homebrew/bin/pgbouncer",
+    "/opt/homebrew/opt/pgbouncer/bin/pgbouncer",
+];
+
+/// Connections to the database: fewer than clients, so that these really share them.
+const POOL: u16 = 4;
+
+/// A pooler in front of a [`PostgresServer`], in transaction mode.
+///
+/// Dropping it kills the process; so does the death of the test process, by `kill -9` too.
+#[derive(Debug)]
+pub struct PgBouncer {
+    port: Port,
+    daemon: Daemon,
+}
+
+impl PgBouncer {
+    /// Starts a pooler for every database of the server, and returns when it accepts connections.
+    ///
+    /// # Panics
+    ///
+    /// When PgBouncer is not installed (the message says how to install it), or does not come up (the
+    /// message has its log).
+    #[must_use]
+    pub fn start(server: &PostgresServer) -> Self {
+        Self::start_with(server, &[])
+    }
+
+    /// [`Self::start`] with lines of `pgbouncer.ini` such as `"max_prepared_statements = 100"`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start`].
+    #[must_use]
+    pub fn start_with(server: &PostgresServer, lines: &[&str]) -> Self {
+        // It refuses to run as root.
+        let daemon = Daemon::new("PgBouncer", Account::unless_root("postgres"));
+        let pooler = Self {
+            port: Port::reserve(),
+            daemon,
+        };
+        let users = pooler.daemon.write("users.txt", "\"postgres\" \"\"\n");
+        let config = pooler.daemon.write(
+            "pgbouncer.ini",
+            &format!(
+                "[databases]\n\
+                 * = host=127.0.0.1 port={}\n\
+                 [pgbouncer]\n\
+                 listen_addr = 127.0.0.1\n\
+                 listen_port = {}\n\
+                 unix_socket_dir =\n\
+                 auth_type = trust\n\
+                 auth_file = {}\n\
+                 pool_mode = transaction\n\
+                 default_pool_size = {POOL}\n\
+                 max_client_conn = 500\n\
+                 {}\n",
+                server.port(),
+                pooler.port(),
+                users.display(),
+                lines.join("\n")
+            ),
+        );
+        let mut command = pooler.daemon.command(&program());
+        command.arg(config);
+        pooler.daemon.launch(command, |_| {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, pooler.port())).is_ok()
+        });
+        pooler
+    }
+
+    /// The TCP port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// A connection URL of the superuser, the only one it lets in, for a database.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port())
+    }
+
+    /// What the pooler has written to its log, for a failure's message.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.daemon.log()
+    }
+}
+
+fn program() -> PathBuf {
+    let mut programs = PROGRAMS.iter().map(PathBuf::from);
+    programs.find(|program| program.exists()).unwrap_or_else(|| {
+        panic!(
+            "PgBouncer is not installed (looked in {PROGRAMS:?}); ./test installs it, or by hand: \
+             apt-get install pgbouncer"
+        )
+    })
+}
