@@ -26,8 +26,14 @@ impl Fixture for MemoryFixture {
     }
 
     fn capabilities(&self) -> Vec<Capability> {
-        use Capability::{Crash, LateCommitDelaysOnlyItself, OpenTogether, Savepoints};
-        vec![Savepoints, OpenTogether, LateCommitDelaysOnlyItself, Crash]
+        use Capability::{Crash, LateCommitDelaysOnlyItself, OpenTogether, Savepoints, SharesOut};
+        vec![
+            Savepoints,
+            OpenTogether,
+            LateCommitDelaysOnlyItself,
+            Crash,
+            SharesOut,
+        ]
     }
 
     async fn fresh(&self, _needs: &[Capability]) -> Box<dyn Outbox> {

@@ -1,5 +1,5 @@
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -9,6 +9,7 @@ use posthaste_engine::{
     Cause, FailedKeys, FenceKind, KeyOrder, Lane, LaneSpec, Outcome, Record, RejectionKind, Sink,
     SinkError, SinkInfo, Verdict,
 };
+use uuid::Uuid;
 
 /// What a memory sink does to the records that come now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,8 +29,8 @@ pub enum MemorySinkFault {
 struct Shared {
     accepted: Vec<Record>,
     fault: MemorySinkFault,
-    /// The token of the newest lane: an older one is fenced.
-    newest: Option<LaneSpec>,
+    /// By store and destination, the token of the newest lane of each partition: an older one is fenced.
+    newest: HashMap<Uuid, HashMap<String, HashMap<u16, (u64, u64)>>>,
 }
 
 /// A sink that keeps what it accepts. Clones share it.
@@ -88,7 +89,13 @@ impl Sink for MemorySink {
         if shared.fault == MemorySinkFault::Away {
             return Err(away());
         }
-        shared.newest = shared.newest.max(Some(spec));
+        let of_store = shared.newest.entry(spec.scope.store_id).or_default();
+        let destination = spec.scope.destination.clone();
+        let newest = of_store.entry(destination).or_default();
+        for partition in spec.scope.partitions.iter() {
+            let newest = newest.entry(partition).or_default();
+            *newest = token(&spec).max(*newest);
+        }
         let (sink, failed) = (self.clone(), FailedKeys::default());
         Ok(Box::new(MemoryLane {
             sink,
@@ -98,6 +105,21 @@ impl Sink for MemorySink {
             verdicts: VecDeque::new(),
             broken: false,
         }))
+    }
+}
+
+fn token(spec: &LaneSpec) -> (u64, u64) {
+    (spec.epoch, spec.number)
+}
+
+impl Shared {
+    /// Whether a newer lane has one of its partitions.
+    fn is_fenced(&self, spec: &LaneSpec) -> bool {
+        let of_store = self.newest.get(&spec.scope.store_id);
+        let newest = of_store.and_then(|of_store| of_store.get(&spec.scope.destination));
+        let is_newer =
+            |partition| newest.and_then(|newest| newest.get(&partition)) > Some(&token(spec));
+        spec.scope.partitions.iter().any(is_newer)
     }
 }
 
@@ -141,7 +163,7 @@ impl MemoryLane {
         self.broken |= shared.fault == MemorySinkFault::Away;
         let outcome = if shared.fault == MemorySinkFault::Away {
             Outcome::unavailable(Cause::Connection, "the sink is away")
-        } else if self.broken || shared.newest > Some(self.spec) {
+        } else if self.broken || shared.is_fenced(&self.spec) {
             Outcome::unavailable(
                 Cause::LaneEnded,
                 "the sink was away, or a newer lane was opened",

@@ -3,6 +3,7 @@
 mod admin;
 mod claimed;
 mod ownership;
+mod partition;
 mod retention;
 
 use std::{
@@ -13,16 +14,19 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Claim, Claimed, DestinationState, HostIdentity, PageBuilder, ParkedState, Progress, Store,
-    StoreError, StoreInfo, StoredEvent, StoredFields,
+    AuditLine, Claim, Claimed, DestinationState, HostIdentity, PageBuilder, ParkedState,
+    Partitions, Progress, Store, StoreError, StoreInfo, StoredEvent, StoredFields,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use claimed::MemoryClaimed;
+use partition::PartitionRow;
 
 /// As the stores with a schema have it until told otherwise.
 const RETENTION: Duration = Duration::from_secs(24 * 3_600);
+/// Partitions of a destination, likewise.
+const PARTITIONS: u16 = 64;
 
 /// How a memory store records what has been delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,9 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct Inner {
+    store_id: Uuid,
+    /// Partitions of a new destination.
+    partitions: u16,
     /// Committed events in commit order, those that retention removed excepted.
     log: Vec<StoredEvent>,
     /// The last number drawn, counted from 1; none comes again.
@@ -51,6 +58,8 @@ struct Inner {
     relays: HashMap<Uuid, RelayRow>,
     destinations: Vec<DestinationRow>,
     next_parked_id: i64,
+    /// Hand-overs, oldest first.
+    audit: Vec<AuditLine>,
 }
 
 #[derive(Debug)]
@@ -60,7 +69,9 @@ struct RelayRow {
     host: HostIdentity,
     lease_until: Instant,
     lease_until_wall: i64,
+    started_at: i64,
     fenced: bool,
+    leaving: bool,
 }
 
 #[derive(Debug)]
@@ -68,17 +79,24 @@ struct DestinationRow {
     name: String,
     address: String,
     state: DestinationState,
-    owner: Option<Uuid>,
+    /// The newest epoch that was drawn.
     epoch: u64,
-    not_before: Instant,
-    /// Log mode: everything up to here is passed. Mark mode: where the destination started.
-    cursor: i64,
-    /// Mark mode: what is finished beyond `cursor`.
+    shares_version: i64,
+    partitions: Vec<PartitionRow>,
+    /// The relays that serve it, dead ones among them until they are revoked.
+    members: BTreeMap<Uuid, MemberRow>,
+    /// Mark mode: what is finished beyond where the destination started.
     finished: BTreeSet<i64>,
     markers: BTreeMap<String, i64>,
     parked: Vec<ParkedRow>,
     breaker: String,
     last_error: Option<String>,
+}
+
+#[derive(Debug)]
+struct MemberRow {
+    partitions_max: u16,
+    reaches: Option<bool>,
 }
 
 #[derive(Debug, Clone)]
@@ -103,8 +121,10 @@ impl DestinationRow {
             .any(|row| row.waits() && row.event.key() == Some(key))
     }
 
-    fn is_passed(&self, mode: MemoryMode, seq: i64) -> bool {
-        seq <= self.cursor || (mode == MemoryMode::Mark && self.finished.contains(&seq))
+    fn is_passed(&self, mode: MemoryMode, event: &StoredEvent) -> bool {
+        let passed = self.partition_of(event.slot()).cursor;
+        let marked = mode == MemoryMode::Mark && self.finished.contains(&event.seq());
+        event.seq() <= passed || marked
     }
 }
 
@@ -229,6 +249,8 @@ impl MemoryStore {
     #[must_use]
     pub fn new(mode: MemoryMode) -> Self {
         let inner = Inner {
+            store_id: Uuid::now_v7(),
+            partitions: PARTITIONS,
             log: Vec::new(),
             last_seq: 0,
             retention: RETENTION,
@@ -236,11 +258,21 @@ impl MemoryStore {
             relays: HashMap::new(),
             destinations: Vec::new(),
             next_parked_id: 1,
+            audit: Vec::new(),
         };
         Self {
             mode,
             inner: Arc::new(Mutex::new(inner)),
         }
+    }
+
+    /// The same outbox, whose new destinations have so many partitions; 64 at first.
+    ///
+    /// # Errors
+    /// What [`Partitions::none_of`] says of the count.
+    pub fn with_partitions(self, count: u16) -> Result<Self, String> {
+        self.lock().partitions = Partitions::none_of(count)?.count();
+        Ok(self)
     }
 
     /// Changes for how long delivered events are kept; 24 h at first.
@@ -290,6 +322,7 @@ impl Store for MemoryStore {
             },
             late_commit_delays_only_itself: true,
             shared: false,
+            shares_out: true,
         }
     }
 

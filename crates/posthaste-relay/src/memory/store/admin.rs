@@ -2,12 +2,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, DeadAction, DestinationState, DestinationStatus, PageBuilder, ParkedEvent, ParkedFilter,
-    ParkedState, RelayStatus, Status, StoreError, StoredEvent, StoredFields,
+    Admin, AuditLine, DeadAction, DestinationState, DestinationStatus, PageBuilder, ParkedEvent,
+    ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError, StoredEvent,
+    StoredFields,
 };
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use super::{DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, wall_after, wall_micros};
+use super::{
+    DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, RelayRow, wall_after, wall_micros,
+};
 
 impl DestinationRow {
     /// Whether this event is still to be delivered: not passed, or passed over because its key waits.
@@ -15,7 +19,17 @@ impl DestinationRow {
         let blocked = event.key().and_then(|key| self.markers.get(key));
         match (mode, blocked) {
             (MemoryMode::Log, Some(&at)) => event.seq() > at,
-            _ => !self.is_passed(mode, event.seq()),
+            _ => !self.is_passed(mode, event),
+        }
+    }
+
+    fn relay_share(&self, relay: Uuid) -> RelayShare {
+        let owned = || self.partitions.iter().filter(|p| p.owner == Some(relay));
+        RelayShare {
+            destination: self.name.clone(),
+            partitions: u32::from(self.owned(relay)),
+            epoch: owned().map(|partition| partition.epoch).max().unwrap_or(0),
+            reaches: self.members.get(&relay).and_then(|member| member.reaches),
         }
     }
 }
@@ -62,7 +76,7 @@ impl Inner {
             .filter(|event| row.is_pending(mode, event))
             .collect();
         let parked = |state| count(row.parked.iter().filter(|parked| parked.state == state));
-        let owner = row.owner.and_then(|owner| self.relays.get(&owner));
+        let owners: Vec<&RelayRow> = self.live(row.owners()).collect();
         DestinationStatus {
             name: row.name.clone(),
             address: row.address.clone(),
@@ -75,9 +89,37 @@ impl Inner {
             oldest_pending_age: age(pending.first().map(|event| event.inserted_at())),
             breaker: row.breaker.clone(),
             last_error: row.last_error.clone(),
-            relay: owner
-                .filter(|relay| relay.is_live())
-                .map(|relay| relay.name.clone()),
+            relay: owners.first().map(|relay| relay.name.clone()),
+        }
+    }
+
+    fn live(&self, relays: impl IntoIterator<Item = Uuid>) -> impl Iterator<Item = &RelayRow> {
+        let relays = relays
+            .into_iter()
+            .filter_map(|relay| self.relays.get(&relay));
+        relays.filter(|relay| relay.is_live())
+    }
+
+    fn relay_status(&self, registration: Uuid, row: &RelayRow) -> RelayStatus {
+        let destinations = self.destinations.iter();
+        let served = destinations.filter(|d| d.members.contains_key(&registration));
+        let shares: Vec<RelayShare> = served.map(|d| d.relay_share(registration)).collect();
+        RelayStatus {
+            registration,
+            name: row.name.clone(),
+            host: row.host.clone(),
+            started_at: row.started_at,
+            version: row.version.clone(),
+            state: match (row.fenced, row.is_live()) {
+                (true, _) => "fenced",
+                (false, true) => "live",
+                (false, false) => "expired",
+            }
+            .to_owned(),
+            lease_expires_at: row.lease_until_wall,
+            partitions: shares.iter().map(|share| share.partitions).sum(),
+            leaving: row.leaving,
+            shares,
         }
     }
 }
@@ -96,23 +138,8 @@ impl Admin for MemoryStore {
             .iter()
             .filter(|event| destinations.iter().any(|row| row.is_pending(mode, event)))
             .collect();
-        let relays = inner.relays.iter().map(|(registration, row)| RelayStatus {
-            name: row.name.clone(),
-            version: row.version.clone(),
-            state: match (row.fenced, row.is_live()) {
-                (true, _) => "fenced",
-                (false, true) => "live",
-                (false, false) => "expired",
-            }
-            .to_owned(),
-            lease_expires_at: row.lease_until_wall,
-            partitions: inner
-                .destinations
-                .iter()
-                .filter(|destination| destination.owner == Some(*registration))
-                .map(|_| 64)
-                .sum(),
-        });
+        let relays = inner.relays.iter();
+        let relays = relays.map(|(registration, row)| inner.relay_status(*registration, row));
         Ok(Status {
             pending: count(pending.iter()),
             pending_exact: true,
@@ -125,6 +152,11 @@ impl Admin for MemoryStore {
             retained_bytes: inner.log.iter().map(|event| event.footprint() as u64).sum(),
             retained: inner.retained(mode),
         })
+    }
+
+    async fn hand_overs(&self, limit: usize) -> Result<Vec<AuditLine>, StoreError> {
+        let inner = self.lock();
+        Ok(inner.audit.iter().rev().take(limit).cloned().collect())
     }
 
     async fn parked(
@@ -193,15 +225,12 @@ impl Admin for MemoryStore {
         state: DestinationState,
     ) -> Result<bool, StoreError> {
         let mut inner = self.lock();
-        let found = inner
-            .destinations
-            .iter()
-            .position(|row| row.name == name && row.state != DestinationState::Removed);
-        let Some(index) = found else { return Ok(false) };
-        let owner = inner.destinations[index]
-            .owner
-            .and_then(|owner| inner.relays.get(&owner));
-        if let (DestinationState::Removed, Some(relay)) = (state, owner.filter(|r| r.is_live())) {
+        let Some(index) = inner.find(name) else {
+            return Ok(false);
+        };
+        let members = inner.destinations[index].members.keys().copied();
+        let served_by = inner.live(members).next();
+        if let (DestinationState::Removed, Some(relay)) = (state, served_by) {
             return Err(StoreError::Misconfigured {
                 operation: "removing a destination",
                 reason: format!("relay `{}` delivers to `{name}`; stop it first", relay.name),

@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, ownership::Held, wall_micros,
+    DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, PartitionRow, ownership::Held,
+    wall_micros,
 };
 
 /// What a claim on a memory store gives.
@@ -22,6 +23,9 @@ pub(super) struct MemoryClaimed {
     held: Arc<Held>,
     /// The last event that was handed out.
     read: Mutex<i64>,
+    /// Where the foremost partitions stood. Those behind are read up to here first; in between they
+    /// stand at several places, and no side read can join.
+    foremost: i64,
 }
 
 impl Held {
@@ -40,10 +44,33 @@ impl Held {
             .is_none_or(|row| row.fenced);
         let row = &mut inner.destinations[self.destination];
         let removed = row.state == DestinationState::Removed;
-        if row.epoch != self.epoch || owner_fenced || removed {
+        if owner_fenced || removed || !self.is_newest(row) {
             return Err(StoreError::Fenced { operation });
         }
         Ok(row)
+    }
+
+    /// Whoever lost one partition lost them all: what it read was read for all of them.
+    fn is_newest(&self, row: &DestinationRow) -> bool {
+        let mut ours = self.owned(row);
+        ours.all(|p| p.epoch == self.epoch && p.owner == Some(self.registration))
+    }
+
+    fn owned<'a>(&'a self, row: &'a DestinationRow) -> impl Iterator<Item = &'a PartitionRow> {
+        let of_all = self.partitions.as_slice().iter().zip(&row.partitions);
+        of_all.filter(|(owned, _)| **owned).map(|(_, row)| row)
+    }
+
+    fn owned_mut<'a>(
+        &'a self,
+        row: &'a mut DestinationRow,
+    ) -> impl Iterator<Item = &'a mut PartitionRow> {
+        let of_all = self.partitions.as_slice().iter().zip(&mut row.partitions);
+        of_all.filter(|(owned, _)| **owned).map(|(_, row)| row)
+    }
+
+    fn owns_key(&self, key: &str) -> bool {
+        self.partitions.contains_slot(posthaste::slot(key))
     }
 }
 
@@ -80,15 +107,22 @@ fn read(
     (events, place)
 }
 
-fn page(events: Vec<StoredEvent>, place: i64, caught_up: bool) -> Page {
+fn page(
+    row: &DestinationRow,
+    events: Vec<StoredEvent>,
+    place: i64,
+    joinable: bool,
+    caught_up: bool,
+) -> Page {
     let base: Arc<dyn std::any::Any + Send + Sync> = Arc::new(place);
     Page {
         events,
         end: Cursor::whole(Arc::clone(&base)),
         base,
-        joinable: true,
+        joinable,
         caught_up,
         wants_advance: false,
+        shares_version: row.shares_version,
     }
 }
 
@@ -106,12 +140,15 @@ impl MemoryClaimed {
                 reason: "the claim is of another store".into(),
             })?;
         let mut inner = store.lock();
-        let cursor = held.row(&mut inner, operation)?.cursor;
+        let row = held.row(&mut inner, operation)?;
+        let places = || held.owned(row).map(|partition| partition.cursor);
+        let (hindmost, foremost) = (places().min(), places().max());
         drop(inner);
         Ok(Self {
             store: store.clone(),
             held,
-            read: Mutex::new(cursor),
+            read: Mutex::new(hindmost.unwrap_or_default()),
+            foremost: foremost.unwrap_or_default(),
         })
     }
 
@@ -138,7 +175,9 @@ impl Claimed for MemoryClaimed {
                 at: Cursor::whole(Arc::new(at)),
                 released: !row.holds(key),
             };
-            row.markers.iter().take(limit).map(marker).collect()
+            let all = row.markers.iter();
+            let ours = all.filter(|(key, _)| self.held.owns_key(key));
+            ours.take(limit).map(marker).collect()
         })
     }
 
@@ -148,11 +187,19 @@ impl Claimed for MemoryClaimed {
         let mode = self.store.mode;
         let row = &inner.destinations[self.held.destination];
         let mut place = self.read_place();
-        let (events, read_to) = read(&inner.log, *place, i64::MAX, budget, |event| {
-            !row.is_passed(mode, event.seq())
+        // One pass in the order of commits serves every position: each partition's own cursor says what
+        // of it is passed.
+        let (events, mut read_to) = read(&inner.log, *place, i64::MAX, budget, |event| {
+            self.held.partitions.contains_slot(event.slot()) && !row.is_passed(mode, event)
         });
+        let caught_up = read_to >= last(&inner.log);
+        if caught_up {
+            // What the foremost have passed may have been removed since.
+            read_to = read_to.max(self.foremost);
+        }
         *place = read_to;
-        Ok(page(events, read_to, read_to >= last(&inner.log)))
+        let joinable = read_to >= self.foremost;
+        Ok(page(row, events, read_to, joinable, caught_up))
     }
 
     async fn advance(
@@ -163,7 +210,11 @@ impl Claimed for MemoryClaimed {
         let mode = self.store.mode;
         self.with("advancing the cursor", |row| {
             match mode {
-                MemoryMode::Log => row.cursor = row.cursor.max(place(up_to)),
+                MemoryMode::Log => {
+                    for partition in self.held.owned_mut(row) {
+                        partition.cursor = partition.cursor.max(place(up_to));
+                    }
+                }
                 MemoryMode::Mark => row.finished.extend(finished),
             }
             AdvanceOutcome::default()
@@ -204,7 +255,7 @@ impl Claimed for MemoryClaimed {
     }
 
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
-        self.with("looking for due events", |row| due(row, limit))
+        self.with("looking for due events", |row| due(row, &self.held, limit))
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
@@ -244,10 +295,12 @@ impl Claimed for MemoryClaimed {
     async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
         let operation = "beginning a side read";
         let at = self.with(operation, |row| row.markers.get(key).copied())?;
-        let place = at.ok_or(StoreError::Bug {
-            operation,
-            reason: "the key has no block marker".into(),
-        })?;
+        let place = at
+            .filter(|_| self.held.owns_key(key))
+            .ok_or(StoreError::Bug {
+                operation,
+                reason: "the key has no block marker".into(),
+            })?;
         let (store, held) = (self.store.clone(), Arc::clone(&self.held));
         Ok(Box::new(MemorySideRead {
             store,
@@ -267,6 +320,27 @@ impl Claimed for MemoryClaimed {
         self.with("reporting the destination's state", |row| {
             breaker.clone_into(&mut row.breaker);
             row.last_error = last_error.map(str::to_owned);
+            let reaches = match breaker {
+                "open" => Some(false),
+                "closed" => Some(true),
+                // On trial: not known again yet.
+                _ => return,
+            };
+            let member = row.members.get_mut(&self.held.registration);
+            if let Some(member) = member.filter(|member| member.reaches != reaches) {
+                member.reaches = reaches;
+                row.shares_version += 1;
+            }
+        })
+    }
+
+    async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
+        self.with("recording fences that were taken", |row| {
+            for partition in self.held.owned_mut(row) {
+                // Our own is taken too: that is how a lane is opened.
+                let taken = |id: &Uuid| former.contains(id) || *id == self.held.registration;
+                partition.former.retain(|id| !taken(id));
+            }
         })
     }
 
@@ -275,12 +349,13 @@ impl Claimed for MemoryClaimed {
     }
 }
 
-fn due(row: &DestinationRow, limit: usize) -> Due {
+fn due(row: &DestinationRow, held: &Held, limit: usize) -> Due {
     let now = Instant::now();
     let mut waiting: Vec<&ParkedRow> = row
         .parked
         .iter()
         .filter(|parked| parked.waits() && parked.due.is_some())
+        .filter(|parked| held.partitions.contains_slot(parked.event.slot()))
         .collect();
     waiting.sort_by_key(|parked| (parked.due, parked.id));
     let copies = waiting
@@ -302,7 +377,7 @@ fn due(row: &DestinationRow, limit: usize) -> Due {
         released: row
             .markers
             .keys()
-            .filter(|key| !row.holds(key))
+            .filter(|key| held.owns_key(key) && !row.holds(key))
             .cloned()
             .collect(),
         next_in: next.map(|due| {
@@ -328,16 +403,13 @@ impl SideRead for MemorySideRead {
         let (mode, until) = (self.store.mode, place(until));
         // Not by the log's cursor: the main group has passed this key's events over.
         let wanted = |event: &StoredEvent| {
-            let marked = mode == MemoryMode::Mark && row.is_passed(mode, event.seq());
+            let marked = mode == MemoryMode::Mark && row.is_passed(mode, event);
             event.key() == Some(&*self.key) && !marked
         };
         let (events, read_to) = read(&inner.log, self.place, until, budget, wanted);
         self.place = read_to;
-        Ok(page(
-            events,
-            read_to,
-            read_to >= until.min(last(&inner.log)),
-        ))
+        let caught_up = read_to >= until.min(last(&inner.log));
+        Ok(page(row, events, read_to, true, caught_up))
     }
 
     async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError> {

@@ -1,14 +1,16 @@
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Claim, ClaimOutcome, DestinationState, Holder, Ownership, Registered, Registration, Renewal,
-    Start, StoreError,
+    Claim, ClaimOutcome, ClaimRequest, DestinationState, Member, Ownership, Partitions, Registered,
+    Registration, Renewal, Shares, Start, StoreError, Want,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{DestinationRow, Inner, MemoryStore, RelayRow, wall_after};
+use super::{
+    DestinationRow, Inner, MemberRow, MemoryStore, PartitionRow, RelayRow, wall_after, wall_micros,
+};
 
 /// The store's part of a claim.
 #[derive(Debug)]
@@ -17,9 +19,8 @@ pub(super) struct Held {
     pub(super) epoch: u64,
     pub(super) incarnation: u64,
     pub(super) registration: Uuid,
+    pub(super) partitions: Partitions,
 }
-
-const PARTITIONS: Range<u16> = 0..64;
 
 impl RelayRow {
     pub(super) fn is_live(&self) -> bool {
@@ -40,62 +41,178 @@ impl Inner {
         row.ok_or(StoreError::Fenced { operation })
     }
 
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        let mut rows = self.destinations.iter();
+        rows.position(|row| row.name == name && row.state != DestinationState::Removed)
+    }
+
     fn destination(&mut self, name: &str, address: &str, start: Start) -> usize {
-        let found = self
-            .destinations
-            .iter()
-            .position(|row| row.name == name && row.state != DestinationState::Removed);
-        if let Some(index) = found {
+        if let Some(index) = self.find(name) {
             return index;
         }
-        let last = self.last_seq;
-        // Sinks compare epochs: those of a removed destination are never used again.
-        let removed = self.destinations.iter().filter(|row| row.name == name);
-        let epoch = removed.map(|row| row.epoch).max().unwrap_or_default();
-        self.destinations.push(DestinationRow {
+        let cursor = match start {
+            Start::Oldest => 0,
+            Start::Now => self.last_seq,
+        };
+        // Sinks compare epochs, relays versions: those of a removed destination are never used again.
+        let removed = || self.destinations.iter().filter(|row| row.name == name);
+        let epoch = removed().map(|row| row.epoch).max().unwrap_or_default();
+        let version = removed().map(|row| row.shares_version).max();
+        let partitions = (0..self.partitions).map(|_| PartitionRow::new(cursor));
+        let row = DestinationRow {
             name: name.to_owned(),
             address: address.to_owned(),
             state: DestinationState::Active,
-            owner: None,
             epoch,
-            not_before: Instant::now(),
-            cursor: if start == Start::Now { last } else { 0 },
+            shares_version: version.unwrap_or_default() + 1,
+            partitions: partitions.collect(),
+            members: BTreeMap::new(),
             finished: Default::default(),
             markers: Default::default(),
             parked: Vec::new(),
             breaker: "closed".into(),
             last_error: None,
-        });
+        };
+        self.destinations.push(row);
         self.destinations.len() - 1
     }
 
-    /// Who else holds the destination; its registration is fenced if its lease has run out. The second
-    /// answer: it was taken from a fenced relay.
-    fn holder(&mut self, index: usize, relay: Registered) -> (Option<Holder>, bool) {
-        let owner = self.destinations[index]
-            .owner
-            .filter(|owner| *owner != relay.registration);
-        let Some(registration) = owner else {
-            return (None, false);
+    fn enlist(&mut self, relay: Uuid, index: usize, partitions_max: u16) {
+        let row = &mut self.destinations[index];
+        let known = row.members.get(&relay);
+        let member = MemberRow {
+            partitions_max,
+            reaches: known.and_then(|member| member.reaches),
         };
-        let Some(row) = self.relays.get_mut(&registration) else {
-            return (None, true);
+        let news = known.is_none_or(|member| member.partitions_max != partitions_max);
+        row.shares_version += i64::from(news);
+        row.members.insert(relay, member);
+    }
+
+    /// Brings what `relay` owns to what it wants.
+    fn reach(&mut self, relay: Uuid, index: usize, want: Want, unsettled: Duration) {
+        let row = &self.destinations[index];
+        let wanted = match want {
+            Want::AtMost(count) => usize::from(count),
+            Want::All if row.owners().iter().any(|owner| *owner != relay) => 0,
+            Want::All => row.partitions.len(),
         };
-        if row.is_live() {
-            let lease_left = row.lease_until - Instant::now();
-            let (name, host) = (row.name.clone(), row.host.clone());
-            return (
-                Some(Holder {
-                    registration,
-                    name,
-                    host,
-                    lease_left,
-                }),
-                false,
-            );
+        let name = row.name.clone();
+        let given = self.give_up(relay, index, wanted, unsettled);
+        if given > 0 {
+            let us = self.name_of(relay);
+            self.note("release", &us, Some(&name), format!("{given} partitions"));
         }
-        row.fenced = true;
-        (None, true)
+        self.take(relay, index, wanted);
+    }
+
+    /// What `relay` owns of the destination, under a raised epoch.
+    fn owned(&mut self, relay: Uuid, index: usize) -> Result<Claim, StoreError> {
+        let shares = self.shares_of(index);
+        let (incarnation, store_id) = (self.incarnation, self.store_id);
+        let row = &mut self.destinations[index];
+        row.epoch += 1;
+        let mut partitions = row.no_partitions()?;
+        let (mut former, mut not_before) = (Vec::new(), Instant::now());
+        for (number, partition) in (0..).zip(&mut row.partitions) {
+            if partition.owner == Some(relay) {
+                partitions.insert(number);
+                partition.epoch = row.epoch;
+                not_before = not_before.max(partition.not_before);
+                former.extend(&partition.former);
+            }
+        }
+        former.sort_unstable();
+        former.dedup();
+        // Its own fence is taken by opening a lane.
+        former.retain(|registration| *registration != relay);
+        let held = Held {
+            destination: index,
+            epoch: row.epoch,
+            incarnation,
+            registration: relay,
+            partitions: partitions.clone(),
+        };
+        Ok(Claim {
+            destination: row.name.clone(),
+            epoch: row.epoch,
+            partitions,
+            settle: not_before.saturating_duration_since(Instant::now()),
+            state: row.state,
+            breaker_open: row.breaker == "open",
+            store_id,
+            former,
+            shares,
+            inner: Arc::new(held),
+        })
+    }
+
+    fn shares_of(&self, index: usize) -> Shares {
+        let (row, now) = (&self.destinations[index], Instant::now());
+        let live = |relay: &Uuid| self.relays.get(relay).filter(|relay| relay.is_live());
+        let member = |(registration, member): (&Uuid, &MemberRow)| {
+            let relay = live(registration)?;
+            Some(Member {
+                registration: *registration,
+                name: relay.name.clone(),
+                host: relay.host.clone(),
+                lease_left: relay.lease_until.saturating_duration_since(now),
+                owned: row.owned(*registration),
+                partitions_max: member.partitions_max,
+                leaving: relay.leaving,
+                reaches: member.reaches,
+            })
+        };
+        let mut shares = Shares {
+            version: row.shares_version,
+            members: row.members.iter().filter_map(member).collect(),
+            ..Shares::default()
+        };
+        for partition in &row.partitions {
+            shares.partitions += 1;
+            let wait = partition.not_before.saturating_duration_since(now);
+            match partition.owner {
+                Some(owner) => shares.dead += u16::from(live(&owner).is_none()),
+                None if wait.is_zero() => shares.free += 1,
+                None => {
+                    shares.settling += 1;
+                    let first = shares.settled_in.unwrap_or(wait).min(wait);
+                    shares.settled_in = Some(first);
+                }
+            }
+        }
+        shares
+    }
+
+    /// Another look at whatever this relay serves is worth its while.
+    fn changed_for(&mut self, relay: Uuid) {
+        let rows = self.destinations.iter_mut();
+        for row in rows.filter(|row| row.members.contains_key(&relay)) {
+            row.shares_version += 1;
+        }
+    }
+
+    /// Gives up all of a destination and serves it no longer.
+    fn end(&mut self, relay: Uuid, index: usize, unsettled: Duration, action: &str) {
+        let given = self.give_up(relay, index, 0, unsettled);
+        let row = &mut self.destinations[index];
+        let served = row.members.remove(&relay).is_some();
+        row.shares_version += i64::from(served);
+        let name = row.name.clone();
+        if given > 0 {
+            let us = self.name_of(relay);
+            self.note(action, &us, Some(&name), format!("{given} partitions"));
+        }
+    }
+}
+
+impl DestinationRow {
+    fn no_partitions(&self) -> Result<Partitions, StoreError> {
+        let count = u16::try_from(self.partitions.len()).unwrap_or(u16::MAX);
+        Partitions::none_of(count).map_err(|reason| StoreError::Bug {
+            operation: "claiming",
+            reason,
+        })
     }
 }
 
@@ -111,7 +228,9 @@ impl Ownership for MemoryStore {
             host: registration.host.clone(),
             lease_until: Instant::now() + registration.lease,
             lease_until_wall: wall_after(registration.lease),
+            started_at: wall_micros(),
             fenced: false,
+            leaving: false,
         };
         self.lock().relays.insert(registered.registration, row);
         Ok(registered)
@@ -122,74 +241,95 @@ impl Ownership for MemoryStore {
         let row = inner.relay(relay, "renewing the lease")?;
         row.lease_until = Instant::now() + lease;
         row.lease_until_wall = wall_after(lease);
-        let owned = inner
-            .destinations
-            .iter()
-            .filter(|d| d.owner == Some(relay.registration));
+        let rows = inner.destinations.iter().enumerate();
+        let served = rows.filter(|(_, row)| row.members.contains_key(&relay.registration));
+        let seen = served.map(|(index, row)| (row.name.clone(), row.state, inner.shares_of(index)));
         Ok(Renewal {
-            destinations: owned.map(|d| (d.name.clone(), d.state)).collect(),
+            destinations: seen.collect(),
         })
     }
 
-    async fn fence(&self, by: Registered, dead: Uuid, _why: &str) -> Result<(), StoreError> {
+    async fn fence(&self, by: Registered, dead: Uuid, why: &str) -> Result<(), StoreError> {
         let mut inner = self.lock();
-        inner.relay(by, "fencing a relay")?;
-        if let Some(row) = inner.relays.get_mut(&dead) {
-            row.fenced = true;
-        }
+        let us = inner.relay(by, "fencing a relay")?.name.clone();
+        let row = inner.relays.get_mut(&dead).filter(|row| !row.fenced);
+        let Some(row) = row else { return Ok(()) };
+        row.fenced = true;
+        let detail = format!("relay `{}`: {why}", row.name);
+        inner.note("fence", &us, None, detail);
+        inner.changed_for(dead);
         Ok(())
     }
 
     async fn claim(
         &self,
         relay: Registered,
-        destination: &str,
-        address: &str,
-        start: Start,
-        settle: Duration,
+        request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError> {
-        let mut inner = self.lock();
+        let (mut inner, us) = (self.lock(), relay.registration);
         inner.relay(relay, "claiming")?;
-        let index = inner.destination(destination, address, start);
-        let (holder, from_fenced) = inner.holder(index, relay);
-        if let Some(holder) = holder {
-            return Ok(ClaimOutcome::Held(holder));
-        }
-        let incarnation = inner.incarnation;
+        let index = inner.destination(request.destination, request.address, request.start);
+        inner.revoke(us, index, request.settle);
+        inner.enlist(us, index, request.partitions_max);
+        inner.reach(us, index, request.want, request.unsettled);
         let row = &mut inner.destinations[index];
-        let now = Instant::now();
-        if from_fenced {
-            row.not_before = row.not_before.max(now + settle);
+        request.address.clone_into(&mut row.address);
+        if row.owned(us) == 0 {
+            return Ok(ClaimOutcome::Held(inner.shares_of(index)));
         }
-        row.owner = Some(relay.registration);
-        row.address = address.to_owned();
-        row.epoch += 1;
-        let held = Held {
-            destination: index,
-            epoch: row.epoch,
-            incarnation,
-            registration: relay.registration,
-        };
-        Ok(ClaimOutcome::Owned(Claim {
-            destination: destination.to_owned(),
-            epoch: row.epoch,
-            partitions: PARTITIONS,
-            settle: row.not_before.saturating_duration_since(now),
-            state: row.state,
-            breaker_open: row.breaker == "open",
-            inner: Arc::new(held),
-        }))
+        inner.owned(us, index).map(ClaimOutcome::Owned)
+    }
+
+    async fn revoke(
+        &self,
+        relay: Registered,
+        destination: &str,
+        settle: Duration,
+    ) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.relay(relay, "revoking partitions")?;
+        if let Some(index) = inner.find(destination) {
+            inner.revoke(relay.registration, index, settle);
+        }
+        Ok(())
+    }
+
+    async fn shares(&self, destination: &str) -> Result<Shares, StoreError> {
+        let inner = self.lock();
+        let index = inner.find(destination);
+        let index = index.ok_or_else(|| StoreError::Misconfigured {
+            operation: "looking at a destination's shares",
+            reason: format!("there is no destination `{destination}`"),
+        })?;
+        Ok(inner.shares_of(index))
+    }
+
+    async fn withdraw(
+        &self,
+        relay: Registered,
+        destination: &str,
+        unsettled: Duration,
+    ) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.relay(relay, "withdrawing")?;
+        if let Some(index) = inner.find(destination) {
+            inner.end(relay.registration, index, unsettled, "withdraw");
+        }
+        Ok(())
+    }
+
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.relay(relay, "announcing to leave")?.leaving = true;
+        inner.changed_for(relay.registration);
+        Ok(())
     }
 
     async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
         let mut inner = self.lock();
         inner.relay(relay, "leaving")?;
-        let not_before = Instant::now() + unsettled;
-        for row in &mut inner.destinations {
-            if row.owner == Some(relay.registration) {
-                row.owner = None;
-                row.not_before = row.not_before.max(not_before);
-            }
+        for index in 0..inner.destinations.len() {
+            inner.end(relay.registration, index, unsettled, "release");
         }
         inner.relays.remove(&relay.registration);
         Ok(())

@@ -1,0 +1,187 @@
+//! Who owns a destination's partitions, and what is kept of each.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use posthaste_engine::{AuditLine, Partitions};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{DestinationRow, Inner, wall_micros};
+
+#[derive(Debug)]
+pub(super) struct PartitionRow {
+    pub(super) owner: Option<Uuid>,
+    pub(super) epoch: u64,
+    pub(super) not_before: Instant,
+    /// Log mode: everything up to here is passed. Mark mode: where the destination started.
+    pub(super) cursor: i64,
+    /// Former owners that may still have something under way at the broker.
+    pub(super) former: BTreeSet<Uuid>,
+    /// Whose it was last.
+    left_by: Option<Left>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Left {
+    registration: Uuid,
+    relay: String,
+    died: bool,
+}
+
+impl PartitionRow {
+    pub(super) fn new(cursor: i64) -> Self {
+        Self {
+            owner: None,
+            epoch: 0,
+            not_before: Instant::now(),
+            cursor,
+            former: BTreeSet::new(),
+            left_by: None,
+        }
+    }
+
+    fn is_settling(&self) -> bool {
+        self.not_before > Instant::now()
+    }
+
+    /// Makes it free once `wait` is over. The settle time that stands there is never lowered.
+    fn free(&mut self, left: Left, wait: Duration) {
+        self.not_before = self.not_before.max(Instant::now() + wait);
+        if !wait.is_zero() || left.died {
+            self.former.insert(left.registration);
+        }
+        self.owner = None;
+        self.left_by = Some(left);
+    }
+}
+
+impl Inner {
+    pub(super) fn name_of(&self, relay: Uuid) -> String {
+        let row = self.relays.get(&relay);
+        row.map(|row| row.name.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn note(
+        &mut self,
+        action: &str,
+        relay: &str,
+        destination: Option<&str>,
+        detail: String,
+    ) {
+        self.audit.push(AuditLine {
+            at: wall_micros(),
+            action: action.to_owned(),
+            relay: Some(relay.to_owned()),
+            destination: destination.map(str::to_owned),
+            detail,
+        });
+    }
+
+    /// Fences the owners whose lease is over, then makes free what dead ones own.
+    pub(super) fn revoke(&mut self, by: Uuid, index: usize, settle: Duration) {
+        let us = self.name_of(by);
+        for owner in self.destinations[index].owners() {
+            let Some(relay) = self.relays.get_mut(&owner) else {
+                continue;
+            };
+            if owner == by || relay.is_live() {
+                continue;
+            }
+            let (expired, name) = (!relay.fenced, relay.name.clone());
+            relay.fenced = true;
+            if expired {
+                let detail = format!("relay `{name}`: its lease is over");
+                self.note("fence", &us, None, detail);
+            }
+            let row = &mut self.destinations[index];
+            row.epoch += 1;
+            row.shares_version += 1;
+            row.members.remove(&owner);
+            let left = Left {
+                registration: owner,
+                relay: name,
+                died: true,
+            };
+            for partition in row.partitions.iter_mut().filter(|p| p.owner == Some(owner)) {
+                partition.epoch = row.epoch;
+                partition.free(left.clone(), settle);
+            }
+        }
+    }
+
+    /// Gives up what `relay` owns beyond the first `keep`. Answers how many partitions that were.
+    pub(super) fn give_up(
+        &mut self,
+        relay: Uuid,
+        index: usize,
+        keep: usize,
+        unsettled: Duration,
+    ) -> usize {
+        let left = Left {
+            registration: relay,
+            relay: self.name_of(relay),
+            died: false,
+        };
+        let row = &mut self.destinations[index];
+        let ours = row.partitions.iter_mut();
+        let mut given = 0;
+        for partition in ours.filter(|p| p.owner == Some(relay)).skip(keep) {
+            partition.free(left.clone(), unsettled);
+            given += 1;
+        }
+        row.shares_version += i64::from(given > 0);
+        given
+    }
+
+    /// Takes free partitions until `relay` owns `wanted`, those that need no settling first. Who owns
+    /// something waits for nothing, so it gets none of the others.
+    pub(super) fn take(&mut self, relay: Uuid, index: usize, wanted: usize) {
+        let row = &mut self.destinations[index];
+        let owned = usize::from(row.owned(relay));
+        let mut free: Vec<&mut PartitionRow> = row
+            .partitions
+            .iter_mut()
+            .filter(|p| p.owner.is_none() && (owned == 0 || !p.is_settling()))
+            .collect();
+        free.sort_by_key(|partition| partition.is_settling());
+        let mut taken: BTreeMap<Left, usize> = BTreeMap::new();
+        let missing = wanted.saturating_sub(owned);
+        row.shares_version += i64::from(missing > 0 && !free.is_empty());
+        for partition in free.into_iter().take(missing) {
+            partition.owner = Some(relay);
+            if let Some(left) = partition.left_by.take()
+                && left.registration != relay
+            {
+                *taken.entry(left).or_default() += 1;
+            }
+        }
+        let (us, destination) = (self.name_of(relay), self.destinations[index].name.clone());
+        for (left, count) in taken {
+            let action = match left.died {
+                true => "take-over",
+                false => "hand-over",
+            };
+            let detail = format!("{count} partitions of relay `{}`", left.relay);
+            self.note(action, &us, Some(&destination), detail);
+        }
+    }
+}
+
+impl DestinationRow {
+    pub(super) fn partition_of(&self, slot: u16) -> &PartitionRow {
+        let slots = usize::from(posthaste::SLOTS);
+        &self.partitions[usize::from(slot) * self.partitions.len() / slots]
+    }
+
+    pub(super) fn owners(&self) -> BTreeSet<Uuid> {
+        self.partitions.iter().filter_map(|p| p.owner).collect()
+    }
+
+    pub(super) fn owned(&self, relay: Uuid) -> u16 {
+        let owned = self.partitions.iter().filter(|p| p.owner == Some(relay));
+        u16::try_from(owned.count()).unwrap_or(Partitions::COUNT_MAX)
+    }
+}
