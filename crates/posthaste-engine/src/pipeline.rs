@@ -151,6 +151,8 @@ pub struct Pipeline {
     /// Tickets whose events went behind what the store holds since they were last asked for.
     behind_the_store: Vec<Range<u64>>,
     told_caught_up: bool,
+    /// Events that had been read when the lane was opened.
+    read_before_lane: u64,
     /// A lane was opened: the destination is reached.
     reached: bool,
     reading: bool,
@@ -208,6 +210,7 @@ impl Pipeline {
             none_is_due: false,
             behind_the_store: Vec::new(),
             told_caught_up: false,
+            read_before_lane: 0,
             reached: false,
             reading: false,
             caught_up: false,

@@ -96,6 +96,11 @@ impl Side {
         }
     }
 
+    /// The ticket that the next event read will bear.
+    pub(crate) fn next_ticket(&self) -> u64 {
+        self.next_ticket
+    }
+
     pub(crate) fn may_send(&self) -> bool {
         !self.rejected
     }

@@ -87,6 +87,14 @@ pub struct LaneSpec {
     pub lease: Duration,
 }
 
+impl LaneSpec {
+    /// The fence token: of two lanes of one destination the later one has the greater.
+    #[must_use]
+    pub fn token(&self) -> (u64, u64) {
+        (self.epoch, self.number)
+    }
+}
+
 /// Why the broker refused this one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -323,8 +331,8 @@ pub trait Lane: Send {
     /// whatever happens.
     fn stored(&mut self, _tickets: Range<u64>) {}
 
-    /// Everything that was visible at the claim is behind what the store holds: what
-    /// [`take_over`](Self::take_over) learned and was not submitted since will not be.
+    /// Everything that was visible at the claim, or read before this lane was opened, is behind what the
+    /// store holds: what [`take_over`](Self::take_over) learned and was not submitted since will not be.
     fn caught_up(&mut self) {}
 
     /// Purges what the client holds and destroys the connection. Answers nothing: records without a

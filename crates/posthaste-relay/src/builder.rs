@@ -95,6 +95,7 @@ pub(crate) struct Settings {
     pub(crate) margin: Duration,
     pub(crate) settle: Duration,
     pub(crate) shutdown_timeout: Duration,
+    pub(crate) partitions_max: u16,
     pub(crate) until_drained: bool,
     pub(crate) limits: PipelineLimits,
 }
@@ -148,6 +149,7 @@ impl RelayBuilder {
             margin: LEASE / 6,
             settle: LEASE / 6,
             shutdown_timeout: Duration::from_secs(10),
+            partitions_max: u16::MAX,
             until_drained: false,
             limits,
         };
@@ -215,6 +217,14 @@ impl RelayBuilder {
     #[must_use]
     pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
         self.settings.shutdown_timeout = limit;
+        self
+    }
+
+    /// Partitions of each destination that this relay owns at the most, so that a small machine takes a small
+    /// share. Default: no bound. What no relay takes is not delivered.
+    #[must_use]
+    pub fn partitions_max(mut self, partitions: u16) -> Self {
+        self.settings.partitions_max = partitions;
         self
     }
 
@@ -303,6 +313,9 @@ impl RelayBuilder {
                  lease ({:?})",
                 self.settings.lease
             ));
+        }
+        if self.settings.partitions_max == 0 {
+            return wrong("partitions at most: 0 is too small: at least 1".into());
         }
         let limits = &mut self.settings.limits;
         for (name, value) in [

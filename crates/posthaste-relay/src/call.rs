@@ -6,6 +6,9 @@ use tokio::task::JoinHandle;
 /// A call to the store or the sink that goes on beside the others; dropping it aborts it.
 pub(crate) struct Call<T>(Option<JoinHandle<T>>);
 
+/// A call to the store.
+pub(crate) type StoreCall<T> = Call<Result<T, StoreError>>;
+
 impl<T: Send + 'static> Call<T> {
     pub(crate) const fn none() -> Self {
         Self(None)

@@ -1,10 +1,11 @@
-//! One destination: claim it, run it, and claim it anew after whatever goes wrong.
+//! One destination: claim a share of it, run it, and claim it anew when the share is to change or something
+//! goes wrong.
 
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Claim, ClaimOutcome, Claimed, Holder, Marker, Moment, Pipeline, PipelineLimits, Registered,
-    Router, Store, StoreError,
+    Claim, ClaimOutcome, ClaimRequest, Claimed, FenceKind, Marker, Member, Moment, Pipeline,
+    PipelineLimits, Registered, Router, ShareStep, Store, StoreError, Want,
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -15,26 +16,31 @@ use crate::{
     host,
     lease::Lease,
     relay::{Order, SaidOnce},
-    runner::Runner,
+    runner::{Next, Runner},
+    share::Share,
 };
 
 /// How a destination's task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// Stopped; nothing is in flight and all progress is stored.
-    Clean,
-    /// Stopped with something in flight, or with progress that is not stored.
-    Unclean,
-    /// Drained, as was asked for.
-    Drained,
+pub(crate) struct Ended {
+    /// Nothing is in flight and all progress is stored.
+    pub(crate) clean: bool,
+    /// It is drained, as was asked for.
+    pub(crate) drained: bool,
+    /// For how long bytes of an aborted lane may still arrive.
+    pub(crate) unsettled: Duration,
 }
 
 /// Wait after a failed call to the store. The store's own connecting has its time-outs; this only
 /// keeps a loop from spinning.
 const AGAIN: Duration = Duration::from_millis(250);
+/// Who does not reach a broker that others reach stays away from it for two leases, then for twice as long each
+/// time: what it takes back it may have to give up again.
+const AWAY_MAX: Duration = Duration::from_secs(300);
+/// What a receiver that fences exactly leaves to be settled: no time, but the next owner is to take the fence.
+const UNFENCED: Duration = Duration::from_micros(1);
 
 /// What outlives a claim.
-#[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// The number of the newest lane: every lane gets a higher one.
     pub(crate) lane_number: u64,
@@ -44,6 +50,29 @@ pub(crate) struct Kept {
     pub(crate) away: SaidOnce,
     /// It was said, and that it is back was not.
     pub(crate) is_away: bool,
+    /// Until then bytes of an aborted lane may still arrive.
+    pub(crate) settled_at: Moment,
+    /// A lane was aborted, and none has taken over since.
+    pub(crate) unfenced: bool,
+    pub(crate) share: Share,
+    /// How long to stay away from the destination when others reach it and we do not.
+    away_for: Duration,
+}
+
+impl Kept {
+    /// Nothing of earlier lanes can arrive any more where the receiver fences, and the destination is reached.
+    pub(crate) fn lane_has_taken_over(&mut self, lease: Duration) {
+        self.unfenced = false;
+        self.away_for = lease * 2;
+    }
+
+    fn unsettled(&self, now: Moment) -> Duration {
+        let rest = now.until(self.settled_at);
+        match self.unfenced {
+            true => rest.max(UNFENCED),
+            false => rest,
+        }
+    }
 }
 
 pub(crate) struct DestinationTask {
@@ -58,22 +87,35 @@ pub(crate) struct DestinationTask {
 }
 
 impl DestinationTask {
-    pub(crate) async fn run(mut self) -> Ended {
-        let mut said = SaidOnce::default();
-        let (mut kept, mut ended) = (Kept::default(), Ended::Clean);
-        loop {
-            let Some(claim) = self.claimed(&mut said).await else {
-                return ended;
+    pub(crate) async fn run(self) -> Ended {
+        let mut kept = self.keep();
+        let (mut said, mut clean) = (SaidOnce::default(), true);
+        let mut want = self.enlist();
+        let drained = loop {
+            let Some(claim) = self.claimed(want, &mut kept, &mut said).await else {
+                break false;
             };
             match self.run_claim(&claim, &mut kept).await {
-                Ok(ended) => {
+                Ok(Next::Claim(next)) => want = next,
+                Ok(Next::Withdraw) => {
+                    if self.stay_away(&mut kept, &mut said).await.is_none() {
+                        break false;
+                    }
+                    want = self.enlist();
+                }
+                Ok(Next::End { drained }) => {
                     // Nothing is asked of it any more.
                     let for_good = Moment(Duration::MAX);
                     self.destination.counters.progressed(for_good);
-                    return ended;
+                    clean = true;
+                    break drained;
                 }
                 Err(error) => {
-                    ended = Ended::Unclean;
+                    clean = false;
+                    want = match self.owns_together() {
+                        true => Want::All,
+                        false => Want::AtMost(claim.partitions.len()),
+                    };
                     self.destination.counters.let_go(Some(&error.to_string()));
                     said.warn(self.clock.now(), || {
                         format!(
@@ -84,90 +126,207 @@ impl DestinationTask {
                     tokio::time::sleep(AGAIN).await;
                 }
             }
+        };
+        let unsettled = kept.unsettled(self.clock.now());
+        if kept.share.is_shared() && !self.lease_state.borrow().fenced {
+            // The others need not wait for this relay's other destinations.
+            self.withdraw(unsettled).await;
+        }
+        Ended {
+            clean,
+            drained,
+            unsettled,
         }
     }
 
-    /// The claim, once it is ours and its settle time is over; none when the relay stops first, or is
-    /// fenced: this registration never comes back.
-    async fn claimed(&mut self, said: &mut SaidOnce) -> Option<Claim> {
+    fn keep(&self) -> Kept {
+        let heartbeat = self.settings.lease / 3;
+        Kept {
+            lane_number: 0,
+            began: false,
+            away: SaidOnce::default(),
+            is_away: false,
+            settled_at: Moment::default(),
+            unfenced: false,
+            share: Share::new(self.registered, heartbeat, self.owns_together()),
+            away_for: self.settings.lease * 2,
+        }
+    }
+
+    /// Whether all partitions go to one relay. Who is to say that everything is drained has to own everything.
+    fn owns_together(&self) -> bool {
+        self.destination.sink.info().single_lane
+            || !self.store.info().shares_out
+            || self.settings.until_drained
+    }
+
+    /// The first claim: who shares a destination has to see the others before it knows its part.
+    fn enlist(&self) -> Want {
+        match self.owns_together() {
+            true => Want::All,
+            false => Want::AtMost(0),
+        }
+    }
+
+    /// How long bytes of another relay, or of our own aborted lane, may still arrive.
+    pub(crate) fn settle(&self) -> Duration {
+        match self.destination.sink.info().fence {
+            FenceKind::Exact => Duration::ZERO,
+            FenceKind::Timing => self.settings.settle,
+        }
+    }
+
+    /// Waits, unless the relay stops first or is fenced: this registration never comes back.
+    async fn unless_over<T>(&self, done: impl Future<Output = T>) -> Option<T> {
         let (mut order, mut lease) = (self.order.clone(), self.lease_state.subscribe());
         tokio::select! {
             biased;
             _ = order.wait_for(|order| *order == Order::Stop) => None,
             _ = lease.wait_for(|lease| lease.fenced) => None,
-            claim = self.claim(said) => Some(claim),
+            done = done => Some(done),
         }
     }
 
-    async fn claim(&self, said: &mut SaidOnce) -> Claim {
+    /// A claim of something, once it is ours and its settle time is over.
+    async fn claimed(&self, want: Want, kept: &mut Kept, said: &mut SaidOnce) -> Option<Claim> {
+        self.unless_over(self.claim(want, kept, said)).await
+    }
+
+    async fn claim(&self, mut want: Want, kept: &mut Kept, said: &mut SaidOnce) -> Claim {
         let name = &self.destination.name;
         loop {
-            let claim = self.store.claim(
-                self.registered,
-                name,
-                &self.destination.address,
-                self.destination.start,
-                self.settings.settle,
-            );
-            let wait = match claim.await {
+            let asked = self.clock.now();
+            match self.claim_once(want, kept.unsettled(asked)).await {
                 Ok(ClaimOutcome::Owned(claim)) => {
-                    info!(destination = %name, epoch = claim.epoch, settle = ?claim.settle, "claimed");
+                    info!(destination = %name, epoch = claim.epoch, partitions = ?claim.partitions,
+                        settle = ?claim.settle, "claimed");
+                    kept.share
+                        .saw(claim.shares.clone(), asked, self.clock.now());
                     tokio::time::sleep(claim.settle).await;
                     return claim;
                 }
-                Ok(ClaimOutcome::Held(holder)) => self.held(&holder, said).await,
-                Err(error) => {
-                    self.destination.counters.let_go(Some(&error.to_string()));
-                    said.warn(self.clock.now(), || {
-                        format!("destination `{name}`: {error}")
-                    });
-                    AGAIN
+                Ok(ClaimOutcome::Held(shares)) => {
+                    kept.share.saw(shares, asked, self.clock.now());
+                    want = self.stand_by(kept, said).await;
                 }
-            };
-            tokio::time::sleep(wait).await;
+                Err(error) => self.failed(&error, said).await,
+            }
         }
     }
 
-    /// Fences a holder whose process is gone; else says for whom we wait. Answers how long.
-    async fn held(&self, holder: &Holder, said: &mut SaidOnce) -> Duration {
+    async fn claim_once(
+        &self,
+        want: Want,
+        unsettled: Duration,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let request = ClaimRequest {
+            destination: &self.destination.name,
+            address: &self.destination.address,
+            start: self.destination.start,
+            want,
+            partitions_max: self.settings.partitions_max,
+            settle: self.settle(),
+            unsettled,
+        };
+        self.store.claim(self.registered, &request).await
+    }
+
+    async fn failed(&self, error: &StoreError, said: &mut SaidOnce) {
         let name = &self.destination.name;
-        if host::is_gone(&holder.host) {
-            let why = "its process on this machine is gone";
-            match self
-                .store
-                .fence(self.registered, holder.registration, why)
-                .await
-            {
-                Ok(()) => info!(destination = %name, relay = %holder.name, "fenced: {why}"),
-                Err(error) => {
-                    said.warn(self.clock.now(), || {
-                        format!("destination `{name}`: {error}")
-                    });
-                    return AGAIN;
+        self.destination.counters.let_go(Some(&error.to_string()));
+        said.warn(self.clock.now(), || {
+            format!("destination `{name}`: {error}")
+        });
+        tokio::time::sleep(AGAIN).await;
+    }
+
+    /// We own nothing: waits until there is something to claim, and answers what.
+    async fn stand_by(&self, kept: &mut Kept, said: &mut SaidOnce) -> Want {
+        loop {
+            let step = match self.fence_the_gone(kept, said).await {
+                true => ShareStep::Revoke,
+                false => kept.share.take_step(),
+            };
+            let now = self.clock.now();
+            match step {
+                ShareStep::Claim(want) => return want,
+                ShareStep::Revoke => self.revoke(said).await,
+                ShareStep::Stay | ShareStep::Withdraw => {
+                    let wait = self.wait_for_a_share(kept, said, now);
+                    tokio::time::sleep(wait).await;
                 }
             }
-            return Duration::ZERO;
+            let asked = self.clock.now();
+            match self.store.shares(&self.destination.name).await {
+                Ok(shares) => kept.share.saw(shares, asked, self.clock.now()),
+                Err(error) => self.failed(&error, said).await,
+            }
+            if kept
+                .share
+                .shares()
+                .member(self.registered.registration)
+                .is_none()
+            {
+                // Somebody removed the destination, or us from it: the claim enlists again.
+                return self.enlist();
+            }
         }
-        said.warn(self.clock.now(), || {
-            format!(
-                "destination `{name}` is held by relay `{}` (process {}), whose lease lasts {:.1} s \
-                 unless it is renewed; standing by",
-                holder.name,
-                holder.host.pid,
-                holder.lease_left.as_secs_f64()
-            )
-        });
-        // At the earliest end of the lease, or soon after a hand-over.
-        let wait = holder
-            .lease_left
-            .clamp(Duration::from_millis(50), self.settings.lease / 15);
-        let counters = &self.destination.counters;
-        counters.let_go(None);
-        counters.progressed(self.clock.now().after(wait));
-        wait
     }
 
-    async fn run_claim(&mut self, claim: &Claim, kept: &mut Kept) -> Result<Ended, StoreError> {
+    /// Fences members whose process is gone. Answers whether there was one.
+    async fn fence_the_gone(&self, kept: &Kept, said: &mut SaidOnce) -> bool {
+        let is_gone = |member: &&Member| host::is_gone(&member.host);
+        let gone: Vec<_> = kept.share.shares().members.iter().filter(is_gone).collect();
+        let why = "its process on this machine is gone";
+        for member in &gone {
+            let fence = self.store.fence(self.registered, member.registration, why);
+            match fence.await {
+                Ok(()) => info!(relay = %member.name, "fenced: {why}"),
+                Err(error) => self.failed(&error, said).await,
+            }
+        }
+        !gone.is_empty()
+    }
+
+    async fn revoke(&self, said: &mut SaidOnce) {
+        let name = &self.destination.name;
+        let revoked = self.store.revoke(self.registered, name, self.settle());
+        if let Err(error) = revoked.await {
+            self.failed(&error, said).await;
+        }
+    }
+
+    /// Says for whom we wait, and answers how long before another look.
+    fn wait_for_a_share(&self, kept: &Kept, said: &mut SaidOnce, now: Moment) -> Duration {
+        let name = &self.destination.name;
+        let shares = kept.share.shares();
+        let me = self.registered.registration;
+        let holders = shares
+            .members
+            .iter()
+            .filter(|m| m.owned > 0 && m.registration != me);
+        if let Some(holder) = holders.max_by_key(|member| member.owned) {
+            said.warn(now, || {
+                format!(
+                    "destination `{name}` is held by relay `{}` (process {}), whose lease lasts {:.1} s \
+                     unless it is renewed; standing by",
+                    holder.name,
+                    holder.host.pid,
+                    holder.lease_left.as_secs_f64()
+                )
+            });
+        }
+        let look = kept.share.look_at().map(|at| now.until(at));
+        let wait = look
+            .unwrap_or(Duration::MAX)
+            .min(self.settings.limits.poll_idle);
+        let counters = &self.destination.counters;
+        counters.let_go(None);
+        counters.progressed(now.after(wait));
+        wait.max(Duration::from_millis(1))
+    }
+
+    async fn run_claim(&self, claim: &Claim, kept: &mut Kept) -> Result<Next, StoreError> {
         let limits = PipelineLimits {
             retry: self.destination.retry,
             ..self.settings.limits.clone()
@@ -176,6 +335,7 @@ impl DestinationTask {
         let markers = self.markers(&*claimed, limits.blocked_keys_max).await?;
         let info = self.destination.sink.info();
         let mut pipeline = Pipeline::new(limits, info, self.router.clone(), &markers);
+        pipeline.settle_until(kept.settled_at);
         if claim.breaker_open {
             pipeline.begin_with_a_probe();
         }
@@ -204,5 +364,33 @@ impl DestinationTask {
             });
         }
         Ok(markers)
+    }
+
+    async fn withdraw(&self, unsettled: Duration) {
+        let name = &self.destination.name;
+        let withdraw = self.store.withdraw(self.registered, name, unsettled);
+        match withdraw.await {
+            // The relay leaves next, or its lease runs out: both free what it owned.
+            Ok(()) | Err(StoreError::Fenced { .. }) => {}
+            Err(error) => warn!("destination `{name}` was not given up: {error}"),
+        }
+    }
+
+    /// Others reach the broker and we do not: theirs is our share, for a while. None when the relay stops.
+    async fn stay_away(&self, kept: &mut Kept, said: &mut SaidOnce) -> Option<()> {
+        let wait = kept.away_for;
+        said.warn(self.clock.now(), || {
+            format!(
+                "destination `{}` is reached by other relays and not by this one; it is theirs for {wait:?}",
+                self.destination.name
+            )
+        });
+        self.withdraw(kept.unsettled(self.clock.now())).await;
+        kept.away_for = (wait * 2).min(AWAY_MAX);
+        kept.share = self.keep().share;
+        self.destination.counters.let_go(None);
+        let until = self.clock.now().after(wait);
+        self.destination.counters.progressed(until);
+        self.unless_over(tokio::time::sleep(wait)).await
     }
 }

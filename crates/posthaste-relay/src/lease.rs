@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use posthaste_engine::{DestinationState, Moment, Registered, Store, StoreError};
+use posthaste_engine::{DestinationState, Moment, Registered, Shares, Store, StoreError};
 use tokio::sync::watch;
 
 use crate::{Clock, health::SharedMoment, relay::SaidOnce};
@@ -15,8 +15,10 @@ pub(crate) struct Lease {
     pub(crate) deadline: Moment,
     /// Somebody fenced us: this registration never comes back.
     pub(crate) fenced: bool,
-    /// What operators want of each destination.
-    pub(crate) destinations: HashMap<String, DestinationState>,
+    /// What operators want of each destination, and how it is shared out.
+    pub(crate) destinations: HashMap<String, (DestinationState, Shares)>,
+    /// When that was asked for.
+    pub(crate) renewed: Moment,
     /// The deadline, for whoever watches.
     watched: Arc<SharedMoment>,
 }
@@ -85,7 +87,11 @@ pub(crate) async fn renew(
         Ok(renewal) => {
             lease_state.send_modify(|state| {
                 state.extend(sent.after(lease));
-                state.destinations = renewal.destinations.into_iter().collect();
+                state.renewed = sent;
+                let destinations = renewal.destinations.into_iter();
+                state.destinations = destinations
+                    .map(|(name, wanted, shares)| (name, (wanted, shares)))
+                    .collect();
             });
             Ok(())
         }

@@ -30,6 +30,7 @@ mod lease;
 pub mod memory;
 mod relay;
 mod runner;
+mod share;
 
 pub use builder::{Destination, RelayBuilder};
 pub use clock::{BootClock, Clock};

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use crate::{
     Clock, Counters, Destination, Health, RelayBuilder, RelayError,
     builder::Settings,
-    destination::{DestinationTask, Ended},
+    destination::DestinationTask,
     health::SharedMoment,
     host, housekeeping,
     lease::{self, Lease},
@@ -217,8 +217,11 @@ impl Relay {
         ));
         let mut lease_watch = lease_state.subscribe();
         let (mut drained, mut clean, mut fenced, mut stopping) = (0, true, false, false);
+        let mut asked = false;
+        let mut unsettled = Duration::ZERO;
         let limit = tokio::time::sleep(Duration::MAX);
-        tokio::pin!(limit);
+        let notice = tokio::time::sleep(Duration::MAX);
+        tokio::pin!(limit, notice);
         loop {
             tokio::select! {
                 biased;
@@ -227,13 +230,18 @@ impl Relay {
                     fenced = true;
                     limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);
                 }
-                () = &mut *shutdown, if !stopping => {
+                () = &mut *shutdown, if !asked => {
+                    asked = true;
+                    limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);
+                    let wait = self.give_notice(registered, &lease_state).await;
+                    notice.as_mut().reset(Instant::now() + wait);
+                }
+                () = &mut notice, if asked && !stopping => {
                     stopping = true;
                     info!("stopping: finishing what is in flight");
                     order.send_replace(Order::Stop);
-                    limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);
                 }
-                () = &mut limit, if stopping || fenced => {
+                () = &mut limit, if asked || fenced => {
                     let limit = self.settings.shutdown_timeout;
                     warn!(?limit, "stopped in mid-flight; some events will be repeated");
                     clean = false;
@@ -242,8 +250,9 @@ impl Relay {
                 ended = tasks.join_next() => match ended {
                     None => break,
                     Some(Ok(ended)) => {
-                        drained += usize::from(ended == Ended::Drained);
-                        clean &= ended != Ended::Unclean;
+                        drained += usize::from(ended.drained);
+                        clean &= ended.clean;
+                        unsettled = unsettled.max(ended.unsettled);
                     }
                     Some(Err(error)) => return Err(RelayError::Bug(error.to_string())),
                 },
@@ -252,19 +261,41 @@ impl Relay {
         tasks.shutdown().await;
         keeper.abort();
         aside.shutdown().await;
-        if fenced && !stopping {
+        if fenced && !asked {
             return Ok(None);
         }
-        let unsettled = if clean {
-            Duration::ZERO
-        } else {
-            self.settings.settle
-        };
+        if !clean {
+            unsettled = self.settings.settle;
+        }
         self.leave(registered, unsettled).await;
         Ok(Some(Summary {
             drained: drained == self.destinations.len(),
             clean,
         }))
+    }
+
+    /// Tells the other relays that this one is about to leave, so that they look out for what becomes free.
+    /// Answers how long to go on until all of them have seen it: delivery of a key then pauses only while it
+    /// changes hands.
+    async fn give_notice(&self, relay: Registered, lease: &watch::Sender<Lease>) -> Duration {
+        let shared = {
+            let mut destinations = lease.borrow().destinations.clone().into_values();
+            destinations.any(|(_, shares)| shares.members.len() > 1)
+        };
+        if !shared {
+            return Duration::ZERO;
+        }
+        let notice = self
+            .settings
+            .limits
+            .poll_idle
+            .min(self.settings.shutdown_timeout / 4);
+        let told = tokio::time::timeout(notice, self.store.announce_leaving(relay));
+        match told.await {
+            Ok(Ok(())) => notice,
+            // They will see it when it is free.
+            Ok(Err(_)) | Err(_) => Duration::ZERO,
+        }
     }
 
     fn task(

@@ -1,38 +1,34 @@
 //! Runs one claim: does what the pipeline asks, and tells it what came of it.
 
+mod calls;
+
 use std::{future::pending, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    AdvanceOutcome, BreakerState, Budget, Change, Claim, Claimed, Counts, Cursor, DestinationState,
-    Due, Lane, LaneSpec, Moment, Page, Pipeline, SideRead, SideStep, Sink, SinkError, StoreError,
-    Verdict,
+    BreakerState, Claim, Claimed, Counts, DestinationState, Lane, LaneScope, LaneSpec, Moment,
+    Page, Pipeline, ShareStep, Shares, SideRead, SinkError, StoreError, Verdict, Want,
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::{
     Clock,
-    call::Call,
-    destination::{DestinationTask, Ended, Kept},
+    call::{Call, StoreCall},
+    destination::{DestinationTask, Kept},
     lease::{self, Lease},
     relay::Order,
 };
+use calls::{Changed, SideAnswer, make, open_lane, side_step};
 
-type StoreCall<T> = Call<Result<T, StoreError>>;
-
-/// What a change answered.
-enum Changed {
-    Done,
-    Advanced(AdvanceOutcome),
-    Due(Due),
-}
-
-/// What a step of the side read answered.
-enum SideAnswer {
-    Opened(Box<dyn SideRead>),
-    Read(Box<dyn SideRead>, Page),
-    Advanced(Box<dyn SideRead>),
-    Joined,
+/// What follows a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The relay stops, or is drained as was asked for.
+    End { drained: bool },
+    /// Another share of the destination is to be claimed.
+    Claim(Want),
+    /// The destination is to be left to others.
+    Withdraw,
 }
 
 enum Input {
@@ -41,6 +37,7 @@ enum Input {
     Side(SideAnswer),
     Lane(Result<Box<dyn Lane>, SinkError>),
     Verdicts(Vec<Verdict>),
+    Shares(Moment, Shares),
     Nothing,
 }
 
@@ -51,6 +48,7 @@ pub(crate) struct Runner<'a> {
     pipeline: Pipeline,
     counted: Counts,
     kept: &'a mut Kept,
+    scope: Arc<LaneScope>,
     lane: Option<Box<dyn Lane>>,
     opening: Call<Result<Box<dyn Lane>, SinkError>>,
     reading: StoreCall<Page>,
@@ -60,8 +58,10 @@ pub(crate) struct Runner<'a> {
     order: watch::Receiver<Order>,
     lease: watch::Receiver<Lease>,
     paused: bool,
-    stopping: bool,
-    drained: bool,
+    /// What comes once nothing is in flight.
+    next: Option<Next>,
+    /// When a share is to change: what is in flight then is not waited for any longer.
+    stop_by: Option<Moment>,
 }
 
 impl<'a> Runner<'a> {
@@ -90,45 +90,51 @@ impl<'a> Runner<'a> {
             order: task.order.clone(),
             lease: task.lease_state.subscribe(),
             paused: false,
-            stopping: false,
-            drained: false,
+            next: None,
+            stop_by: None,
+            scope: Arc::new(LaneScope {
+                store_id: claim.store_id,
+                destination: claim.destination.clone(),
+                registration: task.registered.registration,
+                partitions: claim.partitions.clone(),
+                former: claim.former.clone(),
+            }),
             task,
         }
     }
 
     /// Runs until stopped, or until a call to the store fails; then the lane is gone too, and only a new
     /// claim may go on.
-    pub(crate) async fn run(mut self) -> Result<Ended, StoreError> {
-        let ended = self.turns().await;
-        if let Some(lane) = self.lane.take() {
-            match &ended {
-                Ok(Ended::Clean | Ended::Drained) => drop(lane.close(Duration::ZERO).await),
-                _ => lane.abort().await,
-            }
+    pub(crate) async fn run(mut self) -> Result<Next, StoreError> {
+        let next = self.turns().await;
+        let in_flight = self.pipeline.in_flight() > 0;
+        match self.lane.take() {
+            Some(lane) if next.is_ok() && !in_flight => drop(lane.close(Duration::ZERO).await),
+            lane => self.abort(lane).await,
         }
         self.count();
-        ended
+        next
     }
 
-    async fn turns(&mut self) -> Result<Ended, StoreError> {
+    async fn turns(&mut self) -> Result<Next, StoreError> {
         loop {
             let now = self.clock().now();
             self.obey(now)?;
+            self.mind_the_share(now);
             self.mind_the_lane(now).await;
+            self.tell_the_lane();
             self.submit(now).await;
             self.start_calls(now);
             self.count();
             self.note_rest(now);
-            if self.task.settings.until_drained && !self.drained && self.pipeline.is_drained() {
-                self.drained = true;
-                self.stop();
+            if self.task.settings.until_drained && self.next.is_none() && self.pipeline.is_drained()
+            {
+                self.stop(Next::End { drained: true });
             }
-            if self.stopping && self.pipeline.is_stopped(now) {
-                return Ok(if self.drained {
-                    Ended::Drained
-                } else {
-                    Ended::Clean
-                });
+            if let Some(next) = self.next
+                && (self.pipeline.is_stopped(now) || self.stop_by.is_some_and(|by| by <= now))
+            {
+                return Ok(next);
             }
             let input = self.next_input(now).await?;
             self.take_in(input);
@@ -139,17 +145,51 @@ impl<'a> Runner<'a> {
         &*self.task.clock
     }
 
-    fn stop(&mut self) {
-        if !self.stopping {
-            self.stopping = true;
+    fn stop(&mut self, next: Next) {
+        if self.next.is_none() {
             self.pipeline.stop();
+        }
+        self.next = Some(next);
+    }
+
+    /// What is in flight is answered and stored before the share changes, so that nothing is repeated; but not
+    /// for ever.
+    fn stop_for_another_share(&mut self, next: Next, now: Moment) {
+        self.stop_by = Some(now.after(self.task.settings.publish_timeout));
+        self.stop(next);
+    }
+
+    fn mind_the_share(&mut self, now: Moment) {
+        let news = {
+            let lease = self.lease.borrow();
+            let ours = lease.destinations.get(&self.claim.destination);
+            ours.map(|(_, shares)| (shares.clone(), lease.renewed))
+        };
+        if let Some((shares, asked)) = news.filter(|(_, asked)| self.kept.share.is_news(*asked)) {
+            self.kept.share.saw(shares, asked, now);
+        }
+        if self.next.is_some() {
+            return;
+        }
+        let (relay, destination) = (self.task.registered, self.claim.destination.as_str());
+        match self.kept.share.take_step() {
+            ShareStep::Stay => self.kept.share.look(&self.task.store, destination, now),
+            ShareStep::Revoke => {
+                let (store, settle) = (&self.task.store, self.task.settle());
+                self.kept
+                    .share
+                    .revoke(store, (relay, destination), settle, now);
+            }
+            ShareStep::Claim(want) => self.stop_for_another_share(Next::Claim(want), now),
+            ShareStep::Withdraw => self.stop_for_another_share(Next::Withdraw, now),
         }
     }
 
     /// What operators and the relay itself want.
     fn obey(&mut self, now: Moment) -> Result<(), StoreError> {
         if *self.order.borrow_and_update() == Order::Stop {
-            self.stop();
+            self.stop_by = None;
+            self.stop(Next::End { drained: false });
         }
         let lease = self.lease.borrow_and_update();
         if lease.fenced {
@@ -157,8 +197,9 @@ impl<'a> Runner<'a> {
                 operation: "keeping the lease",
             });
         }
-        let wanted = lease.destinations.get(&self.claim.destination).copied();
-        let paused = wanted.unwrap_or(self.claim.state) != DestinationState::Active;
+        let told = lease.destinations.get(&self.claim.destination);
+        let wanted = told.map_or(self.claim.state, |(wanted, _)| *wanted);
+        let paused = wanted != DestinationState::Active;
         self.paused = paused;
         if self.pipeline.pause(paused) {
             let now = if paused { "paused" } else { "resumed" };
@@ -180,21 +221,33 @@ impl<'a> Runner<'a> {
         if self.pipeline.wants_abort()
             && let Some(lane) = self.lane.take()
         {
-            lane.abort().await;
+            self.abort(Some(lane)).await;
             self.pipeline.lane_ended(self.clock().now());
         }
         if self.lane.is_none() && !self.opening.is_under_way() && self.pipeline.wants_lane(now) {
             self.kept.lane_number += 1;
             let spec = LaneSpec {
+                scope: Arc::clone(&self.scope),
                 epoch: self.claim.epoch,
                 number: self.kept.lane_number,
                 publish_timeout: self.task.settings.publish_timeout,
                 lease: self.task.settings.lease,
             };
             let sink = Arc::clone(&self.task.destination.sink);
-            let confirm = self.confirm_lease();
-            self.opening.start(open_lane(sink, spec, confirm));
+            let (confirm, claimed) = (self.confirm_lease(), Arc::clone(&self.claimed));
+            self.opening.start(open_lane(sink, spec, confirm, claimed));
         }
+    }
+
+    /// Ends a lane that may have bytes under way: until they have arrived or are gone nothing else may be sent,
+    /// by whoever comes next either.
+    async fn abort(&mut self, lane: Option<Box<dyn Lane>>) {
+        // One that is being opened may have taken a fence, and sends nothing.
+        let Some(lane) = lane else { return };
+        lane.abort().await;
+        self.kept.unfenced = true;
+        let settled_at = self.clock().now().after(self.task.settle());
+        self.kept.settled_at = self.kept.settled_at.max(settled_at);
     }
 
     /// A fence that compares no number (a file's lock) is taken first; then the lease is confirmed in
@@ -204,6 +257,17 @@ impl<'a> Runner<'a> {
         let (relay, lease) = (self.task.registered, self.task.settings.lease);
         let lease_state = self.task.lease_state.clone();
         async move { lease::renew(&*store, &*clock, relay, lease, &lease_state).await }
+    }
+
+    /// What is behind the store will not be submitted again; a lane that keeps progress may forget it.
+    fn tell_the_lane(&mut self) {
+        let caught_up = self.pipeline.take_caught_up();
+        let stored = self.pipeline.take_behind_the_store();
+        let Some(lane) = &mut self.lane else { return };
+        stored.for_each(|tickets| lane.stored(tickets));
+        if caught_up {
+            lane.caught_up();
+        }
     }
 
     /// Nothing is handed over unless there is time to publish it within the lease.
@@ -268,6 +332,7 @@ impl<'a> Runner<'a> {
             page = self.reading.answer() => Ok(Input::Page(page??)),
             side = self.side_step.answer() => Ok(Input::Side(side??)),
             lane = self.opening.answer() => Ok(Input::Lane(lane?)),
+            shares = self.kept.share.answer() => shares.map(|(asked, shares)| Input::Shares(asked, shares)),
             _ = self.lease.changed() => Ok(Input::Nothing),
             () = tokio::time::sleep(wake) => Ok(Input::Nothing),
         }
@@ -278,7 +343,8 @@ impl<'a> Runner<'a> {
         let late = self.pipeline.oldest_in_flight();
         let late = late.map(|since| since.after(self.task.settings.publish_timeout));
         let own = self.pipeline.next_wake(now);
-        let wake = [own, deadline, late]
+        let look = self.kept.share.look_at();
+        let wake = [own, deadline, late, look, self.stop_by]
             .into_iter()
             .flatten()
             .filter(|&due| due > now)
@@ -289,7 +355,11 @@ impl<'a> Runner<'a> {
     fn take_in(&mut self, input: Input) {
         let now = self.clock().now();
         match input {
-            Input::Page(page) => self.pipeline.read(page, now),
+            Input::Page(page) => {
+                self.kept.share.saw_version(page.shares_version, now);
+                self.pipeline.read(page, now);
+            }
+            Input::Shares(asked, shares) => self.kept.share.saw(shares, asked, now),
             Input::Verdicts(verdicts) => {
                 self.pipeline.verdicts(verdicts, now, rand::random());
                 self.measure();
@@ -304,6 +374,12 @@ impl<'a> Runner<'a> {
             Input::Lane(Ok(lane)) => {
                 self.lane = Some(lane);
                 self.pipeline.lane_opened();
+                self.kept.lane_has_taken_over(self.task.settings.lease);
+                let fenced = LaneScope {
+                    former: Vec::new(),
+                    ..(*self.scope).clone()
+                };
+                self.scope = Arc::new(fenced);
                 if !std::mem::replace(&mut self.kept.began, true) {
                     info!(destination = %self.claim.destination, "delivering");
                 }
@@ -387,84 +463,4 @@ impl<'a> Runner<'a> {
             _ => {}
         }
     }
-}
-
-async fn open_lane(
-    sink: Arc<dyn Sink>,
-    spec: LaneSpec,
-    confirm: impl Future<Output = Result<(), StoreError>>,
-) -> Result<Box<dyn Lane>, SinkError> {
-    let opening = tokio::time::timeout(spec.publish_timeout, sink.open_lane(spec));
-    let lane = opening.await.unwrap_or_else(|_| {
-        Err(SinkError::Unavailable {
-            target: sink.info().kind.to_owned(),
-            reason: format!("no connection within {:?}", spec.publish_timeout),
-        })
-    })?;
-    if let Err(error) = confirm.await {
-        lane.abort().await;
-        let target = "the lease".to_owned();
-        return Err(SinkError::Unavailable {
-            target,
-            reason: error.to_string(),
-        });
-    }
-    Ok(lane)
-}
-
-async fn make(claimed: Arc<dyn Claimed>, change: Change) -> Result<Changed, StoreError> {
-    match change {
-        Change::Park(events) => claimed.park(&events).await.map(|()| Changed::Done),
-        Change::Settle { id, settlement } => claimed
-            .settle(id, &settlement)
-            .await
-            .map(|()| Changed::Done),
-        Change::Advance { up_to, finished } => claimed
-            .advance(&up_to, &finished)
-            .await
-            .map(Changed::Advanced),
-        Change::Report {
-            breaker,
-            last_error,
-        } => claimed
-            .report(breaker, last_error.as_deref())
-            .await
-            .map(|()| Changed::Done),
-        Change::Due { limit } => claimed.due(limit).await.map(Changed::Due),
-    }
-}
-
-async fn side_step(
-    claimed: Arc<dyn Claimed>,
-    side: Option<Box<dyn SideRead>>,
-    step: SideStep,
-) -> Result<SideAnswer, StoreError> {
-    let opened = |side: Option<Box<dyn SideRead>>| {
-        side.ok_or_else(|| StoreError::Bug {
-            operation: "side read",
-            reason: "a step before the side read was opened".into(),
-        })
-    };
-    match step {
-        SideStep::Open(key) => claimed.side_read(&key).await.map(SideAnswer::Opened),
-        SideStep::Read { budget, until } => read_side(opened(side)?, budget, until).await,
-        SideStep::Advance { at, finished } => {
-            let mut side = opened(side)?;
-            side.advance(&at, &finished).await?;
-            Ok(SideAnswer::Advanced(side))
-        }
-        SideStep::Join { key, at } => {
-            drop(side);
-            claimed.join(&key, &at).await.map(|()| SideAnswer::Joined)
-        }
-    }
-}
-
-async fn read_side(
-    mut side: Box<dyn SideRead>,
-    budget: Budget,
-    until: Cursor,
-) -> Result<SideAnswer, StoreError> {
-    let page = side.next(budget, &until).await?;
-    Ok(SideAnswer::Read(side, page))
 }

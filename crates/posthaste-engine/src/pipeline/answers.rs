@@ -324,6 +324,8 @@ impl Pipeline {
         self.counts.parked += tickets.len() as u64;
         for (ticket, skip) in tickets {
             if ticket >= SIDE && !skip {
+                // The marker has passed all that this side read sent.
+                self.behind_the_store(SIDE..self.side.next_ticket());
                 self.side.blocked_again();
                 self.failed = self.main.count_failed();
                 continue;

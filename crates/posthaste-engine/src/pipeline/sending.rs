@@ -206,9 +206,16 @@ impl Pipeline {
             && !matches!(self.breaker.state(now), BreakerState::Open { .. })
     }
 
+    /// Bytes of a lane that an earlier claim aborted may still arrive: none is opened before `until`.
+    pub fn settle_until(&mut self, until: Moment) {
+        self.lane_not_before = self.lane_not_before.max(until);
+    }
+
     /// A lane was opened.
     pub fn lane_opened(&mut self) {
         self.reached = true;
+        self.read_before_lane = self.counts.read;
+        (self.told_caught_up, self.none_is_due) = (false, false);
         self.lane = LaneState::Open;
     }
 

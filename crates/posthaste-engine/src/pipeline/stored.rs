@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Pipeline;
+use super::{LaneState, Pipeline};
 
 impl Pipeline {
     pub(super) fn behind_the_store(&mut self, tickets: Range<u64>) {
@@ -14,10 +14,15 @@ impl Pipeline {
         self.behind_the_store.drain(..)
     }
 
-    /// Once, when everything that was visible at the claim is behind what the store holds
-    /// ([`crate::Lane::caught_up`]).
+    /// Once for each lane: everything that was visible at the claim, or read before the lane was opened, is behind
+    /// what the store holds ([`crate::Lane::caught_up`]).
     pub fn take_caught_up(&mut self) -> bool {
-        let caught_up = self.none_is_due && self.is_drained();
-        caught_up && !std::mem::replace(&mut self.told_caught_up, true)
+        let caught_up = self.lane == LaneState::Open
+            && !self.told_caught_up
+            && self.none_is_due
+            && self.is_drained()
+            && self.stored >= self.read_before_lane;
+        self.told_caught_up |= caught_up;
+        caught_up
     }
 }

@@ -1,0 +1,120 @@
+//! The calls to the store and the sink that go on beside a runner.
+
+use std::sync::Arc;
+
+use posthaste_engine::{
+    AdvanceOutcome, Budget, Change, Claimed, Cursor, Due, Lane, LaneSpec, Page, SideRead, SideStep,
+    Sink, SinkError, StoreError,
+};
+
+/// What a change answered.
+pub(super) enum Changed {
+    Done,
+    Advanced(AdvanceOutcome),
+    Due(Due),
+}
+
+/// What a step of the side read answered.
+pub(super) enum SideAnswer {
+    Opened(Box<dyn SideRead>),
+    Read(Box<dyn SideRead>, Page),
+    Advanced(Box<dyn SideRead>),
+    Joined,
+}
+
+/// Opens a lane. A fence that compares no number is taken by that; then the lease is confirmed in the database, then
+/// the fences of former owners are taken, then sending begins.
+pub(super) async fn open_lane(
+    sink: Arc<dyn Sink>,
+    spec: LaneSpec,
+    confirm: impl Future<Output = Result<(), StoreError>>,
+    claimed: Arc<dyn Claimed>,
+) -> Result<Box<dyn Lane>, SinkError> {
+    let (limit, former) = (spec.publish_timeout, spec.scope.former.clone());
+    let late = || SinkError::Unavailable {
+        target: sink.info().kind.to_owned(),
+        reason: format!("no connection within {limit:?}"),
+    };
+    let opening = tokio::time::timeout(limit, sink.open_lane(spec)).await;
+    let mut lane = opening.unwrap_or_else(|_| Err(late()))?;
+    let taken_over = async {
+        confirm.await.map_err(unconfirmed)?;
+        let taking_over = tokio::time::timeout(limit, lane.take_over()).await;
+        taking_over.unwrap_or_else(|_| Err(late()))?;
+        if !former.is_empty() {
+            claimed.fences_taken(&former).await.map_err(unconfirmed)?;
+        }
+        Ok(())
+    };
+    match taken_over.await {
+        Ok(()) => Ok(lane),
+        Err(error) => {
+            lane.abort().await;
+            Err(error)
+        }
+    }
+}
+
+fn unconfirmed(error: StoreError) -> SinkError {
+    SinkError::Unavailable {
+        target: "the lease".to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+pub(super) async fn make(claimed: Arc<dyn Claimed>, change: Change) -> Result<Changed, StoreError> {
+    match change {
+        Change::Park(events) => claimed.park(&events).await.map(|()| Changed::Done),
+        Change::Settle { id, settlement } => claimed
+            .settle(id, &settlement)
+            .await
+            .map(|()| Changed::Done),
+        Change::Advance { up_to, finished } => claimed
+            .advance(&up_to, &finished)
+            .await
+            .map(Changed::Advanced),
+        Change::Report {
+            breaker,
+            last_error,
+        } => claimed
+            .report(breaker, last_error.as_deref())
+            .await
+            .map(|()| Changed::Done),
+        Change::Due { limit } => claimed.due(limit).await.map(Changed::Due),
+    }
+}
+
+pub(super) async fn side_step(
+    claimed: Arc<dyn Claimed>,
+    side: Option<Box<dyn SideRead>>,
+    step: SideStep,
+) -> Result<SideAnswer, StoreError> {
+    let opened = |side: Option<Box<dyn SideRead>>| {
+        side.ok_or_else(|| StoreError::Bug {
+            operation: "side read",
+            reason: "a step before the side read was opened".into(),
+        })
+    };
+    match step {
+        SideStep::Open(key) => claimed.side_read(&key).await.map(SideAnswer::Opened),
+        SideStep::Read { budget, until } => read_side(opened(side)?, budget, until).await,
+        SideStep::Advance { at, finished } => {
+            let mut side = opened(side)?;
+            side.advance(&at, &finished).await?;
+            Ok(SideAnswer::Advanced(side))
+        }
+        SideStep::Join { key, at } => {
+            drop(side);
+            claimed.join(&key, &at).await.map(|()| SideAnswer::Joined)
+        }
+    }
+}
+
+async fn read_side(
+    mut side: Box<dyn SideRead>,
+    budget: Budget,
+    until: Cursor,
+) -> Result<SideAnswer, StoreError> {
+    let page = side.next(budget, &until).await?;
+    Ok(SideAnswer::Read(side, page))
+}
