@@ -165,7 +165,7 @@ struct Timing {
 }
 
 impl Timing {
-    fn of(spec: LaneSpec) -> Self {
+    fn of(spec: &LaneSpec) -> Self {
         // The broker gives up a silent client after two heartbeats, which must be well within the
         // lease.
         let heartbeat = u16::try_from(spec.lease.as_secs() / 4).unwrap_or(u16::MAX);
@@ -246,7 +246,7 @@ impl Sink for RabbitMqSink {
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let connection = self.connect(Timing::of(spec)).await?;
+        let connection = self.connect(Timing::of(&spec)).await?;
         Ok(Box::new(RabbitMqLane::start(Driver {
             connection,
             exchange: Arc::clone(&self.place.exchange),
@@ -317,7 +317,7 @@ mod tests {
                 publish_timeout: Duration::from_secs(1),
                 lease: Duration::from_secs(lease),
             };
-            let timing = Timing::of(spec);
+            let timing = Timing::of(&spec);
             assert_eq!(timing.heartbeat, heartbeat);
             assert_eq!(timing.limit, Duration::from_millis(500));
         }
