@@ -6,9 +6,9 @@
 //! failed: first deliveries are what is judged (I3).
 
 #[cfg(feature = "kafka")]
-mod kafka;
+pub(crate) mod kafka;
 #[cfg(feature = "rabbitmq")]
-mod rabbitmq;
+pub(crate) mod rabbitmq;
 
 use std::{
     sync::Arc,
@@ -17,13 +17,11 @@ use std::{
 };
 
 use posthaste_testkit::{
-    checker::{Checker, Report},
     long_form,
     process::{Running, peak_memory_kib},
     proxy::Proxy,
     servers::postgres::PostgresServer,
 };
-use uuid::Uuid;
 
 use crate::{
     database::{Database, KEYS, Plan, Step, load_key},
@@ -31,21 +29,16 @@ use crate::{
     postgres::Postgres,
     relay::{LIMIT, Relay, assert_no_panic, posthaste_json, until},
     server_crash::crash_server,
-    verdict::assert_sound,
+    verdict::{Delivery, judge},
 };
 
-/// One delivered event.
-struct Delivery {
-    key: String,
-    n: u64,
-    id: Uuid,
-}
-
 /// A broker of the test's own, with a destination on it, behind a proxy.
-trait Broker: Send + Sync {
+pub(crate) trait Broker: Send + Sync {
     /// As `--to` takes it; through the proxy.
     fn url(&self) -> String;
     fn proxy(&self) -> &Proxy;
+    /// The same for one of several relays, through a proxy of its own.
+    fn way(&self, relay: usize) -> (String, &Proxy);
     /// In order.
     fn stop(&self);
     fn kill9(&self);
@@ -240,21 +233,8 @@ async fn everything_arrives(database: &Arc<dyn Database>, broker: &dyn Broker, r
     assert_eq!(database.audited("park").await, 0);
     running.terminate();
     assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
-    let report = judge(&**database, broker).await;
+    let report = judge(&**database, broker.deliveries()).await;
     println!("{report}");
     let judged = (report.lost, report.phantom, report.out_of_order);
     assert_eq!(judged, (0, 0, 0), "{report}");
-}
-
-async fn judge(database: &dyn Database, broker: &dyn Broker) -> Report {
-    let facts = database.facts().await;
-    assert_sound(&facts);
-    let mut checker = Checker::new();
-    for fact in &facts {
-        checker.committed(Some(&fact.key), fact.n, fact.id);
-    }
-    for delivery in broker.deliveries() {
-        checker.delivered(Some(&delivery.key), delivery.n, delivery.id);
-    }
-    checker.finish()
 }

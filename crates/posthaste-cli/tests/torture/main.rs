@@ -17,6 +17,7 @@ mod outage;
 mod poison;
 mod postgres;
 mod relay;
+mod relays;
 mod retention;
 mod server_crash;
 mod sqlite;

@@ -21,6 +21,26 @@ const TABLES: &str = "
     create table facts (key text not null, n bigint not null, id uuid not null, primary key (key, n));
 ";
 
+/// Notes whoever takes what another one owns, and every epoch that goes back (I8), past whatever the relays do.
+const WATCH: &str = "
+    create table thefts (what text not null);
+    create function watch() returns trigger language plpgsql as $$
+    begin
+        if new.epoch < old.epoch then
+            insert into thefts values (format('epoch %s after %s', new.epoch, old.epoch));
+        end if;
+        if new.relay <> old.relay and exists (
+            select from posthaste.relays r where r.registration = old.relay and r.fenced_at is null) then
+            insert into thefts values (format('%s from its owner %s', new.relay, old.relay));
+        end if;
+        if new.relay is not null and new.relay is distinct from old.relay and new.epoch = old.epoch then
+            insert into thefts values (format('%s in the epoch of %s', new.relay, old.relay));
+        end if;
+        return new;
+    end $$;
+    create trigger watch before update on posthaste.cursors for each row execute function watch();
+";
+
 /// One database of a server.
 pub(crate) struct Postgres {
     database: postgres::Database,
@@ -57,6 +77,20 @@ impl Postgres {
     /// Rows of a query, columns separated by `|`.
     pub(crate) fn rows(&self, sql: &str) -> String {
         self.database.psql(sql)
+    }
+
+    /// From now on [`assert_nothing_was_stolen`](Self::assert_nothing_was_stolen) knows.
+    pub(crate) fn watch_ownership(&self) {
+        self.database.psql(WATCH);
+    }
+
+    /// Nobody took a partition from its owner, and each one's progress stands in one place.
+    pub(crate) fn assert_nothing_was_stolen(&self) {
+        assert_eq!(self.rows("select what from thefts"), "");
+        let uncovered = "select d.name, d.partitions, count(p.cursor_id) from posthaste.destinations d
+            left join posthaste.partitions p on p.destination_id = d.id and p.partition < d.partitions
+            group by d.id having count(p.cursor_id) <> d.partitions";
+        assert_eq!(self.rows(uncovered), "", "partitions without progress");
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -2,9 +2,11 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Seek, SeekFrom},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Command,
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -91,6 +93,15 @@ impl Relay {
 pub(crate) struct Delivered {
     path: PathBuf,
     _folder: Option<tempfile::TempDir>,
+    counted: Mutex<Counted>,
+}
+
+/// The finished lines of a file that were counted: it only grows behind them.
+#[derive(Debug, Default)]
+struct Counted {
+    file: u64,
+    lines: u64,
+    bytes: u64,
 }
 
 impl Delivered {
@@ -99,6 +110,7 @@ impl Delivered {
         Self {
             path: folder.path().join("delivered/events.jsonl"),
             _folder: Some(folder),
+            counted: Mutex::default(),
         }
         .with_directory()
     }
@@ -108,6 +120,7 @@ impl Delivered {
         Self {
             path,
             _folder: None,
+            counted: Mutex::default(),
         }
     }
 
@@ -124,20 +137,33 @@ impl Delivered {
         self.path.parent().unwrap()
     }
 
-    /// Finished lines; none when the file is not there.
+    /// Finished lines; none when the file is not there. Reads only what is new, so that it may be asked often.
     pub(crate) fn lines(&self) -> u64 {
-        let Ok(file) = fs::File::open(&self.path) else {
+        let Ok(mut file) = fs::File::open(&self.path) else {
             return 0;
         };
+        let mut counted = self.counted.lock().unwrap();
+        let (now, length) = file.metadata().map(|m| (m.ino(), m.len())).unwrap();
+        if counted.file != now || length < counted.bytes {
+            *counted = Counted {
+                file: now,
+                ..Counted::default()
+            };
+        }
+        file.seek(SeekFrom::Start(counted.bytes)).unwrap();
         let mut reader = BufReader::with_capacity(256 * 1024, file);
-        let mut lines = 0;
+        let mut behind = counted.bytes;
         loop {
             let buffer = reader.fill_buf().unwrap();
             if buffer.is_empty() {
-                return lines;
+                return counted.lines;
             }
-            lines += buffer.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            if let Some(last) = buffer.iter().rposition(|&byte| byte == b'\n') {
+                counted.lines += buffer.iter().filter(|&&byte| byte == b'\n').count() as u64;
+                counted.bytes = behind + last as u64 + 1;
+            }
             let length = buffer.len();
+            behind += length as u64;
             reader.consume(length);
         }
     }

@@ -6,11 +6,37 @@ use posthaste_testkit::{
     checker::{Checker, Report},
     lines,
 };
+use uuid::Uuid;
 
 use crate::{
     database::{Database, Fact},
     relay::Delivered,
 };
+
+/// One delivered event.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) key: String,
+    pub(crate) n: u64,
+    pub(crate) id: Uuid,
+}
+
+/// Compares what a broker holds, in order for each key, with the truth.
+pub(crate) async fn judge(
+    database: &dyn Database,
+    deliveries: impl IntoIterator<Item = Delivery>,
+) -> Report {
+    let facts = database.facts().await;
+    assert_sound(&facts);
+    let mut checker = Checker::new();
+    for fact in &facts {
+        checker.committed(Some(&fact.key), fact.n, fact.id);
+    }
+    for delivery in deliveries {
+        checker.delivered(Some(&delivery.key), delivery.n, delivery.id);
+    }
+    checker.finish()
+}
 
 /// How the relay before a life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,27 +1,59 @@
 use std::{sync::Arc, time::Duration};
 
-use posthaste_testkit::{proxy::Proxy, servers::kafka::KafkaServer};
+use posthaste_testkit::{
+    proxy::Proxy,
+    servers::kafka::{Isolation, KafkaMessage, KafkaServer},
+};
 use rdkafka::{
     ClientConfig, ClientContext, Message,
     producer::{BaseProducer, BaseRecord, Producer, ProducerContext},
 };
 use uuid::Uuid;
 
-use super::{
-    Broker, Delivery, outages_and_crashes_lose_and_park_nothing, outages_lose_and_park_nothing,
-};
+use super::{Broker, outages_and_crashes_lose_and_park_nothing, outages_lose_and_park_nothing};
+use crate::verdict::Delivery;
 
 /// The topic of the torture's events; several partitions, each with its keys.
 const FACTS: &str = "facts";
 const PROBES: &str = "probes";
 
-struct Kafka(KafkaServer);
+/// A broker with topics for the torture's events and for probes.
+pub(crate) struct Kafka {
+    pub(crate) server: KafkaServer,
+    /// What stands behind the `?` of every address.
+    options: &'static str,
+    isolation: Isolation,
+}
+
+impl Kafka {
+    /// For so many relays with ways of their own.
+    pub(crate) fn for_relays(count: usize) -> Self {
+        let server = KafkaServer::builder().proxied().ways(count).start();
+        // So that the times of records are the broker's.
+        server.create_topic(FACTS, 4, &[("message.timestamp.type", "LogAppendTime")]);
+        server.create_topic(PROBES, 1, &[]);
+        Self {
+            server,
+            options: "",
+            isolation: Isolation::ReadUncommitted,
+        }
+    }
+
+    /// Delivered to, and read back, in transactions.
+    pub(crate) fn transactional(mut self) -> Self {
+        self.options = "?delivery=transactional";
+        self.isolation = Isolation::ReadCommitted;
+        self
+    }
+
+    /// The torture's events as a consumer sees them, in order for each key.
+    pub(crate) fn messages(&self) -> Vec<KafkaMessage> {
+        self.server.consume_as(&[FACTS], self.isolation)
+    }
+}
 
 fn broker() -> Arc<dyn Broker> {
-    let server = KafkaServer::builder().proxied().start();
-    server.create_topic(FACTS, 4, &[]);
-    server.create_topic(PROBES, 1, &[]);
-    Arc::new(Kafka(server))
+    Arc::new(Kafka::for_relays(0))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,28 +68,34 @@ async fn outages_of_kafka_with_kills_and_crashes_lose_and_park_nothing() {
 
 impl Broker for Kafka {
     fn url(&self) -> String {
-        format!("kafka://{}", self.0.bootstrap())
+        format!("kafka://{}{}", self.server.bootstrap(), self.options)
+    }
+
+    fn way(&self, relay: usize) -> (String, &Proxy) {
+        let proxy = &self.server.ways()[relay];
+        let url = format!("kafka://127.0.0.1:{}{}", proxy.port(), self.options);
+        (url, proxy)
     }
 
     fn proxy(&self) -> &Proxy {
-        self.0.proxy()
+        self.server.proxy()
     }
 
     fn stop(&self) {
-        self.0.stop();
+        self.server.stop();
     }
 
     fn kill9(&self) {
-        self.0.kill9();
+        self.server.kill9();
     }
 
     fn start_again(&self) {
-        self.0.start_again();
+        self.server.start_again();
     }
 
     fn probe(&self) -> bool {
         let producer: BaseProducer<Acknowledged> = ClientConfig::new()
-            .set("bootstrap.servers", self.0.bootstrap())
+            .set("bootstrap.servers", self.server.bootstrap())
             .set("message.timeout.ms", "500")
             .create_with_context(Acknowledged::default())
             .unwrap();
@@ -72,24 +110,26 @@ impl Broker for Kafka {
     }
 
     fn arrived(&self) -> u64 {
-        let ends = self.0.high_watermarks(FACTS);
+        let ends = self.server.high_watermarks(FACTS);
         ends.into_iter()
             .map(|end| u64::try_from(end).unwrap())
             .sum()
     }
 
     fn deliveries(&self) -> Vec<Delivery> {
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let messages = self.0.consume(&[FACTS]);
-        let delivery = |message: posthaste_testkit::servers::kafka::KafkaMessage| Delivery {
-            key: text(message.key.as_deref().unwrap()),
-            n: text(message.value.as_deref().unwrap())
-                .trim_end()
-                .parse()
-                .unwrap(),
-            id: Uuid::parse_str(&text(message.header("id").unwrap())).unwrap(),
-        };
-        messages.into_iter().map(delivery).collect()
+        self.messages().iter().map(delivery).collect()
+    }
+}
+
+pub(crate) fn delivery(message: &KafkaMessage) -> Delivery {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    Delivery {
+        key: text(message.key.as_deref().unwrap()),
+        n: text(message.value.as_deref().unwrap())
+            .trim_end()
+            .parse()
+            .unwrap(),
+        id: Uuid::parse_str(&text(message.header("id").unwrap())).unwrap(),
     }
 }
 

@@ -12,30 +12,47 @@ use posthaste_testkit::{
 };
 use uuid::Uuid;
 
-use super::{
-    Broker, Delivery, outages_and_crashes_lose_and_park_nothing, outages_lose_and_park_nothing,
-};
+use super::{Broker, outages_and_crashes_lose_and_park_nothing, outages_lose_and_park_nothing};
+use crate::verdict::Delivery;
 
 const EXCHANGE: &str = "events";
 /// One queue for all, so that the order of each key can be seen.
 const QUEUE: &str = "facts";
 const PROBES: &str = "probes";
 
-struct RabbitMq {
+/// A broker with an exchange, a queue for the torture's events, and one for probes.
+pub(crate) struct RabbitMq {
     server: RabbitMqServer,
     proxy: Proxy,
+    ways: Vec<Proxy>,
+}
+
+impl RabbitMq {
+    /// For so many relays with ways of their own.
+    pub(crate) fn for_relays(count: usize) -> Self {
+        let server = RabbitMqServer::start();
+        let client = server.client("/");
+        client.declare_exchange(EXCHANGE, "topic");
+        for queue in [QUEUE, PROBES] {
+            client.declare_queue(queue, &[]);
+        }
+        client.bind(QUEUE, EXCHANGE, "#");
+        let proxy = || Proxy::to_local_port(server.port()).unwrap();
+        Self {
+            proxy: proxy(),
+            ways: (0..count).map(|_| proxy()).collect(),
+            server,
+        }
+    }
+
+    fn url_through(&self, proxy: &Proxy) -> String {
+        let url = self.server.url_through(proxy, "/");
+        format!("{url}?exchange={EXCHANGE}")
+    }
 }
 
 fn broker() -> Arc<dyn Broker> {
-    let server = RabbitMqServer::start();
-    let client = server.client("/");
-    client.declare_exchange(EXCHANGE, "topic");
-    for queue in [QUEUE, PROBES] {
-        client.declare_queue(queue, &[]);
-    }
-    client.bind(QUEUE, EXCHANGE, "#");
-    let proxy = Proxy::to_local_port(server.port()).unwrap();
-    Arc::new(RabbitMq { server, proxy })
+    Arc::new(RabbitMq::for_relays(0))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,8 +67,12 @@ async fn outages_of_rabbitmq_with_kills_and_crashes_lose_and_park_nothing() {
 
 impl Broker for RabbitMq {
     fn url(&self) -> String {
-        let url = self.server.url_through(&self.proxy, "/");
-        format!("{url}?exchange={EXCHANGE}")
+        self.url_through(&self.proxy)
+    }
+
+    fn way(&self, relay: usize) -> (String, &Proxy) {
+        let proxy = &self.ways[relay];
+        (self.url_through(proxy), proxy)
     }
 
     fn proxy(&self) -> &Proxy {

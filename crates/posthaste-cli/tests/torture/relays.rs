@@ -1,0 +1,129 @@
+//! Several relays share the work, and each in turn dies, stands still past its lease, is cut off from the
+//! database only or from its broker only, stops in order; the database's server crashes. Nothing is lost,
+//! invented or out of order, and progress is nobody's but the newest owner's (I1 to I4, I8).
+//!
+//! First deliveries are what is judged (I3): only time fences these lanes, and a process that stood still,
+//! or bytes that a network kept, may bring a repeat late, even last. Such are counted and printed.
+
+mod clocks;
+mod faults;
+mod fleet;
+#[cfg(feature = "kafka")]
+mod handover;
+#[cfg(feature = "kafka")]
+mod transactional;
+
+use std::sync::Arc;
+
+use posthaste_testkit::{long_form, servers::postgres::PostgresServer};
+
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+use self::fleet::Brokered;
+use self::{
+    faults::{Fault, shuffled},
+    fleet::{Fleet, Shared, Target},
+};
+#[cfg(feature = "kafka")]
+use crate::brokers::kafka::Kafka;
+#[cfg(feature = "rabbitmq")]
+use crate::brokers::rabbitmq::RabbitMq;
+use crate::{
+    database::Database,
+    load::{Load, OnTrouble},
+    postgres::Postgres,
+    relay::{Delivered, until},
+    verdict::judge,
+};
+
+/// Small, so that what a fault repeats is held to a bound that means something.
+const WINDOW_EVENTS: u64 = 500;
+/// Short, so that a fault outlasts it soon.
+const FLAGS: [&str; 6] = [
+    "--lease",
+    "3s",
+    "--window-events",
+    "500",
+    "--batch-events",
+    "100",
+];
+const LEASE: std::time::Duration = std::time::Duration::from_secs(3);
+
+#[cfg(feature = "kafka")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_to_kafka_lose_nothing_and_keep_order() {
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[4] };
+    for &relays in sizes {
+        let target = Brokered(Arc::new(Kafka::for_relays(relays)));
+        torture(relays, Arc::new(target), &Fault::ALL).await;
+    }
+}
+
+#[cfg(feature = "rabbitmq")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_to_rabbitmq_lose_nothing_and_keep_order() {
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
+    for &relays in sizes {
+        let target = Brokered(Arc::new(RabbitMq::for_relays(relays)));
+        torture(relays, Arc::new(target), &Fault::ALL).await;
+    }
+}
+
+/// A file has one lane: one relay owns all partitions, the other stands by.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_relays_to_a_file_lose_nothing_and_keep_order() {
+    let target = Shared(Delivered::new());
+    let faults = [
+        Fault::Kill,
+        Fault::Freeze,
+        Fault::CutDatabase,
+        Fault::Stop,
+        Fault::Crash,
+    ];
+    torture(2, Arc::new(target), &faults).await;
+}
+
+async fn torture(relays: usize, target: Arc<dyn Target>, faults: &[Fault]) {
+    let rounds = if long_form() { 6 } else { 1 };
+    // What nobody waits for stays unwritten, so that a crash takes aborted numbers with it.
+    let server = PostgresServer::builder()
+        .setting("wal_writer_delay", "10s")
+        .start();
+    let postgres = Arc::new(Postgres::new(&server).with_paced_writers());
+    postgres.watch_ownership();
+    let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
+    let mut fleet = Fleet::new(&server, &postgres, &target, relays, &FLAGS);
+    fleet.start_all();
+    fleet.is_shared_out().await;
+    let load = Load::start(&database, OnTrouble::Reconnect);
+    let mut repeats_max = 0;
+    for _ in 0..rounds {
+        for fault in shuffled(faults) {
+            fleet.delivers().await;
+            fleet.suffers(fault, &server, &load).await;
+            repeats_max += WINDOW_EVENTS * fault.windows(relays);
+            fleet.is_shared_out().await;
+        }
+    }
+    fleet.delivers().await;
+    load.stop().await;
+    let committed = database.committed().await;
+    until("everything to be delivered", || {
+        target.arrived() >= committed && fleet.status()["pending"] == 0
+    })
+    .await;
+    let status = fleet.status();
+    for count in ["parked", "dead", "blocked_keys"] {
+        assert_eq!(status[count], 0, "{status:#}");
+    }
+    fleet.stop_all();
+    postgres.assert_nothing_was_stolen();
+
+    let report = judge(&*database, target.deliveries()).await;
+    println!("{relays} relays, {rounds} x {faults:?}: {report}");
+    let judged = (report.lost, report.phantom, report.out_of_order);
+    assert_eq!(judged, (0, 0, 0), "{report}");
+    assert!(
+        report.duplicates <= repeats_max,
+        "more than {repeats_max} repeats: {report}"
+    );
+}

@@ -1,0 +1,56 @@
+//! Relays that deliver in Kafka's transactions, killed and stopped beyond their lease: a consumer that reads
+//! what is committed sees each event exactly once, in the order of its key.
+
+use std::sync::Arc;
+
+use posthaste_testkit::{long_form, servers::postgres::PostgresServer};
+
+use super::{
+    FLAGS,
+    faults::Fault,
+    fleet::{Brokered, Fleet, Target},
+};
+use crate::{
+    brokers::kafka::Kafka,
+    database::Database,
+    load::{Load, OnTrouble},
+    postgres::Postgres,
+    relay::until,
+    verdict::judge,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_event_is_seen_exactly_once_through_kills_and_stops() {
+    let each: usize = if long_form() { 20 } else { 5 };
+    let kafka = Kafka::for_relays(3).transactional();
+    let target: Arc<dyn Target> = Arc::new(Brokered(Arc::new(kafka)));
+    let server = PostgresServer::builder()
+        .setting("wal_writer_delay", "10s")
+        .start();
+    let postgres = Arc::new(Postgres::new(&server).with_paced_writers());
+    let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
+    let mut fleet = Fleet::new(&server, &postgres, &target, 3, &FLAGS);
+    fleet.start_all();
+    fleet.is_shared_out().await;
+    let load = Load::start(&database, OnTrouble::Reconnect);
+    for round in 0..each {
+        for fault in [Fault::Kill, Fault::Freeze] {
+            fleet.delivers().await;
+            fleet.suffers(fault, &server, &load).await;
+        }
+        if round % 5 == 2 {
+            fleet.suffers(Fault::Crash, &server, &load).await;
+        }
+        fleet.is_shared_out().await;
+    }
+    load.stop().await;
+    until("everything to be delivered", || {
+        fleet.status()["pending"] == 0
+    })
+    .await;
+    fleet.stop_all();
+    let report = judge(&*database, target.deliveries()).await;
+    println!("{each} kills and {each} stops: {report}");
+    report.assert_good();
+    assert_eq!(report.duplicates, 0, "{report}");
+}
