@@ -5,8 +5,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Budget, ClaimOutcome, Claimed, HostIdentity, Ownership, Registered, Registration, Start, Store,
-    StoreError,
+    Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Registered, Registration,
+    Store, StoreError,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init};
 use posthaste_testkit::faulty::{Call, Fault, Faulty, Script};
@@ -55,13 +55,7 @@ impl Bench {
     async fn claim(&self) -> Arc<dyn Claimed> {
         let outcome = self
             .store
-            .claim(
-                self.relay,
-                "default",
-                "null:",
-                Start::Oldest,
-                Duration::ZERO,
-            )
+            .claim(self.relay, &ClaimRequest::all("default", "null:"))
             .await
             .unwrap();
         let ClaimOutcome::Owned(claim) = outcome else {

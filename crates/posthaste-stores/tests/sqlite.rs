@@ -13,8 +13,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    Budget, Claim, ClaimOutcome, Claimed, HostIdentity, Ownership, Page, Parking, Registered,
-    Registration, Start, Store, StoreError, StoredEvent,
+    Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Page, Parking,
+    Partitions, Registered, Registration, Store, StoreError, StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init, sql};
 use rusqlite::{Connection, MAIN_DB, backup::Backup};
@@ -83,14 +83,10 @@ fn registration() -> Registration {
 }
 
 async fn claim(store: &SqliteStore, relay: Registered) -> Claim {
-    let settle = Duration::ZERO;
-    match store
-        .claim(relay, "default", "null:", Start::Oldest, settle)
-        .await
-        .unwrap()
-    {
+    let request = ClaimRequest::all("default", "null:");
+    match store.claim(relay, &request).await.unwrap() {
         ClaimOutcome::Owned(claim) => claim,
-        ClaimOutcome::Held(holder) => panic!("held by {holder:?}"),
+        ClaimOutcome::Held(shares) => panic!("held: {shares:?}"),
     }
 }
 
@@ -458,7 +454,7 @@ async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
     let again = init(&url, options).await.unwrap();
     assert_eq!(again.applied, []);
     let (_, claim, _) = outbox.own().await;
-    assert_eq!(claim.partitions, 0..16);
+    assert_eq!(claim.partitions, Partitions::all_of(16).unwrap());
     for (partitions, retention) in [(Some(3), None), (None, Some(Duration::from_millis(1500)))] {
         let options = InitOptions {
             partitions,

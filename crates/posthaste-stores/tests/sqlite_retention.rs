@@ -12,8 +12,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    Budget, ClaimOutcome, Claimed, HostIdentity, Housekeeping, Ownership, Parking, Registration,
-    Retention, Start, Store,
+    Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Housekeeping, Ownership, Parking,
+    Registration, Retention, Store,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init};
 use rusqlite::Connection;
@@ -61,12 +61,10 @@ impl Outbox {
             lease: Duration::from_secs(600),
         };
         let relay = self.store.register(&registration).await.unwrap();
-        let claim = self
-            .store
-            .claim(relay, "default", "null:", Start::Oldest, Duration::ZERO);
-        match claim.await.unwrap() {
+        let request = ClaimRequest::all("default", "null:");
+        match self.store.claim(relay, &request).await.unwrap() {
             ClaimOutcome::Owned(claim) => self.store.open(&claim).await.unwrap(),
-            ClaimOutcome::Held(holder) => panic!("held by {holder:?}"),
+            ClaimOutcome::Held(shares) => panic!("held: {shares:?}"),
         }
     }
 

@@ -99,6 +99,12 @@ pub fn sqlite() -> &'static [Migration] {
             min_relay: 2,
             sql: include_str!("../migrations/sqlite/0002_relay_state.sql"),
         },
+        Migration {
+            version: 3,
+            name: "members",
+            min_relay: 3,
+            sql: include_str!("../migrations/sqlite/0003_members.sql"),
+        },
     ]
 }
 

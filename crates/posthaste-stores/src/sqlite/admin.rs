@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, DeadAction, DestinationState, ParkedEvent, ParkedFilter, ParkedState, Status, StoreError,
+    Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, ParkedEvent, ParkedFilter,
+    ParkedState, Status, StoreError,
 };
 use rusqlite::{Row, Transaction, named_params};
 
@@ -11,9 +12,9 @@ use super::{
     connection::{clock, execute},
     destination::{Found, find},
     error::{classify, unexpected},
-    ownership::holder,
     parking::limit_of,
     row,
+    shares::members,
     status::status,
 };
 
@@ -27,6 +28,14 @@ impl Admin for SqliteStore {
         self.admin(OPERATION)
             .await?
             .read(OPERATION, |tx| status(tx, OPERATION))
+            .await
+    }
+
+    async fn hand_overs(&self, limit: usize) -> Result<Vec<AuditLine>, StoreError> {
+        const OPERATION: &str = "read the audit";
+        self.admin(OPERATION)
+            .await?
+            .read(OPERATION, move |tx| hand_overs(tx, OPERATION, limit))
             .await
     }
 
@@ -125,6 +134,30 @@ impl Admin for SqliteStore {
     }
 }
 
+fn hand_overs(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    limit: usize,
+) -> Result<Vec<AuditLine>, StoreError> {
+    let line = |row: &Row<'_>| {
+        Ok(AuditLine {
+            at: row.get(0)?,
+            action: row.get(1)?,
+            relay: row.get(2)?,
+            destination: row.get(3)?,
+            detail: row.get(4)?,
+        })
+    };
+    // Plain words: Rust quotes them as JSON does.
+    let actions = format!("{HAND_OVERS:?}");
+    tx.prepare_cached(include_str!("sql/hand_overs.sql"))
+        .and_then(|mut statement| {
+            let of = named_params! { ":actions": actions, ":limit": limit_of(limit) };
+            statement.query_map(of, line)?.collect()
+        })
+        .map_err(|error| classify(operation, error))
+}
+
 fn parked_event(operation: &'static str, row: &Row<'_>) -> Result<ParkedEvent, StoreError> {
     let fail = |error| classify(operation, error);
     let state: String = row.get(row::BEHIND + 1).map_err(fail)?;
@@ -198,7 +231,7 @@ fn remove(
     name: &str,
 ) -> Result<String, StoreError> {
     let now = clock(tx, operation)?;
-    if let Some((holder, true)) = holder(tx, operation, id, now)? {
+    if let Some(holder) = members(tx, operation, id, now)?.first() {
         return Err(StoreError::Misconfigured {
             operation,
             reason: format!(
@@ -225,6 +258,8 @@ fn remove(
     for sql in [
         "delete from posthaste_cursors where destination_id = :id",
         "delete from posthaste_markers where destination_id = :id",
+        "delete from posthaste_members where destination_id = :id",
+        "delete from posthaste_former where destination_id = :id",
     ] {
         execute(tx, operation, sql, named_params! { ":id": id })?;
     }

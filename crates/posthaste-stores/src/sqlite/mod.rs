@@ -19,10 +19,12 @@ mod guard;
 mod headers;
 mod migrate;
 mod ownership;
+mod owning;
 mod parking;
 mod retention;
 mod row;
 mod settings;
+mod shares;
 mod side_read;
 mod source;
 mod status;
@@ -106,6 +108,7 @@ impl Store for SqliteStore {
             // There is one writer at a time: nobody commits late.
             late_commit_delays_only_itself: true,
             shared: true,
+            shares_out: false,
         }
     }
 

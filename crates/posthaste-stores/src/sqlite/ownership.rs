@@ -1,21 +1,22 @@
 //! Leases and claims.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Claim, ClaimOutcome, Holder, HostIdentity, Ownership, Registered, Registration, Renewal, Start,
-    StoreError,
+    ClaimOutcome, ClaimRequest, Ownership, Registered, Registration, Renewal, Shares, Start,
+    StoreError, Want,
 };
 use rusqlite::{Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
-    SqliteStore, audit,
-    connection::{clock, execute, micros, until},
-    destination::{create, find, readdress, state_named},
-    error::{classify, unexpected},
-    settings,
+    SqliteStore,
+    connection::{clock, execute, micros},
+    destination::{create, find, readdress},
+    error::unexpected,
+    owning::{delist, fence, give_up, must_be_valid, revoke, take},
+    shares::{served, shares},
 };
 
 /// The store's own part of a claim.
@@ -47,6 +48,7 @@ impl Ownership for SqliteStore {
                     include_str!("sql/relay_prune.sql"),
                     named_params! { ":before": now.saturating_sub(micros(RELAYS_KEPT)) },
                 )?;
+                execute(tx, OPERATION, include_str!("sql/member_prune.sql"), &[])?;
                 let started = i64::try_from(relay.host.process_started)
                     .map_err(|_| unexpected(OPERATION, "a process's start time beyond 2^63"))?;
                 execute(
@@ -91,7 +93,12 @@ impl Ownership for SqliteStore {
                         operation: OPERATION,
                     });
                 }
-                claimed_destinations(tx, OPERATION, &registration)
+                let mut renewal = Renewal::default();
+                for (id, name, state) in served(tx, OPERATION, &registration)? {
+                    let shares = shares(tx, OPERATION, id, now)?;
+                    renewal.destinations.push((name, state, shares));
+                }
+                Ok(renewal)
             })
             .await
     }
@@ -103,7 +110,7 @@ impl Ownership for SqliteStore {
             .await?
             .write(OPERATION, move |tx| {
                 must_be_valid(tx, OPERATION, by)?;
-                fence(tx, OPERATION, &dead.to_string(), &why)
+                fence(tx, OPERATION, by, &dead.to_string(), &why)
             })
             .await
     }
@@ -111,38 +118,87 @@ impl Ownership for SqliteStore {
     async fn claim(
         &self,
         relay: Registered,
-        destination: &str,
-        address: &str,
-        start: Start,
-        settle: Duration,
+        request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError> {
         const OPERATION: &str = "claim a destination";
+        let wanted = Wanted::of(request);
+        self.control(OPERATION)
+            .await?
+            .write(OPERATION, move |tx| wanted.claim(tx, OPERATION, relay))
+            .await
+    }
+
+    async fn revoke(
+        &self,
+        relay: Registered,
+        destination: &str,
+        settle: Duration,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "revoke a destination";
         let name = destination.to_owned();
-        let url = address.to_owned();
         self.control(OPERATION)
             .await?
             .write(OPERATION, move |tx| {
                 must_be_valid(tx, OPERATION, relay)?;
-                let found = match find(tx, OPERATION, &name)? {
-                    Some(found) => found,
-                    None => create(tx, OPERATION, &name, &url, start)?,
-                };
-                let ours = match take(tx, OPERATION, relay, found.id, settle)? {
-                    Taken::Held(holder) => return Ok(ClaimOutcome::Held(holder)),
-                    Taken::Ours(ours) => ours,
-                };
-                if found.url != url {
-                    readdress(tx, OPERATION, &name, &found, &url)?;
+                match find(tx, OPERATION, &name)? {
+                    Some(found) => revoke(tx, OPERATION, relay, found.id, settle),
+                    None => Ok(()),
                 }
-                Ok(ClaimOutcome::Owned(Claim {
-                    destination: name,
-                    epoch: ours.epoch,
-                    partitions: 0..ours.partitions,
-                    settle: ours.settle,
-                    state: found.state,
-                    breaker_open: found.breaker_open,
-                    inner: Arc::new(ours.inner),
-                }))
+            })
+            .await
+    }
+
+    async fn shares(&self, destination: &str) -> Result<Shares, StoreError> {
+        const OPERATION: &str = "look at a destination's relays";
+        let name = destination.to_owned();
+        self.control(OPERATION)
+            .await?
+            .read(OPERATION, move |tx| {
+                let found = find(tx, OPERATION, &name)?;
+                let found = found.ok_or_else(|| StoreError::Misconfigured {
+                    operation: OPERATION,
+                    reason: format!("there is no destination `{name}`"),
+                })?;
+                shares(tx, OPERATION, found.id, clock(tx, OPERATION)?)
+            })
+            .await
+    }
+
+    async fn withdraw(
+        &self,
+        relay: Registered,
+        destination: &str,
+        unsettled: Duration,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "withdraw from a destination";
+        let name = destination.to_owned();
+        self.control(OPERATION)
+            .await?
+            .write(OPERATION, move |tx| {
+                must_be_valid(tx, OPERATION, relay)?;
+                let Some(found) = find(tx, OPERATION, &name)? else {
+                    return Ok(());
+                };
+                let of = (found.id, name.as_str());
+                give_up(tx, OPERATION, relay, of, unsettled, "withdraw")?;
+                delist(tx, OPERATION, found.id, &relay.registration.to_string())
+            })
+            .await
+    }
+
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        const OPERATION: &str = "announce to leave";
+        let registration = relay.registration.to_string();
+        self.control(OPERATION)
+            .await?
+            .write(OPERATION, move |tx| {
+                let announced = execute(
+                    tx,
+                    OPERATION,
+                    include_str!("sql/relay_leaving.sql"),
+                    named_params! { ":registration": registration },
+                )?;
+                must_be_one(OPERATION, announced)
             })
             .await
     }
@@ -153,206 +209,99 @@ impl Ownership for SqliteStore {
         self.control(OPERATION)
             .await?
             .write(OPERATION, move |tx| {
-                let now = clock(tx, OPERATION)?;
                 let left = execute(
                     tx,
                     OPERATION,
                     include_str!("sql/relay_leave.sql"),
-                    named_params! { ":registration": registration, ":now": now },
+                    named_params! {
+                        ":registration": registration,
+                        ":now": clock(tx, OPERATION)?,
+                    },
                 )?;
-                if left == 0 {
-                    // What it owned is taken over with a settle time, which a release would lose.
-                    return Err(StoreError::Fenced {
-                        operation: OPERATION,
-                    });
+                // What a fenced relay owned is revoked with a settle time, which a release would lose.
+                must_be_one(OPERATION, left)?;
+                for (id, name, _) in served(tx, OPERATION, &registration)? {
+                    give_up(tx, OPERATION, relay, (id, &name), unsettled, "release")?;
+                    delist(tx, OPERATION, id, &registration)?;
                 }
-                let not_before = if unsettled.is_zero() {
-                    0
-                } else {
-                    now.saturating_add(micros(unsettled))
-                };
-                execute(
-                    tx,
-                    OPERATION,
-                    include_str!("sql/release.sql"),
-                    named_params! { ":registration": registration, ":not_before": not_before },
-                )?;
                 Ok(())
             })
             .await
     }
 }
 
-fn claimed_destinations(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    registration: &str,
-) -> Result<Renewal, StoreError> {
-    let fail = |error| classify(operation, error);
-    let mut statement = tx
-        .prepare_cached(include_str!("sql/claimed_destinations.sql"))
-        .map_err(fail)?;
-    let mut rows = statement
-        .query(named_params! { ":registration": registration })
-        .map_err(fail)?;
-    let mut renewal = Renewal::default();
-    while let Some(row) = rows.next().map_err(fail)? {
-        let name = row.get(0).map_err(fail)?;
-        let state: String = row.get(1).map_err(fail)?;
-        renewal
-            .destinations
-            .push((name, state_named(operation, &state)?));
-    }
-    Ok(renewal)
-}
-
-fn must_be_valid(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    relay: Registered,
-) -> Result<(), StoreError> {
-    let valid: bool = tx
-        .prepare_cached(include_str!("sql/relay_is_valid.sql"))
-        .and_then(|mut statement| {
-            statement.query_row(
-                named_params! { ":registration": relay.registration.to_string() },
-                |row| row.get(0),
-            )
-        })
-        .map_err(|error| classify(operation, error))?;
-    if valid {
-        Ok(())
-    } else {
-        Err(StoreError::Fenced { operation })
+/// A relay's own row was changed, unless the relay is fenced or gone.
+fn must_be_one(operation: &'static str, changed: usize) -> Result<(), StoreError> {
+    match changed {
+        0 => Err(StoreError::Fenced { operation }),
+        _ => Ok(()),
     }
 }
 
-fn fence(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    dead: &str,
-    why: &str,
-) -> Result<(), StoreError> {
-    let now = clock(tx, operation)?;
-    let fenced = execute(
-        tx,
-        operation,
-        include_str!("sql/relay_fence.sql"),
-        named_params! { ":registration": dead, ":now": now },
-    )?;
-    if fenced > 0 {
-        audit::write(
+/// What a claim asks for, for another thread.
+struct Wanted {
+    destination: String,
+    address: String,
+    start: Start,
+    want: Want,
+    partitions_max: u16,
+    settle: Duration,
+    unsettled: Duration,
+}
+
+impl Wanted {
+    fn of(request: &ClaimRequest<'_>) -> Self {
+        Self {
+            destination: request.destination.to_owned(),
+            address: request.address.to_owned(),
+            start: request.start,
+            want: request.want,
+            partitions_max: request.partitions_max,
+            settle: request.settle,
+            unsettled: request.unsettled,
+        }
+    }
+
+    fn claim(
+        &self,
+        tx: &Transaction<'_>,
+        operation: &'static str,
+        relay: Registered,
+    ) -> Result<ClaimOutcome, StoreError> {
+        must_be_valid(tx, operation, relay)?;
+        let name = &self.destination;
+        let found = match find(tx, operation, name)? {
+            Some(found) => found,
+            None => create(tx, operation, name, &self.address, self.start)?,
+        };
+        revoke(tx, operation, relay, found.id, self.settle)?;
+        execute(
             tx,
             operation,
-            &audit::Line {
-                action: "fence",
-                registration: Some(dead),
-                detail: Some(why),
-                ..audit::Line::default()
+            include_str!("sql/member_set.sql"),
+            named_params! {
+                ":destination_id": found.id,
+                ":registration": relay.registration.to_string(),
+                ":partitions_max": self.partitions_max,
             },
         )?;
-    }
-    Ok(())
-}
-
-enum Taken {
-    Held(Holder),
-    Ours(Ours),
-}
-
-struct Ours {
-    epoch: u64,
-    partitions: u16,
-    settle: Duration,
-    inner: ClaimInner,
-}
-
-fn take(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    relay: Registered,
-    destination_id: i64,
-    settle: Duration,
-) -> Result<Taken, StoreError> {
-    let fail = |error| classify(operation, error);
-    let now = clock(tx, operation)?;
-    let registration = relay.registration.to_string();
-    let mut not_before = 0;
-    if let Some((former, live)) = holder(tx, operation, destination_id, now)?
-        && former.registration != relay.registration
-    {
-        if live {
-            return Ok(Taken::Held(former));
+        if found.url != self.address {
+            readdress(tx, operation, name, &found, &self.address)?;
         }
-        // Fenced before the epoch is raised: a renewal that slips in between would leave two owners.
-        let why = format!("its lease ended; {registration} takes over");
-        fence(tx, operation, &former.registration.to_string(), &why)?;
-        not_before = now.saturating_add(micros(settle));
+        let taken = match self.want {
+            Want::AtMost(0) => {
+                let of = (found.id, name.as_str());
+                give_up(tx, operation, relay, of, self.unsettled, "release")?;
+                None
+            }
+            Want::All | Want::AtMost(_) => take(tx, operation, relay, name, &found)?,
+        };
+        match taken {
+            Some(claim) => Ok(ClaimOutcome::Owned(claim)),
+            None => {
+                let now = clock(tx, operation)?;
+                shares(tx, operation, found.id, now).map(ClaimOutcome::Held)
+            }
+        }
     }
-    let partitions = settings::partitions(tx, operation)?;
-    let (epoch, not_before, version): (i64, i64, i64) = tx
-        .prepare_cached(include_str!("sql/claim.sql"))
-        .and_then(|mut statement| {
-            statement.query_row(
-                named_params! {
-                    ":registration": registration,
-                    ":not_before": not_before,
-                    ":partitions": partitions,
-                    ":destination_id": destination_id,
-                },
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-            )
-        })
-        .map_err(fail)?;
-    Ok(Taken::Ours(Ours {
-        epoch: u64::try_from(epoch).map_err(|_| unexpected(operation, "a negative epoch"))?,
-        partitions,
-        settle: until(now, not_before),
-        inner: ClaimInner {
-            destination_id,
-            registration: relay.registration,
-            store_id: settings::store_id(tx, operation)?,
-            version,
-        },
-    }))
-}
-
-/// The registration that owns the destination, and whether it is live.
-pub(super) fn holder(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    destination_id: i64,
-    now: i64,
-) -> Result<Option<(Holder, bool)>, StoreError> {
-    let fail = |error| classify(operation, error);
-    let mut statement = tx
-        .prepare_cached(include_str!("sql/holder.sql"))
-        .map_err(fail)?;
-    let mut rows = statement
-        .query(named_params! { ":destination_id": destination_id, ":now": now })
-        .map_err(fail)?;
-    let row = rows
-        .next()
-        .map_err(fail)?
-        .ok_or_else(|| unexpected(operation, "a destination without partitions"))?;
-    let Some(registration) = row.get::<_, Option<String>>(2).map_err(fail)? else {
-        return Ok(None);
-    };
-    let registration = Uuid::try_parse(&registration)
-        .map_err(|_| unexpected(operation, "a registration that is no UUID"))?;
-    let started: i64 = row.get(7).map_err(fail)?;
-    let host = HostIdentity {
-        boot_id: row.get(4).map_err(fail)?,
-        pid_namespace: row.get(5).map_err(fail)?,
-        pid: row.get(6).map_err(fail)?,
-        process_started: u64::try_from(started)
-            .map_err(|_| unexpected(operation, "a negative start time"))?,
-    };
-    let holder = Holder {
-        registration,
-        name: row.get(3).map_err(fail)?,
-        host,
-        lease_left: until(now, row.get(8).map_err(fail)?),
-    };
-    Ok(Some((holder, row.get(9).map_err(fail)?)))
 }

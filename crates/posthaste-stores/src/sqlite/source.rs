@@ -177,6 +177,7 @@ impl Claimed for SqliteClaimed {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
         const OPERATION: &str = "report the destination's health";
         let destination_id = self.guard.destination_id();
+        let registration = self.registration().to_string();
         let breaker = breaker.to_owned();
         let last_error = last_error.map(str::to_owned);
         self.guard
@@ -191,6 +192,51 @@ impl Claimed for SqliteClaimed {
                         ":destination_id": destination_id,
                     },
                 )?;
+                let reaches = match breaker.as_str() {
+                    "open" => Some(false),
+                    "closed" => Some(true),
+                    // On trial: not known again yet.
+                    _ => None,
+                };
+                if let Some(reaches) = reaches {
+                    execute(
+                        tx,
+                        OPERATION,
+                        include_str!("sql/member_reaches.sql"),
+                        named_params! {
+                            ":reaches": reaches,
+                            ":destination_id": destination_id,
+                            ":registration": registration,
+                        },
+                    )?;
+                }
+                Ok(((), Changed::Something))
+            })
+            .await
+    }
+
+    async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
+        const OPERATION: &str = "record fences that were taken";
+        let destination_id = self.guard.destination_id();
+        // Our own is taken too: that is how a lane is opened.
+        let taken: Vec<Uuid> = former
+            .iter()
+            .copied()
+            .chain([self.registration()])
+            .collect();
+        self.guard
+            .write(&self.writer, OPERATION, move |tx, _| {
+                for registration in taken {
+                    execute(
+                        tx,
+                        OPERATION,
+                        include_str!("sql/former_delete.sql"),
+                        named_params! {
+                            ":destination_id": destination_id,
+                            ":registration": registration.to_string(),
+                        },
+                    )?;
+                }
                 Ok(((), Changed::Something))
             })
             .await
@@ -212,6 +258,7 @@ pub(super) fn page(events: Vec<StoredEvent>, end: i64, caught_up: bool) -> Page 
         joinable: true,
         caught_up,
         wants_advance: false,
+        shares_version: 0,
     }
 }
 

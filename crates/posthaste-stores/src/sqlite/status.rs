@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use posthaste_engine::{DestinationStatus, RelayStatus, Status, StoreError};
-use rusqlite::{Transaction, named_params};
+use posthaste_engine::{DestinationStatus, RelayShare, RelayStatus, Status, StoreError};
+use rusqlite::{Row, Transaction, named_params};
 
 use super::{
     connection::{clock, micros, until},
@@ -14,6 +14,7 @@ use super::{
     error::{classify, unexpected},
     retention::retained,
     row,
+    shares::{host, registration},
 };
 
 /// Up to here pending events are counted one by one.
@@ -211,20 +212,52 @@ fn relays(
     operation: &'static str,
     now: i64,
 ) -> Result<Vec<RelayStatus>, StoreError> {
+    let fail = |error| classify(operation, error);
     let since = now.saturating_sub(micros(RELAYS_SHOWN));
-    tx.prepare_cached(include_str!("sql/status_relays.sql"))
+    let mut statement = tx
+        .prepare_cached(include_str!("sql/status_relays.sql"))
+        .map_err(fail)?;
+    let mut rows = statement
+        .query(named_params! { ":now": now, ":since": since })
+        .map_err(fail)?;
+    let mut relays = Vec::new();
+    while let Some(row) = rows.next().map_err(fail)? {
+        let registration = registration(operation, row, 0)?;
+        let shares = relay_shares(tx, operation, &registration.to_string())?;
+        relays.push(RelayStatus {
+            registration,
+            name: row.get(1).map_err(fail)?,
+            host: host(operation, row, 2)?,
+            started_at: row.get(6).map_err(fail)?,
+            version: row.get(7).map_err(fail)?,
+            state: row.get(8).map_err(fail)?,
+            lease_expires_at: row.get(9).map_err(fail)?,
+            leaving: row.get(10).map_err(fail)?,
+            partitions: shares.iter().map(|share| share.partitions).sum(),
+            shares,
+        });
+    }
+    Ok(relays)
+}
+
+fn relay_shares(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    relay: &str,
+) -> Result<Vec<RelayShare>, StoreError> {
+    let share = |row: &Row<'_>| {
+        let epoch: i64 = row.get(2)?;
+        Ok(RelayShare {
+            destination: row.get(0)?,
+            partitions: row.get(1)?,
+            epoch: u64::try_from(epoch).unwrap_or_default(),
+            reaches: row.get(3)?,
+        })
+    };
+    tx.prepare_cached(include_str!("sql/status_shares.sql"))
         .and_then(|mut statement| {
-            statement
-                .query_map(named_params! { ":now": now, ":since": since }, |row| {
-                    Ok(RelayStatus {
-                        name: row.get(0)?,
-                        version: row.get(1)?,
-                        state: row.get(2)?,
-                        lease_expires_at: row.get(3)?,
-                        partitions: row.get(4)?,
-                    })
-                })?
-                .collect()
+            let of = named_params! { ":registration": relay };
+            statement.query_map(of, share)?.collect()
         })
         .map_err(|error| classify(operation, error))
 }

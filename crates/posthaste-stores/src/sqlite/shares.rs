@@ -1,0 +1,173 @@
+//! Who owns a destination, and who stands by.
+
+use posthaste_engine::{DestinationState, HostIdentity, Member, Shares, StoreError};
+use rusqlite::{Row, Transaction, named_params};
+use uuid::Uuid;
+
+use super::{
+    connection::until,
+    destination::state_named,
+    error::{classify, unexpected},
+    settings,
+};
+
+/// A destination's row of ownership: one relay owns all of its partitions.
+pub(super) struct Owned {
+    pub(super) partitions: u16,
+    pub(super) not_before: i64,
+    pub(super) by: Option<Owner>,
+    pub(super) left: Option<Left>,
+}
+
+/// Who owns it.
+pub(super) struct Owner {
+    pub(super) registration: String,
+    pub(super) live: bool,
+}
+
+/// Who owned it last.
+pub(super) struct Left {
+    pub(super) registration: String,
+    /// None: it is long forgotten.
+    pub(super) name: Option<String>,
+    /// It was fenced.
+    pub(super) dead: bool,
+}
+
+pub(super) fn owned(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+    now: i64,
+) -> Result<Owned, StoreError> {
+    let owned = |row: &Row<'_>| {
+        let live = row.get(3)?;
+        let by = row.get::<_, Option<String>>(2)?;
+        let (dead, name) = (row.get(5)?, row.get(6)?);
+        let left = row.get::<_, Option<String>>(4)?;
+        Ok(Owned {
+            partitions: row.get(0)?,
+            not_before: row.get(1)?,
+            by: by.map(|registration| Owner { registration, live }),
+            left: left.map(|registration| Left {
+                registration,
+                name,
+                dead,
+            }),
+        })
+    };
+    tx.prepare_cached(include_str!("sql/ownership.sql"))
+        .and_then(|mut statement| {
+            let of = named_params! { ":destination_id": destination_id, ":now": now };
+            statement.query_row(of, owned)
+        })
+        .map_err(|error| classify(operation, error))
+}
+
+pub(super) fn shares(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+    now: i64,
+) -> Result<Shares, StoreError> {
+    let owned = owned(tx, operation, destination_id, now)?;
+    let mut shares = Shares {
+        // Nothing is shared out: who stands by looks for itself.
+        version: 0,
+        partitions: owned.partitions,
+        members: members(tx, operation, destination_id, now)?,
+        recut: settings::partitions(tx, operation)? != owned.partitions,
+        ..Shares::default()
+    };
+    let wait = until(now, owned.not_before);
+    match owned.by {
+        Some(owner) if owner.live => {}
+        Some(_) => shares.dead = owned.partitions,
+        None if wait.is_zero() => shares.free = owned.partitions,
+        None => {
+            shares.settling = owned.partitions;
+            shares.settled_in = Some(wait);
+        }
+    }
+    Ok(shares)
+}
+
+pub(super) fn members(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+    now: i64,
+) -> Result<Vec<Member>, StoreError> {
+    let fail = |error| classify(operation, error);
+    let mut statement = tx
+        .prepare_cached(include_str!("sql/members.sql"))
+        .map_err(fail)?;
+    let mut rows = statement
+        .query(named_params! { ":destination_id": destination_id, ":now": now })
+        .map_err(fail)?;
+    let mut members = Vec::new();
+    while let Some(row) = rows.next().map_err(fail)? {
+        members.push(Member {
+            registration: registration(operation, row, 0)?,
+            name: row.get(1).map_err(fail)?,
+            host: host(operation, row, 2)?,
+            lease_left: until(now, row.get(6).map_err(fail)?),
+            leaving: row.get(7).map_err(fail)?,
+            partitions_max: row.get(8).map_err(fail)?,
+            reaches: row.get(9).map_err(fail)?,
+            owned: row.get(10).map_err(fail)?,
+        });
+    }
+    Ok(members)
+}
+
+/// The destinations that a relay serves: id, name and state.
+pub(super) fn served(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    relay: &str,
+) -> Result<Vec<(i64, String, DestinationState)>, StoreError> {
+    let fail = |error| classify(operation, error);
+    let mut statement = tx
+        .prepare_cached(include_str!("sql/served.sql"))
+        .map_err(fail)?;
+    let mut rows = statement
+        .query(named_params! { ":registration": relay })
+        .map_err(fail)?;
+    let mut served = Vec::new();
+    while let Some(row) = rows.next().map_err(fail)? {
+        let state: String = row.get(2).map_err(fail)?;
+        let state = state_named(operation, &state)?;
+        served.push((row.get(0).map_err(fail)?, row.get(1).map_err(fail)?, state));
+    }
+    Ok(served)
+}
+
+/// The registration in this column.
+pub(super) fn registration(
+    operation: &'static str,
+    row: &Row<'_>,
+    column: usize,
+) -> Result<Uuid, StoreError> {
+    let text: String = row
+        .get(column)
+        .map_err(|error| classify(operation, error))?;
+    Uuid::try_parse(&text).map_err(|_| unexpected(operation, "a registration that is no UUID"))
+}
+
+/// Where a relay runs, from this column on.
+pub(super) fn host(
+    operation: &'static str,
+    row: &Row<'_>,
+    column: usize,
+) -> Result<HostIdentity, StoreError> {
+    let fail = |error| classify(operation, error);
+    let started: i64 = row.get(column + 3).map_err(fail)?;
+    Ok(HostIdentity {
+        boot_id: row.get(column).map_err(fail)?,
+        pid_namespace: row.get(column + 1).map_err(fail)?,
+        pid: row.get(column + 2).map_err(fail)?,
+        process_started: u64::try_from(started)
+            .map_err(|_| unexpected(operation, "a negative start time"))?,
+    })
+}

@@ -1,0 +1,1 @@
+select registration from posthaste_former where destination_id = :destination_id order by registration

@@ -1,0 +1,1 @@
+delete from posthaste_members where registration not in (select registration from posthaste_relays)

@@ -1,0 +1,1 @@
+select name from posthaste_relays where registration = :registration
