@@ -10,11 +10,11 @@ use tokio_postgres::NoTls;
 async fn clients_share_the_connections_of_the_database() {
     let server = PostgresServer::shared(15);
     let database = server.create_database();
-    let pooler = PgBouncer::start(server);
+    let pooler = PgBouncer::start(server, &["postgres"]);
     let mut backends = BTreeSet::new();
     let mut clients = Vec::new();
     for _ in 0..10 {
-        let url = pooler.url(database.name());
+        let url = pooler.url("postgres", database.name());
         let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
         tokio::spawn(connection);
         let rows = client

@@ -1,4 +1,5 @@
-//! The examples in other languages, run for real as a role that may only insert.
+//! The examples in other languages, run for real as a role that may only insert: connected to the server
+//! itself, and through a pooler that gives a connection to a client for one transaction only.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod support;
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use posthaste_testkit::cache::cached_dir;
+use posthaste_testkit::servers::pgbouncer::PgBouncer;
 use support::Outboxes;
 
 /// One list for all languages: topic, key, type, content type, payload, headers.
@@ -60,18 +62,43 @@ fn installed(language: &str, manifest: &str, install: impl FnOnce(&Path, &Path))
     })
 }
 
-fn check(program: impl FnOnce(&Outboxes) -> Command) {
-    let outboxes = Outboxes::new();
-    outboxes.rows(&format!(
-        "create table orders (id text primary key, state text); grant insert on orders to {}",
-        outboxes.writer
-    ));
-    let printed = run(&mut program(&outboxes));
-    assert_eq!(outboxes.rows(STORED), EXPECTED);
-    let ids =
-        "select id from posthaste.outbox where payload is distinct from 'inserted' order by seq";
-    assert_eq!(printed.trim_end(), outboxes.rows(ids));
-    assert_eq!(outboxes.rows("select id from orders"), "order-1");
+/// Where an example connects to.
+struct Address {
+    port: u16,
+    user: String,
+    database: String,
+}
+
+impl Address {
+    fn url(&self) -> String {
+        let Self {
+            port,
+            user,
+            database,
+        } = self;
+        format!("postgres://{user}@127.0.0.1:{port}/{database}")
+    }
+}
+
+fn check(program: impl Fn(&Address) -> Command) {
+    for pooled in [false, true] {
+        let outboxes = Outboxes::new();
+        outboxes.rows(&format!(
+            "create table orders (id text primary key, state text); grant insert on orders to {}",
+            outboxes.writer
+        ));
+        let pooler = pooled.then(|| PgBouncer::start(outboxes.server, &[&outboxes.writer]));
+        let direct = outboxes.server.port();
+        let printed = run(&mut program(&Address {
+            port: pooler.as_ref().map_or(direct, PgBouncer::port),
+            user: outboxes.writer.clone(),
+            database: outboxes.database.name().to_owned(),
+        }));
+        assert_eq!(outboxes.rows(STORED), EXPECTED);
+        let ids = "select id from posthaste.outbox where payload is distinct from 'inserted' order by seq";
+        assert_eq!(printed.trim_end(), outboxes.rows(ids));
+        assert_eq!(outboxes.rows("select id from orders"), "order-1");
+    }
 }
 
 #[test]
@@ -83,11 +110,11 @@ fn python() {
             .args(["-m", "pip", "install", "--quiet", "-r"])
             .arg(manifest));
     });
-    check(|outboxes| {
+    check(|address| {
         let mut python = Command::new(folder.join("bin/python"));
         python
             .arg(example("python").join("emit.py"))
-            .env("DATABASE_URL", outboxes.writer_url());
+            .env("DATABASE_URL", address.url());
         python
     });
 }
@@ -101,11 +128,11 @@ fn node() {
             .current_dir(folder)
             .args(["install", "--no-audit", "--no-fund", "--silent"]));
     });
-    check(|outboxes| {
+    check(|address| {
         let mut node = Command::new("node");
         node.arg(example("node").join("emit.js"))
             .env("NODE_PATH", folder.join("node_modules"))
-            .env("DATABASE_URL", outboxes.writer_url());
+            .env("DATABASE_URL", address.url());
         node
     });
 }
@@ -119,12 +146,10 @@ fn java() {
             .arg(manifest);
         run(maven.arg(format!("-DoutputDirectory={}", folder.display())));
     });
-    check(|outboxes| {
+    check(|address| {
         let url = format!(
             "jdbc:postgresql://127.0.0.1:{}/{}?user={}",
-            outboxes.server.port(),
-            outboxes.database.name(),
-            outboxes.writer
+            address.port, address.database, address.user
         );
         let mut java = Command::new("java");
         java.args(["-Dfile.encoding=UTF-8", "-cp"])

@@ -15,6 +15,7 @@ mod large;
 mod load;
 mod outage;
 mod poison;
+mod pooler;
 mod postgres;
 mod relay;
 mod relays;

@@ -30,31 +30,26 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts a pooler for every database of the server, and returns when it accepts connections.
+    /// Starts a pooler for every database of the server and these users, and returns when it accepts
+    /// connections.
     ///
     /// # Panics
     ///
     /// When PgBouncer is not installed (the message says how to install it), or does not come up (the
     /// message has its log).
     #[must_use]
-    pub fn start(server: &PostgresServer) -> Self {
-        Self::start_with(server, &[])
-    }
-
-    /// [`Self::start`] with lines of `pgbouncer.ini` such as `"max_prepared_statements = 100"`.
-    ///
-    /// # Panics
-    ///
-    /// As [`Self::start`].
-    #[must_use]
-    pub fn start_with(server: &PostgresServer, lines: &[&str]) -> Self {
+    pub fn start(server: &PostgresServer, users: &[&str]) -> Self {
         // It refuses to run as root.
         let daemon = Daemon::new("PgBouncer", Account::unless_root("postgres"));
         let pooler = Self {
             port: Port::reserve(),
             daemon,
         };
-        let users = pooler.daemon.write("users.txt", "\"postgres\" \"\"\n");
+        let users: String = users
+            .iter()
+            .map(|user| format!("\"{user}\" \"\"\n"))
+            .collect();
+        let users = pooler.daemon.write("users.txt", &users);
         let config = pooler.daemon.write(
             "pgbouncer.ini",
             &format!(
@@ -69,11 +64,10 @@ impl PgBouncer {
                  pool_mode = transaction\n\
                  default_pool_size = {POOL}\n\
                  max_client_conn = 500\n\
-                 {}\n",
+                 ignore_startup_parameters = extra_float_digits\n",
                 server.port(),
                 pooler.port(),
-                users.display(),
-                lines.join("\n")
+                users.display()
             ),
         );
         let mut command = pooler.daemon.command(&program());
@@ -90,10 +84,10 @@ impl PgBouncer {
         self.port.number()
     }
 
-    /// A connection URL of the superuser, the only one it lets in, for a database.
+    /// A connection URL for one of the users, without password, and a database.
     #[must_use]
-    pub fn url(&self, database: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port())
+    pub fn url(&self, user: &str, database: &str) -> String {
+        format!("postgres://{user}@127.0.0.1:{}/{database}", self.port())
     }
 
     /// What the pooler has written to its log, for a failure's message.

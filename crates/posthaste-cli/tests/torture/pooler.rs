@@ -1,0 +1,108 @@
+//! Writers and a relay through PgBouncer, which gives a connection of the database to a client for one
+//! transaction only, and to ever others in between.
+
+use std::str::FromStr;
+
+use posthaste::{Event, Outbox};
+use posthaste_testkit::servers::{pgbouncer::PgBouncer, postgres::PostgresServer};
+use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+use tokio::task::JoinSet;
+use tokio_postgres::{NoTls, types::Type};
+use uuid::Uuid;
+
+use crate::{
+    database::{Database, load_key},
+    postgres::Postgres,
+    relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
+    verdict::Lives,
+};
+
+/// More than the pooler has connections to the database.
+const WRITERS_OF_EACH_CLIENT: u32 = 8;
+const TRANSACTIONS: u32 = 40;
+const LOCK: &str = "insert into counters as c values ($1, 1)
+    on conflict (key) do update set n = c.n + 1 returning n";
+const NOTE: &str = "insert into facts values ($1, $2, $3)";
+
+fn event(key: &str, n: i64) -> Event {
+    let event = Event::builder("facts").key(key).payload(n.to_string());
+    event.build().unwrap()
+}
+
+/// As sqlx's documents have it for poolers: without a cache, statements have no name and do not stay.
+async fn write_by_sqlx(url: String, writer: u32) {
+    let options = PgConnectOptions::from_str(&url).unwrap();
+    let options = options.statement_cache_capacity(0);
+    let mut connection = PgConnection::connect_with(&options).await.unwrap();
+    for transaction in 0..TRANSACTIONS {
+        let key = load_key((writer + transaction) % 20);
+        let mut tx = connection.begin().await.unwrap();
+        let n: i64 = sqlx::query_scalar(LOCK)
+            .bind(&key)
+            .fetch_one(&mut *tx)
+            .await
+            .unwrap();
+        let outbox = Outbox::new();
+        let id: Uuid = outbox.emit(&mut *tx, event(&key, n)).await.unwrap().id;
+        let note = sqlx::query(NOTE).bind(&key).bind(n).bind(id);
+        note.execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+/// Typed statements have no name either.
+async fn write_by_tokio_postgres(url: String, writer: u32) {
+    let (mut client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    for transaction in 0..TRANSACTIONS {
+        let key = load_key((writer * 3 + transaction) % 20);
+        let mut tx = client.transaction().await.unwrap();
+        let rows = tx.query_typed(LOCK, &[(&key, Type::TEXT)]).await.unwrap();
+        let n: i64 = rows[0].get(0);
+        let id = Outbox::new()
+            .emit(&mut tx, event(&key, n))
+            .await
+            .unwrap()
+            .id;
+        let note = [
+            (&key as _, Type::TEXT),
+            (&n as _, Type::INT8),
+            (&id as _, Type::UUID),
+        ];
+        tx.execute_typed(NOTE, &note).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_and_relay_share_the_connections_of_a_pooler() {
+    let server = PostgresServer::builder().start();
+    let postgres = Postgres::new(&server);
+    let pooler = PgBouncer::start(&server, &["postgres"]);
+    let url = pooler.url("postgres", postgres.name());
+    let delivered = Delivered::new();
+    let relay = Relay::new(&url, &delivered).start();
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS_OF_EACH_CLIENT {
+        writers.spawn(write_by_sqlx(url.clone(), writer));
+        writers.spawn(write_by_tokio_postgres(url.clone(), writer));
+    }
+    while let Some(ended) = writers.join_next().await {
+        ended.unwrap();
+    }
+    let committed = postgres.committed().await;
+    assert_eq!(
+        committed,
+        u64::from(2 * WRITERS_OF_EACH_CLIENT * TRANSACTIONS)
+    );
+    until("everything to be delivered", || {
+        delivered.lines() >= committed
+    })
+    .await;
+    relay.terminate();
+    assert_no_panic(&relay.wait(LIMIT).expect_status(0).stderr);
+    Lives::first()
+        .judge(&postgres, &delivered)
+        .await
+        .assert_good(0);
+}
