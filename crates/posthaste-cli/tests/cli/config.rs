@@ -35,6 +35,11 @@ fn every_way_to_be_wrong_is_told_with_its_fix() {
             &["a duration with its unit", "lease = \"15s\""][..],
         ),
         (
+            "[relay]\nmax_partitions = 5000\n",
+            &["--to", "null:"],
+            &["`max_partitions` in [relay]", "a number from 1 to 4096"],
+        ),
+        (
             "[relay]\nwindow_size = \"8\"\n",
             &["--to", "null:"],
             &["`8` is not a size", "8MiB"],

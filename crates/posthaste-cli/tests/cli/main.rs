@@ -12,5 +12,6 @@ mod http;
 mod init;
 mod purge;
 mod relay;
+mod relays;
 mod start;
 mod status;

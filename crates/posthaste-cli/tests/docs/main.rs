@@ -81,3 +81,8 @@ fn the_operators_guide_works_as_it_is_written() {
     let port = ("--http 127.0.0.1:9187", "--http 127.0.0.1:0");
     run_page("docs/operating.md", &[port]);
 }
+
+#[test]
+fn the_guide_to_several_relays_works_as_it_is_written() {
+    run_page("docs/guides/several-relays.md", &[]);
+}
