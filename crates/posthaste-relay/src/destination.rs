@@ -376,21 +376,30 @@ impl DestinationTask {
         }
     }
 
-    /// Others reach the broker and we do not: theirs is our share, for a while. None when the relay stops.
+    /// Others reach the broker and we do not: theirs is our share, until we reach it too. None when the relay
+    /// stops.
     async fn stay_away(&self, kept: &mut Kept, said: &mut SaidOnce) -> Option<()> {
-        let wait = kept.away_for;
-        said.warn(self.clock.now(), || {
-            format!(
-                "destination `{}` is reached by other relays and not by this one; it is theirs for {wait:?}",
-                self.destination.name
-            )
-        });
+        let name = &self.destination.name;
         self.withdraw(kept.unsettled(self.clock.now())).await;
-        kept.away_for = (wait * 2).min(AWAY_MAX);
         kept.share = self.keep().share;
         self.destination.counters.let_go(None);
-        let until = self.clock.now().after(wait);
-        self.destination.counters.progressed(until);
-        self.unless_over(tokio::time::sleep(wait)).await
+        let sink = &self.destination.sink;
+        loop {
+            let wait = kept.away_for;
+            kept.away_for = (wait * 2).min(AWAY_MAX);
+            let now = self.clock.now();
+            said.warn(now, || {
+                format!(
+                    "destination `{name}` is reached by other relays and not by this one: it is theirs for {wait:?}"
+                )
+            });
+            self.destination.counters.progressed(now.after(wait));
+            self.unless_over(tokio::time::sleep(wait)).await?;
+            let limit = self.settings.publish_timeout;
+            let check = self.unless_over(tokio::time::timeout(limit, sink.check()));
+            if let Ok(Ok(())) = check.await? {
+                return Some(());
+            }
+        }
     }
 }
