@@ -80,6 +80,12 @@ pub fn postgres() -> &'static [Migration] {
             min_relay: 2,
             sql: include_str!("../migrations/postgres/0002_relay_state.sql"),
         },
+        Migration {
+            version: 3,
+            name: "shared_partitions",
+            min_relay: 3,
+            sql: include_str!("../migrations/postgres/0003_shared_partitions.sql"),
+        },
     ]
 }
 

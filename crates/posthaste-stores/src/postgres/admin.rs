@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, DeadAction, DestinationState, DestinationStatus, PageBuilder, ParkedEvent, ParkedFilter,
-    ParkedState, RelayStatus, Status, StoreError,
+    Admin, AuditLine, DeadAction, DestinationState, DestinationStatus, HAND_OVERS, PageBuilder,
+    ParkedEvent, ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError,
 };
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, types::Type};
 
 use super::{
     PostgresStore,
+    claim::with_fragments,
     error::classify,
     ownership::{destination_state, from_micros},
     read::push,
     retention::retained,
+    shares::host,
     types::UnixMicros,
 };
 
@@ -24,6 +26,8 @@ const STATUS_RELAYS: &str = include_str!("sql/status_relays.sql");
 const STATUS_TABLE: &str = include_str!("sql/status_table.sql");
 const PARKED: &str = include_str!("sql/parked.sql");
 const DEAD_ACT: &str = include_str!("sql/dead_act.sql");
+const SHARES_LOCK_BY_NAME: &str = include_str!("sql/shares_lock_by_name.sql");
+const HAND_OVERS_READ: &str = include_str!("sql/hand_overs.sql");
 const DESTINATION_SET: &str = include_str!("sql/destination_set.sql");
 const DESTINATION_HELD: &str = include_str!("sql/destination_held.sql");
 
@@ -80,7 +84,7 @@ impl Admin for PostgresStore {
         let client = self.admin.client().await?;
         let failed = |error| classify("status", error);
         let rows = client
-            .query(STATUS_DESTINATIONS, &[])
+            .query(&with_fragments(STATUS_DESTINATIONS), &[])
             .await
             .map_err(failed)?;
         let relays = client.query(STATUS_RELAYS, &[]).await.map_err(failed)?;
@@ -106,10 +110,20 @@ impl Admin for PostgresStore {
             pending_exact: all.exact,
             oldest_pending_age: all.oldest_age,
             destinations,
-            relays: relays.iter().map(relay).collect(),
+            relays: by_relay(&relays),
             retained_bytes: unsigned(table.get("bytes")),
             retained: retained(&client).await?,
         })
+    }
+
+    async fn hand_overs(&self, limit: usize) -> Result<Vec<AuditLine>, StoreError> {
+        let client = self.admin.client().await?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = client
+            .query(HAND_OVERS_READ, &[&&HAND_OVERS[..], &limit])
+            .await
+            .map_err(|error| classify("list hand-overs", error))?;
+        Ok(rows.iter().map(audit_line).collect())
     }
 
     async fn parked(
@@ -164,14 +178,21 @@ impl Admin for PostgresStore {
         state: DestinationState,
     ) -> Result<bool, StoreError> {
         const OPERATION: &str = "set the destination";
-        let client = self.admin.client().await?;
+        let mut client = self.admin.client().await?;
         let failed = |error| classify(OPERATION, error);
         // A lease may end between the two statements; then the first is worth another try.
         for _ in 0..RACES_MAX {
-            let row = client
+            let transaction = client.transaction().await.map_err(failed)?;
+            // Not while somebody claims it.
+            transaction
+                .query_typed(SHARES_LOCK_BY_NAME, &[(&name, Type::TEXT)])
+                .await
+                .map_err(failed)?;
+            let row = transaction
                 .query_one(DESTINATION_SET, &[&name, &state.as_str()])
                 .await
                 .map_err(failed)?;
+            transaction.commit().await.map_err(failed)?;
             if row.get("changed") {
                 return Ok(true);
             }
@@ -225,13 +246,51 @@ fn destination(row: &Row, pending: &Pending) -> DestinationStatus {
     }
 }
 
-fn relay(row: &Row) -> RelayStatus {
-    RelayStatus {
-        name: row.get("name"),
-        version: row.get("version"),
-        state: row.get("state"),
-        lease_expires_at: row.get::<_, UnixMicros>("lease_until").0,
-        partitions: u32::try_from(row.get::<_, i64>("partitions")).unwrap_or(0),
+/// The rows tell of a relay's destinations one after another.
+fn by_relay(rows: &[Row]) -> Vec<RelayStatus> {
+    let mut relays: Vec<RelayStatus> = Vec::new();
+    for row in rows {
+        let registration = row.get("registration");
+        if relays
+            .last()
+            .is_none_or(|relay| relay.registration != registration)
+        {
+            relays.push(RelayStatus {
+                registration,
+                name: row.get("name"),
+                host: host(row),
+                started_at: row.get::<_, UnixMicros>("started_at").0,
+                version: row.get("version"),
+                state: row.get("state"),
+                lease_expires_at: row.get::<_, UnixMicros>("lease_until").0,
+                partitions: 0,
+                leaving: false,
+                shares: Vec::new(),
+            });
+        }
+        let (Some(relay), Some(destination)) = (relays.last_mut(), row.get("destination")) else {
+            continue;
+        };
+        let share = RelayShare {
+            destination,
+            partitions: u32::try_from(row.get::<_, i64>("partitions")).unwrap_or(0),
+            epoch: unsigned(row.get("epoch")),
+            reaches: row.get("reaches"),
+        };
+        relay.partitions += share.partitions;
+        relay.leaving |= row.get::<_, bool>("leaving");
+        relay.shares.push(share);
+    }
+    relays
+}
+
+fn audit_line(row: &Row) -> AuditLine {
+    AuditLine {
+        at: row.get::<_, UnixMicros>("at").0,
+        action: row.get("action"),
+        relay: row.get("relay"),
+        destination: row.get("destination"),
+        detail: row.get("detail"),
     }
 }
 

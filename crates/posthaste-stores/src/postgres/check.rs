@@ -9,11 +9,13 @@ const OPERATION: &str = "check";
 const VERSION: &str = include_str!("sql/check_version.sql");
 const RIGHTS: &str = include_str!("sql/check_rights.sql");
 const SOUNDNESS: &str = include_str!("sql/check_soundness.sql");
+const MIN_RELAY: &str = "select value from posthaste.settings where name = 'min_relay'";
 const SYSTEM: &str = include_str!("sql/check_system.sql");
 
 /// That the server is a primary was asked when the connection was made.
 pub(super) async fn check(client: &Client) -> Result<(), StoreError> {
     version(client).await?;
+    min_relay(client, OPERATION).await?;
     rights(client).await?;
     soundness(client).await
 }
@@ -37,6 +39,41 @@ pub(super) async fn version(client: &Client) -> Result<(), StoreError> {
         });
     }
     Ok(())
+}
+
+/// Refuses to run beside relays that are newer than this build bears.
+pub(super) async fn min_relay(client: &Client, operation: &'static str) -> Result<(), StoreError> {
+    let row = client
+        .query_typed_opt(MIN_RELAY, &[])
+        .await
+        .map_err(|error| classify(operation, error))?;
+    refuse_older_relay(operation, row.as_ref().map(|row| row.get(0)))
+}
+
+/// The same, with the stored version at hand.
+pub(super) fn refuse_older_relay(
+    operation: &'static str,
+    min_relay: Option<&str>,
+) -> Result<(), StoreError> {
+    const OURS: &str = env!("CARGO_PKG_VERSION");
+    let Some(min_relay) = min_relay.filter(|min| numbers(OURS) < numbers(min)) else {
+        return Ok(());
+    };
+    Err(StoreError::Schema {
+        operation,
+        reason: format!(
+            "this relay has version {OURS}, and the setting min_relay asks for {min_relay} or later: upgrade \
+             Posthaste"
+        ),
+    })
+}
+
+/// `major.minor.patch`, as far as these are numbers; what comes behind does not count.
+fn numbers(version: &str) -> [u64; 3] {
+    let mut parts = version
+        .split(['.', '-', '+'])
+        .map(|part| part.trim().parse().unwrap_or(0));
+    [(); 3].map(|()| parts.next().unwrap_or(0))
 }
 
 pub(super) fn newer(version: i32) -> StoreError {
@@ -127,4 +164,20 @@ pub(super) fn refuse_sql_ascii(encoding: &str) -> Result<(), String> {
          with encoding UTF8"
             .to_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert!(numbers("0.9.10") > numbers("0.9.9"));
+        assert!(numbers("1.0.0-rc.1") == numbers("1.0.0"));
+        assert!(numbers("0.1") < numbers("0.1.1"));
+        assert!(refuse_older_relay("test", None).is_ok());
+        assert!(refuse_older_relay("test", Some("0.1.0")).is_ok());
+        let refused = refuse_older_relay("test", Some("99.0.0")).unwrap_err();
+        assert!(refused.to_string().contains("99.0.0"), "{refused}");
+    }
 }

@@ -22,7 +22,7 @@ const LOCK: &str = "select pg_catalog.pg_advisory_xact_lock(\
                     pg_catalog.hashtextextended('posthaste.init', 0))";
 
 /// The newest migration that this build knows, which is its level as a relay.
-pub(super) const LEVEL: i32 = 2;
+pub(super) const LEVEL: i32 = 3;
 
 /// The oldest PostgreSQL that is tested.
 const SERVER_VERSION_MIN: i32 = 140_000;
@@ -44,7 +44,7 @@ pub struct InitOptions {
     pub writer: Option<String>,
     /// A role that may run a relay: read the outbox, change the state tables.
     pub relay: Option<String>,
-    /// Number of partitions, a power of two up to 4 096; default 64.
+    /// Number of partitions, a power of two up to 4 096; default 64. Running relays follow a change.
     pub partitions: Option<u16>,
     /// Rows in one of the ring's 16 leaves, a power of two from 2^10 to 2^40; default 2^19. Fixed by
     /// the first `init`.
@@ -210,9 +210,6 @@ async fn settings(client: &mut Client, options: &InitOptions) -> Result<(), Stor
             )));
         }
     }
-    if let Some(partitions) = options.partitions {
-        repartition(&transaction, partitions).await?;
-    }
     transaction
         .batch_execute(&settings_sql(options))
         .await
@@ -236,38 +233,6 @@ async fn setting(transaction: &Transaction<'_>, name: &str) -> Result<String, St
         .await
         .map_err(|error| classify(OPERATION, error))?;
     Ok(row.map(|row| row.get(0)).unwrap_or_default())
-}
-
-/// A live owner reads by the number that it found: nothing changes below its feet.
-async fn repartition(transaction: &Transaction<'_>, partitions: u16) -> Result<(), StoreError> {
-    let failed = |error| classify(OPERATION, error);
-    if setting(transaction, "partitions").await? == partitions.to_string() {
-        return Ok(());
-    }
-    let live = transaction
-        .query_one(
-            "select exists (select from posthaste.ownership o
-                 join posthaste.relays r on r.registration = o.relay
-                 where r.fenced_at is null and r.lease_until > clock_timestamp())",
-            &[],
-        )
-        .await
-        .map_err(failed)?;
-    if live.get(0) {
-        return Err(wrong(
-            "the number of partitions cannot change while a relay runs: stop it first",
-        ));
-    }
-    let last = i32::from(partitions) - 1;
-    for table in ["ownership", "cursors"] {
-        let sql = format!(
-            "update posthaste.{table} set last_partition = $1
-             where first_partition = 0 and last_partition + 1 = (
-                 select value::integer from posthaste.settings where name = 'partitions')"
-        );
-        transaction.execute(&sql, &[&last]).await.map_err(failed)?;
-    }
-    Ok(())
 }
 
 fn settings_sql(options: &InitOptions) -> String {

@@ -5,6 +5,7 @@
 
 mod admin;
 mod check;
+mod claim;
 mod config;
 mod connection;
 mod error;
@@ -13,7 +14,10 @@ mod ownership;
 mod parking;
 mod read;
 mod retention;
+mod share_out;
+mod shares;
 mod side_read;
+mod slots;
 mod source;
 mod sweep;
 #[cfg(test)]
@@ -34,8 +38,10 @@ pub use migrate::{InitOptions, Initialised, init, sql};
 #[derive(Debug)]
 pub struct PostgresStore {
     connector: Arc<Connector>,
-    /// Leases are not to wait behind anything slow.
+    /// Leases are not to wait behind anything slow, ...
     ownership: Session,
+    /// ... and claims wait for one another.
+    claims: Session,
     admin: Session,
     /// Nor operators behind housekeeping.
     housekeeping: Session,
@@ -58,6 +64,7 @@ impl PostgresStore {
         let connector = Arc::new(Connector::new(PostgresConfig::parse(url)?)?);
         Ok(Self {
             ownership: Session::new(Arc::clone(&connector)),
+            claims: Session::new(Arc::clone(&connector)),
             admin: Session::new(Arc::clone(&connector)),
             housekeeping: Session::new(Arc::clone(&connector)),
             turn: AtomicUsize::new(0),
@@ -70,7 +77,8 @@ impl PostgresStore {
 #[derive(Debug, Clone)]
 struct Grant {
     destination_id: i64,
-    first_partition: i32,
+    /// The claim's row with the least id, which speaks for all of them.
+    cursor_id: i64,
     epoch: i64,
     registration: Uuid,
     /// The incarnation in which the claim was made.
@@ -87,6 +95,7 @@ impl Store for PostgresStore {
             progress: Progress::Cursor,
             late_commit_delays_only_itself: true,
             shared: true,
+            shares_out: true,
         }
     }
 

@@ -1,30 +1,31 @@
-//! Leases and claims. The database's clock decides; every step is one statement or two.
+//! Leases, and who serves which destination. The database's clock decides.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Claim, ClaimOutcome, DestinationState, Holder, HostIdentity, Ownership, Registered,
-    Registration, Renewal, Start, StoreError,
+    ClaimOutcome, ClaimRequest, DestinationState, Ownership, Registered, Registration, Renewal,
+    Shares, StoreError,
 };
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, types::Type};
 use uuid::Uuid;
 
-use super::{Grant, PostgresStore, error::classify};
+use super::{
+    PostgresStore, check,
+    claim::{self, lock_and_revoke, refill_incarnation, with_fragments},
+    error::classify,
+    shares::{by_destination, shares_of, with_shares},
+};
 
 const REGISTER: &str = include_str!("sql/register.sql");
 const RENEW: &str = include_str!("sql/renew.sql");
 const FENCE: &str = include_str!("sql/fence.sql");
+const LEAVE_LOCK: &str = include_str!("sql/leave_lock.sql");
+const LEAVE_LOOK: &str = include_str!("sql/leave_look.sql");
 const LEAVE: &str = include_str!("sql/leave.sql");
-const INCARNATION_REFILL: &str = include_str!("sql/incarnation_refill.sql");
-const CLAIM_BEFORE: &str = include_str!("sql/claim_before.sql");
-const CLAIM_LOOKUP: &str = include_str!("sql/claim_lookup.sql");
-const CLAIM_TAKE: &str = include_str!("sql/claim_take.sql");
-const DESTINATION_LOCK: &str = include_str!("sql/destination_lock.sql");
-const DESTINATION_CREATE: &str = include_str!("sql/destination_create.sql");
-
-/// Each lost race means that somebody else got further; this many in a row is no race any more.
-const RACES_MAX: u32 = 16;
+const ANNOUNCE_LEAVING: &str = include_str!("sql/announce_leaving.sql");
+const DESTINATION_ID: &str =
+    "select id from posthaste.destinations where name = $1 and state <> 'removed'";
 
 pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
@@ -38,290 +39,189 @@ pub(super) fn from_micros(micros: i64) -> Duration {
 impl Ownership for PostgresStore {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let client = self.ownership.client().await?;
-        let failed = |error| classify("register", error);
+        check::min_relay(&client, "register").await?;
         let id = Uuid::new_v4();
         let host = &registration.host;
         let started = i64::try_from(host.process_started).unwrap_or(i64::MAX);
+        refill_incarnation(&client, id).await?;
         client
-            .execute(INCARNATION_REFILL, &[&id])
-            .await
-            .map_err(failed)?;
-        client
-            .execute(
+            .execute_typed(
                 REGISTER,
                 &[
-                    &id,
-                    &registration.name,
-                    &registration.version,
-                    &micros(registration.lease),
-                    &host.boot_id,
-                    &host.pid_namespace,
-                    &i64::from(host.pid),
-                    &started,
+                    (&id, Type::UUID),
+                    (&registration.name, Type::TEXT),
+                    (&registration.version, Type::TEXT),
+                    (&micros(registration.lease), Type::INT8),
+                    (&host.boot_id, Type::TEXT),
+                    (&host.pid_namespace, Type::TEXT),
+                    (&i64::from(host.pid), Type::INT8),
+                    (&started, Type::INT8),
                 ],
             )
             .await
-            .map_err(failed)?;
+            .map_err(|error| classify("register", error))?;
         Ok(Registered { registration: id })
     }
 
     async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
+        const OPERATION: &str = "renew";
         let client = self.ownership.client().await?;
         let rows = client
-            .query(RENEW, &[&relay.registration, &micros(lease)])
+            .query_typed(
+                &with_shares(RENEW),
+                &[
+                    (&relay.registration, Type::UUID),
+                    (&micros(lease), Type::INT8),
+                ],
+            )
             .await
-            .map_err(|error| classify("renew", error))?;
-        if rows.is_empty() {
-            return Err(StoreError::Fenced { operation: "renew" });
-        }
-        let destinations = rows.iter().filter_map(|row| {
-            let name: Option<String> = row.get(0);
-            let state: Option<&str> = row.get(1);
-            Some((name?, destination_state(state?)))
-        });
+            .map_err(|error| classify(OPERATION, error))?;
+        let first = rows.first().ok_or(StoreError::Fenced {
+            operation: OPERATION,
+        })?;
+        check::refuse_older_relay(OPERATION, first.get("min_relay"))?;
         Ok(Renewal {
-            destinations: destinations.collect(),
+            destinations: by_destination(&rows),
         })
     }
 
     async fn fence(&self, by: Registered, dead: Uuid, why: &str) -> Result<(), StoreError> {
+        const OPERATION: &str = "fence";
         let client = self.ownership.client().await?;
-        let fenced = fence(&client, by, dead, why, false).await?;
-        if fenced == 0 && is_fenced(&client, by).await? {
-            return Err(StoreError::Fenced { operation: "fence" });
-        }
-        Ok(())
+        let myself = client
+            .query_typed_opt(
+                FENCE,
+                &[
+                    (&by.registration, Type::UUID),
+                    (&dead, Type::UUID),
+                    (&why, Type::TEXT),
+                ],
+            )
+            .await
+            .map_err(|error| classify(OPERATION, error))?;
+        unless_fenced(OPERATION, myself.is_some())
     }
 
     async fn claim(
         &self,
         relay: Registered,
-        destination: &str,
-        address: &str,
-        start: Start,
-        settle: Duration,
+        request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError> {
-        let mut client = self.ownership.client().await?;
-        let failed = |error| classify("claim", error);
-        client
-            .execute(INCARNATION_REFILL, &[&relay.registration])
+        claim::claim(&mut *self.claims.client().await?, relay, request).await
+    }
+
+    async fn revoke(
+        &self,
+        relay: Registered,
+        destination: &str,
+        settle: Duration,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "revoke";
+        let failed = |error| classify(OPERATION, error);
+        let mut client = self.claims.client().await?;
+        let found = client
+            .query_typed_opt(DESTINATION_ID, &[(&destination, Type::TEXT)])
             .await
             .map_err(failed)?;
-        for _ in 0..RACES_MAX {
-            // Received before the claim's own transaction is sent: see `Grant::proven`.
-            let before = client.query_one(CLAIM_BEFORE, &[]).await.map_err(failed)?;
-            let found = client
-                .query_opt(CLAIM_LOOKUP, &[&destination])
-                .await
-                .map_err(failed)?;
-            let Some(found) = found.map(|row| Found::read(&row)) else {
-                create(&mut client, relay, destination, start).await?;
-                continue;
-            };
-            if let Some(holder) = found.holder(relay) {
-                if is_fenced(&client, relay).await? {
-                    return Err(StoreError::Fenced { operation: "claim" });
-                }
-                return Ok(ClaimOutcome::Held(holder));
-            }
-            let wanted = Wanted {
-                relay,
-                destination,
-                address,
-                settle,
-            };
-            if let Some(claim) = take(&client, &wanted, &found, &before).await? {
-                return Ok(ClaimOutcome::Owned(claim));
-            }
-            if is_fenced(&client, relay).await? {
-                return Err(StoreError::Fenced { operation: "claim" });
-            }
-        }
-        Err(StoreError::Unavailable {
-            operation: "claim",
-            reason: format!("others claim `{destination}` at the same time"),
-            source: None,
-        })
+        let Some(found) = found else { return Ok(()) };
+        let transaction = client.transaction().await.map_err(failed)?;
+        lock_and_revoke(
+            transaction.client(),
+            relay,
+            found.get(0),
+            micros(settle),
+            OPERATION,
+        )
+        .await?;
+        transaction.commit().await.map_err(failed)
     }
 
-    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+    async fn shares(&self, destination: &str) -> Result<Shares, StoreError> {
+        const OPERATION: &str = "look at the shares";
         let client = self.ownership.client().await?;
-        client
-            .execute(LEAVE, &[&relay.registration, &micros(unsettled)])
-            .await
-            .map_err(|error| classify("leave", error))?;
-        Ok(())
-    }
-}
-
-/// What the lookup found of a destination and its owner.
-struct Found {
-    id: i64,
-    state: DestinationState,
-    breaker_open: bool,
-    first_partition: i32,
-    last_partition: i32,
-    epoch: i64,
-    owner: Option<Uuid>,
-    live: bool,
-    name: Option<String>,
-    host: HostIdentity,
-    lease_left: Duration,
-}
-
-impl Found {
-    fn read(row: &Row) -> Self {
-        let text = |name| row.get::<_, Option<String>>(name).unwrap_or_default();
-        let pid: Option<i64> = row.get("pid");
-        let started: Option<i64> = row.get("process_started");
-        Self {
-            id: row.get("id"),
-            state: destination_state(row.get("state")),
-            breaker_open: row.get::<_, &str>("breaker") == "open",
-            first_partition: row.get("first_partition"),
-            last_partition: row.get("last_partition"),
-            epoch: row.get("epoch"),
-            owner: row.get("relay"),
-            live: row.get::<_, Option<bool>>("live").unwrap_or(false),
-            name: row.get("name"),
-            host: HostIdentity {
-                boot_id: text("boot_id"),
-                pid_namespace: text("pid_namespace"),
-                pid: pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0),
-                process_started: started.and_then(|s| u64::try_from(s).ok()).unwrap_or(0),
-            },
-            lease_left: from_micros(row.get::<_, Option<i64>>("lease_left").unwrap_or(0)),
-        }
-    }
-
-    /// The live relay that holds it, if that is not `relay` itself.
-    fn holder(&self, relay: Registered) -> Option<Holder> {
-        let registration = self
-            .owner
-            .filter(|&owner| self.live && owner != relay.registration)?;
-        Some(Holder {
-            registration,
-            name: self.name.clone().unwrap_or_default(),
-            host: self.host.clone(),
-            lease_left: self.lease_left,
+        let shares = shares_of(&client, OPERATION, destination).await?;
+        shares.ok_or_else(|| StoreError::Misconfigured {
+            operation: OPERATION,
+            reason: format!("there is no destination `{destination}`"),
         })
     }
-}
 
-/// What a claim asks for.
-struct Wanted<'a> {
-    relay: Registered,
-    destination: &'a str,
-    address: &'a str,
-    settle: Duration,
-}
-
-/// Takes what no live relay holds. None: somebody was quicker, or we are fenced.
-async fn take(
-    client: &Client,
-    wanted: &Wanted<'_>,
-    found: &Found,
-    before: &Row,
-) -> Result<Option<Claim>, StoreError> {
-    let relay = wanted.relay;
-    let failed = |error| classify("claim", error);
-    let dead = found.owner.filter(|&owner| owner != relay.registration);
-    if let Some(dead) = dead {
-        // First the fence, then the epoch: else a renewal slips between, and two relays hand over.
-        fence(client, relay, dead, "its lease is over", true).await?;
-        if !is_fenced(client, Registered { registration: dead }).await? {
-            return Ok(None);
-        }
+    async fn withdraw(
+        &self,
+        relay: Registered,
+        destination: &str,
+        unsettled: Duration,
+    ) -> Result<(), StoreError> {
+        let mut client = self.claims.client().await?;
+        let left = leave(&mut client, "withdraw", relay, Some(destination), unsettled);
+        unless_fenced("withdraw", left.await?)
     }
-    let settle = dead.map_or(0, |_| micros(wanted.settle));
-    let taken = client
-        .query_opt(
-            CLAIM_TAKE,
+
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        const OPERATION: &str = "announce to leave";
+        let client = self.ownership.client().await?;
+        let myself = client
+            .query_typed_opt(ANNOUNCE_LEAVING, &[(&relay.registration, Type::UUID)])
+            .await
+            .map_err(|error| classify(OPERATION, error))?;
+        unless_fenced(OPERATION, myself.is_some())
+    }
+
+    /// A fenced relay has nothing to release: whoever takes over from it has to settle.
+    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+        let mut client = self.claims.client().await?;
+        let left = leave(&mut client, "release", relay, None, unsettled);
+        left.await.map(drop)
+    }
+}
+
+/// Gives up all of one destination, or of all of them and the registration. False: it is fenced.
+async fn leave(
+    client: &mut Client,
+    operation: &'static str,
+    relay: Registered,
+    destination: Option<&str>,
+    unsettled: Duration,
+) -> Result<bool, StoreError> {
+    let failed = |error| classify(operation, error);
+    let transaction = client.transaction().await.map_err(failed)?;
+    let who = [
+        (&relay.registration as _, Type::UUID),
+        (&destination as _, Type::TEXT),
+    ];
+    transaction
+        .query_typed(LEAVE_LOCK, &who)
+        .await
+        .map_err(failed)?;
+    let myself = transaction
+        .query_typed_opt(LEAVE_LOOK, &who)
+        .await
+        .map_err(failed)?;
+    let Some(myself) = myself else {
+        return Ok(false);
+    };
+    let (name, owned): (&str, Vec<i64>) = (myself.get("name"), myself.get("owned"));
+    transaction
+        .execute_typed(
+            &with_fragments(LEAVE),
             &[
-                &found.id,
-                &found.first_partition,
-                &relay.registration,
-                &found.owner,
-                &found.epoch,
-                &settle,
-                &wanted.address,
+                (&destination, Type::TEXT),
+                (&relay.registration, Type::UUID),
+                (&name, Type::TEXT),
+                (&operation, Type::TEXT),
+                (&destination.is_none(), Type::BOOL),
+                (&owned, Type::INT8_ARRAY),
+                (&micros(unsettled), Type::INT8),
             ],
         )
         .await
         .map_err(failed)?;
-    let Some(taken) = taken else { return Ok(None) };
-    let epoch: i64 = taken.get("epoch");
-    let Some(token) = before.get::<_, Option<Uuid>>("token") else {
-        return Err(StoreError::IncarnationChanged { operation: "claim" });
-    };
-    let partition = |number: i32| {
-        u16::try_from(number).map_err(|_| StoreError::Bug {
-            operation: "claim",
-            reason: format!("there is no partition {number}"),
-        })
-    };
-    Ok(Some(Claim {
-        destination: wanted.destination.to_owned(),
-        epoch: u64::try_from(epoch).unwrap_or(0),
-        partitions: partition(found.first_partition)?..partition(found.last_partition + 1)?,
-        settle: from_micros(taken.get("settle")),
-        state: found.state,
-        breaker_open: found.breaker_open,
-        inner: Arc::new(Grant {
-            destination_id: found.id,
-            first_partition: found.first_partition,
-            epoch,
-            registration: relay.registration,
-            token,
-            proven: before.get("sequence"),
-        }),
-    }))
+    transaction.commit().await.map_err(failed)?;
+    Ok(true)
 }
 
-async fn fence(
-    client: &Client,
-    by: Registered,
-    dead: Uuid,
-    why: &str,
-    only_expired: bool,
-) -> Result<u64, StoreError> {
-    client
-        .execute(FENCE, &[&by.registration, &dead, &why, &only_expired])
-        .await
-        .map_err(|error| classify("fence", error))
-}
-
-/// Whether a registration can never renew again: fenced, or gone.
-async fn is_fenced(client: &Client, relay: Registered) -> Result<bool, StoreError> {
-    let live = "select from posthaste.relays where registration = $1 and fenced_at is null";
-    let row = client
-        .query_opt(live, &[&relay.registration])
-        .await
-        .map_err(|error| classify("claim", error))?;
-    Ok(row.is_none())
-}
-
-/// Creates the destination where it starts; somebody else's creation counts as well.
-async fn create(
-    client: &mut Client,
-    relay: Registered,
-    destination: &str,
-    start: Start,
-) -> Result<(), StoreError> {
-    let failed = |error| classify("create the destination", error);
-    let transaction = client.transaction().await.map_err(failed)?;
-    transaction
-        .batch_execute(DESTINATION_LOCK)
-        .await
-        .map_err(failed)?;
-    transaction
-        .execute(
-            DESTINATION_CREATE,
-            &[&destination, &(start == Start::Now), &relay.registration],
-        )
-        .await
-        .map_err(failed)?;
-    transaction.commit().await.map_err(failed)
+fn unless_fenced(operation: &'static str, live: bool) -> Result<(), StoreError> {
+    live.then_some(()).ok_or(StoreError::Fenced { operation })
 }
 
 /// The table's CHECK knows the same names; a name from a newer schema counts as not to be touched.

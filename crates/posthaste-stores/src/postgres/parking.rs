@@ -40,7 +40,7 @@ impl Inner {
         let grant = &self.grant;
         let guard: [Param<'_>; 5] = [
             &grant.destination_id,
-            &grant.first_partition,
+            &grant.cursor_id,
             &grant.epoch,
             &grant.registration,
             &grant.token,
@@ -62,9 +62,13 @@ impl Inner {
 pub(super) async fn markers(inner: &Inner, limit: usize) -> Result<Vec<Marker>, StoreError> {
     const OPERATION: &str = "read the markers";
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (mask, shift) = inner.slots();
     let rows = inner
         .writer
-        .query(MARKERS, &[&inner.grant.destination_id, &limit])
+        .query(
+            MARKERS,
+            &[&inner.grant.destination_id, &mask, &shift, &limit],
+        )
         .await
         .map_err(|error| classify(OPERATION, error))?;
     rows.iter()
@@ -162,7 +166,8 @@ pub(super) async fn due(inner: &Inner, limit: usize) -> Result<Due, StoreError> 
         reason,
     };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let params: [Param<'_>; 2] = [&inner.grant.destination_id, &limit];
+    let (mask, shift) = inner.slots();
+    let params: [Param<'_>; 4] = [&inner.grant.destination_id, &limit, &mask, &shift];
     let rows = inner.writer.query_raw(&inner.due, params).await;
     let mut rows = pin!(rows.map_err(failed)?);
     let header = rows.try_next().await.map_err(failed)?;

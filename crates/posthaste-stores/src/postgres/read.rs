@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::{
     error::classify,
+    slots::Slots,
     sweep::{Answer, Request},
     types::{Headers, Snapshot, UnixMicros},
 };
@@ -25,6 +26,7 @@ const HEADER: &str = include_str!("sql/header.sql");
 const POLL: &str = include_str!("sql/poll.sql");
 const PAGE: &str = include_str!("sql/page.sql");
 const SIDE_PAGE: &str = include_str!("sql/side_page.sql");
+const SLOTS: &str = include_str!("sql/slots.sql");
 
 /// A LIMIT must be literal for a good generic plan, so that pages come in these sizes; each statement
 /// asks for one row more, which tells whether the page was all.
@@ -33,63 +35,102 @@ pub(super) const PAGE_SIZES: [usize; 11] = [1, 5, 10, 25, 50, 100, 250, 500, 1_0
 /// Nothing is known yet of how large the events are: 10 of the largest are bearable.
 const FIRST_PAGE_SIZE: usize = 10;
 
-/// What is read.
+/// What of the rows is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Scope<'a> {
-    /// Everything.
-    Main(&'a Request),
+    /// Everything, or what lies in these slots.
+    Main(Option<&'a Slots>),
     /// One key of a page request.
-    Key(&'a Request, &'a str),
+    Key(&'a str),
+}
+
+/// What a read brought.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) answer: Answer,
+    pub(super) events: Vec<StoredEvent>,
+    pub(super) shares_version: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Poll,
+    PollOfSlots,
     Page,
+    PageOfSlots,
     SidePage,
 }
 
 impl Kind {
     #[cfg(test)]
-    pub(super) const ALL: [Self; 3] = [Self::Poll, Self::Page, Self::SidePage];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Poll,
+        Self::PollOfSlots,
+        Self::Page,
+        Self::PageOfSlots,
+        Self::SidePage,
+    ];
 
     /// The statement's text for a page of `size` events.
     pub(super) fn sql(self, size: usize) -> String {
         let text = match self {
-            Self::Poll => POLL,
-            Self::Page => PAGE,
+            Self::Poll | Self::PollOfSlots => POLL,
+            Self::Page | Self::PageOfSlots => PAGE,
             Self::SidePage => SIDE_PAGE,
         };
+        let slots = match self {
+            Self::PollOfSlots | Self::PageOfSlots => {
+                SLOTS.replace("{mask}", "$6").replace("{shift}", "$7")
+            }
+            _ => String::new(),
+        };
         text.replace("{header}", HEADER)
+            .replace("{slots}", &slots)
             .replace("{limit}", &(size + 1).to_string())
     }
 
     pub(super) fn types(self) -> &'static [Type] {
-        const PAGE: [Type; 5] = [
+        const PAGE: [Type; 7] = [
+            Type::INT8,
+            Type::PG_SNAPSHOT,
+            Type::PG_SNAPSHOT,
+            Type::INT8,
+            Type::INT8,
+            Type::BYTEA,
+            Type::INT4,
+        ];
+        const POLL: [Type; 7] = [
+            Type::INT8,
+            Type::PG_SNAPSHOT,
+            Type::INT8,
+            Type::XID8_ARRAY,
+            Type::INT8_ARRAY,
+            Type::BYTEA,
+            Type::INT4,
+        ];
+        const SIDE_PAGE: [Type; 6] = [
+            Type::INT8,
             Type::PG_SNAPSHOT,
             Type::PG_SNAPSHOT,
             Type::INT8,
             Type::INT8,
             Type::TEXT,
         ];
-        const POLL: [Type; 4] = [
-            Type::PG_SNAPSHOT,
-            Type::INT8,
-            Type::XID8_ARRAY,
-            Type::INT8_ARRAY,
-        ];
         match self {
-            Self::Poll => &POLL,
-            Self::Page => &PAGE[..4],
-            Self::SidePage => &PAGE,
+            Self::Poll => &POLL[..5],
+            Self::PollOfSlots => &POLL,
+            Self::Page => &PAGE[..5],
+            Self::PageOfSlots => &PAGE,
+            Self::SidePage => &SIDE_PAGE,
         }
     }
 }
 
-/// A connection that reads pages in one incarnation.
+/// A connection that reads pages of one destination in one incarnation.
 #[derive(Debug)]
 pub(super) struct Reader {
     client: Client,
+    destination_id: i64,
     token: Uuid,
     statements: Mutex<HashMap<(Kind, usize), Statement>>,
     /// Bytes that an event of the last page took on average, at least; zero: nothing read yet.
@@ -97,9 +138,10 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(client: Client, token: Uuid) -> Self {
+    pub(super) fn new(client: Client, destination_id: i64, token: Uuid) -> Self {
         Self {
             client,
+            destination_id,
             token,
             statements: Mutex::default(),
             event_bytes: AtomicUsize::new(0),
@@ -110,18 +152,19 @@ impl Reader {
     pub(super) async fn read(
         &self,
         operation: &'static str,
+        request: &Request,
         scope: Scope<'_>,
         budget: Budget,
-    ) -> Result<(Answer, Vec<StoredEvent>), StoreError> {
+    ) -> Result<Read, StoreError> {
         let size = self.page_size(budget);
         let rows = self
-            .send(scope, size)
+            .send(request, scope, size)
             .await
             .map_err(|error| classify(operation, error))?;
         let mut rows = pin!(rows);
         let failed = |error| classify(operation, error);
         let header = rows.try_next().await.map_err(failed)?;
-        let (snapshot, sequence) = self.header(operation, header.as_ref())?;
+        let (snapshot, sequence, shares_version) = self.header(operation, header.as_ref())?;
 
         let bytes = self.event_bytes.load(Ordering::Relaxed);
         let expected = bytes
@@ -156,7 +199,11 @@ impl Reader {
             last_row,
             more,
         };
-        Ok((answer, page.finish()))
+        Ok(Read {
+            answer,
+            events: page.finish(),
+            shares_version,
+        })
     }
 
     /// The largest size that fits both budgets; what a read brings beyond them is sent for nothing.
@@ -173,23 +220,20 @@ impl Reader {
 
     async fn send(
         &self,
+        request: &Request,
         scope: Scope<'_>,
         size: usize,
     ) -> Result<RowStream, tokio_postgres::Error> {
-        let (request, key) = match scope {
-            Scope::Main(request) => (request, None),
-            Scope::Key(request, key) => (request, Some(key)),
-        };
-        match request {
+        let destination = &self.destination_id;
+        let (whole, of_slots, mut params): (_, _, Vec<&(dyn ToSql + Sync)>) = match request {
             Request::Poll {
                 low,
                 floor,
                 stragglers: (xids, floors),
                 ..
             } => {
-                let statement = self.statement(Kind::Poll, size).await?;
-                let params: [&(dyn ToSql + Sync); 4] = [&**low, floor, xids, floors];
-                self.client.query_raw(&statement, params).await
+                let params: [&(dyn ToSql + Sync); 5] = [destination, &**low, floor, xids, floors];
+                (Kind::Poll, Kind::PollOfSlots, params.into())
             }
             Request::Page {
                 low,
@@ -197,18 +241,24 @@ impl Reader {
                 last,
                 until,
             } => {
-                let page: [&(dyn ToSql + Sync); 4] = [&**low, &**high, last, until];
-                if let Some(key) = &key {
-                    let statement = self.statement(Kind::SidePage, size).await?;
-                    let [low, high, last, until] = page;
-                    let params: [&(dyn ToSql + Sync); 5] = [low, high, last, until, key];
-                    self.client.query_raw(&statement, params).await
-                } else {
-                    let statement = self.statement(Kind::Page, size).await?;
-                    self.client.query_raw(&statement, page).await
-                }
+                let params: [&(dyn ToSql + Sync); 5] = [destination, &**low, &**high, last, until];
+                (Kind::Page, Kind::PageOfSlots, params.into())
             }
-        }
+        };
+        let kind = match &scope {
+            Scope::Main(None) => whole,
+            Scope::Main(Some(slots)) => {
+                params.extend::<[&(dyn ToSql + Sync); 2]>([&slots.mask, &slots.shift]);
+                of_slots
+            }
+            // A side read has no polls.
+            Scope::Key(key) => {
+                params.push(key);
+                Kind::SidePage
+            }
+        };
+        let statement = self.statement(kind, size).await?;
+        self.client.query_raw(&statement, params).await
     }
 
     async fn statement(&self, kind: Kind, size: usize) -> Result<Statement, tokio_postgres::Error> {
@@ -233,7 +283,7 @@ impl Reader {
         &self,
         operation: &'static str,
         row: Option<&Row>,
-    ) -> Result<(Snapshot, i64), StoreError> {
+    ) -> Result<(Snapshot, i64, i64), StoreError> {
         let bug = |reason: String| StoreError::Bug { operation, reason };
         let row = row.ok_or_else(|| bug("the answer has no header".to_owned()))?;
         let read = |error: tokio_postgres::Error| bug(format!("the header: {error}"));
@@ -252,7 +302,9 @@ impl Reader {
         let snapshot: &[u8] = row.try_get(PAYLOAD).map_err(read)?;
         let snapshot =
             Snapshot::decode(snapshot).map_err(|error| bug(format!("the header: {error}")))?;
-        Ok((snapshot, sequence))
+        let version: Option<&str> = row.try_get(KEY).map_err(read)?;
+        let version = version.and_then(|version| version.parse().ok());
+        Ok((snapshot, sequence, version.unwrap_or(0)))
     }
 }
 
@@ -260,6 +312,7 @@ impl Reader {
 const SEQ: usize = 0;
 const ID: usize = 1;
 const TOPIC: usize = 2;
+const KEY: usize = 3;
 const PAYLOAD: usize = 6;
 
 /// Copies an event's bytes into the page, straight from the driver's row. Answers its `seq`.
@@ -278,7 +331,7 @@ pub(super) fn push(page: &mut PageBuilder, row: &Row) -> Result<i64, Box<dyn std
         // In the order of `posthaste_engine::Field`.
         texts: [
             row.try_get(TOPIC)?,
-            row.try_get(3)?,
+            row.try_get(KEY)?,
             row.try_get(4)?,
             row.try_get(5)?,
             row.try_get(10)?,

@@ -8,7 +8,7 @@ use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 
 use super::{
     error::classify,
-    read::{Reader, Scope},
+    read::{Read, Reader, Scope},
     source::{Inner, place_of, position},
     sweep::{Floors, Place, Position, Request, segment_end},
     types::Snapshot,
@@ -87,9 +87,9 @@ impl PostgresSideRead {
             last,
             until,
         };
-        let (answer, events) = self
+        let Read { answer, events, .. } = self
             .reader
-            .read(OPERATION, Scope::Key(&request, &self.key), budget)
+            .read(OPERATION, &request, Scope::Key(&self.key), budget)
             .await?;
         let last = match answer.last_row {
             Some(row) if answer.more => row,

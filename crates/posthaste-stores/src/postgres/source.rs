@@ -12,16 +12,18 @@ use posthaste_engine::{
     StoreError, StoredEvent,
 };
 use tokio::{sync::OnceCell, task::JoinHandle};
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::{Client, Statement, types::Type};
 use uuid::Uuid;
 
 use super::{
     Grant,
+    claim::{none_of, number},
     connection::{Connector, Work},
     error::classify,
     parking,
-    read::{Reader, Scope},
+    read::{Read, Reader, Scope},
     side_read::PostgresSideRead,
+    slots::Slots,
     sweep::{Answer, Floors, Place, Position, Request, Step, Sweep, Unsound},
     types::Snapshot,
 };
@@ -31,6 +33,7 @@ const GUARD: &str = include_str!("sql/guard.sql");
 const ADVANCE: &str = include_str!("sql/advance.sql");
 const REFUSED: &str = include_str!("sql/refused.sql");
 const REPORT: &str = include_str!("sql/report.sql");
+const FENCES_TAKEN: &str = include_str!("sql/fences_taken.sql");
 
 const READ: &str = "read";
 
@@ -57,13 +60,15 @@ struct Ahead {
     page: ReadAhead,
 }
 
-type ReadAhead = JoinHandle<Result<(Answer, Vec<StoredEvent>), StoreError>>;
+type ReadAhead = JoinHandle<Result<Read, StoreError>>;
 
 /// What the main group and its side reads share.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) grant: Grant,
     pub(super) leaf_bits: u8,
+    /// Of all that the claim owns.
+    slots: Option<Slots>,
     reader: Arc<Reader>,
     pub(super) writer: Client,
     advance: Statement,
@@ -85,27 +90,32 @@ pub(super) async fn open(
         connector.connect(Work::Read),
         connector.connect(Work::Change)
     )?;
-    let row = reads
-        .query_opt(
+    let rows = reads
+        .query_typed(
             OPEN,
             &[
-                &grant.destination_id,
-                &grant.first_partition,
-                &grant.epoch,
-                &grant.registration,
+                (&grant.destination_id, Type::INT8),
+                (&grant.epoch, Type::INT8),
+                (&grant.registration, Type::UUID),
             ],
         )
         .await
-        .map_err(failed)?
-        .ok_or(StoreError::Fenced {
-            operation: OPERATION,
-        })?;
+        .map_err(failed)?;
+    let row = rows.first().ok_or(StoreError::Fenced {
+        operation: OPERATION,
+    })?;
     if row.get::<_, Option<Uuid>>("token") != Some(grant.token) {
         return Err(StoreError::IncarnationChanged {
             operation: OPERATION,
         });
     }
-    let stored = position(&row).map_err(failed)?;
+    let stored = position(row).map_err(failed)?;
+    let mut owned = none_of(row.get("count"))?;
+    for row in &rows {
+        for partition in row.get::<_, Vec<i32>>("partitions") {
+            owned.insert(number(partition)?);
+        }
+    }
     let sequence: i64 = row.get("sequence");
     if sequence < stored.floors.floor {
         return Err(set_back(OPERATION, sequence, stored.floors.floor));
@@ -124,7 +134,8 @@ pub(super) async fn open(
         sweep: Mutex::new(Sweep::restore(leaf_bits, &stored, grant.proven)),
         ahead: Mutex::default(),
         inner: Arc::new(Inner {
-            reader: Arc::new(Reader::new(reads, grant.token)),
+            reader: Arc::new(Reader::new(reads, grant.destination_id, grant.token)),
+            slots: Slots::of(&owned),
             grant,
             leaf_bits,
             writer,
@@ -177,7 +188,11 @@ impl Inner {
     pub(super) async fn side_reader(&self) -> Result<Arc<Reader>, StoreError> {
         let connect = || async {
             let client = self.connector.connect(Work::Read).await?;
-            Ok(Arc::new(Reader::new(client, self.grant.token)))
+            Ok(Arc::new(Reader::new(
+                client,
+                self.grant.destination_id,
+                self.grant.token,
+            )))
         };
         self.side_reader.get_or_try_init(connect).await.cloned()
     }
@@ -206,7 +221,17 @@ impl Inner {
             joinable,
             caught_up: false,
             wants_advance: false,
+            shares_version: 0,
         }
+    }
+
+    /// The slots of the claim, as statements take them; none: all.
+    pub(super) fn slots(&self) -> (Option<&[u8]>, i32) {
+        let slots = self.slots.as_ref();
+        (
+            slots.map(|slots| &slots.mask[..]),
+            slots.map_or(0, |slots| slots.shift),
+        )
     }
 }
 
@@ -220,8 +245,11 @@ impl PostgresClaimed {
     /// asked for.
     fn read_ahead(&self, budget: Budget) {
         let request = self.sweep().request();
-        let (reader, of) = (Arc::clone(&self.inner.reader), request.clone());
-        let page = tokio::spawn(async move { reader.read(READ, Scope::Main(&of), budget).await });
+        let (inner, of) = (Arc::clone(&self.inner), request.clone());
+        let page = tokio::spawn(async move {
+            let scope = Scope::Main(inner.slots.as_ref());
+            inner.reader.read(READ, &of, scope, budget).await
+        });
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ahead { request, page });
     }
 
@@ -236,20 +264,21 @@ impl PostgresClaimed {
 
     async fn read_once(&self, budget: Budget) -> Result<(Step, Page), StoreError> {
         let request = self.sweep().request();
-        let (mut answer, mut events) = match self.take_ahead(&request) {
+        let mut read = match self.take_ahead(&request) {
             Some(page) => page.await.map_err(|error| StoreError::Bug {
                 operation: READ,
                 reason: error.to_string(),
             })??,
             None => {
-                let reader = &self.inner.reader;
-                reader.read(READ, Scope::Main(&request), budget).await?
+                let scope = Scope::Main(self.inner.slots.as_ref());
+                let read = self.inner.reader.read(READ, &request, scope, budget);
+                read.await?
             }
         };
-        cut(&mut answer, &mut events, budget);
+        cut(&mut read.answer, &mut read.events, budget);
         let step = self
             .sweep()
-            .answer(request, answer)
+            .answer(request, read.answer)
             .map_err(|unsound| match unsound {
                 Unsound::WentBack { sequence, before } => {
                     tracing::warn!(sequence, before, "the outbox's sequence went back");
@@ -266,7 +295,8 @@ impl PostgresClaimed {
         let page = Page {
             caught_up: step.caught_up,
             wants_advance: step.wants_advance,
-            ..Inner::page(Arc::clone(&step.place), events)
+            shares_version: read.shares_version,
+            ..Inner::page(Arc::clone(&step.place), read.events)
         };
         Ok((step, page))
     }
@@ -327,7 +357,7 @@ impl Claimed for PostgresClaimed {
                 &self.inner.advance,
                 &[
                     &grant.destination_id,
-                    &grant.first_partition,
+                    &grant.cursor_id,
                     &grant.epoch,
                     &grant.registration,
                     &grant.token,
@@ -379,7 +409,7 @@ impl Claimed for PostgresClaimed {
                 &guarded(REPORT),
                 &[
                     &grant.destination_id,
-                    &grant.first_partition,
+                    &grant.cursor_id,
                     &grant.epoch,
                     &grant.registration,
                     &grant.token,
@@ -390,6 +420,13 @@ impl Claimed for PostgresClaimed {
             .await
             .map(drop)
             .map_err(|error| classify("report", error))
+    }
+
+    async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
+        self.inner
+            .change("note taken fences", FENCES_TAKEN, &[&former])
+            .await
+            .map(drop)
     }
 
     fn registration(&self) -> Uuid {

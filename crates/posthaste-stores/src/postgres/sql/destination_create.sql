@@ -1,24 +1,23 @@
 -- $1 name, $2 start now (else at the oldest event), $3 registration. The snapshot is the statement's own, taken before
 -- its transaction has a number. Floors of zero are always proven.
 with created as (
-    insert into posthaste.destinations (name) values ($1::text)
+    -- Sinks compare epochs, relays versions: a name that was removed goes on above them.
+    insert into posthaste.destinations (name, partitions, epoch, shares_version)
+    select $1::text, s.value::integer,
+        coalesce((select max(d.epoch) from posthaste.destinations d where d.name = $1::text), 0),
+        coalesce((select max(d.shares_version) from posthaste.destinations d where d.name = $1::text), 0) + 1
+    from posthaste.settings s where s.name = 'partitions'
     on conflict (name) where state <> 'removed' do nothing
-    returning id, name
-), partitions as (
-    select value::integer - 1 as last from posthaste.settings where name = 'partitions'
-), owned as (
-    -- Sinks compare epochs: a name that was removed goes on above them.
-    insert into posthaste.ownership (destination_id, first_partition, last_partition, epoch)
-    select c.id, 0, p.last, coalesce((
-        select max(o.epoch) from posthaste.ownership o
-        join posthaste.destinations d on d.id = o.destination_id
-        where d.name = $1::text), 0)
-    from created c, partitions p
+    returning id, name, partitions
 ), placed as (
-    insert into posthaste.cursors (destination_id, first_partition, last_partition, low, floor, floor_min)
-    select c.id, 0, p.last,
-        case when $2::boolean then pg_catalog.pg_current_snapshot() else '1:1:'::pg_snapshot end, 0, 0
-    from created c, partitions p
+    insert into posthaste.cursors (destination_id, low, floor, floor_min)
+    select c.id, case when $2::boolean then pg_catalog.pg_current_snapshot() else '1:1:'::pg_snapshot end, 0, 0
+    from created c
+    returning id, destination_id
+), cut as (
+    insert into posthaste.partitions (destination_id, partition, cursor_id)
+    select c.id, p, placed.id
+    from created c cross join placed cross join lateral generate_series(0, c.partitions - 1) p
 )
 insert into posthaste.audit (relay, action, destination, detail)
 select $3::uuid, 'destination created', name, case when $2::boolean then 'start now' else 'start oldest' end

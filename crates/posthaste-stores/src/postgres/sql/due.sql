@@ -1,9 +1,10 @@
--- $1 destination, $2 at most. Columns in the order of a read, then the copy's own. The header row comes first and has no
+-- $1 destination, $2 at most, $3 and $4 slots (see slots.sql). Columns in the order of a read, then the copy's own. The header row comes first and has no
 -- topic: the wait until the next falls due as seq, the released keys as headers.
 select
     (select (extract(epoch from p.due_at - clock_timestamp()) * 1000000)::bigint
         from posthaste.parked p
         where p.destination_id = $1::bigint and p.state = 'parked' and p.due_at > clock_timestamp()
+            and ($3::bytea is null or pg_catalog.get_bit($3::bytea, (p.slot >> $4::integer)::bigint) = 1)
         order by p.due_at, p.id
         limit 1) as seq,
     null::uuid as event_id, null::text as topic, null::text as key, null::text as type, null::text as content_type,
@@ -12,6 +13,7 @@ select
         select m.key
         from posthaste.markers m
         where m.destination_id = $1::bigint
+            and ($3::bytea is null or pg_catalog.get_bit($3::bytea, (m.slot >> $4::integer)::bigint) = 1)
             and not exists (
                 select from posthaste.parked p
                 where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
@@ -26,5 +28,6 @@ union all
     p.correlation_id, p.causation_id, p.tenant_id, p.traceparent, p.tracestate, p.slot, p.id, p.attempts
 from posthaste.parked p
 where p.destination_id = $1::bigint and p.state = 'parked' and p.due_at <= clock_timestamp()
+    and ($3::bytea is null or pg_catalog.get_bit($3::bytea, (p.slot >> $4::integer)::bigint) = 1)
 order by p.due_at, p.id
 limit $2::bigint)

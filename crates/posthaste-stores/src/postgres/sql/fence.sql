@@ -1,6 +1,6 @@
--- $1 by, $2 dead, $3 why, $4 only if its lease is over. Who is fenced fences nobody.
+-- $1 by, $2 dead, $3 why. Who is fenced fences nobody.
 with myself as (
-    select registration from posthaste.relays
+    select registration, name from posthaste.relays
     where registration = $1::uuid and fenced_at is null
     for share
 ), fenced as (
@@ -8,8 +8,14 @@ with myself as (
     set fenced_at = clock_timestamp(), fenced_by = $1::uuid
     from myself
     where r.registration = $2::uuid and r.fenced_at is null
-        and (not $4::boolean or r.lease_until <= clock_timestamp())
     returning r.registration, r.name
+), noticed as (
+    update posthaste.destinations d set shares_version = d.shares_version + 1
+    from fenced f
+    where d.id in (select m.destination_id from posthaste.members m where m.registration = f.registration)
+), noted as (
+    insert into posthaste.audit (relay, relay_name, action, detail)
+    select m.registration, m.name, 'fence', 'relay `' || f.name || '` (' || f.registration || '): ' || $3::text
+    from fenced f, myself m
 )
-insert into posthaste.audit (relay, action, detail)
-select $1::uuid, 'fence', 'relay ' || name || ' (' || registration || '): ' || $3::text from fenced
+select name from myself

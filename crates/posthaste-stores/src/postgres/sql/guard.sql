@@ -1,12 +1,13 @@
--- $1 destination, $2 first partition, $3 epoch, $4 registration, $5 incarnation. The row's lock orders us and a claim:
--- what is changed under an epoch is committed before the epoch rises, or refused.
+-- $1 destination, $2 cursor, $3 epoch, $4 registration, $5 incarnation. All rows of a claim bear its epoch and are
+-- revoked together, so that one of them speaks for all. The row's lock orders us and a claim or a revocation: what is
+-- changed under an epoch is committed before the epoch rises, or refused.
 guard as materialized (
-    select o.destination_id, o.first_partition
-    from posthaste.ownership o
-    join posthaste.relays r on r.registration = o.relay
+    select c.id as cursor_id, c.destination_id
+    from posthaste.cursors c
+    join posthaste.relays r on r.registration = c.relay
     join posthaste.incarnation i on i.one and i.outbox_oid = 'posthaste.outbox'::regclass
-    where o.destination_id = $1::bigint and o.first_partition = $2::integer
-        and o.epoch = $3::bigint and o.relay = $4::uuid and i.token = $5::uuid
+    where c.destination_id = $1::bigint and c.id = $2::bigint
+        and c.epoch = $3::bigint and c.relay = $4::uuid and i.token = $5::uuid
         and r.fenced_at is null and r.lease_until > clock_timestamp()
-    for share of o
+    for share of c
 )

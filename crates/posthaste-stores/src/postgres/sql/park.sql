@@ -39,8 +39,8 @@ with {guard}, input as (
     insert into posthaste.attempts (parked_id, attempt, kind, reason)
     select id, attempts, kind, reason from copied
 ), marked as (
-    insert into posthaste.markers (destination_id, key, low, high, seq, floor, floor_min)
-    select distinct on (f.key) f.destination_id, f.key, f.low, f.high, f.last, f.floor, f.floor_min
+    insert into posthaste.markers (destination_id, key, slot, low, high, seq, floor, floor_min)
+    select distinct on (f.key) f.destination_id, f.key, f.slot, f.low, f.high, f.last, f.floor, f.floor_min
     from found f, complete
     where f.key is not null and not f.skip
     order by f.key, f.position desc

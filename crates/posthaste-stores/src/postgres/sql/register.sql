@@ -2,7 +2,7 @@ with pruned as (
     -- Long gone; a week leaves time to look at who fenced whom.
     delete from posthaste.relays r
     where r.lease_until < clock_timestamp() - interval '7 days'
-        and not exists (select from posthaste.ownership o where o.relay = r.registration)
+        and not exists (select from posthaste.cursors c where c.relay = r.registration)
 )
 insert into posthaste.relays
     (registration, name, version, lease_until, boot_id, pid_namespace, pid, process_started)

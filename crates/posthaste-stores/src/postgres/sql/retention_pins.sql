@@ -1,13 +1,17 @@
 -- $1 window in microseconds. The places behind which something is older, the oldest first.
 with places as (
+    -- Of each destination, the group that is behind.
     select d.name, d.state, null::text as key, c.floor_min, c.updated_at as since,
         exists (
-            select from posthaste.ownership o join posthaste.relays r on r.registration = o.relay
-            where o.destination_id = d.id and r.fenced_at is null and r.lease_until > clock_timestamp()) as live,
+            select from posthaste.relays r
+            where r.registration = c.relay and r.fenced_at is null and r.lease_until > clock_timestamp()) as live,
         (select x from pg_catalog.pg_snapshot_xip(c.low) x
             where not pg_catalog.pg_visible_in_snapshot(x, pg_catalog.pg_current_snapshot())
             order by x limit 1) as open
-    from posthaste.cursors c join posthaste.destinations d on d.id = c.destination_id
+    from posthaste.destinations d
+    cross join lateral (
+        select g.* from posthaste.cursors g where g.destination_id = d.id order by g.floor_min, g.id limit 1
+    ) c
     union all
     (select d.name, d.state, m.key, m.floor_min, m.since, true, null
     from posthaste.markers m join posthaste.destinations d on d.id = m.destination_id

@@ -1,4 +1,10 @@
-select d.id, d.name, d.address, d.state, d.breaker, d.last_error,
+select d.id, d.name, d.address, d.state, {breaker} as breaker,
+    coalesce((
+        select m.last_error from posthaste.members m
+        where m.destination_id = d.id and not m.reaches and m.last_error is not null
+        order by m.registration limit 1),
+        case when {breaker} <> 'closed' or not exists (
+            select from posthaste.members m where m.destination_id = d.id and m.reaches) then d.last_error end) as last_error,
     (select count(*) from posthaste.parked p where p.destination_id = d.id and p.state = 'parked') as parked,
     (select count(*) from posthaste.parked p where p.destination_id = d.id and p.state = 'dead') as dead,
     (select count(*) from posthaste.markers m where m.destination_id = d.id) as blocked_keys,
@@ -7,10 +13,9 @@ select d.id, d.name, d.address, d.state, d.breaker, d.last_error,
         (select min(c.floor_min) from posthaste.cursors c where c.destination_id = d.id),
         (select min(m.floor_min) from posthaste.markers m where m.destination_id = d.id)
     ) as start,
-    (select r.name
-        from posthaste.ownership o join posthaste.relays r on r.registration = o.relay
-        where o.destination_id = d.id and r.fenced_at is null and r.lease_until > clock_timestamp()
-        limit 1) as relay
+    (select string_agg(distinct r.name, ', ' order by r.name)
+        from posthaste.cursors c join posthaste.relays r on r.registration = c.relay
+        where c.destination_id = d.id and r.fenced_at is null and r.lease_until > clock_timestamp()) as relay
 from posthaste.destinations d
 where d.state <> 'removed'
 order by d.name

@@ -1,16 +1,27 @@
 -- $1 destinations, $2 start, $3 rows looked at, $4 rows counted, at the most.
 with candidates as materialized (
-    select o.seq, o.xid, o.key, o.inserted_at
+    select o.seq, o.xid, o.key, o.slot, o.inserted_at
     from posthaste.outbox o
     where o.seq > $2::bigint
     order by o.seq
     limit $3::bigint
+), places as materialized (
+    -- Each group with its partitions, unless it has them all.
+    select c.low, c.high, c.seq, 16384 / d.partitions as slots,
+        case when count(*) < d.partitions then (
+            select array_agg(a.cursor_id = c.id order by a.partition) from posthaste.partitions a
+            where a.destination_id = d.id) end as mask
+    from posthaste.destinations d
+    join posthaste.partitions p on p.destination_id = d.id
+    join posthaste.cursors c on c.id = p.cursor_id
+    where d.id = any($1::bigint[])
+    group by d.id, c.id
 ), unfinished as (
     select o.inserted_at
     from candidates o
     where exists (
-            select from posthaste.cursors c
-            where c.destination_id = any($1::bigint[])
+            select from places c
+            where (c.mask is null or c.mask[o.slot / c.slots + 1])
                 and not (
                     pg_catalog.pg_visible_in_snapshot(o.xid, c.low)
                     or coalesce(o.seq <= c.seq and pg_catalog.pg_visible_in_snapshot(o.xid, c.high), false)))

@@ -1,0 +1,89 @@
+//! How a destination is shared out, as one statement saw it.
+
+use posthaste_engine::{DestinationState, HostIdentity, Member, Shares, StoreError};
+use tokio_postgres::{Client, Row, types::Type};
+
+use super::{
+    error::classify,
+    ownership::{destination_state, from_micros},
+};
+
+const SHARES: &str = include_str!("sql/shares.sql");
+const SHARES_OF: &str = include_str!("sql/shares_of.sql");
+
+/// A statement whose text has its `{shares}` filled in.
+pub(super) fn with_shares(sql: &str) -> String {
+    sql.replace("{shares}", SHARES)
+}
+
+/// The shares of one destination; none: there is none of this name.
+pub(super) async fn shares_of(
+    client: &Client,
+    operation: &'static str,
+    destination: &str,
+) -> Result<Option<Shares>, StoreError> {
+    let rows = client
+        .query_typed(&with_shares(SHARES_OF), &[(&destination, Type::TEXT)])
+        .await
+        .map_err(|error| classify(operation, error))?;
+    Ok(by_destination(&rows).pop().map(|(_, _, shares)| shares))
+}
+
+/// The destinations that the rows tell of, each a row a member.
+pub(super) fn by_destination(rows: &[Row]) -> Vec<(String, DestinationState, Shares)> {
+    let mut destinations: Vec<(String, DestinationState, Shares)> = Vec::new();
+    for row in rows {
+        let Some(name) = row.get::<_, Option<&str>>("name") else {
+            continue;
+        };
+        if destinations.last().is_none_or(|(last, ..)| last != name) {
+            let state = destination_state(row.get("state"));
+            destinations.push((name.to_owned(), state, shares(row)));
+        }
+        if let (Some((.., shares)), Some(member)) = (destinations.last_mut(), member(row)) {
+            shares.members.push(member);
+        }
+    }
+    destinations
+}
+
+fn shares(row: &Row) -> Shares {
+    let settled_in: Option<i64> = row.get("settled_in");
+    Shares {
+        version: row.get("shares_version"),
+        partitions: small(row.get::<_, i32>("partitions").into()),
+        members: Vec::new(),
+        free: small(row.get("free")),
+        settling: small(row.get("settling")),
+        settled_in: settled_in.map(from_micros),
+        dead: small(row.get("dead")),
+        recut: row.get("recut"),
+    }
+}
+
+fn member(row: &Row) -> Option<Member> {
+    Some(Member {
+        registration: row.get::<_, Option<_>>("registration")?,
+        name: row.get("relay"),
+        host: host(row),
+        lease_left: from_micros(row.get("lease_left")),
+        owned: small(row.get("owned")),
+        partitions_max: small(row.get::<_, i32>("partitions_max").into()),
+        leaving: row.get("leaving"),
+        reaches: row.get("reaches"),
+    })
+}
+
+/// Where the relay of this row runs.
+pub(super) fn host(row: &Row) -> HostIdentity {
+    HostIdentity {
+        boot_id: row.get("boot_id"),
+        pid_namespace: row.get("pid_namespace"),
+        pid: u32::try_from(row.get::<_, i64>("pid")).unwrap_or(0),
+        process_started: u64::try_from(row.get::<_, i64>("process_started")).unwrap_or(0),
+    }
+}
+
+fn small(number: i64) -> u16 {
+    u16::try_from(number.max(0)).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,10 @@
+-- What the owners say counts, then what another one says that has tried, then what was said last.
+case
+    when exists (
+        select from posthaste.members m
+        where m.destination_id = d.id and not m.reaches
+            and exists (select from posthaste.cursors o where o.destination_id = d.id and o.relay = m.registration))
+    then case d.breaker when 'closed' then 'open' else d.breaker end
+    when exists (select from posthaste.members m where m.destination_id = d.id and m.reaches) then 'closed'
+    else d.breaker
+end
