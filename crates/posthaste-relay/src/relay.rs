@@ -1,6 +1,6 @@
 //! A relay's life: check, register, run its destinations, leave.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use posthaste_engine::{Moment, Registered, Registration, Router, Routes, Store, StoreError};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
@@ -55,6 +55,8 @@ pub struct Relay {
     routes: Routes,
     lease_end: Arc<SharedMoment>,
 }
+
+type BoxFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// What the destinations' tasks are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,8 +222,8 @@ impl Relay {
         let mut asked = false;
         let mut unsettled = Duration::ZERO;
         let limit = tokio::time::sleep(Duration::MAX);
-        let notice = tokio::time::sleep(Duration::MAX);
-        tokio::pin!(limit, notice);
+        tokio::pin!(limit);
+        let mut notice: BoxFuture<'_> = Box::pin(std::future::pending());
         loop {
             tokio::select! {
                 biased;
@@ -233,8 +235,7 @@ impl Relay {
                 () = &mut *shutdown, if !asked => {
                     asked = true;
                     limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);
-                    let wait = self.give_notice(registered, &lease_state).await;
-                    notice.as_mut().reset(Instant::now() + wait);
+                    notice = Box::pin(self.give_notice(registered, lease_state.clone()));
                 }
                 () = &mut notice, if asked && !stopping => {
                     stopping = true;
@@ -275,15 +276,15 @@ impl Relay {
     }
 
     /// Tells the other relays that this one is about to leave, so that they look out for what becomes free.
-    /// Answers how long to go on until all of them have seen it: delivery of a key then pauses only while it
-    /// changes hands.
-    async fn give_notice(&self, relay: Registered, lease: &watch::Sender<Lease>) -> Duration {
+    /// Ends when all of them should have seen it; delivery goes on meanwhile, so that it pauses for a key only
+    /// while that changes hands.
+    async fn give_notice(&self, relay: Registered, lease: watch::Sender<Lease>) {
         let shared = {
             let mut destinations = lease.borrow().destinations.clone().into_values();
             destinations.any(|(_, shares)| shares.members.len() > 1)
         };
         if !shared {
-            return Duration::ZERO;
+            return;
         }
         let notice = self
             .settings
@@ -291,10 +292,9 @@ impl Relay {
             .poll_idle
             .min(self.settings.shutdown_timeout / 4);
         let told = tokio::time::timeout(notice, self.store.announce_leaving(relay));
-        match told.await {
-            Ok(Ok(())) => notice,
-            // They will see it when it is free.
-            Ok(Err(_)) | Err(_) => Duration::ZERO,
+        // Who was not told will see what is free in the end.
+        if let Ok(Ok(())) = told.await {
+            tokio::time::sleep(notice).await;
         }
     }
 

@@ -361,7 +361,8 @@ async fn a_pause_is_known_to_last_while_the_store_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_stands_by_is_ready() {
-    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let store = MemoryStore::new(MemoryMode::Log);
+    let sink = MemorySink::new().with_single_lane();
     let holder = Watched::start(store.clone(), vec![destination("d", &sink)]);
     holder.stays_ready().await;
     let other = Watched::start(store.clone(), vec![destination("d", &sink)]);

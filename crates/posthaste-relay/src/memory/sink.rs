@@ -37,6 +37,7 @@ struct Shared {
 #[derive(Debug, Clone, Default)]
 pub struct MemorySink {
     shared: Arc<Mutex<Shared>>,
+    single_lane: bool,
 }
 
 impl MemorySink {
@@ -44,6 +45,13 @@ impl MemorySink {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same sink, with one lane for a destination: its partitions are owned together.
+    #[must_use]
+    pub fn with_single_lane(mut self) -> Self {
+        self.single_lane = true;
+        self
     }
 
     /// What was accepted so far, in order.
@@ -72,7 +80,7 @@ impl Sink for MemorySink {
             in_flight_events_max: 10_000,
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
-            single_lane: false,
+            single_lane: self.single_lane,
             deduplicates: false,
         }
     }
