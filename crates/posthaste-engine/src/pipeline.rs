@@ -261,6 +261,11 @@ impl Pipeline {
         }
     }
 
+    /// There may be something to read: an idle reader need not wait any longer.
+    pub fn hint(&mut self, now: Moment) {
+        self.pacer.hint(now);
+    }
+
     /// A read was answered.
     pub fn read(&mut self, page: Page, now: Moment) {
         self.reading = false;

@@ -38,6 +38,7 @@ enum Input {
     Lane(Result<Box<dyn Lane>, SinkError>),
     Verdicts(Vec<Verdict>),
     Shares(Moment, Shares),
+    Hint,
     Nothing,
 }
 
@@ -334,6 +335,7 @@ impl<'a> Runner<'a> {
             lane = self.opening.answer() => Ok(Input::Lane(lane?)),
             shares = self.kept.share.answer() => shares.map(|(asked, shares)| Input::Shares(asked, shares)),
             _ = self.lease.changed() => Ok(Input::Nothing),
+            () = self.claimed.hinted() => Ok(Input::Hint),
             () = tokio::time::sleep(wake) => Ok(Input::Nothing),
         }
     }
@@ -385,6 +387,7 @@ impl<'a> Runner<'a> {
                 }
             }
             Input::Lane(Err(error)) => self.pipeline.lane_refused(&error, now, rand::random()),
+            Input::Hint => self.pipeline.hint(now),
             Input::Nothing => {}
         }
     }

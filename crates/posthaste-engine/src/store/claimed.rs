@@ -200,6 +200,12 @@ pub trait Claimed: Send + Sync {
     /// [`StoreError`].
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError>;
 
+    /// Waits for a hint that there is something to read, where the store hears such hints; else for ever. It
+    /// saves an idle reader some waiting and is needed for nothing else. Cancel safe.
+    async fn hinted(&self) {
+        std::future::pending().await
+    }
+
     /// The id of the relay's registration that holds this claim.
     fn registration(&self) -> Uuid;
 }
