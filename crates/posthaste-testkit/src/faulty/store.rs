@@ -204,6 +204,10 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
         self.script.run(Call::FencesTaken, unavailable, work).await
     }
 
+    async fn hinted(&self) {
+        self.inner.hinted().await;
+    }
+
     fn registration(&self) -> Uuid {
         self.inner.registration()
     }

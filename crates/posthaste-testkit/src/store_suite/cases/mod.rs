@@ -3,10 +3,13 @@
 mod admin;
 mod claims;
 mod faults;
+mod leaving;
+mod moving;
 mod paging;
 mod parking;
 mod retention;
 mod schema;
+mod sharing;
 mod side;
 mod writing;
 
@@ -55,6 +58,9 @@ pub(super) fn all() -> Vec<Case> {
         writing::cases(),
         paging::cases(),
         claims::cases(),
+        sharing::cases(),
+        leaving::cases(),
+        moving::cases(),
         parking::cases(),
         side::cases(),
         admin::cases(),
