@@ -76,6 +76,8 @@ pub enum Call {
     CheckSink,
     /// `Sink::open_lane`.
     OpenLane,
+    /// `Lane::take_over`.
+    TakeOver,
     /// `Lane::submit`, one batch a call. A batch that was refused or failed after the work breaks its
     /// lane, as a cut connection does.
     Submit,
@@ -109,6 +111,7 @@ impl Call {
             Self::FencesTaken => "fences taken",
             Self::CheckSink => "check the sink",
             Self::OpenLane => "open a lane",
+            Self::TakeOver => "take over",
             Self::Submit => "submit",
         }
     }

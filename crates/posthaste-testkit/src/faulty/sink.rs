@@ -1,6 +1,6 @@
 //! Faults around a sink.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -184,6 +184,24 @@ impl Lane for FaultyLane {
                 _ = self.releases.changed() => self.answers.release(),
                 () = first_due(&self.answers.slow) => self.answers.move_due(),
             }
+        }
+    }
+
+    async fn take_over(&mut self) -> Result<(), SinkError> {
+        let inner = self.inner.as_mut().expect("an open lane");
+        let work = inner.take_over();
+        self.script.run(Call::TakeOver, unavailable, work).await
+    }
+
+    fn stored(&mut self, tickets: Range<u64>) {
+        if let Some(inner) = &mut self.inner {
+            inner.stored(tickets);
+        }
+    }
+
+    fn caught_up(&mut self) {
+        if let Some(inner) = &mut self.inner {
+            inner.caught_up();
         }
     }
 
