@@ -1,9 +1,10 @@
 //! The sink that publishes to Apache Kafka, through librdkafka.
 //!
-//! One idempotent producer a lane. The broker keeps the order within a partition and refuses what
+//! One producer a lane, idempotent or transactional. Without transactions the broker keeps the order within a partition and refuses what
 //! follows a gap there; everything else that a key's order needs is the lane's: which records may be
 //! under way together, and what ends the producer.
 
+mod blame;
 mod client;
 mod faults;
 mod flight;
@@ -12,8 +13,12 @@ mod message;
 mod options;
 mod suspects;
 mod topics;
+mod transactional;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
@@ -23,6 +28,7 @@ use client::Client;
 use lane::KafkaLane;
 use options::Settings;
 use suspects::Suspects;
+use transactional::{Common, TransactionalLane};
 
 /// How long the cluster may take to answer when a lane is opened, or a check made.
 const REACH_MAX: Duration = Duration::from_millis(2_500);
@@ -31,6 +37,8 @@ const REACH_MAX: Duration = Duration::from_millis(2_500);
 pub struct KafkaSink {
     settings: Arc<Settings>,
     suspects: Arc<Suspects>,
+    /// With transactions.
+    seen_topic: Arc<AtomicBool>,
 }
 
 impl KafkaSink {
@@ -38,6 +46,17 @@ impl KafkaSink {
         Ok(Self {
             settings: Arc::new(Settings::from_address(address)?),
             suspects: Arc::default(),
+            seen_topic: Arc::default(),
+        })
+    }
+
+    /// What transactional lanes share; none without transactions.
+    fn common(&self) -> Option<Common> {
+        Some(Common {
+            progress_topic: self.settings.progress_topic.clone()?,
+            settings: Arc::clone(&self.settings),
+            suspects: Arc::clone(&self.suspects),
+            seen_topic: Arc::clone(&self.seen_topic),
         })
     }
 }
@@ -53,17 +72,24 @@ impl std::fmt::Debug for KafkaSink {
 #[async_trait]
 impl Sink for KafkaSink {
     fn info(&self) -> SinkInfo {
+        let has_transactions = self.settings.progress_topic.is_some();
         SinkInfo {
             kind: "kafka",
             batch_events_max: 1_000,
             batch_bytes_max: 1 << 20,
             // The client's memory: an event costs it about a kilobyte beside its own bytes, which its
             // own limit in bytes does not count. Ten milliseconds of the fastest cluster.
-            in_flight_events_max: 4_000,
+            in_flight_events_max: match has_transactions {
+                true => transactional::IN_FLIGHT_EVENTS_MAX,
+                false => 4_000,
+            },
             key_order: KeyOrder::Pipelined,
-            fence: FenceKind::Timing,
+            fence: match has_transactions {
+                true => FenceKind::Exact,
+                false => FenceKind::Timing,
+            },
             single_lane: false,
-            deduplicates: false,
+            deduplicates: has_transactions,
         }
     }
 
@@ -72,11 +98,20 @@ impl Sink for KafkaSink {
         let client = Client::start(&self.settings.probe(), target, "kafka-check".to_owned())?;
         let reached = client.reach(target, REACH_MAX).await;
         client.destroy().await;
-        reached
+        reached?;
+        match &self.settings.progress_topic {
+            Some(topic) => transactional::check(&self.settings, topic, REACH_MAX).await,
+            None => Ok(()),
+        }
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
         let limit = REACH_MAX.min(spec.publish_timeout / 2);
+        if let Some(common) = self.common() {
+            return Ok(Box::new(
+                TransactionalLane::open(common, spec, limit).await?,
+            ));
+        }
         let (settings, suspects) = (Arc::clone(&self.settings), Arc::clone(&self.suspects));
         let lane = KafkaLane::open(settings, suspects, spec, limit).await?;
         Ok(Box::new(lane))

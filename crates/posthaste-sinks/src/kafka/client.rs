@@ -24,7 +24,7 @@ use rdkafka::{
 use tokio::sync::{Notify, watch};
 
 use super::{
-    faults::{self, error},
+    faults::{self, Fault, error},
     topics::{self, Answer},
 };
 
@@ -61,6 +61,8 @@ struct Inbox {
     /// lane judges them as one.
     failures: Vec<(usize, Code)>,
     trouble: Option<Trouble>,
+    /// Topics that the broker named when it refused them to a transaction.
+    named: Vec<Box<str>>,
 }
 
 /// What happened since the lane looked last.
@@ -69,8 +71,20 @@ pub(super) struct News {
     pub(super) delivered: Vec<usize>,
     pub(super) failures: Vec<(usize, Code)>,
     pub(super) topics: Vec<Answer>,
+    /// How the transaction ended.
+    pub(super) transaction: Option<Ended>,
     /// The thread gave up, and has purged the producer.
     pub(super) overdue: bool,
+}
+
+/// How a transaction ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Committed,
+    /// Without effect; the producer goes on.
+    Aborted(Fault),
+    /// So that its fate is unknown, or without effect; the producer has ended.
+    Broken(Fault),
 }
 
 /// The client's latest complaint that no success has followed.
@@ -89,12 +103,12 @@ impl Shared {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, change: impl FnOnce(&mut News)) {
+    pub(super) fn tell(&self, change: impl FnOnce(&mut News)) {
         change(&mut self.inbox().news);
         self.changed.notify_one();
     }
 
-    fn hand_over_failures(&self) {
+    pub(super) fn hand_over_failures(&self) {
         let mut inbox = self.inbox();
         if !inbox.failures.is_empty() {
             let mut failures = std::mem::take(&mut inbox.failures);
@@ -102,6 +116,11 @@ impl Shared {
             drop(inbox);
             self.changed.notify_one();
         }
+    }
+
+    /// Throws away reports that have not been handed over.
+    pub(super) fn forget_failures(&self) {
+        self.inbox().failures.clear();
     }
 
     /// The client's complaint says that there is a fatal fault; another call says which.
@@ -118,11 +137,26 @@ impl Shared {
         let overdue_at = self.overdue_at.load(Ordering::Acquire);
         overdue_at != NEVER && self.born.elapsed() > Duration::from_millis(overdue_at)
     }
+
+    /// Whether the thread is to end the producer.
+    pub(super) fn must_end(&self) -> bool {
+        self.ended.load(Ordering::Acquire) || self.is_overdue()
+    }
+
+    /// Takes the topics that the broker named when it refused them.
+    pub(super) fn take_named(&self) -> Vec<Box<str>> {
+        std::mem::take(&mut self.inbox().named)
+    }
 }
 
 impl ClientContext for Context {
     fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(target: "librdkafka", facility, message);
+        // Which topic was refused to a transaction, the client says nowhere else. A hint: without it
+        // the events are sent one by one.
+        if let Some(topic) = topics::named_in_refusal(facility, message) {
+            self.0.inbox().named.push(topic.into());
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -181,6 +215,19 @@ impl Client {
         target: &str,
         thread_name: String,
     ) -> Result<Self, SinkError> {
+        Self::start_with(config, target, thread_name, poll)
+    }
+
+    /// Makes a producer whose thread does `work` until that returns; then it purges and destroys it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(super) fn start_with(
+        config: &ClientConfig,
+        target: &str,
+        thread_name: String,
+        work: impl FnOnce(&Producer, &Shared) + Send + 'static,
+    ) -> Result<Self, SinkError> {
         let shared = Arc::new(Shared {
             inbox: Mutex::default(),
             changed: Notify::new(),
@@ -205,7 +252,8 @@ impl Client {
         thread::Builder::new()
             .name(thread_name)
             .spawn(move || {
-                poll(producer, &shared);
+                work(&producer, &shared);
+                destroy(producer, &shared);
                 drop(destroyed_out);
             })
             .map_err(|error| SinkError::Unavailable {
@@ -301,22 +349,25 @@ impl Shared {
     }
 }
 
-fn poll(mut producer: Arc<Producer>, shared: &Shared) {
-    loop {
-        producer.poll(TURN);
-        shared.explain_fatal(&producer);
-        shared.hand_over_failures();
-        if shared.ended.load(Ordering::Acquire) {
-            break;
-        }
-        if shared.is_overdue() {
-            // Before the lane can learn of it: what is purged is not sent.
-            producer.purge(PurgeConfig::default().queue().inflight());
-            shared.tell(|news| news.overdue = true);
-            break;
-        }
+fn poll(producer: &Producer, shared: &Shared) {
+    while !shared.must_end() {
+        serve(producer, shared, TURN);
     }
+}
+
+/// Serves the client's callbacks.
+pub(super) fn serve(producer: &Producer, shared: &Shared, turn: Duration) {
+    producer.poll(turn);
+    shared.explain_fatal(producer);
+    shared.hand_over_failures();
+}
+
+fn destroy(mut producer: Arc<Producer>, shared: &Shared) {
+    // Before the lane can learn that an answer is overdue: what is purged is not sent.
     producer.purge(PurgeConfig::default().queue().inflight());
+    if shared.is_overdue() {
+        shared.tell(|news| news.overdue = true);
+    }
     // Destroyed here, not by whoever holds it last: that can block for a while.
     loop {
         match Arc::try_unwrap(producer) {

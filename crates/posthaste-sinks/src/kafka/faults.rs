@@ -1,7 +1,29 @@
 //! What the client's and the broker's error codes mean: whose fault, and what the operator does.
 
 use posthaste_engine::{Cause, RejectionKind, SinkError};
-use rdkafka::types::RDKafkaErrorCode as Code;
+use rdkafka::{error::KafkaError, types::RDKafkaErrorCode as Code};
+
+/// What the client or the broker says went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) code: Code,
+    pub(super) words: String,
+}
+
+impl From<KafkaError> for Fault {
+    fn from(error: KafkaError) -> Self {
+        match error {
+            KafkaError::Transaction(error) => Self {
+                code: error.code(),
+                words: error.string(),
+            },
+            error => Self {
+                code: error.rdkafka_error_code().unwrap_or(Code::Unknown),
+                words: error.to_string(),
+            },
+        }
+    }
+}
 
 /// Whose fault a delivery's failure is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +74,7 @@ pub(super) fn cause(code: Code) -> Cause {
         Code::Authentication
         | Code::SaslAuthenticationFailed
         | Code::ClusterAuthorizationFailed
+        | Code::TransactionalIdAuthorizationFailed
         | Code::TopicAuthorizationFailed => Cause::Denied,
         Code::SSL
         | Code::UnsupportedSASLMechanism
@@ -59,7 +82,10 @@ pub(super) fn cause(code: Code) -> Cause {
         | Code::UnsupportedForMessageFormat
         | Code::UnsupportedFeature
         | Code::UnsupportedVersion
+        | Code::InvalidTransactionTimeout
         | Code::SecurityDisabled => Cause::Misconfigured,
+        // Another lane of this relay, or its successor, has taken this one's place.
+        Code::Fenced => Cause::LaneEnded,
         _ => Cause::Unknown,
     }
 }
@@ -75,6 +101,9 @@ pub(super) fn fix(code: Code) -> &'static str {
         }
         Code::ClusterAuthorizationFailed => {
             "; allow the user IDEMPOTENT_WRITE on the cluster, or WRITE on a topic"
+        }
+        Code::TransactionalIdAuthorizationFailed => {
+            "; allow the user WRITE and DESCRIBE on transactional ids that begin with `posthaste.`"
         }
         Code::UnsupportedSASLMechanism => "; choose another `sasl=`",
         Code::UnsupportedCompressionType => "; choose another `compression=`",

@@ -184,7 +184,7 @@ impl KafkaLane {
         };
         let place = Place {
             topic: item.topic,
-            partition: self.partition(record, partitions),
+            partition: topics::place(record, partitions, self.rotation),
         };
         if self.flight.divides(record.order_key(), place) {
             return Step::Wait;
@@ -216,16 +216,6 @@ impl KafkaLane {
             self.alone = alone;
         }
         step
-    }
-
-    /// As Java's default partitioner does for a record with a key. Without one any partition will do;
-    /// a key of order keeps to one of them.
-    fn partition(&self, record: &Record, count: usize) -> usize {
-        match (record.key(), record.order_key()) {
-            (Some(key), _) => topics::partition_of(key.as_bytes(), count),
-            (None, Some(order)) => topics::partition_of(&order.to_le_bytes(), count),
-            (None, None) => self.rotation % count,
-        }
     }
 
     fn send(&mut self, producer: &Producer, item: &Waiting, place: Place, bytes: usize) -> Step {

@@ -27,6 +27,13 @@ pub(super) fn bytes(record: &Record) -> usize {
         + OWN_HEADERS
 }
 
+/// Why Kafka cannot hold the event; then [`message`] refuses it too.
+pub(super) fn refusal(record: &Record) -> Option<Outcome> {
+    let occurred_at = record.event().occurred_at();
+    let checked = timestamp(occurred_at).and_then(|_| time(occurred_at));
+    checked.err()
+}
+
 /// The message for a partition; `at` comes back with its delivery report.
 ///
 /// # Errors
@@ -63,16 +70,21 @@ fn timestamp(occurred_at: i64) -> Result<i64, Outcome> {
     Ok(millis.max(1))
 }
 
-fn headers(record: &Record) -> Result<OwnedHeaders, Outcome> {
-    let event = record.event();
-    let mut id = [0; 36];
-    let id: &str = event.id().hyphenated().encode_lower(&mut id);
+fn time(occurred_at: i64) -> Result<Vec<u8>, Outcome> {
     let mut time = Vec::with_capacity(27);
-    write_time(&mut time, event.occurred_at()).map_err(
+    write_time(&mut time, occurred_at).map_err(
         |fault @ (Unwritable::OccurredAt(_) | Unwritable::Memory(_))| {
             Outcome::rejected(RejectionKind::Invalid, fault.to_string())
         },
     )?;
+    Ok(time)
+}
+
+fn headers(record: &Record) -> Result<OwnedHeaders, Outcome> {
+    let event = record.event();
+    let mut id = [0; 36];
+    let id: &str = event.id().hyphenated().encode_lower(&mut id);
+    let time = time(event.occurred_at())?;
     let own = OwnedHeaders::new_with_capacity(8)
         .insert(header("id", Some(id.as_bytes())))
         .insert(header("occurred-at", Some(&time)));
@@ -134,6 +146,7 @@ mod tests {
             let mut event = SuiteEvent::new(None, "v");
             event.occurred_at = micros;
             let record = records(&[event], 0).remove(0);
+            assert_eq!(refusal(&record).is_some(), expected.is_none(), "{micros}");
             match (message(&record, 0, 0), expected) {
                 (Ok(message), expected) => assert_eq!(message.timestamp, expected, "{micros}"),
                 (Err(Outcome::Rejected(why)), None) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use posthaste_engine::SinkError;
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
+use super::topics;
 use crate::address::{Address, User};
 
 const DEFAULT_PORT: u16 = 9092;
@@ -17,8 +18,10 @@ const SASL: &str = "sasl";
 const COMPRESSION: &str = "compression";
 const LINGER: &str = "linger";
 const CLIENT_ID: &str = "client_id";
+const DELIVERY: &str = "delivery";
+const PROGRESS_TOPIC: &str = "progress_topic";
 
-const OPTIONS: [&str; 8] = [
+const OPTIONS: [&str; 10] = [
     TLS,
     CA_FILE,
     CERT_FILE,
@@ -27,7 +30,13 @@ const OPTIONS: [&str; 8] = [
     COMPRESSION,
     LINGER,
     CLIENT_ID,
+    DELIVERY,
+    PROGRESS_TOPIC,
 ];
+
+const IDEMPOTENT: &str = "idempotent";
+const TRANSACTIONAL: &str = "transactional";
+const PROGRESS_TOPIC_DEFAULT: &str = "posthaste-progress";
 
 const MECHANISMS: [(&str, &str); 3] = [
     ("plain", "PLAIN"),
@@ -58,6 +67,8 @@ pub(super) struct Settings {
     common: ClientConfig,
     compression: String,
     linger: Duration,
+    /// Where progress is kept; none: delivery without transactions.
+    pub(super) progress_topic: Option<String>,
 }
 
 impl Settings {
@@ -104,6 +115,7 @@ impl Settings {
             common,
             compression: compression.to_owned(),
             linger: linger(address)?,
+            progress_topic: progress_topic(address)?,
         })
     }
 
@@ -133,6 +145,40 @@ impl Settings {
             .set("message.max.bytes", EVENT_BYTES_MAX)
             .set("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX)
             .set("queue.buffering.max.messages", QUEUE_EVENTS_MAX);
+        config
+    }
+
+    /// For a lane with transactions, under this id.
+    pub(super) fn transactional(
+        &self,
+        batch_bytes_max: usize,
+        id: &str,
+        publish_timeout: Duration,
+    ) -> ClientConfig {
+        // Until then a dead relay's open transaction holds back consumers that read what is committed. The
+        // client takes no less than a second.
+        let limit = publish_timeout.max(Duration::from_secs(1)).as_millis();
+        let mut config = self.producer(batch_bytes_max);
+        config
+            .set("transactional.id", id)
+            .set("transaction.timeout.ms", limit.to_string())
+            // A gap is an end of the transaction, in which nothing counts then, and no end of the producer.
+            .set("enable.gapless.guarantee", "false");
+        config
+    }
+
+    /// For reading the progress topic.
+    pub(super) fn reader(&self, isolation: &str) -> ClientConfig {
+        let mut config = self.common.clone();
+        config
+            // Partitions cannot even be assigned by hand without one; nobody joins it.
+            .set("group.id", "posthaste")
+            .set("enable.auto.commit", "false")
+            .set("auto.offset.reset", "earliest")
+            .set("isolation.level", isolation)
+            .set("enable.partition.eof", "true")
+            // Or the end of the topic is told half a second late.
+            .set("fetch.wait.max.ms", "10");
         config
     }
 }
@@ -221,6 +267,24 @@ fn choice<'a>(
     }
 }
 
+fn progress_topic(address: &Address) -> Result<Option<String>, SinkError> {
+    let delivery = choice(address, DELIVERY, &[IDEMPOTENT, TRANSACTIONAL])?;
+    let named = address.option(PROGRESS_TOPIC);
+    if delivery != Some(TRANSACTIONAL) {
+        return match named {
+            None => Ok(None),
+            Some(_) => Err(address.misconfigured(format!(
+                "`{PROGRESS_TOPIC}` has no use without `{DELIVERY}={TRANSACTIONAL}`"
+            ))),
+        };
+    }
+    let topic = named.unwrap_or(PROGRESS_TOPIC_DEFAULT);
+    match topics::refuse_name(topic) {
+        None => Ok(Some(topic.to_owned())),
+        Some(reason) => Err(address.misconfigured(format!("`{PROGRESS_TOPIC}`: {reason}"))),
+    }
+}
+
 fn linger(address: &Address) -> Result<Duration, SinkError> {
     let Some(text) = address.option(LINGER) else {
         return Ok(LINGER_DEFAULT);
@@ -282,7 +346,12 @@ mod tests {
                 "kafka://h?compression=lzma",
                 "none, gzip, snappy, lz4, zstd",
             ),
-            ("kafka://h?delivery=transactional", "unknown option"),
+            ("kafka://h?delivery=once", "idempotent, transactional"),
+            ("kafka://h?progress_topic=p", "`delivery=transactional`"),
+            (
+                "kafka://h?delivery=transactional&progress_topic=a/b",
+                "Kafka takes letters",
+            ),
             ("kafka://h?tls=yes", "true, false"),
             ("kafka://h?ca_file=x", "`tls=true`"),
             ("kafka://h?tls=true&cert_file=x", "needed together"),
@@ -299,6 +368,25 @@ mod tests {
             };
             assert!(said.contains(fix), "{url}: {said}");
             assert!(!said.contains("secret"), "{url}: {said}");
+        }
+    }
+
+    #[test]
+    fn transactions_are_asked_for() {
+        for (url, topic) in [
+            ("kafka://h", None),
+            ("kafka://h?delivery=idempotent", None),
+            (
+                "kafka://h?delivery=transactional",
+                Some("posthaste-progress"),
+            ),
+            (
+                "kafka://h?delivery=transactional&progress_topic=p",
+                Some("p"),
+            ),
+        ] {
+            let settings = settings(url).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(settings.progress_topic.as_deref(), topic, "{url}");
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_engine::{Outcome, RejectionKind};
+use posthaste_engine::{Outcome, Record, RejectionKind};
 use rdkafka::{producer::Producer as _, types::RDKafkaErrorCode as Code};
 
 use super::client::Producer;
@@ -298,7 +298,7 @@ pub(super) fn denial(name: &str) -> String {
 }
 
 /// Why no broker can have a topic of this name.
-fn refuse_name(name: &str) -> Option<String> {
+pub(super) fn refuse_name(name: &str) -> Option<String> {
     const LEN_MAX: usize = 249;
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     if name.is_empty() {
@@ -314,6 +314,28 @@ fn refuse_name(name: &str) -> Option<String> {
         ))
     } else {
         None
+    }
+}
+
+/// The topic that the client's log names as refused to a transaction.
+pub(super) fn named_in_refusal<'a>(facility: &str, message: &'a str) -> Option<&'a str> {
+    if facility != "ADDPARTS" {
+        return None;
+    }
+    if !message.ends_with("Topic authorization failed") {
+        return None;
+    }
+    let (_, rest) = message.split_once("Failed to add partition \"")?;
+    Some(rest.split_once('"')?.0)
+}
+
+/// The partition of a record: as Java's default partitioner chooses it for a record with a key. Without
+/// one any partition will do, `rotation` chooses; a key of order keeps to one of them.
+pub(super) fn place(record: &Record, count: usize, rotation: usize) -> usize {
+    match (record.key(), record.order_key()) {
+        (Some(key), _) => partition_of(key.as_bytes(), count),
+        (None, Some(order)) => partition_of(&order.to_le_bytes(), count),
+        (None, None) => rotation % count,
     }
 }
 

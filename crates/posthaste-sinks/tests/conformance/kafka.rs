@@ -13,7 +13,10 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use posthaste_engine::Sink;
 use posthaste_sinks::open;
-use posthaste_testkit::sink_suite::{Fixture, SuiteEvent};
+use posthaste_testkit::{
+    servers::kafka::Isolation,
+    sink_suite::{Fixture, SuiteEvent},
+};
 
 use brokers::Broker;
 use renamed::{Names, Renamed};
@@ -38,12 +41,26 @@ struct KafkaFixture {
     broker: Arc<Broker>,
     names: Arc<Names>,
     sink: Arc<dyn Sink>,
+    isolation: Isolation,
 }
 
 pub(crate) fn fixture() -> Box<dyn Fixture> {
+    fixture_with(|_| String::new(), Isolation::ReadUncommitted)
+}
+
+pub(crate) fn transactional_fixture() -> Box<dyn Fixture> {
+    let options = |names: &Names| {
+        let progress = names.own("progress");
+        format!("?delivery=transactional&progress_topic={progress}")
+    };
+    fixture_with(options, Isolation::ReadCommitted)
+}
+
+fn fixture_with(options: fn(&Names) -> String, isolation: Isolation) -> Box<dyn Fixture> {
     let broker = Arc::new(Broker::take());
-    let sink = open(&format!("kafka://{}", broker.server().bootstrap())).unwrap();
     let names = Arc::new(Names::new());
+    let (bootstrap, options) = (broker.server().bootstrap(), options(&names));
+    let sink = open(&format!("kafka://{bootstrap}{options}")).unwrap();
     let making = Arc::clone(&broker);
     let make = move |topic: &str| {
         let limit = EVENT_BYTES_MAX.to_string();
@@ -55,6 +72,7 @@ pub(crate) fn fixture() -> Box<dyn Fixture> {
         sink: Arc::new(Renamed::new(sink, Arc::clone(&names), Arc::new(make))),
         broker,
         names,
+        isolation,
     })
 }
 
@@ -80,7 +98,14 @@ impl Fixture for KafkaFixture {
         let topics = self.names.all();
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
         let server = self.broker.server();
-        brokers::consume(server, &topics)
+        let messages = match self.isolation {
+            Isolation::ReadUncommitted => brokers::consume(server, &topics),
+            Isolation::ReadCommitted => {
+                server.settle_transactions();
+                server.consume_as(&topics, self.isolation)
+            }
+        };
+        messages
             .iter()
             .map(|message| SuiteEvent {
                 topic: self.names.original(&message.topic),

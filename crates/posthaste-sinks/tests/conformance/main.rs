@@ -31,6 +31,11 @@ const ROWS: &[Row] = &[
         sink: "kafka",
         fixture: kafka::fixture,
     },
+    #[cfg(feature = "kafka")]
+    Row {
+        sink: "kafka-transactional",
+        fixture: kafka::transactional_fixture,
+    },
     Row {
         sink: "stdout",
         fixture: fixtures::stdout,

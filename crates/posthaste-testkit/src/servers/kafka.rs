@@ -7,6 +7,8 @@ mod console;
 mod install;
 mod properties;
 mod rights;
+mod transactions;
+mod wire;
 
 #[cfg(feature = "kafka")]
 pub use console::{Isolation, KafkaMessage};

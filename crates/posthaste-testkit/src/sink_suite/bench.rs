@@ -12,7 +12,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{Sink, SinkError};
+use posthaste_engine::{LaneScope, LaneSpec, Sink, SinkError};
 use uuid::Uuid;
 
 use super::{Expected, SuiteEvent, check_arrivals, event::lane_spec, flight::Flight};
@@ -66,6 +66,8 @@ pub(super) struct Bench {
     pub(super) fixture: Box<dyn Fixture>,
     pub(super) sink: Arc<dyn Sink>,
     pub(super) expected: &'static Expected,
+    /// One registration for all lanes of a case.
+    scope: Arc<LaneScope>,
     lanes: AtomicU64,
 }
 
@@ -76,6 +78,7 @@ impl Bench {
             fixture,
             sink,
             expected,
+            scope: lane_spec(0).scope,
             lanes: AtomicU64::new(0),
         }
     }
@@ -83,8 +86,18 @@ impl Bench {
     /// Tries to open a lane, with a higher number than any before it.
     pub(super) async fn try_lane(&self) -> Result<Flight, SinkError> {
         let number = 1 + self.lanes.fetch_add(1, Ordering::Relaxed);
-        let lane = self.sink.open_lane(lane_spec(number)).await?;
-        Ok(Flight::new(lane))
+        let spec = LaneSpec {
+            scope: Arc::clone(&self.scope),
+            ..lane_spec(number)
+        };
+        let mut lane = self.sink.open_lane(spec).await?;
+        match lane.take_over().await {
+            Ok(()) => Ok(Flight::new(lane)),
+            Err(error) => {
+                lane.abort().await;
+                Err(error)
+            }
+        }
     }
 
     pub(super) async fn lane(&self) -> Flight {

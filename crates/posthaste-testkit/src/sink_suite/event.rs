@@ -58,6 +58,18 @@ impl SuiteEvent {
         }
     }
 
+    /// A slot of its key, or else of its id: any function of them will do here.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        let bytes = match &self.key {
+            Some(key) => key.as_bytes(),
+            None => self.id.as_bytes().as_slice(),
+        };
+        bytes.iter().fold(7_u16, |slot, &byte| {
+            slot.wrapping_mul(31).wrapping_add(u16::from(byte)) & 0x3fff
+        })
+    }
+
     fn texts(&self) -> [(&'static str, Field, Option<&str>); 9] {
         [
             ("topic", Field::Topic, Some(&self.topic)),
@@ -126,13 +138,13 @@ impl fmt::Debug for SuiteEvent {
     }
 }
 
-/// What a lane is opened for, with a relay's default times.
+/// What a lane is opened for, with a relay's default times: of a registration and a store of its own.
 #[must_use]
 pub fn lane_spec(number: u64) -> LaneSpec {
     let scope = LaneScope {
-        store_id: Uuid::from_u128(1),
+        store_id: Uuid::new_v4(),
         destination: "suite".to_owned(),
-        registration: Uuid::from_u128(2),
+        registration: Uuid::new_v4(),
         partitions: Partitions::all_of(64).expect("a power of two"),
         former: Vec::new(),
     };
@@ -158,7 +170,7 @@ pub fn records(events: &[SuiteEvent], first_ticket: u64) -> Vec<Record> {
             id: event.id,
             occurred_at: event.occurred_at,
             inserted_at: event.occurred_at,
-            slot: 0,
+            slot: event.slot(),
             texts: [None; 9],
             payload: event.payload.as_deref(),
         };

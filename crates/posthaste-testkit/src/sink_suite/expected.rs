@@ -5,12 +5,16 @@ use posthaste_engine::{Cause, FenceKind, KeyOrder, RejectionKind};
 /// The capabilities of one sink: what it must declare, and what its fixture must offer.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
-    /// [`SinkInfo::kind`](posthaste_engine::SinkInfo::kind).
+    /// The sink's name here: its kind, and its mode if it has several.
     pub sink: &'static str,
+    /// [`SinkInfo::kind`](posthaste_engine::SinkInfo::kind).
+    pub kind: &'static str,
     /// Declared order.
     pub key_order: KeyOrder,
     /// Declared fence.
     pub fence: FenceKind,
+    /// What an aborted lane left may still arrive until the next lane has taken over.
+    pub fenced_by_successor: bool,
     /// Declared: one lane at a time.
     pub single_lane: bool,
     /// Declared: a repeated id is suppressed.
@@ -31,8 +35,10 @@ pub struct Expected {
 pub const EXPECTED: &[Expected] = &[
     Expected {
         sink: "file",
+        kind: "file",
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
+        fenced_by_successor: false,
         single_lane: true,
         deduplicates: false,
         readable: true,
@@ -44,8 +50,10 @@ pub const EXPECTED: &[Expected] = &[
     },
     Expected {
         sink: "stdout",
+        kind: "stdout",
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
+        fenced_by_successor: false,
         single_lane: true,
         deduplicates: false,
         readable: true,
@@ -56,8 +64,10 @@ pub const EXPECTED: &[Expected] = &[
     },
     Expected {
         sink: "kafka",
+        kind: "kafka",
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Timing,
+        fenced_by_successor: false,
         single_lane: false,
         deduplicates: false,
         readable: true,
@@ -67,9 +77,25 @@ pub const EXPECTED: &[Expected] = &[
         rejects: Some(RejectionKind::TooLarge),
     },
     Expected {
-        sink: "null",
+        sink: "kafka-transactional",
+        kind: "kafka",
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
+        fenced_by_successor: true,
+        single_lane: false,
+        deduplicates: true,
+        readable: true,
+        headers_in_order: true,
+        breaks_with: Some(Cause::Connection),
+        stalls: true,
+        rejects: Some(RejectionKind::TooLarge),
+    },
+    Expected {
+        sink: "null",
+        kind: "null",
+        key_order: KeyOrder::Pipelined,
+        fence: FenceKind::Exact,
+        fenced_by_successor: false,
         single_lane: false,
         deduplicates: false,
         // It keeps nothing, cannot be away, and refuses nothing.
@@ -81,9 +107,11 @@ pub const EXPECTED: &[Expected] = &[
     },
     Expected {
         sink: "rabbitmq",
+        kind: "rabbitmq",
         // A message that is returned or refused does not stop those behind it.
         key_order: KeyOrder::OneAtATime,
         fence: FenceKind::Timing,
+        fenced_by_successor: false,
         single_lane: false,
         deduplicates: false,
         readable: true,
@@ -95,8 +123,10 @@ pub const EXPECTED: &[Expected] = &[
     },
     Expected {
         sink: "memory",
+        kind: "memory",
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
+        fenced_by_successor: false,
         single_lane: false,
         deduplicates: false,
         readable: true,

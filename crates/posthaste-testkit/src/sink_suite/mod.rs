@@ -33,7 +33,7 @@ const CASE_LIMIT: Duration = Duration::from_secs(180);
 /// One sink under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// [`SinkInfo::kind`](posthaste_engine::SinkInfo::kind), which is also its row in [`EXPECTED`].
+    /// Its row in [`EXPECTED`].
     pub sink: &'static str,
     /// Makes a destination that nobody else uses, and its sink. Called once for each case, inside a
     /// Tokio runtime.

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -44,6 +45,11 @@ impl Names {
 
     pub(super) fn all(&self) -> Vec<String> {
         self.known.lock().unwrap().values().cloned().collect()
+    }
+
+    /// A name for something else of the fixture's.
+    pub(super) fn own(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 
     pub(super) fn is_ours(&self, name: &str) -> bool {
@@ -111,6 +117,18 @@ impl Lane for RenamedLane {
 
     async fn outcomes(&mut self) -> Vec<Verdict> {
         self.lane.outcomes().await
+    }
+
+    async fn take_over(&mut self) -> Result<(), SinkError> {
+        self.lane.take_over().await
+    }
+
+    fn stored(&mut self, tickets: Range<u64>) {
+        self.lane.stored(tickets);
+    }
+
+    fn caught_up(&mut self) {
+        self.lane.caught_up();
     }
 
     async fn abort(self: Box<Self>) {

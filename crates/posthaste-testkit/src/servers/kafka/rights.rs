@@ -2,8 +2,6 @@
 //! the client library has none for rights and a Java tool takes a second for each.
 
 use super::KafkaServer;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,25 +92,7 @@ impl KafkaServer {
     }
 
     fn ask(&self, request: i16, body: &Body) -> Answer {
-        let exchange = || -> std::io::Result<Vec<u8>> {
-            let mut stream = TcpStream::connect(self.direct())?;
-            stream.set_read_timeout(Some(LIMIT))?;
-            let mut message = Body::default();
-            message.number(request.to_be_bytes());
-            message.number(VERSION.to_be_bytes());
-            message.number(0_i32.to_be_bytes()); // Correlation, of one request.
-            message.text("posthaste-testkit");
-            message.0.extend_from_slice(&body.0);
-            let length = u32::try_from(message.0.len()).expect("a short request");
-            stream.write_all(&[&length.to_be_bytes()[..], &message.0].concat())?;
-            let mut length = [0; 4];
-            stream.read_exact(&mut length)?;
-            let length = usize::try_from(u32::from_be_bytes(length)).expect("an answer's length");
-            let mut answer = vec![0; length];
-            stream.read_exact(&mut answer)?;
-            Ok(answer)
-        };
-        let bytes = exchange().unwrap_or_else(|e| panic!("Kafka at {}: {e}", self.direct()));
+        let bytes = self.exchange(request, VERSION, &body.0);
         let mut answer = Answer { bytes, read: 0 };
         answer.skip(4); // Correlation.
         answer

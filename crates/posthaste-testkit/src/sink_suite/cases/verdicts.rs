@@ -14,7 +14,7 @@ pub(super) fn plain(count: usize) -> Vec<SuiteEvent> {
 
 pub(super) async fn declares_what_is_expected(bench: Bench) {
     let (info, expected) = (bench.sink.info(), bench.expected);
-    assert_eq!(info.kind, expected.sink);
+    assert_eq!(info.kind, expected.kind);
     assert_eq!(info.key_order, expected.key_order);
     assert_eq!(info.fence, expected.fence);
     assert_eq!(info.single_lane, expected.single_lane);

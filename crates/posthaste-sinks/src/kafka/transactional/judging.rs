@@ -1,0 +1,140 @@
+//! Whose fault it was that a transaction had no effect.
+
+use std::{mem, time::Instant};
+
+use posthaste_engine::Cause;
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use super::{
+    super::{
+        blame::{self, Accused},
+        faults::{self, Blame, Fault},
+    },
+    TransactionalLane, place,
+};
+
+impl TransactionalLane {
+    /// The transaction of a record that was sent alone had no effect, and the producer goes on.
+    pub(super) fn refused_alone(
+        &mut self,
+        failures: &[(usize, Code)],
+        fault: &Fault,
+        now: Instant,
+    ) {
+        let named = self.client.shared().take_named();
+        let verdict = self.accused(0).and_then(|accused| {
+            let said = match failures.iter().find(|&&(at, _)| at == 0) {
+                Some(&(_, code)) if blame::reason(code).is_some() => code,
+                // Refused before it was sent: because of its own topic, or of the progress topic.
+                _ if fault.code == Code::TopicAuthorizationFailed
+                    && !named.iter().any(|name| **name == *accused.topic) =>
+                {
+                    return None;
+                }
+                _ if failures
+                    .iter()
+                    .any(|&(at, code)| at > 0 && is_refusal(code)) =>
+                {
+                    return None;
+                }
+                _ => fault.code,
+            };
+            blame::verdict_alone(&self.common.suspects, &accused, said, now)
+        });
+        let Some(outcome) = verdict else {
+            return self.judge(failures, fault, &named, now);
+        };
+        self.alone = false;
+        for record in mem::take(&mut self.open) {
+            self.batches.answered(record.batch);
+            let topic = self.topics.name(record.topic);
+            self.common.suspects.acquit(record.event, topic, false);
+            self.refuse(record.ticket, record.order_key, outcome.clone());
+        }
+    }
+
+    /// The transaction has ended, and the producer with it.
+    pub(super) fn broken(&mut self, failures: &[(usize, Code)], fault: &Fault, now: Instant) {
+        let named = self.client.shared().take_named();
+        self.judge(failures, fault, &named, now);
+    }
+
+    /// Suspects those whom the refusal points at, and ends the lane.
+    fn judge(
+        &mut self,
+        failures: &[(usize, Code)],
+        fault: &Fault,
+        named: &[Box<str>],
+        now: Instant,
+    ) {
+        let sent = self.open.iter().filter(|record| record.sent).count();
+        let of_progress = failures
+            .iter()
+            .find(|&&(at, code)| at >= sent && is_refusal(code));
+        let is_named = named
+            .iter()
+            .any(|name| **name == *self.common.progress_topic);
+        if of_progress.is_some() || is_named {
+            let fault = Fault {
+                code: of_progress.map_or(fault.code, |&(_, code)| code),
+                words: fault.words.clone(),
+            };
+            let error = place::error(&self.common.settings, &self.common.progress_topic, &fault);
+            return self.end(error.cause(), &error.to_string());
+        }
+        let accused = failures
+            .iter()
+            .filter_map(|&(at, code)| Some((self.accused(at)?, code)));
+        let mut code = blame::accuse(&self.common.suspects, accused, now);
+        if fault.code == Code::TopicAuthorizationFailed {
+            code = fault.code;
+            self.deny(named, now);
+        }
+        let (cause, reason) = match blame::reason(code) {
+            Some(reason) => (Cause::LaneEnded, reason),
+            None => self.trouble(fault),
+        };
+        self.end(cause, &reason);
+    }
+
+    /// A topic was refused to the transaction as a whole, before anything was sent to it.
+    fn deny(&self, named: &[Box<str>], now: Instant) {
+        let suspects = &self.common.suspects;
+        let mut is_known = false;
+        for record in &self.open {
+            let topic = self.topics.name(record.topic);
+            if named.iter().any(|name| **name == *topic) {
+                suspects.deny(topic, now);
+                is_known = true;
+            }
+        }
+        if !is_known {
+            let sent = self.open.iter().filter(|record| record.sent);
+            sent.for_each(|record| suspects.suspect(record.event));
+        }
+    }
+
+    fn accused(&self, at: usize) -> Option<Accused<'_>> {
+        let record = self.open.get(at).filter(|record| record.sent)?;
+        Some(Accused {
+            event: record.event,
+            bytes: record.bytes,
+            topic: self.topics.name(record.topic),
+        })
+    }
+
+    /// Cause and words of a fault, from the client's complaint if that says more.
+    pub(super) fn trouble(&self, fault: &Fault) -> (Cause, String) {
+        let cause = faults::cause(fault.code);
+        let (code, words) = match self.client.trouble() {
+            Some(trouble) if cause == Cause::Unknown => (trouble.code, trouble.words),
+            _ => (fault.code, fault.words.clone()),
+        };
+        (faults::cause(code), format!("{words}{}", faults::fix(code)))
+    }
+}
+
+/// Whether a report says that the broker refused this very record, and not only that it went with others.
+fn is_refusal(code: Code) -> bool {
+    faults::blame(code) != Blame::Destination(Cause::LaneEnded)
+}

@@ -1,0 +1,290 @@
+//! Which events were accepted and are not known to be behind what the store holds.
+//!
+//! Kept by event id, never by position, for each of the destination's partitions. Every transaction
+//! writes the whole set of each partition that it touches to the progress topic, so that the latest
+//! record of a partition is all that its next owner needs. An id that is found there was accepted by a
+//! committed transaction, whoever wrote it and however long ago: suppressing it is never wrong, and
+//! forgetting one too early is a repeat. An id leaves when the store has the event behind it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::{Range, RangeInclusive},
+};
+
+use posthaste_engine::{LaneScope, Partitions};
+
+/// Slots of a key's hash.
+const SLOTS: u32 = 1 << 14;
+/// The first byte of a record's value.
+const VERSION: u8 = 1;
+const ID_BYTES: usize = 16;
+
+/// The progress of one lane's partitions.
+pub(super) struct Progress {
+    keys: Keys,
+    partitions: Partitions,
+    /// By partition, then by event id, the ticket that stands for the event; none if it was not submitted
+    /// on this lane.
+    held: HashMap<u16, HashMap<u128, Option<u64>>>,
+    /// Partition and event id by ticket.
+    tickets: BTreeMap<u64, (u16, u128)>,
+}
+
+/// The keys of a destination's records in the progress topic: `store/destination/first-last`, of slots. Slots,
+/// and not the partition's number: so a record is found again when the number of partitions has changed.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(super) fn of(scope: &LaneScope) -> Self {
+        let prefix = format!("{}/{}/", scope.store_id, scope.destination);
+        Self { prefix }
+    }
+
+    /// What all keys of the destination begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    fn key(&self, slots: &RangeInclusive<u16>) -> String {
+        format!("{}{}-{}", self.prefix, slots.start(), slots.end())
+    }
+
+    /// The slots of a record; none if it is another destination's.
+    pub(super) fn slots(&self, key: &[u8]) -> Option<RangeInclusive<u16>> {
+        let slots = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
+        let (first, last) = slots.split_once('-')?;
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    }
+}
+
+impl Progress {
+    pub(super) fn new(scope: &LaneScope) -> Self {
+        Self {
+            keys: Keys::of(scope),
+            partitions: scope.partitions.clone(),
+            held: HashMap::new(),
+            tickets: BTreeMap::new(),
+        }
+    }
+
+    /// Takes over the latest record of some slots.
+    ///
+    /// # Errors
+    /// Why the record cannot be understood, in words.
+    pub(super) fn learn(
+        &mut self,
+        slots: &RangeInclusive<u16>,
+        value: &[u8],
+    ) -> Result<(), String> {
+        let ids = decode(value)?;
+        // With another number of partitions a record tells of several of ours, or of a part of one. Which
+        // of its ids are whose it does not say, and an id too many does no harm.
+        for partition in self.partitions.iter() {
+            let ours = slots_of(partition, self.partitions.count());
+            if ours.start() <= slots.end() && slots.start() <= ours.end() {
+                let held = self.held.entry(partition).or_default();
+                held.extend(ids.iter().map(|&id| (id, None)));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn partition_of(&self, slot: u16) -> u16 {
+        self.partitions.partition_of(slot)
+    }
+
+    /// Whether the event was accepted before; then this ticket stands for it from now on.
+    pub(super) fn suppresses(&mut self, partition: u16, id: u128, ticket: u64) -> bool {
+        let held = self.held.get_mut(&partition);
+        let Some(known) = held.and_then(|held| held.get_mut(&id)) else {
+            return false;
+        };
+        if let Some(former) = known.replace(ticket) {
+            self.tickets.remove(&former);
+        }
+        self.tickets.insert(ticket, (partition, id));
+        true
+    }
+
+    /// The event was accepted by a transaction.
+    pub(super) fn accepted(&mut self, partition: u16, id: u128, ticket: u64) {
+        let held = self.held.entry(partition).or_default();
+        held.insert(id, Some(ticket));
+        self.tickets.insert(ticket, (partition, id));
+    }
+
+    /// The record of a partition for a transaction with these further events: key and value.
+    pub(super) fn record(&self, partition: u16, further: &[u128]) -> (String, Vec<u8>) {
+        let held = self.held.get(&partition);
+        let count = held.map_or(0, HashMap::len) + further.len();
+        let mut value = Vec::with_capacity(1 + count * ID_BYTES);
+        value.push(VERSION);
+        for id in held.into_iter().flat_map(HashMap::keys).chain(further) {
+            value.extend_from_slice(&id.to_be_bytes());
+        }
+        let slots = slots_of(partition, self.partitions.count());
+        (self.keys.key(&slots), value)
+    }
+
+    /// The store has what bears these tickets behind it.
+    pub(super) fn stored(&mut self, tickets: Range<u64>) {
+        let mut rest = self.tickets.split_off(&tickets.start);
+        let mut behind = rest.split_off(&tickets.end);
+        std::mem::swap(&mut behind, &mut rest);
+        for (partition, id) in behind.into_values() {
+            if let Some(held) = self.held.get_mut(&partition) {
+                held.remove(&id);
+            }
+        }
+        self.tickets.append(&mut rest);
+    }
+
+    /// What was learned and not submitted since never will be.
+    pub(super) fn caught_up(&mut self) {
+        for held in self.held.values_mut() {
+            held.retain(|_, ticket| ticket.is_some());
+        }
+    }
+}
+
+fn slots_of(partition: u16, count: u16) -> RangeInclusive<u16> {
+    let first = |partition: u32| partition * SLOTS / u32::from(count);
+    let (first, end) = (first(u32::from(partition)), first(u32::from(partition) + 1));
+    let slot = |slot: u32| u16::try_from(slot).unwrap_or(u16::MAX);
+    slot(first)..=slot(end.saturating_sub(1))
+}
+
+fn decode(value: &[u8]) -> Result<Vec<u128>, String> {
+    let (&version, ids) = value.split_first().ok_or("it is empty")?;
+    if version != VERSION {
+        return Err(format!(
+            "it has version {version}, this Posthaste knows {VERSION}: a newer one wrote it"
+        ));
+    }
+    let (ids, rest) = ids.as_chunks::<ID_BYTES>();
+    if !rest.is_empty() {
+        return Err(format!(
+            "it ends within an event id, after {} bytes",
+            value.len()
+        ));
+    }
+    Ok(ids.iter().map(|&id| u128::from_be_bytes(id)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn scope(count: u16, owned: &[u16]) -> LaneScope {
+        let mut partitions = Partitions::none_of(count).unwrap();
+        assert!(owned.iter().all(|&partition| partitions.insert(partition)));
+        LaneScope {
+            store_id: Uuid::nil(),
+            destination: "a/b".to_owned(),
+            registration: Uuid::nil(),
+            partitions,
+            former: Vec::new(),
+        }
+    }
+
+    fn ids(progress: &Progress, partition: u16) -> BTreeSet<u128> {
+        decode(&progress.record(partition, &[]).1)
+            .unwrap()
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn a_record_is_cumulative_and_read_by_whoever_comes_next() {
+        let mut first = Progress::new(&scope(4, &[1]));
+        first.accepted(1, 10, 0);
+        let (key, value) = first.record(1, &[11, 12]);
+        assert_eq!(key, "00000000-0000-0000-0000-000000000000/a/b/4096-8191");
+        let mut next = Progress::new(&scope(4, &[0, 1]));
+        let slots = next.keys.slots(key.as_bytes()).unwrap();
+        next.learn(&slots, &value).unwrap();
+        assert_eq!(ids(&next, 1), [10, 11, 12].into());
+        assert_eq!(ids(&next, 0), [].into());
+        assert!(
+            next.suppresses(1, 11, 7) && !next.suppresses(0, 11, 8) && !next.suppresses(1, 13, 9)
+        );
+        next.accepted(1, 13, 9);
+        assert_eq!(ids(&next, 1), [10, 11, 12, 13].into());
+    }
+
+    #[test]
+    fn an_id_leaves_behind_the_store_or_when_it_was_left_over() {
+        let mut progress = Progress::new(&scope(1, &[0]));
+        let (_, inherited) = progress.record(0, &[1, 2, 3]);
+        progress.learn(&(0..=16_383), &inherited).unwrap();
+        assert!(progress.suppresses(0, 1, 100));
+        progress.accepted(0, 4, 101);
+        progress.accepted(0, 5, 102);
+        progress.stored(0..100);
+        assert_eq!(ids(&progress, 0), [1, 2, 3, 4, 5].into());
+        progress.stored(0..102);
+        assert_eq!(ids(&progress, 0), [2, 3, 5].into());
+        progress.caught_up();
+        assert_eq!(ids(&progress, 0), [5].into());
+        progress.stored(102..103);
+        assert_eq!(ids(&progress, 0), [].into());
+        assert!(progress.tickets.is_empty());
+    }
+
+    #[test]
+    fn the_latest_ticket_stands_for_an_event() {
+        let mut progress = Progress::new(&scope(1, &[0]));
+        progress.accepted(0, 1, 100);
+        assert!(progress.suppresses(0, 1, 200));
+        progress.stored(100..101);
+        assert!(progress.suppresses(0, 1, 200));
+        progress.stored(200..201);
+        assert!(!progress.suppresses(0, 1, 201));
+    }
+
+    #[test]
+    fn records_of_another_number_of_partitions_are_read() {
+        let mut few = Progress::new(&scope(2, &[1]));
+        few.accepted(1, 1, 0);
+        let (key, value) = few.record(1, &[]);
+        let mut many = Progress::new(&scope(8, &[3, 4, 7]));
+        let slots = many.keys.slots(key.as_bytes()).unwrap();
+        many.learn(&slots, &value).unwrap();
+        assert_eq!(ids(&many, 3), [].into());
+        assert_eq!((ids(&many, 4), ids(&many, 7)), ([1].into(), [1].into()));
+        let (key, value) = many.record(7, &[2]);
+        let slots = few.keys.slots(key.as_bytes()).unwrap();
+        few.learn(&slots, &value).unwrap();
+        assert_eq!(ids(&few, 1), [1, 2].into());
+    }
+
+    #[test]
+    fn other_destinations_and_damage_are_told_apart() {
+        let keys = Keys::of(&scope(1, &[0]));
+        let nil = Uuid::nil();
+        for other in ["a/0-1", "a/b/c/0-1", "a/b/0", "a/b/x-1", "a/b/0-70000"] {
+            assert_eq!(
+                keys.slots(format!("{nil}/{other}").as_bytes()),
+                None,
+                "{other}"
+            );
+        }
+        let mut progress = Progress::new(&scope(1, &[0]));
+        for (value, said) in [
+            (&[][..], "empty"),
+            (&[2], "newer"),
+            (&[1, 0], "within an event id"),
+        ] {
+            let fault = progress.learn(&(0..=1), value).unwrap_err();
+            assert!(fault.contains(said), "{fault}");
+        }
+        assert_eq!(slots_of(4095, 4096), 16_380..=16_383);
+    }
+}

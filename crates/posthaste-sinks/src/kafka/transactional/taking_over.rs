@@ -1,0 +1,136 @@
+//! Whom a lane follows: their fences, and what they got through.
+
+use std::{fmt, sync::atomic::Ordering, time::Duration};
+
+use posthaste_engine::{Cause, LaneScope, SinkError};
+use rdkafka::types::RDKafkaErrorCode as Code;
+use tokio::sync::oneshot;
+
+use super::{
+    super::{
+        client::Client,
+        faults::{self, Fault},
+        topics,
+    },
+    Common, TransactionalLane, place,
+    progress::Keys,
+    worker,
+};
+
+/// Former owners whose fences are taken at the same time. Each takes a client.
+const FENCES_AT_A_TIME: usize = 8;
+
+/// Under this id a registration's lanes are known to the broker.
+pub(super) fn transactional_id(scope: &LaneScope, registration: impl fmt::Display) -> String {
+    let LaneScope {
+        store_id,
+        destination,
+        ..
+    } = scope;
+    format!("posthaste.{store_id}.{destination}.{registration}")
+}
+
+/// How long a fence may take, and reading the progress: less than whoever waits for them does, so that
+/// the reason is told.
+pub(super) fn limit(publish_timeout: Duration) -> Duration {
+    publish_timeout * 4 / 5
+}
+
+/// Waits for a producer's thread to have taken the fence.
+pub(super) async fn expect_fence(
+    client: &Client,
+    target: &str,
+    fenced: oneshot::Receiver<Result<(), Fault>>,
+) -> Result<(), SinkError> {
+    let (code, words) = match fenced.await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(fault)) => (fault.code, fault.words),
+        Err(_) => (Code::OperationTimedOut, "given up".to_owned()),
+    };
+    match client.trouble() {
+        Some(trouble) if faults::cause(code) == Cause::Unknown => {
+            Err(faults::error(target, trouble.code, &trouble.words))
+        }
+        _ => Err(faults::error(target, code, &words)),
+    }
+}
+
+impl TransactionalLane {
+    /// Takes the fences of the former owners: what they had under way is ended then, and nothing comes after.
+    pub(super) async fn fence_former(&self) -> Result<(), SinkError> {
+        let settings = &self.common.settings;
+        let own = self.scope.registration;
+        let former: Vec<_> = self
+            .scope
+            .former
+            .iter()
+            .copied()
+            .filter(|&id| id != own)
+            .collect();
+        let limit = limit(self.publish_timeout);
+        for some in former.chunks(FENCES_AT_A_TIME) {
+            let mut taken = Vec::new();
+            for &registration in some {
+                let id = transactional_id(&self.scope, registration);
+                let config =
+                    settings.transactional(self.batch_bytes_max, &id, self.publish_timeout);
+                let (fenced_out, fenced) = oneshot::channel();
+                let name = format!("kafka-fence-{}", self.number);
+                let client = Client::start_with(&config, &settings.target, name, {
+                    move |producer, shared| {
+                        // Nobody waits any more when the lane was given up meanwhile.
+                        let _ = fenced_out.send(worker::take_fence(producer, shared, limit));
+                    }
+                })?;
+                taken.push((client, fenced));
+            }
+            for (client, fenced) in taken {
+                expect_fence(&client, &settings.target, fenced).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is not known to be behind the store.
+    pub(super) async fn read_progress(&mut self) -> Result<(), SinkError> {
+        let keys = Keys::of(&self.scope);
+        let Common {
+            settings,
+            progress_topic,
+            seen_topic,
+            ..
+        } = self.common.clone();
+        let target = settings.target.clone();
+        let (prefix, limit) = (keys.prefix().to_owned(), limit(self.publish_timeout));
+        let named = progress_topic.clone();
+        let reading = move || place::read(&settings, &named, &prefix, limit);
+        let found = tokio::task::spawn_blocking(reading).await;
+        let found = found.map_err(|error| SinkError::Bug {
+            target: target.clone(),
+            reason: format!("the task that reads progress broke down: {error}"),
+        })?;
+        let found = found.inspect_err(|error| {
+            // It may be gone: the next lane looks, and makes it.
+            seen_topic.store(
+                matches!(error, SinkError::Unavailable { .. }),
+                Ordering::Relaxed,
+            );
+        })?;
+        for (key, value) in &found.records {
+            let Some(slots) = keys.slots(key) else {
+                continue;
+            };
+            let learned = self.progress.learn(&slots, value);
+            learned.map_err(|reason| SinkError::Misconfigured {
+                target: target.clone(),
+                reason: format!(
+                    "progress topic `{progress_topic}`: record `{}`: {reason}",
+                    String::from_utf8_lossy(key)
+                ),
+            })?;
+        }
+        let partition = topics::partition_of(keys.prefix().as_bytes(), found.partitions);
+        self.progress_partition = i32::try_from(partition).ok();
+        Ok(())
+    }
+}
