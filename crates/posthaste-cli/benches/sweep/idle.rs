@@ -1,4 +1,4 @@
-//! What an idle outbox costs beside a running relay.
+//! What an idle outbox costs beside a running relay, and beside two that share it.
 
 use std::time::Duration;
 
@@ -15,41 +15,58 @@ const EVENTS: u64 = 10_000;
 const SETTLE: Duration = Duration::from_secs(3);
 const WATCH: Duration = Duration::from_secs(30);
 
+/// Of the default number of partitions, so that two relays share them out at once.
+const HALF: &str = "32";
+
 pub(crate) async fn run(_: &Plan, report: &mut Report) -> Result<()> {
     let outbox = Outbox::start().await?;
-    // From another database, so that nothing here counts as the relay's.
+    // From another database, so that nothing here counts as the relays'.
     let client = connect(&outbox.server.admin_url("postgres")).await?;
     client
         .batch_execute("create extension if not exists pg_stat_statements")
         .await?;
-    let relay = outbox.start_relay(&[]);
+    watch(&outbox, &client, 1, &[], report).await?;
+    watch(&outbox, &client, 2, &["--max-partitions", HALF], report).await
+}
+
+async fn watch(
+    outbox: &Outbox,
+    client: &Client,
+    relays: u32,
+    flags: &[&str],
+    report: &mut Report,
+) -> Result<()> {
+    let running: Vec<_> = (0..relays).map(|_| outbox.start_relay(flags)).collect();
     outbox.fill(EVENTS).await?;
     tokio::time::sleep(SETTLE).await;
 
     client
         .execute("select pg_stat_statements_reset()", &[])
         .await?;
-    let before = position(&client).await?;
+    let before = position(client).await?;
     tokio::time::sleep(WATCH).await;
-    let after = position(&client).await?;
-    let cost = cost(&client, outbox.database.name()).await?;
-    outbox::stop(relay);
+    let after = position(client).await?;
+    let cost = cost(client, outbox.database.name()).await?;
+    running.into_iter().for_each(outbox::stop);
 
-    report.print("WAL of the whole server", after - before, "bytes");
+    let name = |what: &str| format!("{what}, of {relays}");
+    let each = |number: f64| number / f64::from(relays) / WATCH.as_secs_f64();
+    report.print(name("WAL of the whole server"), after - before, "bytes");
     report.print(
-        "heartbeats",
-        cost.heartbeats / WATCH.as_secs_f64(),
+        name("heartbeats of a relay"),
+        each(cost.heartbeats),
         "a second",
     );
     report.hold(
-        "statements, heartbeat included",
-        cost.statements / WATCH.as_secs_f64(),
+        name("statements of a relay, heartbeat included"),
+        each(cost.statements),
         "a second",
         Bound::AtMost(2.0),
     );
-    report.hold("heartbeats seen", cost.heartbeats, "", Bound::AtLeast(1.0));
+    let seen = cost.heartbeats;
+    report.hold(name("heartbeats seen"), seen, "", Bound::AtLeast(1.0));
     report.hold(
-        "WAL records of everything but the heartbeat",
+        name("WAL records of everything but the heartbeat"),
         cost.records,
         "",
         Bound::AtMost(0.0),

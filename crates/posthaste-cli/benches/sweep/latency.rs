@@ -1,29 +1,29 @@
 //! From the answer to a commit until a sink has accepted the event, at a steady rate.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
-use async_trait::async_trait;
-use posthaste_engine::{Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, Verdict};
+use posthaste::{Event, Outbox as Emitter};
 use posthaste_relay::{Destination, Relay};
 use posthaste_stores::postgres::PostgresStore;
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 use crate::{
     Plan,
     outbox::Outbox,
     report::{Bound, Report, quantile},
+    timed::{Accepted, Timed},
     writers::Writers,
 };
 
 const RATE: f64 = 500.0;
 const WRITERS: usize = 8;
 const MILLIS_MAX: f64 = 10.0;
+/// Longer than a relay takes until it looks as seldom as it ever does.
+const IDLE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str) -> Result<()> {
     let outbox = Outbox::start().await?;
@@ -46,6 +46,7 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str) -> Result<(
     let span = Duration::from_secs(if plan.long { 60 } else { 20 });
     let written = writers.run(span, Some(RATE)).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
+    let firsts = first_after_idle(plan, &outbox, &accepted).await?;
     drop(stop);
     let summary = relay.await??;
     ensure!(summary.clean, "the relay did not end in order");
@@ -67,69 +68,35 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str) -> Result<(
     report.print(name("p95"), quantile(&millis, 0.95), "ms");
     report.print(name("p99"), quantile(&millis, 0.99), "ms");
     report.print(name("max"), quantile(&millis, 1.0), "ms");
+    let name = |what| format!("the first event after {IDLE:?} without, {what}");
+    report.print(name("p50"), quantile(&firsts, 0.5), "ms");
+    report.print(name("max"), quantile(&firsts, 1.0), "ms");
     Ok(())
 }
 
-/// When each event was accepted.
-type Accepted = Arc<Mutex<HashMap<Uuid, Instant>>>;
-
-/// A sink whose verdicts are timed.
-struct Timed {
-    inner: Arc<dyn Sink>,
-    accepted: Accepted,
-}
-
-struct TimedLane {
-    inner: Box<dyn Lane>,
-    open: HashMap<u64, Uuid>,
-    accepted: Accepted,
-}
-
-#[async_trait]
-impl Sink for Timed {
-    fn info(&self) -> SinkInfo {
-        self.inner.info()
-    }
-
-    async fn check(&self) -> Result<(), SinkError> {
-        self.inner.check().await
-    }
-
-    async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        Ok(Box::new(TimedLane {
-            inner: self.inner.open_lane(spec).await?,
-            open: HashMap::new(),
-            accepted: Arc::clone(&self.accepted),
-        }))
-    }
-}
-
-#[async_trait]
-impl Lane for TimedLane {
-    async fn submit(&mut self, batch: Vec<Record>) {
-        let known = batch.iter().map(|r| (r.ticket(), r.event().id()));
-        self.open.extend(known);
-        self.inner.submit(batch).await;
-    }
-
-    async fn outcomes(&mut self) -> Vec<Verdict> {
-        let verdicts = self.inner.outcomes().await;
-        let now = Instant::now();
-        let mut accepted = self.accepted.lock().expect("the times");
-        for verdict in &verdicts {
-            let id = self.open.remove(&verdict.ticket);
-            if let (Some(id), Outcome::Accepted(_)) = (id, &verdict.outcome) {
-                accepted.insert(id, now);
+/// Milliseconds from the answer to a commit to accepted, each when nothing had come for a while.
+async fn first_after_idle(plan: &Plan, outbox: &Outbox, accepted: &Accepted) -> Result<Vec<f64>> {
+    let mut client = outbox.connect().await?;
+    let mut millis = Vec::new();
+    for _ in 0..if plan.long { 40 } else { 10 } {
+        // Not in step with the relay's looks.
+        tokio::time::sleep(IDLE.mul_f64(rand::random_range(1.0..1.5))).await;
+        let mut transaction = client.transaction().await?;
+        let event = Event::builder("accounts")
+            .key("first")
+            .payload("x")
+            .build()?;
+        let id = Emitter::new().emit(&mut transaction, event).await?.id;
+        transaction.commit().await?;
+        let committed = Instant::now();
+        let at = loop {
+            if let Some(at) = accepted.lock().expect("the times").get(&id) {
+                break *at;
             }
-        }
-        verdicts
+            ensure!(committed.elapsed() < IDLE * 5, "an event was not accepted");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        millis.push(at.saturating_duration_since(committed).as_secs_f64() * 1e3);
     }
-
-    async fn abort(self: Box<Self>) {
-        self.inner.abort().await;
-    }
-
-    async fn close(self: Box<Self>, limit: Duration) -> Vec<Verdict> {
-        self.inner.close(limit).await
-    }
+    Ok(millis)
 }

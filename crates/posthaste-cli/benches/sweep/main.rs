@@ -25,6 +25,8 @@ mod poll;
 mod rabbitmq;
 mod relayed;
 mod report;
+mod sharing;
+mod timed;
 mod writers;
 
 use std::process::ExitCode;
@@ -68,6 +70,8 @@ enum Part {
     Idle,
     /// Writers beside a relay
     Writers,
+    /// A backlog into null by four relays, against one
+    Sharing,
     /// A backlog to Kafka, against its bare client
     #[cfg(feature = "kafka")]
     Kafka,
@@ -120,6 +124,7 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Latency => "latency",
         Part::Idle => "idle",
         Part::Writers => "writers",
+        Part::Sharing => "sharing",
         #[cfg(feature = "kafka")]
         Part::Kafka => "kafka",
         #[cfg(feature = "rabbitmq")]
@@ -135,6 +140,7 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         }
         Part::Idle => idle::run(plan, report).await,
         Part::Writers => writers::run(plan, report).await,
+        Part::Sharing => sharing::run(plan, report).await,
         #[cfg(feature = "kafka")]
         Part::Kafka => {
             let kafka = kafka::Kafka::start();

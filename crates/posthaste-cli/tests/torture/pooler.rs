@@ -22,7 +22,7 @@ const WRITERS_OF_EACH_CLIENT: u32 = 8;
 const TRANSACTIONS: u32 = 40;
 const LOCK: &str = "insert into counters as c values ($1, 1)
     on conflict (key) do update set n = c.n + 1 returning n";
-const NOTE: &str = "insert into facts values ($1, $2, $3)";
+const NOTE: &str = "insert into facts values ($1, $2, $3::text::uuid)";
 
 fn event(key: &str, n: i64) -> Event {
     let event = Event::builder("facts").key(key).payload(n.to_string());
@@ -44,7 +44,7 @@ async fn write_by_sqlx(url: String, writer: u32) {
             .unwrap();
         let outbox = Outbox::new();
         let id: Uuid = outbox.emit(&mut *tx, event(&key, n)).await.unwrap().id;
-        let note = sqlx::query(NOTE).bind(&key).bind(n).bind(id);
+        let note = sqlx::query(NOTE).bind(&key).bind(n).bind(id.to_string());
         note.execute(&mut *tx).await.unwrap();
         tx.commit().await.unwrap();
     }
@@ -63,11 +63,12 @@ async fn write_by_tokio_postgres(url: String, writer: u32) {
             .emit(&mut tx, event(&key, n))
             .await
             .unwrap()
-            .id;
+            .id
+            .to_string();
         let note = [
             (&key as _, Type::TEXT),
             (&n as _, Type::INT8),
-            (&id as _, Type::UUID),
+            (&id as _, Type::TEXT),
         ];
         tx.execute_typed(NOTE, &note).await.unwrap();
         tx.commit().await.unwrap();

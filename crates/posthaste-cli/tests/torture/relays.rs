@@ -31,7 +31,7 @@ use crate::{
     database::Database,
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, until},
+    relay::Delivered,
     verdict::judge,
 };
 
@@ -106,15 +106,7 @@ async fn torture(relays: usize, target: Arc<dyn Target>, faults: &[Fault]) {
     }
     fleet.delivers().await;
     load.stop().await;
-    let committed = database.committed().await;
-    until("everything to be delivered", || {
-        target.arrived() >= committed && fleet.status()["pending"] == 0
-    })
-    .await;
-    let status = fleet.status();
-    for count in ["parked", "dead", "blocked_keys"] {
-        assert_eq!(status[count], 0, "{status:#}");
-    }
+    fleet.is_drained().await;
     fleet.stop_all();
     postgres.assert_nothing_was_stolen();
 

@@ -14,7 +14,6 @@ use crate::{
     database::Database,
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::until,
     verdict::judge,
 };
 
@@ -74,11 +73,7 @@ async fn wrong_wall_clocks_change_nothing() {
         }
     }
     load.stop().await;
-    let committed = database.committed().await;
-    until("everything to be delivered", || {
-        target.arrived() >= committed && fleet.status()["pending"] == 0
-    })
-    .await;
+    fleet.is_drained().await;
     fleet.stop_all();
     let report = judge(&*database, target.deliveries()).await;
     println!("{rounds} x {faults:?} with wrong clocks: {report}");

@@ -1,18 +1,21 @@
 //! Several relays on one outbox, each with ways of its own to database and broker.
 
-use std::{process::Command, sync::Arc};
+use std::{
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use posthaste_testkit::{lines, process::Running, proxy::Proxy, servers::postgres::PostgresServer};
 use rand::seq::IndexedRandom;
 use serde_json::Value;
 
-use super::faults::stop_in_order;
 #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
 use crate::brokers::Broker;
 use crate::{
     database::Database,
     postgres::Postgres,
-    relay::{Delivered, Relay, posthaste_json, until},
+    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste_json, until},
     verdict::Delivery,
 };
 
@@ -169,7 +172,9 @@ impl Fleet {
         let members = self.members.iter_mut();
         let running: Vec<Running> = members.filter_map(|m| m.running.take()).collect();
         running.iter().for_each(Running::terminate);
-        running.into_iter().for_each(stop_in_order);
+        for ended in running {
+            assert_no_panic(&ended.wait(LIMIT).expect_status(0).stderr);
+        }
     }
 
     pub(super) fn name(&self, who: usize) -> &str {
@@ -246,6 +251,22 @@ impl Fleet {
     pub(super) async fn delivers(&self) {
         let before = self.target.arrived();
         until("delivery", || self.target.arrived() > before).await;
+    }
+
+    /// Nothing waits any more, nowhere, and nothing was set aside.
+    pub(super) async fn is_drained(&self) {
+        let since = Instant::now();
+        loop {
+            let status = self.status();
+            if status["pending"] == 0 {
+                for count in ["parked", "dead", "blocked_keys"] {
+                    assert_eq!(status[count], 0, "{status:#}");
+                }
+                return;
+            }
+            assert!(since.elapsed() < LIMIT, "not drained: {status:#}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// What the live relays own, as `posthaste relays` tells it.

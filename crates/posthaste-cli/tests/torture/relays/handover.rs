@@ -134,11 +134,7 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     spans.push(("standstill", from..pacer.ticks()));
     fleet.running(0).resume();
     pacer.stop().await;
-    let committed = database.committed().await;
-    until("everything to be delivered", || {
-        kafka.arrived() >= committed && fleet.status()["pending"] == 0
-    })
-    .await;
+    fleet.is_drained().await;
     fleet.stop_all();
 
     let report = judge(&*database, kafka.deliveries()).await;

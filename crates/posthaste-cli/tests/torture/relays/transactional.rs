@@ -15,7 +15,6 @@ use crate::{
     database::Database,
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::until,
     verdict::judge,
 };
 
@@ -44,10 +43,7 @@ async fn each_event_is_seen_exactly_once_through_kills_and_stops() {
         fleet.is_shared_out().await;
     }
     load.stop().await;
-    until("everything to be delivered", || {
-        fleet.status()["pending"] == 0
-    })
-    .await;
+    fleet.is_drained().await;
     fleet.stop_all();
     let report = judge(&*database, target.deliveries()).await;
     println!("{each} kills and {each} stops: {report}");
