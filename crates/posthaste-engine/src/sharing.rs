@@ -37,7 +37,9 @@ pub struct Sharing {
     /// Who was there, and since when nobody has come or gone.
     members: Vec<Uuid>,
     unchanged_since: Moment,
-    free_since: Option<Moment>,
+    /// How many partitions were free, and since when as many.
+    free: u16,
+    free_since: Moment,
     unreached_since: Option<Moment>,
     gave_up_at: Option<Moment>,
     recut_at: Option<Moment>,
@@ -54,7 +56,8 @@ impl Sharing {
             heartbeat,
             members: Vec::new(),
             unchanged_since: Moment::default(),
-            free_since: None,
+            free: 0,
+            free_since: Moment::default(),
             unreached_since: None,
             gave_up_at: None,
             recut_at: None,
@@ -93,22 +96,23 @@ impl Sharing {
     }
 
     fn share(&mut self, shares: &Shares, me: &Member, now: Moment) -> ShareStep {
-        let targets = fair_shares(shares);
-        let target = |of: Uuid| targets.iter().find(|(id, _)| *id == of).map_or(0, |t| t.1);
-        let (mine, after) = (target(self.me), me.owned.saturating_add(shares.free));
-        if shares.free > 0 && me.owned < mine {
-            return ShareStep::Claim(Want::AtMost(mine.min(after)));
+        let fair = fair_shares(shares);
+        let lack = |part: fn(&Fair) -> u16| fair.iter().any(|fair| fair.member.owned < part(fair));
+        let mine = fair.iter().find(|fair| fair.member.registration == self.me);
+        let (even, mine) = mine.map_or((0, 0), |fair| (fair.even, fair.share));
+        let after = me.owned.saturating_add(shares.free);
+        // Who gets what cannot be divided depends on who owns most: all see the same once all own as much.
+        let now_mine = if lack(|fair| fair.even) { even } else { mine };
+        if shares.free > 0 && me.owned < now_mine {
+            return ShareStep::Claim(Want::AtMost(now_mine.min(after)));
         }
         let two_beats_ago = |since: Moment| now >= since.after(self.heartbeat * 2);
         // Whoever should take it may not be able to.
-        let left_over = self.free_since.is_some_and(two_beats_ago);
+        let left_over = shares.free > 0 && two_beats_ago(self.free_since);
         if left_over && me.owned < me.partitions_max && me.reaches != Some(false) {
             return ShareStep::Claim(Want::AtMost(me.partitions_max.min(after)));
         }
-        let somebody_lacks = shares
-            .members
-            .iter()
-            .any(|m| m.owned < target(m.registration));
+        let somebody_lacks = lack(|fair| fair.share);
         let quiet = two_beats_ago(self.unchanged_since);
         let waited = self
             .gave_up_at
@@ -152,7 +156,11 @@ impl Sharing {
             self.members = members;
             self.unchanged_since = now;
         }
-        self.free_since = (shares.free > 0).then(|| self.free_since.unwrap_or(now));
+        // While it changes, it is on its way to somebody.
+        if shares.free != self.free {
+            self.free = shares.free;
+            self.free_since = now;
+        }
         let reaches = |wanted: bool| move |m: &&Member| m.reaches == Some(wanted);
         let we_do_not = shares.member(self.me).is_some_and(|me| reaches(false)(&me));
         let others_do = shares.members.iter().any(|m| reaches(true)(&m));
@@ -161,32 +169,52 @@ impl Sharing {
     }
 }
 
+/// What a member should own.
+struct Fair<'a> {
+    member: &'a Member,
+    /// Without what cannot be divided.
+    even: u16,
+    share: u16,
+}
+
 /// What each member should own. Equal shares, as far as a member takes them; who is about to leave gets
 /// none, nor who does not reach the broker while others do. Those who own most get what cannot be divided.
-fn fair_shares(shares: &Shares) -> Vec<(Uuid, u16)> {
+fn fair_shares(shares: &Shares) -> Vec<Fair<'_>> {
     let reached = shares.members.iter().any(|m| m.reaches == Some(true));
     let cut_off = |m: &Member| reached && m.reaches == Some(false);
     let takes = |m: &&Member| !m.leaving && !cut_off(m);
-    let mut takers: Vec<&Member> = shares.members.iter().filter(takes).collect();
-    takers.sort_by_key(|m| (std::cmp::Reverse(m.owned), m.registration));
-    let mut targets = vec![0_u16; takers.len()];
+    let fair = |member| Fair {
+        member,
+        even: 0,
+        share: 0,
+    };
+    let mut takers: Vec<Fair<'_>> = shares.members.iter().filter(takes).map(fair).collect();
+    takers.sort_by_key(|fair| {
+        (
+            std::cmp::Reverse(fair.member.owned),
+            fair.member.registration,
+        )
+    });
     let mut left = shares.partitions;
     loop {
-        let open = |at: &usize| targets[*at] < takers[*at].partitions_max;
-        let open: Vec<usize> = (0..takers.len()).filter(open).collect();
+        let open = |fair: &&mut Fair<'_>| fair.share < fair.member.partitions_max;
+        let open: Vec<&mut Fair<'_>> = takers.iter_mut().filter(open).collect();
         let count = u16::try_from(open.len()).unwrap_or(u16::MAX);
         if left == 0 || count == 0 {
-            break;
+            return takers;
         }
+        let divides = left >= count;
         let each = (left / count).max(1);
-        for at in open {
-            let more = each.min(takers[at].partitions_max - targets[at]).min(left);
-            targets[at] += more;
+        for fair in open {
+            let room = fair.member.partitions_max - fair.share;
+            let more = each.min(room).min(left);
+            fair.share += more;
             left -= more;
+            if divides {
+                fair.even = fair.share;
+            }
         }
     }
-    let ids = takers.iter().map(|m| m.registration);
-    ids.zip(targets).collect()
 }
 
 #[cfg(test)]
@@ -273,7 +301,7 @@ mod tests {
         let mut small = member(2, 0);
         small.partitions_max = 10;
         let two = shares(vec![bounded, small], 64);
-        assert_eq!(fair_shares(&two).iter().map(|t| t.1).sum::<u16>(), 14);
+        assert_eq!(fair_shares(&two).iter().map(|t| t.share).sum::<u16>(), 14);
         let mut advice = advice(1);
         assert_eq!(advice.next(&two, at(0)), at_most(4));
     }
@@ -284,6 +312,28 @@ mod tests {
         let mut one = advice(1);
         assert_eq!(one.next(&two, at(0)), ShareStep::Stay);
         assert_eq!(one.next(&two, at(10)), at_most(48));
+    }
+
+    #[test]
+    fn what_cannot_be_divided_is_taken_once_all_own_as_much() {
+        let mut first = advice(1);
+        let before = shares(vec![member(1, 16), member(2, 16), member(3, 16)], 16);
+        assert_eq!(first.next(&before, at(0)), at_most(21));
+        let lacking = shares(vec![member(1, 21), member(2, 16), member(3, 21)], 6);
+        assert_eq!(first.next(&lacking, at(1)), ShareStep::Stay);
+        let even = shares(vec![member(1, 21), member(2, 21), member(3, 21)], 1);
+        assert_eq!(first.next(&even, at(2)), at_most(22));
+        assert_eq!(advice(2).next(&even, at(2)), ShareStep::Stay);
+    }
+
+    #[test]
+    fn what_is_on_its_way_to_somebody_is_not_left_over() {
+        let mut one = advice(1);
+        for second in 0..30 {
+            let free = if second % 2 == 0 { 4 } else { 8 };
+            let two = shares(vec![member(1, 32), member(2, 32 - free)], free);
+            assert_eq!(one.next(&two, at(second)), ShareStep::Stay, "{second}");
+        }
     }
 
     #[test]
