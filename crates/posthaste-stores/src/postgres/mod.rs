@@ -4,10 +4,13 @@
 //! safe is in `sweep.rs`; how it is stored, and who may store it, in `source.rs` and `ownership.rs`.
 
 mod admin;
+mod advance;
 mod check;
 mod claim;
 mod config;
 mod connection;
+mod converge;
+mod course;
 mod error;
 mod migrate;
 mod ownership;

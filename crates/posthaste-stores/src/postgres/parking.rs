@@ -8,6 +8,7 @@ use posthaste_engine::{
     Cursor, Due, Marker, PageBuilder, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
 };
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use super::{
     error::classify,
@@ -19,6 +20,7 @@ use super::{
 };
 
 const MARKERS: &str = include_str!("sql/markers.sql");
+const SET_ASIDE: &str = include_str!("sql/set_aside.sql");
 const PARK: &str = include_str!("sql/park.sql");
 pub(super) const DUE: &str = include_str!("sql/due.sql");
 const SETTLE: &str = include_str!("sql/settle.sql");
@@ -57,6 +59,26 @@ impl Inner {
             Err(self.refused(operation).await)
         }
     }
+}
+
+pub(super) async fn set_aside(inner: &Inner) -> Result<Vec<Uuid>, StoreError> {
+    let grant = &inner.grant;
+    let (mask, shift) = inner.slots();
+    let rows = inner
+        .writer
+        .query(
+            SET_ASIDE,
+            &[
+                &grant.destination_id,
+                &mask,
+                &shift,
+                &grant.epoch,
+                &grant.registration,
+            ],
+        )
+        .await
+        .map_err(|error| classify("read what is set aside", error))?;
+    Ok(rows.iter().map(|row| row.get("event_id")).collect())
 }
 
 pub(super) async fn markers(inner: &Inner, limit: usize) -> Result<Vec<Marker>, StoreError> {

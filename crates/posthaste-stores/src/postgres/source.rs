@@ -17,20 +17,22 @@ use uuid::Uuid;
 
 use super::{
     Grant,
+    advance::ADVANCE,
     claim::{none_of, number},
     connection::{Connector, Work},
+    converge::{Group, Row},
+    course::Course,
     error::classify,
     parking,
     read::{Read, Reader, Scope},
     side_read::PostgresSideRead,
     slots::Slots,
-    sweep::{Answer, Floors, Place, Position, Request, Step, Sweep, Unsound},
+    sweep::{Answer, Floors, Place, Position, Request, Step, Unsound},
     types::Snapshot,
 };
 
 const OPEN: &str = include_str!("sql/open.sql");
 const GUARD: &str = include_str!("sql/guard.sql");
-const ADVANCE: &str = include_str!("sql/advance.sql");
 const REFUSED: &str = include_str!("sql/refused.sql");
 const REPORT: &str = include_str!("sql/report.sql");
 const FENCES_TAKEN: &str = include_str!("sql/fences_taken.sql");
@@ -49,14 +51,14 @@ pub(super) fn guarded(sql: &str) -> String {
 #[derive(Debug)]
 pub(super) struct PostgresClaimed {
     pub(super) inner: Arc<Inner>,
-    sweep: Mutex<Sweep>,
+    course: Mutex<Course>,
     ahead: Mutex<Option<Ahead>>,
 }
 
 /// The next page of a difference, read while its caller handles the one before.
 #[derive(Debug)]
 struct Ahead {
-    request: Request,
+    request: (Request, Option<Arc<Slots>>),
     page: ReadAhead,
 }
 
@@ -71,7 +73,7 @@ pub(super) struct Inner {
     slots: Option<Slots>,
     reader: Arc<Reader>,
     pub(super) writer: Client,
-    advance: Statement,
+    pub(super) advance: Statement,
     pub(super) due: Statement,
     connector: Arc<Connector>,
     /// One key's side read may look through whole segments; the main group is not to wait for that.
@@ -104,21 +106,20 @@ pub(super) async fn open(
     let row = rows.first().ok_or(StoreError::Fenced {
         operation: OPERATION,
     })?;
+    let mut groups = rows.iter().map(group).collect::<Result<Vec<_>, _>>()?;
+    let mut owned = none_of(row.get("count"))?;
+    for partition in groups.iter().flat_map(|group| group.partitions.iter()) {
+        owned.insert(partition);
+    }
     if row.get::<_, Option<Uuid>>("token") != Some(grant.token) {
         return Err(StoreError::IncarnationChanged {
             operation: OPERATION,
         });
     }
-    let stored = position(row).map_err(failed)?;
-    let mut owned = none_of(row.get("count"))?;
-    for row in &rows {
-        for partition in row.get::<_, Vec<i32>>("partitions") {
-            owned.insert(number(partition)?);
-        }
-    }
     let sequence: i64 = row.get("sequence");
-    if sequence < stored.floors.floor {
-        return Err(set_back(OPERATION, sequence, stored.floors.floor));
+    let floors = groups.iter().map(|group| group.row.position.floors.floor);
+    if let Some(floor) = floors.max().filter(|&floor| sequence < floor) {
+        return Err(set_back(OPERATION, sequence, floor));
     }
     let leaf_bits = row
         .get::<_, Option<i16>>("leaf_bits")
@@ -128,14 +129,21 @@ pub(super) async fn open(
             operation: OPERATION,
             reason: "posthaste.settings lacks leaf_bits: run `posthaste init --store URL`".into(),
         })?;
-    let advance = writer.prepare(&guarded(ADVANCE)).await.map_err(failed)?;
+    let slots = Slots::of(&owned);
+    let advance = writer.prepare(ADVANCE).await.map_err(failed)?;
     let due = writer.prepare(parking::DUE).await.map_err(failed)?;
     Ok(PostgresClaimed {
-        sweep: Mutex::new(Sweep::restore(leaf_bits, &stored, grant.proven)),
+        course: Mutex::new(Course::restore(
+            leaf_bits,
+            slots.clone(),
+            groups.swap_remove(0),
+            groups,
+            grant.proven,
+        )),
         ahead: Mutex::default(),
         inner: Arc::new(Inner {
             reader: Arc::new(Reader::new(reads, grant.destination_id, grant.token)),
-            slots: Slots::of(&owned),
+            slots,
             grant,
             leaf_bits,
             writer,
@@ -144,6 +152,20 @@ pub(super) async fn open(
             connector: Arc::clone(connector),
             side_reader: OnceCell::new(),
         }),
+    })
+}
+
+fn group(row: &tokio_postgres::Row) -> Result<Group, StoreError> {
+    let mut partitions = none_of(row.get("count"))?;
+    for partition in row.get::<_, Vec<i32>>("partitions") {
+        partitions.insert(number(partition)?);
+    }
+    Ok(Group {
+        row: Row {
+            ids: vec![row.get("id")],
+            position: position(row).map_err(|error| classify("open", error))?,
+        },
+        partitions,
     })
 }
 
@@ -236,24 +258,24 @@ impl Inner {
 }
 
 impl PostgresClaimed {
-    fn sweep(&self) -> std::sync::MutexGuard<'_, Sweep> {
+    fn course(&self) -> std::sync::MutexGuard<'_, Course> {
         // Its steps do not panic; whatever it holds may be dropped at any moment anyway.
-        self.sweep.lock().unwrap_or_else(PoisonError::into_inner)
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends the next read of the difference. Only pages: a poll is to see what is there when it is
     /// asked for.
     fn read_ahead(&self, budget: Budget) {
-        let request = self.sweep().request();
-        let (inner, of) = (Arc::clone(&self.inner), request.clone());
+        let request = self.course().request();
+        let (inner, (of, slots)) = (Arc::clone(&self.inner), request.clone());
         let page = tokio::spawn(async move {
-            let scope = Scope::Main(inner.slots.as_ref());
+            let scope = Scope::Main(slots.as_deref());
             inner.reader.read(READ, &of, scope, budget).await
         });
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ahead { request, page });
     }
 
-    fn take_ahead(&self, request: &Request) -> Option<ReadAhead> {
+    fn take_ahead(&self, request: &(Request, Option<Arc<Slots>>)) -> Option<ReadAhead> {
         let ahead = self
             .ahead
             .lock()
@@ -263,32 +285,32 @@ impl PostgresClaimed {
     }
 
     async fn read_once(&self, budget: Budget) -> Result<(Step, Page), StoreError> {
-        let request = self.sweep().request();
+        let request = self.course().request();
         let mut read = match self.take_ahead(&request) {
             Some(page) => page.await.map_err(|error| StoreError::Bug {
                 operation: READ,
                 reason: error.to_string(),
             })??,
             None => {
-                let scope = Scope::Main(self.inner.slots.as_ref());
-                let read = self.inner.reader.read(READ, &request, scope, budget);
+                let scope = Scope::Main(request.1.as_deref());
+                let read = self.inner.reader.read(READ, &request.0, scope, budget);
                 read.await?
             }
         };
         cut(&mut read.answer, &mut read.events, budget);
-        let step = self
-            .sweep()
-            .answer(request, read.answer)
-            .map_err(|unsound| match unsound {
-                Unsound::WentBack { sequence, before } => {
-                    tracing::warn!(sequence, before, "the outbox's sequence went back");
-                    StoreError::IncarnationChanged { operation: READ }
-                }
-                Unsound::BelowRow { sequence, row } => StoreError::Bug {
-                    operation: READ,
-                    reason: format!("the sequence says {sequence}, and an event has {row}"),
-                },
-            })?;
+        let step =
+            self.course()
+                .answer(request.0, read.answer)
+                .map_err(|unsound| match unsound {
+                    Unsound::WentBack { sequence, before } => {
+                        tracing::warn!(sequence, before, "the outbox's sequence went back");
+                        StoreError::IncarnationChanged { operation: READ }
+                    }
+                    Unsound::BelowRow { sequence, row } => StoreError::Bug {
+                        operation: READ,
+                        reason: format!("the sequence says {sequence}, and an event has {row}"),
+                    },
+                })?;
         if step.unfinished {
             self.read_ahead(budget);
         }
@@ -326,6 +348,10 @@ impl Claimed for PostgresClaimed {
         parking::markers(&self.inner, limit).await
     }
 
+    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+        parking::set_aside(&self.inner).await
+    }
+
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         for _ in 1..EMPTY_PAGES_MAX {
             let (step, page) = self.read_once(budget).await?;
@@ -343,40 +369,20 @@ impl Claimed for PostgresClaimed {
     ) -> Result<AdvanceOutcome, StoreError> {
         const OPERATION: &str = "advance";
         let place = place_of(OPERATION, up_to)?;
-        let Some(advance) = self.sweep().advance(place, up_to.seq()) else {
-            return Ok(AdvanceOutcome {
-                wants_advance: self.sweep().wants_advance(),
-            });
+        let (stored, split) = {
+            let course = self.course();
+            (course.advance(place, up_to.seq()), course.is_split())
         };
-        let (grant, position) = (&self.inner.grant, &advance.position);
-        let (high, seq) = position.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();
-        let changed = self
-            .inner
-            .writer
-            .execute(
-                &self.inner.advance,
-                &[
-                    &grant.destination_id,
-                    &grant.cursor_id,
-                    &grant.epoch,
-                    &grant.registration,
-                    &grant.token,
-                    &*position.low,
-                    &high,
-                    &seq,
-                    &position.floors.floor,
-                    &position.floors.floor_min,
-                ],
-            )
-            .await
-            .map_err(|error| classify(OPERATION, error))?;
-        if changed != 1 {
-            return Err(self.inner.refused(OPERATION).await);
+        if let Some(stored) = stored {
+            if split {
+                self.inner.store_several(&stored).await?;
+            } else {
+                self.inner.store_one(&stored).await?;
+            }
+            self.course().advanced(stored);
         }
-        let mut sweep = self.sweep();
-        sweep.advanced(&advance);
         Ok(AdvanceOutcome {
-            wants_advance: sweep.wants_advance(),
+            wants_advance: self.course().wants_advance(),
         })
     }
 

@@ -20,7 +20,10 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::types::{Snapshot, Xid8};
+use super::{
+    converge::{Among, Row},
+    types::{Snapshot, Xid8},
+};
 
 /// Floors of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub(super) struct Place {
     floors: Floors,
     high: Arc<Snapshot>,
     end: End,
+    /// While groups converge: where all of them stand.
+    among: Option<Among>,
 }
 
 impl Place {
@@ -72,6 +77,28 @@ impl Place {
             floors: position.floors,
             high: Arc::clone(high),
             end,
+            among: None,
+        }
+    }
+
+    /// A page of one group among several.
+    pub(super) fn of_group(
+        read: u64,
+        from: &Position,
+        high: &Arc<Snapshot>,
+        to: &Position,
+        among: Among,
+    ) -> Self {
+        Self {
+            read,
+            low: Arc::clone(&from.low),
+            floors: from.floors,
+            high: Arc::clone(high),
+            end: match &to.within {
+                Some((_, last)) => End::Within(*last),
+                None => End::Whole(to.floors),
+            },
+            among: Some(among),
         }
     }
 
@@ -89,7 +116,14 @@ impl Place {
             floors,
             high: Arc::clone(high),
             end: end.map_or(End::Within(last), End::Whole),
+            among: None,
         }
+    }
+
+    /// Where all groups stand behind `seq` of this page; none: there is one only.
+    pub(super) fn layout(&self, seq: Option<i64>) -> Option<Vec<Row>> {
+        let among = self.among.as_ref()?;
+        Some(among.layout(seq.map(|_| self.position(seq))))
     }
 
     /// The position behind `seq` of this page; none: behind the page.
@@ -114,7 +148,7 @@ impl Place {
 
     /// Whether this page's end is a whole snapshot, where a side read can join.
     pub(super) fn is_joinable(&self) -> bool {
-        matches!(self.end, End::Whole(_))
+        matches!(self.end, End::Whole(_)) && self.among.as_ref().is_none_or(Among::is_one)
     }
 
     fn ordinal(&self, seq: Option<i64>) -> (u64, i64) {
@@ -218,27 +252,40 @@ impl Sweep {
     /// Goes on from a stored position. `proven` is an F that was received before the claim's own
     /// transaction was sent, which makes the claim its proof.
     pub(super) fn restore(leaf_bits: u8, stored: &Position, proven: i64) -> Self {
-        let Floors { floor, floor_min } = stored.floors;
+        let floor = stored.floors.floor;
+        let mut sweep = Self {
+            leaf_bits,
+            reads: 0,
+            low: Arc::clone(&stored.low),
+            floor,
+            stragglers: BTreeMap::new(),
+            difference: None,
+            received: proven,
+            proven,
+            stored: stored.floors,
+            stored_ordinal: (0, 0),
+        };
+        sweep.go_on_from(stored);
+        sweep
+    }
+
+    /// Goes on from another place; what was received and stored counts on.
+    pub(super) fn go_on_from(&mut self, place: &Position) {
+        let Floors { floor, floor_min } = place.floors;
+        self.low = Arc::clone(&place.low);
+        self.floor = floor;
+        // What was proven for an earlier snapshot holds for all that come.
+        self.received = self.received.max(floor);
+        self.proven = self.proven.max(floor);
         // Which straggler had which floor died with the memory that knew; the least holds for all.
-        let stragglers = stored.low.xip().iter().map(|&xid| (xid, floor_min));
-        let difference = stored.within.as_ref().map(|(high, seq)| Difference {
+        let stragglers = place.low.xip().iter().map(|&xid| (xid, floor_min));
+        self.stragglers = stragglers.collect();
+        self.difference = place.within.as_ref().map(|(high, seq)| Difference {
             high: Arc::clone(high),
             owned: floor,
             last: *seq,
             end: None,
         });
-        Self {
-            leaf_bits,
-            reads: 0,
-            low: Arc::clone(&stored.low),
-            floor,
-            stragglers: stragglers.collect(),
-            difference,
-            received: proven.max(floor),
-            proven: proven.max(floor),
-            stored: stored.floors,
-            stored_ordinal: (0, 0),
-        }
     }
 
     /// The next read. A poll owns what is proven now, when it is sent.
@@ -273,17 +320,7 @@ impl Sweep {
     /// Takes the answer to `request`.
     pub(super) fn answer(&mut self, request: Request, answer: Answer) -> Result<Step, Unsound> {
         let sequence = answer.sequence;
-        if sequence < self.received {
-            return Err(Unsound::WentBack {
-                sequence,
-                before: self.received,
-            });
-        }
-        if let Some(row) = answer.last_row.filter(|&row| row > sequence) {
-            return Err(Unsound::BelowRow { sequence, row });
-        }
-        self.received = sequence;
-        self.reads += 1;
+        self.receive(&answer)?;
         let (low, floors) = (Arc::clone(&self.low), self.floors());
         let (high, last, caught_up) = match request {
             Request::Poll { owned, floor, .. } => {
@@ -325,11 +362,29 @@ impl Sweep {
                 floors,
                 high,
                 end,
+                among: None,
             }),
             caught_up,
             wants_advance: self.wants_advance() || at_end.floor_min > self.stored.floor_min,
             unfinished: self.difference.is_some(),
         })
+    }
+
+    /// Takes note of an answer; answers its number.
+    pub(super) fn receive(&mut self, answer: &Answer) -> Result<u64, Unsound> {
+        let sequence = answer.sequence;
+        if sequence < self.received {
+            return Err(Unsound::WentBack {
+                sequence,
+                before: self.received,
+            });
+        }
+        if let Some(row) = answer.last_row.filter(|&row| row > sequence) {
+            return Err(Unsound::BelowRow { sequence, row });
+        }
+        self.received = sequence;
+        self.reads += 1;
+        Ok(self.reads)
     }
 
     fn page_read(&mut self, last: i64, sequence: i64) {

@@ -6,10 +6,12 @@ use posthaste_testkit::{
 };
 
 use super::{
+    claim::with_fragments,
     config::PostgresConfig,
     connection::{Connector, SESSION, Work},
     migrate::{InitOptions, init},
     read::{Kind, PAGE_SIZES},
+    shares::with_shares,
     source::guarded,
     sweep::segment_end,
 };
@@ -63,13 +65,18 @@ async fn every_statement_prepares_on_every_version() {
                 "retention_truncate.",
                 "retention_delete.",
                 "retention_parked.",
+                "slots.",
+                "breaker.",
+                "release.",
+                "shares.",
             ]
             .iter()
             .any(|part| name.starts_with(part))
             {
                 continue;
             }
-            let result = client.prepare(&guarded(&sql)).await;
+            let sql = with_shares(&with_fragments(&guarded(&sql)));
+            let result = client.prepare(&sql).await;
             result.unwrap_or_else(|error| panic!("{name} on {version}: {error:?}"));
             prepared += 1;
         }
@@ -124,17 +131,24 @@ fn explain(database: &Database, sql: &str, types: &str, arguments: &str) -> (Vec
     (scans, time.parse().unwrap())
 }
 
-const POLL_TYPES: &str = "pg_snapshot, bigint, xid8[], bigint[]";
-const PAGE_TYPES: &str = "pg_snapshot, pg_snapshot, bigint, bigint";
+const POLL_TYPES: &str = "bigint, pg_snapshot, bigint, xid8[], bigint[]";
+const PAGE_TYPES: &str = "bigint, pg_snapshot, pg_snapshot, bigint, bigint";
+/// One partition of 64.
+const SOME_SLOTS: &str = "'\\x0100000000000000', 8";
 
 /// What the planner must do with rows that were delivered and kept, and with rows that are pending.
 fn the_plans_hold(database: &Database, rows: i64, leaf_bits: u8) {
     let now = database.psql("select pg_current_snapshot()");
-    let empty_poll = format!("'{now}', {rows}, '{{}}', '{{}}'");
+    let empty_poll = format!("1, '{now}', {rows}, '{{}}', '{{}}'");
     let (scans, _) = explain(database, &Kind::Poll.sql(1_000), POLL_TYPES, &empty_poll);
     assert_eq!(scans.iter().map(|scan| scan.rows).sum::<u64>(), 0);
 
-    let backlog = "'1:1:', 0, '{}', '{}'";
+    let types = format!("{POLL_TYPES}, bytea, integer");
+    let empty = format!("{empty_poll}, {SOME_SLOTS}");
+    let (scans, _) = explain(database, &Kind::PollOfSlots.sql(1_000), &types, &empty);
+    assert_eq!(scans.iter().map(|scan| scan.rows).sum::<u64>(), 0);
+
+    let backlog = "1, '1:1:', 0, '{}', '{}'";
     let (scans, _) = explain(database, &Kind::Poll.sql(1_000), POLL_TYPES, backlog);
     let looked_at = scans.iter().map(|scan| scan.rows).sum::<u64>();
     // Each leaf gives its first row to the merge.
@@ -142,8 +156,13 @@ fn the_plans_hold(database: &Database, rows: i64, leaf_bits: u8) {
 
     for last in [1_i64 << leaf_bits, (3 << leaf_bits) - 10, rows / 2] {
         let until = segment_end(last, leaf_bits);
-        let page = format!("'1:1:', '{now}', {last}, {until}");
+        let page = format!("1, '1:1:', '{now}', {last}, {until}");
         let (scans, _) = explain(database, &Kind::Page.sql(1_000), PAGE_TYPES, &page);
+        let leaves = scans.iter().filter(|scan| scan.rows > 0).count();
+        assert_eq!(leaves, 1, "{scans:#?}");
+        let some = format!("{page}, {SOME_SLOTS}");
+        let types = format!("{PAGE_TYPES}, bytea, integer");
+        let (scans, _) = explain(database, &Kind::PageOfSlots.sql(1_000), &types, &some);
         let leaves = scans.iter().filter(|scan| scan.rows > 0).count();
         assert_eq!(leaves, 1, "{scans:#?}");
         let side = format!("{page}, 'k1'");
@@ -156,9 +175,11 @@ fn the_plans_hold(database: &Database, rows: i64, leaf_bits: u8) {
 
 /// The median server time of a poll that finds nothing.
 fn empty_poll_ms(database: &Database, rows: i64, arguments: &str) -> f64 {
-    let poll = Kind::Poll.sql(1_000);
+    let poll = Kind::PollOfSlots.sql(1_000);
+    let types = format!("{POLL_TYPES}, bytea, integer");
+    let arguments = format!("{arguments}, {SOME_SLOTS}");
     let mut times: Vec<f64> = (0..21)
-        .map(|_| explain(database, &poll, POLL_TYPES, arguments).1)
+        .map(|_| explain(database, &poll, &types, &arguments).1)
         .collect();
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
@@ -183,7 +204,7 @@ async fn the_planner_reads_one_segment_by_its_index() {
     the_plans_hold(&database, rows, leaf_bits);
     if long_form() {
         let now = database.psql("select pg_current_snapshot()");
-        let quiet = format!("'{now}', {rows}, '{{}}', '{{}}'");
+        let quiet = format!("1, '{now}', {rows}, '{{}}', '{{}}'");
         assert!(empty_poll_ms(&database, rows, &quiet) < 1.0);
         // 500 transactions in progress, none of them finished.
         let xmax: u64 = now.split(':').nth(1).unwrap().parse().unwrap();
@@ -194,7 +215,7 @@ async fn the_planner_reads_one_segment_by_its_index() {
         let xids = list((xmax..xmax + 500).collect());
         let floors = list(vec![1; 500]);
         let snapshot = format!("{xmax}:{}:{xids}", xmax + 500);
-        let busy = format!("'{snapshot}', {rows}, '{{{xids}}}', '{{{floors}}}'");
+        let busy = format!("1, '{snapshot}', {rows}, '{{{xids}}}', '{{{floors}}}'");
         assert!(empty_poll_ms(&database, rows, &busy) < 1.0);
     }
 }

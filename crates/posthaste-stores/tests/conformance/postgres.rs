@@ -36,6 +36,7 @@ impl Fixture for PostgresFixture {
             Capability::Crash,
             Capability::CutConnections,
             Capability::Migrations,
+            Capability::SharesOut,
         ]
     }
 

@@ -312,27 +312,24 @@ async fn inits_at_once_agree_and_later_ones_change_what_may_change() {
     let done = futures_util::future::try_join_all(inits).await.unwrap();
     let mut applied: Vec<u32> = done.into_iter().flat_map(|done| done.applied).collect();
     applied.sort_unstable();
-    assert_eq!(applied, [1, 2]);
+    assert_eq!(applied, [1, 2, 3]);
 
     let store = store(&url);
     let relay = register(&store, "one").await;
-    assert_eq!(claim(&store, relay, Start::Oldest).await.partitions, 0..64);
+    assert_eq!(
+        claim(&store, relay, Start::Oldest).await.partitions.len(),
+        64
+    );
     let fewer = InitOptions {
         partitions: Some(8),
         retention: Some(std::time::Duration::from_secs(60)),
         ..InitOptions::default()
     };
-    let running = init(&url, &fewer).await;
-    assert!(
-        matches!(running, Err(StoreError::Misconfigured { .. })),
-        "{running:?}"
-    );
-    posthaste_engine::Ownership::leave(&store, relay, std::time::Duration::ZERO)
-        .await
-        .unwrap();
     init(&url, &fewer).await.unwrap();
-    let relay = register(&store, "two").await;
-    assert_eq!(claim(&store, relay, Start::Oldest).await.partitions, 0..8);
+    assert_eq!(
+        claim(&store, relay, Start::Oldest).await.partitions.len(),
+        8
+    );
     let other_leaves = InitOptions {
         leaf_rows: Some(1 << 12),
         ..InitOptions::default()

@@ -9,10 +9,7 @@ use posthaste_engine::{
 use posthaste_stores::postgres::PostgresStore;
 
 async fn try_claim(store: &PostgresStore, relay: Registered) -> ClaimOutcome {
-    store
-        .claim(relay, "default", "null:", Start::Oldest, SETTLE)
-        .await
-        .unwrap()
+    store.claim(relay, &whole("null:")).await.unwrap()
 }
 
 #[tokio::test]
@@ -22,17 +19,14 @@ async fn a_live_relay_keeps_its_claim_and_a_dead_one_is_fenced_before_the_epoch_
     let one = register(&store, "one").await;
     let two = register(&store, "two").await;
     let first = claim(&store, one, Start::Oldest).await;
-    assert_eq!(
-        (first.partitions.clone(), first.settle),
-        (0..64, Duration::ZERO)
-    );
-    let ClaimOutcome::Held(holder) = try_claim(&store, two).await else {
+    assert_eq!((first.partitions.len(), first.settle), (64, Duration::ZERO));
+    assert!(first.partitions.is_all());
+    let ClaimOutcome::Held(shares) = try_claim(&store, two).await else {
         panic!("two relays own one destination");
     };
-    assert_eq!(
-        (holder.registration, holder.name.as_str()),
-        (one.registration, "one")
-    );
+    let holder = shares.member(one.registration).unwrap();
+    assert_eq!((holder.name.as_str(), holder.owned), ("one", 64));
+    assert_eq!(shares.member(two.registration).unwrap().owned, 0);
     assert_eq!(
         (holder.host.pid, holder.host.process_started),
         (4_000_000_000, 77)
@@ -46,9 +40,7 @@ async fn a_live_relay_keeps_its_claim_and_a_dead_one_is_fenced_before_the_epoch_
     assert!(second.settle > SETTLE / 2);
     let renewed = store.renew(one, LEASE).await;
     assert!(matches!(renewed, Err(StoreError::Fenced { .. })));
-    let reclaimed = store
-        .claim(one, "default", "null:", Start::Oldest, SETTLE)
-        .await;
+    let reclaimed = store.claim(one, &whole("null:")).await;
     assert!(matches!(reclaimed, Err(StoreError::Fenced { .. })));
     let opened = store.open(&first).await;
     assert!(matches!(opened.map(drop), Err(StoreError::Fenced { .. })));
@@ -66,10 +58,19 @@ async fn a_late_renewal_revives_a_relay_that_nobody_fenced() {
     let _claim = claim(&store, one, Start::Oldest).await;
     database.psql("update posthaste.relays set lease_until = clock_timestamp()");
     let renewal = store.renew(one, LEASE).await.unwrap();
+    let [(name, state, shares)] = &renewal.destinations[..] else {
+        panic!("{renewal:?}");
+    };
     assert_eq!(
-        renewal.destinations,
-        [("default".to_owned(), DestinationState::Active)]
+        (name.as_str(), *state),
+        ("default", DestinationState::Active)
     );
+    let myself = shares.member(one.registration).unwrap();
+    assert!(
+        myself.owned == 64 && myself.lease_left > LEASE / 2,
+        "{myself:?}"
+    );
+    assert_eq!(shares.dead, 0);
     let two = register(&store, "two").await;
     assert!(matches!(
         try_claim(&store, two).await,
@@ -165,10 +166,7 @@ async fn an_address_is_kept_and_a_changed_one_audited() {
     let store = store(&database.url());
     let one = register(&store, "one").await;
     for address in ["file:a", "file:a", "file:b"] {
-        store
-            .claim(one, "default", address, Start::Oldest, SETTLE)
-            .await
-            .unwrap();
+        store.claim(one, &whole(address)).await.unwrap();
     }
     assert_eq!(
         store.status().await.unwrap().destinations[0].address,
@@ -196,7 +194,7 @@ async fn destinations_are_paused_resumed_and_removed_and_a_removed_name_begins_a
     ] {
         assert!(store.set_destination("default", state).await.unwrap());
         let renewal = store.renew(one, LEASE).await.unwrap();
-        assert_eq!(renewal.destinations, [("default".to_owned(), state)]);
+        assert_eq!(renewal.destinations[0].1, state);
     }
     assert!(
         !store

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Budget, Claim, ClaimOutcome, Claimed, HostIdentity, Ownership, Page, Registered, Registration,
-    Start, Store,
+    Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Page, Registered,
+    Registration, Start, Store, Want,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -65,10 +65,42 @@ pub(crate) async fn register_for(store: &PostgresStore, name: &str, lease: Durat
 }
 
 pub(crate) async fn claim(store: &PostgresStore, relay: Registered, start: Start) -> Claim {
-    let outcome = store.claim(relay, "default", "null:", start, SETTLE).await;
-    match outcome.expect("claim") {
+    let request = ClaimRequest {
+        start,
+        ..whole("null:")
+    };
+    owned(store.claim(relay, &request).await.expect("claim"))
+}
+
+/// All of the destination, with a settle time.
+pub(crate) fn whole(address: &str) -> ClaimRequest<'_> {
+    ClaimRequest {
+        settle: SETTLE,
+        ..ClaimRequest::all("default", address)
+    }
+}
+
+/// So many partitions of it.
+pub(crate) async fn claim_some(store: &PostgresStore, relay: Registered, count: u16) -> Claim {
+    owned(claim_at_most(store, relay, count).await)
+}
+
+pub(crate) async fn claim_at_most(
+    store: &PostgresStore,
+    relay: Registered,
+    count: u16,
+) -> ClaimOutcome {
+    let request = ClaimRequest {
+        want: Want::AtMost(count),
+        ..whole("null:")
+    };
+    store.claim(relay, &request).await.expect("claim")
+}
+
+pub(crate) fn owned(outcome: ClaimOutcome) -> Claim {
+    match outcome {
         ClaimOutcome::Owned(claim) => claim,
-        ClaimOutcome::Held(holder) => panic!("held by {holder:?}"),
+        ClaimOutcome::Held(shares) => panic!("held: {shares:?}"),
     }
 }
 

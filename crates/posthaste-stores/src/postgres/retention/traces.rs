@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Budget, ClaimOutcome, Claimed, Housekeeping, Ownership, Registered, Registration, Retention,
-    Start, Store,
+    Budget, ClaimOutcome, ClaimRequest, Claimed, Housekeeping, Ownership, Registered, Registration,
+    Retention, Start, Store,
 };
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 use tokio_postgres::{Client, NoTls};
@@ -62,10 +62,11 @@ impl Bench {
     }
 
     async fn open(&self, destination: &str, start: Start) -> Arc<dyn Claimed> {
-        let claim = self
-            .store
-            .claim(self.relay, destination, "null:", start, Duration::ZERO);
-        match claim.await.unwrap() {
+        let request = ClaimRequest {
+            start,
+            ..ClaimRequest::all(destination, "null:")
+        };
+        match self.store.claim(self.relay, &request).await.unwrap() {
             ClaimOutcome::Owned(claim) => self.store.open(&claim).await.unwrap(),
             ClaimOutcome::Held(holder) => panic!("held by {holder:?}"),
         }
@@ -270,8 +271,8 @@ async fn trace_20_a_key_is_blocked_between_look_and_deed() {
     bench.emit(1_000);
     let look = bench.deliver_and_look(&claimed).await;
     bench.database.psql(
-        "insert into posthaste.markers (destination_id, key, low, floor, floor_min)
-         select id, 'blocked', '1:1:', 500, 500 from posthaste.destinations",
+        "insert into posthaste.markers (destination_id, key, slot, low, floor, floor_min)
+         select id, 'blocked', 0, '1:1:', 500, 500 from posthaste.destinations",
     );
     assert_eq!(bench.truncate(&look).await, Housekeeping::default());
     // Nor do rows behind it go one by one.

@@ -1,0 +1,113 @@
+//! Storing where a claim stands.
+
+use posthaste_engine::StoreError;
+use tokio_postgres::error::SqlState;
+
+use super::{
+    course::Stored,
+    error::classify,
+    source::{Inner, guarded},
+    types::Snapshot,
+};
+
+pub(super) const ADVANCE: &str = include_str!("sql/advance.sql");
+const ADVANCE_MERGING: &str = include_str!("sql/advance_merging.sql");
+const OPERATION: &str = "advance";
+
+/// Each lost race means that somebody cut the partitions anew.
+const RACES_MAX: u32 = 8;
+
+/// Places of several rows, an element a row.
+#[derive(Default)]
+struct Places<'a> {
+    ids: Vec<i64>,
+    lows: Vec<&'a Snapshot>,
+    highs: Vec<Option<&'a Snapshot>>,
+    seqs: Vec<Option<i64>>,
+    floors: Vec<i64>,
+    floor_mins: Vec<i64>,
+}
+
+impl Inner {
+    /// Stores the place of a claim that has one row.
+    pub(super) async fn store_one(&self, stored: &Stored) -> Result<(), StoreError> {
+        let (grant, position) = (&self.grant, &stored.advance.position);
+        let (high, seq) = position.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();
+        let changed = self
+            .writer
+            .execute(
+                &self.advance,
+                &[
+                    &grant.destination_id,
+                    &grant.cursor_id,
+                    &grant.epoch,
+                    &grant.registration,
+                    &grant.token,
+                    &*position.low,
+                    &high,
+                    &seq,
+                    &position.floors.floor,
+                    &position.floors.floor_min,
+                ],
+            )
+            .await
+            .map_err(|error| classify(OPERATION, error))?;
+        if changed != 1 {
+            return Err(self.refused(OPERATION).await);
+        }
+        Ok(())
+    }
+
+    /// Stores places of several rows and what they imply: rows that have come to one place are merged.
+    pub(super) async fn store_several(&self, stored: &Stored) -> Result<(), StoreError> {
+        let mut places = Places::default();
+        for (id, position) in &stored.places {
+            let (high, seq) = position.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();
+            places.ids.push(*id);
+            places.lows.push(&position.low);
+            places.highs.push(high);
+            places.seqs.push(seq);
+            places.floors.push(position.floors.floor);
+            places.floor_mins.push(position.floors.floor_min);
+        }
+        let (gone, rest): (Vec<i64>, Vec<i64>) = stored.merged.iter().copied().unzip();
+        let grant = &self.grant;
+        let statement = guarded(ADVANCE_MERGING);
+        for _ in 1..RACES_MAX {
+            let row = self
+                .writer
+                .query_one(
+                    &statement,
+                    &[
+                        &grant.destination_id,
+                        &grant.cursor_id,
+                        &grant.epoch,
+                        &grant.registration,
+                        &grant.token,
+                        &places.ids,
+                        &places.lows,
+                        &places.highs,
+                        &places.seqs,
+                        &places.floors,
+                        &places.floor_mins,
+                        &gone,
+                        &rest,
+                    ],
+                )
+                .await;
+            match row {
+                Ok(row) if row.get("guarded") => return Ok(()),
+                Ok(_) => return Err(self.refused(OPERATION).await),
+                // Somebody cut the partitions anew while we waited for the row, and this statement did not see
+                // the new ones: nothing was changed.
+                Err(error) if error.code() == Some(&SqlState::FOREIGN_KEY_VIOLATION) => {}
+                Err(error) => return Err(classify(OPERATION, error)),
+            }
+        }
+        Err(StoreError::Unavailable {
+            operation: OPERATION,
+            reason: "the partitions are cut anew all the time".to_owned(),
+            source: None,
+        })
+    }
+}

@@ -1,0 +1,9 @@
+-- $1 destination, $2 and $3 slots (see slots.sql), $4 epoch, $5 registration. Nothing that the claim's cursors have not
+-- passed has a `seq` at or below their floors.
+select p.event_id
+from posthaste.parked p
+where p.destination_id = $1::bigint
+    and p.seq > (
+        select min(c.floor_min) from posthaste.cursors c
+        where c.destination_id = $1::bigint and c.epoch = $4::bigint and c.relay = $5::uuid)
+    and ($2::bytea is null or pg_catalog.get_bit($2::bytea, (p.slot >> $3::integer)::bigint) = 1)
