@@ -18,6 +18,8 @@ mod stored;
 
 use std::{collections::HashSet, ops::Range};
 
+use uuid::Uuid;
+
 use crate::{
     Batches, BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Page, Parking, RouteDecision,
     Router, Settlement, SinkInfo,
@@ -122,6 +124,8 @@ pub struct Pipeline {
     retries: Retries,
     /// Keys with a marker, durable or about to be.
     blocked: HashSet<String>,
+    /// Events that were set aside under an earlier claim, which the main group may read again.
+    set_aside: HashSet<Uuid>,
     /// Keys whose event is about to be skipped: what follows waits until that is durable.
     held: HashSet<String>,
     /// Keys, and events without one, that a broken destination refused as probes: all others have
@@ -188,6 +192,7 @@ impl Pipeline {
             side,
             retries: Retries::new(RETRY),
             blocked: markers.iter().map(|marker| marker.key.clone()).collect(),
+            set_aside: HashSet::new(),
             held: HashSet::new(),
             probed: HashSet::new(),
             ramp: None,
@@ -234,6 +239,12 @@ impl Pipeline {
         self.reported.0 = "open";
     }
 
+    /// These events were set aside under an earlier claim ([`crate::Claimed::set_aside`]): their copies stand for
+    /// them, and the cursor passes them.
+    pub fn pass_over(&mut self, set_aside: impl IntoIterator<Item = Uuid>) {
+        self.set_aside.extend(set_aside);
+    }
+
     /// How much to read now; none when it is not the time, or there is no room. The caller answers with
     /// [`read`](Self::read).
     pub fn next_read(&mut self, now: Moment) -> Option<Budget> {
@@ -277,11 +288,15 @@ impl Pipeline {
         let Self {
             router,
             blocked,
+            set_aside,
             counts,
             ..
         } = self;
         self.caught_up = page.caught_up;
         let (events, bytes) = self.main.push(page, |event| {
+            if !set_aside.is_empty() && set_aside.remove(&event.id()) {
+                return Some(State::Done { finished: true });
+            }
             match router.decide(event) {
                 RouteDecision::Take(_) => {
                     return is_blocked(blocked, event).then_some(State::Done { finished: false });

@@ -2,13 +2,15 @@
 //! outages, rejections, late and reordered verdicts. Time is a number that the history moves.
 //!
 //! Checked in every history: I1 (nothing is lost), I3 (first deliveries of a key in order, repeats are
-//! contiguous replays), I4 (repeats are bounded by the window), and that the machine comes to rest.
+//! contiguous replays), I4 (repeats are bounded by the window; none where the broker keeps progress), and
+//! that the machine comes to rest.
 
 #![allow(clippy::unwrap_used)]
 
 use std::{
     any::Any,
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    ops::Range,
     sync::Arc,
     time::Duration,
 };
@@ -71,6 +73,9 @@ struct Model {
     /// How often each event is still rejected.
     poison: HashMap<i64, u32>,
     skipped: Vec<i64>,
+    set_aside: Vec<Uuid>,
+    /// What a transactional broker keeps of a destination: events that were accepted and may be sent again.
+    progress: Option<BTreeSet<i64>>,
 }
 
 fn place(cursor: &Cursor) -> i64 {
@@ -139,6 +144,7 @@ impl Model {
 
     fn park(&mut self, parkings: &[Parking]) {
         for parking in parkings {
+            self.set_aside.push(parking.event.id());
             if parking.retry_in.is_none() && parking.skip {
                 self.skipped.push(parking.event.seq());
                 continue;
@@ -197,6 +203,40 @@ impl Model {
     }
 }
 
+/// What a lane knows of the progress that the broker keeps.
+struct Progress {
+    accepted: BTreeSet<i64>,
+    /// Learned when the lane took over, and not submitted since.
+    learned: BTreeSet<i64>,
+    tickets: HashMap<u64, i64>,
+}
+
+impl Progress {
+    fn take_over(progress: &BTreeSet<i64>) -> Self {
+        Self {
+            accepted: progress.clone(),
+            learned: progress.clone(),
+            tickets: HashMap::new(),
+        }
+    }
+
+    fn stored(&mut self, tickets: &Range<u64>) {
+        self.tickets.retain(|ticket, seq| {
+            let stored = tickets.contains(ticket);
+            if stored {
+                self.accepted.remove(seq);
+            }
+            !stored
+        });
+    }
+
+    fn caught_up(&mut self) {
+        for seq in std::mem::take(&mut self.learned) {
+            self.accepted.remove(&seq);
+        }
+    }
+}
+
 /// A lane as its contract says, with whatever freedom the contract leaves.
 struct ModelLane {
     order: KeyOrder,
@@ -205,10 +245,11 @@ struct ModelLane {
     seen: u64,
     verdicts: VecDeque<(Verdict, u64)>,
     broken: bool,
+    progress: Option<Progress>,
 }
 
 impl ModelLane {
-    fn new(order: KeyOrder) -> Self {
+    fn new(order: KeyOrder, progress: Option<&BTreeSet<i64>>) -> Self {
         let (queue, verdicts) = (VecDeque::new(), VecDeque::new());
         Self {
             order,
@@ -217,6 +258,7 @@ impl ModelLane {
             seen: 0,
             verdicts,
             broken: false,
+            progress: progress.map(Progress::take_over),
         }
     }
 
@@ -254,7 +296,7 @@ impl ModelLane {
             *left -= 1;
             Outcome::rejected(RejectionKind::Other, "poison")
         } else {
-            delivered.push(record.event().clone());
+            self.accept(model, delivered, &record);
             Outcome::Accepted(None)
         };
         let failure = match outcome {
@@ -263,6 +305,20 @@ impl ModelLane {
         };
         self.verdicts
             .push_back((Verdict { ticket, outcome }, failure));
+    }
+
+    /// With progress, an event and the list of what was accepted are committed together.
+    fn accept(&mut self, model: &mut Model, delivered: &mut Vec<StoredEvent>, record: &Record) {
+        let event = record.event();
+        let Some(progress) = &mut self.progress else {
+            return delivered.push(event.clone());
+        };
+        progress.learned.remove(&event.seq());
+        progress.tickets.insert(record.ticket(), event.seq());
+        if progress.accepted.insert(event.seq()) {
+            delivered.push(event.clone());
+            model.progress = Some(progress.accepted.clone());
+        }
     }
 
     fn outcomes(&mut self) -> Vec<Verdict> {
@@ -281,6 +337,22 @@ struct Life {
     lane: Option<ModelLane>,
     read_to: i64,
     side: Option<(String, i64)>,
+}
+
+impl Life {
+    fn tell_the_lane(&mut self) {
+        let caught_up = self.pipeline.take_caught_up();
+        let stored = self.pipeline.take_behind_the_store();
+        let Some(progress) = self.lane.as_mut().and_then(|lane| lane.progress.as_mut()) else {
+            return;
+        };
+        for tickets in stored {
+            progress.stored(&tickets);
+        }
+        if caught_up {
+            progress.caught_up();
+        }
+    }
 }
 
 struct History {
@@ -334,7 +406,8 @@ impl History {
             key: None,
         };
         let markers = self.model.markers();
-        let pipeline = Pipeline::new(limits, info, router, &markers);
+        let mut pipeline = Pipeline::new(limits, info, router, &markers);
+        pipeline.pass_over(self.model.set_aside.iter().copied());
         Life {
             pipeline,
             lane: None,
@@ -345,6 +418,7 @@ impl History {
 
     /// One random step. `faults`: the destination may be away.
     fn step(&mut self, life: &mut Life, faults: bool) {
+        life.tell_the_lane();
         let (now, p) = (self.now, &mut life.pipeline);
         let away = faults && (now.0.as_millis() / 40) % 3 == 1;
         match self.dice.roll(8) {
@@ -401,7 +475,7 @@ impl History {
                 };
                 p.lane_refused(&error, now, 0.5);
             } else {
-                life.lane = Some(ModelLane::new(self.order));
+                life.lane = Some(ModelLane::new(self.order, self.model.progress.as_ref()));
                 p.lane_opened();
             }
         }
@@ -510,12 +584,10 @@ impl History {
                 .iter()
                 .filter(|event| event.key() == Some(key.as_str()))
                 .map(StoredEvent::seq)
-                .filter(|seq| seqs.contains(seq) && !self.model.skipped.contains(seq))
+                .filter(|seq| seqs.contains(seq))
                 .collect();
             let mut at: Option<usize> = None;
-            // A skipped event may be tried again after a crash, and then comes late.
-            let seqs = seqs.iter().filter(|seq| !self.model.skipped.contains(seq));
-            for seq in seqs.filter(|_| !key.starts_with('-')) {
+            for seq in seqs.iter().filter(|_| !key.starts_with('-')) {
                 let index = expected.iter().position(|other| other == seq).unwrap();
                 let next = at.map_or(0, |at| at + 1);
                 assert!(
@@ -526,12 +598,19 @@ impl History {
                 at = Some(index);
             }
         }
+        for seq in &self.model.skipped {
+            let came = self.delivered.iter().any(|event| event.seq() == *seq);
+            assert!(!came, "{seq} was skipped, and came after all");
+        }
         let repeats = self.delivered.len() - {
             let mut seqs: Vec<_> = self.delivered.iter().map(StoredEvent::seq).collect();
             seqs.sort_unstable();
             seqs.dedup();
             seqs.len()
         };
+        if self.model.progress.is_some() {
+            assert_eq!(repeats, 0, "the broker's progress suppresses every repeat");
+        }
         // A crash, and each lane that is aborted with something in flight, repeats at most a window,
         // and what a side read and the retries had under way.
         let faults = self.crashes + 3_000 / 40;
@@ -557,6 +636,7 @@ proptest! {
     fn every_history_keeps_order_and_loses_nothing(
         seed: u64,
         pipelined: bool,
+        transactional: bool,
         skip: bool,
         attempts in 1..4_u32,
         events in 1..120_usize,
@@ -583,6 +663,8 @@ proptest! {
                 next_parked: 1,
                 poison,
                 skipped: Vec::new(),
+                set_aside: Vec::new(),
+                progress: transactional.then(BTreeSet::new),
             },
             order: if pipelined { KeyOrder::Pipelined } else { KeyOrder::OneAtATime },
             policy: DeliveryPolicy {

@@ -335,6 +335,7 @@ impl DestinationTask {
         let markers = self.markers(&*claimed, limits.blocked_keys_max).await?;
         let info = self.destination.sink.info();
         let mut pipeline = Pipeline::new(limits, info, self.router.clone(), &markers);
+        pipeline.pass_over(claimed.set_aside().await?);
         pipeline.settle_until(kept.settled_at);
         if claim.breaker_open {
             pipeline.begin_with_a_probe();

@@ -11,7 +11,9 @@ impl Pipeline {
         if self.stop_behind.is_some() {
             return self.side.last_step();
         }
-        if self.paused {
+        // Until the main group has read all that was visible at the claim it may stand before a marker of an
+        // earlier claim, and a join there would repeat what lies between.
+        if self.paused || self.drain_target.is_none() {
             return None;
         }
         let budget = self.read_budget(self.limits.batch_events);

@@ -136,6 +136,13 @@ pub trait Claimed: Send + Sync {
     /// [`StoreError`].
     async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError>;
 
+    /// The ids of events that are set aside, whatever became of them since, and that the main group may read
+    /// again because the stored cursor has not passed them. May hold more.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError>;
+
     /// The next page of the main group, from the stored cursors on. Partitions that stand at several places
     /// are brought to one first: those behind are read up to where the others stand, and join them there.
     /// Returns soon, with an empty page when nothing is there. One caller at a time.

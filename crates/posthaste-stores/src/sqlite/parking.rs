@@ -4,6 +4,7 @@ use posthaste_engine::{
     Cursor, Due, Field, Marker, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
 };
 use rusqlite::{OptionalExtension, Transaction, named_params};
+use uuid::Uuid;
 
 use super::{
     audit,
@@ -41,6 +42,33 @@ impl SqliteClaimed {
                     });
                 }
                 Ok(markers)
+            })
+            .await
+    }
+
+    pub(super) async fn read_set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+        const OPERATION: &str = "read what is set aside";
+        let destination_id = self.guard().destination_id();
+        let worker = self.parking(OPERATION).await?;
+        self.guard()
+            .read(&worker, OPERATION, move |tx, standing| {
+                let fail = |error| classify(OPERATION, error);
+                let mut statement = tx
+                    .prepare_cached(include_str!("sql/set_aside.sql"))
+                    .map_err(fail)?;
+                let params = named_params! {
+                    ":destination_id": destination_id, ":cursor_id": standing.cursor_id
+                };
+                let mut rows = statement.query(params).map_err(fail)?;
+                let mut ids = Vec::new();
+                while let Some(row) = rows.next().map_err(fail)? {
+                    let id: String = row.get(0).map_err(fail)?;
+                    ids.push(
+                        Uuid::parse_str(&id)
+                            .map_err(|error| unexpected(OPERATION, error.to_string()))?,
+                    );
+                }
+                Ok(ids)
             })
             .await
     }

@@ -98,6 +98,10 @@ impl Claimed for SqliteClaimed {
         self.read_markers(limit).await
     }
 
+    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+        self.read_set_aside().await
+    }
+
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         const OPERATION: &str = "read the outbox";
         let Reading { after, nothing_at } = self.reading();

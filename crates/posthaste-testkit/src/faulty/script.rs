@@ -50,6 +50,8 @@ pub enum Call {
     Open,
     /// `Claimed::markers`.
     Markers,
+    /// `Claimed::set_aside`.
+    SetAside,
     /// `Claimed::next`.
     Next,
     /// `Claimed::advance`.
@@ -98,6 +100,7 @@ impl Call {
             Self::CheckStore => "check the store",
             Self::Open => "open",
             Self::Markers => "markers",
+            Self::SetAside => "set aside",
             Self::Next => "next",
             Self::Advance => "advance",
             Self::Park => "park",

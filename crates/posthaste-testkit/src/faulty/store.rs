@@ -154,6 +154,11 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
         self.script.run(Call::Markers, unavailable, work).await
     }
 
+    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+        let work = self.inner.set_aside();
+        self.script.run(Call::SetAside, unavailable, work).await
+    }
+
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         let work = self.inner.next(budget);
         self.script.run(Call::Next, unavailable, work).await

@@ -84,6 +84,9 @@ set slot = (('x' || left(encode(sha256(replace(m.key, E'\\', E'\\\\')::bytea), '
 
 alter table posthaste.markers alter column slot set not null;
 
+-- What was set aside and may be read again.
+create index parked_seq on posthaste.parked (destination_id, seq);
+
 -- The name of the relay, which outlives its row.
 alter table posthaste.audit add column relay_name text;
 

@@ -181,6 +181,15 @@ impl Claimed for MemoryClaimed {
         })
     }
 
+    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+        self.with("reading what is set aside", |row| {
+            let hindmost = self.held.owned(row).map(|partition| partition.cursor).min();
+            let again = |parked: &&ParkedRow| Some(parked.event.seq()) > hindmost;
+            let parked = row.parked.iter().filter(again);
+            parked.map(|parked| parked.event.id()).collect()
+        })
+    }
+
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         let mut inner = self.store.lock();
         self.held.row(&mut inner, "reading events")?;
