@@ -36,9 +36,10 @@ impl PostgresSideRead {
     pub(super) async fn open(inner: Arc<Inner>, key: &str) -> Result<Self, StoreError> {
         const OPERATION: &str = "side read";
         let failed = |error| classify(OPERATION, error);
+        let (mask, shift) = inner.slots();
         let row = inner
             .writer
-            .query_opt(MARKER, &[&inner.grant.destination_id, &key])
+            .query_opt(MARKER, &[&inner.grant.destination_id, &key, &mask, &shift])
             .await
             .map_err(failed)?
             .ok_or_else(|| StoreError::Bug {
