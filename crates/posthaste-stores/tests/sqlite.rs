@@ -12,9 +12,10 @@ use std::{
     time::Duration,
 };
 
+use posthaste::schema::{self, Placeholders};
 use posthaste_engine::{
-    Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Page, Parking,
-    Partitions, Registered, Registration, Store, StoreError, StoredEvent,
+    Admin, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Page,
+    Parking, Partitions, Registered, Registration, Store, StoreError, StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init, sql};
 use rusqlite::{Connection, MAIN_DB, backup::Backup};
@@ -453,8 +454,18 @@ async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
     };
     let again = init(&url, options).await.unwrap();
     assert_eq!(again.applied, []);
-    let (_, claim, _) = outbox.own().await;
+    let (relay, claim, _) = outbox.own().await;
     assert_eq!(claim.partitions, Partitions::all_of(16).unwrap());
+    assert!(!claim.shares.recut);
+    let options = InitOptions {
+        partitions: Some(32),
+        retention: None,
+    };
+    init(&url, options).await.unwrap();
+    assert!(outbox.store.shares("default").await.unwrap().recut);
+    let again = crate::claim(&outbox.store, relay).await;
+    assert_eq!(again.partitions, Partitions::all_of(32).unwrap());
+    assert!(!again.shares.recut);
     for (partitions, retention) in [(Some(3), None), (None, Some(Duration::from_millis(1500)))] {
         let options = InitOptions {
             partitions,
@@ -472,6 +483,61 @@ async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
         )
         .unwrap();
     assert_eq!(setting, "86400");
+}
+
+/// Relays that do not know of each other are stopped; what they delivered stays delivered.
+#[tokio::test]
+async fn the_second_schema_is_migrated_with_its_progress() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("outbox.db");
+    let connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch("pragma journal_mode = wal")
+        .unwrap();
+    for migration in &schema::sqlite()[..2] {
+        let body = migration.render(Placeholders::default());
+        connection.execute_batch(&body).unwrap();
+        connection
+            .execute(
+                "insert into posthaste_migrations (version, name, min_relay) values (?1, ?2, ?3)",
+                (migration.version, migration.name, migration.min_relay),
+            )
+            .unwrap();
+    }
+    connection
+        .execute_batch(
+            "insert into posthaste_outbox (topic) values ('done'), ('left');
+             insert into posthaste_destinations (id, name, url, created_at) values (1, 'default', 'null:', 1);
+             insert into posthaste_cursors (id, destination_id, seq) values (1, 1, 1);
+             insert into posthaste_relays (registration, name, version, boot_id, pid_namespace, pid,
+                                           process_started, registered_at, lease_expires_at)
+             values ('11111111-1111-4111-8111-111111111111', 'old', '0', '', '', 1, 1, 1, 9000000000000000);
+             insert into posthaste_ownership (destination_id, partition_from, partition_to, cursor_id,
+                                              registration, epoch)
+             values (1, 0, 64, 1, '11111111-1111-4111-8111-111111111111', 7);
+             insert into posthaste_audit (at, action, registration, detail)
+             values (1, 'fence', '22222222-2222-4222-8222-222222222222', 'its lease ended');",
+        )
+        .unwrap();
+    let report = init(&url(&path), InitOptions::default()).await.unwrap();
+    assert_eq!((report.applied, report.version), (vec![3], 3));
+    let store = SqliteStore::new(&url(&path)).unwrap();
+    store.check().await.unwrap();
+    let lines = store.hand_overs(10).await.unwrap();
+    let who: Vec<_> = lines.iter().map(|line| line.relay.as_deref()).collect();
+    assert_eq!(who, [None, None]);
+    assert!(lines[0].detail.contains("`old`"), "{lines:?}");
+    assert!(lines[1].detail.contains("22222222"), "{lines:?}");
+    let relay = store.register(&registration()).await.unwrap();
+    let claim = claim(&store, relay).await;
+    assert_eq!(
+        (claim.epoch, claim.former.len()),
+        (9, 1),
+        "taken over from the old one"
+    );
+    let claimed = store.open(&claim).await.unwrap();
+    let page = claimed.next(PLENTY).await.unwrap();
+    assert_eq!(seqs(&page), [2]);
 }
 
 #[tokio::test]
@@ -545,6 +611,6 @@ async fn every_statement_prepares_and_polls_use_indexes() {
             assert!(!walks, "{name}: {plan:?}");
         }
     }
-    assert!(seen > 40);
+    assert!(seen > 50);
     assert!(!connection.is_readonly(MAIN_DB).unwrap());
 }

@@ -29,6 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
             needs LateCommitDelaysOnlyItself,
         parked_events_follow_their_partition needs SharesOut,
         a_released_key_is_joined_by_its_new_owner needs SharesOut,
+        no_key_is_joined_while_partitions_catch_up needs SharesOut,
         shares_that_move_at_random_lose_and_repeat_nothing needs SharesOut,
     ]
 }
@@ -337,6 +338,70 @@ async fn a_released_key_is_joined_by_its_new_owner(bench: Bench) {
         assert_eq!(*delivered, ledger.written[key][before[key].len()..]);
     }
     assert_eq!(events.len(), KEYS);
+}
+
+/// A key that was passed over far ahead: a place of those that are behind is none where it can join.
+async fn no_key_is_joined_while_partitions_catch_up(bench: Bench) {
+    let (first, second) = halves(&bench).await;
+    let mut ledger = Ledger::default();
+    ledger.round(&bench).await;
+    ledger.deliver_all(&second).await;
+    let read = first.whole().await;
+    first
+        .claimed
+        .park(&[parking(&read, 0, None)])
+        .await
+        .unwrap();
+    let blocked = read.events[0].key().unwrap().to_owned();
+    let mut joined = false;
+    let others = |joined: bool, events: Vec<StoredEvent>| -> Vec<StoredEvent> {
+        let passes = |event: &StoredEvent| joined || event.key() != Some(&blocked);
+        events.into_iter().filter(passes).collect()
+    };
+    let events = others(joined, read.events.clone());
+    let finished = seqs(&events);
+    first.claimed.advance(read.end(), &finished).await.unwrap();
+    ledger.deliver(&first, &events);
+    for _ in 0..3 {
+        ledger.round(&bench).await;
+        let (events, end) = first.up_to_joinable().await;
+        let events = others(joined, events);
+        first.claimed.advance(&end, &seqs(&events)).await.unwrap();
+        ledger.deliver(&first, &events);
+    }
+    ask(&bench, second.relay, Want::AtMost(0)).await;
+    let owner = own_some(&bench, first.relay, u16::MAX).await;
+    let filter = ParkedFilter::default();
+    assert_eq!(bench.store.act(&filter, DeadAction::Skip).await.unwrap(), 1);
+    ledger.round(&bench).await;
+    let budget = Budget {
+        events: 7,
+        ..PLENTY
+    };
+    loop {
+        let page = owner.page(budget).await;
+        let events = others(joined, page.events);
+        owner
+            .claimed
+            .advance(&page.end, &seqs(&events))
+            .await
+            .unwrap();
+        ledger.deliver(&owner, &events);
+        if page.joinable && !joined {
+            let mut side = owner.claimed.side_read(&blocked).await.unwrap();
+            let read = side_read_whole(&mut *side, &page.end).await;
+            side.advance(read.end(), &seqs(&read.events)).await.unwrap();
+            owner.claimed.join(&blocked, &page.end).await.unwrap();
+            ledger.deliver(&owner, &read.events);
+            joined = true;
+        }
+        if page.caught_up && joined {
+            break;
+        }
+    }
+    // Its first event was skipped.
+    ledger.written.get_mut(&blocked).unwrap().remove(0);
+    ledger.assert_complete();
 }
 
 /// Numbers that look random and are the same each time.
