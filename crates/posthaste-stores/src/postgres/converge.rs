@@ -218,7 +218,7 @@ impl Group {
 /// The way from a place to another one that is not before it; none: it is there.
 fn way(from: &mut Position, to: &Position) -> Option<Way> {
     let least = from.floors.floor_min;
-    let same_low = same(&from.low, &to.low);
+    let same_low = from.low == to.low;
     let way = |high: &Arc<Snapshot>, last, stop| Way {
         high: Arc::clone(high),
         last,
@@ -227,12 +227,10 @@ fn way(from: &mut Position, to: &Position) -> Option<Way> {
     match (&from.within, &to.within) {
         (None, None) if same_low => None,
         (None, Some((high, seq))) if same_low => {
-            // Of the same snapshot there may be two forms.
-            from.low = Arc::clone(&to.low);
             from.floors = raised(to.floors, least);
             (least < *seq).then(|| way(high, least, Stop::Behind(*seq)))
         }
-        (Some((high, last)), Some((to_high, seq))) if same_low && same(high, to_high) => {
+        (Some((high, last)), Some((to_high, seq))) if same_low && high == to_high => {
             (last < seq).then(|| way(high, *last, Stop::Behind(*seq)))
         }
         (None, _) => {
@@ -248,10 +246,10 @@ fn way(from: &mut Position, to: &Position) -> Option<Way> {
 
 /// Those that see less come first; of those that see the same, those that have come less far.
 fn by_place(a: &Position, b: &Position) -> Ordering {
-    let by_snapshot = |a: &Snapshot, b: &Snapshot| match (a.covers(b), b.covers(a)) {
-        (true, true) => Ordering::Equal,
-        (true, false) => Ordering::Greater,
-        _ => Ordering::Less,
+    let by_snapshot = |a: &Snapshot, b: &Snapshot| match a == b {
+        true => Ordering::Equal,
+        false if a.covers(b) => Ordering::Greater,
+        false => Ordering::Less,
     };
     by_snapshot(&a.low, &b.low).then_with(|| match (&a.within, &b.within) {
         (None, None) => Ordering::Equal,
@@ -259,10 +257,6 @@ fn by_place(a: &Position, b: &Position) -> Ordering {
         (Some(_), None) => Ordering::Greater,
         (Some((a, a_last)), Some((b, b_last))) => by_snapshot(a, b).then(a_last.cmp(b_last)),
     })
-}
-
-fn same(a: &Snapshot, b: &Snapshot) -> bool {
-    a.covers(b) && b.covers(a)
 }
 
 /// Floors of a snapshot that does not see less than one with this `floor_min`.
