@@ -6,6 +6,7 @@ mod driving;
 mod outcomes;
 mod renamed;
 mod secure;
+mod transactional;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut all = outcomes::trials();
     all.extend(broken::trials());
     all.extend(secure::trials());
+    all.extend(transactional::trials());
     all
 }
 

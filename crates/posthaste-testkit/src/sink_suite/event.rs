@@ -65,9 +65,12 @@ impl SuiteEvent {
             Some(key) => key.as_bytes(),
             None => self.id.as_bytes().as_slice(),
         };
-        bytes.iter().fold(7_u16, |slot, &byte| {
-            slot.wrapping_mul(31).wrapping_add(u16::from(byte)) & 0x3fff
-        })
+        let hash = bytes.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        // Or keys that differ in their last byte alone lie side by side.
+        let hash = (hash ^ hash >> 15).wrapping_mul(0x85eb_ca6b);
+        u16::try_from(hash >> 18).expect("14 bits are left")
     }
 
     fn texts(&self) -> [(&'static str, Field, Option<&str>); 9] {

@@ -8,7 +8,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::{
     super::{
         blame::{self, Accused},
-        faults::{self, Blame, Fault},
+        faults::{self, Fault},
     },
     TransactionalLane, place,
 };
@@ -24,7 +24,7 @@ impl TransactionalLane {
         let named = self.client.shared().take_named();
         let verdict = self.accused(0).and_then(|accused| {
             let said = match failures.iter().find(|&&(at, _)| at == 0) {
-                Some(&(_, code)) if blame::reason(code).is_some() => code,
+                Some(&(_, code)) if is_refusal(code) => code,
                 // Refused before it was sent: because of its own topic, or of the progress topic.
                 _ if fault.code == Code::TopicAuthorizationFailed
                     && !named.iter().any(|name| **name == *accused.topic) =>
@@ -134,7 +134,7 @@ impl TransactionalLane {
     }
 }
 
-/// Whether a report says that the broker refused this very record, and not only that it went with others.
+/// Whether a report says that the broker refused this very record or its topic.
 fn is_refusal(code: Code) -> bool {
-    faults::blame(code) != Blame::Destination(Cause::LaneEnded)
+    blame::reason(code).is_some()
 }

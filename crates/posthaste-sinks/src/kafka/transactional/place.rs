@@ -1,7 +1,7 @@
 //! The progress topic: that it is there and compacted, and what it says.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{HashMap, HashSet},
     thread,
     time::{Duration, Instant},
 };
@@ -162,8 +162,9 @@ impl<'a> Place<'a> {
     }
 
     async fn create(&self, only_ask: bool) -> Result<(), SinkError> {
-        // Partitions and replicas as the cluster has them by default.
-        let new = NewTopic::new(self.topic, -1, TopicReplication::Fixed(-1))
+        // Whoever takes over waits for open transactions in each partition, so that more than one buys
+        // nothing. Replicas as the cluster has them by default.
+        let new = NewTopic::new(self.topic, 1, TopicReplication::Fixed(-1))
             .set("cleanup.policy", "compact")
             .set("segment.bytes", SEGMENT_BYTES)
             .set("min.cleanable.dirty.ratio", DIRTY_RATIO);
@@ -235,49 +236,28 @@ fn client<C: rdkafka::config::FromClientConfigAndContext<Quiet>>(
     })
 }
 
-/// Reads the latest records whose keys begin with `prefix`, to the end of the topic as it is now. Blocks.
+/// Reads the latest records whose keys begin with `prefix`, to the end of the topic as it is now, and tells
+/// what it found. Blocks.
 ///
-/// # Errors
-/// [`SinkError`] when the end was not reached within the limit, or the topic is missing.
+/// Told are [`SinkError`]s when the end was not reached within the limit, or the topic is missing.
 pub(super) fn read(
     settings: &Settings,
     topic: &str,
     prefix: &str,
     limit: Duration,
-) -> Result<Found, SinkError> {
-    let reading = Reading {
-        topic,
-        until: Instant::now() + limit,
-        committed: client(&settings.reader("read_committed"), settings)?,
-    };
-    // A client is told a partition's end as its isolation has it: this one, where it truly is.
-    let uncommitted: BaseConsumer<Quiet> = client(&settings.reader("read_uncommitted"), settings)?;
-    let partitions = reading.partitions(&uncommitted);
-    let found = partitions.and_then(|partitions| {
-        let mut assigned = TopicPartitionList::new();
-        let mut ends = Vec::new();
-        for partition in 0..partitions {
-            ends.push(reading.ends(&uncommitted, partition)?.1);
-        }
-        for (partition, &end) in (0..).zip(&ends) {
-            let first = reading.wait_until_stable(partition, end)?;
-            if first < end {
-                assigned.add_partition_offset(topic, partition, Offset::Beginning)?;
-            }
-        }
-        let records = reading.records(&assigned, prefix)?;
-        Ok(Found {
-            partitions: ends.len(),
-            records,
-        })
-    });
-    found.map_err(|stop: Stop| match stop {
-        Stop::Fault(fault) => error(settings, topic, &fault),
-        Stop::Late(doing) => SinkError::Unavailable {
-            target: settings.target.clone(),
-            reason: format!("progress topic `{topic}`: {doing} took longer than {limit:?}"),
-        },
-    })
+    tell: impl FnOnce(Result<Found, SinkError>),
+) {
+    match Reading::new(settings, topic, limit) {
+        Err(error) => tell(Err(error)),
+        // Destroying the readers takes longer than reading does, and nobody waits for it.
+        Ok(reading) => tell(reading.found(prefix).map_err(|stop| match stop {
+            Stop::Fault(fault) => error(settings, topic, &fault),
+            Stop::Late(doing) => SinkError::Unavailable {
+                target: settings.target.clone(),
+                reason: format!("progress topic `{topic}`: {doing} took longer than {limit:?}"),
+            },
+        })),
+    }
 }
 
 /// Why the topic was not read to its end.
@@ -296,17 +276,47 @@ struct Reading<'a> {
     topic: &'a str,
     until: Instant,
     committed: BaseConsumer<Quiet>,
+    /// A client is told a partition's end as its isolation has it: this one, where it truly is.
+    uncommitted: BaseConsumer<Quiet>,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    fn new(settings: &Settings, topic: &'a str, limit: Duration) -> Result<Self, SinkError> {
+        Ok(Self {
+            topic,
+            until: Instant::now() + limit,
+            committed: client(&settings.reader("read_committed"), settings)?,
+            uncommitted: client(&settings.reader("read_uncommitted"), settings)?,
+        })
+    }
+
+    fn found(&self, prefix: &str) -> Result<Found, Stop> {
+        let mut ends = Vec::new();
+        for partition in 0..self.partitions()? {
+            ends.push(self.ends(&self.uncommitted, partition)?.1);
+        }
+        let mut assigned = TopicPartitionList::new();
+        for (partition, &end) in (0..).zip(&ends) {
+            if self.wait_until_stable(partition, end)? < end {
+                assigned.add_partition_offset(self.topic, partition, Offset::Beginning)?;
+            }
+        }
+        Ok(Found {
+            partitions: ends.len(),
+            records: self.records(&assigned, prefix)?,
+        })
+    }
+
     fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
     /// Waits until the topic is known: one that was made just now is not at once.
-    fn partitions(&self, consumer: &BaseConsumer<Quiet>) -> Result<i32, Stop> {
+    fn partitions(&self) -> Result<i32, Stop> {
         loop {
-            let metadata = consumer.fetch_metadata(Some(self.topic), self.left())?;
+            let metadata = self
+                .uncommitted
+                .fetch_metadata(Some(self.topic), self.left())?;
             let topic = metadata.topics().first();
             let code = match topic.and_then(|topic| topic.error()) {
                 Some(code) => code.into(),
@@ -352,13 +362,15 @@ impl Reading<'_> {
     /// Waits until nothing before `end` belongs to an open transaction: what a consumer is given ends in
     /// front of the first one, whoever's it is. Answers the first offset.
     fn wait_until_stable(&self, partition: i32, end: i64) -> Result<i64, Stop> {
+        let mut is_told = false;
         loop {
-            let (first, stable) = self.ends(&self.committed, partition)?;
-            if stable >= end {
-                return Ok(first);
-            }
-            if self.left().is_zero() {
-                return Err(Stop::Late("waiting for other relays' open transactions"));
+            match self.ends(&self.committed, partition) {
+                Ok((first, stable)) if stable >= end => return Ok(first),
+                Ok(_) if !self.left().is_zero() => is_told = true,
+                Err(stop) if !is_told || !self.left().is_zero() => return Err(stop),
+                Ok(_) | Err(_) => {
+                    return Err(Stop::Late("waiting for other relays' open transactions"));
+                }
             }
             thread::sleep(POLL);
         }
@@ -370,11 +382,8 @@ impl Reading<'_> {
         prefix: &str,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Stop> {
         self.committed.assign(assigned)?;
-        let mut open: BTreeMap<i32, ()> = assigned
-            .elements()
-            .iter()
-            .map(|element| (element.partition(), ()))
-            .collect();
+        let assigned = assigned.elements();
+        let mut open: HashSet<i32> = assigned.iter().map(|element| element.partition()).collect();
         let mut latest: HashMap<(i32, Vec<u8>), Vec<u8>> = HashMap::new();
         while !open.is_empty() {
             if self.left().is_zero() {
@@ -392,7 +401,9 @@ impl Reading<'_> {
                         }
                     }
                 }
-                Some(Err(KafkaError::PartitionEOF(partition))) => drop(open.remove(&partition)),
+                Some(Err(KafkaError::PartitionEOF(partition))) => {
+                    open.remove(&partition);
+                }
                 Some(Err(error)) => match error.rdkafka_error_code() {
                     Some(
                         code @ (Code::TopicAuthorizationFailed | Code::UnknownTopicOrPartition),

@@ -103,11 +103,16 @@ impl TransactionalLane {
         let target = settings.target.clone();
         let (prefix, limit) = (keys.prefix().to_owned(), limit(self.publish_timeout));
         let named = progress_topic.clone();
-        let reading = move || place::read(&settings, &named, &prefix, limit);
-        let found = tokio::task::spawn_blocking(reading).await;
-        let found = found.map_err(|error| SinkError::Bug {
+        let (tell, told) = oneshot::channel();
+        tokio::task::spawn_blocking(move || {
+            place::read(&settings, &named, &prefix, limit, |found| {
+                // Nobody waits any more when the lane was given up meanwhile.
+                let _ = tell.send(found);
+            });
+        });
+        let found = told.await.map_err(|_| SinkError::Bug {
             target: target.clone(),
-            reason: format!("the task that reads progress broke down: {error}"),
+            reason: "the task that reads progress broke down".to_owned(),
         })?;
         let found = found.inspect_err(|error| {
             // It may be gone: the next lane looks, and makes it.

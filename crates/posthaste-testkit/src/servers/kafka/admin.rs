@@ -60,15 +60,29 @@ impl KafkaServer {
         });
     }
 
-    /// The offset that each partition's next record gets, by partition number: without
-    /// transactions and compaction, how many records it has been given.
+    /// The offset behind what each partition shows to a consumer that reads what is committed, by partition
+    /// number: without transactions and compaction, how many records it has been given.
     ///
     /// # Panics
     ///
     /// When the topic does not exist.
     #[must_use]
     pub fn high_watermarks(&self, topic: &str) -> Vec<i64> {
-        let consumer = self.consumer(&[]);
+        self.ends(topic, "read_committed")
+    }
+
+    /// The offset that each partition's next record gets, behind what belongs to open transactions too.
+    ///
+    /// # Panics
+    ///
+    /// When the topic does not exist.
+    #[must_use]
+    pub fn log_ends(&self, topic: &str) -> Vec<i64> {
+        self.ends(topic, "read_uncommitted")
+    }
+
+    fn ends(&self, topic: &str, isolation: &str) -> Vec<i64> {
+        let consumer = self.consumer(&[("isolation.level", isolation)]);
         (0..partition_count(&consumer, topic))
             .map(|partition| watermarks(&consumer, topic, partition).1)
             .collect()

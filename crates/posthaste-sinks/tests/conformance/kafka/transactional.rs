@@ -1,0 +1,530 @@
+//! Transactions: what a consumer that reads what is committed sees, whatever becomes of lanes, relays and
+//! connections. What a relay does with its lanes, the tests do here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use libtest_mimic::Trial;
+use posthaste_engine::{Cause, Lane, LaneScope, LaneSpec, Outcome, Partitions, Sink, SinkError};
+use posthaste_sinks::open;
+use posthaste_testkit::{
+    servers::kafka::{Isolation, KafkaServer},
+    sink_suite::{SuiteEvent, check_arrivals, lane_spec, poll_once, records},
+};
+use rdkafka::{
+    ClientConfig,
+    producer::{BaseProducer, BaseRecord, Producer as _},
+};
+use uuid::Uuid;
+
+use super::{
+    brokers::{self, Broker, fresh_topic, noise},
+    driving::{answers, cause, event, expect_accepted, impatient, lane_with, send, submit},
+    trial,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    macro_rules! trials {
+        ($($test:ident),+ $(,)?) => { vec![$(trial(stringify!($test), $test)),+] };
+    }
+    trials![
+        what_an_aborted_lane_left_is_seen_once,
+        without_progress_events_are_seen_twice,
+        a_zombie_can_not_commit_what_it_sent,
+        a_zombie_can_not_send_what_it_held,
+        a_chain_of_dead_owners_is_fenced,
+        an_owner_that_is_left_out_of_the_chain_repeats,
+        a_fence_taken_too_late_sends_nothing,
+        a_partition_moves_away_and_back,
+        another_number_of_partitions_finds_its_progress,
+        what_is_stored_leaves_the_progress,
+        open_transactions_of_others_are_waited_for,
+        a_killed_broker_repeats_nothing,
+        a_progress_topic_that_forgets_is_refused,
+        the_progress_topic_is_made_compacted_and_once,
+    ]
+}
+
+/// A topic, its progress topic, and a store whose events go there.
+struct Scene {
+    topic: String,
+    progress: String,
+    store: Uuid,
+}
+
+impl Scene {
+    fn new(server: &KafkaServer) -> Self {
+        let topic = fresh_topic(server, 3, &[]);
+        Self {
+            progress: format!("{topic}-progress"),
+            topic,
+            store: Uuid::new_v4(),
+        }
+    }
+
+    /// The sink, by this way to the broker.
+    fn sink(&self, bootstrap: &str) -> Arc<dyn Sink> {
+        let progress = &self.progress;
+        let options = format!("delivery=transactional&progress_topic={progress}");
+        open(&format!("kafka://{bootstrap}?{options}")).unwrap()
+    }
+
+    fn spec(&self, relay: Uuid, partitions: Partitions, former: &[Uuid]) -> LaneSpec {
+        LaneSpec {
+            scope: Arc::new(LaneScope {
+                store_id: self.store,
+                destination: "default".to_owned(),
+                registration: relay,
+                partitions,
+                former: former.to_vec(),
+            }),
+            ..lane_spec(1)
+        }
+    }
+
+    async fn lane(&self, sink: &Arc<dyn Sink>, relay: Uuid, former: &[Uuid]) -> Box<dyn Lane> {
+        let spec = self.spec(relay, Partitions::all_of(64).unwrap(), former);
+        take_over(sink, spec).await
+    }
+
+    fn events(&self, count: usize) -> Vec<SuiteEvent> {
+        (0..count)
+            .map(|n| event(&self.topic, Some(&format!("key-{}", n % 7)), format!("{n}")))
+            .collect()
+    }
+
+    /// What a consumer sees.
+    fn seen(&self, server: &KafkaServer) -> Vec<SuiteEvent> {
+        server.settle_transactions();
+        let messages = server.consume_as(&[&self.topic], Isolation::ReadCommitted);
+        messages.iter().map(brokers::read).collect()
+    }
+
+    /// Each of these events is seen once, in its key's order, and nothing else is.
+    fn expect_once(&self, server: &KafkaServer, events: &[SuiteEvent]) {
+        let all = events.iter().map(|event| event.id).collect();
+        check_arrivals(events, &all, &self.seen(server)).unwrap();
+    }
+}
+
+async fn take_over(sink: &Arc<dyn Sink>, spec: LaneSpec) -> Box<dyn Lane> {
+    let mut lane = lane_with(sink, spec).await;
+    lane.take_over().await.unwrap();
+    lane
+}
+
+async fn expect_all_accepted(lane: &mut Box<dyn Lane>, events: &[SuiteEvent]) {
+    for outcome in submit(lane, records(events, 0)).await.values() {
+        assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+    }
+}
+
+/// Aborted at every stage of a transaction, by a relay that knows of its fate only what it was told.
+async fn what_an_aborted_lane_left_is_seen_once() {
+    const TURNS: usize = 24;
+    let broker = Broker::take();
+    let server = broker.server();
+    let scene = Scene::new(server);
+    let sink = scene.sink(&server.bootstrap());
+    let relay = Uuid::new_v4();
+    let events = scene.events(TURNS * 50);
+    let mut accepted = BTreeSet::new();
+    for turn in 0..TURNS {
+        let mut lane = scene.lane(&sink, relay, &[]).await;
+        let pending: Vec<SuiteEvent> = events[..(turn + 1) * 50]
+            .iter()
+            .filter(|event| !accepted.contains(&event.id))
+            .cloned()
+            .collect();
+        lane.submit(records(&pending, 0)).await;
+        let mut answered = 0;
+        // Later and later, up to when all is answered.
+        for _ in 0..turn * turn * 60 {
+            for verdict in poll_once(lane.outcomes()).await.unwrap_or_default() {
+                assert!(matches!(verdict.outcome, Outcome::Accepted(_)));
+                accepted.insert(pending[usize::try_from(verdict.ticket).unwrap()].id);
+                answered += 1;
+            }
+            if answered == pending.len() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        match turn % 3 {
+            0 => server.proxy().hold_answers(),
+            1 => server.proxy().cut(),
+            _ => {}
+        }
+        lane.abort().await;
+        server.proxy().resume();
+    }
+    let mut lane = scene.lane(&sink, relay, &[]).await;
+    expect_all_accepted(&mut lane, &events).await;
+    scene.expect_once(server, &events);
+}
+
+/// The control of all others: what suppresses is the progress, and nothing else.
+async fn without_progress_events_are_seen_twice() {
+    let server = KafkaServer::shared();
+    let mut scene = Scene::new(server);
+    let relay = Uuid::new_v4();
+    let events = scene.events(50);
+    for round in 0..2 {
+        scene.progress = format!("{}-progress-{round}", scene.topic);
+        let sink = scene.sink(&server.bootstrap());
+        let mut lane = scene.lane(&sink, relay, &[]).await;
+        expect_all_accepted(&mut lane, &events).await;
+        lane.abort().await;
+    }
+    assert_eq!(scene.seen(server).len(), 100);
+}
+
+/// A part of its transaction stands in the topic, and the rest and its commit come later.
+async fn a_zombie_can_not_commit_what_it_sent() {
+    let broker = Broker::take();
+    let server = broker.server();
+    let scene = Scene::new(server);
+    let (zombie, heir) = (Uuid::new_v4(), Uuid::new_v4());
+    let events: Vec<SuiteEvent> = (0..60)
+        .map(|n| {
+            event(
+                &scene.topic,
+                Some(&format!("key-{}", n % 7)),
+                noise(n, 10_000),
+            )
+        })
+        .collect();
+    let mut stopped = scene
+        .lane(&scene.sink(&server.bootstrap()), zombie, &[])
+        .await;
+    expect_all_accepted(&mut stopped, &events[..10]).await;
+    let ends = || server.log_ends(&scene.topic).iter().sum::<i64>();
+    server.settle_transactions();
+    let before = ends();
+    // A request a partition, and each takes a while.
+    server.proxy().slow(500_000);
+    stopped.submit(records(&events[10..], 0)).await;
+    while ends() == before {
+        tokio::task::yield_now().await;
+    }
+    server.proxy().stall();
+
+    let direct = scene.sink(&server.direct());
+    let mut lane = scene.lane(&direct, heir, &[zombie]).await;
+    expect_all_accepted(&mut lane, &events).await;
+    server.proxy().resume();
+    for outcome in answers(&mut stopped, 50).await.values() {
+        assert_eq!(cause(outcome), Cause::LaneEnded, "{outcome:?}");
+    }
+    scene.expect_once(server, &events);
+}
+
+/// Nothing of its transaction has reached the broker.
+async fn a_zombie_can_not_send_what_it_held() {
+    let broker = Broker::take();
+    let server = broker.server();
+    let scene = Scene::new(server);
+    let (zombie, heir) = (Uuid::new_v4(), Uuid::new_v4());
+    let events = scene.events(100);
+    let mut stopped = scene
+        .lane(&scene.sink(&server.bootstrap()), zombie, &[])
+        .await;
+    expect_all_accepted(&mut stopped, &events[..40]).await;
+    server.proxy().stall();
+    stopped.submit(records(&events[40..], 0)).await;
+
+    let direct = scene.sink(&server.direct());
+    let mut lane = scene.lane(&direct, heir, &[zombie]).await;
+    expect_all_accepted(&mut lane, &events).await;
+    server.proxy().resume();
+    for outcome in answers(&mut stopped, 60).await.values() {
+        assert_eq!(cause(outcome), Cause::LaneEnded, "{outcome:?}");
+    }
+    scene.expect_once(server, &events);
+}
+
+/// The first is stopped with events under way, the second dies before it has taken the first one's fence.
+async fn chain(former: fn(first: Uuid, second: Uuid) -> Vec<Uuid>) -> usize {
+    let broker = Broker::take();
+    let server = broker.server();
+    let scene = Scene::new(server);
+    let [first, second, third] = std::array::from_fn(|_| Uuid::new_v4());
+    let events = scene.events(50);
+    let mut stopped = scene
+        .lane(&scene.sink(&server.bootstrap()), first, &[])
+        .await;
+    // What the topic is asked before the first transaction does not belong to it.
+    expect_accepted(&mut stopped, &event(&scene.topic, Some("key-0"), "first")).await;
+    server.proxy().stall();
+    stopped.submit(records(&events, 0)).await;
+
+    let direct = scene.sink(&server.direct());
+    let all = Partitions::all_of(64).unwrap();
+    drop(lane_with(&direct, scene.spec(second, all, &[first])).await);
+    let mut lane = scene.lane(&direct, third, &former(first, second)).await;
+    expect_all_accepted(&mut lane, &events).await;
+    server.proxy().resume();
+    answers(&mut stopped, events.len()).await;
+    scene.seen(server).len() - 1
+}
+
+async fn a_chain_of_dead_owners_is_fenced() {
+    assert_eq!(chain(|first, second| vec![first, second]).await, 50);
+}
+
+/// The control: why owners must be remembered until their fences were taken.
+async fn an_owner_that_is_left_out_of_the_chain_repeats() {
+    assert_eq!(chain(|_, second| vec![second]).await, 100);
+}
+
+/// A relay that was stopped before it opened a lane takes its own fence again, after its heir has: it is
+/// told by the database, and never takes over.
+async fn a_fence_taken_too_late_sends_nothing() {
+    let server = KafkaServer::shared();
+    let scene = Scene::new(server);
+    let sink = scene.sink(&server.bootstrap());
+    let (late, heir) = (Uuid::new_v4(), Uuid::new_v4());
+    let events = scene.events(50);
+    let mut first = scene.lane(&sink, late, &[]).await;
+    expect_all_accepted(&mut first, &events[..20]).await;
+    first.abort().await;
+    let mut lane = scene.lane(&sink, heir, &[late]).await;
+    expect_all_accepted(&mut lane, &events[..30]).await;
+
+    let all = Partitions::all_of(64).unwrap();
+    let mut too_late = lane_with(&sink, scene.spec(late, all, &[])).await;
+    for outcome in submit(&mut too_late, records(&events, 0)).await.values() {
+        assert_eq!(cause(outcome), Cause::LaneEnded, "{outcome:?}");
+    }
+    expect_all_accepted(&mut lane, &events[30..]).await;
+    scene.expect_once(server, &events);
+}
+
+fn some(count: u16, owned: &[u16]) -> Partitions {
+    let mut partitions = Partitions::none_of(count).unwrap();
+    assert!(owned.iter().all(|&partition| partitions.insert(partition)));
+    partitions
+}
+
+/// Of two relays, and neither is dead.
+async fn a_partition_moves_away_and_back() {
+    let server = KafkaServer::shared();
+    let scene = Scene::new(server);
+    let sink = scene.sink(&server.bootstrap());
+    let (home, away) = (Uuid::new_v4(), Uuid::new_v4());
+    let both = some(2, &[0, 1]);
+    let (stays, moves): (Vec<_>, Vec<_>) = scene
+        .events(120)
+        .into_iter()
+        .partition(|event| both.partition_of(event.slot()) == 0);
+    assert!(stays.len() > 10 && moves.len() > 10, "both have events");
+    let mut lane = take_over(&sink, scene.spec(home, both.clone(), &[])).await;
+    expect_all_accepted(&mut lane, &stays).await;
+    expect_all_accepted(&mut lane, &moves[..5]).await;
+    lane.abort().await;
+
+    // The mover's own record must tell of what it inherited.
+    let mut lane = take_over(&sink, scene.spec(away, some(2, &[1]), &[])).await;
+    expect_all_accepted(&mut lane, &moves[5..]).await;
+    lane.abort().await;
+
+    let mut lane = take_over(&sink, scene.spec(home, both, &[away])).await;
+    expect_all_accepted(&mut lane, &stays).await;
+    expect_all_accepted(&mut lane, &moves).await;
+    scene.expect_once(server, &[stays, moves].concat());
+}
+
+async fn another_number_of_partitions_finds_its_progress() {
+    let server = KafkaServer::shared();
+    let scene = Scene::new(server);
+    let sink = scene.sink(&server.bootstrap());
+    let relay = Uuid::new_v4();
+    let events = scene.events(60);
+    for (turn, count) in [4, 64, 1, 16].into_iter().enumerate() {
+        let all = Partitions::all_of(count).unwrap();
+        let mut lane = take_over(&sink, scene.spec(relay, all, &[])).await;
+        expect_all_accepted(&mut lane, &events[..(turn + 1) * 15]).await;
+        lane.abort().await;
+    }
+    scene.expect_once(server, &events);
+}
+
+async fn what_is_stored_leaves_the_progress() {
+    let server = KafkaServer::shared();
+    let scene = Scene::new(server);
+    let sink = scene.sink(&server.bootstrap());
+    let relay = Uuid::new_v4();
+    let one = || Partitions::all_of(1).unwrap();
+    let events = scene.events(30);
+    let mut lane = take_over(&sink, scene.spec(relay, one(), &[])).await;
+    expect_all_accepted(&mut lane, &events[..20]).await;
+    lane.stored(0..10);
+    // Of what was learned nothing is left over: all of it was submitted here.
+    lane.caught_up();
+    lane.submit(records(&events[20..21], 20)).await;
+    lane.outcomes().await;
+    lane.abort().await;
+    assert_eq!(progress(server, &scene), ids(&events[10..21]));
+
+    // Inherited: ids leave when they were submitted and stored, or never submitted.
+    let mut lane = take_over(&sink, scene.spec(relay, one(), &[])).await;
+    expect_all_accepted(&mut lane, &events[10..15]).await;
+    lane.stored(0..3);
+    lane.caught_up();
+    lane.submit(records(&events[21..22], 30)).await;
+    lane.outcomes().await;
+    lane.abort().await;
+    let left = [&events[13..15], &events[21..22]].concat();
+    assert_eq!(progress(server, &scene), ids(&left));
+    // What is behind the store is not suppressed any more, and what is not is.
+    let mut lane = take_over(&sink, scene.spec(relay, one(), &[])).await;
+    expect_all_accepted(&mut lane, &events[..22]).await;
+    assert_eq!(scene.seen(server).len(), 22 + 22 - left.len());
+}
+
+fn ids(events: &[SuiteEvent]) -> BTreeSet<Uuid> {
+    events.iter().map(|event| event.id).collect()
+}
+
+/// The ids that the latest records tell of.
+fn progress(server: &KafkaServer, scene: &Scene) -> BTreeSet<Uuid> {
+    server.settle_transactions();
+    let messages = server.consume_as(&[&scene.progress], Isolation::ReadCommitted);
+    let latest: BTreeMap<_, _> = messages
+        .into_iter()
+        .map(|message| (message.key, message.value.unwrap()))
+        .collect();
+    latest
+        .into_values()
+        .flat_map(|value| {
+            assert_eq!(value[0], 1, "the version");
+            let ids = value[1..].as_chunks::<16>().0.iter();
+            ids.map(|id| Uuid::from_bytes(*id)).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// What a consumer is given ends in front of the first open transaction, whoever's that is: the end of the
+/// progress is behind it.
+async fn open_transactions_of_others_are_waited_for() {
+    let server = KafkaServer::shared();
+    let scene = Scene::new(server);
+    let (former, heir) = (Uuid::new_v4(), Uuid::new_v4());
+    let events = scene.events(60);
+    let sink = scene.sink(&server.bootstrap());
+    let mut lane = scene.lane(&sink, former, &[]).await;
+    let limit = crate::trial::HANG;
+    let other: BaseProducer = ClientConfig::new()
+        .set("bootstrap.servers", server.bootstrap())
+        .set("transactional.id", format!("other-{}", scene.store))
+        .create()
+        .unwrap();
+    other.init_transactions(limit).unwrap();
+    other.begin_transaction().unwrap();
+    let record = BaseRecord::<str, str>::to(&scene.progress)
+        .key("other")
+        .payload("x");
+    other.send(record).map_err(|(error, _)| error).unwrap();
+    other.flush(limit).unwrap();
+    expect_all_accepted(&mut lane, &events).await;
+    lane.abort().await;
+
+    let all = Partitions::all_of(64).unwrap();
+    let spec = LaneSpec {
+        publish_timeout: impatient().publish_timeout,
+        ..scene.spec(heir, all, &[former])
+    };
+    let mut early = lane_with(&sink, spec).await;
+    let error = early.take_over().await.unwrap_err();
+    assert!(
+        error.is_retryable() && error.to_string().contains("open transactions"),
+        "{error}"
+    );
+    early.abort().await;
+    other.commit_transaction(limit).unwrap();
+    let mut lane = scene.lane(&sink, heir, &[former]).await;
+    expect_all_accepted(&mut lane, &events).await;
+    scene.expect_once(server, &events);
+}
+
+async fn a_killed_broker_repeats_nothing() {
+    const BATCH: usize = 300;
+    let server = KafkaServer::start();
+    let scene = Scene::new(&server);
+    let sink = scene.sink(&server.bootstrap());
+    let relay = Uuid::new_v4();
+    let events = scene.events(3_000);
+    let mut open = scene.lane(&sink, relay, &[]).await;
+    for (turn, batch) in events.chunks(BATCH).enumerate() {
+        open.submit(records(batch, (turn * BATCH) as u64)).await;
+    }
+    let known = answers(&mut open, BATCH).await.len();
+    server.kill9();
+    answers(&mut open, events.len() - known).await;
+    open.abort().await;
+    server.start_again();
+    // Loading its state the broker may be a while.
+    let mut lane = loop {
+        let all = Partitions::all_of(64).unwrap();
+        match sink.open_lane(scene.spec(relay, all, &[])).await {
+            Ok(mut lane) => match lane.take_over().await {
+                Ok(()) => break lane,
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            },
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+    };
+    expect_all_accepted(&mut lane, &events).await;
+    scene.expect_once(&server, &events);
+}
+
+async fn a_progress_topic_that_forgets_is_refused() {
+    let server = KafkaServer::shared();
+    let scene = Scene::new(server);
+    for (policy, refused) in [
+        ("delete", true),
+        ("compact,delete", true),
+        ("compact", false),
+    ] {
+        brokers::create_topic(server, &scene.progress, 1, &[("cleanup.policy", policy)]);
+        let sink = scene.sink(&server.bootstrap());
+        let checked = sink.check().await;
+        let opened = sink
+            .open_lane(scene.spec(Uuid::new_v4(), some(1, &[0]), &[]))
+            .await;
+        for result in [checked, opened.map(drop)] {
+            match result {
+                Err(error @ SinkError::Misconfigured { .. }) if refused => {
+                    assert!(error.to_string().contains("set it to `compact`"), "{error}");
+                }
+                Ok(()) if !refused => {}
+                other => panic!("{policy}: {other:?}"),
+            }
+        }
+        server.delete_topic(&scene.progress);
+    }
+}
+
+async fn the_progress_topic_is_made_compacted_and_once() {
+    // A broker that makes topics makes them to forget.
+    let server = KafkaServer::start_with(&[("auto.create.topics.enable", "true")]);
+    let scene = Scene::new(&server);
+    let sink = scene.sink(&server.bootstrap());
+    sink.check().await.unwrap();
+    assert!(!brokers::topics(&server).contains(&scene.progress));
+    let spec = || scene.spec(Uuid::new_v4(), some(1, &[0]), &[]);
+    let (one, other) = (
+        scene.sink(&server.bootstrap()),
+        scene.sink(&server.bootstrap()),
+    );
+    let (one, other) = tokio::join!(one.open_lane(spec()), other.open_lane(spec()));
+    for lane in [one, other] {
+        let mut lane = lane.unwrap();
+        lane.take_over().await.unwrap();
+        let outcome = send(&mut lane, &event(&scene.topic, Some("k"), "x")).await;
+        assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+    }
+    sink.check().await.unwrap();
+}
