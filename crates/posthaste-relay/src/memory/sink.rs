@@ -25,12 +25,15 @@ pub enum MemorySinkFault {
     RejectKey(String),
 }
 
+/// By partition, epoch and number of a lane.
+type Tokens = HashMap<u16, (u64, u64)>;
+
 #[derive(Debug, Default)]
 struct Shared {
     accepted: Vec<Record>,
     fault: MemorySinkFault,
     /// By store and destination, the token of the newest lane of each partition: an older one is fenced.
-    newest: HashMap<Uuid, HashMap<String, HashMap<u16, (u64, u64)>>>,
+    newest: HashMap<Uuid, HashMap<String, Tokens>>,
 }
 
 /// A sink that keeps what it accepts. Clones share it.
