@@ -1,4 +1,4 @@
-//! Writers and a relay through PgBouncer, which gives a connection of the database to a client for one
+//! Writers through PgBouncer, which gives a connection of the database to a client for one
 //! transaction only, and to ever others in between.
 
 use std::str::FromStr;
@@ -29,7 +29,7 @@ fn event(key: &str, n: i64) -> Event {
     event.build().unwrap()
 }
 
-/// As sqlx's documents have it for poolers: without a cache, statements have no name and do not stay.
+/// No statement is kept, neither by the connection nor by a query, which would give it a name.
 async fn write_by_sqlx(url: String, writer: u32) {
     let options = PgConnectOptions::from_str(&url).unwrap();
     let options = options.statement_cache_capacity(0);
@@ -38,13 +38,18 @@ async fn write_by_sqlx(url: String, writer: u32) {
         let key = load_key((writer + transaction) % 20);
         let mut tx = connection.begin().await.unwrap();
         let n: i64 = sqlx::query_scalar(LOCK)
+            .persistent(false)
             .bind(&key)
             .fetch_one(&mut *tx)
             .await
             .unwrap();
         let outbox = Outbox::new();
         let id: Uuid = outbox.emit(&mut *tx, event(&key, n)).await.unwrap().id;
-        let note = sqlx::query(NOTE).bind(&key).bind(n).bind(id.to_string());
+        let note = sqlx::query(NOTE)
+            .persistent(false)
+            .bind(&key)
+            .bind(n)
+            .bind(id.to_string());
         note.execute(&mut *tx).await.unwrap();
         tx.commit().await.unwrap();
     }
@@ -76,13 +81,13 @@ async fn write_by_tokio_postgres(url: String, writer: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_and_relay_share_the_connections_of_a_pooler() {
+async fn events_that_are_written_through_a_pooler_are_delivered() {
     let server = PostgresServer::builder().start();
     let postgres = Postgres::new(&server);
     let pooler = PgBouncer::start(&server, &["postgres"]);
     let url = pooler.url("postgres", postgres.name());
     let delivered = Delivered::new();
-    let relay = Relay::new(&url, &delivered).start();
+    let relay = Relay::new(&postgres.url(), &delivered).start();
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS_OF_EACH_CLIENT {
         writers.spawn(write_by_sqlx(url.clone(), writer));

@@ -1,7 +1,7 @@
 //! sqlx with PostgreSQL.
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::Tx;
 use crate::error::EmitError;
@@ -11,7 +11,10 @@ use crate::statement::{Batch, Param};
 impl Tx for PgConnection {
     async fn append(&mut self, batch: Batch<'_>) -> Result<(), EmitError> {
         let statement = batch.postgres();
-        let mut query = sqlx::query(AssertSqlSafe(statement.sql()));
+        // A connection that keeps no statement, as one through a transaction pooler must not, is given an
+        // unnamed one; others have kept one when the business row was written.
+        let keeps_statements = self.cached_statements_size() > 0;
+        let mut query = sqlx::query(AssertSqlSafe(statement.sql())).persistent(keeps_statements);
         for param in statement.params() {
             query = match param {
                 Param::Text(text) => query.bind(text.as_deref()),

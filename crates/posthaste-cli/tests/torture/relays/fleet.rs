@@ -236,6 +236,22 @@ impl Fleet {
         .await;
     }
 
+    /// Every running relay owns its equal part.
+    pub(super) async fn is_balanced(&self) {
+        let running = self.members.iter().filter(|m| m.running.is_some()).count();
+        until("equal shares", || {
+            let shares = self.shares();
+            let mut owned: Vec<u64> = shares.iter().map(|share| share.owned).collect();
+            owned.sort_unstable();
+            let apart = owned
+                .last()
+                .zip(owned.first())
+                .map(|(most, least)| most - least);
+            (owned.len(), owned.iter().sum()) == (running, PARTITIONS) && apart <= Some(1)
+        })
+        .await;
+    }
+
     /// Other live relays own every partition.
     pub(super) async fn is_taken_over_from(&self, who: usize) {
         let name = self.name(who);

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_testkit::servers::postgres::PostgresServer;
+use posthaste_testkit::{long_form, servers::postgres::PostgresServer};
 use tokio::task::JoinHandle;
 
 use super::{
@@ -33,7 +33,7 @@ const KEYS: u32 = 16;
 const EVERY: Duration = Duration::from_millis(25);
 /// The default: a sixth of the lease.
 const SETTLE: Duration = Duration::from_millis(500);
-/// What tests beside this one may take of the machine.
+/// For the long form, which runs alone; beside other tests times say nothing.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// Writes an event of each key, again and again, as a clock whose ticks can be missed.
@@ -93,7 +93,7 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
     let mut fleet = Fleet::new(&server, &postgres, &target, 2, &FLAGS);
     fleet.start_all();
-    fleet.is_shared_out().await;
+    fleet.is_balanced().await;
     let pacer = Pacer::start(&database).await;
     pacer.passes(20).await;
 
@@ -105,10 +105,11 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
         pacer.passes(20).await;
         spans.push(("planned stop", from..pacer.ticks()));
         fleet.start(who);
-        fleet.is_shared_out().await;
+        fleet.is_balanced().await;
     }
-    pacer.passes(20).await;
     let stopped_until = pacer.ticks();
+    // Far behind that is what a kill may repeat.
+    pacer.passes(60).await;
 
     let from = pacer.ticks();
     drop(fleet.take(1).kill9());
@@ -118,7 +119,7 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     pacer.passes(20).await;
     spans.push(("kill", from..pacer.ticks()));
     fleet.start(1);
-    fleet.is_shared_out().await;
+    fleet.is_balanced().await;
 
     let from = pacer.ticks();
     fleet.running(0).pause();
@@ -133,6 +134,7 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     pacer.passes(20).await;
     spans.push(("standstill", from..pacer.ticks()));
     fleet.running(0).resume();
+    fleet.is_balanced().await;
     pacer.stop().await;
     fleet.is_drained().await;
     fleet.stop_all();
@@ -154,7 +156,9 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
             "planned stop" => Duration::from_millis(500),
             _ => LEASE * 11 / 10 + SETTLE,
         };
-        assert!(gap <= bound + SLACK, "{what}: {gap:?}");
+        if long_form() {
+            assert!(gap <= bound + SLACK, "{what}: {gap:?}");
+        }
     }
 }
 
