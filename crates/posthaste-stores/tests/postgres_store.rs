@@ -8,12 +8,16 @@
 mod check;
 #[path = "postgres_store/crash.rs"]
 mod crash;
+#[path = "postgres_store/migration.rs"]
+mod migration;
 #[path = "postgres_store/ownership.rs"]
 mod ownership;
 #[path = "postgres_store/parking.rs"]
 mod parking;
 #[path = "postgres_store/retention.rs"]
 mod retention;
+#[path = "postgres_store/sharing.rs"]
+mod sharing;
 #[path = "postgres_store/support.rs"]
 mod support;
 #[path = "postgres_store/walk.rs"]

@@ -217,6 +217,7 @@ impl Work<'_> {
             found = self.look().await?.ok_or_else(|| bug("no cursor".into()))?;
         }
         let block = found.count / found.wanted_count.max(1);
+        let want = whole_blocks(want, block, self.request.partitions_max);
         let changes = share_out(&found.groups, want, block);
         let changed = self.change(&found, changes).await?;
         let epoch = self.apply(&found, &changed).await?;
@@ -471,6 +472,17 @@ fn scaled(want: Want, finer: i32, partitions_max: u16) -> Want {
             let factor = u16::try_from(finer).unwrap_or(u16::MAX);
             Want::AtMost(count.saturating_mul(factor).min(partitions_max.max(count)))
         }
+    }
+}
+
+/// What was asked for, in whole blocks: the rest of one could become nobody's.
+fn whole_blocks(want: Want, block: i32, partitions_max: u16) -> Want {
+    match (want, u16::try_from(block)) {
+        (Want::AtMost(count), Ok(block)) if block > 1 => {
+            let blocks = count.div_ceil(block).saturating_mul(block);
+            Want::AtMost(blocks.min(partitions_max.max(count)))
+        }
+        _ => want,
     }
 }
 

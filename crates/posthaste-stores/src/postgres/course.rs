@@ -12,7 +12,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) advance: Advance,
-    /// Rows whose place changes.
+    /// Rows whose place changes, or that take in another one.
     pub(super) places: Vec<(i64, Position)>,
     /// Rows that go, each with the one that takes over its partitions.
     pub(super) merged: Vec<(i64, i64)>,
@@ -111,8 +111,9 @@ impl Course {
                 continue;
             };
             let gone = gone.iter().filter(|id| self.rows.contains_key(id));
+            let merges = merged.len();
             merged.extend(gone.map(|&id| (id, rest)));
-            if self.rows.get(&rest) != Some(&position) {
+            if merges < merged.len() || self.rows.get(&rest) != Some(&position) {
                 places.push((rest, position));
             }
         }

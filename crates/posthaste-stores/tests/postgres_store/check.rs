@@ -49,14 +49,15 @@ async fn schema_and_rights() {
         "denied"
     );
 
-    database.psql("delete from posthaste.migrations where version = 2");
+    database.psql("delete from posthaste.migrations where version = 3");
     assert_eq!(refused(&database.url(), "posthaste init").await, "schema");
-    let newer = "insert into posthaste.migrations values (2, 'relay_state', 2), (3, 'future', 2)";
+    let newer =
+        "insert into posthaste.migrations values (3, 'shared_partitions', 3), (4, 'future', 3)";
     database.psql(newer);
     checked(&database.url())
         .await
         .expect("a newer schema that allows this build");
-    database.psql("insert into posthaste.migrations values (4, 'farther', 4)");
+    database.psql("insert into posthaste.migrations values (5, 'farther', 5)");
     assert_eq!(
         refused(&database.url(), "upgrade Posthaste").await,
         "schema"

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
     Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Page, Registered,
-    Registration, Start, Store, Want,
+    Registration, Start, Store, StoreError, Want,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -50,7 +50,21 @@ pub(crate) async fn register(store: &PostgresStore, name: &str) -> Registered {
 }
 
 pub(crate) async fn register_for(store: &PostgresStore, name: &str, lease: Duration) -> Registered {
-    let registration = Registration {
+    store
+        .register(&registration(name, lease))
+        .await
+        .expect("register")
+}
+
+pub(crate) async fn try_register(
+    store: &PostgresStore,
+    name: &str,
+) -> Result<Registered, StoreError> {
+    store.register(&registration(name, LEASE)).await
+}
+
+fn registration(name: &str, lease: Duration) -> Registration {
+    Registration {
         name: name.to_owned(),
         version: "0.1.0".to_owned(),
         host: HostIdentity {
@@ -60,8 +74,7 @@ pub(crate) async fn register_for(store: &PostgresStore, name: &str, lease: Durat
             process_started: 77,
         },
         lease,
-    };
-    store.register(&registration).await.expect("register")
+    }
 }
 
 pub(crate) async fn claim(store: &PostgresStore, relay: Registered, start: Start) -> Claim {

@@ -1,0 +1,114 @@
+//! An outbox that was made by an earlier release, with what it holds.
+
+use std::time::Duration;
+
+use crate::support::*;
+use posthaste::schema;
+use posthaste_engine::{Admin, Ownership, Store, StoreError};
+use posthaste_stores::postgres::{InitOptions, init};
+use posthaste_testkit::servers::postgres::{Database, PostgresServer};
+
+const OWNER: &str = "00000000-0000-0000-0000-0000000000aa";
+
+/// The schema as the release before partitions were shared left it: a live relay owns `default`, which stands
+/// in the middle of a difference, with a blocked key; `other` is free and has been cut into fewer.
+fn version_2() -> Database {
+    let database = PostgresServer::shared(15).create_database();
+    for migration in &schema::postgres()[..2] {
+        database.psql(&migration.render(schema::Placeholders { leaf_bits: 10 }));
+        database.psql(&format!(
+            "insert into posthaste.migrations (version, name, min_relay) values ({}, '{}', {})",
+            migration.version, migration.name, migration.min_relay
+        ));
+    }
+    database.psql("select posthaste.emit('t', n::text, key => 'k\\' || n % 10) from generate_series(1, 100) n");
+    let now = database.psql("select pg_current_snapshot()");
+    database.psql(&format!(
+        "insert into posthaste.destinations (name) values ('default'), ('other');
+         insert into posthaste.relays
+             (registration, name, version, lease_until, boot_id, pid_namespace, pid, process_started)
+         values ('{OWNER}', 'old', '0.1.0', now() + interval '1 hour', 'b', 'n', 1, 1);
+         insert into posthaste.ownership (destination_id, first_partition, last_partition, relay, epoch, not_before)
+         values (1, 0, 63, '{OWNER}', 7, now()), (2, 0, 15, null, 3, now() + interval '1 hour');
+         insert into posthaste.cursors (destination_id, first_partition, last_partition, low, high, seq, floor, floor_min)
+         values (1, 0, 63, '1:1:', '{now}', 40, 0, 0), (2, 0, 15, '{now}', null, null, 100, 100);
+         insert into posthaste.markers (destination_id, key, low, high, seq, floor, floor_min)
+         values (1, 'k\\3', '1:1:', '{now}', 13, 0, 0)"
+    ));
+    database
+}
+
+#[tokio::test]
+async fn what_an_earlier_release_kept_goes_on_where_it_stood() {
+    let database = version_2();
+    let role = format!("relay_{}", database.name());
+    database.psql(&format!(
+        "create role {role} login;
+         grant usage on schema posthaste to {role};
+         grant select, insert, update, delete, truncate on all tables in schema posthaste to {role};
+         grant select on all sequences in schema posthaste to {role}"
+    ));
+    let applied = init(&database.url(), &InitOptions::default())
+        .await
+        .unwrap()
+        .applied;
+    assert_eq!(applied, [3]);
+    // Rights go along with the tables.
+    let store = store(&database.url_for(&role));
+    store.check().await.unwrap();
+
+    let shares = store.shares("default").await.unwrap();
+    assert_eq!(
+        (shares.partitions, shares.dead, shares.recut),
+        (64, 64, false)
+    );
+    let relay = register(&store, "new").await;
+    let claim = claim_some(&store, relay, 64).await;
+    assert!(claim.epoch > 7 && claim.settle > SETTLE / 2, "{claim:?}");
+    assert_eq!(claim.former, [OWNER.parse::<uuid::Uuid>().unwrap()]);
+    let claimed = store.open(&claim).await.unwrap();
+    let markers = claimed.markers(10).await.unwrap();
+    assert_eq!((markers.len(), markers[0].key.as_str()), (1, "k\\3"));
+    let slot = posthaste::slot("k\\3").to_string();
+    assert_eq!(database.psql("select slot from posthaste.markers"), slot);
+    let expected: Vec<String> = (41..=100).map(|number| number.to_string()).collect();
+    assert_eq!(drain(&claimed, ALL).await, expected);
+    let lines = store.hand_overs(10).await.unwrap();
+    let told: Vec<_> = lines
+        .iter()
+        .map(|line| (line.action.as_str(), line.relay.as_deref()))
+        .collect();
+    assert_eq!(told, [("take-over", Some("new")), ("fence", None)]);
+    assert_eq!(lines[0].detail, "64 partitions of relay `old`");
+
+    // The other one is cut as the setting has it, and still settles.
+    let other = store.shares("other").await.unwrap();
+    assert_eq!(
+        (other.partitions, other.settling, other.recut),
+        (16, 16, true)
+    );
+    store.leave(relay, Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_relay_that_is_too_old_is_told_so() {
+    let database = fresh().await;
+    let store = store(&database.url());
+    let relay = register(&store, "old").await;
+    store.renew(relay, LEASE).await.unwrap();
+    database.psql("update posthaste.settings set value = '99.0.0' where name = 'min_relay'");
+    let refused = [
+        store.check().await.unwrap_err(),
+        store.renew(relay, LEASE).await.unwrap_err(),
+        try_register(&store, "new").await.unwrap_err(),
+    ];
+    for error in refused {
+        assert!(matches!(error, StoreError::Schema { .. }), "{error:?}");
+        let (text, ours) = (error.to_string(), env!("CARGO_PKG_VERSION"));
+        for part in ["99.0.0", ours, "upgrade Posthaste"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+    database.psql("update posthaste.settings set value = '0.0.9' where name = 'min_relay'");
+    store.renew(relay, LEASE).await.unwrap();
+}
