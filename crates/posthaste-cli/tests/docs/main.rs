@@ -51,7 +51,7 @@ fn run_page(name: &str, replacements: &[(&str, &str)]) {
         .flat_map(|block| block.text.lines())
         .filter(|line| line.starts_with("posthaste "))
         .map(|line| {
-            let ends = !line.starts_with("posthaste relay") || line.contains("--until-drained");
+            let ends = !line.starts_with("posthaste relay ") || line.contains("--until-drained");
             here(line) + if ends { "\n" } else { " --until-drained\n" }
         })
         .collect();
