@@ -355,7 +355,7 @@ fn groups_in_one_difference_meet_inside_it() {
     let change = course.advance(&step.place, None).unwrap();
     assert_eq!(
         (&change.merged[..], change.places.len()),
-        (&[(2, 1)][..], 0)
+        (&[(2, 1)][..], 1)
     );
     // From there on they are read together.
     let (request, slots) = course.request();
