@@ -8,6 +8,8 @@
 mod check;
 #[path = "postgres_store/crash.rs"]
 mod crash;
+#[path = "postgres_store/hints.rs"]
+mod hints;
 #[path = "postgres_store/migration.rs"]
 mod migration;
 #[path = "postgres_store/ownership.rs"]

@@ -34,6 +34,10 @@ pub(crate) struct Init {
     /// whichever is shorter [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     retention: Option<Duration>,
+    /// Let writers hint to idle relays that there is something to read, so that the first event after a pause is not
+    /// found a poll later (PostgreSQL; not through a transaction pooler) [default: off]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    notify: Option<bool>,
     /// Rows of one of the 16 leaves of the ring: a power of two, fixed by the first init (PostgreSQL)
     /// [default: 524288]
     #[arg(long, value_name = "N")]
@@ -41,6 +45,14 @@ pub(crate) struct Init {
     /// Print the SQL instead of running it, for your own migration tool
     #[arg(long)]
     sql: bool,
+}
+
+fn on_or_off(value: &str) -> Result<bool, &'static str> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("`on` or `off` is needed"),
+    }
 }
 
 /// What was done, in words that both kinds of store share.
@@ -105,10 +117,11 @@ impl Init {
             ("--writer", self.writer.is_some()),
             ("--relay", self.relay.is_some()),
             ("--leaf-rows", self.leaf_rows.is_some()),
+            ("--notify", self.notify.is_some()),
         ] {
             if given {
                 return Err(Failure::usage(format!(
-                    "{flag} means nothing to SQLite, which has neither roles nor leaves\nfix: leave it \
+                    "{flag} means nothing to SQLite, which has neither roles nor leaves nor notifications\nfix: leave it \
                      out; the rights are those of the file"
                 )));
             }
@@ -122,6 +135,7 @@ impl Init {
             relay: self.relay.clone(),
             partitions: self.partitions,
             retention: self.retention,
+            notify: self.notify,
             leaf_rows: self.leaf_rows,
         }
     }

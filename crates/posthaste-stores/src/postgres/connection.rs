@@ -1,6 +1,6 @@
 //! Connections: TLS, session settings, and the questions that every new connection is asked.
 
-use std::{path::Path, sync::Arc};
+use std::{future::poll_fn, path::Path, sync::Arc};
 
 use posthaste_engine::StoreError;
 use rustls::{
@@ -13,7 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
-use tokio_postgres::Client;
+use tokio_postgres::{AsyncMessage, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
@@ -74,17 +74,34 @@ impl Connector {
 
     /// A new session with our settings. Dropping the client ends the connection.
     pub(super) async fn connect(&self, work: Work) -> Result<Client, StoreError> {
+        self.connect_and(work, |_| ()).await
+    }
+
+    /// The same, and `notified` is told of each notification's channel.
+    pub(super) async fn connect_and(
+        &self,
+        work: Work,
+        notified: impl Fn(&str) + Send + 'static,
+    ) -> Result<Client, StoreError> {
         let tls = MakeRustlsConnect::new(self.tls.clone());
-        let (client, connection) = self
+        let (client, mut connection) = self
             .config
             .driver
             .connect(tls)
             .await
             .map_err(|error| classify(OPERATION, error))?;
         tokio::spawn(async move {
-            // Whoever waits for an answer learns of the error too.
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "PostgreSQL connection ended");
+            loop {
+                match poll_fn(|context| connection.poll_message(context)).await {
+                    Some(Ok(AsyncMessage::Notification(of))) => notified(of.channel()),
+                    Some(Ok(_)) => {}
+                    // Whoever waits for an answer learns of the error too.
+                    Some(Err(error)) => {
+                        tracing::debug!(%error, "PostgreSQL connection ended");
+                        return;
+                    }
+                    None => return,
+                }
             }
         });
         client

@@ -37,6 +37,11 @@ pub(super) fn leaves() -> impl Iterator<Item = String> {
 
 const PARTITIONS_MAX: u16 = 4096;
 
+const HINTS_OFF: &str = "drop trigger if exists hint on posthaste.outbox;\n";
+const HINTS_ON: &str = "drop trigger if exists hint on posthaste.outbox;
+create trigger hint after insert on posthaste.outbox for each statement execute function posthaste.hint();
+";
+
 /// What `posthaste init` is asked for. What is none stays as it is, or gets its default.
 #[derive(Debug, Clone, Default)]
 pub struct InitOptions {
@@ -49,6 +54,9 @@ pub struct InitOptions {
     /// Rows in one of the ring's 16 leaves, a power of two from 2^10 to 2^40; default 2^19. Fixed by
     /// the first `init`.
     pub leaf_rows: Option<u64>,
+    /// Whether writers hint to idle relays that there is something to read; default off. Running relays heed a
+    /// change with their next claim.
+    pub notify: Option<bool>,
     /// How long delivered events are kept, in whole seconds; zero: not at all; default 24 h.
     pub retention: Option<Duration>,
 }
@@ -249,6 +257,17 @@ fn settings_sql(options: &InitOptions) -> String {
     }
     if let Some(retention) = options.retention {
         set("retention_seconds", retention.as_secs().to_string());
+    }
+    match options.notify {
+        None => {}
+        Some(true) => {
+            set("notify", "on".to_owned());
+            sql += HINTS_ON;
+        }
+        Some(false) => {
+            set("notify", "off".to_owned());
+            sql += HINTS_OFF;
+        }
     }
     sql
 }

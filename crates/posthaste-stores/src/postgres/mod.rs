@@ -12,6 +12,7 @@ mod connection;
 mod converge;
 mod course;
 mod error;
+mod hints;
 mod migrate;
 mod ownership;
 mod parking;
@@ -35,6 +36,7 @@ use uuid::Uuid;
 
 use config::PostgresConfig;
 use connection::{Connector, Session};
+use hints::Hints;
 pub use migrate::{InitOptions, Initialised, init, sql};
 
 /// An outbox in a PostgreSQL database, version 14 or later.
@@ -50,6 +52,7 @@ pub struct PostgresStore {
     housekeeping: Session,
     /// Counts the steps of housekeeping.
     turn: AtomicUsize,
+    hints: Hints,
 }
 
 impl PostgresStore {
@@ -71,6 +74,7 @@ impl PostgresStore {
             admin: Session::new(Arc::clone(&connector)),
             housekeeping: Session::new(Arc::clone(&connector)),
             turn: AtomicUsize::new(0),
+            hints: Hints::default(),
             connector,
         })
     }
@@ -114,7 +118,7 @@ impl Store for PostgresStore {
                 operation: "open",
                 reason: "the claim is another store's".to_owned(),
             })?;
-        let claimed = source::open(&self.connector, grant.clone()).await?;
+        let claimed = source::open(&self.connector, &self.hints, grant.clone()).await?;
         Ok(Arc::new(claimed))
     }
 }

@@ -23,6 +23,7 @@ use super::{
     converge::{Group, Row},
     course::Course,
     error::classify,
+    hints::{Heard, Hints},
     parking,
     read::{Read, Reader, Scope},
     side_read::PostgresSideRead,
@@ -53,6 +54,8 @@ pub(super) struct PostgresClaimed {
     pub(super) inner: Arc<Inner>,
     course: Mutex<Course>,
     ahead: Mutex<Option<Ahead>>,
+    /// None: nobody hints.
+    hints: Option<tokio::sync::Mutex<Heard>>,
 }
 
 /// The next page of a difference, read while its caller handles the one before.
@@ -84,6 +87,7 @@ pub(super) struct Inner {
 /// ends this value, and the engine claims anew.
 pub(super) async fn open(
     connector: &Arc<Connector>,
+    hints: &Hints,
     grant: Grant,
 ) -> Result<PostgresClaimed, StoreError> {
     const OPERATION: &str = "open";
@@ -130,6 +134,10 @@ pub(super) async fn open(
             reason: "posthaste.settings lacks leaf_bits: run `posthaste init --store URL`".into(),
         })?;
     let slots = Slots::of(&owned);
+    let hints = match row.get::<_, Option<bool>>("notify") {
+        Some(true) => Some(tokio::sync::Mutex::new(hints.listen(connector))),
+        _ => None,
+    };
     let advance = writer.prepare(ADVANCE).await.map_err(failed)?;
     let due = writer.prepare(parking::DUE).await.map_err(failed)?;
     Ok(PostgresClaimed {
@@ -141,6 +149,7 @@ pub(super) async fn open(
             grant.proven,
         )),
         ahead: Mutex::default(),
+        hints,
         inner: Arc::new(Inner {
             reader: Arc::new(Reader::new(reads, grant.destination_id, grant.token)),
             slots,
@@ -433,6 +442,13 @@ impl Claimed for PostgresClaimed {
             .change("note taken fences", FENCES_TAKEN, &[&former])
             .await
             .map(drop)
+    }
+
+    async fn hinted(&self) {
+        match &self.hints {
+            Some(heard) => heard.lock().await.hint().await,
+            None => std::future::pending().await,
+        }
     }
 
     fn registration(&self) -> Uuid {

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use posthaste_engine::{Field, Start, Store, StoreError};
+use posthaste_testkit::servers::postgres::PostgresServer;
 
 #[tokio::test]
 async fn events_come_in_order_once_and_progress_survives_a_new_claim() {
@@ -88,7 +89,10 @@ async fn every_field_arrives_as_it_was_written() {
 
 #[tokio::test]
 async fn floors_reach_the_sequence_and_then_nothing_is_written() {
-    let database = fresh().await;
+    // A server of its own: an open transaction in any database of a server holds the floors.
+    let server = PostgresServer::builder().setting("fsync", "off").start();
+    let database = server.create_database();
+    initialise(&database.url()).await;
     let store = store(&database.url());
     let claimed = open(&store, Start::Oldest).await;
     let stored = || database.psql("select floor, floor_min from posthaste.cursors");

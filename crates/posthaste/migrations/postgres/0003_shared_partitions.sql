@@ -3,7 +3,22 @@
 
 insert into posthaste.settings (name, value) values
     -- The lowest version of a relay that may run here (major.minor.patch). Raise it once a rolling upgrade is over.
-    ('min_relay', '0.1.0');
+    ('min_relay', '0.1.0'),
+    -- Whether writers hint to idle relays that there is something to read.
+    ('notify', 'off');
+
+-- One transaction at a time hints, the others pass by: a commit that notifies takes a lock of the whole database.
+create function posthaste.hint() returns trigger
+language plpgsql volatile security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if pg_try_advisory_xact_lock(hashtextextended('posthaste.hint', 0)) then
+        perform pg_notify('posthaste', '');
+    end if;
+    return null;
+end
+$$;
 
 alter table posthaste.destinations
     -- How many its slots are cut into; a changed setting is followed by the relays, claim by claim.
