@@ -312,10 +312,9 @@ mod tests {
     fn heartbeats_are_a_fraction_of_the_lease() {
         for (lease, heartbeat) in [(15, 3), (60, 15), (2, 1), (10_000_000, u16::MAX)] {
             let spec = LaneSpec {
-                epoch: 1,
-                number: 1,
                 publish_timeout: Duration::from_secs(1),
                 lease: Duration::from_secs(lease),
+                ..posthaste_testkit::sink_suite::lane_spec(1)
             };
             let timing = Timing::of(&spec);
             assert_eq!(timing.heartbeat, heartbeat);

@@ -9,14 +9,16 @@
 //! The fence is the broker's: opening takes that of our own id (once for each lane), taking over those
 //! of the former owners. Only then is the progress read, and only then may anything be sent.
 
+mod gathering;
 mod judging;
 mod place;
 mod progress;
+mod reading;
 mod taking_over;
 mod worker;
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::VecDeque,
     mem,
     ops::Range,
     sync::{
@@ -29,8 +31,7 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Batches, Cause, FailedKeys, Lane, LaneScope, LaneSpec, Outcome, Record, RejectionKind,
-    SinkError, Verdict,
+    Batches, Cause, FailedKeys, Lane, LaneScope, LaneSpec, Outcome, Record, SinkError, Verdict,
 };
 use rdkafka::types::RDKafkaErrorCode as Code;
 use tokio::sync::oneshot;
@@ -38,13 +39,12 @@ use tokio::sync::oneshot;
 use super::{
     client::{Client, Ended, News},
     faults::Fault,
-    message,
     options::Settings,
-    suspects::{Suspects, Trust},
-    topics::{self, Route, Topics},
+    suspects::Suspects,
+    topics::Topics,
 };
 use progress::Progress;
-use worker::{Sending, Transaction, Worker, Written};
+use worker::{Transaction, Worker};
 
 pub(super) use place::check;
 
@@ -53,9 +53,6 @@ pub(super) use place::check;
 const TRANSACTION_EVENTS_MAX: usize = 4_000;
 /// One transaction's events under way, and the next one's gathering.
 pub(super) const IN_FLIGHT_EVENTS_MAX: usize = 2 * TRANSACTION_EVENTS_MAX;
-/// How long a topic's look-up may take at most; it holds back that topic alone.
-const LOOK_UP_MAX: Duration = Duration::from_secs(2);
-
 /// What a sink's lanes have in common.
 #[derive(Clone)]
 pub(super) struct Common {
@@ -120,19 +117,6 @@ struct Flying {
     sent: bool,
 }
 
-/// What becomes of a record that waits while a transaction is gathered.
-enum Step {
-    /// It belongs to the transaction, and goes to this partition of its topic; none: it was accepted before.
-    Take(Option<usize>),
-    /// As `Take`, and nothing else belongs to the transaction.
-    Alone(usize),
-    Answered(Outcome),
-    /// It waits, and so does its key.
-    Wait,
-    /// It waits for the next transaction, and so does everything behind it.
-    WaitAll,
-}
-
 impl TransactionalLane {
     /// Makes a producer and takes the fence of our own id.
     pub(super) async fn open(
@@ -191,163 +175,6 @@ impl TransactionalLane {
 
     fn is_settled(&self) -> bool {
         self.waiting.is_empty() && self.open.is_empty()
-    }
-
-    /// Begins a transaction of what may be sent, unless one is open.
-    fn advance(&mut self) {
-        let Some(progress_partition) = self.progress_partition else {
-            return;
-        };
-        if self.ended.is_some() {
-            return;
-        }
-        while self.open.is_empty() && !self.waiting.is_empty() {
-            let sending = self.gather();
-            if !sending.is_empty() {
-                return self.begin(sending, progress_partition);
-            }
-            // Everything that was taken had been accepted before.
-            if self.open.is_empty() {
-                return;
-            }
-            self.committed();
-        }
-    }
-
-    /// Takes what belongs to the next transaction.
-    fn gather(&mut self) -> Vec<Sending> {
-        let now = Instant::now();
-        let wary = !self.common.suspects.is_empty();
-        let mut queue = mem::take(&mut self.waiting);
-        let mut waiting_keys = HashSet::new();
-        let mut taken = HashSet::new();
-        let mut suppressed = Vec::new();
-        let mut sending = Vec::new();
-        while let Some(item) = queue.pop_front() {
-            let key = item.record.order_key();
-            let is_full = self.alone || taken.len() + suppressed.len() >= TRANSACTION_EVENTS_MAX;
-            let step = match key {
-                Some(key) if waiting_keys.contains(&key) => Step::Wait,
-                // The same event twice: the second one finds the first one accepted.
-                _ if is_full || taken.contains(&id(&item.record)) => Step::WaitAll,
-                _ => self.step(&item, now, wary),
-            };
-            match step {
-                Step::Take(None) => suppressed.push(self.flying(&item, false)),
-                Step::Take(Some(partition)) => {
-                    taken.insert(id(&item.record));
-                    self.open.push(self.flying(&item, true));
-                    sending.push(to(partition, item.record));
-                }
-                Step::Alone(partition) if taken.is_empty() && suppressed.is_empty() => {
-                    self.alone = true;
-                    self.open.push(self.flying(&item, true));
-                    sending.push(to(partition, item.record));
-                }
-                Step::Answered(outcome) => {
-                    self.batches.answered(item.batch);
-                    self.refuse(item.record.ticket(), key, outcome);
-                }
-                Step::Wait => {
-                    waiting_keys.extend(key);
-                    self.waiting.push_back(item);
-                }
-                Step::WaitAll | Step::Alone(_) => {
-                    self.waiting.push_back(item);
-                    break;
-                }
-            }
-        }
-        self.waiting.append(&mut queue);
-        self.open.append(&mut suppressed);
-        sending
-    }
-
-    fn step(&mut self, item: &Waiting, now: Instant, wary: bool) -> Step {
-        let record = &item.record;
-        if self.failed.refuses(record.order_key(), item.seen) {
-            return Step::Answered(Outcome::unavailable(
-                Cause::BehindFailure,
-                "not tried: an earlier event of its key was not accepted",
-            ));
-        }
-        let partition = self.progress.partition_of(record.event().slot());
-        if self
-            .progress
-            .suppresses(partition, id(record), record.ticket())
-        {
-            return Step::Take(None);
-        }
-        if self.topics.wants_look_up(item.topic, now) {
-            let limit = LOOK_UP_MAX.min(self.publish_timeout / 2);
-            self.client.look_up(item.topic, record.topic(), limit);
-        }
-        let partitions = match self.topics.route(item.topic, now) {
-            Route::Partitions(count) => count,
-            Route::NotYet => return Step::Wait,
-            Route::Refused(outcome) => return Step::Answered(outcome),
-        };
-        if let Some(refused) = message::refusal(record) {
-            return Step::Answered(refused);
-        }
-        let trust = match wary {
-            true => self.common.suspects.trust(id(record), record.topic(), now),
-            false => Trust::Full,
-        };
-        let place = topics::place(record, partitions, self.rotation);
-        match trust {
-            Trust::Denied => {
-                let reason = topics::denial(record.topic());
-                Step::Answered(Outcome::rejected(RejectionKind::Denied, reason))
-            }
-            Trust::Alone => Step::Alone(place),
-            // If it is refused, it must not take with it what is under way beside it.
-            Trust::Full if message::bytes(record) > self.batch_bytes_max => Step::Alone(place),
-            Trust::Full => Step::Take(Some(place)),
-        }
-    }
-
-    fn flying(&self, item: &Waiting, sent: bool) -> Flying {
-        let record = &item.record;
-        Flying {
-            ticket: record.ticket(),
-            order_key: record.order_key(),
-            topic: item.topic,
-            batch: item.batch,
-            event: id(record),
-            bytes: message::bytes(record),
-            partition: self.progress.partition_of(record.event().slot()),
-            sent,
-        }
-    }
-
-    fn begin(&mut self, records: Vec<Sending>, progress_partition: i32) {
-        let mut touched: Vec<(u16, u128)> = self
-            .open
-            .iter()
-            .filter(|record| record.sent)
-            .map(|record| (record.partition, record.event))
-            .collect();
-        touched.sort_unstable_by_key(|&(partition, _)| partition);
-        let progress = touched
-            .chunk_by(|(one, _), (other, _)| one == other)
-            .map(|of_partition| {
-                let further: Vec<u128> = of_partition.iter().map(|&(_, event)| event).collect();
-                let (key, value) = self.progress.record(of_partition[0].0, &further);
-                Written {
-                    partition: progress_partition,
-                    key,
-                    value,
-                }
-            })
-            .collect();
-        let transaction = Transaction {
-            records,
-            progress,
-            alone: self.alone,
-        };
-        // Without a receiver, the news that the producer has ended is on its way.
-        let _ = self.transactions.send(transaction);
     }
 
     /// Takes in what the client has told since.
@@ -443,14 +270,6 @@ impl TransactionalLane {
     fn watch(&self) {
         let overdue_at = self.batches.oldest().map(|at| at + self.publish_timeout);
         self.client.set_overdue_at(overdue_at);
-    }
-}
-
-fn to(partition: usize, record: Record) -> Sending {
-    Sending {
-        record,
-        // Kafka counts partitions in 31 bits.
-        partition: i32::try_from(partition).unwrap_or(i32::MAX),
     }
 }
 

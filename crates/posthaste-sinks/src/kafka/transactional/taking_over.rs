@@ -12,9 +12,9 @@ use super::{
         faults::{self, Fault},
         topics,
     },
-    Common, TransactionalLane, place,
+    Common, TransactionalLane,
     progress::Keys,
-    worker,
+    reading, worker,
 };
 
 /// Former owners whose fences are taken at the same time. Each takes a client.
@@ -105,7 +105,7 @@ impl TransactionalLane {
         let named = progress_topic.clone();
         let (tell, told) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            place::read(&settings, &named, &prefix, limit, |found| {
+            reading::read(&settings, &named, &prefix, limit, |found| {
                 // Nobody waits any more when the lane was given up meanwhile.
                 let _ = tell.send(found);
             });
