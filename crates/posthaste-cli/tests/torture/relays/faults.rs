@@ -18,6 +18,8 @@ pub(super) enum Fault {
     Kill,
     /// SIGSTOP beyond the lease, then SIGCONT: it goes on where it stood.
     Freeze,
+    /// One is killed while another stands still, so that a third one has to take over from both.
+    Two,
     /// No way to the database beyond the lease; the broker is in reach.
     CutDatabase,
     /// No way to the broker beyond the lease; the database is in reach.
@@ -29,9 +31,10 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Kill,
         Self::Freeze,
+        Self::Two,
         Self::CutDatabase,
         Self::CutBroker,
         Self::Stop,
@@ -44,7 +47,7 @@ impl Fault {
             Self::Stop => 0,
             Self::Kill | Self::Freeze => 1,
             // The lane ends with the lease, and what a network kept may come besides.
-            Self::CutDatabase | Self::CutBroker => 2,
+            Self::Two | Self::CutDatabase | Self::CutBroker => 2,
             Self::Crash => relays as u64,
         }
     }
@@ -66,14 +69,20 @@ impl Fleet {
         match fault {
             Fault::Kill => {
                 assert_no_panic(&self.take(who).kill9().stderr);
-                self.is_taken_over_from(who).await;
+                self.is_taken_over_from(&[who]).await;
                 println!("  taken over {:?} after a kill", began.elapsed());
                 self.start(who);
             }
-            Fault::Freeze => self.freeze(who, began).await,
+            Fault::Freeze => self.freeze(who, began, &[who]).await,
+            Fault::Two => {
+                let second = (who + 1) % self.size();
+                assert_no_panic(&self.take(second).kill9().stderr);
+                self.freeze(who, began, &[who, second]).await;
+                self.start(second);
+            }
             Fault::CutDatabase => {
                 let _healed = Healed(self.database_way(who), cut(self.database_way(who)));
-                self.is_taken_over_from(who).await;
+                self.is_taken_over_from(&[who]).await;
                 println!(
                     "  taken over {:?} after a cut from the database",
                     began.elapsed()
@@ -84,7 +93,7 @@ impl Fleet {
                 let target = self.target();
                 let proxy = target.proxy(who).expect("a broker that can be cut off");
                 let _healed = Healed(proxy, cut(proxy));
-                self.is_taken_over_from(who).await;
+                self.is_taken_over_from(&[who]).await;
                 println!(
                     "  given up {:?} after a cut from the broker",
                     began.elapsed()
@@ -94,7 +103,7 @@ impl Fleet {
             Fault::Stop => {
                 stop_in_order(self.take(who));
                 println!("  stopped within {:?}", began.elapsed());
-                self.is_taken_over_from(who).await;
+                self.is_taken_over_from(&[who]).await;
                 println!("  handed over {:?} after the signal", began.elapsed());
                 self.start(who);
             }
@@ -107,9 +116,10 @@ impl Fleet {
         }
     }
 
-    async fn freeze(&mut self, who: usize, began: Instant) {
+    /// One stands still, until the others have what `gone` had.
+    async fn freeze(&mut self, who: usize, began: Instant, gone: &[usize]) {
         self.running(who).pause();
-        self.is_taken_over_from(who).await;
+        self.is_taken_over_from(gone).await;
         println!("  taken over {:?} after it stood still", began.elapsed());
         outlast(began).await;
         self.running(who).resume();

@@ -177,6 +177,10 @@ impl Fleet {
         }
     }
 
+    pub(super) fn size(&self) -> usize {
+        self.members.len()
+    }
+
     pub(super) fn name(&self, who: usize) -> &str {
         &self.members[who].name
     }
@@ -253,11 +257,11 @@ impl Fleet {
     }
 
     /// Other live relays own every partition.
-    pub(super) async fn is_taken_over_from(&self, who: usize) {
-        let name = self.name(who);
+    pub(super) async fn is_taken_over_from(&self, gone: &[usize]) {
         until("the others to own every partition", || {
             let shares = self.shares();
-            let others = shares.iter().filter(|share| share.name != name);
+            let is_other = |share: &&Share| gone.iter().all(|&who| share.name != self.name(who));
+            let others = shares.iter().filter(is_other);
             others.map(|share| share.owned).sum::<u64>() == PARTITIONS
         })
         .await;

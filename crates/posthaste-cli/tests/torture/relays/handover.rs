@@ -98,10 +98,11 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     pacer.passes(20).await;
 
     let mut spans = Vec::new();
-    for who in [0, 1, 0] {
-        let from = pacer.ticks();
+    let stops: &[usize] = if long_form() { &[0, 1, 0, 1] } else { &[0] };
+    for &who in stops {
+        let from = before(&pacer);
         stop_in_order(fleet.take(who));
-        fleet.is_taken_over_from(who).await;
+        fleet.is_taken_over_from(&[who]).await;
         pacer.passes(20).await;
         spans.push(("planned stop", from..pacer.ticks()));
         fleet.start(who);
@@ -111,20 +112,20 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     // Far behind that is what a kill may repeat.
     pacer.passes(60).await;
 
-    let from = pacer.ticks();
+    let from = before(&pacer);
     drop(fleet.take(1).kill9());
     let killed = Instant::now();
-    fleet.is_taken_over_from(1).await;
+    fleet.is_taken_over_from(&[1]).await;
     println!("owned again {:?} after a kill", killed.elapsed());
     pacer.passes(20).await;
     spans.push(("kill", from..pacer.ticks()));
     fleet.start(1);
     fleet.is_balanced().await;
 
-    let from = pacer.ticks();
+    let from = before(&pacer);
     fleet.running(0).pause();
     let stood = Instant::now();
-    fleet.is_taken_over_from(0).await;
+    fleet.is_taken_over_from(&[0]).await;
     println!("owned again {:?} after a standstill", stood.elapsed());
     // The settle time is waited for before anything is sent.
     until("delivery of what waited", || {
@@ -160,6 +161,11 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
             assert!(gap <= bound + SLACK, "{what}: {gap:?}");
         }
     }
+}
+
+/// What is under way now, and a bit more.
+fn before(pacer: &Pacer) -> u64 {
+    pacer.ticks().saturating_sub(20)
 }
 
 /// When the broker took what, in milliseconds by its clock.
