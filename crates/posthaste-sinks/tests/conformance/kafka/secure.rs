@@ -28,7 +28,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn address(server: &KafkaServer, user: SaslUser, password: &str, ca: &TestCa) -> String {
+pub(super) fn address(server: &KafkaServer, user: SaslUser, password: &str, ca: &TestCa) -> String {
     let SaslUser {
         name, mechanism, ..
     } = user;

@@ -7,11 +7,14 @@ use std::{
 };
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, Lane, LaneScope, LaneSpec, Outcome, Partitions, Sink, SinkError};
+use posthaste_engine::{
+    Cause, Lane, LaneScope, LaneSpec, Outcome, Partitions, RejectionKind, Sink, SinkError,
+};
 use posthaste_sinks::open;
 use posthaste_testkit::{
-    servers::kafka::{Isolation, KafkaServer},
+    servers::kafka::{Isolation, KafkaServer, SASL_USERS},
     sink_suite::{SuiteEvent, check_arrivals, lane_spec, poll_once, records},
+    tls::TestCa,
 };
 use rdkafka::{
     ClientConfig,
@@ -22,7 +25,7 @@ use uuid::Uuid;
 use super::{
     brokers::{self, Broker, fresh_topic, noise},
     driving::{answers, cause, event, expect_accepted, impatient, lane_with, send, submit},
-    trial,
+    secure, trial,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -44,6 +47,7 @@ pub(super) fn trials() -> Vec<Trial> {
         a_killed_broker_repeats_nothing,
         a_progress_topic_that_forgets_is_refused,
         the_progress_topic_is_made_compacted_and_once,
+        missing_rights_are_named,
     ]
 }
 
@@ -527,4 +531,88 @@ async fn the_progress_topic_is_made_compacted_and_once() {
         assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
     }
     sink.check().await.unwrap();
+}
+
+async fn missing_rights_are_named() {
+    let ca = TestCa::new();
+    let server = KafkaServer::start_secure(&ca);
+    let scene = Scene::new(&server);
+    let user = SASL_USERS[0];
+    let sink = || {
+        let address = secure::address(&server, user, user.password, &ca);
+        let progress = &scene.progress;
+        open(&format!(
+            "{address}&delivery=transactional&progress_topic={progress}"
+        ))
+        .unwrap()
+    };
+    let relay = Uuid::new_v4();
+    let spec = || scene.spec(relay, some(4, &[0, 1, 2, 3]), &[]);
+    let expect_denied = async |fix: &str| {
+        for refused in [
+            sink().check().await,
+            sink().open_lane(spec()).await.map(drop),
+        ] {
+            match refused {
+                Err(error @ SinkError::Denied { .. }) => {
+                    assert!(error.to_string().contains(fix), "{error}");
+                }
+                other => panic!("{fix}: {other:?}"),
+            }
+        }
+    };
+    expect_denied("make it with `kafka-topics.sh --create").await;
+    brokers::create_topic(
+        &server,
+        &scene.progress,
+        1,
+        &[("cleanup.policy", "compact")],
+    );
+    server.allow_write(user.name, &scene.progress);
+    expect_denied("DESCRIBE_CONFIGS").await;
+    server.allow_read(user.name, &scene.progress);
+    sink().check().await.unwrap();
+    let Err(error) = sink().open_lane(spec()).await else {
+        panic!("opened without a right to the transactional id");
+    };
+    assert!(
+        error.to_string().contains("transactional ids that begin"),
+        "{error}"
+    );
+    server.allow_transactions(user.name, "posthaste.");
+
+    // A topic that is denied while others are not: found though the whole transaction fails.
+    let (allowed, denied) = (&scene.topic, fresh_topic(&server, 2, &[]));
+    server.allow_write(user.name, allowed);
+    server.allow_write(user.name, &denied);
+    server.deny_write(user.name, &denied);
+    let events: Vec<SuiteEvent> = (0..40)
+        .map(|n| match n % 2 {
+            0 => event(&denied, Some("denied"), "x"),
+            _ => event(allowed, Some("allowed"), "x"),
+        })
+        .collect();
+    let sink = sink();
+    let (mut accepted, mut rejected) = (BTreeSet::new(), BTreeSet::new());
+    while accepted.len() + rejected.len() < events.len() {
+        let mut lane = take_over(&sink, spec()).await;
+        let left = events.iter().filter(|event| !rejected.contains(&event.id));
+        let left: Vec<SuiteEvent> = left.cloned().collect();
+        for (at, outcome) in submit(&mut lane, records(&left, 0)).await {
+            let id = left[at].id;
+            match outcome {
+                Outcome::Accepted(_) => drop(accepted.insert(id)),
+                Outcome::Rejected(why) => {
+                    assert_eq!(why.kind, RejectionKind::Denied, "{why:?}");
+                    assert_eq!(left[at].topic, denied);
+                    rejected.insert(id);
+                }
+                Outcome::Unavailable(_) => {}
+            }
+        }
+        lane.abort().await;
+    }
+    assert_eq!((accepted.len(), rejected.len()), (20, 20));
+    let allowed = events.iter().filter(|event| event.topic == *allowed);
+    scene.expect_once(&server, &allowed.cloned().collect::<Vec<_>>());
 }

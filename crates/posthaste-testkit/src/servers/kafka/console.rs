@@ -73,8 +73,33 @@ impl KafkaServer {
         topics.iter().flat_map(read).collect()
     }
 
-    /// A consumer a topic: the client tells of a partition's end without naming its topic.
+    /// How many records of a topic are committed, from the beginning to where it ends now.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::consume`].
+    #[must_use]
+    pub fn count_committed(&self, topic: &str) -> u64 {
+        self.settle_transactions();
+        let mut count = 0;
+        self.read_each(topic, Isolation::ReadCommitted, |_| count += 1);
+        count
+    }
+
     fn read_topic(&self, topic: &str, isolation: Isolation) -> Vec<KafkaMessage> {
+        let mut messages = Vec::new();
+        self.read_each(topic, isolation, |record| messages.push(owned(record)));
+        messages.sort_by_key(|message| (message.partition, message.offset));
+        messages
+    }
+
+    /// A consumer a topic: the client tells of a partition's end without naming its topic.
+    fn read_each(
+        &self,
+        topic: &str,
+        isolation: Isolation,
+        mut each: impl FnMut(&BorrowedMessage<'_>),
+    ) {
         let level = match isolation {
             Isolation::ReadUncommitted => "read_uncommitted",
             Isolation::ReadCommitted => "read_committed",
@@ -86,7 +111,6 @@ impl KafkaServer {
             ("enable.partition.eof", "true"),
         ]);
         let mut left = assign_from_beginning(&consumer, topic);
-        let mut messages = Vec::new();
         let mut heard = Instant::now();
         while !left.is_empty() {
             let polled = consumer.poll(POLL);
@@ -110,7 +134,7 @@ impl KafkaServer {
                     // Out of the range: either new since the call, or read again after a fault.
                     if offsets.contains(&record.offset()) {
                         offsets.start = record.offset() + 1;
-                        messages.push(owned(&record));
+                        each(&record);
                     }
                     if record.offset() + 1 >= offsets.end {
                         left.remove(&record.partition());
@@ -118,8 +142,6 @@ impl KafkaServer {
                 }
             }
         }
-        messages.sort_by_key(|message| (message.partition, message.offset));
-        messages
     }
 }
 

@@ -17,10 +17,17 @@ const DELETE_ACLS: i16 = 31;
 // Codes of the protocol.
 const ANY: i8 = 1;
 const TOPIC: i8 = 2;
+const TRANSACTIONAL_ID: i8 = 5;
 const LITERAL: i8 = 3;
+const PREFIXED: i8 = 4;
+const READ: i8 = 3;
 const WRITE: i8 = 4;
+const DESCRIBE_CONFIGS: i8 = 10;
 const DENY: i8 = 2;
 const ALLOW: i8 = 3;
+
+/// Its kind, how it is named, and the name.
+type Resource<'a> = (i8, i8, &'a str);
 
 impl KafkaServer {
     /// Lets a user of [`SASL_USERS`](super::SASL_USERS) write to (and describe) a topic, which need
@@ -30,7 +37,26 @@ impl KafkaServer {
     ///
     /// When the broker refuses: it is not a secure one.
     pub fn allow_write(&self, user: &str, topic: &str) {
-        self.set_write(user, topic, ALLOW);
+        self.set(user, (TOPIC, LITERAL, topic), WRITE, ALLOW);
+    }
+
+    /// Lets a user read a topic and its settings.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::allow_write`].
+    pub fn allow_read(&self, user: &str, topic: &str) {
+        self.set(user, (TOPIC, LITERAL, topic), READ, ALLOW);
+        self.set(user, (TOPIC, LITERAL, topic), DESCRIBE_CONFIGS, ALLOW);
+    }
+
+    /// Lets a user have transactional ids that begin so.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::allow_write`].
+    pub fn allow_transactions(&self, user: &str, prefix: &str) {
+        self.set(user, (TRANSACTIONAL_ID, PREFIXED, prefix), WRITE, ALLOW);
     }
 
     /// Forbids a user to write to a topic, whatever allows it.
@@ -39,7 +65,7 @@ impl KafkaServer {
     ///
     /// As [`Self::allow_write`].
     pub fn deny_write(&self, user: &str, topic: &str) {
-        self.set_write(user, topic, DENY);
+        self.set(user, (TOPIC, LITERAL, topic), WRITE, DENY);
     }
 
     /// Takes back all that was allowed and denied to a user on a topic.
@@ -50,6 +76,7 @@ impl KafkaServer {
     pub fn forget_rights(&self, user: &str, topic: &str) {
         let mut body = Body::default();
         body.number(1_i32.to_be_bytes());
+        let topic = (TOPIC, LITERAL, topic);
         filter(&mut body, user, topic, ANY, ANY);
         let mut answer = self.ask(DELETE_ACLS, &body);
         answer.skip_throttle_and_count();
@@ -57,26 +84,27 @@ impl KafkaServer {
         self.wait_until(|| !self.is_known(user, topic, ANY, ANY));
     }
 
-    fn set_write(&self, user: &str, topic: &str, permission: i8) {
+    fn set(&self, user: &str, of: Resource<'_>, operation: i8, permission: i8) {
         let mut body = Body::default();
         body.number(1_i32.to_be_bytes());
-        body.code(TOPIC);
-        body.text(topic);
-        body.code(LITERAL);
+        let (kind, pattern, name) = of;
+        body.code(kind);
+        body.text(name);
+        body.code(pattern);
         body.text(&format!("User:{user}"));
         body.text("*");
-        body.code(WRITE);
+        body.code(operation);
         body.code(permission);
         let mut answer = self.ask(CREATE_ACLS, &body);
         answer.skip_throttle_and_count();
         answer.expect_success();
         // The controller has it; the broker learns of it a moment later.
-        self.wait_until(|| self.is_known(user, topic, WRITE, permission));
+        self.wait_until(|| self.is_known(user, of, operation, permission));
     }
 
-    fn is_known(&self, user: &str, topic: &str, operation: i8, permission: i8) -> bool {
+    fn is_known(&self, user: &str, of: Resource<'_>, operation: i8, permission: i8) -> bool {
         let mut body = Body::default();
-        filter(&mut body, user, topic, operation, permission);
+        filter(&mut body, user, of, operation, permission);
         let mut answer = self.ask(DESCRIBE_ACLS, &body);
         answer.skip(4);
         answer.expect_success();
@@ -100,10 +128,11 @@ impl KafkaServer {
 }
 
 /// The filter of a describing and of a deleting request.
-fn filter(body: &mut Body, user: &str, topic: &str, operation: i8, permission: i8) {
-    body.code(TOPIC);
-    body.text(topic);
-    body.code(LITERAL);
+fn filter(body: &mut Body, user: &str, of: Resource<'_>, operation: i8, permission: i8) {
+    let (kind, pattern, name) = of;
+    body.code(kind);
+    body.text(name);
+    body.code(pattern);
     body.text(&format!("User:{user}"));
     body.text("*");
     body.code(operation);
