@@ -50,7 +50,7 @@ fn relay_json(relay: &RelayStatus) -> Value {
     });
     json!({
         "name": relay.name,
-        "registration": relay.registration,
+        "registration": relay.registration.to_string(),
         "version": relay.version,
         "state": relay.state,
         "leaving": relay.leaving,

@@ -242,6 +242,7 @@ fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
             .filter_map(|d| Some((named(&d.name), of(d)?)));
         page.family(name, help, MetricType::Gauge, samples)?;
     }
+    of_relays(page, status)?;
     let retained = &status.retained;
     let of_all = [
         (
@@ -264,6 +265,32 @@ fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
         page.family(name, help, MetricType::Gauge, [(UNLABELLED, number)])?;
     }
     Ok(())
+}
+
+/// How each destination is shared out between the relays that live.
+fn of_relays(page: &mut Page<'_>, status: &Status) -> fmt::Result {
+    let shares = |destination: &DestinationStatus| {
+        let live = status.relays.iter().filter(|relay| relay.state == "live");
+        let shares = live.flat_map(|relay| &relay.shares);
+        let name = destination.name.clone();
+        shares.filter(move |share| share.destination == name)
+    };
+    let destinations = || status.destinations.iter();
+    page.family(
+        "posthaste_relays",
+        "Live relays that deliver to the destination or stand by",
+        MetricType::Gauge,
+        destinations().map(|d| (named(&d.name), Whole(shares(d).count() as u64))),
+    )?;
+    page.family(
+        "posthaste_partitions_owned",
+        "Partitions of the destination that live relays own; what nobody owns waits",
+        MetricType::Gauge,
+        destinations().map(|d| {
+            let owned = shares(d).map(|share| u64::from(share.partitions)).sum();
+            (named(&d.name), Whole(owned))
+        }),
+    )
 }
 
 type Label<'a> = (&'static str, &'a str);

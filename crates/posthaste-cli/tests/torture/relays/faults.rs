@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_testkit::{process::Running, servers::postgres::PostgresServer};
+use posthaste_testkit::{process::Running, proxy::Proxy, servers::postgres::PostgresServer};
 use rand::{Rng, seq::SliceRandom};
 
 use super::{LEASE, fleet::Fleet};
@@ -81,7 +81,7 @@ impl Fleet {
                 self.start(second);
             }
             Fault::CutDatabase => {
-                let _healed = Healed(self.database_way(who), cut(self.database_way(who)));
+                let _cut = Cut::off(self.database_way(who));
                 self.is_taken_over_from(&[who]).await;
                 println!(
                     "  taken over {:?} after a cut from the database",
@@ -92,7 +92,7 @@ impl Fleet {
             Fault::CutBroker => {
                 let target = self.target();
                 let proxy = target.proxy(who).expect("a broker that can be cut off");
-                let _healed = Healed(proxy, cut(proxy));
+                let _cut = Cut::off(proxy);
                 self.is_taken_over_from(&[who]).await;
                 println!(
                     "  given up {:?} after a cut from the broker",
@@ -126,21 +126,24 @@ impl Fleet {
     }
 }
 
-/// A fault that ends with the value, however that comes.
-struct Healed<'a>(&'a posthaste_testkit::proxy::Proxy, ());
+/// A way that leads nowhere until the value is dropped, however that comes.
+struct Cut<'a>(&'a Proxy);
 
-impl Drop for Healed<'_> {
-    fn drop(&mut self) {
-        self.0.resume();
+impl<'a> Cut<'a> {
+    /// Connections end, or stay open and silent.
+    fn off(proxy: &'a Proxy) -> Self {
+        if rand::rng().random_bool(0.5) {
+            proxy.refuse();
+        } else {
+            proxy.stall();
+        }
+        Self(proxy)
     }
 }
 
-/// Connections end, or stay open and silent.
-fn cut(proxy: &posthaste_testkit::proxy::Proxy) {
-    if rand::rng().random_bool(0.5) {
-        proxy.refuse();
-    } else {
-        proxy.stall();
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.0.resume();
     }
 }
 
