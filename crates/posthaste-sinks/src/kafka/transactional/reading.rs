@@ -27,8 +27,11 @@ pub(super) struct Found {
     /// How many partitions it has.
     pub(super) partitions: usize,
     /// The latest record of each key in each partition.
-    pub(super) records: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) records: Vec<Pair>,
 }
+
+/// Key and value.
+type Pair = (Vec<u8>, Vec<u8>);
 
 /// Reads the latest records whose keys begin with `prefix`, to the end of the topic as it is now, and tells
 /// what it found. Blocks.
@@ -170,11 +173,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn records(
-        &self,
-        assigned: &TopicPartitionList,
-        prefix: &str,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Stop> {
+    fn records(&self, assigned: &TopicPartitionList, prefix: &str) -> Result<Vec<Pair>, Stop> {
         self.committed.assign(assigned)?;
         let assigned = assigned.elements();
         let mut open: HashSet<i32> = assigned.iter().map(|element| element.partition()).collect();
