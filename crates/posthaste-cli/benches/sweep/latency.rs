@@ -7,9 +7,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use posthaste::{Event, Outbox as Emitter};
-use posthaste_relay::{Destination, Relay};
+use posthaste_relay::{Destination, Relay, RelayError, Summary};
 use posthaste_stores::postgres::PostgresStore;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
     Plan,
@@ -27,19 +27,8 @@ const IDLE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str) -> Result<()> {
     let outbox = Outbox::start().await?;
-    // In this process, and not as its own, for the moment of each verdict.
     let accepted = Accepted::default();
-    let sink = Timed {
-        inner: posthaste_sinks::open(url)?,
-        accepted: Arc::clone(&accepted),
-    };
-    let store = Arc::new(PostgresStore::new(&outbox.database.url())?);
-    let relay = Relay::builder(store)
-        .destination(Destination::new("default", Arc::new(sink)))
-        .build()?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let relay = tokio::spawn(relay.run(async move { drop(stopped.await) }));
-
+    let relay = Timing::start(&outbox, url, &accepted)?;
     let mut writers = Writers::connect(&outbox, WRITERS).await?;
     // Caches fill, the relay claims.
     writers.run(Duration::from_secs(2), Some(RATE)).await?;
@@ -47,9 +36,11 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str) -> Result<(
     let written = writers.run(span, Some(RATE)).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let firsts = first_after_idle(plan, &outbox, &accepted).await?;
-    drop(stop);
-    let summary = relay.await??;
-    ensure!(summary.clean, "the relay did not end in order");
+    relay.stop().await?;
+    outbox.init(&["--notify", "on"]);
+    let relay = Timing::start(&outbox, url, &accepted)?;
+    let woken = first_after_idle(plan, &outbox, &accepted).await?;
+    relay.stop().await?;
 
     let accepted = accepted.lock().expect("the times");
     let mut millis = Vec::new();
@@ -71,7 +62,39 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str) -> Result<(
     let name = |what| format!("the first event after {IDLE:?} without, {what}");
     report.print(name("p50"), quantile(&firsts, 0.5), "ms");
     report.print(name("max"), quantile(&firsts, 1.0), "ms");
+    let name = |what| format!("the same where writers hint, {what}");
+    report.print(name("p50"), quantile(&woken, 0.5), "ms");
+    report.print(name("max"), quantile(&woken, 1.0), "ms");
     Ok(())
+}
+
+/// A relay in this process, and not as its own, for the moment of each verdict.
+struct Timing {
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<Result<Summary, RelayError>>,
+}
+
+impl Timing {
+    fn start(outbox: &Outbox, url: &str, accepted: &Accepted) -> Result<Self> {
+        let sink = Timed {
+            inner: posthaste_sinks::open(url)?,
+            accepted: Arc::clone(accepted),
+        };
+        let store = Arc::new(PostgresStore::new(&outbox.database.url())?);
+        let relay = Relay::builder(store)
+            .destination(Destination::new("default", Arc::new(sink)))
+            .build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(relay.run(async move { drop(stopped.await) }));
+        Ok(Self { stop, running })
+    }
+
+    async fn stop(self) -> Result<()> {
+        drop(self.stop);
+        let summary = self.running.await??;
+        ensure!(summary.clean, "the relay did not end in order");
+        Ok(())
+    }
 }
 
 /// Milliseconds from the answer to a commit to accepted, each when nothing had come for a while.

@@ -33,11 +33,7 @@ impl Outbox {
             .start();
         let database = server.create_database();
         let outbox = Self { database, server };
-        process::run(
-            posthaste().args(["init", "--store", &outbox.database.url()]),
-            LIMIT,
-        )
-        .expect_status(0);
+        outbox.init(&[]);
         let client = outbox.connect().await?;
         client
             .batch_execute("create extension pg_stat_statements")
@@ -48,6 +44,13 @@ impl Outbox {
             .try_get(0)?;
         println!("{version}");
         Ok(outbox)
+    }
+
+    /// `posthaste init`.
+    pub(crate) fn init(&self, flags: &[&str]) {
+        let mut init = posthaste();
+        init.args(["init", "--store", &self.database.url()]);
+        process::run(init.args(flags), LIMIT).expect_status(0);
     }
 
     pub(crate) async fn connect(&self) -> Result<Client> {

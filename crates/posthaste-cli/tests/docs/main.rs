@@ -11,8 +11,8 @@ use std::{fs, process::Command};
 
 use posthaste_testkit::{process, servers::postgres::PostgresServer};
 
-/// Runs a page's commands in a folder of their own, against a database of their own. A relay that
-/// would run for ever ends when it is drained.
+/// Runs a page's commands in a folder of their own, against a database of their own, then its SQL. A relay
+/// that would run for ever ends when it is drained.
 fn run_page(name: &str, replacements: &[(&str, &str)]) {
     let server = PostgresServer::shared(15);
     let database = server.create_database();
@@ -61,6 +61,9 @@ fn run_page(name: &str, replacements: &[(&str, &str)]) {
         .current_dir(folder.path())
         .env("PATH", tools::path(folder.path()));
     process::run(&mut bash, tools::LIMIT).expect_status(0);
+    for block in of("sql") {
+        database.psql(&block.text);
+    }
     database.psql(&format!(
         "drop owned by {shop}, {relay}; drop role {shop}; drop role {relay};
          reassign owned by {admin} to postgres; drop role {admin}"
