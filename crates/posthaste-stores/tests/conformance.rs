@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         Arc::new(postgres::PostgresFixture::new("postgres_15", 15)),
         #[cfg(feature = "postgres")]
         Arc::new(postgres::PostgresFixture::new("postgres_18", 18)),
+        #[cfg(feature = "postgres")]
+        Arc::new(postgres::PostgresFixture::new("postgres_15_pooled", 15).through_a_pooler()),
     ];
     run(fixtures)
 }

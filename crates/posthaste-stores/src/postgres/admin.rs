@@ -7,11 +7,12 @@ use posthaste_engine::{
     Admin, AuditLine, DeadAction, DestinationState, DestinationStatus, HAND_OVERS, PageBuilder,
     ParkedEvent, ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError,
 };
-use tokio_postgres::{Client, Row, types::Type};
+use tokio_postgres::{Row, types::Type};
 
 use super::{
     PostgresStore,
     claim::with_fragments,
+    client::Client,
     error::classify,
     ownership::{destination_state, from_micros},
     read::push,
@@ -57,13 +58,13 @@ async fn pending(
     sequence: i64,
 ) -> Result<Pending, StoreError> {
     let row = client
-        .query_one(
+        .query_typed_one(
             STATUS_PENDING,
             &[
-                &destinations,
-                &start,
-                &CANDIDATES_MAX,
-                &(PENDING_EXACT_MAX + 1),
+                (&destinations, Type::INT8_ARRAY),
+                (&start, Type::INT8),
+                (&CANDIDATES_MAX, Type::INT8),
+                (&(PENDING_EXACT_MAX + 1), Type::INT8),
             ],
         )
         .await
@@ -84,11 +85,13 @@ impl Admin for PostgresStore {
         let client = self.admin.client().await?;
         let failed = |error| classify("status", error);
         let rows = client
-            .query(&with_fragments(STATUS_DESTINATIONS), &[])
+            .query_typed(&with_fragments(STATUS_DESTINATIONS), &[])
             .await
             .map_err(failed)?;
-        let relays = client.query(STATUS_RELAYS, &[]).await.map_err(failed)?;
-        let table = client.query_one(STATUS_TABLE, &[]).await.map_err(failed)?;
+        let relays = client.query_typed(STATUS_RELAYS, &[]).await;
+        let relays = relays.map_err(failed)?;
+        let table = client.query_typed_one(STATUS_TABLE, &[]).await;
+        let table = table.map_err(failed)?;
         // Read after the cursors, so that it is not below anything that they have not passed.
         let sequence: i64 = table.get("sequence");
         let mut counts = Vec::with_capacity(rows.len());
@@ -120,7 +123,10 @@ impl Admin for PostgresStore {
         let client = self.admin.client().await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = client
-            .query(HAND_OVERS_READ, &[&&HAND_OVERS[..], &limit])
+            .query_typed(
+                HAND_OVERS_READ,
+                &[(&&HAND_OVERS[..], Type::TEXT_ARRAY), (&limit, Type::INT8)],
+            )
             .await
             .map_err(|error| classify("list hand-overs", error))?;
         Ok(rows.iter().map(audit_line).collect())
@@ -134,14 +140,14 @@ impl Admin for PostgresStore {
         let client = self.admin.client().await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = client
-            .query(
+            .query_typed(
                 PARKED,
                 &[
-                    &filter.destination,
-                    &filter.id,
-                    &filter.key,
-                    &states(filter),
-                    &limit,
+                    (&filter.destination, Type::TEXT),
+                    (&filter.id, Type::UUID),
+                    (&filter.key, Type::TEXT),
+                    (&states(filter), Type::TEXT_ARRAY),
+                    (&limit, Type::INT8),
                 ],
             )
             .await
@@ -157,15 +163,15 @@ impl Admin for PostgresStore {
             DeadAction::Discard => ParkedState::Discarded,
         };
         client
-            .execute(
+            .execute_typed(
                 DEAD_ACT,
                 &[
-                    &filter.destination,
-                    &filter.id,
-                    &filter.key,
-                    &states(filter),
-                    &state.as_str(),
-                    &action.as_str(),
+                    (&filter.destination, Type::TEXT),
+                    (&filter.id, Type::UUID),
+                    (&filter.key, Type::TEXT),
+                    (&states(filter), Type::TEXT_ARRAY),
+                    (&state.as_str(), Type::TEXT),
+                    (&action.as_str(), Type::TEXT),
                 ],
             )
             .await
@@ -189,7 +195,10 @@ impl Admin for PostgresStore {
                 .await
                 .map_err(failed)?;
             let row = transaction
-                .query_one(DESTINATION_SET, &[&name, &state.as_str()])
+                .query_typed_one(
+                    DESTINATION_SET,
+                    &[(&name, Type::TEXT), (&state.as_str(), Type::TEXT)],
+                )
                 .await
                 .map_err(failed)?;
             transaction.commit().await.map_err(failed)?;
@@ -197,7 +206,7 @@ impl Admin for PostgresStore {
                 return Ok(true);
             }
             let held = client
-                .query_opt(DESTINATION_HELD, &[&name])
+                .query_typed_opt(DESTINATION_HELD, &[(&name, Type::TEXT)])
                 .await
                 .map_err(failed)?;
             let Some(held) = held else { return Ok(false) };

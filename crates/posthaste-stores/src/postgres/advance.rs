@@ -1,7 +1,7 @@
 //! Storing where a claim stands.
 
 use posthaste_engine::StoreError;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::{error::SqlState, types::Type};
 
 use super::{
     course::Stored,
@@ -11,6 +11,18 @@ use super::{
 };
 
 pub(super) const ADVANCE: &str = include_str!("sql/advance.sql");
+pub(super) const ADVANCE_TYPES: [Type; 10] = [
+    Type::INT8,
+    Type::INT8,
+    Type::INT8,
+    Type::UUID,
+    Type::UUID,
+    Type::PG_SNAPSHOT,
+    Type::PG_SNAPSHOT,
+    Type::INT8,
+    Type::INT8,
+    Type::INT8,
+];
 const ADVANCE_MERGING: &str = include_str!("sql/advance_merging.sql");
 const OPERATION: &str = "advance";
 
@@ -71,30 +83,19 @@ impl Inner {
             places.floor_mins.push(position.floors.floor_min);
         }
         let (gone, rest): (Vec<i64>, Vec<i64>) = stored.merged.iter().copied().unzip();
-        let grant = &self.grant;
+        let params = self.grant.guard(&[
+            (&places.ids, Type::INT8_ARRAY),
+            (&places.lows, Type::PG_SNAPSHOT_ARRAY),
+            (&places.highs, Type::PG_SNAPSHOT_ARRAY),
+            (&places.seqs, Type::INT8_ARRAY),
+            (&places.floors, Type::INT8_ARRAY),
+            (&places.floor_mins, Type::INT8_ARRAY),
+            (&gone, Type::INT8_ARRAY),
+            (&rest, Type::INT8_ARRAY),
+        ]);
         let statement = guarded(ADVANCE_MERGING);
         for _ in 1..RACES_MAX {
-            let row = self
-                .writer
-                .query_one(
-                    &statement,
-                    &[
-                        &grant.destination_id,
-                        &grant.cursor_id,
-                        &grant.epoch,
-                        &grant.registration,
-                        &grant.token,
-                        &places.ids,
-                        &places.lows,
-                        &places.highs,
-                        &places.seqs,
-                        &places.floors,
-                        &places.floor_mins,
-                        &gone,
-                        &rest,
-                    ],
-                )
-                .await;
+            let row = self.writer.query_typed_one(&statement, &params).await;
             match row {
                 Ok(row) if row.get("guarded") => return Ok(()),
                 Ok(_) => return Err(self.refused(OPERATION).await),

@@ -1,9 +1,8 @@
 //! Whether a relay may start on this database. Changes nothing.
 
 use posthaste_engine::StoreError;
-use tokio_postgres::Client;
 
-use super::{error::classify, migrate::LEVEL, source::set_back};
+use super::{client::Client, error::classify, migrate::LEVEL, source::set_back};
 
 const OPERATION: &str = "check";
 const VERSION: &str = include_str!("sql/check_version.sql");
@@ -22,7 +21,7 @@ pub(super) async fn check(client: &Client) -> Result<(), StoreError> {
 
 pub(super) async fn version(client: &Client) -> Result<(), StoreError> {
     let row = client
-        .query_one(VERSION, &[])
+        .query_typed_one(VERSION, &[])
         .await
         .map_err(|error| classify(OPERATION, error))?;
     let (version, min_relay): (i32, i32) = (row.get(0), row.get(1));
@@ -88,7 +87,7 @@ pub(super) fn newer(version: i32) -> StoreError {
 
 async fn rights(client: &Client) -> Result<(), StoreError> {
     let missing: Option<String> = client
-        .query_one(RIGHTS, &[])
+        .query_typed_one(RIGHTS, &[])
         .await
         .map_err(|error| classify(OPERATION, error))?
         .get(0);
@@ -110,7 +109,7 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
         reason,
     };
     let row = client
-        .query_opt(SOUNDNESS, &[])
+        .query_typed_opt(SOUNDNESS, &[])
         .await
         .map_err(failed)?
         .ok_or_else(|| StoreError::Schema {
@@ -139,8 +138,8 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
         ));
     }
     let other_system = if row.get("ask_system") {
-        let row = client.query_one(SYSTEM, &[]).await.map_err(failed)?;
-        row.get(0)
+        let row = client.query_typed_one(SYSTEM, &[]).await;
+        row.map_err(failed)?.get(0)
     } else {
         false
     };

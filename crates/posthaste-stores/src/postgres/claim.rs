@@ -5,15 +5,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use posthaste_engine::{
     Claim, ClaimOutcome, ClaimRequest, Partitions, Registered, Start, StoreError, Want,
 };
-use tokio_postgres::{Client, Row, types::Type};
+use tokio_postgres::{Client as Driver, Row, types::Type};
 use uuid::Uuid;
 
 use super::{
     Grant,
+    client::Client,
     error::classify,
     ownership::{destination_state, from_micros, micros},
     share_out::{Change, Group, Owner, blocks_are_whole, share_out},
-    shares::shares_of,
+    shares::shares_within,
 };
 
 const OPERATION: &str = "claim";
@@ -132,7 +133,7 @@ async fn create(
 
 /// Waits for the destination's lock, then frees what dead relays own of it; answers our name.
 pub(super) async fn lock_and_revoke(
-    client: &Client,
+    client: &Driver,
     relay: Registered,
     destination_id: i64,
     settle: i64,
@@ -165,7 +166,7 @@ pub(super) async fn lock_and_revoke(
 
 /// One claim inside its transaction.
 struct Work<'a> {
-    client: &'a Client,
+    client: &'a Driver,
     relay: Registered,
     request: &'a ClaimRequest<'a>,
     destination_id: i64,
@@ -388,7 +389,7 @@ impl Work<'_> {
         block: i32,
     ) -> Result<ClaimOutcome, StoreError> {
         let destination = self.request.destination;
-        let shares = shares_of(self.client, OPERATION, destination).await?;
+        let shares = shares_within(self.client, OPERATION, destination).await?;
         let shares = shares.ok_or_else(|| bug(format!("`{destination}` has no shares")))?;
         let Some(&cursor_id) = changed.owned.iter().min() else {
             return Ok(ClaimOutcome::Held(shares));

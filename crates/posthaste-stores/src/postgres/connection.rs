@@ -1,4 +1,4 @@
-//! Connections: TLS, session settings, and the questions that every new connection is asked.
+//! Connections: TLS, and the questions that every new connection is asked.
 
 use std::{future::poll_fn, path::Path, sync::Arc};
 
@@ -13,51 +13,19 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
-use tokio_postgres::{AsyncMessage, Client};
+use tokio_postgres::{AsyncMessage, error::SqlState, types::Type};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use uuid::Uuid;
 
 use super::{
+    client::{Client, Work},
     config::{PostgresConfig, SslMode},
     error::classify,
 };
 
 const OPERATION: &str = "connect";
-
-/// `force_generic_plan`: a custom plan of a read costs more than the read (it plans 16 leaves anew).
-/// Without sequential scans, bitmaps and sorts no statistics can tempt the planner into reading a whole
-/// leaf: it merges the leaves by their indexes, and stops at the limit.
-/// A lost client must not hold locks.
-pub(super) const SESSION: &str = "
-    set plan_cache_mode = force_generic_plan;
-    set jit = off;
-    set enable_seqscan = off;
-    set enable_bitmapscan = off;
-    set enable_sort = off;
-    set max_parallel_workers_per_gather = 0;
-    set synchronous_commit = on;
-    set idle_in_transaction_session_timeout = '30s';
-";
-
-/// What a connection is for: how long its statements may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
-    /// A poll that finds an hours-long transaction finished reads everything since, cold.
-    Read,
-    /// Short statements of one row or a few.
-    Change,
-    /// As long as it takes; another `init` may go first.
-    Migrate,
-}
-
-impl Work {
-    fn time_outs(self) -> &'static str {
-        match self {
-            Self::Read => "set statement_timeout = '10min'; set lock_timeout = '5s'",
-            Self::Change => "set statement_timeout = '30s'; set lock_timeout = '5s'",
-            Self::Migrate => "set statement_timeout = 0; set lock_timeout = '1min'",
-        }
-    }
-}
+/// A setting that only we make.
+const MARK: &str = "posthaste.connection";
 
 /// Makes connections to one server, or to the primary among several.
 #[derive(Debug)]
@@ -72,7 +40,7 @@ impl Connector {
         Ok(Self { config, tls })
     }
 
-    /// A new session with our settings. Dropping the client ends the connection.
+    /// A new connection with our settings.
     pub(super) async fn connect(&self, work: Work) -> Result<Client, StoreError> {
         self.connect_and(work, |_| ()).await
     }
@@ -81,15 +49,39 @@ impl Connector {
     pub(super) async fn connect_and(
         &self,
         work: Work,
-        notified: impl Fn(&str) + Send + 'static,
+        notified: impl Fn(&str) + Clone + Send + 'static,
     ) -> Result<Client, StoreError> {
+        // Not to be met in a session that somebody else began.
+        let mark = Uuid::new_v4().simple().to_string();
+        let options = format!("{} -c {MARK}={mark}", work.options());
+        let driver = match self.dial(Some(&options), notified.clone()).await {
+            Err(error) if self.may_be_refused_by_a_pooler(&error) => {
+                self.dial(None, notified).await
+            }
+            dialled => dialled,
+        };
+        let driver = driver.map_err(|error| classify(OPERATION, error))?;
+        let is_ours = ask(&driver, &mark).await?;
+        if !is_ours {
+            tracing::debug!("the connection leads through a transaction pooler");
+        }
+        Ok(Client::new(driver, work, !is_ours))
+    }
+
+    /// `options`: what the session is to begin with.
+    async fn dial(
+        &self,
+        options: Option<&str>,
+        notified: impl Fn(&str) + Send + 'static,
+    ) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+        let mut config = self.config.driver.clone();
+        if let Some(ours) = options {
+            let given = config.get_options().unwrap_or_default();
+            let all = format!("{given}{ours}");
+            config.options(all);
+        }
         let tls = MakeRustlsConnect::new(self.tls.clone());
-        let (client, mut connection) = self
-            .config
-            .driver
-            .connect(tls)
-            .await
-            .map_err(|error| classify(OPERATION, error))?;
+        let (client, mut connection) = config.connect(tls).await?;
         tokio::spawn(async move {
             loop {
                 match poll_fn(|context| connection.poll_message(context)).await {
@@ -104,30 +96,38 @@ impl Connector {
                 }
             }
         });
-        client
-            .batch_execute(&format!("{SESSION}{}", work.time_outs()))
-            .await
-            .map_err(|error| classify(OPERATION, error))?;
-        self.require_primary(&client).await?;
         Ok(client)
     }
 
-    /// A replica gives snapshots but can store nothing.
-    async fn require_primary(&self, client: &Client) -> Result<(), StoreError> {
-        let row = client
-            .query_typed_one("select pg_catalog.pg_is_in_recovery()", &[])
-            .await
-            .map_err(|error| classify(OPERATION, error))?;
-        if !row.get::<_, bool>(0) {
-            return Ok(());
-        }
-        Err(StoreError::Misconfigured {
+    /// Whether the same without options may succeed. Of several hosts only the last one's error is known.
+    fn may_be_refused_by_a_pooler(&self, error: &tokio_postgres::Error) -> bool {
+        let refused = [
+            SqlState::PROTOCOL_VIOLATION,
+            SqlState::FEATURE_NOT_SUPPORTED,
+        ];
+        self.config.driver.get_hosts().len() > 1
+            || error.code().is_some_and(|code| refused.contains(code))
+    }
+}
+
+/// Whether the session is our own: one that began with this mark. A replica is refused: it gives snapshots but can store
+/// nothing.
+async fn ask(client: &tokio_postgres::Client, mark: &str) -> Result<bool, StoreError> {
+    const QUESTIONS: &str = "select pg_catalog.pg_is_in_recovery() as replica,
+        pg_catalog.current_setting($1, true) is not distinct from $2 as ours";
+    let row = client
+        .query_typed_one(QUESTIONS, &[(&MARK, Type::TEXT), (&mark, Type::TEXT)])
+        .await
+        .map_err(|error| classify(OPERATION, error))?;
+    if row.get("replica") {
+        return Err(StoreError::Misconfigured {
             operation: OPERATION,
             reason: "the server is a read replica: name the primary, or several hosts with \
                      target_session_attrs=read-write"
                 .to_owned(),
-        })
+        });
     }
+    Ok(row.get("ours"))
 }
 
 /// A connection that is made when it is needed and again when it broke.

@@ -9,10 +9,7 @@ use std::{
 use posthaste_engine::StoreError;
 use tokio::sync::watch;
 
-use super::{
-    connection::{Connector, Work},
-    error::classify,
-};
+use super::{client::Work, connection::Connector, error::classify};
 
 const OPERATION: &str = "listen for hints";
 const CHANNEL: &str = "posthaste";
@@ -63,13 +60,28 @@ async fn keep_listening(connector: Arc<Connector>, hints: watch::Sender<()>) {
         tokio::select! {
             () = hints.closed() => return,
             ended = listening => if let Err(error) = ended && !std::mem::replace(&mut said, true) {
-                tracing::warn!("no hints are heard, so that the first event after a pause is found by polling: {error}");
+                warn_of(&error);
             }
         }
         tokio::select! {
             () = hints.closed() => return,
             () = tokio::time::sleep(AGAIN) => {}
         }
+    }
+}
+
+fn warn_of(error: &StoreError) {
+    tracing::warn!(
+        "no hints are heard, so that the first event after a pause is found by polling: {error}"
+    );
+}
+
+fn swallowed() -> StoreError {
+    StoreError::Misconfigured {
+        operation: OPERATION,
+        reason: "a transaction pooler passes no notifications on: connect to the server itself, or switch hints off \
+                 with `posthaste init --notify off`"
+            .to_owned(),
     }
 }
 
@@ -83,6 +95,12 @@ async fn listen(connector: &Connector, hints: &watch::Sender<()>) -> Result<(), 
         }
     };
     let client = connector.connect_and(Work::Change, told).await?;
+    if client.is_pooled() {
+        // What we ask to be told of would be told to whoever gets the session after us.
+        drop(client);
+        warn_of(&swallowed());
+        return std::future::pending().await;
+    }
     client
         .batch_execute(&format!("listen {CHANNEL}; notify {CHANNEL}"))
         .await
@@ -90,12 +108,7 @@ async fn listen(connector: &Connector, hints: &watch::Sender<()>) -> Result<(), 
     let came = tokio::time::timeout(ECHO, echo.changed()).await;
     drop(echo);
     if came.is_err() {
-        return Err(StoreError::Misconfigured {
-            operation: OPERATION,
-            reason: "a notification of ours did not come back: a transaction pooler passes none on; connect to the \
-                     server itself, or switch hints off with `posthaste init --notify off`"
-                .to_owned(),
-        });
+        return Err(swallowed());
     }
     // Nothing is asked of it any more; it ends when the server or the network ends it.
     while !client.is_closed() {

@@ -4,12 +4,13 @@ use std::{fmt::Write as _, time::Duration};
 
 use posthaste::schema::{EVENT_COLUMNS, Migration, Placeholders, postgres as migrations};
 use posthaste_engine::{StoreError, retention_refused};
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::{Transaction, types::Type};
 
 use super::{
     check,
+    client::{Client, Work},
     config::PostgresConfig,
-    connection::{Connector, Work},
+    connection::Connector,
     error::classify,
 };
 
@@ -134,7 +135,7 @@ pub async fn init(url: &str, options: &InitOptions) -> Result<Initialised, Store
 
 async fn refuse_unfit_server(client: &Client) -> Result<(), StoreError> {
     let row = client
-        .query_one(
+        .query_typed_one(
             "select current_setting('server_version_num')::integer,
                  pg_catalog.pg_encoding_to_char(encoding)
              from pg_catalog.pg_database where datname = current_database()",
@@ -174,7 +175,7 @@ async fn apply_next(
 async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
     let failed = |error| classify(OPERATION, error);
     let row = transaction
-        .query_one(
+        .query_typed_one(
             "select to_regclass('posthaste.migrations') is not null",
             &[],
         )
@@ -184,7 +185,7 @@ async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
         return Ok(0);
     }
     let row = transaction
-        .query_one(
+        .query_typed_one(
             "select coalesce(max(version), 0), coalesce(max(min_relay), 0) from posthaste.migrations",
             &[],
         )
@@ -234,9 +235,9 @@ async fn settings(client: &mut Client, options: &InitOptions) -> Result<(), Stor
 
 async fn setting(transaction: &Transaction<'_>, name: &str) -> Result<String, StoreError> {
     let row = transaction
-        .query_opt(
+        .query_typed_opt(
             "select value from posthaste.settings where name = $1",
-            &[&name],
+            &[(&name, Type::TEXT)],
         )
         .await
         .map_err(|error| classify(OPERATION, error))?;

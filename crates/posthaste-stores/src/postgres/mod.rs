@@ -7,6 +7,7 @@ mod admin;
 mod advance;
 mod check;
 mod claim;
+mod client;
 mod config;
 mod connection;
 mod converge;

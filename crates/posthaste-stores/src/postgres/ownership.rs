@@ -7,12 +7,13 @@ use posthaste_engine::{
     ClaimOutcome, ClaimRequest, DestinationState, Ownership, Registered, Registration, Renewal,
     Shares, StoreError,
 };
-use tokio_postgres::{Client, types::Type};
+use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::{
     PostgresStore, check,
     claim::{self, lock_and_revoke, refill_incarnation, with_fragments},
+    client::Client,
     error::classify,
     shares::{by_destination, shares_of, with_shares},
 };

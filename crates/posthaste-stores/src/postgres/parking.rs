@@ -1,16 +1,15 @@
 //! Parked events, their attempts, and the markers of the keys that they block.
 
-use std::{pin::pin, sync::Arc};
+use std::sync::Arc;
 
-use futures_util::TryStreamExt;
-use postgres_types::ToSql;
 use posthaste_engine::{
     Cursor, Due, Marker, PageBuilder, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
 };
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
 
 use super::{
+    client::Typed,
     error::classify,
     ownership::from_micros,
     read::push,
@@ -23,13 +22,12 @@ const MARKERS: &str = include_str!("sql/markers.sql");
 const SET_ASIDE: &str = include_str!("sql/set_aside.sql");
 const PARK: &str = include_str!("sql/park.sql");
 pub(super) const DUE: &str = include_str!("sql/due.sql");
+pub(super) const DUE_TYPES: [Type; 4] = [Type::INT8, Type::INT8, Type::BYTEA, Type::INT4];
 const SETTLE: &str = include_str!("sql/settle.sql");
 const JOIN: &str = include_str!("sql/join.sql");
 
 /// Parked events that are held in memory at once; one comes whatever its size.
 const DUE_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-type Param<'a> = &'a (dyn ToSql + Sync);
 
 impl Inner {
     /// Runs a guarded statement: the guard's parameters are its first five.
@@ -37,20 +35,11 @@ impl Inner {
         &self,
         operation: &'static str,
         sql: &str,
-        params: &[Param<'_>],
+        params: &[Typed<'_>],
     ) -> Result<Row, StoreError> {
-        let grant = &self.grant;
-        let guard: [Param<'_>; 5] = [
-            &grant.destination_id,
-            &grant.cursor_id,
-            &grant.epoch,
-            &grant.registration,
-            &grant.token,
-        ];
-        let all: Vec<Param<'_>> = guard.iter().chain(params).copied().collect();
         let row = self
             .writer
-            .query_one(&guarded(sql), &all)
+            .query_typed_one(&guarded(sql), &self.grant.guard(params))
             .await
             .map_err(|error| classify(operation, error))?;
         if row.get::<_, bool>("guarded") {
@@ -66,14 +55,14 @@ pub(super) async fn set_aside(inner: &Inner) -> Result<Vec<Uuid>, StoreError> {
     let (mask, shift) = inner.slots();
     let rows = inner
         .writer
-        .query(
+        .query_typed(
             SET_ASIDE,
             &[
-                &grant.destination_id,
-                &mask,
-                &shift,
-                &grant.epoch,
-                &grant.registration,
+                (&grant.destination_id, Type::INT8),
+                (&mask, Type::BYTEA),
+                (&shift, Type::INT4),
+                (&grant.epoch, Type::INT8),
+                (&grant.registration, Type::UUID),
             ],
         )
         .await
@@ -87,9 +76,14 @@ pub(super) async fn markers(inner: &Inner, limit: usize) -> Result<Vec<Marker>, 
     let (mask, shift) = inner.slots();
     let rows = inner
         .writer
-        .query(
+        .query_typed(
             MARKERS,
-            &[&inner.grant.destination_id, &mask, &shift, &limit],
+            &[
+                (&inner.grant.destination_id, Type::INT8),
+                (&mask, Type::BYTEA),
+                (&shift, Type::INT4),
+                (&limit, Type::INT8),
+            ],
         )
         .await
         .map_err(|error| classify(OPERATION, error))?;
@@ -152,18 +146,18 @@ pub(super) async fn park(inner: &Inner, events: &[Parking]) -> Result<(), StoreE
             OPERATION,
             PARK,
             &[
-                &columns.seqs,
-                &columns.ids,
-                &columns.attempts,
-                &columns.kinds,
-                &columns.reasons,
-                &columns.retries,
-                &columns.skips,
-                &columns.lows,
-                &columns.highs,
-                &columns.lasts,
-                &columns.floors,
-                &columns.floor_mins,
+                (&columns.seqs, Type::INT8_ARRAY),
+                (&columns.ids, Type::UUID_ARRAY),
+                (&columns.attempts, Type::INT4_ARRAY),
+                (&columns.kinds, Type::TEXT_ARRAY),
+                (&columns.reasons, Type::TEXT_ARRAY),
+                (&columns.retries, Type::INT8_ARRAY),
+                (&columns.skips, Type::BOOL_ARRAY),
+                (&columns.lows, Type::PG_SNAPSHOT_ARRAY),
+                (&columns.highs, Type::PG_SNAPSHOT_ARRAY),
+                (&columns.lasts, Type::INT8_ARRAY),
+                (&columns.floors, Type::INT8_ARRAY),
+                (&columns.floor_mins, Type::INT8_ARRAY),
             ],
         )
         .await?;
@@ -189,15 +183,20 @@ pub(super) async fn due(inner: &Inner, limit: usize) -> Result<Due, StoreError> 
     };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let (mask, shift) = inner.slots();
-    let params: [Param<'_>; 4] = [&inner.grant.destination_id, &limit, &mask, &shift];
-    let rows = inner.writer.query_raw(&inner.due, params).await;
-    let mut rows = pin!(rows.map_err(failed)?);
-    let header = rows.try_next().await.map_err(failed)?;
+    let rows = inner
+        .writer
+        .read(
+            &inner.due,
+            &[&inner.grant.destination_id, &limit, &mask, &shift],
+        )
+        .await;
+    let mut rows = rows.map_err(failed)?;
+    let header = rows.next().await.map_err(failed)?;
     let header = header.ok_or_else(|| bug("the answer has no header".to_owned()))?;
     let next_in: Option<i64> = header.try_get("seq").map_err(failed)?;
     let mut page = PageBuilder::default();
     let mut copies = Vec::new();
-    while let Some(row) = rows.try_next().await.map_err(failed)? {
+    while let Some(row) = rows.next().await.map_err(failed)? {
         if !page.is_empty() && page.bytes() + row.raw_size_bytes() > DUE_BYTES_MAX {
             break;
         }
@@ -247,7 +246,17 @@ pub(super) async fn settle(
         }
     };
     inner
-        .change("settle", SETTLE, &[&id, &state, &kind, &reason, &retry_in])
+        .change(
+            "settle",
+            SETTLE,
+            &[
+                (&id, Type::INT8),
+                (&state, Type::TEXT),
+                (&kind, Type::TEXT),
+                (&reason, Type::TEXT),
+                (&retry_in, Type::INT8),
+            ],
+        )
         .await
         .map(drop)
 }
@@ -261,7 +270,7 @@ pub(super) async fn join(inner: &Inner, key: &str, at: &Cursor) -> Result<(), St
     if at.seq().is_some() || !place_of(OPERATION, at)?.is_joinable() {
         return Err(bug("a key can only join at a whole snapshot"));
     }
-    let row = inner.change(OPERATION, JOIN, &[&key]).await?;
+    let row = inner.change(OPERATION, JOIN, &[(&key, Type::TEXT)]).await?;
     if row.get::<_, bool>("changed") {
         Ok(())
     } else {

@@ -2,20 +2,19 @@
 
 use std::{
     collections::HashMap,
-    pin::pin,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use futures_util::TryStreamExt;
 use postgres_types::{ToSql, Type};
 use posthaste_engine::{Budget, PageBuilder, StoreError, StoredEvent, StoredFields};
-use tokio_postgres::{Client, Row, RowStream, Statement};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{
+    client::{Client, Prepared, Rows},
     error::classify,
     slots::Slots,
     sweep::{Answer, Request},
@@ -132,7 +131,7 @@ pub(super) struct Reader {
     client: Client,
     destination_id: i64,
     token: Uuid,
-    statements: Mutex<HashMap<(Kind, usize), Statement>>,
+    statements: Mutex<HashMap<(Kind, usize), Arc<Prepared>>>,
     /// Bytes that an event of the last page took on average, at least; zero: nothing read yet.
     event_bytes: AtomicUsize,
 }
@@ -157,13 +156,9 @@ impl Reader {
         budget: Budget,
     ) -> Result<Read, StoreError> {
         let size = self.page_size(budget);
-        let rows = self
-            .send(request, scope, size)
-            .await
-            .map_err(|error| classify(operation, error))?;
-        let mut rows = pin!(rows);
         let failed = |error| classify(operation, error);
-        let header = rows.try_next().await.map_err(failed)?;
+        let mut rows = self.send(request, scope, size).await.map_err(failed)?;
+        let header = rows.next().await.map_err(failed)?;
         let (snapshot, sequence, shares_version) = self.header(operation, header.as_ref())?;
 
         let bytes = self.event_bytes.load(Ordering::Relaxed);
@@ -174,7 +169,7 @@ impl Reader {
         let mut last_row = None;
         let mut more = false;
         let mut event_bytes = 0;
-        while let Some(row) = rows.try_next().await.map_err(failed)? {
+        while let Some(row) = rows.next().await.map_err(failed)? {
             let full = page.len() >= size.min(budget.events.max(1))
                 || page.bytes() + row.raw_size_bytes() > budget.bytes;
             if full && !page.is_empty() {
@@ -223,7 +218,7 @@ impl Reader {
         request: &Request,
         scope: Scope<'_>,
         size: usize,
-    ) -> Result<RowStream, tokio_postgres::Error> {
+    ) -> Result<Rows<'_>, tokio_postgres::Error> {
         let destination = &self.destination_id;
         let (whole, of_slots, mut params): (_, _, Vec<&(dyn ToSql + Sync)>) = match request {
             Request::Poll {
@@ -258,23 +253,25 @@ impl Reader {
             }
         };
         let statement = self.statement(kind, size).await?;
-        self.client.query_raw(&statement, params).await
+        self.client.read(&statement, &params).await
     }
 
-    async fn statement(&self, kind: Kind, size: usize) -> Result<Statement, tokio_postgres::Error> {
+    async fn statement(
+        &self,
+        kind: Kind,
+        size: usize,
+    ) -> Result<Arc<Prepared>, tokio_postgres::Error> {
         let known = || {
             self.statements
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
         };
         if let Some(statement) = known().get(&(kind, size)) {
-            return Ok(statement.clone());
+            return Ok(Arc::clone(statement));
         }
-        let statement = self
-            .client
-            .prepare_typed(&kind.sql(size), kind.types())
-            .await?;
-        known().insert((kind, size), statement.clone());
+        let statement = self.client.prepare(kind.sql(size), kind.types()).await?;
+        let statement = Arc::new(statement);
+        known().insert((kind, size), Arc::clone(&statement));
         Ok(statement)
     }
 

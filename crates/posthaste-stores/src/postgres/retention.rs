@@ -13,13 +13,14 @@ use std::sync::{LazyLock, atomic::Ordering::Relaxed};
 
 use async_trait::async_trait;
 use posthaste_engine::{Housekeeping, Pin, PinKind, Registered, Retained, Retention, StoreError};
-use tokio_postgres::{Client, Row, SimpleQueryMessage};
+use tokio_postgres::{Row, SimpleQueryMessage, types::Type};
 use uuid::Uuid;
 
 use self::survey::{Due, Leaf, Survey};
 use super::{
     PostgresStore,
     admin::unsigned,
+    client::Client,
     error::classify,
     migrate::leaves,
     ownership::{from_micros, micros},
@@ -210,7 +211,10 @@ async fn remove_parked(
 ) -> Result<(), StoreError> {
     let relay: Option<Uuid> = by.map(|by| by.registration);
     let row = client
-        .query_one(PARKED.as_str(), &[&relay, &PARKED_A_STEP])
+        .query_typed_one(
+            PARKED.as_str(),
+            &[(&relay, Type::UUID), (&PARKED_A_STEP, Type::INT8)],
+        )
         .await
         .map_err(|error| classify(OPERATION, error))?;
     let parked: i64 = row.get("parked");
@@ -227,7 +231,7 @@ pub(super) async fn retained(client: &Client) -> Result<Retained, StoreError> {
     let mut window = survey.window;
     if survey.ring_edge() > 0 {
         let oldest = client
-            .query_opt(WINDOW, &[&survey.ring_edge()])
+            .query_typed_opt(WINDOW, &[(&survey.ring_edge(), Type::INT8)])
             .await
             .map_err(failed)?;
         let reaches_back = oldest.map(|row| from_micros(row.get("age")));
@@ -235,7 +239,14 @@ pub(super) async fn retained(client: &Client) -> Result<Retained, StoreError> {
     }
     let floor = survey.floor.unwrap_or(0);
     let row = client
-        .query_one(DEBT, &[&floor, &micros(window), &(DEBT_EXACT_MAX + 1)])
+        .query_typed_one(
+            DEBT,
+            &[
+                (&floor, Type::INT8),
+                (&micros(window), Type::INT8),
+                (&(DEBT_EXACT_MAX + 1), Type::INT8),
+            ],
+        )
         .await
         .map_err(failed)?;
     let (counted, debt): (i64, i64) = (row.get("counted"), row.get("debt"));
@@ -250,7 +261,7 @@ pub(super) async fn retained(client: &Client) -> Result<Retained, StoreError> {
         });
     } else if debt > 0 {
         let rows = client
-            .query(PINS, &[&micros(window)])
+            .query_typed(PINS, &[(&micros(window), Type::INT8)])
             .await
             .map_err(failed)?;
         pins.extend(rows.iter().map(pin));

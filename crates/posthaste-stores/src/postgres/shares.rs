@@ -1,9 +1,10 @@
 //! How a destination is shared out, as one statement saw it.
 
 use posthaste_engine::{DestinationState, HostIdentity, Member, Shares, StoreError};
-use tokio_postgres::{Client, Row, types::Type};
+use tokio_postgres::{Client as Driver, Row, types::Type};
 
 use super::{
+    client::Client,
     error::classify,
     ownership::{destination_state, from_micros},
 };
@@ -22,10 +23,27 @@ pub(super) async fn shares_of(
     operation: &'static str,
     destination: &str,
 ) -> Result<Option<Shares>, StoreError> {
-    let rows = client
-        .query_typed(&with_shares(SHARES_OF), &[(&destination, Type::TEXT)])
-        .await
-        .map_err(|error| classify(operation, error))?;
+    let sql = with_shares(SHARES_OF);
+    let destination = [(&destination as _, Type::TEXT)];
+    of_one(operation, client.query_typed(&sql, &destination).await)
+}
+
+/// The same, inside a transaction of this connection.
+pub(super) async fn shares_within(
+    client: &Driver,
+    operation: &'static str,
+    destination: &str,
+) -> Result<Option<Shares>, StoreError> {
+    let sql = with_shares(SHARES_OF);
+    let destination = [(&destination as _, Type::TEXT)];
+    of_one(operation, client.query_typed(&sql, &destination).await)
+}
+
+fn of_one(
+    operation: &'static str,
+    rows: Result<Vec<Row>, tokio_postgres::Error>,
+) -> Result<Option<Shares>, StoreError> {
+    let rows = rows.map_err(|error| classify(operation, error))?;
     Ok(by_destination(&rows).pop().map(|(_, _, shares)| shares))
 }
 

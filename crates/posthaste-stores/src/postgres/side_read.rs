@@ -6,6 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 
+use tokio_postgres::types::Type;
+
 use super::{
     error::classify,
     read::{Read, Reader, Scope},
@@ -39,7 +41,15 @@ impl PostgresSideRead {
         let (mask, shift) = inner.slots();
         let row = inner
             .writer
-            .query_opt(MARKER, &[&inner.grant.destination_id, &key, &mask, &shift])
+            .query_typed_opt(
+                MARKER,
+                &[
+                    (&inner.grant.destination_id, Type::INT8),
+                    (&key, Type::TEXT),
+                    (&mask, Type::BYTEA),
+                    (&shift, Type::INT4),
+                ],
+            )
             .await
             .map_err(failed)?
             .ok_or_else(|| StoreError::Bug {
@@ -151,12 +161,12 @@ impl SideRead for PostgresSideRead {
                 OPERATION,
                 MARKER_MOVE,
                 &[
-                    &self.key,
-                    &*to.low,
-                    &high,
-                    &seq,
-                    &to.floors.floor,
-                    &to.floors.floor_min,
+                    (&self.key, Type::TEXT),
+                    (&*to.low, Type::PG_SNAPSHOT),
+                    (&high, Type::PG_SNAPSHOT),
+                    (&seq, Type::INT8),
+                    (&to.floors.floor, Type::INT8),
+                    (&to.floors.floor_min, Type::INT8),
                 ],
             )
             .await?;

@@ -12,14 +12,15 @@ use posthaste_engine::{
     StoreError, StoredEvent,
 };
 use tokio::{sync::OnceCell, task::JoinHandle};
-use tokio_postgres::{Client, Statement, types::Type};
+use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::{
     Grant,
-    advance::ADVANCE,
+    advance::{ADVANCE, ADVANCE_TYPES},
     claim::{none_of, number},
-    connection::{Connector, Work},
+    client::{Client, Prepared, Typed, Work},
+    connection::Connector,
     converge::{Group, Row},
     course::Course,
     error::classify,
@@ -76,8 +77,8 @@ pub(super) struct Inner {
     slots: Option<Slots>,
     reader: Arc<Reader>,
     pub(super) writer: Client,
-    pub(super) advance: Statement,
-    pub(super) due: Statement,
+    pub(super) advance: Prepared,
+    pub(super) due: Prepared,
     connector: Arc<Connector>,
     /// One key's side read may look through whole segments; the main group is not to wait for that.
     side_reader: OnceCell<Arc<Reader>>,
@@ -138,8 +139,11 @@ pub(super) async fn open(
         Some(true) => Some(tokio::sync::Mutex::new(hints.listen(connector))),
         _ => None,
     };
-    let advance = writer.prepare(ADVANCE).await.map_err(failed)?;
-    let due = writer.prepare(parking::DUE).await.map_err(failed)?;
+    let advance = writer.prepare(ADVANCE.to_owned(), &ADVANCE_TYPES).await;
+    let due = writer
+        .prepare(parking::DUE.to_owned(), &parking::DUE_TYPES)
+        .await;
+    let (advance, due) = (advance.map_err(failed)?, due.map_err(failed)?);
     Ok(PostgresClaimed {
         course: Mutex::new(Course::restore(
             leaf_bits,
@@ -215,6 +219,20 @@ pub(super) fn place_of<'a>(
     })
 }
 
+impl Grant {
+    /// The parameters of a guarded statement: the guard's own come first.
+    pub(super) fn guard<'a>(&'a self, params: &[Typed<'a>]) -> Vec<Typed<'a>> {
+        let guard: [Typed<'_>; 5] = [
+            (&self.destination_id, Type::INT8),
+            (&self.cursor_id, Type::INT8),
+            (&self.epoch, Type::INT8),
+            (&self.registration, Type::UUID),
+            (&self.token, Type::UUID),
+        ];
+        guard.into_iter().chain(params.iter().cloned()).collect()
+    }
+}
+
 impl Inner {
     pub(super) async fn side_reader(&self) -> Result<Arc<Reader>, StoreError> {
         let connect = || async {
@@ -232,7 +250,7 @@ impl Inner {
     pub(super) async fn refused(&self, operation: &'static str) -> StoreError {
         let same = self
             .writer
-            .query_one(REFUSED, &[&self.grant.token])
+            .query_typed_one(REFUSED, &[(&self.grant.token, Type::UUID)])
             .await
             .map(|row| row.get::<_, bool>(0));
         match same {
@@ -420,17 +438,9 @@ impl Claimed for PostgresClaimed {
         let grant = &self.inner.grant;
         self.inner
             .writer
-            .execute(
+            .execute_typed(
                 &guarded(REPORT),
-                &[
-                    &grant.destination_id,
-                    &grant.cursor_id,
-                    &grant.epoch,
-                    &grant.registration,
-                    &grant.token,
-                    &breaker,
-                    &last_error,
-                ],
+                &grant.guard(&[(&breaker, Type::TEXT), (&last_error, Type::TEXT)]),
             )
             .await
             .map(drop)
@@ -439,7 +449,11 @@ impl Claimed for PostgresClaimed {
 
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         self.inner
-            .change("note taken fences", FENCES_TAKEN, &[&former])
+            .change(
+                "note taken fences",
+                FENCES_TAKEN,
+                &[(&former, Type::UUID_ARRAY)],
+            )
             .await
             .map(drop)
     }

@@ -5,10 +5,11 @@ use posthaste_testkit::{
     servers::postgres::{Database, PostgresServer},
 };
 
+use tokio_postgres::NoTls;
+
 use super::{
     claim::with_fragments,
-    config::PostgresConfig,
-    connection::{Connector, SESSION, Work},
+    client::SETTINGS,
     migrate::{InitOptions, init},
     read::{Kind, PAGE_SIZES},
     shares::with_shares,
@@ -34,12 +35,10 @@ async fn every_statement_prepares_on_every_version() {
         init(&database.url(), &InitOptions::default())
             .await
             .unwrap();
-        let config = PostgresConfig::parse(&database.url()).unwrap();
-        let client = Connector::new(config)
-            .unwrap()
-            .connect(Work::Read)
+        let (client, connection) = tokio_postgres::connect(&database.url(), NoTls)
             .await
             .unwrap();
+        tokio::spawn(connection);
         for kind in Kind::ALL {
             for size in PAGE_SIZES {
                 let sql = kind.sql(size);
@@ -94,9 +93,11 @@ struct Scan {
 /// Explains a statement with these arguments, under the sessions' settings; answers the scans of
 /// leaves and the server's time in milliseconds.
 fn explain(database: &Database, sql: &str, types: &str, arguments: &str) -> (Vec<Scan>, f64) {
+    let settings = SETTINGS.map(|(name, value)| format!("set {name} = '{value}';"));
     let plan = database.psql(&format!(
-        "{SESSION}; prepare p({types}) as {sql};
-         explain (analyze, costs off, timing off) execute p({arguments})"
+        "{}; prepare p({types}) as {sql};
+         explain (analyze, costs off, timing off) execute p({arguments})",
+        settings.concat()
     ));
     let mut scans: Vec<Scan> = Vec::new();
     let number_after = |line: &str, label: &str| -> Option<u64> {

@@ -4,7 +4,10 @@ use async_trait::async_trait;
 use posthaste_engine::{Store, StoreError};
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::{
-    servers::postgres::{Database, PostgresServer},
+    servers::{
+        pgbouncer::PgBouncer,
+        postgres::{Database, PostgresServer},
+    },
     store_suite::{Capability, Fixture, NewEvent, Outbox, Writer},
 };
 use tokio::task::block_in_place;
@@ -14,11 +17,24 @@ use uuid::Uuid;
 pub(crate) struct PostgresFixture {
     name: &'static str,
     version: u16,
+    pooled: bool,
 }
 
 impl PostgresFixture {
     pub(crate) fn new(name: &'static str, version: u16) -> Self {
-        Self { name, version }
+        Self {
+            name,
+            version,
+            pooled: false,
+        }
+    }
+
+    /// The store reaches the server through PgBouncer in transaction mode; writers do not.
+    pub(crate) fn through_a_pooler(self) -> Self {
+        Self {
+            pooled: true,
+            ..self
+        }
     }
 }
 
@@ -29,15 +45,19 @@ impl Fixture for PostgresFixture {
     }
 
     fn capabilities(&self) -> Vec<Capability> {
-        vec![
+        let mut capabilities = vec![
             Capability::Savepoints,
             Capability::OpenTogether,
             Capability::LateCommitDelaysOnlyItself,
             Capability::Crash,
-            Capability::CutConnections,
             Capability::Migrations,
             Capability::SharesOut,
-        ]
+        ];
+        if !self.pooled {
+            // Its clients notice nothing.
+            capabilities.push(Capability::CutConnections);
+        }
+        capabilities
     }
 
     async fn fresh(&self, needs: &[Capability]) -> Box<dyn Outbox> {
@@ -51,7 +71,14 @@ impl Fixture for PostgresFixture {
             }
         });
         let database = block_in_place(|| server.create_database());
-        let outbox = PostgresOutbox { database, server };
+        let pooler = self
+            .pooled
+            .then(|| block_in_place(|| PgBouncer::start(&server, &["postgres"])));
+        let outbox = PostgresOutbox {
+            pooler,
+            database,
+            server,
+        };
         outbox.init().await.unwrap();
         Box::new(outbox)
     }
@@ -73,16 +100,27 @@ impl Deref for Server {
     }
 }
 
-/// The database goes before its server.
+/// What stands before the database goes first, the server last.
 struct PostgresOutbox {
+    pooler: Option<PgBouncer>,
     database: Database,
     server: Server,
+}
+
+impl PostgresOutbox {
+    /// Where the store connects to.
+    fn url(&self) -> String {
+        match &self.pooler {
+            Some(pooler) => pooler.url("postgres", self.database.name()),
+            None => self.database.url(),
+        }
+    }
 }
 
 #[async_trait]
 impl Outbox for PostgresOutbox {
     async fn store(&self) -> Arc<dyn Store> {
-        Arc::new(PostgresStore::new(&self.database.url()).unwrap())
+        Arc::new(PostgresStore::new(&self.url()).unwrap())
     }
 
     async fn writer(&self) -> Box<dyn Writer> {
@@ -94,7 +132,7 @@ impl Outbox for PostgresOutbox {
             retention: Some(window),
             ..InitOptions::default()
         };
-        init(&self.database.url(), &options).await.unwrap();
+        init(&self.url(), &options).await.unwrap();
     }
 
     async fn crash(&self) {
@@ -114,9 +152,7 @@ impl Outbox for PostgresOutbox {
     }
 
     async fn init(&self) -> Result<(), StoreError> {
-        init(&self.database.url(), &InitOptions::default())
-            .await
-            .map(drop)
+        init(&self.url(), &InitOptions::default()).await.map(drop)
     }
 
     async fn migrate_to_the_future(&self) {

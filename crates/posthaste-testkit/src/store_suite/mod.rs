@@ -73,6 +73,15 @@ pub const EXPECTED: &[(&str, &[Capability])] = {
         Migrations,
         SharesOut,
     ];
+    // A pooler hides cut connections from its clients.
+    const POOLED: &[Capability] = &[
+        Savepoints,
+        OpenTogether,
+        LateCommitDelaysOnlyItself,
+        Crash,
+        Migrations,
+        SharesOut,
+    ];
     const MEMORY: &[Capability] = &[
         Savepoints,
         OpenTogether,
@@ -91,6 +100,7 @@ pub const EXPECTED: &[(&str, &[Capability])] = {
         ("postgres_14", POSTGRES),
         ("postgres_15", POSTGRES),
         ("postgres_18", POSTGRES),
+        ("postgres_15_pooled", POOLED),
     ]
 };
 

@@ -3,10 +3,12 @@
 use std::{sync::LazyLock, time::Duration};
 
 use posthaste_engine::StoreError;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Row;
 
 use super::{FLOOR, OPERATION, PARKED_DUE, bug};
-use crate::postgres::{admin::unsigned, error::classify, migrate::leaves, ownership::from_micros};
+use crate::postgres::{
+    admin::unsigned, client::Client, error::classify, migrate::leaves, ownership::from_micros,
+};
 
 static SURVEY: LazyLock<String> = LazyLock::new(|| {
     let leaf = |(number, leaf): (usize, String)| {

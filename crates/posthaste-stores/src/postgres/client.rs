@@ -1,0 +1,270 @@
+//! One connection: our settings, and statements that leave nothing behind where others come after us.
+//!
+//! A transaction pooler gives each transaction whatever session of the server is free, and the session to an application
+//! afterwards. So no setting and no named statement may outlive a transaction there: each statement is one of its own,
+//! which begins by setting what is ours. On a session of our own the settings were made when it began, and statements
+//! that are sent often are prepared.
+
+use std::pin::Pin;
+
+use futures_util::{FutureExt, TryStreamExt, future::join};
+use postgres_types::{ToSql, Type};
+use tokio::sync::{Mutex, MutexGuard};
+use tokio_postgres::{
+    Client as Driver, Error, IsolationLevel, Row, RowStream, SimpleQueryMessage, Statement,
+    Transaction,
+};
+
+/// `force_generic_plan`: a custom plan of a read costs more than the read (it plans 16 leaves anew).
+/// Without sequential scans, bitmaps and sorts no statistics can tempt the planner into reading a whole
+/// leaf: it merges the leaves by their indexes, and stops at the limit.
+/// A lost client must not hold locks.
+pub(super) const SETTINGS: [(&str, &str); 8] = [
+    ("plan_cache_mode", "force_generic_plan"),
+    ("jit", "off"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_sort", "off"),
+    ("max_parallel_workers_per_gather", "0"),
+    ("synchronous_commit", "on"),
+    ("idle_in_transaction_session_timeout", "30s"),
+];
+
+/// What a connection is for: how long its statements may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A poll that finds an hours-long transaction finished reads everything since, cold.
+    Read,
+    /// Short statements of one row or a few.
+    Change,
+    /// As long as it takes; another `init` may go first.
+    Migrate,
+}
+
+impl Work {
+    fn settings(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let (statement, lock) = match self {
+            Self::Read => ("10min", "5s"),
+            Self::Change => ("30s", "5s"),
+            Self::Migrate => ("0", "1min"),
+        };
+        let time_outs = [("statement_timeout", statement), ("lock_timeout", lock)];
+        SETTINGS.into_iter().chain(time_outs)
+    }
+
+    /// What the start of a session of our own is asked for.
+    pub(super) fn options(self) -> String {
+        let option = |(name, value)| format!(" -c {name}={value}");
+        self.settings().map(option).collect()
+    }
+
+    /// For one transaction.
+    fn local(self) -> String {
+        let set = |(name, value)| format!("set local {name} = '{value}';");
+        self.settings().map(set).collect()
+    }
+}
+
+type Param<'a> = &'a (dyn ToSql + Sync);
+/// A parameter and its type.
+pub(super) type Typed<'a> = (Param<'a>, Type);
+
+/// A connection. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Client {
+    driver: Driver,
+    /// None: the server's session is ours.
+    pooled: Option<Pooled>,
+}
+
+#[derive(Debug)]
+struct Pooled {
+    settings: String,
+    /// The statements of two transactions must not mix.
+    turn: Mutex<()>,
+}
+
+impl Pooled {
+    fn begin(&self) -> String {
+        format!("begin isolation level read committed; {}", self.settings)
+    }
+}
+
+/// A statement that is sent often, for the connection that made it.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    sql: String,
+    types: &'static [Type],
+    /// None behind a pooler.
+    named: Option<Statement>,
+}
+
+impl Prepared {
+    fn typed<'a>(&self, params: &[Param<'a>]) -> Vec<Typed<'a>> {
+        let types = self.types.iter().cloned();
+        params.iter().copied().zip(types).collect()
+    }
+}
+
+/// The rows of a read, one after another.
+pub(super) struct Rows<'a> {
+    stream: Pin<Box<RowStream>>,
+    _open: Option<Open<'a>>,
+}
+
+impl Rows<'_> {
+    pub(super) async fn next(&mut self) -> Result<Option<Row>, Error> {
+        self.stream.try_next().await
+    }
+}
+
+/// The transaction of a read; it ends with this value.
+struct Open<'a> {
+    driver: &'a Driver,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        // The driver sends at the first poll, and takes in what is answered by itself.
+        drop(self.driver.batch_execute("rollback").now_or_never());
+    }
+}
+
+/// Statements that are sent once in a while, without a name.
+macro_rules! typed {
+    ($($name:ident -> $answer:ty;)*) => {$(
+        pub(super) async fn $name(&self, sql: &str, params: &[Typed<'_>]) -> Result<$answer, Error> {
+            let Some(pooled) = &self.pooled else {
+                return self.driver.$name(sql, params).await;
+            };
+            let _turn = pooled.turn.lock().await;
+            let begin = pooled.begin();
+            // All are sent at the first poll, in this order: whoever drops this leaves no transaction open.
+            let ((begun, answer), ended) = join(
+                join(self.driver.batch_execute(&begin), self.driver.$name(sql, params)),
+                self.driver.batch_execute("commit"),
+            )
+            .await;
+            begun?;
+            let answer = answer?;
+            ended.map(|()| answer)
+        }
+    )*};
+}
+
+impl Client {
+    /// `pooled`: the server's session is not ours.
+    pub(super) fn new(driver: Driver, work: Work, pooled: bool) -> Self {
+        let pooled = pooled.then(|| Pooled {
+            settings: work.local(),
+            turn: Mutex::new(()),
+        });
+        Self { driver, pooled }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.driver.is_closed()
+    }
+
+    pub(super) fn is_pooled(&self) -> bool {
+        self.pooled.is_some()
+    }
+
+    typed! {
+        query_typed -> Vec<Row>;
+        query_typed_one -> Row;
+        query_typed_opt -> Option<Row>;
+        execute_typed -> u64;
+    }
+
+    pub(super) async fn prepare(
+        &self,
+        sql: String,
+        types: &'static [Type],
+    ) -> Result<Prepared, Error> {
+        let named = match &self.pooled {
+            None => Some(self.driver.prepare_typed(&sql, types).await?),
+            Some(_) => None,
+        };
+        Ok(Prepared { sql, types, named })
+    }
+
+    /// Sends a statement that changes something.
+    pub(super) async fn execute(
+        &self,
+        statement: &Prepared,
+        params: &[Param<'_>],
+    ) -> Result<u64, Error> {
+        match &statement.named {
+            Some(named) => self.driver.execute(named, params).await,
+            None => {
+                self.execute_typed(&statement.sql, &statement.typed(params))
+                    .await
+            }
+        }
+    }
+
+    /// Sends a statement that changes nothing.
+    pub(super) async fn read(
+        &self,
+        statement: &Prepared,
+        params: &[Param<'_>],
+    ) -> Result<Rows<'_>, Error> {
+        if let Some(named) = &statement.named {
+            let stream = self.driver.query_raw(named, params.iter().copied()).await?;
+            return Ok(Rows {
+                stream: Box::pin(stream),
+                _open: None,
+            });
+        }
+        let (open, begin) = match &self.pooled {
+            None => (None, String::new()),
+            Some(pooled) => {
+                let open = Open {
+                    driver: &self.driver,
+                    _turn: pooled.turn.lock().await,
+                };
+                (Some(open), pooled.begin())
+            }
+        };
+        let (begun, stream) = join(
+            self.driver.batch_execute(&begin),
+            self.driver
+                .query_typed_raw(&statement.sql, statement.typed(params)),
+        )
+        .await;
+        begun?;
+        Ok(Rows {
+            stream: Box::pin(stream?),
+            _open: open,
+        })
+    }
+
+    /// A transaction of several statements.
+    pub(super) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
+        let transaction = self
+            .driver
+            .build_transaction()
+            .isolation_level(IsolationLevel::ReadCommitted)
+            .start()
+            .await?;
+        if let Some(pooled) = &self.pooled {
+            transaction.batch_execute(&pooled.settings).await?;
+        }
+        Ok(transaction)
+    }
+
+    /// Runs a script that begins and ends its own transactions, and leaves nothing in the session.
+    pub(super) async fn simple_query(
+        &self,
+        script: &str,
+    ) -> Result<Vec<SimpleQueryMessage>, Error> {
+        self.driver.simple_query(script).await
+    }
+
+    /// The same, and nothing is told.
+    pub(super) async fn batch_execute(&self, script: &str) -> Result<(), Error> {
+        self.driver.batch_execute(script).await
+    }
+}
