@@ -16,6 +16,8 @@ mod migration;
 mod ownership;
 #[path = "postgres_store/parking.rs"]
 mod parking;
+#[path = "postgres_store/pooler.rs"]
+mod pooler;
 #[path = "postgres_store/retention.rs"]
 mod retention;
 #[path = "postgres_store/sharing.rs"]

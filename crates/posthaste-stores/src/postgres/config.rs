@@ -133,7 +133,6 @@ impl Default for Parsed {
     fn default() -> Self {
         let mut driver = tokio_postgres::Config::new();
         driver
-            .application_name("posthaste")
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_user_timeout(TCP_USER_TIMEOUT)
             .keepalives_idle(KEEPALIVES_IDLE)

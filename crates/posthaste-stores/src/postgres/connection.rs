@@ -77,7 +77,11 @@ impl Connector {
         let mut config = self.config.driver.clone();
         if let Some(ours) = options {
             let given = config.get_options().unwrap_or_default();
-            let all = format!("{given}{ours}");
+            let mut all = format!("{given}{ours}");
+            if config.get_application_name().is_none() {
+                // Not as a parameter: a pooler would leave it to applications that give no name.
+                all.push_str(" -c application_name=posthaste");
+            }
             config.options(all);
         }
         let tls = MakeRustlsConnect::new(self.tls.clone());

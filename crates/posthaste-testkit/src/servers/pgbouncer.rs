@@ -27,6 +27,7 @@ const POOL: u16 = 4;
 pub struct PgBouncer {
     port: Port,
     daemon: Daemon,
+    config: PathBuf,
 }
 
 impl PgBouncer {
@@ -39,18 +40,26 @@ impl PgBouncer {
     /// message has its log).
     #[must_use]
     pub fn start(server: &PostgresServer, users: &[&str]) -> Self {
+        Self::start_ignoring(server, users, &[])
+    }
+
+    /// The same; start-up parameters of these names are dropped, where others are refused.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start`].
+    #[must_use]
+    pub fn start_ignoring(server: &PostgresServer, users: &[&str], parameters: &[&str]) -> Self {
         // It refuses to run as root.
         let daemon = Daemon::new("PgBouncer", Account::unless_root("postgres"));
-        let pooler = Self {
-            port: Port::reserve(),
-            daemon,
-        };
+        let port = Port::reserve();
         let users: String = users
             .iter()
             .map(|user| format!("\"{user}\" \"\"\n"))
             .collect();
-        let users = pooler.daemon.write("users.txt", &users);
-        let config = pooler.daemon.write(
+        let users = daemon.write("users.txt", &users);
+        let ignored = [&["extra_float_digits"], parameters].concat().join(", ");
+        let config = daemon.write(
             "pgbouncer.ini",
             &format!(
                 "[databases]\n\
@@ -64,18 +73,37 @@ impl PgBouncer {
                  pool_mode = transaction\n\
                  default_pool_size = {POOL}\n\
                  max_client_conn = 500\n\
-                 ignore_startup_parameters = extra_float_digits\n",
+                 ignore_startup_parameters = {ignored}\n",
                 server.port(),
-                pooler.port(),
+                port.number(),
                 users.display()
             ),
         );
-        let mut command = pooler.daemon.command(&program());
-        command.arg(config);
-        pooler.daemon.launch(command, |_| {
-            TcpStream::connect((Ipv4Addr::LOCALHOST, pooler.port())).is_ok()
-        });
+        let pooler = Self {
+            port,
+            daemon,
+            config,
+        };
+        pooler.launch();
         pooler
+    }
+
+    fn launch(&self) {
+        let mut command = self.daemon.command(&program());
+        command.arg(&self.config);
+        self.daemon.launch(command, |_| {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).is_ok()
+        });
+    }
+
+    /// `kill -9`, and starts it again at the same port: all its clients lose their connections.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    pub fn restart(&self) {
+        self.daemon.kill9();
+        self.launch();
     }
 
     /// The TCP port on 127.0.0.1.

@@ -1,0 +1,210 @@
+//! Through PgBouncer, whose sessions are applications' as well. That the store keeps its contract there is shown by the
+//! conformance suite.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures_util::{future::join_all, poll};
+use posthaste_engine::{
+    Admin, ClaimRequest, Claimed, Ownership, ParkedFilter, Parking, Retention, Settlement, Start,
+    Store,
+};
+use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
+use posthaste_testkit::servers::{
+    pgbouncer::PgBouncer,
+    postgres::{Database, PostgresServer},
+};
+use tokio_postgres::Client;
+
+use crate::support::*;
+
+/// The sessions of the pool, and as many clients take all of them.
+const SESSIONS: usize = 4;
+/// More connections than there are sessions.
+const STORES: usize = 3;
+
+/// What an application finds in a session that is to be as if it had made it itself. The pooler asks
+/// for no encoding as our client does, and extensions add settings once they are used.
+const FOUND: &str = "select array_agg(name || '=' || coalesce(value, '')) from (
+        select name, setting as value from pg_settings where name <> 'client_encoding' and name not like '%.%'
+        union all select 'statement', name from pg_prepared_statements
+        union all select 'channel', c from pg_listening_channels() c
+        union all select 'lock', l.classid::text from pg_locks l
+            where l.locktype = 'advisory' and l.pid = pg_backend_pid()
+        union all select 'ours', current_setting('posthaste.connection', true)
+    ) found";
+
+async fn found(client: &Client) -> BTreeSet<String> {
+    let row = client.query_typed_one(FOUND, &[]).await.unwrap();
+    row.get::<_, Vec<String>>(0).into_iter().collect()
+}
+
+/// All sessions of the pool, each held by a transaction of a client.
+async fn sessions(pooler: &PgBouncer, database: &Database) -> Vec<Client> {
+    let url = pooler.url("postgres", database.name());
+    let mut clients = Vec::new();
+    let mut backends = BTreeSet::new();
+    for _ in 0..SESSIONS {
+        let client = writer(&url).await;
+        client.batch_execute("begin").await.unwrap();
+        let backend = client.query_typed_one("select pg_backend_pid()", &[]).await;
+        backends.insert(backend.unwrap().get::<_, i32>(0));
+        clients.push(client);
+    }
+    assert_eq!(backends.len(), SESSIONS);
+    clients
+}
+
+async fn is_untouched(pooler: &PgBouncer, database: &Database) {
+    let fresh = found(&writer(&database.url()).await).await;
+    for client in sessions(pooler, database).await {
+        let pooled = found(&client).await;
+        let other: Vec<_> = pooled.symmetric_difference(&fresh).collect();
+        assert!(other.is_empty(), "{other:?}");
+    }
+}
+
+/// One way through everything that a relay asks of its store.
+async fn deliver(store: &PostgresStore, claimed: &Arc<dyn Claimed>, database: &Database) {
+    database.psql(
+        "select posthaste.emit('t', n::text, key => 'k' || n % 2) from generate_series(1, 30) n",
+    );
+    let page = claimed.next(pages_of(10)).await.unwrap();
+    let event = page.events[0].clone();
+    let key = event.key().unwrap().to_owned();
+    let parking = Parking {
+        at: page.cursor_at(&event),
+        event,
+        attempts: 1,
+        kind: "other",
+        reason: "no such thing".to_owned(),
+        retry_in: Some(Duration::ZERO),
+        skip: false,
+    };
+    claimed.park(&[parking]).await.unwrap();
+    claimed.advance(&page.end, &[]).await.unwrap();
+    store.status().await.unwrap();
+    let copy = claimed.due(10).await.unwrap().events.remove(0);
+    let parked = store.parked(&ParkedFilter::default(), 10).await.unwrap();
+    assert_eq!(parked.len(), 1);
+    claimed
+        .settle(copy.id, &Settlement::Delivered)
+        .await
+        .unwrap();
+    drain(claimed, ALL).await;
+    let mut side = claimed.side_read(&key).await.unwrap();
+    let standing = claimed.next(ALL).await.unwrap();
+    loop {
+        let page = side.next(ALL, &standing.end).await.unwrap();
+        if page.events.is_empty() && page.caught_up {
+            break;
+        }
+        side.advance(&page.end, &[]).await.unwrap();
+    }
+    claimed.join(&key, &standing.end).await.unwrap();
+    claimed.report("closed", None).await.unwrap();
+    store.housekeep(None).await.unwrap();
+    store.retained().await.unwrap();
+}
+
+async fn everything_is_done_and_nothing_stays(pooler: &PgBouncer, database: &Database) {
+    let url = pooler.url("postgres", database.name());
+    let options = InitOptions {
+        // Which no store listens for through a pooler.
+        notify: Some(true),
+        leaf_rows: Some(1 << 10),
+        ..InitOptions::default()
+    };
+    init(&url, &options).await.unwrap();
+    let store = store(&url);
+    store.check().await.unwrap();
+    let claimed = open(&store, Start::Oldest).await;
+    deliver(&store, &claimed, database).await;
+    is_untouched(pooler, database).await;
+}
+
+#[tokio::test]
+async fn nothing_of_ours_stays_in_the_sessions_of_a_pooler() {
+    let server = PostgresServer::shared(15);
+    let database = server.create_database();
+    let pooler = PgBouncer::start(server, &["postgres"]);
+    everything_is_done_and_nothing_stays(&pooler, &database).await;
+}
+
+/// As users of JDBC often set it.
+#[tokio::test]
+async fn a_pooler_that_ignores_options_is_recognised() {
+    let server = PostgresServer::shared(15);
+    let database = server.create_database();
+    let pooler = PgBouncer::start_ignoring(server, &["postgres"], &["options"]);
+    everything_is_done_and_nothing_stays(&pooler, &database).await;
+}
+
+/// Sessions change hands with each transaction, and a store has more connections than the pool.
+#[tokio::test]
+async fn several_stores_at_once_do_without_sessions_of_their_own() {
+    let server = PostgresServer::shared(15);
+    let pooler = PgBouncer::start(server, &["postgres"]);
+    let database = server.create_database();
+    initialise(&database.url()).await;
+    let url = pooler.url("postgres", database.name());
+    database.psql("select posthaste.emit('t', n::text) from generate_series(1, 5000) n");
+    let drains = (0..STORES).map(|n| {
+        let url = url.clone();
+        async move {
+            let store = store(&url);
+            let relay = register(&store, &format!("relay {n}")).await;
+            let request = ClaimRequest {
+                destination: &format!("destination {n}"),
+                ..whole("null:")
+            };
+            let claim = owned(store.claim(relay, &request).await.unwrap());
+            let claimed = store.open(&claim).await.unwrap();
+            drain(&claimed, pages_of(50)).await
+        }
+    });
+    let expected: Vec<String> = (1..=5000).map(|n| n.to_string()).collect();
+    for payloads in join_all(drains).await {
+        assert_eq!(payloads, expected);
+    }
+    is_untouched(&pooler, &database).await;
+}
+
+/// Whatever has been sent of a call when its caller goes away, the next one is not in its transaction.
+#[tokio::test]
+async fn a_call_that_is_given_up_leaves_no_transaction_open() {
+    let server = PostgresServer::shared(15);
+    let pooler = PgBouncer::start(server, &["postgres"]);
+    let database = server.create_database();
+    initialise(&database.url()).await;
+    let store = store(&pooler.url("postgres", database.name()));
+    let claimed = open(&store, Start::Oldest).await;
+    database.psql("select posthaste.emit('t', n::text) from generate_series(1, 600) n");
+    for polls in 1..6 {
+        let mut read = claimed.next(pages_of(100));
+        for _ in 0..polls {
+            if poll!(read.as_mut()).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    for polls in 1..6 {
+        let mut report = claimed.report("open", Some("gone"));
+        for _ in 0..polls {
+            if poll!(report.as_mut()).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    let rest = drain(&claimed, pages_of(100)).await;
+    assert_eq!(rest.last().map(String::as_str), Some("600"));
+    claimed.report("closed", None).await.unwrap();
+    assert_eq!(
+        database.psql("select breaker from posthaste.destinations"),
+        "closed",
+        "it is committed"
+    );
+    // No session is lost to a transaction that nobody ends.
+    is_untouched(&pooler, &database).await;
+}
