@@ -86,6 +86,12 @@ pub fn postgres() -> &'static [Migration] {
             min_relay: 3,
             sql: include_str!("../migrations/postgres/0003_shared_partitions.sql"),
         },
+        Migration {
+            version: 4,
+            name: "evacuation",
+            min_relay: 4,
+            sql: include_str!("../migrations/postgres/0004_evacuation.sql"),
+        },
     ]
 }
 

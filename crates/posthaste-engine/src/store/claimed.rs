@@ -99,7 +99,8 @@ pub struct ParkedCopy {
 /// What the parked table asks for.
 #[derive(Debug, Default)]
 pub struct Due {
-    /// Parked events whose time has come, oldest first.
+    /// Parked events whose time has come, oldest first. Of a key's followers that retention set aside, the next
+    /// one only, and only when nothing earlier of the key waits.
     pub events: Vec<ParkedCopy>,
     /// Keys with a marker that no parked event holds any longer: to be side-read and joined.
     pub released: Vec<String>,

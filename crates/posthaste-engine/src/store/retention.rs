@@ -33,6 +33,9 @@ pub struct Housekeeping {
     pub leaves: u64,
     /// Bytes on disk that these leaves gave back.
     pub bytes: u64,
+    /// Followers of blocked keys that were copied to where events wait that were set aside, so that they keep
+    /// nothing else from going.
+    pub evacuated: u64,
     /// Events that had been set aside, and went.
     pub parked: u64,
     /// Records of attempts that went with them.
@@ -44,10 +47,10 @@ pub struct Housekeeping {
 }
 
 impl Housekeeping {
-    /// Whether anything went.
+    /// Whether anything went, or was moved out of the way.
     #[must_use]
     pub fn did_something(&self) -> bool {
-        self.events > 0 || self.leaves > 0 || self.parked > 0
+        self.events > 0 || self.leaves > 0 || self.evacuated > 0 || self.parked > 0
     }
 
     /// Adds a later step: counts add up, the rest is the later one's.
@@ -55,6 +58,7 @@ impl Housekeeping {
         self.events += later.events;
         self.leaves += later.leaves;
         self.bytes += later.bytes;
+        self.evacuated += later.evacuated;
         self.parked += later.parked;
         self.attempts += later.attempts;
         self.more = later.more;
@@ -123,7 +127,8 @@ pub trait Retention: Send + Sync {
     /// One step, bounded in time and rows: removes delivered events that are older than the window and that
     /// no cursor, block marker or side read of any destination needs, whoever owns it and whether or not it
     /// is paused; and events that were set aside, [`PARKED_RETENTION`] after nothing waited for them any
-    /// more. Without any destination no event goes. No writer waits for it longer than a fraction of a
+    /// more. What a blocked key alone keeps, its followers, is set aside behind the event that blocks it, to be
+    /// tried one at a time and in their order ([`super::Claimed::due`]). Without any destination no event goes. No writer waits for it longer than a fraction of a
     /// second. Costs one cheap statement when nothing is due. `by` is the relay, for the record.
     ///
     /// # Errors

@@ -121,6 +121,16 @@ impl DestinationRow {
             .any(|row| row.waits() && row.event.key() == Some(key))
     }
 
+    /// Whether it is the turn of a copy that retention made: nothing earlier of its key waits.
+    fn has_its_turn(&self, parked: &ParkedRow) -> bool {
+        let key = parked.event.key();
+        let mut waiting = self.parked.iter().filter(|row| row.waits());
+        parked.waits_for_its_turn()
+            && waiting
+                .find(|row| row.event.key() == key)
+                .is_some_and(|first| first.id == parked.id)
+    }
+
     fn is_passed(&self, mode: MemoryMode, event: &StoredEvent) -> bool {
         let passed = self.partition_of(event.slot()).cursor;
         let marked = mode == MemoryMode::Mark && self.finished.contains(&event.seq());
@@ -131,6 +141,10 @@ impl DestinationRow {
 impl ParkedRow {
     fn waits(&self) -> bool {
         matches!(self.state, ParkedState::Parked | ParkedState::Dead)
+    }
+
+    fn waits_for_its_turn(&self) -> bool {
+        self.state == ParkedState::Parked && self.due.is_none()
     }
 }
 

@@ -13,6 +13,7 @@ mod connection;
 mod converge;
 mod course;
 mod error;
+mod evacuate;
 mod hints;
 mod migrate;
 mod ownership;

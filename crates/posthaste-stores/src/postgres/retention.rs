@@ -22,13 +22,14 @@ use super::{
     admin::unsigned,
     client::Client,
     error::classify,
+    evacuate::evacuate,
     migrate::leaves,
     ownership::{from_micros, micros},
 };
 
 const OPERATION: &str = "housekeeping";
 const FLOOR: &str = include_str!("sql/retention_floor.sql");
-const PAST_WINDOW: &str = include_str!("sql/retention_past_window.sql");
+pub(super) const PAST_WINDOW: &str = include_str!("sql/retention_past_window.sql");
 const PARKED_DUE: &str = include_str!("sql/retention_parked_due.sql");
 const TRUNCATE: &str = include_str!("sql/retention_truncate.sql");
 const DELETE: &str = include_str!("sql/retention_delete.sql");
@@ -50,13 +51,13 @@ const PARKED_A_STEP: i64 = 500;
 const DEBT_EXACT_MAX: i64 = 100_000;
 
 /// How an attempt at a leaf ended.
-enum Went {
+pub(super) enum Went {
     /// What the block told.
     Told(String),
     InTheWay(String),
 }
 
-fn bug(reason: &str) -> StoreError {
+pub(super) fn bug(reason: &str) -> StoreError {
     StoreError::Bug {
         operation: OPERATION,
         reason: reason.to_owned(),
@@ -88,10 +89,14 @@ async fn step(
     by: Option<Registered>,
     turn: usize,
 ) -> Result<Housekeeping, StoreError> {
+    let mut done = Housekeeping::default();
     let mut survey = Survey::make(client).await?;
+    if survey.keys_pin() {
+        evacuate(client, by, &mut done).await?;
+        survey = Survey::make(client).await?;
+    }
     let leaves = survey.leaves.len().max(1);
     survey.leaves.rotate_left(turn % leaves);
-    let mut done = Housekeeping::default();
     let (mut locks, mut deletes) = (0, 0);
     for leaf in &survey.leaves {
         match survey.due(leaf) {
@@ -115,7 +120,7 @@ async fn step(
 }
 
 /// Runs a script that ends by telling what went.
-async fn run(client: &Client, leaf: &str, script: &str) -> Result<Went, StoreError> {
+pub(super) async fn run(client: &Client, leaf: &str, script: &str) -> Result<Went, StoreError> {
     let messages = client
         .simple_query(script)
         .await
@@ -134,6 +139,14 @@ async fn run(client: &Client, leaf: &str, script: &str) -> Result<Went, StoreErr
     }
 }
 
+/// Whoever does it, for the record.
+pub(super) fn uuid_literal(by: Option<Registered>) -> String {
+    by.map_or_else(
+        || "null".to_owned(),
+        |by| format!("'{}'::uuid", by.registration),
+    )
+}
+
 fn name_of(leaf: &Leaf) -> Result<String, StoreError> {
     leaves()
         .nth(leaf.number)
@@ -148,14 +161,10 @@ async fn truncate(
     done: &mut Housekeeping,
 ) -> Result<(), StoreError> {
     let name = name_of(leaf)?;
-    let relay = by.map_or_else(
-        || "null".to_owned(),
-        |by| format!("'{}'::uuid", by.registration),
-    );
     let script = TRUNCATE
         .replace("{past_window}", PAST_WINDOW)
         .replace("{floor}", FLOOR)
-        .replace("{relay}", &relay)
+        .replace("{relay}", &uuid_literal(by))
         .replace("{leaf}", &name);
     match run(client, &name, &script).await? {
         Went::InTheWay(what) => done.in_the_way = Some(what),

@@ -195,6 +195,7 @@ fn act(
                         ":event_id": filter.id.map(|id| id.to_string()),
                         ":key": filter.key,
                         ":state": filter.state.map(ParkedState::as_str),
+                        ":retry": action == DeadAction::Retry,
                         ":limit": limit_of(ACTS_A_TRANSACTION),
                     },
                     |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),

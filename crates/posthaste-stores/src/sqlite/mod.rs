@@ -15,6 +15,7 @@ mod connection;
 mod cursor;
 mod destination;
 mod error;
+mod evacuate;
 mod guard;
 mod headers;
 mod migrate;

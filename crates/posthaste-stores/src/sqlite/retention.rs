@@ -17,6 +17,7 @@ use super::{
     connection::{clock, execute, micros, until},
     destination::last_seq,
     error::{classify, unexpected},
+    evacuate::evacuate,
     settings,
 };
 
@@ -41,10 +42,24 @@ impl Retention for SqliteStore {
             let removed = worker.write(OPERATION, move |tx| remove_parked(tx, by));
             done.add(removed.await?);
         }
-        if !due.events {
+        let begun = Instant::now();
+        let mut kept_by_keys = due.kept_by_keys;
+        while kept_by_keys {
+            let at = Instant::now();
+            let copies = worker.write(OPERATION, move |tx| evacuate(tx, OPERATION, by));
+            match copies.await? {
+                None => kept_by_keys = false,
+                Some(copied) => done.evacuated += copied,
+            }
+            if begun.elapsed() >= STEP {
+                done.more = true;
+                return Ok(done);
+            }
+            tokio::time::sleep(at.elapsed()).await;
+        }
+        if !(due.events || due.kept_by_keys) {
             return Ok(done);
         }
-        let begun = Instant::now();
         loop {
             let at = Instant::now();
             let gone = worker.write(OPERATION, remove_events).await?;
@@ -75,6 +90,8 @@ impl Retention for SqliteStore {
 /// Whether there is something to do, by a look that takes no lock.
 struct Due {
     events: bool,
+    /// Something that is past its time lies behind a block marker and before all cursors.
+    kept_by_keys: bool,
     parked: bool,
 }
 
@@ -83,17 +100,20 @@ impl Due {
         let now = clock(tx, OPERATION)?;
         let before = now.saturating_sub(micros(settings::retention(tx, OPERATION)?));
         let floor = floor(tx, OPERATION)?;
-        let oldest: Option<(i64, i64)> = tx
-            .prepare_cached(include_str!("sql/retention_oldest.sql"))
-            .and_then(|mut statement| {
-                statement
-                    .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
-                    .optional()
-            })
-            .map_err(|error| classify(OPERATION, error))?;
+        let oldest = |behind: i64| {
+            tx.prepare_cached(include_str!("sql/retention_oldest.sql"))
+                .and_then(|mut statement| {
+                    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+                    statement.query_row([behind], read).optional()
+                })
+                .map_err(|error| classify(OPERATION, error))
+        };
+        let goes = |row: Option<(i64, i64)>, up_to: Option<i64>| {
+            row.is_some_and(|(seq, at)| up_to.is_some_and(|up_to| seq <= up_to) && at <= before)
+        };
         Ok(Self {
-            events: oldest
-                .is_some_and(|(seq, at)| floor.is_some_and(|floor| seq <= floor) && at <= before),
+            events: goes(oldest(0)?, floor),
+            kept_by_keys: goes(oldest(floor.unwrap_or(0))?, passed(tx)?),
             parked: !parked_due(tx, now, 1)?.is_empty(),
         })
     }
@@ -103,6 +123,13 @@ fn floor(tx: &Transaction<'_>, operation: &'static str) -> Result<Option<i64>, S
     tx.prepare_cached(include_str!("sql/retention_floor.sql"))
         .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
         .map_err(|error| classify(operation, error))
+}
+
+/// How far all destinations have come.
+fn passed(tx: &Transaction<'_>) -> Result<Option<i64>, StoreError> {
+    tx.prepare_cached("select min(seq) from posthaste_cursors")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(|error| classify(OPERATION, error))
 }
 
 /// Deletes the oldest rows; answers how many.

@@ -193,6 +193,11 @@ impl Admin for MemoryStore {
                 if !row.waits() || !Means(filter).means(destination, row) {
                     continue;
                 }
+                // A copy that waits for its turn only by its id, since its key is to go on with it.
+                let by_id = filter.id.is_some() && action != DeadAction::Retry;
+                if row.waits_for_its_turn() && !by_id {
+                    continue;
+                }
                 let row = &mut destination.parked[index];
                 acted += 1;
                 match action {

@@ -363,7 +363,7 @@ fn due(row: &DestinationRow, held: &Held, limit: usize) -> Due {
     let mut waiting: Vec<&ParkedRow> = row
         .parked
         .iter()
-        .filter(|parked| parked.waits() && parked.due.is_some())
+        .filter(|parked| parked.waits() && (parked.due.is_some() || row.has_its_turn(parked)))
         .filter(|parked| held.partitions.contains_slot(parked.event.slot()))
         .collect();
     waiting.sort_by_key(|parked| (parked.due, parked.id));

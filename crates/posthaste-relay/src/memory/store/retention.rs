@@ -1,10 +1,10 @@
 use async_trait::async_trait;
 use posthaste_engine::{
-    DestinationState, Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered, Retained,
-    Retention, StoreError, StoredEvent,
+    DestinationState, Housekeeping, PARKED_RETENTION, ParkedState, Pin, PinKind, Registered,
+    Retained, Retention, StoreError, StoredEvent,
 };
 
-use super::{DestinationRow, Inner, MemoryMode, MemoryStore, wall_micros};
+use super::{DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, wall_micros};
 
 /// Events that one step looks at.
 const STEP: usize = 1_000;
@@ -40,6 +40,48 @@ impl Inner {
             .retain(|event| going.binary_search(&event.seq()).is_err());
         done.events = going.len() as u64;
         done.more = going.len() == STEP;
+    }
+
+    /// As the other stores do it; here a follower of a blocked key keeps nothing but itself.
+    fn evacuate(&mut self, mode: MemoryMode, done: &mut Housekeeping) {
+        let before = ago(self.retention);
+        for row in &mut self.destinations {
+            let marked = row.markers.clone().into_iter();
+            let held: Vec<_> = marked.filter(|(key, _)| row.holds(key)).collect();
+            for (key, behind) in held {
+                let followers = self
+                    .log
+                    .iter()
+                    .filter(|event| event.key() == Some(&*key) && event.seq() > behind);
+                let passed_over = |event: &&StoredEvent| {
+                    let passed = row.partition_of(event.slot()).cursor;
+                    mode == MemoryMode::Mark || event.seq() <= passed
+                };
+                let going: Vec<StoredEvent> = followers
+                    .take_while(|event| event.inserted_at() <= before && passed_over(event))
+                    .cloned()
+                    .collect();
+                for event in going {
+                    row.markers.insert(key.clone(), event.seq());
+                    if mode == MemoryMode::Mark && !row.finished.insert(event.seq()) {
+                        continue;
+                    }
+                    row.parked.push(ParkedRow {
+                        id: self.next_parked_id,
+                        event,
+                        state: ParkedState::Parked,
+                        attempts: 0,
+                        kind: "evacuated".into(),
+                        reason: "waits for its turn behind an earlier event of its key".into(),
+                        parked_at: wall_micros(),
+                        settled_at: None,
+                        due: None,
+                    });
+                    self.next_parked_id += 1;
+                    done.evacuated += 1;
+                }
+            }
+        }
     }
 
     fn remove_settled(&mut self, done: &mut Housekeeping) {
@@ -120,6 +162,7 @@ impl DestinationRow {
 impl Retention for MemoryStore {
     async fn housekeep(&self, _by: Option<Registered>) -> Result<Housekeeping, StoreError> {
         let (mut inner, mut done) = (self.lock(), Housekeeping::default());
+        inner.evacuate(self.mode, &mut done);
         inner.remove_delivered(self.mode, &mut done);
         inner.remove_settled(&mut done);
         Ok(done)

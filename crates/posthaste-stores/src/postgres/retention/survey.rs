@@ -52,6 +52,8 @@ pub(super) struct Survey {
     pub(super) sequence: i64,
     /// At or below this nothing is needed any more; none without any cursor.
     pub(super) floor: Option<i64>,
+    /// At or below this every destination has passed; block markers may need it still.
+    pub(super) passed: Option<i64>,
     pub(super) leaf_bits: u32,
     pub(super) window: Duration,
     pub(super) parked_due: bool,
@@ -82,6 +84,7 @@ impl Survey {
         Ok(Self {
             sequence: first.get("sequence"),
             floor: first.get("floor"),
+            passed: first.get("passed"),
             leaf_bits: u32::try_from(bits).map_err(|_| bug("leaves without rows"))?,
             window: Duration::from_secs(unsigned(setting(first.get("seconds"))?)),
             parked_due: first.get("parked_due"),
@@ -109,6 +112,16 @@ impl Survey {
             leaf.least_age.saturating_sub(leaf.greatest_age) >= self.window.max(SLOW);
         let has_some = leaf.least <= floor && self.is_past_window(leaf.least, leaf.least_age);
         (fills_slowly && has_some).then_some(Due::Delete)
+    }
+
+    /// Whether block markers alone keep something that may be past its time.
+    pub(super) fn keys_pin(&self) -> bool {
+        let (Some(floor), Some(passed)) = (self.floor, self.passed) else {
+            return false;
+        };
+        let kept = |leaf: &Leaf| leaf.least <= passed && leaf.greatest > floor;
+        let old = |leaf: &Leaf| self.is_past_window(leaf.least, leaf.least_age);
+        floor < passed && self.leaves.iter().any(|leaf| kept(leaf) && old(leaf))
     }
 
     /// How many rows of one leaf have numbers from `least` to `greatest`. It may hold those of two laps.
@@ -150,6 +163,7 @@ mod tests {
         Survey {
             sequence: 5_000,
             floor,
+            passed: floor,
             leaf_bits: 10,
             window,
             parked_due: false,
@@ -208,6 +222,23 @@ mod tests {
             ..leaf(25 * HOUR)
         };
         assert_eq!(survey(Some(10), 24 * HOUR).due(&few), Some(Due::Delete));
+    }
+
+    #[test]
+    fn a_key_pins_what_all_destinations_have_passed() {
+        let pinned = |floor, passed, age| {
+            let mut survey = survey(Some(floor), 24 * HOUR);
+            survey.passed = Some(passed);
+            survey.leaves = vec![leaf(age)];
+            survey.keys_pin()
+        };
+        assert!(pinned(500, 1_023, 24 * HOUR));
+        assert!(
+            !pinned(500, 500, 24 * HOUR),
+            "a destination pins it as well"
+        );
+        assert!(!pinned(1_023, 2_000, 24 * HOUR), "nothing lies behind it");
+        assert!(!pinned(500, 1_023, 23 * HOUR), "it is within its time");
     }
 
     #[test]

@@ -1,4 +1,5 @@
--- $1 destination, $2 id, $3 key: none means any; $4 states, $5 new state, $6 action. Only what still waits is acted on.
+-- $1 destination, $2 id, $3 key: none means any; $4 states, $5 new state, $6 action. Only what still waits is acted on;
+-- a copy that waits for its turn only by its id, since its key is to go on with it.
 with acted as (
     update posthaste.parked p
     set state = $5::text,
@@ -12,6 +13,7 @@ with acted as (
         and ($2::uuid is null or p.event_id = $2::uuid)
         and ($3::text is null or p.key = $3::text)
         and p.state = any($4::text[]) and p.state in ('parked', 'dead')
+        and (p.due_at is not null or p.state = 'dead' or ($2::uuid is not null and $5::text <> 'parked'))
     returning p.event_id, p.seq, d.name
 )
 insert into posthaste.audit (action, destination, detail)

@@ -24,10 +24,30 @@ select
     null::text as traceparent, null::text as tracestate, null::smallint as slot,
     null::bigint as id, null::integer as attempts
 union all
-(select p.seq, p.event_id, p.topic, p.key, p.type, p.content_type, p.payload, p.headers, p.occurred_at, p.inserted_at,
-    p.correlation_id, p.causation_id, p.tenant_id, p.traceparent, p.tracestate, p.slot, p.id, p.attempts
-from posthaste.parked p
-where p.destination_id = $1::bigint and p.state = 'parked' and p.due_at <= clock_timestamp()
-    and ($3::bytea is null or pg_catalog.get_bit($3::bytea, (p.slot >> $4::integer)::bigint) = 1)
-order by p.due_at, p.id
+(select w.seq, w.event_id, w.topic, w.key, w.type, w.content_type, w.payload, w.headers, w.occurred_at, w.inserted_at,
+    w.correlation_id, w.causation_id, w.tenant_id, w.traceparent, w.tracestate, w.slot, w.id, w.attempts
+from (
+    (select p.*
+    from posthaste.parked p
+    where p.destination_id = $1::bigint and p.state = 'parked' and p.due_at <= clock_timestamp()
+        and ($3::bytea is null or pg_catalog.get_bit($3::bytea, (p.slot >> $4::integer)::bigint) = 1)
+    order by p.due_at, p.id
+    limit $2::bigint)
+    union all
+    -- Copies that retention made have their turn one by one, behind all that waits of their key.
+    (select f.*
+    from posthaste.markers m
+    cross join lateral (
+        select p.*
+        from posthaste.parked p
+        where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead')
+        order by p.id
+        limit 1
+    ) f
+    where m.destination_id = $1::bigint and f.state = 'parked' and f.due_at is null
+        and ($3::bytea is null or pg_catalog.get_bit($3::bytea, (m.slot >> $4::integer)::bigint) = 1)
+    order by f.id
+    limit $2::bigint)
+) w
+order by coalesce(w.due_at, w.parked_at), w.id
 limit $2::bigint)

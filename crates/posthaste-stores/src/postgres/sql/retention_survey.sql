@@ -8,6 +8,7 @@ with settings as materialized (
 select
     coalesce(pg_catalog.pg_sequence_last_value('posthaste.outbox_seq_seq'::regclass), 0) as sequence,
     {floor} as floor,
+    (select min(c.floor_min) from posthaste.cursors c) as passed,
     s.leaf_bits, s.seconds,
     {parked_due} as parked_due,
     l.leaf, l.least, l.greatest,

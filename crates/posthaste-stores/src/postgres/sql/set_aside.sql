@@ -1,8 +1,8 @@
 -- $1 destination, $2 and $3 slots (see slots.sql), $4 epoch, $5 registration. Nothing that the claim's cursors have not
--- passed has a `seq` at or below their floors.
+-- passed has a `seq` at or below their floors; what retention copied they have passed.
 select p.event_id
 from posthaste.parked p
-where p.destination_id = $1::bigint
+where p.destination_id = $1::bigint and not p.evacuated
     and p.seq > (
         select min(c.floor_min) from posthaste.cursors c
         where c.destination_id = $1::bigint and c.epoch = $4::bigint and c.relay = $5::uuid)

@@ -28,6 +28,8 @@ with candidates as materialized (
         or (o.key is not null and exists (
             select from posthaste.markers m
             where m.destination_id = any($1::bigint[]) and m.key = o.key
+                -- Up to here retention has copied them.
+                and o.seq > m.floor_min
                 and not (
                     pg_catalog.pg_visible_in_snapshot(o.xid, m.low)
                     or coalesce(o.seq <= m.seq and pg_catalog.pg_visible_in_snapshot(o.xid, m.high), false))))

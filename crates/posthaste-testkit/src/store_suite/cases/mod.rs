@@ -2,6 +2,7 @@
 
 mod admin;
 mod claims;
+mod evacuation;
 mod faults;
 mod leaving;
 mod moving;
@@ -65,6 +66,7 @@ pub(super) fn all() -> Vec<Case> {
         side::cases(),
         admin::cases(),
         retention::cases(),
+        evacuation::cases(),
         faults::cases(),
         schema::cases(),
     ]

@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         numbers_never_come_again_after_a_crash needs Crash,
         a_paused_destination_without_a_relay_pins,
         a_removed_destination_pins_nothing,
-        a_blocked_key_pins_its_followers,
+        a_released_key_pins_its_followers,
         a_side_read_pins_what_it_has_not_finished,
         what_an_open_transaction_wrote_stays needs OpenTogether,
         a_destination_from_now_on_gets_what_commits_late needs OpenTogether,
@@ -32,11 +32,11 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// More than any case needs.
-const STEPS_MAX: usize = 1_000;
+pub(super) const STEPS_MAX: usize = 1_000;
 
 /// Steps until nothing more is due at once. What is in the way is another destination's creation, or a
 /// reader of another case on the same server: it passes.
-async fn keep_house(bench: &Bench) -> Housekeeping {
+pub(super) async fn keep_house(bench: &Bench) -> Housekeeping {
     let mut all = Housekeeping::default();
     for _ in 0..STEPS_MAX {
         all.add(bench.store.housekeep(None).await.unwrap());
@@ -48,7 +48,7 @@ async fn keep_house(bench: &Bench) -> Housekeeping {
 }
 
 /// The window at its narrowest, and steps until nothing more is due.
-async fn let_go(bench: &Bench) -> Housekeeping {
+pub(super) async fn let_go(bench: &Bench) -> Housekeeping {
     bench.outbox.set_retention(Duration::ZERO).await;
     keep_house(bench).await
 }
@@ -71,7 +71,7 @@ async fn let_all_go(bench: &Bench, owners: &[&Owner]) -> u64 {
 }
 
 /// What the outbox still holds, as a new destination sees it.
-async fn left(bench: &Bench) -> Vec<Uuid> {
+pub(super) async fn left(bench: &Bench) -> Vec<Uuid> {
     let relay = bench.register("looker", LONG).await;
     let claim = owned(bench.claim(relay, "looker", Start::Oldest).await);
     let looker = bench.open(relay, claim).await;
@@ -87,7 +87,7 @@ async fn remove(bench: &Bench, name: &str) {
 }
 
 /// Advances until the store has noted all that it wants to note, as an idle relay does.
-async fn rest(owner: &Owner) {
+pub(super) async fn rest(owner: &Owner) {
     for _ in 0..STEPS_MAX {
         let page = owner.page(PLENTY).await;
         assert!(page.events.is_empty(), "delivered already");
@@ -265,13 +265,13 @@ async fn blocked(bench: &Bench, owner: &Owner) -> Vec<Uuid> {
     written[1..5].to_vec()
 }
 
-async fn skip_the_dead(bench: &Bench) {
+pub(super) async fn skip_the_dead(bench: &Bench) {
     let all = ParkedFilter::default();
     assert_eq!(bench.store.act(&all, DeadAction::Skip).await.unwrap(), 1);
 }
 
 /// As [`rest`]; the blocked key's events may be read again.
-async fn pass_over(owner: &Owner) -> posthaste_engine::Cursor {
+pub(super) async fn pass_over(owner: &Owner) -> posthaste_engine::Cursor {
     for _ in 0..STEPS_MAX {
         let page = owner.page(PLENTY).await;
         let outcome = owner.claimed.advance(&page.end, &[]).await.unwrap();
@@ -283,9 +283,10 @@ async fn pass_over(owner: &Owner) -> posthaste_engine::Cursor {
     panic!("still wants to advance");
 }
 
-async fn a_blocked_key_pins_its_followers(bench: Bench) {
+async fn a_released_key_pins_its_followers(bench: Bench) {
     let owner = bench.own().await;
     let followers = blocked(&bench, &owner).await;
+    skip_the_dead(&bench).await;
     let_go(&bench).await;
     let retained = bench.store.retained().await.unwrap();
     let of_keys = retained.pins.iter().filter(|pin| pin.kind == PinKind::Key);
@@ -293,7 +294,6 @@ async fn a_blocked_key_pins_its_followers(bench: Bench) {
     assert_eq!(keys, [Some("blocked")], "{retained:?}");
     assert!(retained.debt_events >= 4, "{retained:?}");
 
-    skip_the_dead(&bench).await;
     let stands = pass_over(&owner).await;
     let mut side = owner.claimed.side_read("blocked").await.unwrap();
     let read = side_read_whole(&mut *side, &stands).await;

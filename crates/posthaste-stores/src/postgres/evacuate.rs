@@ -1,0 +1,60 @@
+//! Evacuation: followers of a key that has been blocked for long get out of retention's way.
+//!
+//! A block marker keeps the rows behind its floor, and with them whole leaves. Where nothing but markers keeps
+//! them, the rows of their keys are copied into the parked table, chunk by chunk, and the floors move up behind
+//! them. The copies wait for their turn behind what blocks the key (`sql/due.sql`): one at a time, in their
+//! order. When the last of them is done with, the key is released as ever, and its side read goes on behind the
+//! marker.
+//!
+//! The owner of the key takes no notice. It passes the key over; and a side read, which alone remembers a
+//! marker's place, never runs while something that waits holds the key. That is locked first, so that it is
+//! either settled before, and nothing is copied, or afterwards, and the copies hold the key.
+
+use posthaste_engine::{Housekeeping, Registered, StoreError};
+
+use super::{
+    client::Client,
+    retention::{PAST_WINDOW, Went, bug, run, uuid_literal},
+};
+
+const EVACUATE: &str = include_str!("sql/evacuate.sql");
+
+/// Numbers that one chunk looks through for the keys' rows: some 20 ms.
+const NUMBERS_A_CHUNK: u64 = 20_000;
+/// Keys whose rows it looks for.
+const KEYS_A_CHUNK: u64 = 500;
+/// Rows that it copies at the most, ...
+const ROWS_A_CHUNK: u64 = 1_000;
+/// ... and bytes of them; one comes whatever its size.
+const BYTES_A_CHUNK: u64 = 4 << 20;
+const CHUNKS_A_STEP: u32 = 8;
+
+/// Copies what is past its time and kept by block markers alone, as far as one step goes.
+pub(super) async fn evacuate(
+    client: &Client,
+    by: Option<Registered>,
+    done: &mut Housekeeping,
+) -> Result<(), StoreError> {
+    let script = EVACUATE
+        .replace("{past_window}", PAST_WINDOW)
+        .replace("{relay}", &uuid_literal(by))
+        .replace("{numbers}", &NUMBERS_A_CHUNK.to_string())
+        .replace("{keys}", &KEYS_A_CHUNK.to_string())
+        .replace("{rows}", &ROWS_A_CHUNK.to_string())
+        .replace("{bytes}", &BYTES_A_CHUNK.to_string());
+    for _ in 0..CHUNKS_A_STEP {
+        match run(client, "outbox", &script).await? {
+            Went::InTheWay(what) => {
+                done.in_the_way = Some(what);
+                return Ok(());
+            }
+            Went::Told(told) if told == "kept" => return Ok(()),
+            Went::Told(told) => {
+                let copied: u64 = told.parse().map_err(|_| bug("the block counts nothing"))?;
+                done.evacuated += copied;
+            }
+        }
+    }
+    done.more = true;
+    Ok(())
+}

@@ -1,0 +1,122 @@
+-- Followers of blocked keys get out of the way: a few of them are copied, and their markers say so. In one round trip, as
+-- retention_truncate.sql. Copied are rows at or below the least floor of all cursors: every group has passed them over,
+-- and no other row will ever come to lie there. One reading of it bounds the copies and moves the markers. The rest of a
+-- marker's place stays: from now on all at or below its floor counts as done with as well.
+begin isolation level read committed;
+set local statement_timeout = '5s';
+set local lock_timeout = '50ms';
+set local synchronous_commit = local;
+do $retention$
+declare
+    destinations bigint[];
+    start bigint;
+    stop bigint;
+    of_destination bigint[];
+    of_key text[];
+    copied bigint;
+    reached bigint;
+begin
+    perform pg_catalog.set_config('posthaste.went', 'another', true);
+    if not pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('posthaste.retention', 0)) then
+        return;
+    end if;
+    begin
+        perform pg_catalog.set_config('posthaste.went', 'kept', true);
+        -- Not while somebody claims or removes the destination (shares_lock.sql).
+        destinations := array(
+            select d.id from posthaste.destinations d
+            where d.state <> 'removed' and exists (select from posthaste.markers m where m.destination_id = d.id)
+                and pg_catalog.pg_try_advisory_xact_lock_shared(
+                    pg_catalog.hashtextextended('posthaste.destination', d.id)));
+        select min(m.floor_min), (select min(c.floor_min) from posthaste.cursors c) into start, stop
+        from posthaste.markers m
+        where m.destination_id = any(destinations) and exists (
+            select from posthaste.parked p
+            where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'));
+        start := (select greatest(start, o.seq - 1) from posthaste.outbox o where o.seq > start order by o.seq limit 1);
+        stop := least(stop, start + {numbers});
+        stop := coalesce((
+            select o.seq - 1 from posthaste.outbox o
+            where o.seq > start and o.seq <= stop and not {past_window}
+            order by o.seq limit 1), stop);
+        if (start < stop) is not true then
+            return;
+        end if;
+        -- Whoever changes one of these markers meanwhile has it another time. ...
+        select array_agg(l.destination_id), array_agg(l.key) into of_destination, of_key
+        from (
+            select m.destination_id, m.key from posthaste.markers m
+            where m.destination_id = any(destinations) and m.floor_min < stop and exists (
+                select from posthaste.parked p
+                where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
+            order by m.floor_min, m.key limit {keys}
+            for update skip locked
+        ) l;
+        -- ... Something that waits holds the key, and goes on waiting until we are done: no side read has begun.
+        select array_agg(k.destination_id), array_agg(k.key) into of_destination, of_key
+        from unnest(of_destination, of_key) k (destination_id, key)
+        cross join lateral (
+            select from posthaste.parked p
+            where p.destination_id = k.destination_id and p.key = k.key and p.state in ('parked', 'dead')
+            limit 1
+            for update skip locked
+        ) held;
+        with moving as materialized (
+            select m.* from unnest(of_destination, of_key) k (destination_id, key)
+            join posthaste.markers m on m.destination_id = k.destination_id and m.key = k.key
+        ), found as materialized (
+            select m.destination_id, o.seq, o.id,
+                coalesce(octet_length(o.payload), 0) + pg_catalog.pg_column_size(o.headers) as bytes
+            from moving m join posthaste.outbox o on o.key = m.key
+            where o.seq > start and o.seq <= stop and o.seq > m.floor_min
+                and not pg_catalog.pg_visible_in_snapshot(o.xid, m.low)
+                and not coalesce(o.seq <= m.seq and pg_catalog.pg_visible_in_snapshot(o.xid, m.high), false)
+        ), counted as (
+            select f.seq, row_number() over w as number, sum(f.bytes) over w as bytes
+            from found f
+            window w as (order by f.seq, f.destination_id rows unbounded preceding)
+        ), reach as materialized (
+            -- One number goes whatever its size.
+            select coalesce(min(c.seq) - 1, stop) as last
+            from counted c
+            where (c.number > {rows} or c.bytes > {bytes}) and c.seq > (select min(f.seq) from found f)
+        ), copies as (
+            insert into posthaste.parked
+                (destination_id, state, attempts, kind, reason, evacuated, seq, event_id, slot, topic, key, type,
+                 content_type, payload, headers, occurred_at, inserted_at, correlation_id, causation_id, tenant_id,
+                 traceparent, tracestate)
+            select f.destination_id, 'parked', 0, 'evacuated', 'waits for its turn behind an earlier event of its key', true,
+                o.seq, o.id, o.slot, o.topic, o.key, o.type, o.content_type, o.payload, o.headers, o.occurred_at,
+                o.inserted_at, o.correlation_id, o.causation_id, o.tenant_id, o.traceparent, o.tracestate
+            from found f
+            cross join reach r
+            join posthaste.outbox o on o.seq = f.seq and o.id = f.id
+            where f.seq <= r.last
+            order by f.seq
+            returning destination_id
+        ), moved as (
+            update posthaste.markers m
+            set floor_min = r.last, floor = greatest(m.floor, r.last),
+                seq = case when m.high is not null then greatest(m.seq, r.last) end
+            from moving k, reach r
+            where m.destination_id = k.destination_id and m.key = k.key and m.floor_min < r.last
+            returning m.key
+        ), noted as (
+            insert into posthaste.audit (relay, action, destination, detail)
+            select {relay}, 'evacuate', d.name,
+                c.copies || ' events of blocked keys copied, up to seq ' || (select r.last from reach r)
+            from (select destination_id, count(*) as copies from copies group by destination_id) c
+            join posthaste.destinations d on d.id = c.destination_id
+        )
+        select (select count(*) from copies), (select r.last from reach r where exists (select from moved))
+        into copied, reached;
+        if reached is not null then
+            perform pg_catalog.set_config('posthaste.went', copied::text, true);
+        end if;
+    exception when lock_not_available then
+        perform pg_catalog.set_config('posthaste.went', 'in use', true);
+    end;
+end
+$retention$;
+select pg_catalog.current_setting('posthaste.went') as went;
+commit;

@@ -1,0 +1,99 @@
+//! Evacuation: followers of a key that has been blocked for long get out of retention's way.
+//!
+//! A block marker keeps all rows behind it. Where nothing but markers keeps them, the rows of their keys are
+//! copied to where events wait that were set aside, and the markers move up behind them. The copies wait for
+//! their turn behind what blocks the key (`sql/due.sql`). No side read, which alone remembers a marker's place,
+//! runs while something that waits holds the key, and the write lock keeps it held until the markers have moved.
+
+use posthaste_engine::{Registered, StoreError};
+use rusqlite::{OptionalExtension, Transaction, named_params};
+
+use super::{
+    audit,
+    connection::{clock, execute, micros},
+    error::classify,
+    settings,
+};
+
+/// Rows that one transaction looks through: about a millisecond under the write lock.
+const NUMBERS: i64 = 2_000;
+/// Rows that it copies at the most, ...
+const ROWS: u32 = 200;
+/// ... and bytes of them; one comes whatever its size.
+const BYTES: i64 = 4 << 20;
+
+/// Copies some of what blocked keys alone keep beyond its time; answers how many, or none when nothing does.
+pub(super) fn evacuate(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    by: Option<Registered>,
+) -> Result<Option<u64>, StoreError> {
+    let Some((start, stop)) = stretch(tx, operation)? else {
+        return Ok(None);
+    };
+    let bounds = named_params! { ":start": start, ":stop": stop, ":now": clock(tx, operation)? };
+    let copied = execute(tx, operation, include_str!("sql/evacuate_copy.sql"), bounds)?;
+    let to = named_params! { ":stop": stop };
+    execute(tx, operation, include_str!("sql/evacuate_move.sql"), to)?;
+    if copied > 0 {
+        let detail = format!("{copied} events of blocked keys copied, up to event {stop}");
+        let registration = by.map(|by| by.registration.to_string());
+        let line = audit::Line {
+            action: "evacuate",
+            registration: registration.as_deref(),
+            detail: Some(&detail),
+            ..audit::Line::default()
+        };
+        audit::write(tx, operation, &line)?;
+    }
+    Ok(Some(copied as u64))
+}
+
+/// Behind which row, and up to which, this transaction copies.
+fn stretch(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+) -> Result<Option<(i64, i64)>, StoreError> {
+    let fail = |error| classify(operation, error);
+    let found: Option<(i64, i64)> = tx
+        .prepare_cached(include_str!("sql/evacuate_start.sql"))
+        .and_then(|mut statement| {
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            statement.query_row([], read).optional()
+        })
+        .map_err(fail)?;
+    let Some((start, passed)) = found else {
+        return Ok(None);
+    };
+    let window = settings::retention(tx, operation)?;
+    let before = clock(tx, operation)?.saturating_sub(micros(window));
+    let mut stop = passed.min(start.saturating_add(NUMBERS));
+    let young: Option<i64> = tx
+        .prepare_cached(include_str!("sql/evacuate_young.sql"))
+        .and_then(|mut statement| {
+            let within = named_params! { ":start": start, ":stop": stop, ":before": before };
+            statement.query_row(within, |row| row.get(0)).optional()
+        })
+        .map_err(fail)?;
+    stop = young.map_or(stop, |seq| seq - 1);
+    if stop <= start {
+        return Ok(None);
+    }
+    let mut statement = tx
+        .prepare_cached(include_str!("sql/evacuate_found.sql"))
+        .map_err(fail)?;
+    let mut rows = statement
+        .query(named_params! { ":start": start, ":stop": stop })
+        .map_err(fail)?;
+    let (mut first, mut copies, mut bytes) = (None, 0, 0);
+    while let Some(row) = rows.next().map_err(fail)? {
+        let seq: i64 = row.get(0).map_err(fail)?;
+        copies += 1;
+        bytes += row.get::<_, i64>(1).map_err(fail)?;
+        if (copies > ROWS || bytes > BYTES) && *first.get_or_insert(seq) < seq {
+            return Ok(Some((start, seq - 1)));
+        }
+        first.get_or_insert(seq);
+    }
+    Ok(Some((start, stop)))
+}
