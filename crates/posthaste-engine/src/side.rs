@@ -14,7 +14,10 @@
 
 use std::collections::VecDeque;
 
-use crate::{Budget, Cursor, KeyOrder, Page, window::Window};
+use crate::{
+    Budget, Cursor, KeyOrder, Page, StoredEvent,
+    window::{State, Window},
+};
 
 /// What the runner is to do for the side read; one step at a time.
 #[derive(Debug)]
@@ -215,10 +218,11 @@ impl Side {
         self.reached = false;
     }
 
-    pub(crate) fn read(&mut self, page: Page) {
+    /// A page came; `done` says what of it is finished already.
+    pub(crate) fn read(&mut self, page: Page, done: impl FnMut(&StoredEvent) -> Option<State>) {
         self.reached = page.caught_up;
         self.next_ticket += page.events.len() as u64;
-        self.window.push(page, |_| None);
+        self.window.push(page, done);
         self.phase = Phase::Delivering;
     }
 

@@ -2,7 +2,8 @@
 
 use super::{LaneState, Pipeline, RETRY, SIDE, is_blocked};
 use crate::{
-    BreakerState, Moment, Record, Rejection, Router, SinkError, StoredEvent,
+    BreakerState, Moment, Record, Rejection, RouteDecision, Router, Settlement, SinkError,
+    StoredEvent,
     record::key_hash,
     retries::{Retries, Sent},
     window::{State, Window},
@@ -98,6 +99,12 @@ impl Pipeline {
                 return;
             };
             let event = copy.event.clone();
+            // A follower that retention set aside was never looked at.
+            let never_tried = copy.attempts == 0;
+            if never_tried && !matches!(self.router.decide(&event), RouteDecision::Take(_)) {
+                self.not_ours(ticket);
+                continue;
+            }
             let bytes = event.footprint();
             match self.router.record(ticket, event) {
                 Ok(record) => batch.push(record, bytes),
@@ -108,6 +115,19 @@ impl Pipeline {
                     }
                 }
             }
+        }
+    }
+
+    /// No route takes this copy to the destination: its key goes on without it.
+    fn not_ours(&mut self, ticket: u64) {
+        if let Some(Sent { copy, .. }) = self.retries.answered(ticket) {
+            let settlement = Settlement::Failed {
+                kind: "not_routed",
+                reason: "no route takes it to this destination".to_owned(),
+                retry_in: None,
+                skip: true,
+            };
+            self.retries.settle(ticket, copy.id, settlement);
         }
     }
 

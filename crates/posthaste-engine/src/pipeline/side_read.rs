@@ -1,7 +1,7 @@
 //! The side read beside the main group: what it does next, and what came of it.
 
 use super::{Pipeline, SIDE};
-use crate::{Moment, Page, SideStep};
+use crate::{Moment, Page, RouteDecision, SideStep, window::State};
 
 impl Pipeline {
     /// The next step of the side read; the caller answers with [`side_opened`](Self::side_opened),
@@ -41,7 +41,11 @@ impl Pipeline {
 
     /// The side read brought a page.
     pub fn side_read(&mut self, page: Page) {
-        self.side.read(page);
+        let Self { side, router, .. } = self;
+        side.read(page, |event| {
+            let taken = matches!(router.decide(event), RouteDecision::Take(_));
+            (!taken).then_some(State::Done { finished: true })
+        });
     }
 
     /// The marker was moved.
