@@ -1,4 +1,4 @@
-//! Writers through PgBouncer, which gives a connection of the database to a client for one
+//! Writers and a relay through PgBouncer, which gives a connection of the database to a client for one
 //! transaction only, and to ever others in between.
 
 use std::str::FromStr;
@@ -81,13 +81,13 @@ async fn write_by_tokio_postgres(url: String, writer: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_are_written_through_a_pooler_are_delivered() {
+async fn writers_and_relay_share_the_connections_of_a_pooler() {
     let server = PostgresServer::builder().start();
     let postgres = Postgres::new(&server);
     let pooler = PgBouncer::start(&server, &["postgres"]);
     let url = pooler.url("postgres", postgres.name());
     let delivered = Delivered::new();
-    let relay = Relay::new(&postgres.url(), &delivered).start();
+    let relay = Relay::new(&url, &delivered).start();
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS_OF_EACH_CLIENT {
         writers.spawn(write_by_sqlx(url.clone(), writer));
