@@ -1,7 +1,7 @@
 //! Writers and a relay through PgBouncer, which gives a connection of the database to a client for one
 //! transaction only, and to ever others in between.
 
-use std::str::FromStr;
+use std::{str::FromStr, sync::Arc};
 
 use posthaste::{Event, Outbox};
 use posthaste_testkit::servers::{pgbouncer::PgBouncer, postgres::PostgresServer};
@@ -12,8 +12,9 @@ use uuid::Uuid;
 
 use crate::{
     database::{Database, load_key},
+    load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
+    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, until},
     verdict::Lives,
 };
 
@@ -111,4 +112,73 @@ async fn writers_and_relay_share_the_connections_of_a_pooler() {
         .judge(&postgres, &delivered)
         .await
         .assert_good(0);
+}
+
+/// The sessions of the pool: as many clients take all of them.
+const SESSIONS: usize = 4;
+/// Among what a relay sets on a connection of its own.
+const SETTINGS: &str = "select array[current_setting('plan_cache_mode'), current_setting('jit'),
+    current_setting('enable_seqscan'), current_setting('statement_timeout'), current_setting('lock_timeout'),
+    current_setting('application_name')]";
+
+async fn settings(url: &str) -> (tokio_postgres::Client, Vec<String>) {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("begin").await.unwrap();
+    let row = client.query_typed_one(SETTINGS, &[]).await.unwrap();
+    (client, row.get(0))
+}
+
+/// An application finds every session of the pool as it would find one of its own.
+async fn assert_default_settings(pooled: &str, direct: &str) {
+    let (_, default) = settings(direct).await;
+    let mut clients = Vec::new();
+    for _ in 0..SESSIONS {
+        let (client, found) = settings(pooled).await;
+        assert_eq!(found, default);
+        clients.push(client);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_outlives_restarts_of_its_pooler_and_changes_no_session() {
+    const RESTARTS: u32 = 3;
+    const BETWEEN: u64 = 200;
+    let server = PostgresServer::builder().start();
+    let postgres = Arc::new(Postgres::new(&server));
+    let pooler = PgBouncer::start(&server, &["postgres"]);
+    let url = pooler.url("postgres", postgres.name());
+    let delivered = Delivered::new();
+    let relay = Relay::new(&url, &delivered);
+    let running = relay.start();
+    let database: Arc<dyn Database> = Arc::clone(&postgres) as _;
+    let load = Load::start(&database, OnTrouble::Fail);
+    for life in 0..=RESTARTS {
+        let before = delivered.lines();
+        until("delivery through the pooler", || {
+            delivered.lines() >= before + BETWEEN
+        })
+        .await;
+        assert_default_settings(&url, &postgres.url()).await;
+        if life < RESTARTS {
+            pooler.restart();
+        }
+    }
+    load.stop().await;
+    for command in [
+        &["status"][..],
+        &["relays"],
+        &["dead", "list"],
+        &["destination", "pause", "default"],
+        &["destination", "resume", "default"],
+        &["purge"],
+    ] {
+        posthaste(&[command, &["--store", &url]].concat()).expect_status(0);
+    }
+    running.terminate();
+    assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
+    relay.drain(0);
+    assert_default_settings(&url, &postgres.url()).await;
+    let verdict = Lives::first().judge(&*database, &delivered).await;
+    verdict.report.assert_good();
 }
