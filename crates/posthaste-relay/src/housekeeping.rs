@@ -40,6 +40,12 @@ pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, relay: Re
 }
 
 fn say(done: &Housekeeping) {
+    if done.evacuated > 0 {
+        info!(
+            events = done.evacuated,
+            "followers of blocked keys were set aside, since they kept others from going"
+        );
+    }
     if done.leaves > 0 || done.parked > 0 {
         info!(
             events = done.events,

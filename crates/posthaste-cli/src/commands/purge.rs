@@ -33,6 +33,7 @@ impl PurgeArgs {
                 "events_at_most": done.events,
                 "leaves": done.leaves,
                 "bytes": done.bytes,
+                "evacuated": done.evacuated,
                 "parked": done.parked,
                 "attempts": done.attempts,
                 "in_the_way": done.in_the_way,
@@ -83,6 +84,12 @@ fn as_text(done: &Housekeeping, retained: &Retained) -> String {
         ),
     };
     text.push('\n');
+    if done.evacuated > 0 {
+        text.push_str(&format!(
+            "Set aside {} of blocked keys that kept others from going\n",
+            output::count(done.evacuated, "follower")
+        ));
+    }
     if done.parked > 0 {
         text.push_str(&format!(
             "Removed {} that had been set aside, with {}\n",

@@ -35,15 +35,8 @@ pub(super) async fn evacuate(
     by: Option<Registered>,
     done: &mut Housekeeping,
 ) -> Result<(), StoreError> {
-    let script = EVACUATE
-        .replace("{past_window}", PAST_WINDOW)
-        .replace("{relay}", &uuid_literal(by))
-        .replace("{numbers}", &NUMBERS_A_CHUNK.to_string())
-        .replace("{keys}", &KEYS_A_CHUNK.to_string())
-        .replace("{rows}", &ROWS_A_CHUNK.to_string())
-        .replace("{bytes}", &BYTES_A_CHUNK.to_string());
     for _ in 0..CHUNKS_A_STEP {
-        match run(client, "outbox", &script).await? {
+        match chunk(client, by).await? {
             Went::InTheWay(what) => {
                 done.in_the_way = Some(what);
                 return Ok(());
@@ -57,4 +50,16 @@ pub(super) async fn evacuate(
     }
     done.more = true;
     Ok(())
+}
+
+/// One transaction: tells how many rows it copied, or `kept` when no marker moved.
+pub(super) async fn chunk(client: &Client, by: Option<Registered>) -> Result<Went, StoreError> {
+    let script = EVACUATE
+        .replace("{past_window}", PAST_WINDOW)
+        .replace("{relay}", &uuid_literal(by))
+        .replace("{numbers}", &NUMBERS_A_CHUNK.to_string())
+        .replace("{keys}", &KEYS_A_CHUNK.to_string())
+        .replace("{rows}", &ROWS_A_CHUNK.to_string())
+        .replace("{bytes}", &BYTES_A_CHUNK.to_string());
+    run(client, "outbox", &script).await
 }

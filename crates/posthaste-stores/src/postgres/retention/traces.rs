@@ -1,6 +1,8 @@
 //! The shortest histories that lose events when retention takes a shortcut, on a real server. Each stops
 //! between the look and the deed, where the shortcut would go on with what it saw.
 
+mod evacuation;
+
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
