@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Claim, ClaimOutcome, ClaimRequest, Claimed, FenceKind, Marker, Member, Moment, Pipeline,
+    Claim, ClaimOutcome, ClaimRequest, Claimed, FenceKind, Marker, Moment, Pipeline,
     PipelineLimits, Registered, Router, ShareStep, Store, StoreError, Want,
 };
 use tokio::sync::watch;
@@ -13,11 +13,10 @@ use tracing::{info, warn};
 use crate::{
     Clock, Destination,
     builder::Settings,
-    host,
     lease::Lease,
     relay::{Order, SaidOnce},
     runner::{Next, Runner},
-    share::Share,
+    share::{Revocation, Share},
 };
 
 /// How a destination's task ended.
@@ -243,14 +242,10 @@ impl DestinationTask {
     /// We own nothing: waits until there is something to claim, and answers what.
     async fn stand_by(&self, kept: &mut Kept, said: &mut SaidOnce) -> Want {
         loop {
-            let step = match self.fence_the_gone(kept, said).await {
-                true => ShareStep::Revoke,
-                false => kept.share.take_step(),
-            };
             let now = self.clock.now();
-            match step {
+            match kept.share.take_step() {
                 ShareStep::Claim(want) => return want,
-                ShareStep::Revoke => self.revoke(said).await,
+                ShareStep::Revoke => self.revoke(kept, said).await,
                 ShareStep::Stay | ShareStep::Withdraw => {
                     let wait = self.wait_for_a_share(kept, said, now);
                     tokio::time::sleep(wait).await;
@@ -273,25 +268,17 @@ impl DestinationTask {
         }
     }
 
-    /// Fences members whose process is gone. Answers whether there was one.
-    async fn fence_the_gone(&self, kept: &Kept, said: &mut SaidOnce) -> bool {
-        let is_gone = |member: &&Member| host::is_gone(&member.host);
-        let gone: Vec<_> = kept.share.shares().members.iter().filter(is_gone).collect();
-        let why = "its process on this machine is gone";
-        for member in &gone {
-            let fence = self.store.fence(self.registered, member.registration, why);
-            match fence.await {
-                Ok(()) => info!(relay = %member.name, "fenced: {why}"),
-                Err(error) => self.failed(&error, said).await,
-            }
+    pub(crate) fn revocation(&self) -> Revocation {
+        Revocation {
+            by: self.registered,
+            destination: self.destination.name.clone(),
+            settle: self.settle(),
         }
-        !gone.is_empty()
     }
 
-    async fn revoke(&self, said: &mut SaidOnce) {
-        let name = &self.destination.name;
-        let revoked = self.store.revoke(self.registered, name, self.settle());
-        if let Err(error) = revoked.await {
+    async fn revoke(&self, kept: &mut Kept, said: &mut SaidOnce) {
+        let gone = kept.share.take_gone();
+        if let Err(error) = self.revocation().make(&*self.store, gone).await {
             self.failed(&error, said).await;
         }
     }

@@ -172,14 +172,14 @@ impl<'a> Runner<'a> {
         if self.next.is_some() {
             return;
         }
-        let (relay, destination) = (self.task.registered, self.claim.destination.as_str());
         match self.kept.share.take_step() {
-            ShareStep::Stay => self.kept.share.look(&self.task.store, destination, now),
+            ShareStep::Stay => self
+                .kept
+                .share
+                .look(&self.task.store, &self.claim.destination, now),
             ShareStep::Revoke => {
-                let (store, settle) = (&self.task.store, self.task.settle());
-                self.kept
-                    .share
-                    .revoke(store, (relay, destination), settle, now);
+                let revocation = self.task.revocation();
+                self.kept.share.revoke(&self.task.store, revocation, now);
             }
             ShareStep::Claim(want) => self.stop_for_another_share(Next::Claim(want), now),
             ShareStep::Withdraw => self.stop_for_another_share(Next::Withdraw, now),

@@ -2,9 +2,37 @@
 
 use std::{sync::Arc, time::Duration};
 
-use posthaste_engine::{Moment, Registered, ShareStep, Shares, Sharing, Store, StoreError};
+use posthaste_engine::{Member, Moment, Registered, ShareStep, Shares, Sharing, Store, StoreError};
+use tracing::info;
+use uuid::Uuid;
 
-use crate::call::StoreCall;
+use crate::{call::StoreCall, host};
+
+/// A relay whose process on this machine is gone.
+pub(crate) struct Gone {
+    registration: Uuid,
+    name: String,
+}
+
+/// What dead relays own of a destination is to be free.
+pub(crate) struct Revocation {
+    pub(crate) by: Registered,
+    pub(crate) destination: String,
+    /// How long their bytes may still arrive.
+    pub(crate) settle: Duration,
+}
+
+impl Revocation {
+    /// Fences the gone, then revokes what any dead relay owns.
+    pub(crate) async fn make(&self, store: &dyn Store, gone: Vec<Gone>) -> Result<(), StoreError> {
+        let why = "its process on this machine is gone";
+        for Gone { registration, name } in gone {
+            store.fence(self.by, registration, why).await?;
+            info!(relay = %name, "fenced: {why}");
+        }
+        store.revoke(self.by, &self.destination, self.settle).await
+    }
+}
 
 /// What is known of the others, from renewals, claims and looks; whichever was asked for last counts.
 pub(crate) struct Share {
@@ -12,6 +40,8 @@ pub(crate) struct Share {
     shares: Shares,
     seen: Moment,
     step: ShareStep,
+    /// Live members whose processes on this machine are gone: their leases need not be waited for.
+    gone: Vec<Gone>,
     look_at: Option<Moment>,
     call: StoreCall<(Moment, Shares)>,
 }
@@ -23,6 +53,7 @@ impl Share {
             shares: Shares::default(),
             seen: Moment::default(),
             step: ShareStep::Stay,
+            gone: Vec::new(),
             look_at: None,
             call: StoreCall::none(),
         }
@@ -48,7 +79,16 @@ impl Share {
             return;
         }
         self.seen = asked;
-        self.step = self.sharing.next(&shares, now);
+        let gone = |member: &&Member| host::is_gone(&member.host);
+        let gone = shares.members.iter().filter(gone).map(|member| Gone {
+            registration: member.registration,
+            name: member.name.clone(),
+        });
+        self.gone = gone.collect();
+        self.step = match self.sharing.next(&shares, now) {
+            _ if !self.gone.is_empty() => ShareStep::Revoke,
+            step => step,
+        };
         self.look_at = self.sharing.look_at(&shares, now);
         self.shares = shares;
     }
@@ -76,18 +116,17 @@ impl Share {
     }
 
     /// Begins to revoke what dead relays own, and looks what became of it.
-    pub(crate) fn revoke(
-        &mut self,
-        store: &Arc<dyn Store>,
-        (relay, destination): (Registered, &str),
-        settle: Duration,
-        now: Moment,
-    ) {
-        let (store, destination) = (Arc::clone(store), destination.to_owned());
+    pub(crate) fn revoke(&mut self, store: &Arc<dyn Store>, revocation: Revocation, now: Moment) {
+        let (store, gone) = (Arc::clone(store), std::mem::take(&mut self.gone));
         self.call.start(async move {
-            store.revoke(relay, &destination, settle).await?;
-            Ok((now, store.shares(&destination).await?))
+            revocation.make(&*store, gone).await?;
+            Ok((now, store.shares(&revocation.destination).await?))
         });
+    }
+
+    /// Those who are to be fenced before anything is revoked.
+    pub(crate) fn take_gone(&mut self) -> Vec<Gone> {
+        std::mem::take(&mut self.gone)
     }
 
     /// The answer of the call under way: when it was asked, and what was seen. Cancel safe.
