@@ -64,6 +64,7 @@ async fn every_statement_prepares_on_every_version() {
                 "retention_truncate.",
                 "retention_delete.",
                 "retention_parked.",
+                "evacuate.",
                 "slots.",
                 "breaker.",
                 "release.",
