@@ -1,7 +1,11 @@
 //! Retention at work while events are written and delivered, the relay killed and the server crashed in
-//! between: nothing is lost, no writer waits, and what is kept in the end is the window and a leaf.
+//! between: nothing is lost, no writer waits, and what is kept in the end is the window and a leaf, although a
+//! key stays blocked from the first event on.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use posthaste_testkit::{long_form, process::Running, servers::postgres::PostgresServer};
 use serde_json::Value;
@@ -10,17 +14,20 @@ use crate::{
     database::{Database, Gate, Hold, KEYS, Plan, Step, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, posthaste_json, until},
+    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, posthaste_json},
     verdict::Lives,
 };
 
-const LEAF_ROWS: u64 = 1_024;
 const WINDOW_EVENTS: u64 = 500;
 const FLAGS: [&str; 4] = ["--window-events", "500", "--settle", "200ms"];
 /// Far below the events that this destination refuses, far above all others.
 const REFUSES: &str = "?max_event_bytes=2000";
+const BLOCKED: &str = "blocked";
+/// Followers of the refused event, each time that some are written.
+const FOLLOWERS: u32 = 20;
 
 struct Size {
+    leaf_rows: u64,
     /// Events that wait before anything is delivered, in transactions of ten thousand.
     backlog: u64,
     commits_between_kills: u64,
@@ -29,16 +36,28 @@ struct Size {
 
 impl Size {
     fn here() -> Self {
-        let (backlog, commits_between_kills, kills) = if long_form() {
-            (5_000_000, 5_000, 12)
+        // The transaction that stays open does so for some minutes in the long form.
+        let (leaf_rows, backlog, commits_between_kills, kills) = if long_form() {
+            (65_536, 10_000_000, 5_000, 12)
         } else {
-            (100_000, 150, 4)
+            (1_024, 100_000, 150, 4)
         };
         Self {
+            leaf_rows,
             backlog,
             commits_between_kills,
             kills,
         }
+    }
+}
+
+/// Some of it is work on the whole backlog.
+async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let limit = LIMIT * if long_form() { 10 } else { 1 };
+    let since = Instant::now();
+    while !so() {
+        assert!(since.elapsed() < limit, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -50,13 +69,13 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new(size: &Size) -> Self {
         // The server itself notes whoever waits longer than this for a lock.
         let server = PostgresServer::builder()
             .setting("log_lock_waits", "on")
             .setting("deadlock_timeout", "200ms")
             .start();
-        let leaf_rows = LEAF_ROWS.to_string();
+        let leaf_rows = size.leaf_rows.to_string();
         let init = ["--leaf-rows", &leaf_rows, "--retention", "1s"];
         let postgres = Postgres::with_init(&server, &init).with_paced_writers();
         Self {
@@ -92,6 +111,19 @@ impl Scene {
             && pins.iter().any(|pin| pin["kind"] == kind && named(pin))
     }
 
+    /// `parked`, `dead` and `blocked_keys` of the destination that refuses.
+    fn set_aside(&self) -> [u64; 3] {
+        let status = self.status();
+        let destinations = status["destinations"].as_array().unwrap();
+        let refusing = destinations.iter().find(|d| d["name"] == "default");
+        ["parked", "dead", "blocked_keys"].map(|name| refusing.unwrap()[name].as_u64().unwrap())
+    }
+
+    fn audited(&self, action: &str) -> u64 {
+        let sql = format!("select count(*) from posthaste.audit where action = '{action}'");
+        self.postgres.number(&sql)
+    }
+
     async fn write_the_backlog(&self, events: u64) {
         let mut writer = self.postgres.writer().await.unwrap();
         for _ in 0..events / 10_000 {
@@ -107,14 +139,22 @@ impl Scene {
         }
     }
 
-    /// An event that is refused, and its followers.
+    /// An event that is refused.
     async fn block_a_key(&self) {
-        let mut writer = self.postgres.writer().await.unwrap();
         let refused = Step {
             payload_bytes: 4_000,
-            ..Step::new("blocked", 1)
+            ..Step::new(BLOCKED, 1)
         };
-        let steps = vec![refused, Step::new("blocked", 20)];
+        self.write(refused).await;
+    }
+
+    async fn write_followers(&self) {
+        self.write(Step::new(BLOCKED, FOLLOWERS)).await;
+    }
+
+    async fn write(&self, step: Step) {
+        let mut writer = self.postgres.writer().await.unwrap();
+        let steps = vec![step];
         let plan = Plan {
             steps,
             ..Plan::default()
@@ -163,11 +203,13 @@ fn stop(running: Running) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_goes_is_delivered_and_what_is_kept_is_the_window() {
     let size = Size::here();
-    let scene = Scene::new();
+    let scene = Scene::new(&size);
+    let url = scene.url();
     let database: Arc<dyn Database> = Arc::clone(&scene.postgres) as Arc<dyn Database>;
     // Behind the blocked key and this destination everything is pinned at first.
     scene.block_a_key().await;
-    let other = Relay::to_url(&scene.url(), "null:").flags(&["--destination", "other"]);
+    scene.write_followers().await;
+    let other = Relay::to_url(&url, "null:").flags(&["--destination", "other"]);
     other.drain(0);
     scene.write_the_backlog(size.backlog).await;
 
@@ -186,6 +228,7 @@ async fn what_goes_is_delivered_and_what_is_kept_is_the_window() {
             scene.server.crash();
             scene.server.start_again();
             open = Some(Open::begin(&scene.postgres).await);
+            scene.write_followers().await;
         }
         running = refusing.start();
     }
@@ -193,24 +236,13 @@ async fn what_goes_is_delivered_and_what_is_kept_is_the_window() {
         scene.delivered.lines() >= size.backlog
     })
     .await;
-    let url = scene.url();
     until("a stopped destination pins", || {
         scene.is_pinned_by("destination", "other")
     })
     .await;
     assert!(scene.rows() >= size.backlog, "something undelivered went");
-    // From here on only the blocked key and the open transaction pin.
-    stop(running);
-    other.drain(0);
-    running = refusing.start();
-    until("a blocked key pins", || {
-        scene.is_pinned_by("key", "blocked")
-    })
-    .await;
+    // From here on only the blocked key and the open transaction pin, and the key is got out of the way.
     let mut other_running = other.start();
-    stop(running);
-    posthaste(&["dead", "retry", "--store", &url, "--key", "blocked"]).expect_status(0);
-    running = scene.relay().start();
     until("the open transaction pins", || {
         scene.is_pinned_by("transaction", "default")
     })
@@ -221,20 +253,33 @@ async fn what_goes_is_delivered_and_what_is_kept_is_the_window() {
         scene.rows() < size.backlog / 4
     })
     .await;
-    assert_no_panic(&other_running.kill9().stderr);
-    other_running = other.start();
-    let leaves = database.audited("truncate").await;
-    until("leaves go while writers write", || {
-        scene
-            .postgres
-            .number("select count(*) from posthaste.audit where action = 'truncate'")
-            > leaves + 4
+    let evacuated = "select count(*) from posthaste.parked where evacuated";
+    until("all old followers are set aside", || {
+        scene.postgres.number(evacuated) == u64::from(2 * FOLLOWERS)
     })
     .await;
+    let [parked, dead, blocked_keys] = scene.set_aside();
+    assert_eq!(
+        (parked + dead, blocked_keys),
+        (u64::from(2 * FOLLOWERS) + 1, 1)
+    );
+    assert_no_panic(&other_running.kill9().stderr);
+    other_running = other.start();
+    let leaves = scene.audited("truncate");
+    until("leaves go while writers write", || {
+        scene.audited("truncate") > leaves + 4
+    })
+    .await;
+    // Some more, of which a part may be set aside as well, while the key is released.
+    scene.write_followers().await;
+    stop(running);
+    posthaste(&["dead", "retry", "--store", &url, "--key", BLOCKED]).expect_status(0);
+    running = scene.relay().start();
+    until("the key is released", || scene.set_aside() == [0, 0, 0]).await;
     load.stop().await;
     until("only a leaf is left", || {
         posthaste(&["purge", "--store", &url]).expect_status(0);
-        scene.rows() <= LEAF_ROWS
+        scene.rows() <= size.leaf_rows
     })
     .await;
     stop(other_running);
@@ -245,7 +290,7 @@ async fn what_goes_is_delivered_and_what_is_kept_is_the_window() {
         .judge(&*database, &scene.delivered)
         .await
         .report;
-    let truncated = database.audited("truncate").await;
+    let truncated = scene.audited("truncate");
     println!(
         "{} events, {kills} kills, {truncated} leaves went: {report}",
         report.committed
