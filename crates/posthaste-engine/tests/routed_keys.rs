@@ -1,0 +1,174 @@
+//! Events of one key go to several destinations: what is read apart from the main group goes only where a
+//! route takes it, too.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{any::Any, sync::Arc, time::Duration};
+
+use posthaste_engine::{
+    Backoff, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder, Marker, Moment,
+    Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Route, RouteAction,
+    RouteMatch, Router, Routes, Settlement, SideStep, SinkInfo, StoredEvent, StoredFields, Verdict,
+};
+use uuid::Uuid;
+
+const NOW: Moment = Moment(Duration::from_secs(1));
+
+/// Events of one key, of these topics.
+fn events(topics: &[&str]) -> Vec<StoredEvent> {
+    let mut builder = PageBuilder::default();
+    for (seq, topic) in (1..).zip(topics) {
+        let mut texts = [None; 9];
+        texts[Field::Topic as usize] = Some(*topic);
+        texts[Field::Key as usize] = Some("k");
+        let fields = StoredFields {
+            seq,
+            id: Uuid::from_u128(u128::try_from(seq).unwrap()),
+            occurred_at: 0,
+            inserted_at: 0,
+            slot: 0,
+            texts,
+            payload: None,
+        };
+        builder.push(&fields, std::iter::empty()).unwrap();
+    }
+    builder.finish()
+}
+
+fn page(events: Vec<StoredEvent>) -> Page {
+    let base: Arc<dyn Any + Send + Sync> = Arc::new(());
+    Page {
+        events,
+        end: Cursor::whole(Arc::clone(&base)),
+        base,
+        joinable: true,
+        caught_up: true,
+        wants_advance: false,
+        shares_version: 0,
+    }
+}
+
+/// Takes the topic `ours`; key `k` is marked.
+fn pipeline(released: bool) -> Pipeline {
+    let tick = Duration::from_millis(1);
+    let backoff = Backoff {
+        first: tick,
+        max: tick,
+        jitter: 0.0,
+    };
+    let limits = PipelineLimits {
+        window_events: 1_000,
+        window_bytes: 8 << 20,
+        batch_events: 100,
+        batch_bytes: 1 << 20,
+        retry: backoff,
+        probe: backoff,
+        blocked_keys_max: 100,
+        rejections_max: 100,
+        advance_every: tick,
+        settle: tick,
+        poll_busy: tick,
+        poll_idle: tick,
+        due_every: tick,
+    };
+    let info = SinkInfo {
+        kind: "model",
+        batch_events_max: 100,
+        batch_bytes_max: 1 << 20,
+        in_flight_events_max: 1_000,
+        key_order: KeyOrder::Pipelined,
+        fence: FenceKind::Exact,
+        single_lane: true,
+        deduplicates: false,
+    };
+    let route = |topic: &str, to: &str| Route {
+        matches: RouteMatch {
+            topic: Some(topic.to_owned()),
+            event_type: None,
+            headers: Vec::new(),
+        },
+        action: RouteAction::To(vec![to.to_owned()]),
+        attempts: None,
+        on_dead: None,
+    };
+    let routes = Routes::new(vec![route("ours", "model"), route("theirs", "other")]).unwrap();
+    let router = Router {
+        routes: routes.for_destination("model", DeliveryPolicy::default()),
+        topic: None,
+        key: None,
+    };
+    let marker = Marker {
+        key: "k".to_owned(),
+        at: Cursor::whole(Arc::new(())),
+        released,
+    };
+    let mut pipeline = Pipeline::new(limits, info, router, &[marker]);
+    pipeline.next_read(NOW).unwrap();
+    pipeline.read(page(Vec::new()), NOW);
+    pipeline.lane_opened();
+    pipeline
+}
+
+/// Delivers the next batch; answers the events in it.
+fn deliver(pipeline: &mut Pipeline) -> Vec<u128> {
+    let batch = pipeline.take_batch(NOW).unwrap_or_default();
+    let accepted = |ticket| Verdict {
+        ticket,
+        outcome: Outcome::Accepted(None),
+    };
+    let verdicts = batch.iter().map(|record| accepted(record.ticket()));
+    pipeline.verdicts(verdicts.collect(), NOW, 0.5);
+    batch.iter().map(|record| record.event().id().as_u128()).collect()
+}
+
+#[test]
+fn a_side_read_sends_what_a_route_takes() {
+    let mut pipeline = pipeline(true);
+    assert!(matches!(pipeline.next_side_step(), Some(SideStep::Open(_))));
+    pipeline.side_opened();
+    assert!(matches!(
+        pipeline.next_side_step(),
+        Some(SideStep::Read { .. })
+    ));
+    pipeline.side_read(page(events(&["ours", "theirs", "nobody's", "ours"])));
+    assert_eq!(deliver(&mut pipeline), [1, 4]);
+    assert!(matches!(
+        pipeline.next_side_step(),
+        Some(SideStep::Advance { finished, .. }) if finished == [1, 2, 3, 4]
+    ));
+}
+
+#[test]
+fn followers_that_retention_set_aside_are_sent_where_a_route_takes_them() {
+    let mut pipeline = pipeline(false);
+    let copy = |(id, event)| ParkedCopy {
+        id,
+        event,
+        attempts: 0,
+    };
+    let copies = (1..).zip(events(&["theirs", "ours"])).map(copy);
+    loop {
+        match pipeline.next_change(NOW, 0.5).unwrap() {
+            Change::Due { .. } => break,
+            _ => pipeline.change_done(None, false, NOW),
+        }
+    }
+    let due = Due {
+        events: copies.collect(),
+        ..Due::default()
+    };
+    pipeline.change_done(Some(due), false, NOW);
+    assert_eq!(deliver(&mut pipeline), [2]);
+    let mut settled = Vec::new();
+    while let Some(Change::Settle { id, settlement }) = pipeline.next_change(NOW, 0.5) {
+        settled.push((id, settlement));
+        pipeline.change_done(None, false, NOW);
+    }
+    assert!(matches!(
+        &settled[..],
+        [
+            (1, Settlement::Failed { kind: "not_routed", retry_in: None, skip: true, .. }),
+            (2, Settlement::Delivered)
+        ]
+    ));
+}
