@@ -118,7 +118,10 @@ fn deliver(pipeline: &mut Pipeline) -> Vec<u128> {
     };
     let verdicts = batch.iter().map(|record| accepted(record.ticket()));
     pipeline.verdicts(verdicts.collect(), NOW, 0.5);
-    batch.iter().map(|record| record.event().id().as_u128()).collect()
+    batch
+        .iter()
+        .map(|record| record.event().id().as_u128())
+        .collect()
 }
 
 #[test]
@@ -167,7 +170,15 @@ fn followers_that_retention_set_aside_are_sent_where_a_route_takes_them() {
     assert!(matches!(
         &settled[..],
         [
-            (1, Settlement::Failed { kind: "not_routed", retry_in: None, skip: true, .. }),
+            (
+                1,
+                Settlement::Failed {
+                    kind: "not_routed",
+                    retry_in: None,
+                    skip: true,
+                    ..
+                }
+            ),
             (2, Settlement::Delivered)
         ]
     ));
