@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::{future::join_all, poll};
 use posthaste_engine::{
-    Admin, ClaimRequest, Claimed, Ownership, ParkedFilter, Parking, Retention, Settlement, Start,
-    Store,
+    Admin, ClaimRequest, Claimed, Ownership, Page, ParkedFilter, Parking, Retention, Settlement,
+    Start, Store,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::{
@@ -61,6 +61,22 @@ async fn is_untouched(pooler: &PgBouncer, database: &Database) {
         let other: Vec<_> = pooled.symmetric_difference(&fresh).collect();
         assert!(other.is_empty(), "{other:?}");
     }
+    // Else what was left open has been ended by the time-out that we set for that.
+    let log = PostgresServer::shared(15).log();
+    assert!(!log.contains("idle-in-transaction"), "{log}");
+}
+
+fn parking(page: &Page, index: usize) -> Parking {
+    let event = page.events[index].clone();
+    Parking {
+        at: page.cursor_at(&event),
+        event,
+        attempts: 1,
+        kind: "other",
+        reason: "no such thing".to_owned(),
+        retry_in: Some(Duration::ZERO),
+        skip: false,
+    }
 }
 
 /// One way through everything that a relay asks of its store.
@@ -69,17 +85,8 @@ async fn deliver(store: &PostgresStore, claimed: &Arc<dyn Claimed>, database: &D
         "select posthaste.emit('t', n::text, key => 'k' || n % 2) from generate_series(1, 30) n",
     );
     let page = claimed.next(pages_of(10)).await.unwrap();
-    let event = page.events[0].clone();
-    let key = event.key().unwrap().to_owned();
-    let parking = Parking {
-        at: page.cursor_at(&event),
-        event,
-        attempts: 1,
-        kind: "other",
-        reason: "no such thing".to_owned(),
-        retry_in: Some(Duration::ZERO),
-        skip: false,
-    };
+    let parking = parking(&page, 0);
+    let key = parking.event.key().unwrap().to_owned();
     claimed.park(&[parking]).await.unwrap();
     claimed.advance(&page.end, &[]).await.unwrap();
     store.status().await.unwrap();
@@ -206,5 +213,46 @@ async fn a_call_that_is_given_up_leaves_no_transaction_open() {
         "it is committed"
     );
     // No session is lost to a transaction that nobody ends.
+    is_untouched(&pooler, &database).await;
+}
+
+/// A read ends its transaction by rolling back: never that of a change on the same connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_at_once_on_one_connection_do_not_mix_their_transactions() {
+    const COPIES: usize = 10;
+    const ROUNDS: usize = 30;
+    let server = PostgresServer::shared(15);
+    let pooler = PgBouncer::start(server, &["postgres"]);
+    let database = server.create_database();
+    initialise(&database.url()).await;
+    let store = store(&pooler.url("postgres", database.name()));
+    let claimed = open(&store, Start::Oldest).await;
+    database.psql(&format!(
+        "select posthaste.emit('t', n::text) from generate_series(1, {COPIES}) n"
+    ));
+    let page = claimed.next(pages_of(COPIES)).await.unwrap();
+    let all: Vec<Parking> = (0..COPIES).map(|index| parking(&page, index)).collect();
+    claimed.park(&all).await.unwrap();
+    let copies = claimed.due(COPIES).await.unwrap().events;
+    let tries = copies.iter().map(|copy| {
+        let (claimed, id) = (Arc::clone(&claimed), copy.id);
+        tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                let failed = Settlement::Failed {
+                    kind: "other",
+                    reason: "once more".to_owned(),
+                    retry_in: Some(Duration::ZERO),
+                    skip: false,
+                };
+                claimed.settle(id, &failed).await.unwrap();
+                claimed.due(1).await.unwrap();
+            }
+        })
+    });
+    for ended in join_all(tries).await {
+        ended.unwrap();
+    }
+    let attempts = database.psql("select count(*) from posthaste.attempts");
+    assert_eq!(attempts, (COPIES * (1 + ROUNDS)).to_string());
     is_untouched(&pooler, &database).await;
 }
