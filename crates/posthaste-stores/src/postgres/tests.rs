@@ -5,11 +5,13 @@ use posthaste_testkit::{
     servers::postgres::{Database, PostgresServer},
 };
 
-use tokio_postgres::NoTls;
+use tokio_postgres::{NoTls, types::Type};
 
 use super::{
     claim::with_fragments,
-    client::SETTINGS,
+    client::{SETTINGS, Work},
+    config::PostgresConfig,
+    connection::Connector,
     migrate::{InitOptions, init},
     read::{Kind, PAGE_SIZES},
     shares::with_shares,
@@ -81,6 +83,28 @@ async fn every_statement_prepares_on_every_version() {
             prepared += 1;
         }
         assert!(prepared > 23, "only {prepared} files");
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_our_own_begins_with_our_settings() {
+    let database = PostgresServer::shared(15).create_database();
+    let url = format!("{}?options=-c%20work_mem%3D1234kB", database.url());
+    let connector = Connector::new(PostgresConfig::parse(&url).unwrap()).unwrap();
+    let client = connector.connect(Work::Read).await.unwrap();
+    assert!(!client.is_pooled());
+    let expected = SETTINGS.into_iter().chain([
+        ("statement_timeout", "10min"),
+        ("lock_timeout", "5s"),
+        ("application_name", "posthaste"),
+        ("work_mem", "1234kB"),
+    ]);
+    for (name, value) in expected {
+        let row = client
+            .query_typed_one("select current_setting($1)", &[(&name, Type::TEXT)])
+            .await
+            .unwrap();
+        assert_eq!(row.get::<_, &str>(0), value, "{name}");
     }
 }
 
