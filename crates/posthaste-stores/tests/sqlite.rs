@@ -604,10 +604,15 @@ async fn every_statement_prepares_and_polls_use_indexes() {
             while let Some(row) = rows.next().unwrap() {
                 plan.push(row.get(3).unwrap());
             }
-            // The identity has one row.
+            // The identity has one row, and a subquery what it found.
+            let small = |line: &String| {
+                ["SCAN i", "SCAN (subquery"]
+                    .iter()
+                    .any(|start| line.starts_with(start))
+            };
             let walks = plan
                 .iter()
-                .any(|line| line.starts_with("SCAN") && !line.starts_with("SCAN i"));
+                .any(|line| line.starts_with("SCAN") && !small(line));
             assert!(!walks, "{name}: {plan:?}");
         }
     }

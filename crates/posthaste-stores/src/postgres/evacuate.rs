@@ -20,14 +20,14 @@ use super::{
 const EVACUATE: &str = include_str!("sql/evacuate.sql");
 
 /// Numbers that one chunk looks through for the keys' rows: some 20 ms.
-const NUMBERS_A_CHUNK: u64 = 20_000;
+const NUMBERS_A_CHUNK: u64 = 10_000;
 /// Keys whose rows it looks for.
-const KEYS_A_CHUNK: u64 = 500;
+const KEYS_A_CHUNK: u64 = 250;
 /// Rows that it copies at the most, ...
-const ROWS_A_CHUNK: u64 = 1_000;
+const ROWS_A_CHUNK: u64 = 500;
 /// ... and bytes of them; one comes whatever its size.
 const BYTES_A_CHUNK: u64 = 4 << 20;
-const CHUNKS_A_STEP: u32 = 8;
+const CHUNKS_A_STEP: u32 = 16;
 
 /// Copies what is past its time and kept by block markers alone, as far as one step goes.
 pub(super) async fn evacuate(

@@ -11,6 +11,7 @@ declare
     destinations bigint[];
     start bigint;
     stop bigint;
+    due boolean;
     of_destination bigint[];
     of_key text[];
     copied bigint;
@@ -33,13 +34,10 @@ begin
         where m.destination_id = any(destinations) and exists (
             select from posthaste.parked p
             where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'));
-        start := (select greatest(start, o.seq - 1) from posthaste.outbox o where o.seq > start order by o.seq limit 1);
+        select greatest(start, o.seq - 1), {past_window} into start, due
+        from posthaste.outbox o where o.seq > start order by o.seq limit 1;
         stop := least(stop, start + {numbers});
-        stop := coalesce((
-            select o.seq - 1 from posthaste.outbox o
-            where o.seq > start and o.seq <= stop and not {past_window}
-            order by o.seq limit 1), stop);
-        if (start < stop) is not true then
+        if (due and start < stop) is not true then
             return;
         end if;
         -- Whoever changes one of these markers meanwhile has it another time. ...
@@ -64,20 +62,29 @@ begin
         with moving as materialized (
             select m.* from unnest(of_destination, of_key) k (destination_id, key)
             join posthaste.markers m on m.destination_id = k.destination_id and m.key = k.key
-        ), found as materialized (
-            select m.destination_id, o.seq, o.id,
+        ), stretch as materialized (
+            -- Once, for however many keys.
+            select o.seq, o.id, o.xid, o.key, {past_window} as due,
                 coalesce(octet_length(o.payload), 0) + pg_catalog.pg_column_size(o.headers) as bytes
-            from moving m join posthaste.outbox o on o.key = m.key
-            where o.seq > start and o.seq <= stop and o.seq > m.floor_min
-                and not pg_catalog.pg_visible_in_snapshot(o.xid, m.low)
-                and not coalesce(o.seq <= m.seq and pg_catalog.pg_visible_in_snapshot(o.xid, m.high), false)
+            from posthaste.outbox o
+            where o.seq > start and o.seq <= stop
+        ), past as materialized (
+            select coalesce(min(s.seq) - 1, stop) as last from stretch s where not s.due
+        ), found as materialized (
+            select m.destination_id, s.seq, s.id, s.bytes
+            from past
+            cross join stretch s
+            join moving m on m.key = s.key
+            where s.seq <= past.last and s.seq > m.floor_min
+                and not pg_catalog.pg_visible_in_snapshot(s.xid, m.low)
+                and not coalesce(s.seq <= m.seq and pg_catalog.pg_visible_in_snapshot(s.xid, m.high), false)
         ), counted as (
             select f.seq, row_number() over w as number, sum(f.bytes) over w as bytes
             from found f
             window w as (order by f.seq, f.destination_id rows unbounded preceding)
         ), reach as materialized (
             -- One number goes whatever its size.
-            select coalesce(min(c.seq) - 1, stop) as last
+            select coalesce(min(c.seq) - 1, (select past.last from past)) as last
             from counted c
             where (c.number > {rows} or c.bytes > {bytes}) and c.seq > (select min(f.seq) from found f)
         ), copies as (
@@ -90,7 +97,9 @@ begin
                 o.inserted_at, o.correlation_id, o.causation_id, o.tenant_id, o.traceparent, o.tracestate
             from found f
             cross join reach r
-            join posthaste.outbox o on o.seq = f.seq and o.id = f.id
+            cross join lateral (
+                select * from posthaste.outbox o where o.seq = f.seq and o.id = f.id limit 1
+            ) o
             where f.seq <= r.last
             order by f.seq
             returning destination_id
