@@ -1,4 +1,4 @@
-//! Kafka's bare client with the sink's own settings.
+//! Kafka's bare client with the sink's own settings, and what transactions cost.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -14,7 +14,13 @@ use rdkafka::{
     producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer},
 };
 
-use crate::brokers::Broker;
+use crate::{
+    Plan,
+    brokers::Broker,
+    outbox::Outbox,
+    relayed::{self, Drained},
+    report::{Report, median},
+};
 
 /// The topic of the events.
 const TOPIC: &str = "orders";
@@ -34,10 +40,52 @@ impl Kafka {
         Self(server)
     }
 
+    pub(crate) fn transactional_place(&self) -> String {
+        format!("{}?delivery=transactional", self.fresh_place())
+    }
+
     fn empty(&self, topic: &str) {
         self.0.delete_topic(topic);
         self.0.create_topic(topic, PARTITIONS, &[]);
     }
+}
+
+/// Drains the same backlog with and without transactions, in turns.
+pub(crate) async fn transactions(plan: &Plan, report: &mut Report, kafka: &Kafka) -> Result<()> {
+    let outbox = Outbox::start().await?;
+    outbox.fill(plan.events).await?;
+    let mut rounds = Vec::new();
+    for number in 0..plan.rounds {
+        let mut round = [("idempotent", f64::NAN), ("transactional", f64::NAN)];
+        // Each of the two goes first in every other round.
+        if number % 2 == 1 {
+            round.reverse();
+        }
+        for (delivery, seconds) in &mut round {
+            let place = format!("{}?delivery={delivery}", kafka.fresh_place());
+            let drain = |name: &str, more: &[&str], events| -> Result<Drained> {
+                let name = format!("{name}-{delivery}-{number}");
+                let flags = [&["--destination", &name], more].concat();
+                relayed::drained(&outbox, &place, &flags, events)
+            };
+            let nothing = drain("nothing", &["--start", "now"], 0)?;
+            let drained = drain("all", &[], plan.events)?;
+            let arrived = kafka.0.count_committed(TOPIC);
+            ensure!(arrived == plan.events, "{arrived} have arrived");
+            *seconds = drained.wall - nothing.wall;
+            println!(
+                "round {number}: {delivery} {seconds:.3} s ({:.2} CPU s, {:.0} MiB), start and stop {:.3} s",
+                drained.cpu, drained.peak_mib, nothing.wall
+            );
+        }
+        round.sort_unstable_by_key(|&(delivery, _)| delivery);
+        rounds.push(round.map(|(_, seconds)| seconds));
+    }
+    let all = |of: fn(&[f64; 2]) -> f64| median(&rounds.iter().map(of).collect::<Vec<_>>());
+    let rate = |seconds: f64| plan.events as f64 / seconds / 1_000.0;
+    report.print("relay, transactional", rate(all(|r| r[1])), "k events/s");
+    report.print("transactional / idempotent", all(|r| r[0] / r[1]), "");
+    Ok(())
 }
 
 impl Broker for Kafka {

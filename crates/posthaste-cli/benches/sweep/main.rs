@@ -136,7 +136,7 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Latency => {
             let folder = tempfile::tempdir()?;
             let file = folder.path().join("events.jsonl");
-            latency::run(plan, report, &format!("file://{}", file.display())).await
+            latency::run(plan, report, &format!("file://{}", file.display()), 10.0).await
         }
         Part::Idle => idle::run(plan, report).await,
         Part::Writers => writers::run(plan, report).await,
@@ -145,13 +145,16 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Kafka => {
             let kafka = kafka::Kafka::start();
             brokers::run(plan, report, &kafka).await?;
-            latency::run(plan, report, &brokers::Broker::fresh_place(&kafka)).await
+            latency::run(plan, report, &brokers::Broker::fresh_place(&kafka), 10.0).await?;
+            report.begin("kafka, transactional");
+            kafka::transactions(plan, report, &kafka).await?;
+            latency::run(plan, report, &kafka.transactional_place(), 50.0).await
         }
         #[cfg(feature = "rabbitmq")]
         Part::Rabbitmq => {
             let rabbitmq = rabbitmq::RabbitMq::start();
             brokers::run(plan, report, &rabbitmq).await?;
-            latency::run(plan, report, &brokers::Broker::fresh_place(&rabbitmq)).await
+            latency::run(plan, report, &brokers::Broker::fresh_place(&rabbitmq), 10.0).await
         }
     }
 }

@@ -85,6 +85,7 @@ impl Fixture for KafkaFixture {
     }
 
     async fn trace(&self) -> String {
+        self.broker.server().settle_transactions();
         let topics: Vec<String> = brokers::topics(self.broker.server())
             .into_iter()
             .filter(|topic| self.names.is_ours(topic))

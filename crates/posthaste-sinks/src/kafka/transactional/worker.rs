@@ -5,6 +5,7 @@
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -25,7 +26,10 @@ use super::super::{
 
 /// How late the thread may notice that it is to end, or that the broker refused something.
 const SLICE: Duration = Duration::from_millis(20);
-/// The same while there is nothing to do.
+/// How often the client is asked while it has nothing to tell. Not waited for in its own call, which comes
+/// back no sooner for having something to tell, and spins through each millisecond that it began.
+const TICK: Duration = Duration::from_millis(1);
+/// How late the thread may notice that it is to end while there is nothing to do.
 const TURN: Duration = Duration::from_millis(50);
 /// How long reports may take to come once everything was purged.
 const REPORTS_MAX: Duration = Duration::from_millis(500);
@@ -183,7 +187,8 @@ fn send<K: ToBytes + ?Sized, P: ToBytes + ?Sized>(
         };
         match error.rdkafka_error_code() {
             Some(Code::QueueFull) => {
-                producer.poll(SLICE);
+                producer.poll(Duration::ZERO);
+                thread::sleep(TICK);
                 go_on(producer, shared)?;
             }
             // The client says what has happened to the transaction in another place.
@@ -200,8 +205,19 @@ fn send<K: ToBytes + ?Sized, P: ToBytes + ?Sized>(
 fn commit(producer: &Producer, shared: &Shared) -> Result<(), Failure> {
     // A commit would wait for reports that come only while the producer is served, and for messages that
     // are not sent any more once the transaction is broken.
-    while producer.flush(SLICE).is_err() {
-        go_on(producer, shared)?;
+    let mut looked = Instant::now();
+    let mut left = producer.in_flight_count();
+    while left > 0 {
+        producer.poll(Duration::ZERO);
+        let now_left = producer.in_flight_count();
+        if now_left == left {
+            thread::sleep(TICK);
+        }
+        left = now_left;
+        if looked.elapsed() >= SLICE {
+            go_on(producer, shared)?;
+            looked = Instant::now();
+        }
     }
     loop {
         // A lane that was aborted commits nothing.
