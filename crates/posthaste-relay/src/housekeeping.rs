@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use posthaste_engine::{Housekeeping, Registered, Store};
 use tracing::info;
 
-use crate::{Clock, relay::SaidOnce};
+use crate::{Clock, lease::jittered, relay::SaidOnce};
 
 /// An idle outbox pays one statement for each look.
 const LOOK_EVERY: Duration = Duration::from_secs(9);
@@ -55,9 +55,4 @@ fn say(done: &Housekeeping) {
             "past their time, removed"
         );
     }
-}
-
-/// +-10 %, so that relays which started together do not look together.
-fn jittered(wait: Duration) -> Duration {
-    wait.mul_f64(0.9 + 0.2 * rand::random::<f64>())
 }

@@ -104,7 +104,7 @@ pub(crate) async fn renew(
     }
 }
 
-/// +-10 %, so that relays which started together do not renew together.
-fn jittered(wait: Duration) -> Duration {
+/// +-10 %, so that relays which started together do not call the store together.
+pub(crate) fn jittered(wait: Duration) -> Duration {
     wait.mul_f64(0.9 + 0.2 * rand::random::<f64>())
 }
