@@ -9,6 +9,7 @@ mod client;
 mod faults;
 mod flight;
 mod lane;
+mod ledger;
 mod message;
 mod options;
 mod suspects;

@@ -4,16 +4,14 @@
 mod judging;
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::HashSet,
     mem,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{
-    Batches, Cause, FailedKeys, Lane, LaneSpec, Outcome, Record, RejectionKind, SinkError, Verdict,
-};
+use posthaste_engine::{Cause, Lane, LaneSpec, Outcome, Record, RejectionKind, SinkError, Verdict};
 use rdkafka::{
     producer::{Producer as _, PurgeConfig},
     types::RDKafkaErrorCode as Code,
@@ -23,14 +21,12 @@ use super::{
     client::{Client, Producer},
     faults,
     flight::{Flight, Flying},
+    ledger::{Ledger, Waiting, route},
     message,
     options::Settings,
     suspects::{Suspects, Trust},
     topics::{self, Entry, Place, Route, Topics},
 };
-
-/// How long a topic's look-up may take at most; it holds back that topic alone.
-const LOOK_UP_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct KafkaLane {
     settings: Arc<Settings>,
@@ -41,33 +37,15 @@ pub(super) struct KafkaLane {
     /// What `client` was made with.
     batch_bytes_max: usize,
     topics: Topics,
-    /// Not sent yet, in the order of submission.
-    waiting: VecDeque<Waiting>,
+    ledger: Ledger,
     flight: Flight,
     /// The one record in flight was sent alone, and nothing is sent before it is answered.
     alone: bool,
     /// Refused or thrown away, and not judged before all else in flight is answered: the producer has
     /// ended with the first, but the broker may have taken what was under way to other partitions.
     failing: Vec<(usize, Code)>,
-    batches: Batches<Instant>,
-    failed: FailedKeys,
-    /// Failures in `ready`, and before it.
-    failures: u64,
-    /// Failures whose verdicts were handed out.
-    seen: u64,
-    ready: Vec<Verdict>,
-    /// What becomes of records that come after the lane's end.
-    ended: Option<Outcome>,
     /// Spreads records that no key binds.
     rotation: usize,
-}
-
-struct Waiting {
-    record: Record,
-    topic: usize,
-    batch: u64,
-    /// Failures whose verdicts had been handed out when the record was submitted.
-    seen: u64,
 }
 
 /// What became of a record that waited.
@@ -102,28 +80,22 @@ impl KafkaLane {
             client,
             batch_bytes_max,
             topics: Topics::default(),
-            waiting: VecDeque::new(),
             flight: Flight::default(),
             alone: false,
             failing: Vec::new(),
-            batches: Batches::default(),
-            failed: FailedKeys::default(),
-            failures: 0,
-            seen: 0,
-            ready: Vec::new(),
-            ended: None,
+            ledger: Ledger::default(),
             rotation: 0,
         })
     }
 
     fn is_settled(&self) -> bool {
-        self.waiting.is_empty() && self.flight.is_empty()
+        self.ledger.waiting.is_empty() && self.flight.is_empty()
     }
 
     /// Sends what may be sent.
     fn advance(&mut self) {
         // What was sent alone may end the producer, and what fails has ended it.
-        if self.waiting.is_empty() || self.alone || !self.failing.is_empty() {
+        if self.ledger.waiting.is_empty() || self.alone || !self.failing.is_empty() {
             return;
         }
         // Without one, the news that it was ended is on its way.
@@ -132,7 +104,7 @@ impl KafkaLane {
         };
         let now = Instant::now();
         let wary = !self.suspects.is_empty();
-        let mut queue = mem::take(&mut self.waiting);
+        let mut queue = mem::take(&mut self.ledger.waiting);
         let mut waiting_keys = HashSet::new();
         while let Some(item) = queue.pop_front() {
             let key = item.record.order_key();
@@ -144,40 +116,34 @@ impl KafkaLane {
             match step {
                 Step::Sent => {}
                 Step::Answered(outcome) => {
-                    self.batches.answered(item.batch);
-                    self.refuse(item.record.ticket(), key, outcome);
+                    let ticket = item.record.ticket();
+                    self.ledger.refuse(ticket, key, item.batch, outcome);
                 }
                 Step::Wait => {
                     waiting_keys.extend(key);
-                    self.waiting.push_back(item);
+                    self.ledger.waiting.push_back(item);
                 }
                 Step::WaitAll => {
-                    self.waiting.push_back(item);
+                    self.ledger.waiting.push_back(item);
                     break;
                 }
                 Step::End(cause, reason) => {
-                    self.waiting.push_back(item);
-                    self.waiting.append(&mut queue);
+                    self.ledger.waiting.push_back(item);
+                    self.ledger.waiting.append(&mut queue);
                     return self.end(cause, &reason);
                 }
             }
         }
-        self.waiting.append(&mut queue);
+        self.ledger.waiting.append(&mut queue);
     }
 
     fn step(&mut self, producer: &Producer, item: &Waiting, now: Instant, wary: bool) -> Step {
         let record = &item.record;
-        if self.failed.refuses(record.order_key(), item.seen) {
-            return Step::Answered(Outcome::unavailable(
-                Cause::BehindFailure,
-                "not tried: an earlier event of its key was not accepted",
-            ));
+        if let Some(outcome) = self.ledger.behind_failure(item) {
+            return Step::Answered(outcome);
         }
-        if self.topics.wants_look_up(item.topic, now) {
-            let limit = LOOK_UP_MAX.min(self.publish_timeout / 2);
-            self.client.look_up(item.topic, record.topic(), limit);
-        }
-        let partitions = match self.topics.route(item.topic, now) {
+        let (topics, client) = (&mut self.topics, &self.client);
+        let partitions = match route(topics, client, item, self.publish_timeout, now) {
             Route::Partitions(count) => count,
             Route::NotYet => return Step::Wait,
             Route::Refused(outcome) => return Step::Answered(outcome),
@@ -274,15 +240,10 @@ impl KafkaLane {
         }
     }
 
-    fn refuse(&mut self, ticket: u64, order_key: Option<u64>, outcome: Outcome) {
-        self.failures = self.failed.note(order_key);
-        self.ready.push(Verdict { ticket, outcome });
-    }
-
     /// Takes in what the client has told since.
     fn take_news(&mut self) {
         let news = self.client.news();
-        if self.ended.is_some() {
+        if self.ledger.has_ended() {
             return;
         }
         let now = Instant::now();
@@ -316,32 +277,20 @@ impl KafkaLane {
             return;
         };
         self.topics.accepted(record.place, now);
-        self.batches.answered(record.batch);
+        self.ledger.accept(record.ticket, record.batch);
         if mem::take(&mut self.alone) {
             let topic = self.topics.name(record.place.topic);
             self.suspects.acquit(record.event, topic, true);
         }
-        self.ready.push(Verdict {
-            ticket: record.ticket,
-            outcome: Outcome::Accepted(None),
-        });
     }
 
     /// Ends the lane: what the client holds is purged, and everything is answered.
     fn end(&mut self, cause: Cause, reason: &str) {
         self.purge();
         self.client.end();
-        let under_way = Outcome::unavailable(cause, reason);
-        for record in self.flight.take_all() {
-            self.refuse(record.ticket, record.order_key, under_way.clone());
-        }
-        let later = format!("not sent: the lane had ended: {reason}");
-        let later = Outcome::unavailable(Cause::LaneEnded, later);
-        for item in mem::take(&mut self.waiting) {
-            self.refuse(item.record.ticket(), item.record.order_key(), later.clone());
-        }
-        self.ended = Some(later);
-        self.batches.clear();
+        let under_way = self.flight.take_all().into_iter();
+        let under_way = under_way.map(|record| (record.ticket, record.order_key));
+        self.ledger.end(under_way, cause, reason);
     }
 
     fn purge(&self) {
@@ -352,7 +301,7 @@ impl KafkaLane {
 
     /// Lets the client's thread know until when it may owe an answer.
     fn watch(&self) {
-        let overdue_at = self.batches.oldest().map(|at| at + self.publish_timeout);
+        let overdue_at = self.ledger.oldest().map(|at| at + self.publish_timeout);
         self.client.set_overdue_at(overdue_at);
     }
 }
@@ -371,25 +320,11 @@ impl Lane for KafkaLane {
         if batch.is_empty() {
             return;
         }
-        if let Some(ended) = self.ended.clone() {
-            for record in &batch {
-                self.refuse(record.ticket(), record.order_key(), ended.clone());
-            }
+        self.ledger.submit(batch, &mut self.topics);
+        if self.ledger.has_ended() {
             return;
         }
-        if self.waiting.is_empty() {
-            self.failed.forget(self.seen);
-        }
-        let number = self.batches.begin(Instant::now(), batch.len());
         self.rotation = self.rotation.wrapping_add(1);
-        for record in batch {
-            self.waiting.push_back(Waiting {
-                topic: self.topics.index(record.topic()),
-                record,
-                batch: number,
-                seen: self.seen,
-            });
-        }
         self.advance();
         self.watch();
     }
@@ -397,9 +332,9 @@ impl Lane for KafkaLane {
     async fn outcomes(&mut self) -> Vec<Verdict> {
         loop {
             self.take_news();
-            if !self.ready.is_empty() {
-                self.seen = self.failures;
-                return mem::take(&mut self.ready);
+            let ready = self.ledger.take_ready();
+            if !ready.is_empty() {
+                return ready;
             }
             self.client.shared().changed().await;
         }
@@ -422,7 +357,7 @@ impl Lane for KafkaLane {
         if !self.is_settled() {
             self.end(Cause::LaneEnded, "not answered within the time for closing");
         }
-        verdicts.append(&mut self.ready);
+        verdicts.append(&mut self.ledger.take_ready());
         verdicts
     }
 }

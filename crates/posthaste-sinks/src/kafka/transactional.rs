@@ -18,7 +18,6 @@ mod taking_over;
 mod worker;
 
 use std::{
-    collections::VecDeque,
     mem,
     ops::Range,
     sync::{
@@ -30,15 +29,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{
-    Batches, Cause, FailedKeys, Lane, LaneScope, LaneSpec, Outcome, Record, SinkError, Verdict,
-};
+use posthaste_engine::{Cause, Lane, LaneScope, LaneSpec, Record, SinkError, Verdict};
 use rdkafka::types::RDKafkaErrorCode as Code;
 use tokio::sync::oneshot;
 
 use super::{
     client::{Client, Ended, News},
     faults::Fault,
+    ledger::Ledger,
     options::Settings,
     suspects::Suspects,
     topics::Topics,
@@ -75,32 +73,14 @@ pub(super) struct TransactionalLane {
     progress: Progress,
     /// Partition of the progress topic; none before the lane has taken over.
     progress_partition: Option<i32>,
-    /// Not sent yet, in the order of submission.
-    waiting: VecDeque<Waiting>,
+    ledger: Ledger,
     /// What the open transaction stands for. Sent records first, by their places in it.
     open: Vec<Flying>,
     alone: bool,
     /// What of it was refused or thrown away, by their places in it; judged when it has ended.
     failing: Vec<(usize, Code)>,
-    batches: Batches<Instant>,
-    failed: FailedKeys,
-    /// Failures in `ready`, and before it.
-    failures: u64,
-    /// Failures whose verdicts were handed out.
-    seen: u64,
-    ready: Vec<Verdict>,
-    /// What becomes of records that come after the lane's end.
-    ended: Option<Outcome>,
     /// Spreads records that no key binds.
     rotation: usize,
-}
-
-struct Waiting {
-    record: Record,
-    topic: usize,
-    batch: u64,
-    /// Failures whose verdicts had been handed out when the record was submitted.
-    seen: u64,
 }
 
 /// A record that the open transaction decides.
@@ -159,28 +139,22 @@ impl TransactionalLane {
             batch_bytes_max,
             topics: Topics::default(),
             progress_partition: None,
-            waiting: VecDeque::new(),
             open: Vec::new(),
             alone: false,
             failing: Vec::new(),
-            batches: Batches::default(),
-            failed: FailedKeys::default(),
-            failures: 0,
-            seen: 0,
-            ready: Vec::new(),
-            ended: None,
+            ledger: Ledger::default(),
             rotation: 0,
         })
     }
 
     fn is_settled(&self) -> bool {
-        self.waiting.is_empty() && self.open.is_empty()
+        self.ledger.waiting.is_empty() && self.open.is_empty()
     }
 
     /// Takes in what the client has told since.
     fn take_news(&mut self) {
         let news = self.client.news();
-        if self.ended.is_some() {
+        if self.ledger.has_ended() {
             return;
         }
         let now = Instant::now();
@@ -223,7 +197,7 @@ impl TransactionalLane {
     fn committed(&mut self) {
         let alone = mem::take(&mut self.alone);
         for record in mem::take(&mut self.open) {
-            self.batches.answered(record.batch);
+            self.ledger.accept(record.ticket, record.batch);
             if record.sent {
                 let Flying {
                     partition,
@@ -237,38 +211,21 @@ impl TransactionalLane {
                 let topic = self.topics.name(record.topic);
                 self.common.suspects.acquit(record.event, topic, true);
             }
-            self.ready.push(Verdict {
-                ticket: record.ticket,
-                outcome: Outcome::Accepted(None),
-            });
         }
-    }
-
-    fn refuse(&mut self, ticket: u64, order_key: Option<u64>, outcome: Outcome) {
-        self.failures = self.failed.note(order_key);
-        self.ready.push(Verdict { ticket, outcome });
     }
 
     /// Ends the lane: everything is answered, and the thread destroys the producer. Nothing is purged from
     /// here: the thread alone knows whether a commit is under way.
     fn end(&mut self, cause: Cause, reason: &str) {
         self.client.end();
-        let under_way = Outcome::unavailable(cause, reason);
-        for record in mem::take(&mut self.open) {
-            self.refuse(record.ticket, record.order_key, under_way.clone());
-        }
-        let later = format!("not sent: the lane had ended: {reason}");
-        let later = Outcome::unavailable(Cause::LaneEnded, later);
-        for item in mem::take(&mut self.waiting) {
-            self.refuse(item.record.ticket(), item.record.order_key(), later.clone());
-        }
-        self.ended = Some(later);
-        self.batches.clear();
+        let under_way = self.open.drain(..);
+        let under_way = under_way.map(|record| (record.ticket, record.order_key));
+        self.ledger.end(under_way, cause, reason);
     }
 
     /// Lets the client's thread know until when it may owe an answer.
     fn watch(&self) {
-        let overdue_at = self.batches.oldest().map(|at| at + self.publish_timeout);
+        let overdue_at = self.ledger.oldest().map(|at| at + self.publish_timeout);
         self.client.set_overdue_at(overdue_at);
     }
 }
@@ -288,32 +245,20 @@ impl Lane for TransactionalLane {
         if batch.is_empty() {
             return;
         }
-        if self.ended.is_none() && self.progress_partition.is_none() {
+        if !self.ledger.has_ended() && self.progress_partition.is_none() {
             self.end(Cause::LaneEnded, "the lane has not taken over");
         }
-        if let Some(ended) = self.ended.clone() {
-            for record in &batch {
-                self.refuse(record.ticket(), record.order_key(), ended.clone());
-            }
-            return;
+        if self.ledger.has_ended() {
+            return self.ledger.submit(batch, &mut self.topics);
         }
-        if self.waiting.is_empty() {
-            self.failed.forget(self.seen);
-        }
-        let number = self.batches.begin(Instant::now(), batch.len());
-        self.rotation = self.rotation.wrapping_add(1);
-        for record in batch {
-            // Before it is its turn: what was learned may be dropped, unless it was submitted.
+        // Before it is its turn: what was learned may be dropped, unless it was submitted.
+        for record in &batch {
             let partition = self.progress.partition_of(record.event().slot());
             self.progress
-                .suppresses(partition, id(&record), record.ticket());
-            self.waiting.push_back(Waiting {
-                topic: self.topics.index(record.topic()),
-                record,
-                batch: number,
-                seen: self.seen,
-            });
+                .suppresses(partition, id(record), record.ticket());
         }
+        self.ledger.submit(batch, &mut self.topics);
+        self.rotation = self.rotation.wrapping_add(1);
         self.advance();
         self.watch();
     }
@@ -321,9 +266,9 @@ impl Lane for TransactionalLane {
     async fn outcomes(&mut self) -> Vec<Verdict> {
         loop {
             self.take_news();
-            if !self.ready.is_empty() {
-                self.seen = self.failures;
-                return mem::take(&mut self.ready);
+            let ready = self.ledger.take_ready();
+            if !ready.is_empty() {
+                return ready;
             }
             self.client.shared().changed().await;
         }
@@ -353,7 +298,7 @@ impl Lane for TransactionalLane {
         if !self.is_settled() {
             self.end(Cause::LaneEnded, "not answered within the time for closing");
         }
-        verdicts.append(&mut self.ready);
+        verdicts.append(&mut self.ledger.take_ready());
         verdicts
     }
 }

@@ -49,10 +49,10 @@ impl KafkaLane {
             return;
         };
         self.alone = false;
-        self.batches.answered(record.batch);
         let topic = self.topics.name(record.place.topic);
         self.suspects.acquit(record.event, topic, false);
-        self.refuse(record.ticket, record.order_key, outcome);
+        self.ledger
+            .refuse(record.ticket, record.order_key, record.batch, outcome);
         self.batch_bytes_max = self.suspects.batch_bytes_max();
         let config = self.settings.producer(self.batch_bytes_max);
         match Client::start(&config, &self.settings.target, thread_name(self.number)) {

@@ -1,25 +1,19 @@
 //! What belongs to the next transaction.
 
-use std::{
-    collections::HashSet,
-    mem,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, mem, time::Instant};
 
-use posthaste_engine::{Cause, Outcome, Record, RejectionKind};
+use posthaste_engine::{Outcome, Record, RejectionKind};
 
 use super::{
     super::{
+        ledger::{Waiting, route},
         message,
         suspects::Trust,
         topics::{self, Route},
     },
-    Flying, TRANSACTION_EVENTS_MAX, TransactionalLane, Waiting, id,
+    Flying, TRANSACTION_EVENTS_MAX, TransactionalLane, id,
     worker::{Sending, Transaction, Written},
 };
-
-/// How long a topic's look-up may take at most; it holds back that topic alone.
-const LOOK_UP_MAX: Duration = Duration::from_secs(2);
 
 /// What becomes of a record that waits while a transaction is gathered.
 enum Step {
@@ -40,10 +34,10 @@ impl TransactionalLane {
         let Some(progress_partition) = self.progress_partition else {
             return;
         };
-        if self.ended.is_some() {
+        if self.ledger.has_ended() {
             return;
         }
-        while self.open.is_empty() && !self.waiting.is_empty() {
+        while self.open.is_empty() && !self.ledger.waiting.is_empty() {
             let sending = self.gather();
             if !sending.is_empty() {
                 return self.begin(sending, progress_partition);
@@ -60,7 +54,7 @@ impl TransactionalLane {
     fn gather(&mut self) -> Vec<Sending> {
         let now = Instant::now();
         let wary = !self.common.suspects.is_empty();
-        let mut queue = mem::take(&mut self.waiting);
+        let mut queue = mem::take(&mut self.ledger.waiting);
         let mut waiting_keys = HashSet::new();
         let mut taken = HashSet::new();
         let mut suppressed = Vec::new();
@@ -87,31 +81,28 @@ impl TransactionalLane {
                     sending.push(to(partition, item.record));
                 }
                 Step::Answered(outcome) => {
-                    self.batches.answered(item.batch);
-                    self.refuse(item.record.ticket(), key, outcome);
+                    let ticket = item.record.ticket();
+                    self.ledger.refuse(ticket, key, item.batch, outcome);
                 }
                 Step::Wait => {
                     waiting_keys.extend(key);
-                    self.waiting.push_back(item);
+                    self.ledger.waiting.push_back(item);
                 }
                 Step::WaitAll | Step::Alone(_) => {
-                    self.waiting.push_back(item);
+                    self.ledger.waiting.push_back(item);
                     break;
                 }
             }
         }
-        self.waiting.append(&mut queue);
+        self.ledger.waiting.append(&mut queue);
         self.open.append(&mut suppressed);
         sending
     }
 
     fn step(&mut self, item: &Waiting, now: Instant, wary: bool) -> Step {
         let record = &item.record;
-        if self.failed.refuses(record.order_key(), item.seen) {
-            return Step::Answered(Outcome::unavailable(
-                Cause::BehindFailure,
-                "not tried: an earlier event of its key was not accepted",
-            ));
+        if let Some(outcome) = self.ledger.behind_failure(item) {
+            return Step::Answered(outcome);
         }
         let partition = self.progress.partition_of(record.event().slot());
         if self
@@ -120,11 +111,8 @@ impl TransactionalLane {
         {
             return Step::Take(None);
         }
-        if self.topics.wants_look_up(item.topic, now) {
-            let limit = LOOK_UP_MAX.min(self.publish_timeout / 2);
-            self.client.look_up(item.topic, record.topic(), limit);
-        }
-        let partitions = match self.topics.route(item.topic, now) {
+        let (topics, client) = (&mut self.topics, &self.client);
+        let partitions = match route(topics, client, item, self.publish_timeout, now) {
             Route::Partitions(count) => count,
             Route::NotYet => return Step::Wait,
             Route::Refused(outcome) => return Step::Answered(outcome),

@@ -46,10 +46,14 @@ impl TransactionalLane {
         };
         self.alone = false;
         for record in mem::take(&mut self.open) {
-            self.batches.answered(record.batch);
             let topic = self.topics.name(record.topic);
             self.common.suspects.acquit(record.event, topic, false);
-            self.refuse(record.ticket, record.order_key, outcome.clone());
+            self.ledger.refuse(
+                record.ticket,
+                record.order_key,
+                record.batch,
+                outcome.clone(),
+            );
         }
     }
 
