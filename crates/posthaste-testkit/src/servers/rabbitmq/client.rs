@@ -3,6 +3,7 @@
 
 use super::{RabbitMqMessage, RabbitMqServer};
 use crate::blocking::wait_for;
+use amqprs::callbacks::{ChannelCallback, ConnectionCallback};
 use amqprs::channel::{
     BasicAckArguments, BasicCancelArguments, BasicConsumeArguments, BasicQosArguments, Channel,
     ExchangeDeclareArguments, ExchangeDeleteArguments, QueueBindArguments, QueueDeclareArguments,
@@ -10,7 +11,11 @@ use amqprs::channel::{
 };
 use amqprs::connection::{Connection, OpenConnectionArguments};
 use amqprs::error::Error;
-use amqprs::{FieldTable, FieldValue};
+use amqprs::{
+    Ack, BasicProperties, Cancel, Close, CloseChannel, FieldTable, FieldValue, Nack, Return,
+};
+use async_trait::async_trait;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -134,9 +139,12 @@ impl RabbitMqClient {
 
     /// Runs work on a channel of a connection of its own.
     fn with<T: Send>(&self, work: impl AsyncFnOnce(&Channel) -> Result<T, Error> + Send) -> T {
+        let reason = Reason::default();
         let run = async || {
             let connection = Connection::open(&self.connection).await?;
+            connection.register_callback(reason.clone()).await?;
             let channel = connection.open_channel(None).await?;
+            channel.register_callback(reason.clone()).await?;
             let result = work(&channel).await?;
             channel.close().await?;
             connection.close().await?;
@@ -145,8 +153,59 @@ impl RabbitMqClient {
         let result = wait_for(|| tokio::time::timeout(LIMIT, run()));
         result
             .unwrap_or_else(|_| panic!("RabbitMQ did not answer within {LIMIT:?}"))
-            .unwrap_or_else(|e| panic!("RabbitMQ refused: {e}"))
+            .unwrap_or_else(|e| panic!("RabbitMQ refused: {e} {}", reason.text()))
     }
+}
+
+/// Why the broker closed a connection or a channel. The client's own errors only say that it did.
+#[derive(Clone, Default)]
+struct Reason(Arc<Mutex<String>>);
+
+impl Reason {
+    fn set(&self, text: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
+    fn text(&self) -> String {
+        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        text.clone()
+    }
+}
+
+#[async_trait]
+impl ConnectionCallback for Reason {
+    async fn close(&mut self, _: &Connection, close: Close) -> Result<(), Error> {
+        self.set(close.to_string());
+        Ok(())
+    }
+
+    async fn blocked(&mut self, _: &Connection, _: String) {}
+
+    async fn unblocked(&mut self, _: &Connection) {}
+
+    async fn secret_updated(&mut self, _: &Connection) {}
+}
+
+#[async_trait]
+impl ChannelCallback for Reason {
+    async fn close(&mut self, _: &Channel, close: CloseChannel) -> Result<(), Error> {
+        self.set(close.to_string());
+        Ok(())
+    }
+
+    async fn cancel(&mut self, _: &Channel, _: Cancel) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn flow(&mut self, _: &Channel, active: bool) -> Result<bool, Error> {
+        Ok(active)
+    }
+
+    async fn publish_ack(&mut self, _: &Channel, _: Ack) {}
+
+    async fn publish_nack(&mut self, _: &Channel, _: Nack) {}
+
+    async fn publish_return(&mut self, _: &Channel, _: Return, _: BasicProperties, _: Vec<u8>) {}
 }
 
 async fn message_count(channel: &Channel, queue: &str) -> Result<u32, Error> {
