@@ -128,10 +128,24 @@ impl Reader<'_> {
             }
             assert!(
                 since.elapsed() < LIMIT,
-                "the page shows\n{shown}\nbut\n{finished}"
+                "the page shows\n{shown}\nbut\n{finished}\n{}",
+                self.terminals_output()
             );
             thread::sleep(POLL);
         }
+    }
+
+    fn terminals_output(&self) -> String {
+        self.terminals
+            .iter()
+            .map(|terminal| {
+                format!(
+                    "a terminal shows\n{}{}",
+                    terminal.stdout(),
+                    terminal.stderr()
+                )
+            })
+            .collect()
     }
 
     fn run_sql(&self, sql: &str) {
