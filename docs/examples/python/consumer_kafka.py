@@ -4,7 +4,7 @@
     psql "$DATABASE_URL" -f consumer.sql
     DATABASE_URL=postgres://app@localhost/app KAFKA=localhost:9092 python consumer_kafka.py orders
 
-The reasons: docs/guides/consumers.md. Whatever goes wrong ends the process; a supervisor starts it again.
+The reasons: docs/guides/consumers.md. What the client cannot mend ends the process; a supervisor starts it again.
 """
 
 import os
@@ -45,8 +45,11 @@ def consume(database, consumer, stopping):
     while not stopping:
         messages = consumer.consume(num_messages=100, timeout=0.5)
         for message in messages:
-            if message.error():
-                raise KafkaException(message.error())
+            if error := message.error():
+                if error.fatal():
+                    raise KafkaException(error)
+                print("Kafka:", error, file=sys.stderr, flush=True)  # the client goes on by itself
+                continue
             handle(database, message)
         if messages:
             try:
