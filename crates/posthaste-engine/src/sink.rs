@@ -62,6 +62,8 @@ pub struct LaneScope {
     pub store_id: Uuid,
     /// The destination's name.
     pub destination: String,
+    /// The store's number of the destination ([`Claim::destination_id`](crate::Claim::destination_id)).
+    pub destination_id: i64,
     /// The registration of the relay that owns the partitions.
     pub registration: Uuid,
     /// The partitions.

@@ -96,6 +96,7 @@ impl<'a> Runner<'a> {
             scope: Arc::new(LaneScope {
                 store_id: claim.store_id,
                 destination: claim.destination.clone(),
+                destination_id: claim.destination_id,
                 registration: task.registered.registration,
                 partitions: claim.partitions.clone(),
                 former: claim.former.clone(),

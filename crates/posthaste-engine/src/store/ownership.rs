@@ -184,6 +184,8 @@ impl<'a> ClaimRequest<'a> {
 pub struct Claim {
     /// The destination's name.
     pub destination: String,
+    /// The store's number of the destination. One that is removed and made again gets another.
+    pub destination_id: i64,
     /// Raised by every claim of the destination; only the newest of a partition may change anything.
     pub epoch: u64,
     /// The partitions that are owned.

@@ -423,6 +423,7 @@ impl Work<'_> {
         let first = found.rows.first().ok_or_else(|| bug("no cursor".into()))?;
         Ok(ClaimOutcome::Owned(Claim {
             destination: destination.to_owned(),
+            destination_id: self.destination_id,
             epoch: u64::try_from(epoch).unwrap_or(0),
             partitions,
             settle: from_micros(settling.unwrap_or(0)),

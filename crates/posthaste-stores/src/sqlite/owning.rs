@@ -209,6 +209,7 @@ pub(super) fn take(
     let store_id = settings::store_id(tx, operation)?;
     Ok(Some(Claim {
         destination: name.to_owned(),
+        destination_id: found.id,
         epoch: u64::try_from(epoch).map_err(|_| unexpected(operation, "a negative epoch"))?,
         partitions: Partitions::all_of(partitions)
             .map_err(|reason| unexpected(operation, reason))?,

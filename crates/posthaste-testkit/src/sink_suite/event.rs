@@ -147,6 +147,7 @@ pub fn lane_spec(number: u64) -> LaneSpec {
     let scope = LaneScope {
         store_id: Uuid::new_v4(),
         destination: "suite".to_owned(),
+        destination_id: 1,
         registration: Uuid::new_v4(),
         partitions: Partitions::all_of(64).expect("a power of two"),
         former: Vec::new(),

@@ -135,6 +135,8 @@ impl Inner {
         };
         Ok(Claim {
             destination: row.name.clone(),
+            // No row ever goes.
+            destination_id: i64::try_from(index).unwrap_or(i64::MAX),
             epoch: row.epoch,
             partitions,
             settle: not_before.saturating_duration_since(Instant::now()),

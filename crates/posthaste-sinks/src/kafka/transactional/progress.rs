@@ -30,8 +30,9 @@ pub(super) struct Progress {
     tickets: BTreeMap<u64, (u16, u128)>,
 }
 
-/// The keys of a destination's records in the progress topic: `store/destination/first-last`, of slots. Slots,
-/// and not the partition's number: so a record is found again when the number of partitions has changed.
+/// The keys of a destination's records in the progress topic: `store/destination id/first-last`, of slots. Slots,
+/// and not the partition's number: so a record is found again when the number of partitions has changed. The
+/// id, and not the name: a destination that is made again under a name knows nothing of the former one.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prefix: String,
@@ -39,7 +40,7 @@ pub(super) struct Keys {
 
 impl Keys {
     pub(super) fn of(scope: &LaneScope) -> Self {
-        let prefix = format!("{}/{}/", scope.store_id, scope.destination);
+        let prefix = format!("{}/{}/", scope.store_id, scope.destination_id);
         Self { prefix }
     }
 
@@ -187,7 +188,8 @@ mod tests {
         assert!(owned.iter().all(|&partition| partitions.insert(partition)));
         LaneScope {
             store_id: Uuid::nil(),
-            destination: "a/b".to_owned(),
+            destination: "orders".to_owned(),
+            destination_id: 12,
             registration: Uuid::nil(),
             partitions,
             former: Vec::new(),
@@ -206,7 +208,7 @@ mod tests {
         let mut first = Progress::new(&scope(4, &[1]));
         first.accepted(1, 10, 0);
         let (key, value) = first.record(1, &[11, 12]);
-        assert_eq!(key, "00000000-0000-0000-0000-000000000000/a/b/4096-8191");
+        assert_eq!(key, "00000000-0000-0000-0000-000000000000/12/4096-8191");
         let mut next = Progress::new(&scope(4, &[0, 1]));
         let slots = next.keys.slots(key.as_bytes()).unwrap();
         next.learn(&slots, &value).unwrap();
@@ -269,7 +271,7 @@ mod tests {
     fn other_destinations_and_damage_are_told_apart() {
         let keys = Keys::of(&scope(1, &[0]));
         let nil = Uuid::nil();
-        for other in ["a/0-1", "a/b/c/0-1", "a/b/0", "a/b/x-1", "a/b/0-70000"] {
+        for other in ["1/0-1", "12/3/0-1", "12/0", "12/x-1", "12/0-70000"] {
             assert_eq!(
                 keys.slots(format!("{nil}/{other}").as_bytes()),
                 None,

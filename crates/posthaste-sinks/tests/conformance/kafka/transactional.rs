@@ -35,6 +35,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials![
         what_an_aborted_lane_left_is_seen_once,
         without_progress_events_are_seen_twice,
+        a_destination_made_again_knows_nothing_of_the_former_one,
         a_zombie_can_not_commit_what_it_sent,
         a_zombie_can_not_send_what_it_held,
         a_chain_of_dead_owners_is_fenced,
@@ -56,6 +57,7 @@ struct Scene {
     topic: String,
     progress: String,
     store: Uuid,
+    destination: i64,
 }
 
 impl Scene {
@@ -65,6 +67,7 @@ impl Scene {
             progress: format!("{topic}-progress"),
             topic,
             store: Uuid::new_v4(),
+            destination: 1,
         }
     }
 
@@ -80,6 +83,7 @@ impl Scene {
             scope: Arc::new(LaneScope {
                 store_id: self.store,
                 destination: "default".to_owned(),
+                destination_id: self.destination,
                 registration: relay,
                 partitions,
                 former: former.to_vec(),
@@ -179,6 +183,20 @@ async fn without_progress_events_are_seen_twice() {
         scene.progress = format!("{}-progress-{round}", scene.topic);
         let sink = scene.sink(&server.bootstrap());
         let mut lane = scene.lane(&sink, relay, &[]).await;
+        expect_all_accepted(&mut lane, &events).await;
+        lane.abort().await;
+    }
+    assert_eq!(scene.seen(server).len(), 100);
+}
+
+async fn a_destination_made_again_knows_nothing_of_the_former_one() {
+    let server = KafkaServer::shared();
+    let mut scene = Scene::new(server);
+    let sink = scene.sink(&server.bootstrap());
+    let events = scene.events(50);
+    for destination in 1..=2 {
+        scene.destination = destination;
+        let mut lane = scene.lane(&sink, Uuid::new_v4(), &[]).await;
         expect_all_accepted(&mut lane, &events).await;
         lane.abort().await;
     }
