@@ -101,7 +101,10 @@ impl Sink for KafkaSink {
         client.destroy().await;
         reached?;
         match &self.settings.progress_topic {
-            Some(topic) => transactional::check(&self.settings, topic, REACH_MAX).await,
+            Some(topic) => {
+                let absent = transactional::Absent::Check;
+                transactional::ensure(&self.settings, topic, absent, REACH_MAX).await
+            }
             None => Ok(()),
         }
     }

@@ -44,7 +44,7 @@ use super::{
 use progress::Progress;
 use worker::{Transaction, Worker};
 
-pub(super) use place::check;
+pub(super) use place::{Absent, ensure};
 
 /// Records of one transaction at the most. The client holds these, and its memory is what bounds them; a
 /// commit takes some milliseconds whatever it commits.
@@ -124,7 +124,7 @@ impl TransactionalLane {
         let client = Client::start_with(&config, target, name, work)?;
         client.reach(target, reach).await?;
         if !common.seen_topic.load(Ordering::Relaxed) {
-            place::ensure(settings, &common.progress_topic, reach).await?;
+            ensure(settings, &common.progress_topic, Absent::Make, reach).await?;
             common.seen_topic.store(true, Ordering::Relaxed);
         }
         taking_over::expect_fence(&client, target, fenced).await?;

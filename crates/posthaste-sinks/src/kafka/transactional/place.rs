@@ -38,32 +38,28 @@ impl ClientContext for Quiet {
 
 impl ConsumerContext for Quiet {}
 
-/// Makes the topic unless it is there, and refuses one that forgets.
+/// What to do about a topic that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::kafka) enum Absent {
+    Make,
+    /// Only asks whether it could be made.
+    Check,
+}
+
+/// Refuses a topic that forgets, and one that is not there and cannot be made.
 ///
 /// # Errors
 /// [`SinkError`] with the fix.
-pub(super) async fn ensure(
+pub(in crate::kafka) async fn ensure(
     settings: &Settings,
     topic: &str,
+    absent: Absent,
     limit: Duration,
 ) -> Result<(), SinkError> {
     let place = Place::new(settings, topic, limit)?;
     match place.is_compacted().await? {
         true => Ok(()),
-        false => place.create(false).await,
-    }
-}
-
-/// [`ensure`] without making anything.
-pub(in crate::kafka) async fn check(
-    settings: &Settings,
-    topic: &str,
-    limit: Duration,
-) -> Result<(), SinkError> {
-    let place = Place::new(settings, topic, limit)?;
-    match place.is_compacted().await? {
-        true => Ok(()),
-        false => place.create(true).await,
+        false => place.create(absent).await,
     }
 }
 
@@ -148,20 +144,20 @@ impl<'a> Place<'a> {
         }
     }
 
-    async fn create(&self, only_ask: bool) -> Result<(), SinkError> {
+    async fn create(&self, absent: Absent) -> Result<(), SinkError> {
         // Whoever takes over waits for open transactions in each partition, so that more than one buys
         // nothing. Replicas as the cluster has them by default.
         let new = NewTopic::new(self.topic, 1, TopicReplication::Fixed(-1))
             .set("cleanup.policy", "compact")
             .set("segment.bytes", SEGMENT_BYTES)
             .set("min.cleanable.dirty.ratio", DIRTY_RATIO);
-        let options = self.options().validate_only(only_ask);
+        let options = self.options().validate_only(absent == Absent::Check);
         let answers = self.admin.create_topics([&new], &options).await;
         let mut answers = answers.map_err(|error| self.fault(error.into()))?;
         match answers.pop() {
             // Another relay was faster.
             Some(Ok(_) | Err((_, Code::TopicAlreadyExists))) => {
-                if !only_ask {
+                if absent == Absent::Make {
                     tracing::info!(topic = self.topic, "made the progress topic");
                 }
                 Ok(())
