@@ -255,6 +255,22 @@ fn every_document_has_one_title() {
 }
 
 #[test]
+fn the_evidence_of_the_promises_exists() {
+    let sources = files_below(&root().join("crates"), "rs");
+    let sources: String = sources.iter().map(|file| read(file)).collect();
+    let evidence = read(&root().join("docs/correctness.md"));
+    // Every other piece between backticks is code.
+    let named = evidence.split('`').skip(1).step_by(2).filter(|code| {
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        code.contains('_') && code.chars().all(is_name)
+    });
+    let (known, gone): (Vec<_>, Vec<_>) =
+        named.partition(|name| sources.contains(&format!("fn {name}(")));
+    assert!(known.len() > 50, "the page was not understood");
+    assert_eq!(gone, [""; 0], "named as evidence, and nowhere to be found");
+}
+
+#[test]
 fn licence_expressions_are_understood() {
     for good in [
         "MIT",
