@@ -2,7 +2,7 @@
 
 use posthaste_engine::StoreError;
 
-use super::{client::Client, error::classify, migrate::LEVEL, source::set_back};
+use super::{claimed::set_back, client::Client, error::classify, migrate::LEVEL};
 
 const OPERATION: &str = "check";
 const VERSION: &str = include_str!("sql/check_version.sql");

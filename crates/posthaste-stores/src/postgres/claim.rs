@@ -1,52 +1,27 @@
 //! Claims: one transaction, behind the lock of the destination, in which nobody else changes who owns what.
 
+mod transaction;
+
 use std::{collections::BTreeMap, sync::Arc};
 
+use async_trait::async_trait;
 use posthaste_engine::{
-    Claim, ClaimOutcome, ClaimRequest, Partitions, Registered, Start, StoreError, Want,
+    Claim, ClaimOutcome, ClaimRequest, DestinationState, Partitions, Registered, Shares,
+    StoreError, Want,
 };
-use tokio_postgres::{Client as Driver, Row, types::Type};
 use uuid::Uuid;
 
 use super::{
     Grant,
-    client::Client,
-    error::classify,
-    ownership::{destination_state, from_micros, micros},
+    ownership::{from_micros, micros},
     share_out::{Change, Group, Owner, blocks_are_whole, share_out},
-    shares::shares_within,
 };
+pub(super) use transaction::{claim, lock_and_revoke, refill_incarnation, with_fragments};
 
-const OPERATION: &str = "claim";
-const INCARNATION_REFILL: &str = include_str!("sql/incarnation_refill.sql");
-const CLAIM_BEFORE: &str = include_str!("sql/claim_before.sql");
-const SHARES_LOCK: &str = include_str!("sql/shares_lock.sql");
-const CURSORS_LOCK: &str = include_str!("sql/cursors_lock.sql");
-const FENCE_EXPIRED: &str = include_str!("sql/fence_expired.sql");
-const REVOKE: &str = include_str!("sql/revoke.sql");
-const CLAIM_LOOK: &str = include_str!("sql/claim_look.sql");
-const CLAIM_SPLIT: &str = include_str!("sql/claim_split.sql");
-const CLAIM_APPLY: &str = include_str!("sql/claim_apply.sql");
-const RELEASE: &str = include_str!("sql/release.sql");
-const BREAKER: &str = include_str!("sql/breaker.sql");
-const RECUT_FINER: &str = include_str!("sql/recut_finer.sql");
-const RECUT_COARSER: &str = include_str!("sql/recut_coarser.sql");
-const RECUT_DONE: &str = include_str!("sql/recut_done.sql");
-const DESTINATION_LOCK: &str = include_str!("sql/destination_lock.sql");
-const DESTINATION_CREATE: &str = include_str!("sql/destination_create.sql");
+pub(super) const OPERATION: &str = "claim";
 
 /// Each lost race means that the destination was created or removed meanwhile.
-const RACES_MAX: u32 = 16;
-
-/// A statement whose text has its fragments filled in.
-pub(super) fn with_fragments(sql: &str) -> String {
-    sql.replace("{release}", RELEASE)
-        .replace("{breaker}", BREAKER)
-}
-
-fn failed(error: tokio_postgres::Error) -> StoreError {
-    classify(OPERATION, error)
-}
+pub(super) const RACES_MAX: u32 = 16;
 
 fn bug(reason: String) -> StoreError {
     StoreError::Bug {
@@ -55,230 +30,164 @@ fn bug(reason: String) -> StoreError {
     }
 }
 
-/// Gives the database's counters a token where a crash took it away.
-pub(super) async fn refill_incarnation(client: &Client, by: Uuid) -> Result<(), StoreError> {
-    client
-        .execute_typed(INCARNATION_REFILL, &[(&by, Type::UUID)])
-        .await
-        .map(drop)
-        .map_err(failed)
-}
-
-pub(super) async fn claim(
-    client: &mut Client,
-    relay: Registered,
-    request: &ClaimRequest<'_>,
-) -> Result<ClaimOutcome, StoreError> {
-    refill_incarnation(client, relay.registration).await?;
-    for _ in 0..RACES_MAX {
-        // Received before the claim's own transaction is sent: see `Grant::proven`.
-        let before = client
-            .query_typed_one(CLAIM_BEFORE, &[(&request.destination, Type::TEXT)])
-            .await
-            .map_err(failed)?;
-        let Some(destination_id) = before.get::<_, Option<i64>>("destination_id") else {
-            create(client, relay, request).await?;
-            continue;
-        };
-        let token: Option<Uuid> = before.get("token");
-        let transaction = client.transaction().await.map_err(failed)?;
-        let mut work = Work {
-            client: transaction.client(),
-            relay,
-            request,
-            destination_id,
-            token: token.ok_or(StoreError::IncarnationChanged {
-                operation: OPERATION,
-            })?,
-            proven: before.get("sequence"),
-            name: String::new(),
-        };
-        if let Some(outcome) = work.run().await? {
-            transaction.commit().await.map_err(failed)?;
-            return Ok(outcome);
-        }
-    }
-    Err(StoreError::Unavailable {
+pub(super) fn comes_and_goes(destination: &str) -> StoreError {
+    StoreError::Unavailable {
         operation: OPERATION,
-        reason: format!("`{}` comes and goes all the time", request.destination),
+        reason: format!("`{destination}` comes and goes all the time"),
         source: None,
-    })
+    }
 }
 
-/// Creates the destination where it starts; somebody else's creation counts as well.
-async fn create(
-    client: &mut Client,
-    relay: Registered,
-    request: &ClaimRequest<'_>,
-) -> Result<(), StoreError> {
-    let failed = |error| classify("create the destination", error);
-    let transaction = client.transaction().await.map_err(failed)?;
-    transaction
-        .batch_execute(DESTINATION_LOCK)
-        .await
-        .map_err(failed)?;
-    transaction
-        .execute_typed(
-            DESTINATION_CREATE,
-            &[
-                (&request.destination, Type::TEXT),
-                (&(request.start == Start::Now), Type::BOOL),
-                (&relay.registration, Type::UUID),
-            ],
-        )
-        .await
-        .map_err(failed)?;
-    transaction.commit().await.map_err(failed)
+/// The statements of one claim, all of them in one transaction.
+#[async_trait]
+pub(super) trait Statements: Send + Sync {
+    /// Waits for the destination's lock, then frees what dead relays own of it; answers our name.
+    async fn lock_and_revoke(&self, relay: Registered, settle: i64) -> Result<String, StoreError>;
+
+    /// None: the destination is gone.
+    async fn look(&self) -> Result<Option<Found>, StoreError>;
+
+    /// Cuts the slots into `count` partitions. No slot changes its row.
+    async fn recut(
+        &self,
+        cut: Cut,
+        count: i32,
+        name: &str,
+        relay: Registered,
+    ) -> Result<(), StoreError>;
+
+    /// Gives what is free of the row from now on a row of its own, at the same place; answers its id.
+    async fn split(&self, change: &Change) -> Result<i64, StoreError>;
+
+    /// Writes who owns what, and enlists us.
+    async fn apply(&self, apply: &Apply<'_>) -> Result<(), StoreError>;
+
+    async fn shares(&self, destination: &str) -> Result<Option<Shares>, StoreError>;
 }
 
-/// Waits for the destination's lock, then frees what dead relays own of it; answers our name.
-pub(super) async fn lock_and_revoke(
-    client: &Driver,
-    relay: Registered,
-    destination_id: i64,
-    settle: i64,
-    operation: &'static str,
-) -> Result<String, StoreError> {
-    let failed = |error| classify(operation, error);
-    let destination = (&destination_id as _, Type::INT8);
-    let us = (&relay.registration as _, Type::UUID);
-    client
-        .query_typed(SHARES_LOCK, std::slice::from_ref(&destination))
-        .await
-        .map_err(failed)?;
-    let myself = client
-        .query_typed_opt(FENCE_EXPIRED, &[us.clone(), destination.clone()])
-        .await
-        .map_err(failed)?;
-    let Some(myself) = myself else {
-        return Err(StoreError::Fenced { operation });
-    };
-    client
-        .query_typed(CURSORS_LOCK, std::slice::from_ref(&destination))
-        .await
-        .map_err(failed)?;
-    client
-        .execute_typed(REVOKE, &[destination, us, (&settle, Type::INT8)])
-        .await
-        .map_err(failed)?;
-    Ok(myself.get("name"))
+/// How partitions are cut anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// So many for each one.
+    Finer(i32),
+    /// So many become one.
+    Coarser(i32),
+}
+
+/// What a claim writes.
+pub(super) struct Apply<'a> {
+    pub(super) relay: Registered,
+    pub(super) name: &'a str,
+    pub(super) request: &'a ClaimRequest<'a>,
+    pub(super) epoch: i64,
+    pub(super) changed: &'a Changed,
+    /// Whether partitions change hands.
+    pub(super) moves: bool,
 }
 
 /// One claim inside its transaction.
-struct Work<'a> {
-    client: &'a Driver,
-    relay: Registered,
-    request: &'a ClaimRequest<'a>,
-    destination_id: i64,
-    token: Uuid,
-    proven: i64,
-    /// Our own.
-    name: String,
+pub(super) struct Claiming<'a> {
+    pub(super) relay: Registered,
+    pub(super) request: &'a ClaimRequest<'a>,
+    pub(super) destination_id: i64,
+    pub(super) token: Uuid,
+    /// As [`Grant::proven`].
+    pub(super) proven: i64,
 }
 
 /// What a claim finds of a destination.
-struct Found {
-    rows: Vec<Row>,
-    groups: Vec<Group>,
-    count: i32,
-    wanted_count: i32,
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) count: i32,
+    pub(super) wanted_count: i32,
+    pub(super) epoch: i64,
+    pub(super) state: DestinationState,
+    pub(super) breaker_open: bool,
+    pub(super) store_id: Uuid,
+    /// Ascending; at least one.
+    pub(super) groups: Vec<FoundGroup>,
+}
+
+/// A cursor group as a claim finds it.
+#[derive(Debug)]
+pub(super) struct FoundGroup {
+    pub(super) id: i64,
+    /// Live: dead relays own nothing any more.
+    pub(super) owner: Option<Uuid>,
+    pub(super) partitions: Vec<i32>,
+    /// Microseconds.
+    pub(super) settling: i64,
+    pub(super) former: Vec<Uuid>,
+    pub(super) left_by: Option<Uuid>,
+    pub(super) left_name: Option<String>,
+    pub(super) left_dead: bool,
 }
 
 /// What a claim changed.
 #[derive(Default)]
-struct Changed {
-    owned: Vec<i64>,
-    given_up: Vec<i64>,
+pub(super) struct Changed {
+    pub(super) owned: Vec<i64>,
+    pub(super) given_up: Vec<i64>,
     /// Each partition with the row in which it lies now, of those that we own or gave up.
     rows: BTreeMap<i32, i64>,
     /// Actions and details for the audit.
-    notes: Vec<(&'static str, String)>,
+    pub(super) notes: Vec<(&'static str, String)>,
 }
 
-impl Work<'_> {
+impl Claiming<'_> {
     /// None: the destination is gone.
-    async fn run(&mut self) -> Result<Option<ClaimOutcome>, StoreError> {
+    pub(super) async fn run(
+        &self,
+        statements: &dyn Statements,
+    ) -> Result<Option<ClaimOutcome>, StoreError> {
         let settle = micros(self.request.settle);
-        self.name = lock_and_revoke(
-            self.client,
-            self.relay,
-            self.destination_id,
-            settle,
-            OPERATION,
-        )
-        .await?;
-        let Some(mut found) = self.look().await? else {
+        let name = statements.lock_and_revoke(self.relay, settle).await?;
+        let Some(mut found) = statements.look().await? else {
             return Ok(None);
         };
         let mut want = self.request.want;
         if found.wanted_count > found.count {
             let finer = found.wanted_count / found.count;
             want = scaled(want, finer, self.request.partitions_max);
-            self.recut(RECUT_FINER, finer, found.wanted_count).await?;
-            found = self.look().await?.ok_or_else(|| bug("no cursor".into()))?;
+            statements
+                .recut(Cut::Finer(finer), found.wanted_count, &name, self.relay)
+                .await?;
+            let anew = statements.look().await?;
+            found = anew.ok_or_else(|| bug("no cursor".into()))?;
         }
         let block = found.count / found.wanted_count.max(1);
         let want = whole_blocks(want, block, self.request.partitions_max);
-        let changes = share_out(&found.groups, want, block);
-        let changed = self.change(&found, changes).await?;
-        let epoch = self.apply(&found, &changed).await?;
-        if let Some(count) = self.recut_coarser(&found, &changed, block).await? {
-            found.count = count;
+        let groups = found.groups(self.relay.registration);
+        let changes = share_out(&groups, want, block);
+        let changed = self.change(statements, &found, changes).await?;
+        let epoch = found.epoch + i64::from(!changed.owned.is_empty());
+        let apply = Apply {
+            relay: self.relay,
+            name: &name,
+            request: self.request,
+            epoch,
+            changed: &changed,
+            moves: moves(&groups, &changed),
+        };
+        statements.apply(&apply).await?;
+        if found.is_whole(&changed, block) {
+            statements
+                .recut(Cut::Coarser(block), found.wanted_count, &name, self.relay)
+                .await?;
+            found.count = found.wanted_count;
         }
-        self.answer(&found, &changed, epoch, block).await.map(Some)
-    }
-
-    async fn look(&self) -> Result<Option<Found>, StoreError> {
-        let sql = with_fragments(CLAIM_LOOK);
-        let destination = (&self.destination_id as _, Type::INT8);
-        let rows = self.client.query_typed(&sql, &[destination]).await;
-        let rows = rows.map_err(failed)?;
-        let Some(first) = rows.first() else {
-            return Ok(None);
-        };
-        let group = |row: &Row| Group {
-            id: row.get("id"),
-            owner: match row.get::<_, Option<Uuid>>("relay") {
-                Some(relay) if relay == self.relay.registration => Owner::Us,
-                // Dead relays own nothing any more.
-                Some(_) => Owner::Other,
-                None => Owner::Free {
-                    settling: row.get::<_, i64>("settling") > 0,
-                },
-            },
-            partitions: row.get("partitions"),
-        };
-        Ok(Some(Found {
-            groups: rows.iter().map(group).collect(),
-            count: first.get("count"),
-            wanted_count: first.get("wanted_count"),
-            rows,
-        }))
-    }
-
-    async fn recut(&self, sql: &str, factor: i32, count: i32) -> Result<(), StoreError> {
-        let destination = (&self.destination_id as _, Type::INT8);
-        self.client
-            .execute_typed(sql, &[destination.clone(), (&factor, Type::INT4)])
-            .await
-            .map_err(failed)?;
-        self.client
-            .execute_typed(
-                RECUT_DONE,
-                &[
-                    destination,
-                    (&count, Type::INT4),
-                    (&self.name, Type::TEXT),
-                    (&self.relay.registration, Type::UUID),
-                ],
-            )
-            .await
-            .map(drop)
-            .map_err(failed)
+        let shares = statements.shares(self.request.destination).await?;
+        self.answer(&found, &changed, epoch, block, shares)
+            .map(Some)
     }
 
     /// Cuts rows in two where only a part changes hands.
-    async fn change(&self, found: &Found, changes: Vec<Change>) -> Result<Changed, StoreError> {
+    async fn change(
+        &self,
+        statements: &dyn Statements,
+        found: &Found,
+        changes: Vec<Change>,
+    ) -> Result<Changed, StoreError> {
         let mut changed = Changed::default();
         let mut taken: BTreeMap<(bool, String), usize> = BTreeMap::new();
         let mut released = 0;
@@ -287,7 +196,7 @@ impl Work<'_> {
             if !change.ours.is_empty() {
                 changed.owned.push(change.id);
                 if !change.free.is_empty() {
-                    free_row = self.split(&change).await?;
+                    free_row = statements.split(&change).await?;
                 }
             }
             changed
@@ -317,79 +226,15 @@ impl Work<'_> {
         Ok(changed)
     }
 
-    async fn split(&self, change: &Change) -> Result<i64, StoreError> {
-        let row = self
-            .client
-            .query_typed_one(
-                CLAIM_SPLIT,
-                &[(&change.id, Type::INT8), (&change.free, Type::INT4_ARRAY)],
-            )
-            .await
-            .map_err(failed)?;
-        Ok(row.get("id"))
-    }
-
-    /// Writes who owns what, enlists us, and answers the epoch.
-    async fn apply(&self, found: &Found, changed: &Changed) -> Result<i64, StoreError> {
-        let former_epoch: i64 = found.rows.first().map_or(0, |row| row.get("epoch"));
-        let epoch = former_epoch + i64::from(!changed.owned.is_empty());
-        let (actions, details): (Vec<&str>, Vec<&str>) = changed
-            .notes
-            .iter()
-            .map(|(action, detail)| (*action, detail.as_str()))
-            .unzip();
-        self.client
-            .execute_typed(
-                &with_fragments(CLAIM_APPLY),
-                &[
-                    (&self.destination_id, Type::INT8),
-                    (&self.relay.registration, Type::UUID),
-                    (&self.name, Type::TEXT),
-                    (&epoch, Type::INT8),
-                    (&changed.owned, Type::INT8_ARRAY),
-                    (&changed.given_up, Type::INT8_ARRAY),
-                    (&micros(self.request.unsettled), Type::INT8),
-                    (&i32::from(self.request.partitions_max), Type::INT4),
-                    (&self.request.address, Type::TEXT),
-                    (&found.moves(changed), Type::BOOL),
-                    (&actions, Type::TEXT_ARRAY),
-                    (&details, Type::TEXT_ARRAY),
-                ],
-            )
-            .await
-            .map_err(failed)?;
-        Ok(epoch)
-    }
-
-    /// Makes blocks one partition, once each of them lies in one row; answers how many there are then.
-    async fn recut_coarser(
-        &self,
-        found: &Found,
-        changed: &Changed,
-        block: i32,
-    ) -> Result<Option<i32>, StoreError> {
-        let mut rows: BTreeMap<i32, i64> = BTreeMap::new();
-        for group in &found.groups {
-            rows.extend(group.partitions.iter().map(|&p| (p, group.id)));
-        }
-        rows.extend(&changed.rows);
-        let rows: Vec<i64> = rows.into_values().collect();
-        if !blocks_are_whole(&rows, usize::try_from(block).unwrap_or(0)) {
-            return Ok(None);
-        }
-        self.recut(RECUT_COARSER, block, found.wanted_count).await?;
-        Ok(Some(found.wanted_count))
-    }
-
-    async fn answer(
+    fn answer(
         &self,
         found: &Found,
         changed: &Changed,
         epoch: i64,
         block: i32,
+        shares: Option<Shares>,
     ) -> Result<ClaimOutcome, StoreError> {
         let destination = self.request.destination;
-        let shares = shares_within(self.client, OPERATION, destination).await?;
         let shares = shares.ok_or_else(|| bug(format!("`{destination}` has no shares")))?;
         let Some(&cursor_id) = changed.owned.iter().min() else {
             return Ok(ClaimOutcome::Held(shares));
@@ -407,29 +252,24 @@ impl Work<'_> {
             }
         }
         let ours = || {
-            found
-                .rows
-                .iter()
-                .filter(|row| changed.owned.contains(&row.get("id")))
+            let groups = found.groups.iter();
+            groups.filter(|group| changed.owned.contains(&group.id))
         };
-        let mut former: Vec<Uuid> = ours()
-            .flat_map(|row| row.get::<_, Vec<Uuid>>("former"))
-            .collect();
+        let mut former: Vec<Uuid> = ours().flat_map(|group| group.former.clone()).collect();
         former.sort_unstable();
         former.dedup();
         // Our own fence is taken by opening a lane.
         former.retain(|registration| *registration != self.relay.registration);
-        let settling = ours().map(|row| row.get::<_, i64>("settling")).max();
-        let first = found.rows.first().ok_or_else(|| bug("no cursor".into()))?;
+        let settling = ours().map(|group| group.settling).max();
         Ok(ClaimOutcome::Owned(Claim {
             destination: destination.to_owned(),
             destination_id: self.destination_id,
             epoch: u64::try_from(epoch).unwrap_or(0),
             partitions,
             settle: from_micros(settling.unwrap_or(0)),
-            state: destination_state(first.get("state")),
-            breaker_open: first.get("breaker_open"),
-            store_id: first.get("store_id"),
+            state: found.state,
+            breaker_open: found.breaker_open,
+            store_id: found.store_id,
             former,
             shares,
             inner: Arc::new(Grant {
@@ -445,25 +285,47 @@ impl Work<'_> {
 }
 
 impl Found {
-    /// Who lost or gave up a free group, unless that was `us`: whether it had died, and its name.
-    fn left(&self, id: i64, us: Uuid) -> Option<(bool, String)> {
-        let row = self.rows.iter().find(|row| row.get::<_, i64>("id") == id)?;
-        row.get::<_, Option<Uuid>>("left_by")
-            .filter(|by| *by != us)?;
-        Some((
-            row.get("left_dead"),
-            row.get::<_, Option<String>>("left_name")?,
-        ))
+    fn groups(&self, us: Uuid) -> Vec<Group> {
+        let group = |group: &FoundGroup| Group {
+            id: group.id,
+            owner: match group.owner {
+                Some(relay) if relay == us => Owner::Us,
+                Some(_) => Owner::Other,
+                None => Owner::Free {
+                    settling: group.settling > 0,
+                },
+            },
+            partitions: group.partitions.clone(),
+        };
+        self.groups.iter().map(group).collect()
     }
 
-    /// Whether partitions change hands.
-    fn moves(&self, changed: &Changed) -> bool {
-        let ours = |id: &i64| {
-            let mut groups = self.groups.iter();
-            groups.any(|group| group.id == *id && group.owner == Owner::Us)
-        };
-        !changed.given_up.is_empty() || !changed.owned.iter().all(ours)
+    /// Who lost or gave up a free group, unless that was `us`: whether it had died, and its name.
+    fn left(&self, id: i64, us: Uuid) -> Option<(bool, String)> {
+        let group = self.groups.iter().find(|group| group.id == id)?;
+        group.left_by.filter(|by| *by != us)?;
+        Some((group.left_dead, group.left_name.clone()?))
     }
+
+    /// Whether each block lies in one row, so that it can become one partition.
+    fn is_whole(&self, changed: &Changed, block: i32) -> bool {
+        let mut rows: BTreeMap<i32, i64> = BTreeMap::new();
+        for group in &self.groups {
+            rows.extend(group.partitions.iter().map(|&p| (p, group.id)));
+        }
+        rows.extend(&changed.rows);
+        let rows: Vec<i64> = rows.into_values().collect();
+        blocks_are_whole(&rows, usize::try_from(block).unwrap_or(0))
+    }
+}
+
+/// Whether partitions change hands.
+fn moves(groups: &[Group], changed: &Changed) -> bool {
+    let ours = |id: &i64| {
+        let mut groups = groups.iter();
+        groups.any(|group| group.id == *id && group.owner == Owner::Us)
+    };
+    !changed.given_up.is_empty() || !changed.owned.iter().all(ours)
 }
 
 /// What was asked for of few partitions, in terms of more; the bound that a person has set holds.

@@ -7,6 +7,7 @@ mod admin;
 mod advance;
 mod check;
 mod claim;
+mod claimed;
 mod client;
 mod config;
 mod connection;
@@ -25,6 +26,7 @@ mod shares;
 mod side_read;
 mod slots;
 mod source;
+mod statements;
 mod sweep;
 #[cfg(test)]
 mod tests;

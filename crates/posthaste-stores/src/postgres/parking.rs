@@ -9,12 +9,13 @@ use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
 
 use super::{
+    claimed::place_of,
     client::Typed,
     error::classify,
     ownership::from_micros,
     read::push,
-    source::{Inner, guarded, place_of, position, wait_micros},
-    sweep::Place,
+    source::{Inner, guarded, position, wait_micros},
+    sweep::{Place, Position},
     types::Snapshot,
 };
 
@@ -24,6 +25,8 @@ const PARK: &str = include_str!("sql/park.sql");
 pub(super) const DUE: &str = include_str!("sql/due.sql");
 pub(super) const DUE_TYPES: [Type; 4] = [Type::INT8, Type::INT8, Type::BYTEA, Type::INT4];
 const SETTLE: &str = include_str!("sql/settle.sql");
+const MARKER: &str = include_str!("sql/marker.sql");
+const MARKER_MOVE: &str = include_str!("sql/marker_move.sql");
 const JOIN: &str = include_str!("sql/join.sql");
 
 /// Parked events that are held in memory at once; one comes whatever its size.
@@ -118,9 +121,6 @@ struct Columns<'a> {
 
 pub(super) async fn park(inner: &Inner, events: &[Parking]) -> Result<(), StoreError> {
     const OPERATION: &str = "park";
-    if events.is_empty() {
-        return Ok(());
-    }
     let mut columns = Columns::default();
     for parking in events {
         let at = place_of(OPERATION, &parking.at)?.position(parking.at.seq());
@@ -261,21 +261,49 @@ pub(super) async fn settle(
         .map(drop)
 }
 
-pub(super) async fn join(inner: &Inner, key: &str, at: &Cursor) -> Result<(), StoreError> {
-    const OPERATION: &str = "join";
-    let bug = |reason: &str| StoreError::Bug {
-        operation: OPERATION,
-        reason: reason.to_owned(),
-    };
-    if at.seq().is_some() || !place_of(OPERATION, at)?.is_joinable() {
-        return Err(bug("a key can only join at a whole snapshot"));
-    }
-    let row = inner.change(OPERATION, JOIN, &[(&key, Type::TEXT)]).await?;
-    if row.get::<_, bool>("changed") {
-        Ok(())
-    } else {
-        Err(bug(
-            "the key has no marker, or a parked event still holds it",
-        ))
-    }
+pub(super) async fn join(inner: &Inner, key: &str) -> Result<bool, StoreError> {
+    let row = inner.change("join", JOIN, &[(&key, Type::TEXT)]).await?;
+    Ok(row.get("changed"))
+}
+
+pub(super) async fn marker(inner: &Inner, key: &str) -> Result<Option<Position>, StoreError> {
+    let failed = |error| classify("side read", error);
+    let (mask, shift) = inner.slots();
+    let row = inner
+        .writer
+        .query_typed_opt(
+            MARKER,
+            &[
+                (&inner.grant.destination_id, Type::INT8),
+                (&key, Type::TEXT),
+                (&mask, Type::BYTEA),
+                (&shift, Type::INT4),
+            ],
+        )
+        .await
+        .map_err(failed)?;
+    row.as_ref().map(position).transpose().map_err(failed)
+}
+
+pub(super) async fn move_marker(
+    inner: &Inner,
+    key: &str,
+    to: &Position,
+) -> Result<bool, StoreError> {
+    let (high, seq) = to.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();
+    let row = inner
+        .change(
+            "advance a side read",
+            MARKER_MOVE,
+            &[
+                (&key, Type::TEXT),
+                (&*to.low, Type::PG_SNAPSHOT),
+                (&high, Type::PG_SNAPSHOT),
+                (&seq, Type::INT8),
+                (&to.floors.floor, Type::INT8),
+                (&to.floors.floor_min, Type::INT8),
+            ],
+        )
+        .await?;
+    Ok(row.get("changed"))
 }

@@ -6,26 +6,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 
-use tokio_postgres::types::Type;
-
 use super::{
-    error::classify,
-    read::{Read, Reader, Scope},
-    source::{Inner, place_of, position},
+    claimed::{page_of, place_of},
+    read::{Read, Scope},
+    statements::Statements,
     sweep::{Floors, Place, Position, Request, segment_end},
     types::Snapshot,
 };
-
-const MARKER: &str = include_str!("sql/marker.sql");
-const MARKER_MOVE: &str = include_str!("sql/marker_move.sql");
 
 /// Segments without a row of the key that one call walks through before it lets its caller look up.
 const EMPTY_PAGES_MAX: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct PostgresSideRead {
-    inner: Arc<Inner>,
-    reader: Arc<Reader>,
+    statements: Arc<dyn Statements>,
     key: String,
     at: Position,
     /// Floors of the difference's `high`, where they are known: not when it is a stored marker's.
@@ -35,32 +29,14 @@ pub(super) struct PostgresSideRead {
 }
 
 impl PostgresSideRead {
-    pub(super) async fn open(inner: Arc<Inner>, key: &str) -> Result<Self, StoreError> {
-        const OPERATION: &str = "side read";
-        let failed = |error| classify(OPERATION, error);
-        let (mask, shift) = inner.slots();
-        let row = inner
-            .writer
-            .query_typed_opt(
-                MARKER,
-                &[
-                    (&inner.grant.destination_id, Type::INT8),
-                    (&key, Type::TEXT),
-                    (&mask, Type::BYTEA),
-                    (&shift, Type::INT4),
-                ],
-            )
-            .await
-            .map_err(failed)?
-            .ok_or_else(|| StoreError::Bug {
-                operation: OPERATION,
-                reason: "the key has no marker".to_owned(),
-            })?;
-        let at = position(&row).map_err(failed)?;
-        let reader = inner.side_reader().await?;
+    pub(super) async fn open(
+        statements: Arc<dyn Statements>,
+        key: &str,
+    ) -> Result<Self, StoreError> {
+        let marker = statements.marker(key).await?;
+        let at = marker.ok_or_else(|| no_marker("side read"))?;
         Ok(Self {
-            inner,
-            reader,
+            statements,
             key: key.to_owned(),
             at,
             high_floors: None,
@@ -89,7 +65,7 @@ impl PostgresSideRead {
         last: i64,
     ) -> Result<(Place, Vec<StoredEvent>), StoreError> {
         const OPERATION: &str = "side read";
-        let segment_end = segment_end(last, self.inner.leaf_bits);
+        let segment_end = segment_end(last, self.statements.leaf_bits());
         let until = self.end.map_or(segment_end, |end| end.min(segment_end));
         let (low, floors) = (Arc::clone(&self.at.low), self.at.floors);
         let request = Request::Page {
@@ -99,7 +75,7 @@ impl PostgresSideRead {
             until,
         };
         let Read { answer, events, .. } = self
-            .reader
+            .statements
             .read(OPERATION, &request, Scope::Key(&self.key), budget)
             .await?;
         let last = match answer.last_row {
@@ -140,42 +116,30 @@ impl SideRead for PostgresSideRead {
                 }
                 return Ok(Page {
                     caught_up: true,
-                    ..Inner::page(Arc::new(Place::at(&self.at)), Vec::new())
+                    ..page_of(Arc::new(Place::at(&self.at)), Vec::new())
                 });
             };
             let (place, events) = self.read_once(budget, high, last).await?;
             if !events.is_empty() {
-                return Ok(Inner::page(Arc::new(place), events));
+                return Ok(page_of(Arc::new(place), events));
             }
         }
-        Ok(Inner::page(Arc::new(Place::at(&self.at)), Vec::new()))
+        Ok(page_of(Arc::new(Place::at(&self.at)), Vec::new()))
     }
 
     async fn advance(&mut self, at: &Cursor, _finished: &[i64]) -> Result<(), StoreError> {
         const OPERATION: &str = "advance a side read";
         let to = place_of(OPERATION, at)?.position(at.seq());
-        let (high, seq) = to.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();
-        let row = self
-            .inner
-            .change(
-                OPERATION,
-                MARKER_MOVE,
-                &[
-                    (&self.key, Type::TEXT),
-                    (&*to.low, Type::PG_SNAPSHOT),
-                    (&high, Type::PG_SNAPSHOT),
-                    (&seq, Type::INT8),
-                    (&to.floors.floor, Type::INT8),
-                    (&to.floors.floor_min, Type::INT8),
-                ],
-            )
-            .await?;
-        if row.get::<_, bool>("changed") {
-            return Ok(());
+        match self.statements.move_marker(&self.key, &to).await? {
+            true => Ok(()),
+            false => Err(no_marker(OPERATION)),
         }
-        Err(StoreError::Bug {
-            operation: OPERATION,
-            reason: "the key has no marker".to_owned(),
-        })
+    }
+}
+
+fn no_marker(operation: &'static str) -> StoreError {
+    StoreError::Bug {
+        operation,
+        reason: "the key has no marker".to_owned(),
     }
 }

@@ -1,17 +1,10 @@
 //! What the owner of a claim holds: one connection that reads, one that changes.
 
-use std::{
-    any::Any,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use posthaste_engine::{
-    AdvanceOutcome, Budget, Claimed, Cursor, Due, Marker, Page, Parking, Settlement, SideRead,
-    StoreError, StoredEvent,
-};
-use tokio::{sync::OnceCell, task::JoinHandle};
+use posthaste_engine::{Budget, Due, Marker, Parking, Settlement, StoreError};
+use tokio::sync::OnceCell;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -19,17 +12,18 @@ use super::{
     Grant,
     advance::{ADVANCE, ADVANCE_TYPES},
     claim::{none_of, number},
+    claimed::{Found, PostgresClaimed},
     client::{Client, Prepared, Typed, Work},
     connection::Connector,
     converge::{Group, Row},
-    course::Course,
+    course::Stored,
     error::classify,
     hints::{Heard, Hints},
     parking,
     read::{Read, Reader, Scope},
-    side_read::PostgresSideRead,
     slots::Slots,
-    sweep::{Answer, Floors, Place, Position, Request, Step, Unsound},
+    statements::Statements,
+    sweep::{Floors, Position, Request},
     types::Snapshot,
 };
 
@@ -39,40 +33,16 @@ const REFUSED: &str = include_str!("sql/refused.sql");
 const REPORT: &str = include_str!("sql/report.sql");
 const FENCES_TAKEN: &str = include_str!("sql/fences_taken.sql");
 
-const READ: &str = "read";
-
-/// Segments without a row to deliver that one call walks through before it lets its caller look up.
-const EMPTY_PAGES_MAX: u32 = 16;
-
 /// A statement whose text has its `{guard}` filled in.
 pub(super) fn guarded(sql: &str) -> String {
     sql.replace("{guard}", GUARD)
 }
 
-/// The owner's view of one destination.
-#[derive(Debug)]
-pub(super) struct PostgresClaimed {
-    pub(super) inner: Arc<Inner>,
-    course: Mutex<Course>,
-    ahead: Mutex<Option<Ahead>>,
-    /// None: nobody hints.
-    hints: Option<tokio::sync::Mutex<Heard>>,
-}
-
-/// The next page of a difference, read while its caller handles the one before.
-#[derive(Debug)]
-struct Ahead {
-    request: (Request, Option<Arc<Slots>>),
-    page: ReadAhead,
-}
-
-type ReadAhead = JoinHandle<Result<Read, StoreError>>;
-
 /// What the main group and its side reads share.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) grant: Grant,
-    pub(super) leaf_bits: u8,
+    leaf_bits: u8,
     /// Of all that the claim owns.
     slots: Option<Slots>,
     reader: Arc<Reader>,
@@ -82,6 +52,8 @@ pub(super) struct Inner {
     connector: Arc<Connector>,
     /// One key's side read may look through whole segments; the main group is not to wait for that.
     side_reader: OnceCell<Arc<Reader>>,
+    /// None: nobody hints.
+    hints: Option<tokio::sync::Mutex<Heard>>,
 }
 
 /// Reads the cursor under a claim. Only a connection of its own may use what it finds: an error on it
@@ -111,21 +83,6 @@ pub(super) async fn open(
     let row = rows.first().ok_or(StoreError::Fenced {
         operation: OPERATION,
     })?;
-    let mut groups = rows.iter().map(group).collect::<Result<Vec<_>, _>>()?;
-    let mut owned = none_of(row.get("count"))?;
-    for partition in groups.iter().flat_map(|group| group.partitions.iter()) {
-        owned.insert(partition);
-    }
-    if row.get::<_, Option<Uuid>>("token") != Some(grant.token) {
-        return Err(StoreError::IncarnationChanged {
-            operation: OPERATION,
-        });
-    }
-    let sequence: i64 = row.get("sequence");
-    let floors = groups.iter().map(|group| group.row.position.floors.floor);
-    if let Some(floor) = floors.max().filter(|&floor| sequence < floor) {
-        return Err(set_back(OPERATION, sequence, floor));
-    }
     let leaf_bits = row
         .get::<_, Option<i16>>("leaf_bits")
         .and_then(|bits| u8::try_from(bits).ok())
@@ -134,7 +91,13 @@ pub(super) async fn open(
             operation: OPERATION,
             reason: "posthaste.settings lacks leaf_bits: run `posthaste init --store URL`".into(),
         })?;
-    let slots = Slots::of(&owned);
+    let found = Found {
+        groups: rows.iter().map(group).collect::<Result<Vec<_>, _>>()?,
+        none: none_of(row.get("count"))?,
+        token: row.get("token"),
+        sequence: row.get("sequence"),
+        leaf_bits,
+    };
     let hints = match row.get::<_, Option<bool>>("notify") {
         Some(true) => Some(tokio::sync::Mutex::new(hints.listen(connector))),
         _ => None,
@@ -144,27 +107,19 @@ pub(super) async fn open(
         .prepare(parking::DUE.to_owned(), &parking::DUE_TYPES)
         .await;
     let (advance, due) = (advance.map_err(failed)?, due.map_err(failed)?);
-    Ok(PostgresClaimed {
-        course: Mutex::new(Course::restore(
-            leaf_bits,
-            slots.clone(),
-            groups.swap_remove(0),
-            groups,
-            grant.proven,
-        )),
-        ahead: Mutex::default(),
-        hints,
-        inner: Arc::new(Inner {
+    PostgresClaimed::new(&grant, found, |found| {
+        Arc::new(Inner {
             reader: Arc::new(Reader::new(reads, grant.destination_id, grant.token)),
-            slots,
-            grant,
+            slots: found.slots(),
+            grant: grant.clone(),
             leaf_bits,
             writer,
             advance,
             due,
             connector: Arc::clone(connector),
             side_reader: OnceCell::new(),
-        }),
+            hints,
+        })
     })
 }
 
@@ -196,29 +151,6 @@ pub(super) fn position(row: &tokio_postgres::Row) -> Result<Position, tokio_post
     })
 }
 
-/// The refusal of a sequence below what was seen of it.
-pub(super) fn set_back(operation: &'static str, sequence: i64, floor: i64) -> StoreError {
-    StoreError::Misconfigured {
-        operation,
-        reason: format!(
-            "posthaste.outbox_seq_seq stands at {sequence}, below {floor} that was seen of it: it was \
-             set back, which hides new events; set it forward: select \
-             setval('posthaste.outbox_seq_seq', {floor})"
-        ),
-    }
-}
-
-/// The place that a cursor of ours points into.
-pub(super) fn place_of<'a>(
-    operation: &'static str,
-    at: &'a Cursor,
-) -> Result<&'a Place, StoreError> {
-    at.base::<Place>().ok_or_else(|| StoreError::Bug {
-        operation,
-        reason: "the cursor is another store's".to_owned(),
-    })
-}
-
 impl Grant {
     /// The parameters of a guarded statement: the guard's own come first.
     pub(super) fn guard<'a>(&'a self, params: &[Typed<'a>]) -> Vec<Typed<'a>> {
@@ -234,7 +166,7 @@ impl Grant {
 }
 
 impl Inner {
-    pub(super) async fn side_reader(&self) -> Result<Arc<Reader>, StoreError> {
+    async fn side_reader(&self) -> Result<Arc<Reader>, StoreError> {
         let connect = || async {
             let client = self.connector.connect(Work::Read).await?;
             Ok(Arc::new(Reader::new(
@@ -260,20 +192,6 @@ impl Inner {
         }
     }
 
-    pub(super) fn page(place: Arc<Place>, events: Vec<StoredEvent>) -> Page {
-        let joinable = place.is_joinable();
-        let base: Arc<dyn Any + Send + Sync> = place;
-        Page {
-            events,
-            end: Cursor::whole(Arc::clone(&base)),
-            base,
-            joinable,
-            caught_up: false,
-            wants_advance: false,
-            shares_version: 0,
-        }
-    }
-
     /// The slots of the claim, as statements take them; none: all.
     pub(super) fn slots(&self) -> (Option<&[u8]>, i32) {
         let slots = self.slots.as_ref();
@@ -284,163 +202,77 @@ impl Inner {
     }
 }
 
-impl PostgresClaimed {
-    fn course(&self) -> std::sync::MutexGuard<'_, Course> {
-        // Its steps do not panic; whatever it holds may be dropped at any moment anyway.
-        self.course.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends the next read of the difference. Only pages: a poll is to see what is there when it is
-    /// asked for.
-    fn read_ahead(&self, budget: Budget) {
-        let request = self.course().request();
-        let (inner, (of, slots)) = (Arc::clone(&self.inner), request.clone());
-        let page = tokio::spawn(async move {
-            let scope = Scope::Main(slots.as_deref());
-            inner.reader.read(READ, &of, scope, budget).await
-        });
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ahead { request, page });
-    }
-
-    fn take_ahead(&self, request: &(Request, Option<Arc<Slots>>)) -> Option<ReadAhead> {
-        let ahead = self
-            .ahead
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()?;
-        (ahead.request == *request).then_some(ahead.page)
-    }
-
-    async fn read_once(&self, budget: Budget) -> Result<(Step, Page), StoreError> {
-        let request = self.course().request();
-        let mut read = match self.take_ahead(&request) {
-            Some(page) => page.await.map_err(|error| StoreError::Bug {
-                operation: READ,
-                reason: error.to_string(),
-            })??,
-            None => {
-                let scope = Scope::Main(request.1.as_deref());
-                let read = self.inner.reader.read(READ, &request.0, scope, budget);
-                read.await?
-            }
-        };
-        cut(&mut read.answer, &mut read.events, budget);
-        let step =
-            self.course()
-                .answer(request.0, read.answer)
-                .map_err(|unsound| match unsound {
-                    Unsound::WentBack { sequence, before } => {
-                        tracing::warn!(sequence, before, "the outbox's sequence went back");
-                        StoreError::IncarnationChanged { operation: READ }
-                    }
-                    Unsound::BelowRow { sequence, row } => StoreError::Bug {
-                        operation: READ,
-                        reason: format!("the sequence says {sequence}, and an event has {row}"),
-                    },
-                })?;
-        if step.unfinished {
-            self.read_ahead(budget);
-        }
-        let page = Page {
-            caught_up: step.caught_up,
-            wants_advance: step.wants_advance,
-            shares_version: read.shares_version,
-            ..Inner::page(Arc::clone(&step.place), read.events)
-        };
-        Ok((step, page))
-    }
-}
-
-/// A page that was read ahead may be larger than what is wanted now; what is cut off is read again.
-fn cut(answer: &mut Answer, events: &mut Vec<StoredEvent>, budget: Budget) {
-    let mut bytes = 0;
-    let fits = events
-        .iter()
-        .take(budget.events.max(1))
-        .take_while(|event| {
-            bytes += event.footprint();
-            bytes <= budget.bytes
-        });
-    let kept = fits.count().max(1);
-    if kept < events.len() {
-        events.truncate(kept);
-        answer.last_row = events.last().map(StoredEvent::seq);
-        answer.more = true;
-    }
-}
-
 #[async_trait]
-impl Claimed for PostgresClaimed {
+impl Statements for Inner {
+    fn leaf_bits(&self) -> u8 {
+        self.leaf_bits
+    }
+
+    fn registration(&self) -> Uuid {
+        self.grant.registration
+    }
+
+    async fn read(
+        &self,
+        operation: &'static str,
+        request: &Request,
+        scope: Scope<'_>,
+        budget: Budget,
+    ) -> Result<Read, StoreError> {
+        let reader = match scope {
+            Scope::Main(_) => Arc::clone(&self.reader),
+            Scope::Key(_) => self.side_reader().await?,
+        };
+        reader.read(operation, request, scope, budget).await
+    }
+
+    async fn store_one(&self, stored: &Stored) -> Result<(), StoreError> {
+        Inner::store_one(self, stored).await
+    }
+
+    async fn store_several(&self, stored: &Stored) -> Result<(), StoreError> {
+        Inner::store_several(self, stored).await
+    }
+
     async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        parking::markers(&self.inner, limit).await
+        parking::markers(self, limit).await
+    }
+
+    async fn marker(&self, key: &str) -> Result<Option<Position>, StoreError> {
+        parking::marker(self, key).await
+    }
+
+    async fn move_marker(&self, key: &str, to: &Position) -> Result<bool, StoreError> {
+        parking::move_marker(self, key, to).await
+    }
+
+    async fn join(&self, key: &str) -> Result<bool, StoreError> {
+        parking::join(self, key).await
     }
 
     async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
-        parking::set_aside(&self.inner).await
-    }
-
-    async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
-        for _ in 1..EMPTY_PAGES_MAX {
-            let (step, page) = self.read_once(budget).await?;
-            if !page.events.is_empty() || !step.unfinished {
-                return Ok(page);
-            }
-        }
-        self.read_once(budget).await.map(|(_, page)| page)
-    }
-
-    async fn advance(
-        &self,
-        up_to: &Cursor,
-        _finished: &[i64],
-    ) -> Result<AdvanceOutcome, StoreError> {
-        const OPERATION: &str = "advance";
-        let place = place_of(OPERATION, up_to)?;
-        let (stored, split) = {
-            let course = self.course();
-            (course.advance(place, up_to.seq()), course.is_split())
-        };
-        if let Some(stored) = stored {
-            if split {
-                self.inner.store_several(&stored).await?;
-            } else {
-                self.inner.store_one(&stored).await?;
-            }
-            self.course().advanced(stored);
-        }
-        Ok(AdvanceOutcome {
-            wants_advance: self.course().wants_advance(),
-        })
+        parking::set_aside(self).await
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
-        parking::park(&self.inner, events).await
+        parking::park(self, events).await
     }
 
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
-        parking::due(&self.inner, limit).await
+        parking::due(self, limit).await
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
-        parking::settle(&self.inner, id, settlement).await
-    }
-
-    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
-        let side_read = PostgresSideRead::open(Arc::clone(&self.inner), key).await?;
-        Ok(Box::new(side_read))
-    }
-
-    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
-        parking::join(&self.inner, key, at).await
+        parking::settle(self, id, settlement).await
     }
 
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
-        let grant = &self.inner.grant;
-        self.inner
-            .writer
+        self.writer
             .execute_typed(
                 &guarded(REPORT),
-                &grant.guard(&[(&breaker, Type::TEXT), (&last_error, Type::TEXT)]),
+                &self
+                    .grant
+                    .guard(&[(&breaker, Type::TEXT), (&last_error, Type::TEXT)]),
             )
             .await
             .map(drop)
@@ -448,14 +280,13 @@ impl Claimed for PostgresClaimed {
     }
 
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
-        self.inner
-            .change(
-                "note taken fences",
-                FENCES_TAKEN,
-                &[(&former, Type::UUID_ARRAY)],
-            )
-            .await
-            .map(drop)
+        self.change(
+            "note taken fences",
+            FENCES_TAKEN,
+            &[(&former, Type::UUID_ARRAY)],
+        )
+        .await
+        .map(drop)
     }
 
     async fn hinted(&self) {
@@ -463,10 +294,6 @@ impl Claimed for PostgresClaimed {
             Some(heard) => heard.lock().await.hint().await,
             None => std::future::pending().await,
         }
-    }
-
-    fn registration(&self) -> Uuid {
-        self.inner.grant.registration
     }
 }
 

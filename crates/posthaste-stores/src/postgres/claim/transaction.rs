@@ -1,0 +1,276 @@
+//! The statements of a claim, inside its transaction and before it.
+
+use async_trait::async_trait;
+use posthaste_engine::{ClaimOutcome, ClaimRequest, Registered, Shares, Start, StoreError};
+use tokio_postgres::{Client as Driver, Row, types::Type};
+use uuid::Uuid;
+
+use super::{
+    Apply, Claiming, Cut, Found, FoundGroup, OPERATION, RACES_MAX, Statements, comes_and_goes,
+};
+use crate::postgres::{
+    client::Client,
+    error::classify,
+    ownership::{destination_state, micros},
+    share_out::Change,
+    shares::shares_within,
+};
+
+const INCARNATION_REFILL: &str = include_str!("../sql/incarnation_refill.sql");
+const CLAIM_BEFORE: &str = include_str!("../sql/claim_before.sql");
+const SHARES_LOCK: &str = include_str!("../sql/shares_lock.sql");
+const CURSORS_LOCK: &str = include_str!("../sql/cursors_lock.sql");
+const FENCE_EXPIRED: &str = include_str!("../sql/fence_expired.sql");
+const REVOKE: &str = include_str!("../sql/revoke.sql");
+const CLAIM_LOOK: &str = include_str!("../sql/claim_look.sql");
+const CLAIM_SPLIT: &str = include_str!("../sql/claim_split.sql");
+const CLAIM_APPLY: &str = include_str!("../sql/claim_apply.sql");
+const RELEASE: &str = include_str!("../sql/release.sql");
+const BREAKER: &str = include_str!("../sql/breaker.sql");
+const RECUT_FINER: &str = include_str!("../sql/recut_finer.sql");
+const RECUT_COARSER: &str = include_str!("../sql/recut_coarser.sql");
+const RECUT_DONE: &str = include_str!("../sql/recut_done.sql");
+const DESTINATION_LOCK: &str = include_str!("../sql/destination_lock.sql");
+const DESTINATION_CREATE: &str = include_str!("../sql/destination_create.sql");
+
+/// A statement whose text has its fragments filled in.
+pub(in crate::postgres) fn with_fragments(sql: &str) -> String {
+    sql.replace("{release}", RELEASE)
+        .replace("{breaker}", BREAKER)
+}
+
+fn failed(error: tokio_postgres::Error) -> StoreError {
+    classify(OPERATION, error)
+}
+
+/// Gives the database's counters a token where a crash took it away.
+pub(in crate::postgres) async fn refill_incarnation(
+    client: &Client,
+    by: Uuid,
+) -> Result<(), StoreError> {
+    client
+        .execute_typed(INCARNATION_REFILL, &[(&by, Type::UUID)])
+        .await
+        .map(drop)
+        .map_err(failed)
+}
+
+pub(in crate::postgres) async fn claim(
+    client: &mut Client,
+    relay: Registered,
+    request: &ClaimRequest<'_>,
+) -> Result<ClaimOutcome, StoreError> {
+    refill_incarnation(client, relay.registration).await?;
+    for _ in 0..RACES_MAX {
+        // Received before the claim's own transaction is sent: see `Grant::proven`.
+        let before = client
+            .query_typed_one(CLAIM_BEFORE, &[(&request.destination, Type::TEXT)])
+            .await
+            .map_err(failed)?;
+        let Some(destination_id) = before.get::<_, Option<i64>>("destination_id") else {
+            create(client, relay, request).await?;
+            continue;
+        };
+        let token: Option<Uuid> = before.get("token");
+        let transaction = client.transaction().await.map_err(failed)?;
+        let statements = Transaction {
+            client: transaction.client(),
+            destination_id,
+        };
+        let claim = Claiming {
+            relay,
+            request,
+            destination_id,
+            token: token.ok_or(StoreError::IncarnationChanged {
+                operation: OPERATION,
+            })?,
+            proven: before.get("sequence"),
+        };
+        if let Some(outcome) = claim.run(&statements).await? {
+            transaction.commit().await.map_err(failed)?;
+            return Ok(outcome);
+        }
+    }
+    Err(comes_and_goes(request.destination))
+}
+
+/// Creates the destination where it starts; somebody else's creation counts as well.
+async fn create(
+    client: &mut Client,
+    relay: Registered,
+    request: &ClaimRequest<'_>,
+) -> Result<(), StoreError> {
+    let failed = |error| classify("create the destination", error);
+    let transaction = client.transaction().await.map_err(failed)?;
+    transaction
+        .batch_execute(DESTINATION_LOCK)
+        .await
+        .map_err(failed)?;
+    transaction
+        .execute_typed(
+            DESTINATION_CREATE,
+            &[
+                (&request.destination, Type::TEXT),
+                (&(request.start == Start::Now), Type::BOOL),
+                (&relay.registration, Type::UUID),
+            ],
+        )
+        .await
+        .map_err(failed)?;
+    transaction.commit().await.map_err(failed)
+}
+
+/// Waits for the destination's lock, then frees what dead relays own of it; answers our name.
+pub(in crate::postgres) async fn lock_and_revoke(
+    client: &Driver,
+    relay: Registered,
+    destination_id: i64,
+    settle: i64,
+    operation: &'static str,
+) -> Result<String, StoreError> {
+    let failed = |error| classify(operation, error);
+    let destination = (&destination_id as _, Type::INT8);
+    let us = (&relay.registration as _, Type::UUID);
+    client
+        .query_typed(SHARES_LOCK, std::slice::from_ref(&destination))
+        .await
+        .map_err(failed)?;
+    let myself = client
+        .query_typed_opt(FENCE_EXPIRED, &[us.clone(), destination.clone()])
+        .await
+        .map_err(failed)?;
+    let Some(myself) = myself else {
+        return Err(StoreError::Fenced { operation });
+    };
+    client
+        .query_typed(CURSORS_LOCK, std::slice::from_ref(&destination))
+        .await
+        .map_err(failed)?;
+    client
+        .execute_typed(REVOKE, &[destination, us, (&settle, Type::INT8)])
+        .await
+        .map_err(failed)?;
+    Ok(myself.get("name"))
+}
+
+/// One claim's transaction.
+struct Transaction<'a> {
+    client: &'a Driver,
+    destination_id: i64,
+}
+
+#[async_trait]
+impl Statements for Transaction<'_> {
+    async fn lock_and_revoke(&self, relay: Registered, settle: i64) -> Result<String, StoreError> {
+        lock_and_revoke(self.client, relay, self.destination_id, settle, OPERATION).await
+    }
+
+    async fn look(&self) -> Result<Option<Found>, StoreError> {
+        let sql = with_fragments(CLAIM_LOOK);
+        let destination = (&self.destination_id as _, Type::INT8);
+        let rows = self.client.query_typed(&sql, &[destination]).await;
+        let rows = rows.map_err(failed)?;
+        let Some(first) = rows.first() else {
+            return Ok(None);
+        };
+        Ok(Some(Found {
+            count: first.get("count"),
+            wanted_count: first.get("wanted_count"),
+            epoch: first.get("epoch"),
+            state: destination_state(first.get("state")),
+            breaker_open: first.get("breaker_open"),
+            store_id: first.get("store_id"),
+            groups: rows.iter().map(found_group).collect(),
+        }))
+    }
+
+    async fn recut(
+        &self,
+        cut: Cut,
+        count: i32,
+        name: &str,
+        relay: Registered,
+    ) -> Result<(), StoreError> {
+        let (sql, factor) = match cut {
+            Cut::Finer(factor) => (RECUT_FINER, factor),
+            Cut::Coarser(factor) => (RECUT_COARSER, factor),
+        };
+        let destination = (&self.destination_id as _, Type::INT8);
+        self.client
+            .execute_typed(sql, &[destination.clone(), (&factor, Type::INT4)])
+            .await
+            .map_err(failed)?;
+        self.client
+            .execute_typed(
+                RECUT_DONE,
+                &[
+                    destination,
+                    (&count, Type::INT4),
+                    (&name, Type::TEXT),
+                    (&relay.registration, Type::UUID),
+                ],
+            )
+            .await
+            .map(drop)
+            .map_err(failed)
+    }
+
+    async fn split(&self, change: &Change) -> Result<i64, StoreError> {
+        let row = self
+            .client
+            .query_typed_one(
+                CLAIM_SPLIT,
+                &[(&change.id, Type::INT8), (&change.free, Type::INT4_ARRAY)],
+            )
+            .await
+            .map_err(failed)?;
+        Ok(row.get("id"))
+    }
+
+    async fn apply(&self, apply: &Apply<'_>) -> Result<(), StoreError> {
+        let (actions, details): (Vec<&str>, Vec<&str>) = apply
+            .changed
+            .notes
+            .iter()
+            .map(|(action, detail)| (*action, detail.as_str()))
+            .unzip();
+        self.client
+            .execute_typed(
+                &with_fragments(CLAIM_APPLY),
+                &[
+                    (&self.destination_id, Type::INT8),
+                    (&apply.relay.registration, Type::UUID),
+                    (&apply.name, Type::TEXT),
+                    (&apply.epoch, Type::INT8),
+                    (&apply.changed.owned, Type::INT8_ARRAY),
+                    (&apply.changed.given_up, Type::INT8_ARRAY),
+                    (&micros(apply.request.unsettled), Type::INT8),
+                    (&i32::from(apply.request.partitions_max), Type::INT4),
+                    (&apply.request.address, Type::TEXT),
+                    (&apply.moves, Type::BOOL),
+                    (&actions, Type::TEXT_ARRAY),
+                    (&details, Type::TEXT_ARRAY),
+                ],
+            )
+            .await
+            .map(drop)
+            .map_err(failed)
+    }
+
+    async fn shares(&self, destination: &str) -> Result<Option<Shares>, StoreError> {
+        shares_within(self.client, OPERATION, destination).await
+    }
+}
+
+fn found_group(row: &Row) -> FoundGroup {
+    FoundGroup {
+        id: row.get("id"),
+        owner: row.get("relay"),
+        partitions: row.get("partitions"),
+        settling: row.get("settling"),
+        former: row.get("former"),
+        left_by: row.get("left_by"),
+        left_name: row.get("left_name"),
+        left_dead: row.get("left_dead"),
+    }
+}

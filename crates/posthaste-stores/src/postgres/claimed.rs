@@ -1,0 +1,324 @@
+//! The owner's view of one destination: it converges, sweeps and joins by the rules of `course.rs`, whatever
+//! answers its statements.
+
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    AdvanceOutcome, Budget, Claimed, Cursor, Due, Marker, Page, Parking, Partitions, Settlement,
+    SideRead, StoreError, StoredEvent,
+};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::{
+    Grant,
+    converge::Group,
+    course::Course,
+    read::{Read, Scope},
+    side_read::PostgresSideRead,
+    slots::Slots,
+    statements::Statements,
+    sweep::{Answer, Place, Request, Step, Unsound},
+};
+
+const READ: &str = "read";
+
+/// Segments without a row to deliver that one call walks through before it lets its caller look up.
+const EMPTY_PAGES_MAX: u32 = 16;
+
+/// What one statement finds of a claim: its rows, ascending, and what they have to fit to.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) groups: Vec<Group>,
+    /// None of the destination's partitions.
+    pub(super) none: Partitions,
+    pub(super) token: Option<Uuid>,
+    pub(super) sequence: i64,
+    pub(super) leaf_bits: u8,
+}
+
+impl Found {
+    /// The slots of all that the claim owns; none: everything.
+    pub(super) fn slots(&self) -> Option<Slots> {
+        let mut owned = self.none.clone();
+        for partition in self.groups.iter().flat_map(|group| group.partitions.iter()) {
+            owned.insert(partition);
+        }
+        Slots::of(&owned)
+    }
+
+    /// Whether this is what was claimed.
+    fn check(&self, grant: &Grant) -> Result<(), StoreError> {
+        const OPERATION: &str = "open";
+        if self.token != Some(grant.token) {
+            return Err(StoreError::IncarnationChanged {
+                operation: OPERATION,
+            });
+        }
+        let groups = self.groups.iter();
+        let floors = groups.map(|group| group.row.position.floors.floor);
+        match floors.max().filter(|&floor| self.sequence < floor) {
+            Some(floor) => Err(set_back(OPERATION, self.sequence, floor)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The refusal of a sequence below what was seen of it.
+pub(super) fn set_back(operation: &'static str, sequence: i64, floor: i64) -> StoreError {
+    StoreError::Misconfigured {
+        operation,
+        reason: format!(
+            "posthaste.outbox_seq_seq stands at {sequence}, below {floor} that was seen of it: it was \
+             set back, which hides new events; set it forward: select \
+             setval('posthaste.outbox_seq_seq', {floor})"
+        ),
+    }
+}
+
+/// The place that a cursor of ours points into.
+pub(super) fn place_of<'a>(
+    operation: &'static str,
+    at: &'a Cursor,
+) -> Result<&'a Place, StoreError> {
+    at.base::<Place>().ok_or_else(|| StoreError::Bug {
+        operation,
+        reason: "the cursor is another store's".to_owned(),
+    })
+}
+
+/// The owner's view of one destination.
+#[derive(Debug)]
+pub(super) struct PostgresClaimed {
+    statements: Arc<dyn Statements>,
+    course: Mutex<Course>,
+    ahead: Mutex<Option<Ahead>>,
+}
+
+/// The next page of a difference, read while its caller handles the one before.
+#[derive(Debug)]
+struct Ahead {
+    request: (Request, Option<Arc<Slots>>),
+    page: ReadAhead,
+}
+
+type ReadAhead = JoinHandle<Result<Read, StoreError>>;
+
+/// What a read brought, up to this place.
+pub(super) fn page_of(place: Arc<Place>, events: Vec<StoredEvent>) -> Page {
+    let joinable = place.is_joinable();
+    let base: Arc<dyn Any + Send + Sync> = place;
+    Page {
+        events,
+        end: Cursor::whole(Arc::clone(&base)),
+        base,
+        joinable,
+        caught_up: false,
+        wants_advance: false,
+        shares_version: 0,
+    }
+}
+
+impl PostgresClaimed {
+    /// Goes on from what was found under the grant.
+    pub(super) fn new(
+        grant: &Grant,
+        mut found: Found,
+        statements: impl FnOnce(&Found) -> Arc<dyn Statements>,
+    ) -> Result<Self, StoreError> {
+        found.check(grant)?;
+        let (slots, statements) = (found.slots(), statements(&found));
+        let first = found.groups.swap_remove(0);
+        let course = Course::restore(found.leaf_bits, slots, first, found.groups, grant.proven);
+        Ok(Self {
+            statements,
+            course: Mutex::new(course),
+            ahead: Mutex::default(),
+        })
+    }
+
+    fn course(&self) -> std::sync::MutexGuard<'_, Course> {
+        // Its steps do not panic; whatever it holds may be dropped at any moment anyway.
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends the next read of the difference. Only pages: a poll is to see what is there when it is
+    /// asked for.
+    fn read_ahead(&self, budget: Budget) {
+        let request = self.course().request();
+        let (statements, (of, slots)) = (Arc::clone(&self.statements), request.clone());
+        let page = tokio::spawn(async move {
+            let scope = Scope::Main(slots.as_deref());
+            statements.read(READ, &of, scope, budget).await
+        });
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ahead { request, page });
+    }
+
+    fn take_ahead(&self, request: &(Request, Option<Arc<Slots>>)) -> Option<ReadAhead> {
+        let ahead = self
+            .ahead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
+        (ahead.request == *request).then_some(ahead.page)
+    }
+
+    async fn read_once(&self, budget: Budget) -> Result<(Step, Page), StoreError> {
+        let request = self.course().request();
+        let mut read = match self.take_ahead(&request) {
+            Some(page) => page.await.map_err(|error| StoreError::Bug {
+                operation: READ,
+                reason: error.to_string(),
+            })??,
+            None => {
+                let scope = Scope::Main(request.1.as_deref());
+                let read = self.statements.read(READ, &request.0, scope, budget);
+                read.await?
+            }
+        };
+        cut(&mut read.answer, &mut read.events, budget);
+        let step =
+            self.course()
+                .answer(request.0, read.answer)
+                .map_err(|unsound| match unsound {
+                    Unsound::WentBack { sequence, before } => {
+                        tracing::warn!(sequence, before, "the outbox's sequence went back");
+                        StoreError::IncarnationChanged { operation: READ }
+                    }
+                    Unsound::BelowRow { sequence, row } => StoreError::Bug {
+                        operation: READ,
+                        reason: format!("the sequence says {sequence}, and an event has {row}"),
+                    },
+                })?;
+        if step.unfinished {
+            self.read_ahead(budget);
+        }
+        let page = Page {
+            caught_up: step.caught_up,
+            wants_advance: step.wants_advance,
+            shares_version: read.shares_version,
+            ..page_of(Arc::clone(&step.place), read.events)
+        };
+        Ok((step, page))
+    }
+}
+
+/// A page that was read ahead may be larger than what is wanted now; what is cut off is read again.
+fn cut(answer: &mut Answer, events: &mut Vec<StoredEvent>, budget: Budget) {
+    let mut bytes = 0;
+    let fits = events
+        .iter()
+        .take(budget.events.max(1))
+        .take_while(|event| {
+            bytes += event.footprint();
+            bytes <= budget.bytes
+        });
+    let kept = fits.count().max(1);
+    if kept < events.len() {
+        events.truncate(kept);
+        answer.last_row = events.last().map(StoredEvent::seq);
+        answer.more = true;
+    }
+}
+
+#[async_trait]
+impl Claimed for PostgresClaimed {
+    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.statements.markers(limit).await
+    }
+
+    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+        self.statements.set_aside().await
+    }
+
+    async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
+        for _ in 1..EMPTY_PAGES_MAX {
+            let (step, page) = self.read_once(budget).await?;
+            if !page.events.is_empty() || !step.unfinished {
+                return Ok(page);
+            }
+        }
+        self.read_once(budget).await.map(|(_, page)| page)
+    }
+
+    async fn advance(
+        &self,
+        up_to: &Cursor,
+        _finished: &[i64],
+    ) -> Result<AdvanceOutcome, StoreError> {
+        const OPERATION: &str = "advance";
+        let place = place_of(OPERATION, up_to)?;
+        let (stored, split) = {
+            let course = self.course();
+            (course.advance(place, up_to.seq()), course.is_split())
+        };
+        if let Some(stored) = stored {
+            if split {
+                self.statements.store_several(&stored).await?;
+            } else {
+                self.statements.store_one(&stored).await?;
+            }
+            self.course().advanced(stored);
+        }
+        Ok(AdvanceOutcome {
+            wants_advance: self.course().wants_advance(),
+        })
+    }
+
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.statements.park(events).await
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.statements.due(limit).await
+    }
+
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
+        self.statements.settle(id, settlement).await
+    }
+
+    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
+        let side_read = PostgresSideRead::open(Arc::clone(&self.statements), key).await?;
+        Ok(Box::new(side_read))
+    }
+
+    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
+        const OPERATION: &str = "join";
+        let bug = |reason: &str| StoreError::Bug {
+            operation: OPERATION,
+            reason: reason.to_owned(),
+        };
+        if at.seq().is_some() || !place_of(OPERATION, at)?.is_joinable() {
+            return Err(bug("a key can only join at a whole snapshot"));
+        }
+        if self.statements.join(key).await? {
+            return Ok(());
+        }
+        Err(bug(
+            "the key has no marker, or a parked event still holds it",
+        ))
+    }
+
+    async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
+        self.statements.report(breaker, last_error).await
+    }
+
+    async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
+        self.statements.fences_taken(former).await
+    }
+
+    async fn hinted(&self) {
+        self.statements.hinted().await
+    }
+
+    fn registration(&self) -> Uuid {
+        self.statements.registration()
+    }
+}

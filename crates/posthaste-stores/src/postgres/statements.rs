@@ -1,0 +1,74 @@
+//! What the owner of a claim asks of its database. The rules beside it (`claimed.rs`, `side_read.rs`) decide what
+//! to ask and what an answer means; they hold for any database that answers as PostgreSQL does.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use posthaste_engine::{Budget, Due, Marker, Parking, Settlement, StoreError};
+use uuid::Uuid;
+
+use super::{
+    course::Stored,
+    read::{Read, Scope},
+    sweep::{Position, Request},
+};
+
+/// The statements of one claim. Each that changes something is one transaction, and tests the claim's epoch, its
+/// registration and the incarnation: [`StoreError::Fenced`] or [`StoreError::IncarnationChanged`] when it changed
+/// nothing for that.
+#[async_trait]
+pub(super) trait Statements: Debug + Send + Sync {
+    /// Rows of a leaf, as a power of two.
+    fn leaf_bits(&self) -> u8;
+
+    /// The registration that holds the claim.
+    fn registration(&self) -> Uuid;
+
+    /// Reads one page. A key is read beside the main group, and keeps it from nothing.
+    async fn read(
+        &self,
+        operation: &'static str,
+        request: &Request,
+        scope: Scope<'_>,
+        budget: Budget,
+    ) -> Result<Read, StoreError>;
+
+    /// Stores the place of a claim that has one row.
+    async fn store_one(&self, stored: &Stored) -> Result<(), StoreError>;
+
+    /// Stores places of several rows and what they imply: rows that have come to one place are merged.
+    async fn store_several(&self, stored: &Stored) -> Result<(), StoreError>;
+
+    /// As [`posthaste_engine::Claimed::markers`].
+    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError>;
+
+    /// Where a key's marker stands; none: it has none.
+    async fn marker(&self, key: &str) -> Result<Option<Position>, StoreError>;
+
+    /// Moves a key's marker, unless something that waits holds the key. False: it has none.
+    async fn move_marker(&self, key: &str, to: &Position) -> Result<bool, StoreError>;
+
+    /// Removes a key's marker. False: it has none, or something that waits holds the key.
+    async fn join(&self, key: &str) -> Result<bool, StoreError>;
+
+    /// As [`posthaste_engine::Claimed::set_aside`].
+    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError>;
+
+    /// As [`posthaste_engine::Claimed::park`].
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError>;
+
+    /// As [`posthaste_engine::Claimed::due`].
+    async fn due(&self, limit: usize) -> Result<Due, StoreError>;
+
+    /// As [`posthaste_engine::Claimed::settle`].
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError>;
+
+    /// As [`posthaste_engine::Claimed::report`].
+    async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError>;
+
+    /// As [`posthaste_engine::Claimed::fences_taken`].
+    async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError>;
+
+    /// As [`posthaste_engine::Claimed::hinted`].
+    async fn hinted(&self);
+}
