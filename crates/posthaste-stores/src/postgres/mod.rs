@@ -24,6 +24,8 @@ mod retention;
 mod share_out;
 mod shares;
 mod side_read;
+#[cfg(feature = "simulation")]
+pub mod simulated;
 mod slots;
 mod source;
 mod statements;

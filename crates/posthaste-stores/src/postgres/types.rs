@@ -32,7 +32,7 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// Sees nothing: where a destination that starts at the oldest event stands.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(super) fn empty() -> Self {
         Self {
             xmin: 1,
@@ -43,7 +43,7 @@ impl Snapshot {
 
     /// `xmax` is the latest *completed* number plus one, so that a transaction in progress may lie at
     /// or above it and is then absent from `xip`.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(super) fn new(xmax: u64, xip: Vec<u64>) -> Self {
         Self {
             xmin: xip.first().copied().unwrap_or(xmax),

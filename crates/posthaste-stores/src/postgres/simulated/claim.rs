@@ -1,0 +1,444 @@
+//! A claim's statements, on the tables of its transaction.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    ClaimOutcome, ClaimRequest, DestinationState, Registered, Shares, Start, StoreError,
+};
+use uuid::Uuid;
+
+use super::{
+    ownership::release,
+    server::{Connection, Several},
+    tables::{CursorRow, Destination, MemberRow, Tables},
+};
+use crate::postgres::{
+    claim::{
+        Apply, Claiming, Cut, Found, FoundGroup, OPERATION, RACES_MAX, Statements, comes_and_goes,
+    },
+    ownership::micros,
+    share_out::Change,
+    sweep::{Floors, Position},
+    types::Snapshot,
+};
+
+/// Gives the database's counters a token where a crash took it away.
+pub(super) async fn refill_incarnation(
+    connection: &Connection,
+    by: Uuid,
+) -> Result<(), StoreError> {
+    let lost = connection.look(OPERATION, |database| database.now.tables.token.is_none());
+    if !lost.await? {
+        return Ok(());
+    }
+    let refill = connection.change(OPERATION, move |database| {
+        if database.now.tables.token.is_some() {
+            return Ok(());
+        }
+        let (token, now) = (database.new_id(), database.clock());
+        let tables = &mut database.now.tables;
+        tables.token = Some(token);
+        let detail = format!("a new life of the database: {token}");
+        tables.note(now, (Some(by), None), "incarnation", None, detail);
+        database.counters.incarnations += 1;
+        Ok(())
+    });
+    refill.await
+}
+
+pub(super) async fn claim(
+    connection: &Connection,
+    relay: Registered,
+    request: &ClaimRequest<'_>,
+) -> Result<ClaimOutcome, StoreError> {
+    refill_incarnation(connection, relay.registration).await?;
+    for _ in 0..RACES_MAX {
+        // Received before the claim's own transaction is sent: see `Grant::proven`.
+        let before = connection.look(OPERATION, |database| {
+            let tables = &database.now.tables;
+            let destination_id = tables.destination_id(request.destination);
+            (database.sequence(), tables.token, destination_id)
+        });
+        let (proven, token, destination_id) = before.await?;
+        let Some(destination_id) = destination_id else {
+            create(connection, relay, request).await?;
+            continue;
+        };
+        let claiming = Claiming {
+            relay,
+            request,
+            destination_id,
+            token: token.ok_or(StoreError::IncarnationChanged {
+                operation: OPERATION,
+            })?,
+            proven,
+        };
+        let transaction = Transaction {
+            several: connection.transaction(OPERATION).await?,
+            destination_id,
+            takes_over: AtomicBool::new(false),
+        };
+        if let Some(outcome) = claiming.run(&transaction).await? {
+            transaction.several.commit().await?;
+            if transaction.takes_over.load(Relaxed) {
+                connection.server.lock().note_take_over(destination_id);
+            }
+            return Ok(outcome);
+        }
+    }
+    Err(comes_and_goes(request.destination))
+}
+
+/// Creates the destination where it starts; somebody else's creation counts as well.
+async fn create(
+    connection: &Connection,
+    relay: Registered,
+    request: &ClaimRequest<'_>,
+) -> Result<(), StoreError> {
+    const OPERATION: &str = "create the destination";
+    connection.server.step().await;
+    // A statement of its own, so that the snapshot comes behind the lock.
+    let retention = Arc::clone(&connection.server.retention);
+    let _locked = retention.lock_owned().await;
+    let now = connection.look(OPERATION, |database| database.snapshot());
+    let now = now.await?;
+    let (name, start_now) = (request.destination.to_owned(), request.start == Start::Now);
+    let create = connection.change(OPERATION, move |database| {
+        let at = database.clock();
+        let tables = &mut database.now.tables;
+        if tables.destination_id(&name).is_some() {
+            return Ok(());
+        }
+        let low = if start_now { now } else { Snapshot::empty() };
+        tables.create(&name, low, at);
+        let detail = if start_now {
+            "start now"
+        } else {
+            "start oldest"
+        };
+        let by = (Some(relay.registration), None);
+        tables.note(
+            at,
+            by,
+            "destination created",
+            Some(&name),
+            detail.to_owned(),
+        );
+        Ok(())
+    });
+    create.await
+}
+
+impl Tables {
+    /// `sql/destination_create.sql`.
+    fn create(&mut self, name: &str, low: Snapshot, now: i64) {
+        // Sinks compare epochs, relays versions: a name that was removed goes on above them.
+        let former = || self.destinations.values().filter(|row| row.name == name);
+        let epoch = former().map(|row| row.epoch).max().unwrap_or(0);
+        let version = former().map(|row| row.shares_version).max().unwrap_or(0);
+        self.last_destination += 1;
+        let position = Position {
+            low: low.into(),
+            within: None,
+            floors: Floors {
+                floor: 0,
+                floor_min: 0,
+            },
+        };
+        let cursor = self.insert_cursor(CursorRow {
+            destination_id: self.last_destination,
+            position,
+            updated_at: now,
+            relay: None,
+            epoch: 0,
+            not_before: 0,
+            former: Vec::new(),
+            left_by: None,
+            left_name: None,
+            left_dead: false,
+        });
+        let destination = Destination {
+            name: name.to_owned(),
+            address: String::new(),
+            state: DestinationState::Active,
+            breaker: "closed".to_owned(),
+            last_error: None,
+            epoch,
+            shares_version: version + 1,
+            partitions: vec![cursor; usize::from(self.partitions)],
+        };
+        self.destinations.insert(self.last_destination, destination);
+    }
+
+    fn insert_cursor(&mut self, row: CursorRow) -> i64 {
+        self.last_cursor += 1;
+        self.cursors.insert(self.last_cursor, row);
+        self.last_cursor
+    }
+
+    /// `sql/fence_expired.sql`, then `sql/revoke.sql`; answers our name.
+    pub(super) fn lock_and_revoke(
+        &mut self,
+        relay: Registered,
+        destination_id: i64,
+        settle: i64,
+        now: i64,
+        operation: &'static str,
+    ) -> Result<String, StoreError> {
+        let us = relay.registration;
+        let ours = self.relays.get(&us).filter(|row| !row.fenced);
+        let name = ours
+            .map(|row| row.name.clone())
+            .ok_or(StoreError::Fenced { operation })?;
+        let owners = self.cursors_of(destination_id);
+        let mut owners: Vec<Uuid> = owners.filter_map(|(_, row)| row.relay).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        owners.retain(|owner| *owner != us);
+        for owner in &owners {
+            let expired = self
+                .relays
+                .get_mut(owner)
+                .filter(|row| !row.fenced && row.lease_until <= now);
+            if let Some(row) = expired {
+                row.fenced = true;
+                let detail = format!("relay `{}` ({owner}): its lease is over", row.name);
+                self.note(now, (Some(us), Some(&name)), "fence", None, detail);
+            }
+        }
+        self.revoke(&owners, destination_id, settle, now);
+        Ok(name)
+    }
+
+    fn revoke(&mut self, owners: &[Uuid], destination_id: i64, settle: i64, now: i64) {
+        let is_dead = |tables: &Self, relay: &Uuid| {
+            let row = tables.relays.get(relay);
+            row.is_none_or(|row| row.fenced)
+        };
+        let dead: Vec<Uuid> = owners
+            .iter()
+            .filter(|relay| is_dead(self, relay))
+            .copied()
+            .collect();
+        let epoch = self.destinations.get(&destination_id).map(|row| row.epoch);
+        let mut changed = false;
+        for row in self.cursors.values_mut() {
+            let Some(relay) = row.relay.filter(|relay| dead.contains(relay)) else {
+                continue;
+            };
+            if row.destination_id != destination_id {
+                continue;
+            }
+            changed = true;
+            row.relay = None;
+            row.epoch = epoch.unwrap_or(0) + 1;
+            if settle > 0 {
+                row.not_before = row.not_before.max(now + settle);
+            }
+            row.former.retain(|former| *former != relay);
+            row.former.push(relay);
+            row.left_by = Some(relay);
+            row.left_name = Some(
+                self.relays
+                    .get(&relay)
+                    .map_or_else(String::new, |r| r.name.clone()),
+            );
+            row.left_dead = true;
+        }
+        let (members, relays) = (&mut self.members, &self.relays);
+        let before = members.len();
+        members.retain(|(of, relay), _| {
+            *of != destination_id || !relays.get(relay).is_some_and(|row| row.fenced)
+        });
+        changed |= members.len() < before;
+        if let Some(row) = self
+            .destinations
+            .get_mut(&destination_id)
+            .filter(|_| changed)
+        {
+            row.epoch += 1;
+            row.shares_version += 1;
+        }
+    }
+
+    /// `sql/claim_look.sql`.
+    fn look(&self, destination_id: i64, now: i64) -> Option<Found> {
+        let destination = self.destinations.get(&destination_id)?;
+        if !destination.is_kept() {
+            return None;
+        }
+        let group = |(id, row): (i64, &CursorRow)| FoundGroup {
+            id,
+            owner: row.relay,
+            partitions: self.partitions_of(destination_id, id),
+            settling: (row.not_before - now).max(0),
+            former: row.former.clone(),
+            left_by: row.left_by,
+            left_name: row.left_name.clone(),
+            left_dead: row.left_dead,
+        };
+        Some(Found {
+            count: i32::try_from(destination.partitions.len()).unwrap_or(i32::MAX),
+            wanted_count: i32::from(self.partitions),
+            epoch: destination.epoch,
+            state: destination.state,
+            breaker_open: self.breaker(destination_id) == "open",
+            store_id: self.store_id,
+            groups: self.cursors_of(destination_id).map(group).collect(),
+        })
+    }
+
+    fn recut(&mut self, destination_id: i64, cut: Cut) {
+        let Some(row) = self.destinations.get_mut(&destination_id) else {
+            return;
+        };
+        let factor = |factor: i32| usize::try_from(factor).unwrap_or(1).max(1);
+        let cursors = row.partitions.iter().copied();
+        row.partitions = match cut {
+            Cut::Finer(finer) => cursors
+                .flat_map(|cursor| std::iter::repeat_n(cursor, factor(finer)))
+                .collect(),
+            Cut::Coarser(coarser) => cursors.step_by(factor(coarser)).collect(),
+        };
+        row.shares_version += 1;
+    }
+
+    /// `sql/claim_split.sql`.
+    fn split(&mut self, destination_id: i64, change: &Change) -> Result<i64, StoreError> {
+        let bug = || StoreError::Bug {
+            operation: OPERATION,
+            reason: "the row to be split is gone".to_owned(),
+        };
+        let apart = self.cursors.get(&change.id).cloned().ok_or_else(bug)?;
+        let apart = self.insert_cursor(CursorRow {
+            relay: None,
+            ..apart
+        });
+        let row = self.destinations.get_mut(&destination_id).ok_or_else(bug)?;
+        for partition in &change.free {
+            let at = usize::try_from(*partition).unwrap_or(usize::MAX);
+            match row.partitions.get_mut(at) {
+                Some(cursor) if *cursor == change.id => *cursor = apart,
+                _ => return Err(bug()),
+            }
+        }
+        Ok(apart)
+    }
+
+    /// `sql/claim_apply.sql`.
+    fn apply(&mut self, destination_id: i64, apply: &Apply<'_>, now: i64) {
+        let (us, changed) = (apply.relay.registration, apply.changed);
+        for id in &changed.owned {
+            if let Some(row) = self.cursors.get_mut(id) {
+                row.relay = Some(us);
+                row.epoch = apply.epoch;
+                (row.left_by, row.left_name, row.left_dead) = (None, None, false);
+            }
+        }
+        let unsettled = micros(apply.request.unsettled);
+        release(self, (us, apply.name), &changed.given_up, unsettled, now);
+        let partitions_max = apply.request.partitions_max;
+        let known = self.members.get(&(destination_id, us));
+        let as_known = known.is_some_and(|row| row.partitions_max == partitions_max);
+        let row = known.cloned().unwrap_or(MemberRow {
+            partitions_max,
+            leaving: false,
+            reaches: None,
+            last_error: None,
+        });
+        let enlisted = MemberRow {
+            partitions_max,
+            ..row
+        };
+        self.members.insert((destination_id, us), enlisted);
+        let Some(row) = self.destinations.get_mut(&destination_id) else {
+            return;
+        };
+        let (name, former) = (row.name.clone(), row.address.clone());
+        row.epoch = apply.epoch;
+        row.address = apply.request.address.to_owned();
+        row.shares_version += i64::from(apply.moves || !as_known);
+        let by = (Some(us), Some(apply.name));
+        for (action, detail) in &changed.notes {
+            self.note(now, by, action, Some(&name), detail.clone());
+        }
+        if !former.is_empty() && former != apply.request.address {
+            let detail = format!("{former} -> {}", apply.request.address);
+            self.note(now, by, "address changed", Some(&name), detail);
+        }
+    }
+}
+
+/// One claim's transaction.
+struct Transaction {
+    several: Several,
+    destination_id: i64,
+    takes_over: AtomicBool,
+}
+
+#[async_trait]
+impl Statements for Transaction {
+    async fn lock_and_revoke(&self, relay: Registered, settle: i64) -> Result<String, StoreError> {
+        let revoke = self.several.statement(|tables, now| {
+            tables.lock_and_revoke(relay, self.destination_id, settle, now, OPERATION)
+        });
+        revoke.await
+    }
+
+    async fn look(&self) -> Result<Option<Found>, StoreError> {
+        let look = self
+            .several
+            .statement(|tables, now| Ok(tables.look(self.destination_id, now)));
+        look.await
+    }
+
+    async fn recut(
+        &self,
+        cut: Cut,
+        count: i32,
+        name: &str,
+        relay: Registered,
+    ) -> Result<(), StoreError> {
+        let recut = self.several.statement(|tables, now| {
+            let id = self.destination_id;
+            let former = tables.destinations.get(&id).map(|row| row.partitions.len());
+            tables.recut(id, cut);
+            let detail = format!("{} -> {count} partitions", former.unwrap_or(0));
+            let destination = tables.name_of(id);
+            let by = (Some(relay.registration), Some(name));
+            tables.note(now, by, "recut", destination.as_deref(), detail);
+            Ok(())
+        });
+        recut.await
+    }
+
+    async fn split(&self, change: &Change) -> Result<i64, StoreError> {
+        let split = self
+            .several
+            .statement(|tables, _| tables.split(self.destination_id, change));
+        split.await
+    }
+
+    async fn apply(&self, apply: &Apply<'_>) -> Result<(), StoreError> {
+        let mut notes = apply.changed.notes.iter();
+        let takes_over = notes.any(|(action, _)| *action == "take-over");
+        self.takes_over.store(takes_over, Relaxed);
+        let write = self.several.statement(|tables, now| {
+            tables.apply(self.destination_id, apply, now);
+            Ok(())
+        });
+        write.await
+    }
+
+    async fn shares(&self, destination: &str) -> Result<Option<Shares>, StoreError> {
+        let look = self.several.statement(|tables, now| {
+            let id = tables.destination_id(destination);
+            Ok(id.and_then(|id| tables.shares(id, now, None)))
+        });
+        look.await
+    }
+}

@@ -1,0 +1,259 @@
+//! Transaction numbers, snapshots, the sequence, rows by version, and what a crash leaves of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use posthaste_engine::StoredEvent;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{Commit, Counters, Settings, tables::Tables};
+use crate::postgres::types::Snapshot;
+
+/// How far ahead a value of the sequence is logged, as PostgreSQL does it: what is drawn within needs no record.
+const LOGGED_AHEAD: i64 = 32;
+/// 2026-01-01, in microseconds: where the database's clock begins.
+const CLOCK_BEGINS: i64 = 1_767_225_600_000_000;
+
+/// A row of the outbox.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) xid: u64,
+    pub(super) event: StoredEvent,
+}
+
+/// All that a write-ahead log keeps.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    next_xid: u64,
+    latest_completed: u64,
+    open: BTreeSet<u64>,
+    /// The greatest number of a transaction that has written a record.
+    written_xid: u64,
+    sequence: i64,
+    logged: i64,
+    /// By `seq`; those of transactions that were rolled back are gone.
+    pub(super) rows: BTreeMap<i64, Arc<Row>>,
+    /// Of the history: transactions that are part of this state.
+    commits: usize,
+    pub(super) tables: Tables,
+}
+
+/// The server's memory and disk.
+#[derive(Debug)]
+pub(super) struct Database {
+    pub(super) now: State,
+    /// What is on disk, where `now` holds a commit that is not: all of `now` otherwise.
+    on_disk: Option<Box<State>>,
+    /// Of what is on disk: the greatest number of a transaction, and the logged value of the sequence.
+    flushed: (u64, i64),
+    standby: Box<State>,
+    /// Commits of writers, in their order.
+    history: Vec<Commit>,
+    /// A connection that was made in an earlier one is broken.
+    pub(super) generation: u64,
+    pub(super) is_up: bool,
+    /// Reads that are between their snapshot and their rows.
+    pub(super) reading: usize,
+    pub(super) counters: Counters,
+    seed: u64,
+    last_id: u64,
+    began: Instant,
+    clock_offset: i64,
+}
+
+impl Database {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let mut now = State {
+            next_xid: 1,
+            latest_completed: 0,
+            open: BTreeSet::new(),
+            written_xid: 0,
+            sequence: 0,
+            logged: 0,
+            rows: BTreeMap::new(),
+            commits: 0,
+            tables: Tables::new(settings),
+        };
+        let (store_id, token) = (id(settings.seed, 1), id(settings.seed, 2));
+        now.tables.store_id = store_id;
+        now.tables.token = Some(token);
+        Self {
+            on_disk: None,
+            flushed: (0, 0),
+            standby: Box::new(now.clone()),
+            now,
+            history: Vec::new(),
+            generation: 0,
+            is_up: true,
+            reading: 0,
+            counters: Counters::default(),
+            seed: settings.seed,
+            last_id: 2,
+            began: Instant::now(),
+            clock_offset: 0,
+        }
+    }
+
+    /// Looks random, and never comes again.
+    pub(super) fn new_id(&mut self) -> Uuid {
+        self.last_id += 1;
+        id(self.seed, self.last_id)
+    }
+
+    /// Microseconds since 1970-01-01 UTC.
+    pub(super) fn clock(&self) -> i64 {
+        let elapsed = self.began.elapsed().as_micros();
+        CLOCK_BEGINS + i64::try_from(elapsed).unwrap_or(i64::MAX / 2) + self.clock_offset
+    }
+
+    pub(super) fn step_clock(&mut self, micros: i64) {
+        self.clock_offset += micros;
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let xmax = self.now.latest_completed + 1;
+        Snapshot::new(xmax, self.now.open.range(..xmax).copied().collect())
+    }
+
+    /// F.
+    pub(super) fn sequence(&self) -> i64 {
+        self.now.sequence
+    }
+
+    /// Gives a transaction its number.
+    pub(super) fn assign_xid(&mut self) -> u64 {
+        let xid = self.now.next_xid;
+        self.now.next_xid += 1;
+        self.now.open.insert(xid);
+        xid
+    }
+
+    /// The next value of the sequence, which no rollback gives back.
+    pub(super) fn draw(&mut self) -> i64 {
+        self.now.sequence += 1;
+        if self.now.sequence > self.now.logged {
+            self.now.logged = self.now.sequence + LOGGED_AHEAD;
+        }
+        self.now.sequence
+    }
+
+    pub(super) fn insert(&mut self, xid: u64, event: StoredEvent) {
+        self.now.written_xid = self.now.written_xid.max(xid);
+        let row = Row { xid, event };
+        self.now.rows.insert(row.event.seq(), Arc::new(row));
+    }
+
+    /// Takes a row of an open transaction back.
+    pub(super) fn take_back(&mut self, seq: i64) {
+        self.now.rows.remove(&seq);
+    }
+
+    /// Commits, durably with all that came before.
+    pub(super) fn commit(&mut self, xid: u64) {
+        self.complete(xid);
+        self.now.written_xid = self.now.written_xid.max(xid);
+        self.flush();
+    }
+
+    /// The next commit is in memory only.
+    pub(super) fn keep_what_is_on_disk(&mut self) {
+        if self.on_disk.is_none() {
+            self.on_disk = Some(Box::new(self.now.clone()));
+        }
+    }
+
+    /// Commits in memory: visible, and lost in a crash unless something is flushed before.
+    pub(super) fn commit_unflushed(&mut self, xid: u64) {
+        self.complete(xid);
+        self.now.written_xid = self.now.written_xid.max(xid);
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.on_disk = None;
+        self.flushed = (self.now.written_xid, self.now.logged);
+    }
+
+    /// A writer's transaction is about to commit.
+    pub(super) fn note_commit(&mut self, commit: Commit) {
+        self.history.push(commit);
+    }
+
+    fn complete(&mut self, xid: u64) {
+        self.now.open.remove(&xid);
+        self.now.latest_completed = self.now.latest_completed.max(xid);
+        self.now.commits = self.history.len();
+    }
+
+    /// Rolls back; the rows are taken back by whoever wrote them.
+    pub(super) fn abort(&mut self, xid: u64) {
+        if self.now.open.remove(&xid) {
+            self.now.latest_completed = self.now.latest_completed.max(xid);
+        }
+    }
+
+    /// Back to what is on disk.
+    pub(super) fn crash(&mut self) {
+        if let Some(on_disk) = self.on_disk.take() {
+            self.now = *on_disk;
+        }
+        self.begin_a_new_life(self.flushed);
+    }
+
+    /// What the standby has now is what it will have.
+    pub(super) fn replicate(&mut self) {
+        *self.standby = self.now.clone();
+    }
+
+    /// Goes on with what the standby has.
+    pub(super) fn fail_over(&mut self) {
+        self.now = (*self.standby).clone();
+        self.on_disk = None;
+        self.begin_a_new_life((self.now.written_xid, self.now.logged));
+    }
+
+    /// Numbers that only lost transactions used are issued again; the sequence goes on where it was logged.
+    fn begin_a_new_life(&mut self, (xid, sequence): (u64, i64)) {
+        let open = std::mem::take(&mut self.now.open);
+        self.now.rows.retain(|_, row| !open.contains(&row.xid));
+        self.now.next_xid = xid + 1;
+        self.now.latest_completed = xid;
+        self.now.written_xid = xid;
+        (self.now.sequence, self.now.logged) = (sequence, sequence);
+        self.now.tables.token = None;
+        self.history.truncate(self.now.commits);
+        self.flush();
+        self.cut_connections();
+    }
+
+    pub(super) fn cut_connections(&mut self) {
+        self.generation += 1;
+    }
+
+    pub(super) fn history(&self) -> &[Commit] {
+        &self.history
+    }
+
+    /// Somebody took partitions of this destination over from a dead relay.
+    pub(super) fn note_take_over(&mut self, destination_id: i64) {
+        let mut parked = self.now.tables.parked.values();
+        let parked = parked.any(|row| row.waits() && row.destination_id == destination_id);
+        self.counters.take_overs += 1;
+        self.counters.take_overs_while_parked += u64::from(parked);
+    }
+}
+
+/// Well spread, as random numbers are, and the same for the same seed.
+fn id(seed: u64, number: u64) -> Uuid {
+    let mix = |number: u64| {
+        let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let high = mix(seed ^ mix(number));
+    let bytes = Uuid::from_u64_pair(high, mix(high ^ number)).into_bytes();
+    uuid::Builder::from_random_bytes(bytes).into_uuid()
+}

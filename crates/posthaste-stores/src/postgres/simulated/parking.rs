@@ -1,0 +1,309 @@
+//! Parked events, their attempts, and the markers of the keys that they block.
+
+use std::sync::Arc;
+
+use posthaste_engine::{
+    Cursor, Due, Marker, ParkedCopy, ParkedState, Parking, Settlement, StoreError,
+};
+use uuid::Uuid;
+
+use super::{
+    database::Database,
+    statements::Owner,
+    tables::{MarkerRow, ParkedRow, Tables},
+};
+use crate::postgres::{
+    claimed::place_of,
+    ownership::{from_micros, micros},
+    sweep::{Place, Position},
+};
+
+pub(super) async fn set_aside(owner: &Owner) -> Result<Vec<Uuid>, StoreError> {
+    let grant = &owner.grant;
+    let look = owner.connection.look("read what is set aside", |database| {
+        let tables = &database.now.tables;
+        let ours = tables
+            .cursors_of(grant.destination_id)
+            .filter(|(_, row)| row.epoch == grant.epoch && row.relay == Some(grant.registration));
+        let passed = ours.map(|(_, row)| row.position.floors.floor_min).min();
+        let parked = tables.parked.values().filter(|row| {
+            row.destination_id == grant.destination_id
+                && !row.evacuated
+                && passed.is_some_and(|passed| row.event.seq() > passed)
+                && owner.owns(row.event.slot())
+        });
+        parked.map(|row| row.event.id()).collect()
+    });
+    look.await
+}
+
+pub(super) async fn markers(owner: &Owner, limit: usize) -> Result<Vec<Marker>, StoreError> {
+    let id = owner.grant.destination_id;
+    let look = owner.connection.look("read the markers", |database| {
+        let tables = &database.now.tables;
+        let mut ours = tables.markers_of(owner);
+        ours.truncate(limit);
+        let marker = |(key, row): (&str, &MarkerRow)| Marker {
+            key: key.to_owned(),
+            at: Cursor::whole(Arc::new(Place::at(&row.position))),
+            released: !tables.holds(id, key),
+        };
+        ours.into_iter().map(marker).collect()
+    });
+    look.await
+}
+
+pub(super) async fn marker(owner: &Owner, key: &str) -> Result<Option<Position>, StoreError> {
+    let of = (owner.grant.destination_id, key.to_owned());
+    let look = owner.connection.look("side read", |database| {
+        let row = database.now.tables.markers.get(&of);
+        let row = row.filter(|row| owner.owns(row.slot));
+        row.map(|row| row.position.clone())
+    });
+    look.await
+}
+
+pub(super) async fn move_marker(
+    owner: &Owner,
+    key: &str,
+    to: &Position,
+) -> Result<bool, StoreError> {
+    let (key, to) = (key.to_owned(), to.clone());
+    let change = owner.change("advance a side read", move |database, grant| {
+        let tables = &mut database.now.tables;
+        let held = tables.holds(grant.destination_id, &key);
+        let row = tables.markers.get_mut(&(grant.destination_id, key));
+        let changed = row.is_some();
+        if let Some(row) = row.filter(|_| !held) {
+            row.position = to;
+        }
+        Ok(changed)
+    });
+    change.await
+}
+
+pub(super) async fn join(owner: &Owner, key: &str) -> Result<bool, StoreError> {
+    let key = key.to_owned();
+    let change = owner.change("join", move |database, grant| {
+        let (id, now) = (grant.destination_id, database.clock());
+        let tables = &mut database.now.tables;
+        if tables.holds(id, &key) || tables.markers.remove(&(id, key)).is_none() {
+            return Ok(false);
+        }
+        let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
+        let detail = "a released key came back to the main group".to_owned();
+        tables.note(now, by, "join", name.as_deref(), detail);
+        database.counters.joins += 1;
+        Ok(true)
+    });
+    change.await
+}
+
+/// A parked event on its way, with the place behind it.
+struct Parked {
+    parking: Parking,
+    at: Position,
+}
+
+/// `sql/park.sql`.
+pub(super) async fn park(owner: &Owner, events: &[Parking]) -> Result<(), StoreError> {
+    const OPERATION: &str = "park";
+    let mut parked = Vec::new();
+    for parking in events {
+        let at = place_of(OPERATION, &parking.at)?.position(parking.at.seq());
+        let parking = parking.clone();
+        parked.push(Parked { parking, at });
+    }
+    let change = owner.change(OPERATION, move |database, grant| {
+        // The copy is made from the row itself: all or none.
+        let is_there = |parked: &Parked| {
+            let row = database.now.rows.get(&parked.parking.event.seq());
+            row.is_some_and(|row| row.event.id() == parked.parking.event.id())
+        };
+        if !parked.iter().all(is_there) {
+            return Err(StoreError::Bug {
+                operation: OPERATION,
+                reason: "an event that the cursor has not passed is gone from posthaste.outbox"
+                    .to_owned(),
+            });
+        }
+        let now = database.clock();
+        for one in parked {
+            set_one_aside(
+                database,
+                (grant.destination_id, grant.registration),
+                one,
+                now,
+            );
+        }
+        Ok(())
+    });
+    change.await
+}
+
+fn set_one_aside(database: &mut Database, (id, by): (i64, Uuid), one: Parked, now: i64) {
+    let Parked { parking, at } = one;
+    let tables = &mut database.now.tables;
+    let (state, action) = match (parking.retry_in, parking.skip) {
+        (Some(_), _) => (ParkedState::Parked, "park"),
+        (None, true) => (ParkedState::Skipped, "skip"),
+        (None, false) => (ParkedState::Dead, "dead"),
+    };
+    let (event, kind) = (parking.event, parking.kind);
+    let detail = format!("event {} (seq {}): {kind}", event.id(), event.seq());
+    let name = tables.name_of(id);
+    tables.note(now, (Some(by), None), action, name.as_deref(), detail);
+    if let Some(key) = event.key().filter(|_| !parking.skip) {
+        let row = MarkerRow {
+            slot: event.slot(),
+            position: at.clone(),
+            since: now,
+        };
+        let marker = tables.markers.entry((id, key.to_owned()));
+        marker.and_modify(|row| row.position = at).or_insert(row);
+    }
+    tables.insert_parked(ParkedRow {
+        destination_id: id,
+        event,
+        state,
+        attempts: parking.attempts,
+        kind: kind.to_owned(),
+        reason: parking.reason,
+        parked_at: now,
+        due_at: parking.retry_in.map(|wait| now + micros(wait)),
+        settled_at: (state == ParkedState::Skipped).then_some(now),
+        evacuated: false,
+        tried: vec![now],
+    });
+}
+
+/// `sql/due.sql`.
+pub(super) async fn due(owner: &Owner, limit: usize) -> Result<Due, StoreError> {
+    let id = owner.grant.destination_id;
+    let look = owner.connection.look("read what is due", |database| {
+        let (tables, now) = (&database.now.tables, database.clock());
+        let waits = |row: &ParkedRow| {
+            row.destination_id == id
+                && row.state == ParkedState::Parked
+                && owner.owns(row.event.slot())
+        };
+        let mut found: Vec<(i64, i64, &ParkedRow)> = Vec::new();
+        let mut next_at: Option<i64> = None;
+        for (copy, row) in tables.parked.iter().filter(|(_, row)| waits(row)) {
+            match row.due_at {
+                Some(at) if at <= now => found.push((at, *copy, row)),
+                Some(at) => next_at = Some(next_at.unwrap_or(at).min(at)),
+                // A copy that retention made: its turn comes behind all that waits of its key.
+                None if tables.is_first(id, *copy, row) => found.push((row.parked_at, *copy, row)),
+                None => {}
+            }
+        }
+        found.sort_by_key(|(at, copy, _)| (*at, *copy));
+        let copy = |(_, id, row): (i64, i64, &ParkedRow)| ParkedCopy {
+            id,
+            event: row.event.clone(),
+            attempts: row.attempts,
+        };
+        let released = tables.markers_of(owner).into_iter();
+        let released = released.filter(|(key, _)| !tables.holds(id, key));
+        Due {
+            events: found.into_iter().take(limit).map(copy).collect(),
+            released: released
+                .take(limit)
+                .map(|(key, _)| key.to_owned())
+                .collect(),
+            next_in: next_at.map(|at| from_micros(at - now)),
+        }
+    });
+    look.await
+}
+
+/// `sql/settle.sql`.
+pub(super) async fn settle(
+    owner: &Owner,
+    copy: i64,
+    settlement: &Settlement,
+) -> Result<(), StoreError> {
+    let settlement = settlement.clone();
+    let change = owner.change("settle", move |database, grant| {
+        let (id, now) = (grant.destination_id, database.clock());
+        let tables = &mut database.now.tables;
+        let row = tables.parked.get_mut(&copy);
+        let Some(row) = row.filter(|row| row.destination_id == id && row.waits()) else {
+            return Ok(());
+        };
+        row.attempts += 1;
+        row.tried.push(now);
+        let (tried, action) = match settlement {
+            Settlement::Delivered => {
+                row.state = ParkedState::Delivered;
+                row.due_at = None;
+                ("accepted", "delivered")
+            }
+            Settlement::Failed {
+                kind,
+                reason,
+                retry_in,
+                skip,
+            } => {
+                row.state = match (retry_in, skip) {
+                    (Some(_), _) => ParkedState::Parked,
+                    (None, true) => ParkedState::Skipped,
+                    (None, false) => ParkedState::Dead,
+                };
+                (row.kind, row.reason) = (kind.to_owned(), reason);
+                row.due_at = retry_in.map(|wait| now + micros(wait));
+                let action = match row.state {
+                    ParkedState::Skipped => "skip",
+                    state => state.as_str(),
+                };
+                (kind, action)
+            }
+        };
+        let settles = matches!(row.state, ParkedState::Delivered | ParkedState::Skipped);
+        row.settled_at = settles.then_some(now);
+        if row.state != ParkedState::Parked {
+            let (event, attempts) = (&row.event, row.attempts);
+            let detail = format!(
+                "event {} (seq {}) after {attempts} attempts: {tried}",
+                event.id(),
+                event.seq()
+            );
+            let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
+            tables.note(now, by, action, name.as_deref(), detail);
+        }
+        Ok(())
+    });
+    change.await
+}
+
+impl Tables {
+    pub(super) fn insert_parked(&mut self, row: ParkedRow) {
+        self.last_parked += 1;
+        self.parked.insert(self.last_parked, row);
+    }
+
+    /// The markers of a claim, the oldest first.
+    fn markers_of(&self, owner: &Owner) -> Vec<(&str, &MarkerRow)> {
+        let id = owner.grant.destination_id;
+        let ours = self.markers.range((id, String::new())..);
+        let ours = ours.take_while(|((of, _), _)| *of == id);
+        let mut ours: Vec<(&str, &MarkerRow)> = ours
+            .filter(|(_, row)| owner.owns(row.slot))
+            .map(|((_, key), row)| (key.as_str(), row))
+            .collect();
+        ours.sort_by_key(|(key, row)| (row.since, *key));
+        ours
+    }
+
+    /// Whether nothing earlier of the key waits.
+    fn is_first(&self, destination_id: i64, copy: i64, row: &ParkedRow) -> bool {
+        let Some(key) = row.event.key() else {
+            return false;
+        };
+        let marked = (destination_id, key.to_owned());
+        let mut earlier = self.parked.range(..copy);
+        self.markers.contains_key(&marked)
+            && !earlier.any(|(_, row)| row.waits() && row.is_of(destination_id, key))
+    }
+}

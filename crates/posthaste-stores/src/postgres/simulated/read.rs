@@ -1,0 +1,176 @@
+//! Reads: the snapshot comes first, then F, then the rows.
+
+use std::sync::Arc;
+
+use posthaste_engine::{Budget, StoreError, StoredEvent};
+
+use super::{
+    database::{Database, Row},
+    server::{Connection, Server},
+    tables::within,
+};
+use crate::postgres::{
+    Grant,
+    read::{Read, Scope},
+    sweep::{Answer, Request},
+    types::Snapshot,
+};
+
+/// One read.
+pub(super) struct Reading<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) grant: &'a Grant,
+    pub(super) operation: &'static str,
+    pub(super) request: &'a Request,
+    pub(super) scope: Scope<'a>,
+    pub(super) budget: Budget,
+}
+
+/// Holds the outbox: nothing is truncated.
+struct Holding<'a>(&'a Server);
+
+impl<'a> Holding<'a> {
+    fn new(server: &'a Server, database: &mut Database) -> Self {
+        database.reading += 1;
+        Self(server)
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.0.lock().reading -= 1;
+    }
+}
+
+/// `sql/poll.sql`, `sql/page.sql` or `sql/side_page.sql`, behind `sql/header.sql`.
+pub(super) async fn read(reading: Reading<'_>) -> Result<Read, StoreError> {
+    let Reading {
+        connection,
+        grant,
+        operation,
+        request,
+        ..
+    } = reading;
+    let server = &*connection.server;
+    server.step().await;
+    let (snapshot, token, shares_version, holding) = {
+        let mut database = connection.database(operation)?;
+        let tables = &database.now.tables;
+        let destination = tables.destinations.get(&grant.destination_id);
+        let version = destination.map_or(0, |row| row.shares_version);
+        let (token, snapshot) = (tables.token, database.snapshot());
+        let holding = Holding::new(server, &mut database);
+        (snapshot, token, version, holding)
+    };
+    server.step().await;
+    let sequence = connection.database(operation)?.sequence();
+    server.step().await;
+    let page = {
+        let mut database = connection.database(operation)?;
+        let page = page(&reading, &database, &snapshot, server.page_events);
+        if let Request::Poll {
+            floor, stragglers, ..
+        } = request
+        {
+            let late = start(*floor, stragglers, &snapshot) < *floor;
+            database.counters.stragglers += u64::from(late);
+            database.counters.cut_differences += u64::from(page.more);
+        }
+        page
+    };
+    drop(holding);
+    server.step().await;
+    connection.live(operation)?;
+    if token != Some(grant.token) {
+        return Err(StoreError::IncarnationChanged { operation });
+    }
+    let answer = Answer {
+        snapshot,
+        sequence,
+        last_row: page.events.last().map(StoredEvent::seq),
+        more: page.more,
+    };
+    Ok(Read {
+        answer,
+        events: page.events,
+        shares_version,
+    })
+}
+
+struct Found {
+    events: Vec<StoredEvent>,
+    more: bool,
+}
+
+/// Transactions that this very snapshot sees finished set the start back to their own floors.
+fn start(
+    floor: i64,
+    (xids, floors): &(Vec<crate::postgres::types::Xid8>, Vec<i64>),
+    snapshot: &Snapshot,
+) -> i64 {
+    let finished = xids
+        .iter()
+        .zip(floors)
+        .filter(|(xid, _)| snapshot.sees(xid.0));
+    finished.map(|(_, floor)| *floor).fold(floor, i64::min)
+}
+
+fn page(
+    reading: &Reading<'_>,
+    database: &Database,
+    snapshot: &Snapshot,
+    page_events: usize,
+) -> Found {
+    let is_in_scope = |event: &StoredEvent| match &reading.scope {
+        Scope::Main(slots) => within(*slots, event.slot()),
+        Scope::Key(key) => event.key() == Some(*key),
+    };
+    let (range, low, high) = match reading.request {
+        Request::Poll {
+            low,
+            floor,
+            stragglers,
+            ..
+        } => (
+            start(*floor, stragglers, snapshot)..=i64::MAX - 1,
+            low,
+            None,
+        ),
+        Request::Page {
+            low,
+            high,
+            last,
+            until,
+        } => (*last..=*until, low, Some(high)),
+    };
+    let is_meant = |row: &Arc<Row>| {
+        let xid = row.xid;
+        snapshot.sees(xid)
+            && !low.sees(xid)
+            && high.is_none_or(|high| high.sees(xid))
+            && is_in_scope(&row.event)
+    };
+    let (first, last) = (range.start() + 1, *range.end());
+    let mut found = Found {
+        events: Vec::new(),
+        more: false,
+    };
+    if first > last {
+        return found;
+    }
+    let events_max = reading.budget.events.clamp(1, page_events.max(1));
+    let mut bytes = 0;
+    for (_, row) in database.now.rows.range(first..=last) {
+        if !is_meant(row) {
+            continue;
+        }
+        bytes += row.event.footprint();
+        let is_full = found.events.len() >= events_max || bytes > reading.budget.bytes;
+        if is_full && !found.events.is_empty() {
+            found.more = true;
+            break;
+        }
+        found.events.push(row.event.clone());
+    }
+    found
+}
