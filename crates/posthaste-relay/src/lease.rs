@@ -45,7 +45,7 @@ impl Lease {
     }
 }
 
-/// Renews until the registration is fenced or the receivers are gone.
+/// Renews until the registration is fenced.
 pub(crate) async fn keep(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -56,10 +56,7 @@ pub(crate) async fn keep(
     let mut said = SaidOnce::default();
     let mut wait = jittered(lease / 3);
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = lease_state.closed() => return,
-        }
+        tokio::time::sleep(wait).await;
         wait = match renew(&*store, &*clock, relay, lease, &lease_state).await {
             Ok(()) => jittered(lease / 3),
             Err(StoreError::Fenced { .. }) => return,
@@ -107,4 +104,40 @@ pub(crate) async fn renew(
 /// +-10 %, so that relays which started together do not call the store together.
 pub(crate) fn jittered(wait: Duration) -> Duration {
     wait.mul_f64(0.9 + 0.2 * rand::random::<f64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_engine::{HostIdentity, Ownership, Registration};
+
+    use super::*;
+    use crate::{
+        BootClock,
+        memory::{MemoryMode, MemoryStore},
+    };
+
+    /// The keeper may be the first of a relay's tasks that runs: nobody looks at the lease yet.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_renewed_although_nobody_looks() {
+        let lease = Duration::from_secs(3);
+        let store = MemoryStore::new(MemoryMode::Log);
+        let registration = Registration {
+            name: "relay".to_owned(),
+            version: String::new(),
+            host: HostIdentity::default(),
+            lease,
+        };
+        let registered = store.register(&registration).await.unwrap();
+        let state = watch::Sender::new(Lease::default());
+        let keeper = tokio::spawn(keep(
+            Arc::new(store.clone()),
+            Arc::new(BootClock),
+            registered,
+            lease,
+            state,
+        ));
+        tokio::time::sleep(lease * 10).await;
+        assert!(store.registration_of("relay").is_some(), "it is live");
+        keeper.abort();
+    }
 }

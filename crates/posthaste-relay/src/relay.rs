@@ -203,15 +203,15 @@ impl Relay {
                     .run(),
             );
         }
-        let keeper = tokio::spawn(lease::keep(
+        // Ends with this life, however that ends.
+        let mut aside = JoinSet::new();
+        aside.spawn(lease::keep(
             Arc::clone(&self.store),
             Arc::clone(&self.clock),
             registered,
             self.settings.lease,
             lease_state.clone(),
         ));
-        // Ends with this life, however that ends.
-        let mut aside = JoinSet::new();
         aside.spawn(housekeeping::keep(
             Arc::clone(&self.store),
             Arc::clone(&self.clock),
@@ -248,6 +248,7 @@ impl Relay {
                     clean = false;
                     break;
                 }
+                Some(Err(error)) = aside.join_next() => return Err(RelayError::Bug(error.to_string())),
                 ended = tasks.join_next() => match ended {
                     None => break,
                     Some(Ok(ended)) => {
@@ -260,7 +261,6 @@ impl Relay {
             }
         }
         tasks.shutdown().await;
-        keeper.abort();
         aside.shutdown().await;
         if fenced && !asked {
             return Ok(None);
