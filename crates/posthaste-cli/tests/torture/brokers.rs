@@ -5,11 +5,6 @@
 //! Neither sink fences its lanes but by time, so a repeat that comes shuffled is reported, not
 //! failed: first deliveries are what is judged (I3).
 
-#[cfg(feature = "kafka")]
-pub(crate) mod kafka;
-#[cfg(feature = "rabbitmq")]
-pub(crate) mod rabbitmq;
-
 use std::{
     sync::Arc,
     thread,
@@ -19,39 +14,22 @@ use std::{
 use posthaste_testkit::{
     long_form,
     process::{Running, peak_memory_kib},
-    proxy::Proxy,
     servers::postgres::PostgresServer,
 };
 
-use crate::{
+#[cfg(feature = "kafka")]
+use posthaste_torture::brokers::kafka::Kafka;
+#[cfg(feature = "rabbitmq")]
+use posthaste_torture::brokers::rabbitmq::RabbitMq;
+use posthaste_torture::{
+    brokers::Broker,
+    crash::crash_server,
     database::{Database, KEYS, Plan, Step, load_key},
+    judge::judge,
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{LIMIT, Relay, assert_no_panic, posthaste_json, until},
-    server_crash::crash_server,
-    verdict::{Delivery, judge},
 };
-
-/// A broker of the test's own, with a destination on it, behind a proxy.
-pub(crate) trait Broker: Send + Sync {
-    /// As `--to` takes it; through the proxy.
-    fn url(&self) -> String;
-    fn proxy(&self) -> &Proxy;
-    /// The same for one of several relays, through a proxy of its own.
-    fn way(&self, relay: usize) -> (String, &Proxy);
-    /// In order.
-    fn stop(&self);
-    fn kill9(&self);
-    /// Returns when it serves.
-    fn start_again(&self);
-    /// One message by a bare client, through the proxy, to another place than the relay's; whether it
-    /// was acknowledged within half a second.
-    fn probe(&self) -> bool;
-    /// Events that arrived; past the proxy.
-    fn arrived(&self) -> u64;
-    /// All of them, in order for each key.
-    fn deliveries(&self) -> Vec<Delivery>;
-}
 
 struct Size {
     restarts: u32,
@@ -85,6 +63,40 @@ impl Size {
 /// short form runs beside other tests, where times say nothing.
 const RESUMES_WITHIN: Duration = Duration::from_secs(5);
 const MEMORY_GROWTH_MAX: f64 = 1.2;
+
+#[cfg(feature = "kafka")]
+fn kafka() -> Arc<dyn Broker> {
+    Arc::new(Kafka::for_relays(0))
+}
+
+#[cfg(feature = "kafka")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_kafka_lose_and_park_nothing() {
+    outages_lose_and_park_nothing(kafka()).await;
+}
+
+#[cfg(feature = "kafka")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_kafka_with_kills_and_crashes_lose_and_park_nothing() {
+    outages_and_crashes_lose_and_park_nothing(kafka()).await;
+}
+
+#[cfg(feature = "rabbitmq")]
+fn rabbitmq() -> Arc<dyn Broker> {
+    Arc::new(RabbitMq::for_relays(0))
+}
+
+#[cfg(feature = "rabbitmq")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_rabbitmq_lose_and_park_nothing() {
+    outages_lose_and_park_nothing(rabbitmq()).await;
+}
+
+#[cfg(feature = "rabbitmq")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_rabbitmq_with_kills_and_crashes_lose_and_park_nothing() {
+    outages_and_crashes_lose_and_park_nothing(rabbitmq()).await;
+}
 
 /// The broker fails; relay and database are sound.
 async fn outages_lose_and_park_nothing(broker: Arc<dyn Broker>) {

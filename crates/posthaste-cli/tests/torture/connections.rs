@@ -10,12 +10,12 @@ use posthaste_testkit::{
     long_form, process::Running, proxy::Proxy, servers::postgres::PostgresServer,
 };
 
-use crate::{
+use crate::verdict::Lives;
+use posthaste_torture::{
     database::{Database, Plan},
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
-    verdict::Lives,
 };
 
 const FLAGS: [&str; 6] = [

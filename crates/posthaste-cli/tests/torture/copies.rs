@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use posthaste_testkit::{process::run, servers::postgres::PostgresServer};
 
-use crate::{
+use posthaste_torture::{
     database::{Database, Plan},
     postgres::Postgres,
     relay::{Delivered, LIMIT, Relay},

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use posthaste_testkit::long_form;
 
-use crate::{
+use crate::verdict::Lives;
+use posthaste_torture::{
     database::{Database, Plan, Step, load_key},
     relay::{Delivered, LIMIT, Relay},
     sqlite::Sqlite,
-    verdict::Lives,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

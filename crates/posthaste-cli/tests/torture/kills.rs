@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use posthaste_testkit::{long_form, process::Running, servers::postgres::PostgresServer};
 use rand::Rng;
 
-use crate::{
+use crate::verdict::{After, Lives};
+use posthaste_torture::{
     database::{Database, Gate, Hold, KEYS, Plan, Step, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
     sqlite::Sqlite,
-    verdict::{After, Lives},
 };
 
 /// Small, so that what a kill repeats is held to a bound that means something.

@@ -2,11 +2,11 @@
 
 use posthaste_testkit::{long_form, servers::postgres::PostgresServer};
 
-use crate::{
+use crate::verdict::Lives;
+use posthaste_torture::{
     database::{Database, Plan, Step, load_key},
     postgres::Postgres,
     relay::{Delivered, LIMIT, MEMORY_KIB_MAX, Relay, until},
-    verdict::Lives,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,12 +12,12 @@ use std::{
 use posthaste_testkit::{long_form, process::Running, servers::postgres::PostgresServer};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::{
+use crate::verdict::Lives;
+use posthaste_torture::{
     database::{Database, Plan, Step, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste_json, until},
-    verdict::Lives,
 };
 
 /// How long the destination stays away.

@@ -5,12 +5,12 @@ use std::{collections::HashSet, sync::Arc};
 
 use posthaste_testkit::{lines, long_form, servers::postgres::PostgresServer};
 
-use crate::{
+use crate::verdict::Lives;
+use posthaste_torture::{
     database::{Database, Fact, Plan, Step, load_key},
     postgres::Postgres,
     relay::{Delivered, LIMIT, MEMORY_KIB_MAX, Relay, posthaste, posthaste_json, until},
     sqlite::Sqlite,
-    verdict::Lives,
 };
 
 /// Below the poison's payload, above every other one.
@@ -263,7 +263,8 @@ async fn a_key_released_under_load_keeps_its_order() {
         posthaste_json(&["status", "--store", &database.url()])["dead"] == 1
     })
     .await;
-    let load = crate::load::Load::start(&database, crate::load::OnTrouble::Fail);
+    let load =
+        posthaste_torture::load::Load::start(&database, posthaste_torture::load::OnTrouble::Fail);
     let commits = |more| load.commits() + more;
     let behind = commits(300);
     until("events behind the poison", || load.commits() >= behind).await;

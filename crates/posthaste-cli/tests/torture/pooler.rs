@@ -10,12 +10,12 @@ use tokio::task::JoinSet;
 use tokio_postgres::{NoTls, types::Type};
 use uuid::Uuid;
 
-use crate::{
+use crate::verdict::Lives;
+use posthaste_torture::{
     database::{Database, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, until},
-    verdict::Lives,
 };
 
 /// More than the pooler has connections to the database.

@@ -10,12 +10,12 @@ use std::{
 use posthaste_testkit::{long_form, process::Running, servers::postgres::PostgresServer};
 use serde_json::Value;
 
-use crate::{
+use crate::verdict::Lives;
+use posthaste_torture::{
     database::{Database, Gate, Hold, KEYS, Plan, Step, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, posthaste_json},
-    verdict::Lives,
 };
 
 const WINDOW_EVENTS: u64 = 500;

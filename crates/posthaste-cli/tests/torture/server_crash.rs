@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use posthaste_testkit::{long_form, servers::postgres::PostgresServer};
 
-use crate::{
-    database::{Database, Plan},
+use crate::verdict::Lives;
+use posthaste_torture::{
+    crash::crash_server,
+    database::Database,
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
-    verdict::Lives,
 };
 
 const FLAGS: [&str; 4] = ["--window-events", "500", "--settle", "200ms"];
@@ -76,35 +77,4 @@ async fn a_crash_that_issues_numbers_again_loses_nothing() {
         database.audited("incarnation").await > 0,
         "a new incarnation left no audit line"
     );
-}
-
-/// Aborts transactions, crashes the server at once, starts it again, and looks whether their numbers
-/// are free again.
-pub(crate) async fn crash_server<T>(
-    server: &PostgresServer,
-    postgres: &Postgres,
-    again: &mut u32,
-    meanwhile: impl FnOnce() -> T,
-) -> T {
-    let client = postgres.client().await.unwrap();
-    let mut writer = postgres.writer().await.unwrap();
-    for _ in 0..5 {
-        // More draws than PostgreSQL logs ahead.
-        let plan = Plan {
-            rolls_back: true,
-            ..Plan::of("aborted", 100)
-        };
-        writer.transact(&plan).await.unwrap();
-        client
-            .batch_execute("begin; select pg_current_xact_id(); rollback")
-            .await
-            .unwrap();
-    }
-    let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
-    let before: i64 = client.query_one(next, &[]).await.unwrap().get(0);
-    server.crash();
-    let outcome = meanwhile();
-    server.start_again();
-    *again += u32::from(postgres.number(next) < u64::try_from(before).unwrap());
-    outcome
 }

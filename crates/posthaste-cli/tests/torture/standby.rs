@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use posthaste_testkit::servers::postgres::PostgresServer;
 
-use crate::{
+use crate::verdict::Lives;
+use posthaste_torture::{
     database::Database,
     load::{Load, OnTrouble},
     postgres::Postgres,
     relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
-    verdict::Lives,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

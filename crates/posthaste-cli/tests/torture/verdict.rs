@@ -1,42 +1,13 @@
-//! Compares what was delivered with what the business tables say.
+//! Compares a delivered file with what the business tables say, life by life of the relay.
 
 use std::{collections::HashSet, path::Path};
 
-use posthaste_testkit::{
-    checker::{Checker, Report},
-    lines,
-};
-use uuid::Uuid;
-
-use crate::{
+use posthaste_testkit::{checker::Report, lines};
+use posthaste_torture::{
     database::{Database, Fact},
+    judge::{Delivery, Judge, assert_sound},
     relay::Delivered,
 };
-
-/// One delivered event.
-#[derive(Debug)]
-pub(crate) struct Delivery {
-    pub(crate) key: String,
-    pub(crate) n: u64,
-    pub(crate) id: Uuid,
-}
-
-/// Compares what a broker holds, in order for each key, with the truth.
-pub(crate) async fn judge(
-    database: &dyn Database,
-    deliveries: impl IntoIterator<Item = Delivery>,
-) -> Report {
-    let facts = database.facts().await;
-    assert_sound(&facts);
-    let mut checker = Checker::new();
-    for fact in &facts {
-        checker.committed(Some(&fact.key), fact.n, fact.id);
-    }
-    for delivery in deliveries {
-        checker.delivered(Some(&delivery.key), delivery.n, delivery.id);
-    }
-    checker.finish()
-}
 
 /// How the relay before a life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,31 +47,23 @@ impl Lives {
     }
 
     pub(crate) fn compare(&self, facts: &[Fact], file: &Path) -> Verdict {
-        let mut checker = Checker::new();
-        for fact in facts {
-            checker.committed(Some(&fact.key), fact.n, fact.id);
-        }
+        let mut judge = Judge::of(facts);
         let mut lives = self.0.iter().copied().peekable();
         let mut repeats = Vec::new();
         let mut seen = HashSet::new();
         for (number, line) in (0..).zip(lines::read(file).unwrap()) {
             while let Some((after, _)) = lives.next_if(|(_, begin)| *begin <= number) {
-                checker.restarted();
+                judge.restarted();
                 repeats.push((after, 0));
             }
-            let line = line.unwrap();
-            let payload = String::from_utf8(line.payload().expect("a payload")).unwrap();
-            checker.delivered(
-                line.key.as_deref(),
-                payload.trim_end().parse().unwrap(),
-                line.id,
-            );
-            let repeated = !seen.insert(line.id);
+            let delivery = Delivery::of_line(&line.unwrap());
+            judge.delivered(&delivery);
+            let repeated = !seen.insert(delivery.id);
             repeats.last_mut().unwrap().1 += u64::from(repeated);
         }
         repeats.extend(lives.map(|(after, _)| (after, 0)));
         Verdict {
-            report: checker.finish(),
+            report: judge.finish(),
             repeats,
         }
     }
@@ -120,19 +83,6 @@ impl Verdict {
     }
 }
 
-/// The truth itself must be whole: each key counts 1, 2, 3 …
-pub(crate) fn assert_sound(facts: &[Fact]) {
-    assert!(!facts.is_empty(), "nothing was committed");
-    for pair in facts.windows(2) {
-        let expected = if pair[0].key == pair[1].key {
-            pair[0].n + 1
-        } else {
-            1
-        };
-        assert_eq!(pair[1].n, expected, "the truth has a gap at {:?}", pair[1]);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{fs, path::PathBuf};
@@ -140,7 +90,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::{After, Fact, Lives};
-    use crate::{
+    use posthaste_torture::{
         database::{Database, Plan},
         relay::{Delivered, Relay},
         sqlite::Sqlite,

@@ -9,23 +9,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_testkit::{long_form, servers::postgres::PostgresServer};
+use posthaste_testkit::long_form;
 use tokio::task::JoinHandle;
 
-use super::{
-    FLAGS, LEASE,
-    faults::stop_in_order,
-    fleet::{Brokered, Fleet, Target},
-};
-use crate::{
+use posthaste_torture::{
     brokers::{
-        Broker,
+        Broker, Brokered, Target,
         kafka::{Kafka, delivery},
     },
     database::{Database, Plan, Step, load_key},
-    postgres::Postgres,
+    fleet::Fleet,
+    ground::Ground,
+    judge::judge,
     relay::until,
-    verdict::judge,
+    scene::{FLAGS, LEASE, stop_in_order},
 };
 
 /// Enough keys that each relay has some.
@@ -88,10 +85,9 @@ impl Pacer {
 async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     let kafka = Arc::new(Kafka::for_relays(2));
     let target: Arc<dyn Target> = Arc::new(Brokered(Arc::clone(&kafka)));
-    let server = PostgresServer::builder().start();
-    let postgres = Arc::new(Postgres::new(&server));
-    let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
-    let mut fleet = Fleet::new(&server, &postgres, &target, 2, &FLAGS);
+    let ground = Arc::new(Ground::postgres());
+    let database = ground.database();
+    let mut fleet = Fleet::new(&ground, &target, 2, &FLAGS);
     fleet.start_all();
     fleet.is_balanced().await;
     let pacer = Pacer::start(&database).await;

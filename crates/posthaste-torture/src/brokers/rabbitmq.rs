@@ -1,4 +1,6 @@
-use std::{sync::Arc, time::Duration};
+//! RabbitMQ, one node.
+
+use std::time::Duration;
 
 use amqprs::{
     BasicProperties,
@@ -12,8 +14,8 @@ use posthaste_testkit::{
 };
 use uuid::Uuid;
 
-use super::{Broker, outages_and_crashes_lose_and_park_nothing, outages_lose_and_park_nothing};
-use crate::verdict::Delivery;
+use super::Broker;
+use crate::judge::Delivery;
 
 const EXCHANGE: &str = "events";
 /// One queue for all, so that the order of each key can be seen.
@@ -21,7 +23,7 @@ const QUEUE: &str = "facts";
 const PROBES: &str = "probes";
 
 /// A broker with an exchange, a queue for the torture's events, and one for probes.
-pub(crate) struct RabbitMq {
+pub struct RabbitMq {
     server: RabbitMqServer,
     proxy: Proxy,
     ways: Vec<Proxy>,
@@ -29,7 +31,7 @@ pub(crate) struct RabbitMq {
 
 impl RabbitMq {
     /// For so many relays with ways of their own.
-    pub(crate) fn for_relays(count: usize) -> Self {
+    pub fn for_relays(count: usize) -> Self {
         let server = RabbitMqServer::start();
         let client = server.client("/");
         client.declare_exchange(EXCHANGE, "topic");
@@ -49,20 +51,6 @@ impl RabbitMq {
         let url = self.server.url_through(proxy, "/");
         format!("{url}?exchange={EXCHANGE}")
     }
-}
-
-fn broker() -> Arc<dyn Broker> {
-    Arc::new(RabbitMq::for_relays(0))
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outages_of_rabbitmq_lose_and_park_nothing() {
-    outages_lose_and_park_nothing(broker()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outages_of_rabbitmq_with_kills_and_crashes_lose_and_park_nothing() {
-    outages_and_crashes_lose_and_park_nothing(broker()).await;
 }
 
 impl Broker for RabbitMq {
@@ -89,6 +77,14 @@ impl Broker for RabbitMq {
 
     fn start_again(&self) {
         self.server.start_again();
+    }
+
+    fn pause(&self) {
+        self.server.pause();
+    }
+
+    fn resume(&self) {
+        self.server.resume();
     }
 
     fn probe(&self) -> bool {

@@ -9,7 +9,7 @@ use super::fleet::Fleet;
 const WRONG: [&str; 5] = ["+600", "-600", "+0 x2", "-600 x0.5", "+600 x1.5"];
 
 /// The clocks of a fleet.
-pub(super) struct Clocks {
+pub struct Clocks {
     folder: tempfile::TempDir,
     relays: usize,
     steps: usize,
@@ -17,7 +17,7 @@ pub(super) struct Clocks {
 
 impl Clocks {
     /// Every relay that starts from now on has one of its own.
-    pub(super) fn for_all_of(fleet: &mut Fleet) -> Self {
+    pub fn for_all_of(fleet: &mut Fleet) -> Self {
         let clocks = Self {
             folder: tempfile::tempdir().unwrap(),
             relays: fleet.size(),
@@ -36,7 +36,7 @@ impl Clocks {
     }
 
     /// All of them jump.
-    pub(super) fn step(&mut self) {
+    pub fn step(&mut self) {
         self.steps += 1;
         for who in 0..self.relays {
             // Replaced as a whole: whoever reads it while it is empty would have the right time.

@@ -12,14 +12,21 @@ use tokio_postgres::{Client, NoTls, Transaction};
 use uuid::Uuid;
 
 use crate::{
-    database::{Database, Fact, KEYS, Plan, Savepoint, Step, Trouble, Writer, payload},
+    database::{
+        Database, Fact, KEYS, LOOSE, LOOSE_EVENTS_MAX, Plan, Savepoint, Step, Trouble, Writer,
+        payload,
+    },
     relay::posthaste,
 };
 
 const TABLES: &str = "
     create table counters (key text primary key, n bigint not null default 0);
     create table facts (key text not null, n bigint not null, id uuid not null, primary key (key, n));
+    create sequence loose_transactions;
 ";
+
+const LOCK: &str = "insert into counters as c values ($1, $2)
+    on conflict (key) do update set n = c.n + excluded.n returning n";
 
 /// Notes whoever takes what another one owns, and every epoch that goes back (I8), past whatever the relays do.
 const WATCH: &str = "
@@ -42,17 +49,21 @@ const WATCH: &str = "
 ";
 
 /// One database of a server.
-pub(crate) struct Postgres {
+pub struct Postgres {
     database: postgres::Database,
     longest_think: Duration,
 }
 
 impl Postgres {
-    pub(crate) fn new(server: &PostgresServer) -> Self {
+    /// A new one, with the settings that there are by themselves.
+    #[must_use]
+    pub fn new(server: &PostgresServer) -> Self {
         Self::with_init(server, &[])
     }
 
-    pub(crate) fn with_init(server: &PostgresServer, flags: &[&str]) -> Self {
+    /// A new one, with these flags of `posthaste init`.
+    #[must_use]
+    pub fn with_init(server: &PostgresServer, flags: &[&str]) -> Self {
         let database = server.create_database();
         posthaste(&[&["init", "--store", &database.url()], flags].concat()).expect_status(0);
         database.psql(&format!(
@@ -69,39 +80,61 @@ impl Postgres {
     }
 
     /// A load writes about 2 000 events a second, as far as the machine lets it.
-    pub(crate) fn with_paced_writers(mut self) -> Self {
+    #[must_use]
+    pub fn with_paced_writers(mut self) -> Self {
         self.longest_think = Duration::from_millis(40);
         self
     }
 
     /// Rows of a query, columns separated by `|`.
-    pub(crate) fn rows(&self, sql: &str) -> String {
+    #[must_use]
+    pub fn rows(&self, sql: &str) -> String {
         self.database.psql(sql)
     }
 
-    /// From now on [`assert_nothing_was_stolen`](Self::assert_nothing_was_stolen) knows.
-    pub(crate) fn watch_ownership(&self) {
+    /// From now on [`thefts`](Self::thefts) knows.
+    pub fn watch_ownership(&self) {
         self.database.psql(WATCH);
     }
 
-    /// Nobody took a partition from its owner, and each one's progress stands in one place.
-    pub(crate) fn assert_nothing_was_stolen(&self) {
-        assert_eq!(self.rows("select what from thefts"), "");
-        let uncovered = "select d.name, d.partitions, count(p.cursor_id) from posthaste.destinations d
+    /// Who took a partition from its owner, and partitions whose progress does not stand in one place (I8).
+    ///
+    /// # Panics
+    ///
+    /// When nobody watched.
+    #[must_use]
+    pub fn thefts(&self) -> Vec<String> {
+        let uncovered = "select 'progress in ' || count(p.cursor_id) || ' of ' || d.partitions || ' partitions'
+            from posthaste.destinations d
             left join posthaste.partitions p on p.destination_id = d.id and p.partition < d.partitions
             group by d.id having count(p.cursor_id) <> d.partitions";
-        assert_eq!(self.rows(uncovered), "", "partitions without progress");
+        let found = [self.rows("select what from thefts"), self.rows(uncovered)];
+        let lines = found.iter().flat_map(|rows| rows.lines());
+        lines.map(str::to_owned).collect()
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// The database's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
         self.database.name()
     }
 
-    pub(crate) fn number(&self, sql: &str) -> u64 {
+    /// The one number that a query answers.
+    ///
+    /// # Panics
+    ///
+    /// When it does not.
+    #[must_use]
+    pub fn number(&self, sql: &str) -> u64 {
         self.rows(sql).parse().unwrap()
     }
 
-    pub(crate) async fn client(&self) -> Result<Client, Trouble> {
+    /// A bare connection.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer.
+    pub async fn client(&self) -> Result<Client, Trouble> {
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
         tokio::spawn(connection);
         Ok(client)
@@ -120,6 +153,10 @@ impl Database for Postgres {
 
     fn longest_think(&self) -> Duration {
         self.longest_think
+    }
+
+    fn writes_at_once(&self) -> bool {
+        true
     }
 
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {
@@ -181,17 +218,18 @@ impl Writer for PostgresWriter {
 }
 
 async fn emit(tx: &mut Transaction<'_>, step: &Step) -> Result<(), Trouble> {
-    // The row lock comes first: it is what order is promised for.
     let events = i64::from(step.events);
-    let row = tx
-        .query_one(
-            "insert into counters as c values ($1, $2)
-             on conflict (key) do update set n = c.n + excluded.n returning n",
-            &[&step.key, &events],
-        )
-        .await?;
-    let last: i64 = row.get(0);
-    let numbers: Vec<i64> = (last - events + 1..=last).collect();
+    let first = if step.key.starts_with(LOOSE) {
+        let row = tx
+            .query_one("select nextval('loose_transactions')", &[])
+            .await?;
+        row.get::<_, i64>(0) * i64::try_from(LOOSE_EVENTS_MAX)?
+    } else {
+        // The row lock comes first: it is what order is promised for.
+        let row = tx.query_one(LOCK, &[&step.key, &events]).await?;
+        row.get::<_, i64>(0) - events + 1
+    };
+    let numbers: Vec<i64> = (first..first + events).collect();
     let mut made = Vec::new();
     for n in &numbers {
         let payload = payload(*n, step.payload_bytes);

@@ -6,169 +6,96 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_testkit::{lines, process::Running, proxy::Proxy, servers::postgres::PostgresServer};
-use rand::seq::IndexedRandom;
+use posthaste_testkit::{process::Running, proxy::Proxy};
+use rand::{rngs::SmallRng, seq::IndexedRandom};
 use serde_json::Value;
 
-#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
-use crate::brokers::Broker;
 use crate::{
-    database::Database,
-    postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste_json, until},
-    verdict::Delivery,
+    brokers::Target,
+    ground::Ground,
+    relay::{LIMIT, Relay, assert_no_panic, posthaste_json, until},
 };
 
 /// The number of partitions that a destination has unless told otherwise.
 const PARTITIONS: u64 = 64;
 
-/// Where a fleet delivers to.
-pub(super) trait Target: Send + Sync {
-    /// As `--to` of one of the relays takes it.
-    fn url(&self, relay: usize) -> String;
-    /// What all of that goes through; none: it cannot be cut off.
-    fn proxy(&self, relay: usize) -> Option<&Proxy>;
-    /// Whether several relays deliver at once.
-    fn is_shared_out(&self) -> bool;
-    /// Events that arrived.
-    fn arrived(&self) -> u64;
-    /// All of them, in order for each key.
-    fn deliveries(&self) -> Vec<Delivery>;
-}
-
-/// A broker with a way for each relay.
-#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
-pub(super) struct Brokered<B>(pub(super) Arc<B>);
-
-#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
-impl<B: Broker> Target for Brokered<B> {
-    fn url(&self, relay: usize) -> String {
-        self.0.way(relay).0
-    }
-
-    fn proxy(&self, relay: usize) -> Option<&Proxy> {
-        Some(self.0.way(relay).1)
-    }
-
-    fn is_shared_out(&self) -> bool {
-        true
-    }
-
-    fn arrived(&self) -> u64 {
-        self.0.arrived()
-    }
-
-    fn deliveries(&self) -> Vec<Delivery> {
-        self.0.deliveries()
-    }
-}
-
-/// One file for all relays.
-pub(super) struct Shared(pub(super) Delivered);
-
-impl Target for Shared {
-    fn url(&self, _relay: usize) -> String {
-        format!("file://{}", self.0.path().display())
-    }
-
-    fn proxy(&self, _relay: usize) -> Option<&Proxy> {
-        None
-    }
-
-    fn is_shared_out(&self) -> bool {
-        false
-    }
-
-    fn arrived(&self) -> u64 {
-        self.0.lines()
-    }
-
-    fn deliveries(&self) -> Vec<Delivery> {
-        let delivery = |line: lines::Line| Delivery {
-            n: String::from_utf8(line.payload().unwrap())
-                .unwrap()
-                .trim_end()
-                .parse()
-                .unwrap(),
-            id: line.id,
-            key: line.key.unwrap(),
-        };
-        let lines = lines::read(self.0.path()).unwrap();
-        lines.map(|line| delivery(line.unwrap())).collect()
-    }
-}
-
 /// Relays that share an outbox.
-pub(super) struct Fleet {
-    postgres: Arc<Postgres>,
+pub struct Fleet {
+    ground: Arc<Ground>,
     target: Arc<dyn Target>,
+    flags: Vec<String>,
     members: Vec<Member>,
 }
 
 struct Member {
     name: String,
-    database: Proxy,
-    relay: Relay,
+    from: String,
+    database: Option<Proxy>,
     environment: Vec<(String, String)>,
     running: Option<Running>,
 }
 
 impl Fleet {
     /// So many relays; none runs yet.
-    pub(super) fn new(
-        server: &PostgresServer,
-        postgres: &Arc<Postgres>,
+    #[must_use]
+    pub fn new(
+        ground: &Arc<Ground>,
         target: &Arc<dyn Target>,
         relays: usize,
         flags: &[&str],
     ) -> Self {
         let member = |number: usize| {
-            let (name, database) = (
-                format!("relay-{number}"),
-                Proxy::to_local_port(server.port()).unwrap(),
-            );
-            let from = format!(
-                "postgres://postgres@127.0.0.1:{}/{}",
-                database.port(),
-                postgres.name()
-            );
-            let relay = Relay::to_url(&from, &target.url(number))
-                .flags(flags)
-                .flags(&["--name", &name]);
+            let name = format!("relay-{number}");
+            let (from, database) = ground.way();
             Member {
                 name,
+                from,
                 database,
-                relay,
                 environment: Vec::new(),
                 running: None,
             }
         };
         Self {
-            postgres: Arc::clone(postgres),
+            ground: Arc::clone(ground),
             target: Arc::clone(target),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             members: (0..relays).map(member).collect(),
         }
     }
 
     /// Something that this relay finds in its environment from its next start on.
-    pub(super) fn set_environment(&mut self, who: usize, name: &str, value: &str) {
+    pub fn set_environment(&mut self, who: usize, name: &str, value: &str) {
         let variable = (name.to_owned(), value.to_owned());
         self.members[who].environment.push(variable);
     }
 
-    pub(super) fn start(&mut self, who: usize) {
+    /// Starts it, with the target's present address.
+    pub fn start(&mut self, who: usize) {
         let member = &mut self.members[who];
-        let mut command: Command = member.relay.command();
+        let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        let relay = Relay::to_url(&member.from, &self.target.url(who))
+            .flags(&flags)
+            .flags(&["--name", &member.name]);
+        let mut command: Command = relay.command();
         command.envs(member.environment.iter().cloned());
         member.running = Some(Running::start(&mut command));
     }
 
-    pub(super) fn start_all(&mut self) {
-        (0..self.members.len()).for_each(|who| self.start(who));
+    /// Starts those that do not run.
+    pub fn start_all(&mut self) {
+        for who in 0..self.members.len() {
+            if self.members[who].running.is_none() {
+                self.start(who);
+            }
+        }
     }
 
     /// All of them, at the same time.
-    pub(super) fn stop_all(&mut self) {
+    ///
+    /// # Panics
+    ///
+    /// When one does not end well.
+    pub fn stop_all(&mut self) {
         let members = self.members.iter_mut();
         let running: Vec<Running> = members.filter_map(|m| m.running.take()).collect();
         running.iter().for_each(Running::terminate);
@@ -177,41 +104,73 @@ impl Fleet {
         }
     }
 
-    pub(super) fn size(&self) -> usize {
+    /// How many they are, running or not.
+    #[must_use]
+    pub fn size(&self) -> usize {
         self.members.len()
     }
 
-    pub(super) fn name(&self, who: usize) -> &str {
+    /// As `--name` says.
+    #[must_use]
+    pub fn name(&self, who: usize) -> &str {
         &self.members[who].name
     }
 
-    pub(super) fn database_way(&self, who: usize) -> &Proxy {
-        &self.members[who].database
+    /// What it reaches the database through.
+    ///
+    /// # Panics
+    ///
+    /// When that cannot be cut off.
+    #[must_use]
+    pub fn database_way(&self, who: usize) -> &Proxy {
+        let way = self.members[who].database.as_ref();
+        way.expect("a database that can be cut off")
     }
 
-    pub(super) fn target(&self) -> Arc<dyn Target> {
+    /// Where they deliver to.
+    #[must_use]
+    pub fn target(&self) -> Arc<dyn Target> {
         Arc::clone(&self.target)
     }
 
-    pub(super) fn postgres(&self) -> Arc<Postgres> {
-        Arc::clone(&self.postgres)
+    /// The database under them.
+    #[must_use]
+    pub fn ground(&self) -> Arc<Ground> {
+        Arc::clone(&self.ground)
     }
 
-    pub(super) fn running(&self, who: usize) -> &Running {
+    /// The process.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    #[must_use]
+    pub fn running(&self, who: usize) -> &Running {
         self.members[who].running.as_ref().expect("it runs")
     }
 
     /// The process, for whoever ends it.
-    pub(super) fn take(&mut self, who: usize) -> Running {
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn take(&mut self, who: usize) -> Running {
         self.members[who].running.take().expect("it runs")
     }
 
-    pub(super) fn status(&self) -> Value {
-        posthaste_json(&["status", "--store", &self.postgres.url()])
+    /// The answer of `posthaste status`.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        posthaste_json(&["status", "--store", &self.ground.database().url()])
     }
 
     /// A running relay that owns partitions.
-    pub(super) fn an_owner(&self) -> usize {
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    #[must_use]
+    pub fn an_owner(&self, random: &mut SmallRng) -> usize {
         let shares = self.shares();
         let owns = |who: &usize| {
             shares
@@ -219,12 +178,12 @@ impl Fleet {
                 .any(|s| s.name == self.name(*who) && s.owned > 0)
         };
         let owners: Vec<usize> = (0..self.members.len()).filter(owns).collect();
-        *owners.choose(&mut rand::rng()).expect("an owner")
+        *owners.choose(random).expect("an owner")
     }
 
     /// Every partition is owned by a live relay, and each running relay is one; where several may deliver,
     /// each owns something.
-    pub(super) async fn is_shared_out(&self) {
+    pub async fn is_shared_out(&self) {
         let running = self.members.iter().filter(|m| m.running.is_some()).count();
         until("all partitions to be shared out", || {
             let shares = self.shares();
@@ -241,7 +200,7 @@ impl Fleet {
     }
 
     /// Every running relay owns its equal part.
-    pub(super) async fn is_balanced(&self) {
+    pub async fn is_balanced(&self) {
         let running = self.members.iter().filter(|m| m.running.is_some()).count();
         until("equal shares", || {
             let shares = self.shares();
@@ -257,7 +216,7 @@ impl Fleet {
     }
 
     /// Other live relays own every partition.
-    pub(super) async fn is_taken_over_from(&self, gone: &[usize]) {
+    pub async fn is_taken_over_from(&self, gone: &[usize]) {
         until("the others to own every partition", || {
             let shares = self.shares();
             let is_other = |share: &&Share| gone.iter().all(|&who| share.name != self.name(who));
@@ -268,14 +227,18 @@ impl Fleet {
     }
 
     /// Something new arrives.
-    pub(super) async fn delivers(&self) {
+    pub async fn delivers(&self) {
         let before = self.target.arrived();
         until("delivery", || self.target.arrived() > before).await;
     }
 
-    /// Nothing waits any more, nowhere, and nothing was set aside.
-    pub(super) async fn is_drained(&self) {
-        let since = Instant::now();
+    /// Nothing waits any more, nowhere, and nothing is set aside. It may take long, as long as it goes on.
+    ///
+    /// # Panics
+    ///
+    /// When it stands still, or something is set aside.
+    pub async fn is_drained(&self) {
+        let (mut since, mut arrived) = (Instant::now(), 0);
         loop {
             let status = self.status();
             if status["pending"] == 0 {
@@ -284,6 +247,10 @@ impl Fleet {
                 }
                 return;
             }
+            let now = self.target.arrived();
+            if now > arrived {
+                (since, arrived) = (Instant::now(), now);
+            }
             assert!(since.elapsed() < LIMIT, "not drained: {status:#}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -291,7 +258,7 @@ impl Fleet {
 
     /// What the live relays own, as `posthaste relays` tells it.
     fn shares(&self) -> Vec<Share> {
-        let answer = posthaste_json(&["relays", "--store", &self.postgres.url()]);
+        let answer = posthaste_json(&["relays", "--store", &self.ground.database().url()]);
         let relays = answer["relays"].as_array().unwrap().iter();
         let live = relays.filter(|relay| relay["state"] == "live");
         live.map(|relay| Share {

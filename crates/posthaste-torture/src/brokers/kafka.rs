@@ -1,4 +1,6 @@
-use std::{sync::Arc, time::Duration};
+//! Apache Kafka, one broker.
+
+use std::time::Duration;
 
 use posthaste_testkit::{
     proxy::Proxy,
@@ -10,16 +12,16 @@ use rdkafka::{
 };
 use uuid::Uuid;
 
-use super::{Broker, outages_and_crashes_lose_and_park_nothing, outages_lose_and_park_nothing};
-use crate::verdict::Delivery;
+use super::Broker;
+use crate::judge::Delivery;
 
 /// The topic of the torture's events; several partitions, each with its keys.
 const FACTS: &str = "facts";
 const PROBES: &str = "probes";
 
 /// A broker with topics for the torture's events and for probes.
-pub(crate) struct Kafka {
-    pub(crate) server: KafkaServer,
+pub struct Kafka {
+    server: KafkaServer,
     /// What stands behind the `?` of every address.
     options: &'static str,
     isolation: Isolation,
@@ -27,7 +29,7 @@ pub(crate) struct Kafka {
 
 impl Kafka {
     /// For so many relays with ways of their own.
-    pub(crate) fn for_relays(count: usize) -> Self {
+    pub fn for_relays(count: usize) -> Self {
         let server = KafkaServer::builder().proxied().ways(count).start();
         // So that the times of records are the broker's.
         server.create_topic(FACTS, 4, &[("message.timestamp.type", "LogAppendTime")]);
@@ -40,30 +42,16 @@ impl Kafka {
     }
 
     /// Delivered to, and read back, in transactions.
-    pub(crate) fn transactional(mut self) -> Self {
+    pub fn transactional(mut self) -> Self {
         self.options = "?delivery=transactional";
         self.isolation = Isolation::ReadCommitted;
         self
     }
 
     /// The torture's events as a consumer sees them, in order for each key.
-    pub(crate) fn messages(&self) -> Vec<KafkaMessage> {
+    pub fn messages(&self) -> Vec<KafkaMessage> {
         self.server.consume_as(&[FACTS], self.isolation)
     }
-}
-
-fn broker() -> Arc<dyn Broker> {
-    Arc::new(Kafka::for_relays(0))
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outages_of_kafka_lose_and_park_nothing() {
-    outages_lose_and_park_nothing(broker()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outages_of_kafka_with_kills_and_crashes_lose_and_park_nothing() {
-    outages_and_crashes_lose_and_park_nothing(broker()).await;
 }
 
 impl Broker for Kafka {
@@ -91,6 +79,14 @@ impl Broker for Kafka {
 
     fn start_again(&self) {
         self.server.start_again();
+    }
+
+    fn pause(&self) {
+        self.server.pause();
+    }
+
+    fn resume(&self) {
+        self.server.resume();
     }
 
     fn probe(&self) -> bool {
@@ -121,7 +117,12 @@ impl Broker for Kafka {
     }
 }
 
-pub(crate) fn delivery(message: &KafkaMessage) -> Delivery {
+/// What a record of the torture says.
+///
+/// # Panics
+///
+/// When it is none.
+pub fn delivery(message: &KafkaMessage) -> Delivery {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     Delivery {
         key: text(message.key.as_deref().unwrap()),

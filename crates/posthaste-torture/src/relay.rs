@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Command,
-    sync::Mutex,
+    sync::{Mutex, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -14,13 +14,35 @@ use posthaste_testkit::process::{Finished, Running, run};
 use serde_json::Value;
 
 /// Far more than anything here takes on a busy machine: only what hangs meets it.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(120);
 /// What a relay may hold at once (I6), whatever waits in the outbox.
-pub(crate) const MEMORY_KIB_MAX: u64 = 64 * 1024;
+pub const MEMORY_KIB_MAX: u64 = 64 * 1024;
+
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the binary to be tortured, once for the process. The tests of its own package need not: cargo names it
+/// to them.
+///
+/// # Panics
+///
+/// When another one was named before.
+pub fn use_program(program: PathBuf) {
+    let named = PROGRAM.get_or_init(|| program.clone());
+    assert_eq!(*named, program, "the binary was named before");
+}
+
+fn program() -> &'static Path {
+    PROGRAM.get_or_init(|| {
+        let variable = "CARGO_BIN_EXE_posthaste";
+        let named = std::env::var_os(variable);
+        PathBuf::from(named.unwrap_or_else(|| panic!("neither named nor in {variable}")))
+    })
+}
 
 /// The binary with these arguments, and nothing of the environment that it would heed.
-pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+#[must_use]
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(program());
     for variable in ["POSTHASTE_FROM", "POSTHASTE_TO", "POSTHASTE_LOG"] {
         command.env_remove(variable);
     }
@@ -29,30 +51,38 @@ pub(crate) fn command(args: &[&str]) -> Command {
 }
 
 /// Runs a command of the binary to its end.
-pub(crate) fn posthaste(args: &[&str]) -> Finished {
+pub fn posthaste(args: &[&str]) -> Finished {
     run(&mut command(args), LIMIT)
 }
 
 /// Runs a command with `--json` and reads its answer.
-pub(crate) fn posthaste_json(args: &[&str]) -> Value {
+///
+/// # Panics
+///
+/// When it fails.
+pub fn posthaste_json(args: &[&str]) -> Value {
     let finished = posthaste(&[args, &["--json"]].concat()).expect_status(0);
     serde_json::from_str(finished.stdout.trim()).unwrap_or_else(|e| panic!("{e}:\n{finished}"))
 }
 
 /// A relay's command line.
 #[derive(Debug, Clone)]
-pub(crate) struct Relay {
+pub struct Relay {
     from: String,
     to: String,
     flags: Vec<String>,
 }
 
 impl Relay {
-    pub(crate) fn new(from: &str, to: &Delivered) -> Self {
+    /// One that delivers into a file.
+    #[must_use]
+    pub fn new(from: &str, to: &Delivered) -> Self {
         Self::to_url(from, &format!("file://{}", to.path.display()))
     }
 
-    pub(crate) fn to_url(from: &str, to: &str) -> Self {
+    /// One that delivers to any address.
+    #[must_use]
+    pub fn to_url(from: &str, to: &str) -> Self {
         Self {
             from: from.to_owned(),
             to: to.to_owned(),
@@ -61,39 +91,56 @@ impl Relay {
     }
 
     /// Adds to the sink's address, `?` included.
-    pub(crate) fn option(mut self, option: &str) -> Self {
+    #[must_use]
+    pub fn option(mut self, option: &str) -> Self {
         self.to.push_str(option);
         self
     }
 
-    pub(crate) fn flags(mut self, flags: &[&str]) -> Self {
+    /// Adds flags.
+    #[must_use]
+    pub fn flags(mut self, flags: &[&str]) -> Self {
         self.flags
             .extend(flags.iter().map(|flag| (*flag).to_owned()));
         self
     }
 
-    pub(crate) fn command(&self) -> Command {
+    /// The command line.
+    #[must_use]
+    pub fn command(&self) -> Command {
         let mut command = command(&["relay", "--from", &self.from, "--to", &self.to]);
         command.args(&self.flags);
         command
     }
 
-    pub(crate) fn start(&self) -> Running {
+    /// Starts it.
+    #[must_use]
+    pub fn start(&self) -> Running {
         Running::start(&mut self.command())
     }
 
     /// Delivers everything that is there, and ends with this status.
-    pub(crate) fn drain(&self, status: i32) -> Finished {
+    ///
+    /// # Panics
+    ///
+    /// When it ends with another one, or not at all.
+    pub fn drain(&self, status: i32) -> Finished {
         run(self.command().arg("--until-drained"), LIMIT).expect_status(status)
     }
 }
 
 /// The file that a relay delivers into.
 #[derive(Debug)]
-pub(crate) struct Delivered {
+pub struct Delivered {
     path: PathBuf,
     _folder: Option<tempfile::TempDir>,
     counted: Mutex<Counted>,
+}
+
+impl Default for Delivered {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// The finished lines of a file that were counted: it only grows behind them.
@@ -105,7 +152,9 @@ struct Counted {
 }
 
 impl Delivered {
-    pub(crate) fn new() -> Self {
+    /// One in a folder of its own, which goes with this value.
+    #[must_use]
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self {
             path: folder.path().join("delivered/events.jsonl"),
@@ -116,7 +165,8 @@ impl Delivered {
     }
 
     /// A file that lies, or will lie, elsewhere.
-    pub(crate) fn at(path: PathBuf) -> Self {
+    #[must_use]
+    pub fn at(path: PathBuf) -> Self {
         Self {
             path,
             _folder: None,
@@ -129,16 +179,20 @@ impl Delivered {
         self
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn directory(&self) -> &Path {
+    /// The folder that it lies in.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
         self.path.parent().unwrap()
     }
 
     /// Finished lines; none when the file is not there. Reads only what is new, so that it may be asked often.
-    pub(crate) fn lines(&self) -> u64 {
+    pub fn lines(&self) -> u64 {
         let Ok(mut file) = fs::File::open(&self.path) else {
             return 0;
         };
@@ -169,13 +223,17 @@ impl Delivered {
     }
 
     /// Whether this text stands in the file.
-    pub(crate) fn holds(&self, text: &str) -> bool {
+    pub fn holds(&self, text: &str) -> bool {
         fs::read_to_string(&self.path).is_ok_and(|content| content.contains(text))
     }
 }
 
 /// Looks again and again until it is so.
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+///
+/// # Panics
+///
+/// When that takes longer than [`LIMIT`].
+pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !so() {
         assert!(since.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
@@ -184,7 +242,11 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 /// A panic of any thread or task of the process is a failure, even if the process went on.
-pub(crate) fn assert_no_panic(stderr: &str) {
+///
+/// # Panics
+///
+/// When there was one.
+pub fn assert_no_panic(stderr: &str) {
     assert!(
         !stderr.contains("panicked at"),
         "the relay panicked:\n{stderr}"

@@ -21,14 +21,22 @@ const TABLES: [&str; 2] = [
 ];
 
 /// A file of its own.
-pub(crate) struct Sqlite {
-    folder: tempfile::TempDir,
+pub struct Sqlite {
+    path: PathBuf,
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl Sqlite {
-    pub(crate) async fn new() -> Self {
+    /// A new one.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be made.
+    pub async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let file = Self {
-            folder: tempfile::tempdir().unwrap(),
+            path: folder.path().join("shop.db"),
+            _folder: Some(folder),
         };
         posthaste(&["init", "--store", &file.url()]).expect_status(0);
         let mut connection = file.connect(Duration::from_secs(5)).await.unwrap();
@@ -44,14 +52,23 @@ impl Sqlite {
         file
     }
 
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("shop.db")
+    /// One that somebody else has made, with the tables in it.
+    #[must_use]
+    pub fn at(path: PathBuf) -> Self {
+        Self {
+            path,
+            _folder: None,
+        }
     }
 
     /// A connection as a careful application makes it: WAL, synced at every commit.
-    pub(crate) async fn connect(&self, busy_timeout: Duration) -> sqlx::Result<SqliteConnection> {
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be opened.
+    pub async fn connect(&self, busy_timeout: Duration) -> sqlx::Result<SqliteConnection> {
         let options = SqliteConnectOptions::new()
-            .filename(self.path())
+            .filename(&self.path)
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
@@ -59,11 +76,21 @@ impl Sqlite {
         SqliteConnection::connect_with(&options).await
     }
 
-    pub(crate) async fn writer_with(&self, busy_timeout: Duration) -> Box<dyn Writer> {
+    /// A writer that waits so long for its turn.
+    ///
+    /// # Panics
+    ///
+    /// When the file cannot be opened.
+    pub async fn writer_with(&self, busy_timeout: Duration) -> Box<dyn Writer> {
         Box::new(SqliteWriter(self.connect(busy_timeout).await.unwrap()))
     }
 
-    pub(crate) async fn number(&self, sql: &'static str) -> u64 {
+    /// The one number that a query answers.
+    ///
+    /// # Panics
+    ///
+    /// When it does not.
+    pub async fn number(&self, sql: &'static str) -> u64 {
         let mut connection = self.connect(Duration::from_secs(5)).await.unwrap();
         let number: i64 = sqlx::query_scalar(sql)
             .fetch_one(&mut connection)
@@ -76,7 +103,7 @@ impl Sqlite {
 #[async_trait]
 impl Database for Sqlite {
     fn url(&self) -> String {
-        format!("sqlite:{}", self.path().display())
+        format!("sqlite:{}", self.path.display())
     }
 
     /// One writer holds up all others: longer would only measure the time-out.
@@ -87,6 +114,10 @@ impl Database for Sqlite {
     /// SQLite's lock is not fair: writers that never let go of it starve each other, and the relay.
     fn longest_think(&self) -> Duration {
         Duration::from_millis(40)
+    }
+
+    fn writes_at_once(&self) -> bool {
+        false
     }
 
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {

@@ -3,6 +3,9 @@
 //! `counters` has one row a key, which every writer locks before it emits; `facts` notes what each
 //! transaction emitted. Both are written in the transaction of the event itself, so that after any
 //! crash they say what must be delivered: the commit order of a key is its `n`.
+//!
+//! Keys that begin with [`LOOSE`] belong to writers who lock nothing: no order is promised between their
+//! transactions, and their numbers say nothing but which transaction an event is of, and its place there.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -11,63 +14,87 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 /// Why a transaction did not commit, or may not have.
-pub(crate) type Trouble = Box<dyn Error + Send + Sync>;
+pub type Trouble = Box<dyn Error + Send + Sync>;
 
 /// The first keys; writers of a load use these.
-pub(crate) const KEYS: u32 = 200;
+pub const KEYS: u32 = 200;
+
+/// How keys begin whose writers lock nothing.
+pub const LOOSE: &str = "loose-";
+
+/// A transaction has fewer events of a loose key than this, and the first one's number is a multiple of it.
+pub const LOOSE_EVENTS_MAX: u64 = 16;
 
 /// One committed event.
 #[derive(Debug, Clone)]
-pub(crate) struct Fact {
-    pub(crate) key: String,
-    /// 1, 2, 3 … in commit order of the key.
-    pub(crate) n: u64,
-    pub(crate) id: Uuid,
+pub struct Fact {
+    /// Its key of order.
+    pub key: String,
+    /// 1, 2, 3 … in commit order of the key, unless that is loose.
+    pub n: u64,
+    /// The event's id.
+    pub id: Uuid,
 }
 
 /// A transaction to be made. Its steps are sorted by key, so that two writers never deadlock.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Plan {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) hold: Hold,
-    pub(crate) rolls_back: bool,
+pub struct Plan {
+    /// In order of their keys.
+    pub steps: Vec<Step>,
+    /// How long it stays open.
+    pub hold: Hold,
+    /// Whether it is rolled back in the end.
+    pub rolls_back: bool,
 }
 
-/// Locks the row of a key, then emits its next events.
+/// Locks the row of a key, unless that is loose, then emits its next events.
 #[derive(Debug, Clone)]
-pub(crate) struct Step {
-    pub(crate) key: String,
-    pub(crate) events: u32,
-    pub(crate) savepoint: Savepoint,
+pub struct Step {
+    /// The events' key.
+    pub key: String,
+    /// How many.
+    pub events: u32,
+    /// Whether a savepoint is around it.
+    pub savepoint: Savepoint,
     /// Bytes of a payload, at least those of its number.
-    pub(crate) payload_bytes: usize,
+    pub payload_bytes: usize,
 }
 
+/// What becomes of a step alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Savepoint {
+pub enum Savepoint {
+    /// It has no savepoint.
     None,
+    /// Released.
     Kept,
+    /// Rolled back to.
     RolledBack,
 }
 
 /// How long a transaction stays open after its last step.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Hold {
+pub enum Hold {
+    /// Not at all.
     #[default]
     No,
+    /// So long.
     For(Duration),
+    /// Until the gate is opened.
     Until(Arc<Gate>),
 }
 
 /// Says that a transaction is open, and holds it until told.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
-    pub(crate) opened: Notify,
-    pub(crate) release: Notify,
+pub struct Gate {
+    /// The transaction is open.
+    pub opened: Notify,
+    /// It shall end.
+    pub release: Notify,
 }
 
 impl Hold {
-    pub(crate) async fn pass(&self) {
+    /// Waits so long.
+    pub async fn pass(&self) {
         match self {
             Self::No => {}
             Self::For(time) => tokio::time::sleep(*time).await,
@@ -81,7 +108,7 @@ impl Hold {
 
 impl Plan {
     /// `events` for one key in one transaction.
-    pub(crate) fn of(key: impl Into<String>, events: u32) -> Self {
+    pub fn of(key: impl Into<String>, events: u32) -> Self {
         Self {
             steps: vec![Step::new(key, events)],
             ..Self::default()
@@ -90,7 +117,8 @@ impl Plan {
 }
 
 impl Step {
-    pub(crate) fn new(key: impl Into<String>, events: u32) -> Self {
+    /// So many small events of a key.
+    pub fn new(key: impl Into<String>, events: u32) -> Self {
         Self {
             key: key.into(),
             events,
@@ -102,14 +130,14 @@ impl Step {
 
 /// One application's connection.
 #[async_trait]
-pub(crate) trait Writer: Send {
+pub trait Writer: Send {
     /// Makes the transaction through the library.
     async fn transact(&mut self, plan: &Plan) -> Result<(), Trouble>;
 }
 
 /// A database with the outbox and the business tables in it.
 #[async_trait]
-pub(crate) trait Database: Send + Sync {
+pub trait Database: Send + Sync {
     /// As `--from` and `--store` take it.
     fn url(&self) -> String;
 
@@ -119,6 +147,10 @@ pub(crate) trait Database: Send + Sync {
     /// The longest that a writer of a load thinks between two transactions.
     fn longest_think(&self) -> Duration;
 
+    /// Whether a writer may go on while another one has written and not committed.
+    fn writes_at_once(&self) -> bool;
+
+    /// A connection of its own.
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble>;
 
     /// All committed events, by key and `n`.
@@ -131,12 +163,13 @@ pub(crate) trait Database: Send + Sync {
     async fn audited(&self, action: &str) -> u64;
 }
 
-pub(crate) fn load_key(number: u32) -> String {
+/// The key of this number that a load writes to.
+pub fn load_key(number: u32) -> String {
     format!("k{number:03}")
 }
 
 /// The number, and blanks up to the wanted length.
-pub(crate) fn payload(n: i64, bytes: usize) -> Vec<u8> {
+pub fn payload(n: i64, bytes: usize) -> Vec<u8> {
     let mut payload = n.to_string().into_bytes();
     payload.resize(payload.len().max(bytes), b' ');
     payload

@@ -1,0 +1,97 @@
+//! What becomes of a relay, of the database under all of them, of where they deliver to, or of the load.
+
+use std::fmt;
+
+/// Declares the faults once: their names are what reports say.
+macro_rules! faults {
+    ($($(#[$doc:meta])+ $name:ident = $words:literal,)+) => {
+        /// Something that goes wrong, or that is seldom.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Fault {
+            $($(#[$doc])+ $name,)+
+        }
+
+        impl Fault {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+        }
+
+        impl fmt::Display for Fault {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$name => $words,)+
+                })
+            }
+        }
+    };
+}
+
+faults! {
+    /// `kill -9`.
+    Kill = "relay killed",
+    /// SIGSTOP beyond the lease, then SIGCONT: it goes on where it stood.
+    Freeze = "relay stopped beyond its lease",
+    /// One is killed while another stands still, so that a third one has to take over from both.
+    Two = "relay killed while another is stopped",
+    /// No way to the database beyond the lease; the broker is in reach.
+    CutDatabase = "relay cut off from the database",
+    /// No way to the broker beyond the lease; the database is in reach.
+    CutBroker = "relay cut off from the broker",
+    /// SIGTERM.
+    Stop = "relay stopped in order",
+    /// The server ends all connections of relays.
+    EndBackends = "relays' backends ended",
+    /// PostgreSQL, stopped like a crash.
+    Crash = "PostgreSQL crashed",
+    /// PostgreSQL, stopped in order and started again.
+    Restart = "PostgreSQL restarted",
+    /// `kill -9`.
+    BrokerKill = "broker killed",
+    /// SIGTERM.
+    BrokerStop = "broker restarted",
+    /// SIGSTOP beyond the lease, then SIGCONT.
+    BrokerPause = "broker stood still",
+    /// The file may not grow.
+    DiskFull = "disk full",
+    /// The file's folder is moved away, and back.
+    NoFolder = "folder away",
+    /// An event that its destination refuses, with others behind it.
+    Poison = "poison event",
+    /// A transaction begins that stays open, or the one that is open commits.
+    Long = "long transaction",
+    /// One transaction with more events than fit into a relay's memory.
+    Giant = "giant transaction",
+    /// A process that writes to SQLite is killed in the midst of it.
+    WriterKill = "writer killed",
+}
+
+impl Fault {
+    /// Windows that it may repeat at the most, of this many relays (I4).
+    #[must_use]
+    pub fn windows(self, relays: usize) -> u64 {
+        let all = relays as u64;
+        match self {
+            Self::Stop | Self::Poison | Self::Long | Self::Giant | Self::WriterKill => 0,
+            Self::Kill | Self::Freeze => 1,
+            // The lane ends with the lease, and what a network kept may come besides.
+            Self::Two | Self::CutDatabase | Self::CutBroker => 2,
+            Self::EndBackends | Self::Crash | Self::Restart => all,
+            Self::DiskFull | Self::NoFolder => all,
+            // What it had taken and not answered, and once more what a lane sent while it went.
+            Self::BrokerKill | Self::BrokerStop | Self::BrokerPause => 2 * all,
+        }
+    }
+
+    /// How many processes it ends by `kill -9`.
+    #[must_use]
+    pub fn kills(self) -> u64 {
+        let kills = [Self::Kill, Self::Two, Self::BrokerKill, Self::WriterKill];
+        u64::from(kills.contains(&self))
+    }
+
+    /// How many processes it stops by SIGSTOP.
+    #[must_use]
+    pub fn standstills(self) -> u64 {
+        u64::from([Self::Freeze, Self::Two, Self::BrokerPause].contains(&self))
+    }
+}

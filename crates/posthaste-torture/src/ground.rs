@@ -1,0 +1,97 @@
+//! The database under a fleet.
+
+use std::sync::Arc;
+
+use posthaste_testkit::{proxy::Proxy, servers::postgres::PostgresServer};
+
+use crate::{database::Database, postgres::Postgres, sqlite::Sqlite};
+
+/// A server with one database that is tortured, or a file.
+pub enum Ground {
+    /// Relays reach it through proxies.
+    Postgres {
+        /// The server, which may be crashed.
+        server: PostgresServer,
+        /// The database on it.
+        postgres: Arc<Postgres>,
+    },
+    /// Relays open it.
+    Sqlite(Arc<Sqlite>),
+}
+
+impl Ground {
+    /// A server of its own. It takes aborted transactions' numbers with it when it crashes, notes whoever waits for
+    /// a lock longer than writers may wait, and shrinks its outbox soon.
+    #[must_use]
+    pub fn postgres() -> Self {
+        let server = PostgresServer::builder()
+            // What nobody waits for stays unwritten.
+            .setting("wal_writer_delay", "10s")
+            .setting("log_lock_waits", "on")
+            .setting("deadlock_timeout", "200ms")
+            .start();
+        let init = ["--leaf-rows", "8192", "--retention", "1s"];
+        let postgres = Postgres::with_init(&server, &init).with_paced_writers();
+        postgres.watch_ownership();
+        Self::Postgres {
+            postgres: Arc::new(postgres),
+            server,
+        }
+    }
+
+    /// A file of its own.
+    pub async fn sqlite() -> Self {
+        Self::Sqlite(Arc::new(Sqlite::new().await))
+    }
+
+    /// What is written to and relayed from.
+    #[must_use]
+    pub fn database(&self) -> Arc<dyn Database> {
+        match self {
+            Self::Postgres { postgres, .. } => Arc::clone(postgres) as Arc<dyn Database>,
+            Self::Sqlite(file) => Arc::clone(file) as Arc<dyn Database>,
+        }
+    }
+
+    /// An address for one relay, and what it goes through.
+    ///
+    /// # Panics
+    ///
+    /// When no port is to be had.
+    #[must_use]
+    pub fn way(&self) -> (String, Option<Proxy>) {
+        match self {
+            Self::Postgres { server, postgres } => {
+                let proxy = Proxy::to_local_port(server.port()).unwrap();
+                let (port, name) = (proxy.port(), postgres.name());
+                let url = format!("postgres://postgres@127.0.0.1:{port}/{name}");
+                (url, Some(proxy))
+            }
+            Self::Sqlite(file) => (file.url(), None),
+        }
+    }
+
+    /// Whoever waited too long for a table, in the server's words: a writer that does waits for us.
+    #[must_use]
+    pub fn long_waits(&self) -> Vec<String> {
+        let Self::Postgres { server, .. } = self else {
+            return Vec::new();
+        };
+        let log = server.log();
+        let waits = log
+            .lines()
+            .filter(|line| line.contains("still waiting for") && line.contains("on relation"));
+        waits.map(str::to_owned).collect()
+    }
+
+    /// Leaves of the outbox that were emptied.
+    #[must_use]
+    pub fn truncated_leaves(&self) -> u64 {
+        match self {
+            Self::Postgres { postgres, .. } => {
+                postgres.number("select count(*) from posthaste.audit where action = 'truncate'")
+            }
+            Self::Sqlite(_) => 0,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! One lap: a scene is set, suffers, ends, and is judged.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::{Duration, Instant},
+};
+
+use posthaste_testkit::checker::Report;
+use rand::{SeedableRng, rngs::SmallRng, seq::SliceRandom};
+
+use crate::{
+    faults::Fault,
+    ground::Ground,
+    judge::{Judge, assert_sound},
+    load::Experience,
+    scene::{Props, Remains, Scene, WINDOW_EVENTS},
+    setting::Setting,
+};
+
+/// What happens, and when it is enough.
+#[derive(Debug, Clone)]
+pub enum Course {
+    /// So many times each of these, in an order drawn by lot.
+    Rounds(u32, Vec<Fault>),
+    /// Everything that the setting knows, in orders drawn by lot, for so long; a giant transaction only if so.
+    For {
+        /// After that nothing new happens.
+        time: Duration,
+        /// At most one, at the beginning.
+        giant: bool,
+    },
+}
+
+/// A lap to be run.
+#[derive(Debug, Clone)]
+pub struct Lap {
+    /// Where.
+    pub setting: Setting,
+    /// With what.
+    pub props: Props,
+    /// What happens.
+    pub course: Course,
+}
+
+/// What came out of a lap.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// From the first start to the verdict.
+    pub took: Duration,
+    /// What happened, how often.
+    pub faults: BTreeMap<Fault, u64>,
+    /// The checker's counts.
+    pub report: Report,
+    /// What the faults may have repeated (I4).
+    pub repeats_max: u64,
+    /// Leaves of the outbox that retention emptied.
+    pub truncated_leaves: u64,
+    /// Crashes after which PostgreSQL issued transaction numbers a second time.
+    pub numbers_issued_again: u32,
+    /// Events that the operator skipped.
+    pub skipped: usize,
+    /// How it was to write.
+    pub experience: Experience,
+    /// In words, each beginning with its promise; none is what is hoped for.
+    pub violations: Vec<String>,
+}
+
+impl Lap {
+    /// Runs it.
+    ///
+    /// # Panics
+    ///
+    /// When something does not happen that was waited for (I5), a relay ends by itself or panics, or the torture
+    /// itself fails.
+    pub async fn run(&self) -> Outcome {
+        let began = Instant::now();
+        let mut scene = Scene::set(self.setting, self.props.clone()).await;
+        let mut faults = BTreeMap::new();
+        let mut order = Order::of(self);
+        while let Some(fault) = order.next() {
+            println!("  {fault}");
+            scene.suffers(fault).await;
+            *faults.entry(fault).or_default() += 1;
+            // Every other round one fault follows on the other, before shares are equal again.
+            if order.round.is_multiple_of(2) {
+                scene.calms_down().await;
+            }
+        }
+        let remains = scene.ends().await;
+        self.judge(began, faults, remains).await
+    }
+
+    async fn judge(
+        &self,
+        began: Instant,
+        faults: BTreeMap<Fault, u64>,
+        remains: Remains,
+    ) -> Outcome {
+        let mut facts = remains.ground.database().facts().await;
+        assert_sound(&facts);
+        let skipped: HashSet<_> = remains.skipped.iter().collect();
+        facts.retain(|fact| !skipped.contains(&fact.id));
+        let mut judge = Judge::of(&facts);
+        for delivery in remains.target.deliveries() {
+            judge.delivered(&delivery);
+        }
+        let windows = faults
+            .iter()
+            .map(|(fault, times)| fault.windows(self.props.relays) * times);
+        let mut outcome = Outcome {
+            took: began.elapsed(),
+            report: judge.finish(),
+            repeats_max: WINDOW_EVENTS * windows.sum::<u64>(),
+            truncated_leaves: remains.ground.truncated_leaves(),
+            numbers_issued_again: remains.numbers_issued_again,
+            skipped: skipped.len(),
+            experience: remains.experience,
+            violations: Vec::new(),
+            faults,
+        };
+        outcome.violations = self.violations(&outcome, &remains.ground);
+        outcome
+    }
+
+    /// First deliveries are judged, everywhere. Where only time fences a lane, a process that stood still, or bytes
+    /// that a network kept, may bring a repeat late, even last: such are counted, and no violation.
+    fn violations(&self, outcome: &Outcome, ground: &Ground) -> Vec<String> {
+        let report = &outcome.report;
+        let mut counts = vec![
+            ("I1: events lost", report.lost),
+            ("I2: phantoms", report.phantom),
+            ("I3: first deliveries out of order", report.out_of_order),
+            (
+                "I4: repeats beyond what the faults may bring",
+                report.duplicates.saturating_sub(outcome.repeats_max),
+            ),
+        ];
+        if self.setting.is_exactly_once() {
+            counts.push(("effectively once: repeats", report.duplicates));
+            counts.push(("effectively once: broken replays", report.broken_replays));
+        }
+        let counted = counts.into_iter().filter(|(_, count)| *count > 0);
+        let mut violations: Vec<_> = counted
+            .map(|(what, count)| format!("{what}: {count}"))
+            .collect();
+        if !violations.is_empty() {
+            violations.extend(report.examples.iter().cloned());
+        }
+        if let Ground::Postgres { postgres, .. } = ground {
+            let thefts = postgres.thefts();
+            violations.extend(thefts.into_iter().map(|theft| format!("I8: {theft}")));
+        }
+        let troubles = outcome.experience.troubles.iter();
+        violations.extend(troubles.map(|trouble| format!("I11: a writer failed: {trouble}")));
+        let waits = ground.long_waits().into_iter();
+        violations.extend(waits.map(|wait| format!("I11: waited for a table: {wait}")));
+        violations
+    }
+}
+
+impl Outcome {
+    /// Asserts that no promise was broken, and shows everything.
+    ///
+    /// # Panics
+    ///
+    /// When one was.
+    pub fn assert_good(&self) {
+        println!("{:?}: {}", self.faults, self.report);
+        assert!(
+            self.violations.is_empty(),
+            "{:#?}\n{}",
+            self.violations,
+            self.report
+        );
+    }
+}
+
+/// Faults in rounds, each with every one of them once, shuffled.
+struct Order {
+    random: SmallRng,
+    each: Vec<Fault>,
+    left: Vec<Fault>,
+    round: u32,
+    rounds_max: u32,
+    until: Option<Instant>,
+}
+
+impl Order {
+    fn of(lap: &Lap) -> Self {
+        // Another one than the scene's, which does not draw the same number of times in each run.
+        let random = SmallRng::seed_from_u64(!lap.props.seed);
+        let knows = |fault: &&Fault| {
+            lap.setting.knows(**fault, lap.props.relays)
+                && (**fault != Fault::WriterKill || lap.props.writer.is_some())
+        };
+        match &lap.course {
+            Course::Rounds(rounds, faults) => Self {
+                random,
+                each: faults.iter().filter(knows).copied().collect(),
+                left: Vec::new(),
+                round: 0,
+                rounds_max: *rounds,
+                until: None,
+            },
+            Course::For { time, giant } => {
+                let mut each: Vec<Fault> = Fault::ALL.iter().filter(knows).copied().collect();
+                let giants = each.extract_if(.., |fault| *fault == Fault::Giant);
+                let left: Vec<Fault> = if *giant {
+                    giants.collect()
+                } else {
+                    drop(giants);
+                    Vec::new()
+                };
+                // The most frequent thing to happen to a relay, and the cheapest.
+                each.extend([Fault::Kill; 2]);
+                Self {
+                    random,
+                    each,
+                    left,
+                    round: 0,
+                    rounds_max: u32::MAX,
+                    until: Some(Instant::now() + *time),
+                }
+            }
+        }
+    }
+}
+
+impl Iterator for Order {
+    type Item = Fault;
+
+    fn next(&mut self) -> Option<Fault> {
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return None;
+        }
+        if self.left.is_empty() && self.round < self.rounds_max {
+            self.left.clone_from(&self.each);
+            self.left.shuffle(&mut self.random);
+            self.round += 1;
+        }
+        self.left.pop()
+    }
+}

@@ -1,0 +1,359 @@
+//! What a run says of itself, in Markdown.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write},
+    fs,
+    process::Command,
+    time::Duration,
+};
+
+use crate::{faults::Fault, lap::Outcome, setting::Setting, torture::Torture};
+
+/// How many lines a violation of a lap may fill.
+const LINES_MAX: usize = 25;
+
+/// A run.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// What was asked for.
+    pub torture: Torture,
+    /// Everything included.
+    pub took: Duration,
+    /// One after the other.
+    pub laps: Vec<LapRecord>,
+}
+
+/// One lap of it.
+#[derive(Debug, Clone)]
+pub struct LapRecord {
+    /// As `--lap` takes it.
+    pub number: u32,
+    /// Where.
+    pub setting: Setting,
+    /// Of the lap alone.
+    pub seed: u64,
+    /// What came out, or why it did not come to its end.
+    pub outcome: Result<Outcome, String>,
+}
+
+impl LapRecord {
+    /// What is wrong, in lines.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        match &self.outcome {
+            Ok(outcome) => outcome.violations.clone(),
+            Err(why) => why.lines().map(str::to_owned).collect(),
+        }
+    }
+
+    /// The lap in one line, for who watches.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let (number, setting) = (self.number, self.setting);
+        match &self.outcome {
+            Ok(outcome) => {
+                let (report, faults) = (&outcome.report, outcome.faults.values().sum::<u64>());
+                let violations = outcome.violations.len();
+                format!(
+                    "lap {number}: {setting}: {faults} faults, {report}, {violations} violations"
+                )
+            }
+            Err(why) => format!("lap {number}: {setting}: {why}"),
+        }
+    }
+}
+
+impl Report {
+    /// Whether no promise was broken, in any lap.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.laps.iter().all(|lap| lap.violations().is_empty())
+    }
+
+    /// How often each fault happened.
+    #[must_use]
+    pub fn faults(&self) -> BTreeMap<Fault, u64> {
+        let mut sum = BTreeMap::new();
+        for outcome in self.outcomes() {
+            for (fault, times) in &outcome.faults {
+                *sum.entry(*fault).or_default() += times;
+            }
+        }
+        sum
+    }
+
+    /// Events that committed.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.sum(|outcome| outcome.report.committed)
+    }
+
+    /// Processes that were ended by `kill -9`.
+    #[must_use]
+    pub fn kills(&self) -> u64 {
+        self.faults()
+            .iter()
+            .map(|(f, times)| f.kills() * times)
+            .sum()
+    }
+
+    fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.laps.iter().filter_map(|lap| lap.outcome.as_ref().ok())
+    }
+
+    fn sum(&self, of: impl Fn(&Outcome) -> u64) -> u64 {
+        self.outcomes().map(of).sum()
+    }
+
+    fn again(&self, lap: Option<&LapRecord>) -> String {
+        let Torture { seed, time, .. } = &self.torture;
+        let time = humantime::format_duration(*time);
+        let lap = lap.map_or_else(String::new, |lap| format!(" --lap {}", lap.number));
+        format!("posthaste-torture --for \"{time}\" --seed {seed}{lap}")
+    }
+
+    fn head(&self, f: &mut impl Write) -> fmt::Result {
+        writeln!(f, "# Torture report\n")?;
+        let verdict = if self.is_good() {
+            "**No violation.**"
+        } else {
+            "**Promises were broken**: see the end."
+        };
+        writeln!(f, "{verdict}\n")?;
+        writeln!(f, "| | |\n| --- | --- |")?;
+        let took = humantime::format_duration(Duration::from_secs(self.took.as_secs()));
+        let standstills = self
+            .faults()
+            .iter()
+            .map(|(f, times)| f.standstills() * times)
+            .sum();
+        let rows = [
+            ("command", format!("`{}`", self.again(None))),
+            ("commit", commit()),
+            ("machine", machine()),
+            ("took", took.to_string()),
+            ("events committed", grouped(self.committed())),
+            ("delivered", grouped(self.sum(|o| o.report.delivered))),
+            ("lost", grouped(self.sum(|o| o.report.lost))),
+            ("phantoms", grouped(self.sum(|o| o.report.phantom))),
+            (
+                "first deliveries out of order",
+                grouped(self.sum(|o| o.report.out_of_order)),
+            ),
+            ("repeats", grouped(self.sum(|o| o.report.duplicates))),
+            (
+                "skipped by the operator",
+                grouped(self.sum(|o| o.skipped as u64)),
+            ),
+            (
+                "transactions timed",
+                grouped(self.sum(|o| o.experience.took.len() as u64)),
+            ),
+            ("kills (`kill -9`)", grouped(self.kills())),
+            ("standstills (SIGSTOP)", grouped(standstills)),
+            (
+                "crashes that issued transaction numbers again",
+                grouped(self.sum(|o| u64::from(o.numbers_issued_again))),
+            ),
+            (
+                "leaves of the outbox emptied",
+                grouped(self.sum(|o| o.truncated_leaves)),
+            ),
+        ];
+        for (what, value) in rows {
+            writeln!(f, "| {what} | {value} |")?;
+        }
+        Ok(())
+    }
+
+    fn what_happened(&self, f: &mut impl Write) -> fmt::Result {
+        writeln!(f, "\n## What happened\n\n| fault | times |\n| --- | ---: |")?;
+        let faults = self.faults();
+        for fault in Fault::ALL {
+            writeln!(f, "| {fault} | {} |", faults.get(fault).unwrap_or(&0))?;
+        }
+        Ok(())
+    }
+
+    fn laps(&self, f: &mut impl Write) -> fmt::Result {
+        writeln!(
+            f,
+            "\n## Laps\n\n\
+             First deliveries are judged everywhere. Where only time fences a lane, a process that stood still, or\n\
+             bytes that a network kept, may bring a repeat late: such are counted as broken replays, and as stale if\n\
+             they come last of their key; of Kafka's transactions any repeat is a violation. Commits are those of\n\
+             writers that do not mean to wait, outages of the database included.\n\n\
+             | lap | setting | took | faults | events | repeats (at most) | broken replays | stale | commit p50 | p99 | verdict |\n\
+             | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
+        )?;
+        for lap in &self.laps {
+            let (number, setting) = (lap.number, lap.setting);
+            let Ok(outcome) = &lap.outcome else {
+                writeln!(f, "| {number} | {setting} | | | | | | | | | did not end |")?;
+                continue;
+            };
+            let report = &outcome.report;
+            let verdict = if outcome.violations.is_empty() {
+                "good"
+            } else {
+                "**broken**"
+            };
+            writeln!(
+                f,
+                "| {number} | {setting} | {} s | {} | {} | {} ({}) | {} | {} | {} | {} | {verdict} |",
+                outcome.took.as_secs(),
+                outcome.faults.values().sum::<u64>(),
+                grouped(report.committed),
+                grouped(report.duplicates),
+                grouped(outcome.repeats_max),
+                report.broken_replays,
+                report.stale_last,
+                milliseconds(quantile(&outcome.experience.took, 0.5)),
+                milliseconds(quantile(&outcome.experience.took, 0.99)),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn broken(&self, f: &mut impl Write) -> fmt::Result {
+        for lap in &self.laps {
+            let violations = lap.violations();
+            if violations.is_empty() {
+                continue;
+            }
+            writeln!(f, "\n## Broken in lap {}\n\n```text", lap.number)?;
+            for line in violations.iter().take(LINES_MAX) {
+                writeln!(f, "{line}")?;
+            }
+            let left_out = violations.len().saturating_sub(LINES_MAX);
+            writeln!(
+                f,
+                "```\n\n{left_out} more lines. Once more: `{}`",
+                self.again(Some(lap))
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.head(f)?;
+        self.what_happened(f)?;
+        self.laps(f)?;
+        self.broken(f)
+    }
+}
+
+/// In groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn quantile(times: &[Duration], part: f64) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let place = (1..=sorted.len()).find(|place| *place as f64 >= part * sorted.len() as f64);
+    place.map_or(Duration::ZERO, |place| sorted[place - 1])
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
+}
+
+/// What was built, as far as the folder of the sources tells.
+fn commit() -> String {
+    let git = |args: &[&str]| {
+        let output = Command::new("git")
+            .args(args)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output();
+        let good = output.ok().filter(|output| output.status.success());
+        good.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    match (
+        git(&["rev-parse", "--short=12", "HEAD"]),
+        git(&["status", "--porcelain"]),
+    ) {
+        (Some(commit), Some(changes)) if changes.is_empty() => commit,
+        (Some(commit), _) => format!("{commit}, with changes"),
+        (None, _) => "unknown".to_owned(),
+    }
+}
+
+fn machine() -> String {
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let file = |name| fs::read_to_string(name).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.split_once(':'));
+        value.map_or_else(
+            || "unknown".to_owned(),
+            |(_, value)| value.trim().to_owned(),
+        )
+    };
+    let processor = field(&file("/proc/cpuinfo"), "model name");
+    let memory = field(&file("/proc/meminfo"), "MemTotal");
+    let system = file("/proc/sys/kernel/osrelease");
+    format!(
+        "{processors} x {processor}, {memory}, Linux {}",
+        system.trim()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{LapRecord, Report, grouped, quantile};
+    use crate::{setting::Setting, torture::Torture};
+
+    #[test]
+    fn numbers_are_read_easily() {
+        assert_eq!(
+            [7, 1_000, 1_234_567].map(grouped),
+            ["7", "1 000", "1 234 567"]
+        );
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_times() {
+        let times: Vec<_> = (1..=100).rev().map(Duration::from_millis).collect();
+        assert_eq!(quantile(&times, 0.5), Duration::from_millis(50));
+        assert_eq!(quantile(&times, 0.99), Duration::from_millis(99));
+        assert_eq!(quantile(&[], 0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_lap_that_does_not_end_is_broken_and_says_how_to_run_it_again() {
+        let report = Report {
+            torture: Torture {
+                time: Duration::from_secs(60),
+                seed: 7,
+                lap: None,
+                writer: None,
+            },
+            took: Duration::from_secs(61),
+            laps: vec![LapRecord {
+                number: 3,
+                setting: Setting::PostgresToFile,
+                seed: 9,
+                outcome: Err("not within 120s: delivery".to_owned()),
+            }],
+        };
+        assert!(!report.is_good());
+        let text = report.to_string();
+        for part in ["not within 120s: delivery", "--for \"1m\" --seed 7 --lap 3"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! A fleet and a load at work, and everything that is done to them.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use posthaste_testkit::{process::Running, proxy::Proxy, servers::postgres::PostgresServer};
+use rand::{Rng, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::{
+    brokers::{Broker, REFUSED_BYTES_MIN, Target},
+    clocks::Clocks,
+    crash::crash_server,
+    database::{Database, Gate, Hold, Plan, Step, Trouble},
+    faults::Fault,
+    fleet::Fleet,
+    ground::Ground,
+    load::{Experience, Load, OnTrouble},
+    postgres::Postgres,
+    relay::{LIMIT, assert_no_panic, posthaste, posthaste_json, until},
+    setting::Setting,
+};
+
+/// What a relay may repeat. Small, so that what a fault repeats is held to a bound that means something.
+pub const WINDOW_EVENTS: u64 = 500;
+/// Short, so that a fault outlasts it soon.
+pub const LEASE: Duration = Duration::from_secs(3);
+/// [`WINDOW_EVENTS`] and [`LEASE`] as a relay takes them, and a quick end of what is refused.
+pub const FLAGS: [&str; 10] = [
+    "--lease",
+    "3s",
+    "--window-events",
+    "500",
+    "--batch-events",
+    "100",
+    "--attempts",
+    "2",
+    "--backoff",
+    "50ms",
+];
+const GIANT_KEYS: u32 = 20;
+
+/// What the scene is made of, besides its setting.
+#[derive(Debug, Clone)]
+pub struct Props {
+    /// How many relays.
+    pub relays: usize,
+    /// Of everything that is drawn by lot.
+    pub seed: u64,
+    /// How many events a giant transaction has.
+    pub giant_events: u32,
+    /// A program that writes when called as `PROGRAM write --store URL --seed N`; without it no writer is killed.
+    pub writer: Option<PathBuf>,
+}
+
+/// Relays and writers at work.
+pub struct Scene {
+    setting: Setting,
+    props: Props,
+    random: SmallRng,
+    ground: Arc<Ground>,
+    target: Arc<dyn Target>,
+    fleet: Fleet,
+    clocks: Option<Clocks>,
+    load: Load,
+    open: Option<Open>,
+    giants: u32,
+    poisons: usize,
+    skipped: Vec<Uuid>,
+    numbers_issued_again: u32,
+}
+
+/// What is left when all is delivered.
+pub struct Remains {
+    /// The database.
+    pub ground: Arc<Ground>,
+    /// What was delivered to.
+    pub target: Arc<dyn Target>,
+    /// How it was to write.
+    pub experience: Experience,
+    /// Events that the operator skipped: they must not be there.
+    pub skipped: Vec<Uuid>,
+    /// Crashes after which PostgreSQL issued transaction numbers a second time.
+    pub numbers_issued_again: u32,
+}
+
+impl Scene {
+    /// Everything is up, and partitions are shared out.
+    pub async fn set(setting: Setting, props: Props) -> Self {
+        let (ground, target) = (
+            Arc::new(setting.ground().await),
+            setting.target(props.relays),
+        );
+        let mut fleet = Fleet::new(&ground, &target, props.relays, &FLAGS);
+        let clocks = setting
+            .has_wrong_clocks()
+            .then(|| Clocks::for_all_of(&mut fleet));
+        fleet.start_all();
+        fleet.is_shared_out().await;
+        Self {
+            load: Load::seeded(&ground.database(), OnTrouble::Reconnect, props.seed),
+            random: SmallRng::seed_from_u64(props.seed),
+            setting,
+            props,
+            ground,
+            target,
+            fleet,
+            clocks,
+            open: None,
+            giants: 0,
+            poisons: 0,
+            skipped: Vec::new(),
+            numbers_issued_again: 0,
+        }
+    }
+
+    /// Something new arrives, then this happens, until it is mended.
+    pub async fn suffers(&mut self, fault: Fault) {
+        self.fleet.delivers().await;
+        self.clocks.iter_mut().for_each(Clocks::step);
+        match fault {
+            Fault::Kill
+            | Fault::Freeze
+            | Fault::Two
+            | Fault::Stop
+            | Fault::CutDatabase
+            | Fault::CutBroker => self.a_relay_suffers(fault).await,
+            Fault::EndBackends => self.end_backends(),
+            Fault::Crash => self.crash().await,
+            Fault::Restart => self.restart().await,
+            Fault::BrokerKill => self.broker_ends(|broker| broker.kill9()).await,
+            Fault::BrokerStop => self.broker_ends(|broker| broker.stop()).await,
+            Fault::BrokerPause => self.broker_stands_still().await,
+            Fault::DiskFull => self.disk_full().await,
+            Fault::NoFolder => self.no_folder().await,
+            Fault::Poison => self.poison().await,
+            Fault::Long => self.long().await,
+            Fault::Giant => self.giant().await,
+            Fault::WriterKill => self.writer_is_killed().await,
+        }
+    }
+
+    /// All partitions have owners again.
+    pub async fn calms_down(&self) {
+        self.fleet.is_shared_out().await;
+    }
+
+    /// Writers and faults have ended, all that waits is delivered, and the relays are stopped in order.
+    pub async fn ends(mut self) -> Remains {
+        self.fleet.delivers().await;
+        if let Some(open) = self.open.take() {
+            open.ends().await;
+        }
+        let experience = self.load.end().await;
+        self.fleet.is_shared_out().await;
+        if self.poisons > self.skipped.len() {
+            self.fleet.stop_all();
+            self.target.accept_all();
+            self.fleet.start_all();
+            self.fleet.is_shared_out().await;
+            let url = self.ground.database().url();
+            posthaste(&["dead", "retry", "--all", "--store", &url]).expect_status(0);
+        }
+        self.fleet.is_drained().await;
+        self.fleet.stop_all();
+        Remains {
+            ground: self.ground,
+            target: self.target,
+            experience,
+            skipped: self.skipped,
+            numbers_issued_again: self.numbers_issued_again,
+        }
+    }
+
+    /// One that owns something.
+    async fn a_relay_suffers(&mut self, fault: Fault) {
+        let who = self.fleet.an_owner(&mut self.random);
+        let began = Instant::now();
+        match fault {
+            Fault::Kill => {
+                assert_no_panic(&self.fleet.take(who).kill9().stderr);
+                self.fleet.is_taken_over_from(&[who]).await;
+                self.fleet.start(who);
+            }
+            Fault::Freeze => self.freeze(who, began, &[who]).await,
+            Fault::Two => {
+                let second = (who + 1) % self.fleet.size();
+                assert_no_panic(&self.fleet.take(second).kill9().stderr);
+                self.freeze(who, began, &[who, second]).await;
+                self.fleet.start(second);
+            }
+            Fault::Stop => {
+                stop_after_whatever(self.fleet.take(who));
+                self.fleet.is_taken_over_from(&[who]).await;
+                self.fleet.start(who);
+            }
+            Fault::CutDatabase => {
+                let _cut = Cut::off(self.fleet.database_way(who), &mut self.random);
+                self.fleet.is_taken_over_from(&[who]).await;
+                outlast(began).await;
+            }
+            _ => {
+                let way = self
+                    .target
+                    .proxy(who)
+                    .expect("a broker that can be cut off");
+                let _cut = Cut::off(way, &mut self.random);
+                self.fleet.is_taken_over_from(&[who]).await;
+                outlast(began).await;
+            }
+        }
+    }
+
+    /// One stands still, until the others have what `gone` had.
+    async fn freeze(&mut self, who: usize, began: Instant, gone: &[usize]) {
+        self.fleet.running(who).pause();
+        // On SQLite it may stand still with the lock that everybody needs.
+        if !self.setting.is_on_sqlite() {
+            self.fleet.is_taken_over_from(gone).await;
+        }
+        outlast(began).await;
+        self.fleet.running(who).resume();
+    }
+
+    fn end_backends(&self) {
+        let (_, postgres) = self.postgres();
+        let ended = postgres.number(
+            "select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity
+             where application_name = 'posthaste' and datname = current_database()",
+        );
+        assert!(ended > 0, "no relay was connected");
+    }
+
+    /// Half of the time no transaction is under way, so that numbers of aborted ones are the last.
+    async fn crash(&mut self) {
+        let is_quiet = self.random.random_bool(0.5) && self.open.is_none();
+        let _failing = self.load.failing();
+        let (server, postgres) = self.postgres();
+        let mut again = 0;
+        if is_quiet {
+            let paused = self.load.pause().await;
+            crash_server(server, postgres, &mut again, || ()).await;
+            drop(paused);
+        } else {
+            server.crash();
+            server.start_again();
+        }
+        self.numbers_issued_again += again;
+        self.forget_what_was_open().await;
+    }
+
+    async fn restart(&mut self) {
+        let _failing = self.load.failing();
+        let (server, _) = self.postgres();
+        server.stop_fast();
+        server.start_again();
+        self.forget_what_was_open().await;
+    }
+
+    /// The server has ended it.
+    async fn forget_what_was_open(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.ends().await;
+        }
+    }
+
+    fn postgres(&self) -> (&PostgresServer, &Postgres) {
+        match &*self.ground {
+            Ground::Postgres { server, postgres } => (server, postgres),
+            Ground::Sqlite(_) => panic!("{} has no server", self.setting),
+        }
+    }
+
+    fn broker(&self) -> &dyn Broker {
+        self.target.broker().expect("a broker")
+    }
+
+    async fn broker_ends(&mut self, how: impl FnOnce(&dyn Broker)) {
+        how(self.broker());
+        let away = LEASE.mul_f64(self.random.random_range(0.1..1.5));
+        tokio::time::sleep(away).await;
+        self.broker().start_again();
+    }
+
+    async fn broker_stands_still(&self) {
+        let began = Instant::now();
+        self.broker().pause();
+        outlast(began).await;
+        self.broker().resume();
+    }
+
+    /// The limit of a file's size stands for a full device where nobody may mount one.
+    async fn disk_full(&mut self) {
+        let who = self.fleet.an_owner(&mut self.random);
+        let pid = self.fleet.running(who).id();
+        let pid = Pid::from_raw(pid.try_into().unwrap());
+        let limit = |current| {
+            let maximum = None;
+            prlimit(pid, Resource::Fsize, Rlimit { current, maximum }).unwrap();
+        };
+        let file = self.target.file().expect("a file").path();
+        // In the midst of a line, soon.
+        limit(Some(fs::metadata(file).unwrap().len() + 5_000));
+        self.is_noticed().await;
+        limit(None);
+    }
+
+    async fn no_folder(&mut self) {
+        let folder = self.target.file().expect("a file").directory().to_owned();
+        let elsewhere = folder.with_extension("moved");
+        fs::rename(&folder, &elsewhere).unwrap();
+        self.is_noticed().await;
+        fs::rename(&elsewhere, &folder).unwrap();
+    }
+
+    /// The destination is known to be away, then a while passes.
+    async fn is_noticed(&mut self) {
+        // A limit of file sizes is one of SQLite's file too, so that nothing can be noted there.
+        if !self.setting.is_on_sqlite() {
+            until("an open breaker", || {
+                self.fleet.status()["destinations"][0]["breaker"] == "open"
+            })
+            .await;
+        }
+        let away = LEASE.mul_f64(self.random.random_range(0.2..1.2));
+        tokio::time::sleep(away).await;
+    }
+
+    /// One event that is refused, with others behind it. Every other one is skipped; the rest are accepted in the
+    /// end.
+    async fn poison(&mut self) {
+        self.poisons += 1;
+        let (database, key) = (self.ground.database(), format!("poison-{}", self.poisons));
+        let mut writer = database.writer().await.unwrap();
+        let refused = Step {
+            payload_bytes: 2 * REFUSED_BYTES_MIN,
+            ..Step::new(&*key, 1)
+        };
+        let steps = vec![refused];
+        writer
+            .transact(&Plan {
+                steps,
+                ..Plan::default()
+            })
+            .await
+            .unwrap();
+        writer.transact(&Plan::of(&*key, 20)).await.unwrap();
+        let store = ["--store", &database.url()];
+        let mut dead = None;
+        until("a dead event", || {
+            let answer = posthaste_json(&[&["dead", "list"], &store[..]].concat());
+            let events = answer["events"].as_array().unwrap();
+            let found = events
+                .iter()
+                .find(|event| event["key"] == *key && event["state"] == "dead");
+            dead = found.map(|event| Uuid::parse_str(event["id"].as_str().unwrap()).unwrap());
+            dead.is_some()
+        })
+        .await;
+        if self.poisons % 2 == 1 {
+            posthaste(&[&["dead", "skip", "--key", &key], &store[..]].concat()).expect_status(0);
+            self.skipped.extend(dead);
+        }
+    }
+
+    async fn long(&mut self) {
+        match self.open.take() {
+            Some(open) => open.ends().await,
+            None => self.open = Some(Open::begin(&*self.ground.database()).await.unwrap()),
+        }
+    }
+
+    async fn giant(&mut self) {
+        self.giants += 1;
+        let step = |number| Step {
+            payload_bytes: 100,
+            ..Step::new(
+                format!("giant-{}-{number:02}", self.giants),
+                self.props.giant_events / GIANT_KEYS,
+            )
+        };
+        let plan = Plan {
+            steps: (0..GIANT_KEYS).map(step).collect(),
+            ..Plan::default()
+        };
+        let mut writer = self.ground.database().writer().await.unwrap();
+        writer.transact(&plan).await.unwrap();
+    }
+
+    async fn writer_is_killed(&mut self) {
+        let program = self.props.writer.as_ref().expect("a program that writes");
+        let seed: u64 = self.random.random();
+        let url = self.ground.database().url();
+        let mut command = Command::new(program);
+        command.args(["write", "--store", &url, "--seed", &seed.to_string()]);
+        let writer = Running::start(&mut command);
+        writer.wait_for_stdout("writing", LIMIT);
+        let moment = Duration::from_millis(self.random.random_range(0..1_000));
+        tokio::time::sleep(moment).await;
+        drop(writer.kill9());
+    }
+}
+
+/// A way that leads nowhere until the value is dropped, however that comes.
+struct Cut<'a>(&'a Proxy);
+
+impl<'a> Cut<'a> {
+    /// Connections end, or stay open and silent, or half of them does.
+    fn off(proxy: &'a Proxy, random: &mut SmallRng) -> Self {
+        let ways = [
+            Proxy::refuse,
+            Proxy::stall,
+            Proxy::hold_answers,
+            Proxy::half_close,
+        ];
+        ways.choose(random).expect("a way")(proxy);
+        Self(proxy)
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.0.resume();
+    }
+}
+
+/// Until the lease of whoever could not renew it since then is over.
+async fn outlast(began: Instant) {
+    let left = (LEASE + LEASE / 3).saturating_sub(began.elapsed());
+    tokio::time::sleep(left.max(Duration::from_millis(100))).await;
+}
+
+/// Who is stopped while it claims anew after a crash of the database does not know what the lost claim
+/// stored, and says so.
+fn stop_after_whatever(running: Running) {
+    running.terminate();
+    let stopped = running.wait(LIMIT);
+    assert_no_panic(&stopped.stderr);
+    if !stopped
+        .stderr
+        .contains("some events will be delivered again")
+    {
+        stopped.expect_status(0);
+    }
+}
+
+/// SIGTERM, and a good end.
+///
+/// # Panics
+///
+/// When it ends otherwise.
+pub fn stop_in_order(running: Running) {
+    running.terminate();
+    assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
+}
+
+/// A transaction that stays open.
+struct Open {
+    gate: Arc<Gate>,
+    commits: JoinHandle<Result<(), Trouble>>,
+}
+
+impl Open {
+    async fn begin(database: &dyn Database) -> Result<Self, Trouble> {
+        let gate = Arc::new(Gate::default());
+        let mut plan = Plan::of("long", 3);
+        plan.hold = Hold::Until(Arc::clone(&gate));
+        let mut writer = database.writer().await?;
+        let commits = tokio::spawn(async move { writer.transact(&plan).await });
+        gate.opened.notified().await;
+        Ok(Self { gate, commits })
+    }
+
+    /// Commits, unless the server has crashed meanwhile.
+    async fn ends(self) {
+        self.gate.release.notify_one();
+        // Either is right: the business tables say which.
+        drop(self.commits.await.expect("the long transaction's task"));
+    }
+}

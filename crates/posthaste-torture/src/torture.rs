@@ -1,0 +1,102 @@
+//! Lap after lap, for as long as told.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    lap::{Course, Lap},
+    report::{LapRecord, Report},
+    scene::Props,
+    setting::Setting,
+};
+
+/// Long enough for every fault of a setting, short enough that each setting has several turns in an hour.
+const LAP_MAX: Duration = Duration::from_secs(240);
+/// Less is over before anything has happened.
+const LAP_MIN: Duration = Duration::from_secs(15);
+/// What a whole run is divided by, so that a short one has several laps too.
+const LAPS: u32 = 6;
+/// From this on giants are as large as they come.
+const LONG: Duration = Duration::from_secs(1_800);
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct Torture {
+    /// How long, start and end of servers and the last deliveries not counted.
+    pub time: Duration,
+    /// Of everything that is drawn by lot. Two runs differ all the same: processes and servers take their time.
+    pub seed: u64,
+    /// Only this lap; none: all in their order.
+    pub lap: Option<u32>,
+    /// See [`Props::writer`].
+    pub writer: Option<PathBuf>,
+}
+
+impl Torture {
+    /// Runs laps until the time is over, and at least one.
+    ///
+    /// The binary under test is what [`use_program`](crate::relay::use_program) was told.
+    pub async fn run(&self) -> Report {
+        let began = Instant::now();
+        let time = (self.time / LAPS).clamp(LAP_MIN, LAP_MAX).min(self.time);
+        let mut laps = Vec::new();
+        for turn in 0.. {
+            let left = self.time.saturating_sub(began.elapsed());
+            if turn > 0 && left < time / 2 {
+                break;
+            }
+            let number = self.lap.unwrap_or(turn);
+            laps.push(self.lap(number, time.min(left)).await);
+        }
+        Report {
+            torture: self.clone(),
+            took: began.elapsed(),
+            laps,
+        }
+    }
+
+    /// One lap; a panic in it is a failure of the lap.
+    async fn lap(&self, number: u32, time: Duration) -> LapRecord {
+        let place = usize::try_from(number).unwrap() % Setting::ALL.len();
+        let setting = Setting::ALL[place];
+        let seed = lap_seed(self.seed, number);
+        let giant_events = match (self.time >= LONG, setting) {
+            (true, Setting::PostgresToFile) => 1_000_000,
+            (false, Setting::PostgresToFile) | (true, _) => 200_000,
+            (false, _) => 20_000,
+        };
+        let lap = Lap {
+            setting,
+            props: Props {
+                relays: setting.relays(),
+                seed,
+                giant_events,
+                writer: self.writer.clone(),
+            },
+            course: Course::For { time, giant: true },
+        };
+        println!("lap {number}: {setting}, seed {seed}, {time:?}");
+        let run = tokio::spawn(async move { Box::pin(lap.run()).await });
+        let outcome = run.await.map_err(|ended| {
+            let panic = ended.into_panic();
+            let words = panic.downcast_ref::<String>().cloned();
+            let literal = panic.downcast_ref::<&str>().map(ToString::to_string);
+            words.or(literal).unwrap_or_default()
+        });
+        let record = LapRecord {
+            number,
+            setting,
+            seed,
+            outcome,
+        };
+        println!("{}", record.line());
+        record
+    }
+}
+
+/// So that a lap can be run alone, and neighbours have nothing in common.
+fn lap_seed(seed: u64, lap: u32) -> u64 {
+    seed.wrapping_add(u64::from(lap).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
