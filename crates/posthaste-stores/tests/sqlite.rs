@@ -619,3 +619,16 @@ async fn every_statement_prepares_and_polls_use_indexes() {
     assert!(seen > 50);
     assert!(!connection.is_readonly(MAIN_DB).unwrap());
 }
+
+#[tokio::test]
+async fn a_writer_that_holds_the_lock_keeps_nobody_from_looking() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["a"]);
+    let writer = outbox.connect();
+    writer.execute_batch("begin immediate").unwrap();
+    let impatient = format!("{}?busy_timeout=50ms", url(&outbox.path()));
+    let store = SqliteStore::new(&impatient).unwrap();
+    store.check().await.unwrap();
+    assert_eq!(store.status().await.unwrap().destinations.len(), 0);
+    writer.execute_batch("rollback").unwrap();
+}

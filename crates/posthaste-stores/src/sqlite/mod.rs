@@ -205,30 +205,26 @@ fn check_file(
             ),
         });
     }
-    transaction(
-        connection,
-        operation,
-        TransactionBehavior::Immediate,
-        |tx| {
-            let last = destination::last_seq(tx, operation)?;
-            let furthest: i64 = tx
-                .query_row(
-                    "select coalesce(max(seq), 0) from posthaste_cursors",
-                    [],
-                    |row| row.get(0),
-                )
-                .map_err(fail)?;
-            if furthest > last {
-                return Err(StoreError::Misconfigured {
-                    operation,
-                    reason: format!(
-                        "the outbox has drawn numbers up to {last}, but a destination has finished \
+    // Without the write lock: people look at a store above all while something is wrong with it.
+    transaction(connection, operation, TransactionBehavior::Deferred, |tx| {
+        let last = destination::last_seq(tx, operation)?;
+        let furthest: i64 = tx
+            .query_row(
+                "select coalesce(max(seq), 0) from posthaste_cursors",
+                [],
+                |row| row.get(0),
+            )
+            .map_err(fail)?;
+        if furthest > last {
+            return Err(StoreError::Misconfigured {
+                operation,
+                reason: format!(
+                    "the outbox has drawn numbers up to {last}, but a destination has finished \
                          {furthest}: the table was made anew or its counter set back, and new events \
                          would be passed over; restore the whole file from one backup"
-                    ),
-                });
-            }
-            Ok(())
-        },
-    )
+                ),
+            });
+        }
+        Ok(())
+    })
 }
