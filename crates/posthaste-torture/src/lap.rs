@@ -212,7 +212,7 @@ impl Order {
                     Vec::new()
                 };
                 // The most frequent thing to happen to a relay, and the cheapest.
-                each.extend([Fault::Kill; 2]);
+                each.extend([Fault::Kill; 3]);
                 Self {
                     random,
                     each,

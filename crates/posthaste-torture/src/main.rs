@@ -113,3 +113,27 @@ async fn write(store: &str, seed: u64) -> ExitCode {
     drop(load);
     ExitCode::SUCCESS
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::Arguments;
+
+    #[test]
+    fn the_arguments_are_understood() {
+        Arguments::command().debug_assert();
+        let line = [
+            "posthaste-torture",
+            "--for",
+            "1h",
+            "--seed",
+            "7",
+            "--lap",
+            "3",
+        ];
+        let arguments = Arguments::try_parse_from(line).unwrap();
+        assert_eq!(arguments.time.as_secs(), 3_600);
+        assert_eq!((arguments.seed, arguments.lap), (Some(7), Some(3)));
+    }
+}

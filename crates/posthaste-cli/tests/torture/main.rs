@@ -17,5 +17,6 @@ mod pooler;
 mod relays;
 mod retention;
 mod server_crash;
+mod short;
 mod standby;
 mod verdict;
