@@ -71,6 +71,12 @@ impl Ground {
         }
     }
 
+    /// Whether several relays deliver from it at once, where the destination lets them.
+    #[must_use]
+    pub fn is_shared_out(&self) -> bool {
+        matches!(self, Self::Postgres { .. })
+    }
+
     /// Whoever waited too long for a table, in the server's words: a writer that does waits for us.
     #[must_use]
     pub fn long_waits(&self) -> Vec<String> {

@@ -96,7 +96,8 @@ impl Lap {
         faults: BTreeMap<Fault, u64>,
         remains: Remains,
     ) -> Outcome {
-        let mut facts = remains.ground.database().facts().await;
+        let database = remains.ground.database();
+        let mut facts = database.facts().await;
         assert_sound(&facts);
         let skipped: HashSet<_> = remains.skipped.iter().collect();
         facts.retain(|fact| !skipped.contains(&fact.id));
@@ -119,6 +120,11 @@ impl Lap {
             faults,
         };
         outcome.violations = self.violations(&outcome, &remains.ground);
+        let parked = database.audited("park").await;
+        if parked > 0 && !outcome.faults.contains_key(&Fault::Poison) {
+            let parked = format!("an outage is no poison event: parked {parked} times");
+            outcome.violations.push(parked);
+        }
         outcome
     }
 

@@ -32,7 +32,7 @@ struct Arguments {
     /// Of everything that is drawn by lot [default: drawn, and printed]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Only this lap, again and again
+    /// Only this lap of such a run
     #[arg(long, value_name = "NUMBER")]
     lap: Option<u32>,
     /// The binary under test; it must have been built with Kafka [default: what cargo builds]

@@ -21,7 +21,7 @@ pub enum Setting {
     PostgresToFile,
     /// The same on SQLite.
     SqliteToFile,
-    /// Several relays on one SQLite file; their wall clocks are wrong, drift and jump.
+    /// One relay delivers, the others stand by; their wall clocks are wrong, drift and jump.
     SqliteToRabbitMq,
 }
 

@@ -28,7 +28,7 @@ pub struct Torture {
     pub time: Duration,
     /// Of everything that is drawn by lot. Two runs differ all the same: processes and servers take their time.
     pub seed: u64,
-    /// Only this lap; none: all in their order.
+    /// Only this lap, as long as it is in a run of this time; none: all in their order.
     pub lap: Option<u32>,
     /// See [`Props::writer`].
     pub writer: Option<PathBuf>,
@@ -44,7 +44,7 @@ impl Torture {
         let mut laps = Vec::new();
         for turn in 0.. {
             let left = self.time.saturating_sub(began.elapsed());
-            if turn > 0 && left < time / 2 {
+            if turn > 0 && (self.lap.is_some() || left < time / 2) {
                 break;
             }
             let number = self.lap.unwrap_or(turn);

@@ -124,9 +124,20 @@ pub(super) fn partition_count(consumer: &BaseConsumer, topic: &str) -> i32 {
 
 /// The offsets of the first record and of the one after the last.
 pub(super) fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> (i64, i64) {
-    consumer
-        .fetch_watermarks(topic, partition, LIMIT)
-        .unwrap_or_else(|e| panic!("watermarks of {topic}/{partition}: {e}"))
+    let asked = Instant::now();
+    loop {
+        match consumer.fetch_watermarks(topic, partition, LIMIT) {
+            Ok(marks) => return marks,
+            // A broker that has just started again serves before it leads its partitions.
+            Err(e)
+                if e.rdkafka_error_code() == Some(RDKafkaErrorCode::NotLeaderForPartition)
+                    && asked.elapsed() < LIMIT =>
+            {
+                thread::sleep(POLL);
+            }
+            Err(e) => panic!("watermarks of {topic}/{partition}: {e}"),
+        }
+    }
 }
 
 fn options() -> AdminOptions {
