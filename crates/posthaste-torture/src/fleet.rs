@@ -104,6 +104,18 @@ impl Fleet {
         }
     }
 
+    /// Nobody ends by itself, whatever happens.
+    ///
+    /// # Panics
+    ///
+    /// When one did.
+    pub fn assert_nobody_ended(&mut self) {
+        for member in &mut self.members {
+            let alive = member.running.as_mut().is_none_or(Running::is_running);
+            assert!(alive, "{} ended by itself", member.name);
+        }
+    }
+
     /// How many they are, running or not.
     #[must_use]
     pub fn size(&self) -> usize {

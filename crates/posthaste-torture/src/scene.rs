@@ -123,6 +123,7 @@ impl Scene {
 
     /// Something new arrives, then this happens, until it is mended.
     pub async fn suffers(&mut self, fault: Fault) {
+        self.fleet.assert_nobody_ended();
         self.fleet.delivers().await;
         self.clocks.iter_mut().for_each(Clocks::step);
         match fault {
@@ -212,7 +213,10 @@ impl Scene {
                     .proxy(who)
                     .expect("a broker that can be cut off");
                 let _cut = Cut::off(way, &mut self.random);
-                self.fleet.is_taken_over_from(&[who]).await;
+                // An owner on SQLite, where nothing moves between live relays, goes on trying.
+                if self.ground.is_shared_out() {
+                    self.fleet.is_taken_over_from(&[who]).await;
+                }
                 outlast(began).await;
             }
         }
@@ -222,7 +226,7 @@ impl Scene {
     async fn freeze(&mut self, who: usize, began: Instant, gone: &[usize]) {
         self.fleet.running(who).pause();
         // On SQLite it may stand still with the lock that everybody needs.
-        if !self.setting.is_on_sqlite() {
+        if self.ground.is_shared_out() {
             self.fleet.is_taken_over_from(gone).await;
         }
         outlast(began).await;
@@ -313,6 +317,8 @@ impl Scene {
     }
 
     async fn no_folder(&mut self) {
+        // Who starts while it is away is told so, and ends.
+        self.fleet.is_shared_out().await;
         let folder = self.target.file().expect("a file").directory().to_owned();
         let elsewhere = folder.with_extension("moved");
         fs::rename(&folder, &elsewhere).unwrap();

@@ -21,7 +21,7 @@ pub enum Setting {
     PostgresToFile,
     /// The same on SQLite.
     SqliteToFile,
-    /// One relay delivers, the others stand by; their wall clocks are wrong, drift and jump.
+    /// One relay delivers, the others stand by. SQLite has no clock but the machine's, so that one is left alone.
     SqliteToRabbitMq,
 }
 
@@ -79,7 +79,7 @@ impl Setting {
     /// Whether relays have wall clocks that are wrong.
     #[must_use]
     pub fn has_wrong_clocks(self) -> bool {
-        matches!(self, Self::PostgresToRabbitMq | Self::SqliteToRabbitMq)
+        self == Self::PostgresToRabbitMq
     }
 
     pub(crate) fn is_on_sqlite(self) -> bool {
