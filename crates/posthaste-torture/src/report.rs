@@ -106,10 +106,10 @@ impl Report {
         self.outcomes().map(of).sum()
     }
 
-    fn again(&self, lap: Option<&LapRecord>) -> String {
+    fn again(&self, lap: Option<u32>) -> String {
         let Torture { seed, time, .. } = &self.torture;
         let time = humantime::format_duration(*time);
-        let lap = lap.map_or_else(String::new, |lap| format!(" --lap {}", lap.number));
+        let lap = lap.map_or_else(String::new, |lap| format!(" --lap {lap}"));
         format!("posthaste-torture --for \"{time}\" --seed {seed}{lap}")
     }
 
@@ -129,7 +129,7 @@ impl Report {
             .map(|(f, times)| f.standstills() * times)
             .sum();
         let rows = [
-            ("command", format!("`{}`", self.again(None))),
+            ("command", format!("`{}`", self.again(self.torture.lap))),
             ("commit", commit()),
             ("machine", machine()),
             ("took", took.to_string()),
@@ -230,7 +230,7 @@ impl Report {
             writeln!(
                 f,
                 "```\n\n{left_out} more lines. Once more: `{}`",
-                self.again(Some(lap))
+                self.again(Some(lap.number))
             )?;
         }
         Ok(())
