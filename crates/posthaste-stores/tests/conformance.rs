@@ -5,6 +5,9 @@
 #[cfg(feature = "postgres")]
 #[path = "conformance/postgres.rs"]
 mod postgres;
+#[cfg(feature = "simulation")]
+#[path = "conformance/simulated.rs"]
+mod simulated;
 #[cfg(feature = "sqlite")]
 #[path = "conformance/sqlite.rs"]
 mod sqlite;
@@ -15,6 +18,8 @@ use posthaste_testkit::store_suite::{Fixture, run};
 
 fn main() -> ExitCode {
     let fixtures: Vec<Arc<dyn Fixture>> = vec![
+        #[cfg(feature = "simulation")]
+        Arc::new(simulated::SimulatedFixture),
         #[cfg(feature = "sqlite")]
         Arc::new(sqlite::SqliteFixture),
         #[cfg(feature = "postgres")]

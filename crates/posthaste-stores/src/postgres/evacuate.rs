@@ -10,50 +10,29 @@
 //! marker's place, never runs while something that waits holds the key. That is locked first, so that it is
 //! either settled before, and nothing is copied, or afterwards, and the copies hold the key.
 
-use posthaste_engine::{Housekeeping, Registered, StoreError};
+use posthaste_engine::{Registered, StoreError};
 
 use super::{
     client::Client,
-    retention::{PAST_WINDOW, Went, bug, run, uuid_literal},
+    retention::{PAST_WINDOW, Went, count, run, uuid_literal},
 };
 
 const EVACUATE: &str = include_str!("sql/evacuate.sql");
 
 /// Numbers that one chunk looks through for the keys' rows: some 20 ms.
-const NUMBERS_A_CHUNK: u64 = 10_000;
+pub(super) const NUMBERS_A_CHUNK: u64 = 10_000;
 /// Keys whose rows it looks for.
-const KEYS_A_CHUNK: u64 = 250;
+pub(super) const KEYS_A_CHUNK: u64 = 250;
 /// Rows that it copies at the most, ...
-const ROWS_A_CHUNK: u64 = 500;
+pub(super) const ROWS_A_CHUNK: u64 = 500;
 /// ... and bytes of them; one comes whatever its size.
-const BYTES_A_CHUNK: u64 = 4 << 20;
-const CHUNKS_A_STEP: u32 = 16;
+pub(super) const BYTES_A_CHUNK: u64 = 4 << 20;
 
-/// Copies what is past its time and kept by block markers alone, as far as one step goes.
-pub(super) async fn evacuate(
+/// One transaction: answers how many rows it copied.
+pub(super) async fn chunk(
     client: &Client,
     by: Option<Registered>,
-    done: &mut Housekeeping,
-) -> Result<(), StoreError> {
-    for _ in 0..CHUNKS_A_STEP {
-        match chunk(client, by).await? {
-            Went::InTheWay(what) => {
-                done.in_the_way = Some(what);
-                return Ok(());
-            }
-            Went::Told(told) if told == "kept" => return Ok(()),
-            Went::Told(told) => {
-                let copied: u64 = told.parse().map_err(|_| bug("the block counts nothing"))?;
-                done.evacuated += copied;
-            }
-        }
-    }
-    done.more = true;
-    Ok(())
-}
-
-/// One transaction: tells how many rows it copied, or `kept` when no marker moved.
-pub(super) async fn chunk(client: &Client, by: Option<Registered>) -> Result<Went, StoreError> {
+) -> Result<Went<u64>, StoreError> {
     let script = EVACUATE
         .replace("{past_window}", PAST_WINDOW)
         .replace("{relay}", &uuid_literal(by))
@@ -61,5 +40,5 @@ pub(super) async fn chunk(client: &Client, by: Option<Registered>) -> Result<Wen
         .replace("{keys}", &KEYS_A_CHUNK.to_string())
         .replace("{rows}", &ROWS_A_CHUNK.to_string())
         .replace("{bytes}", &BYTES_A_CHUNK.to_string());
-    run(client, "outbox", &script).await
+    run(client, "outbox", &script).await?.read(count)
 }

@@ -5,7 +5,7 @@
 //! A leaf is emptied as a whole when its greatest `seq` lies there and is past the window. It is looked at
 //! without any lock first; what then decides is read anew under the locks.
 
-mod survey;
+pub(super) mod survey;
 #[cfg(test)]
 mod traces;
 
@@ -22,7 +22,7 @@ use super::{
     admin::unsigned,
     client::Client,
     error::classify,
-    evacuate::evacuate,
+    evacuate::chunk as evacuate_chunk,
     migrate::leaves,
     ownership::{from_micros, micros},
 };
@@ -42,19 +42,56 @@ static PARKED: LazyLock<String> =
 
 /// Emptying a leaf takes a tenth of a second at the most; a step is to take less than one.
 const LEAVES_A_STEP: u32 = 4;
+/// Chunks of an evacuation.
+const CHUNKS_A_STEP: u32 = 16;
 /// Rows of one delete: some 20 ms, and a few hundred KiB of write-ahead log.
-const ROWS_A_DELETE: u64 = 2_000;
+pub(super) const ROWS_A_DELETE: u64 = 2_000;
 const DELETES_A_STEP: u32 = 4;
 /// Events set aside that one step removes.
-const PARKED_A_STEP: i64 = 500;
+pub(super) const PARKED_A_STEP: u64 = 500;
+/// What keeps a step from its deeds.
+pub(super) const ANOTHER: &str = "another relay keeps house, or a destination is being created";
 /// Counting stops here; beyond it an upper bound is told.
 const DEBT_EXACT_MAX: i64 = 100_000;
 
-/// How an attempt at a leaf ended.
-pub(super) enum Went {
-    /// What the block told.
-    Told(String),
+/// How a deed ended.
+pub(super) enum Went<T> {
+    Done(T),
+    /// Looked at under the locks, nothing was due.
+    Kept,
     InTheWay(String),
+}
+
+/// A leaf that was emptied.
+pub(super) struct Emptied {
+    pub(super) least: i64,
+    pub(super) greatest: i64,
+    pub(super) bytes: u64,
+}
+
+/// What a step of housekeeping asks of the database. A deed decides anew, under its locks.
+#[async_trait]
+pub(super) trait Deeds: Sync {
+    /// What is due, without any lock.
+    async fn survey(&self) -> Result<Survey, StoreError>;
+
+    /// Sets followers of blocked keys aside, one chunk of them; answers how many.
+    async fn evacuate(&self) -> Result<Went<u64>, StoreError>;
+
+    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Emptied>, StoreError>;
+
+    /// Deletes at most [`ROWS_A_DELETE`] rows of a leaf; answers how many.
+    async fn delete(&self, leaf: &Leaf) -> Result<Went<u64>, StoreError>;
+
+    /// Removes at most [`PARKED_A_STEP`] events that had been set aside; answers how many, and how many records
+    /// of attempts.
+    async fn remove_parked(&self) -> Result<(u64, u64), StoreError>;
+}
+
+/// Keeps house on a connection, for this relay.
+struct Housekeeper<'a> {
+    client: &'a Client,
+    by: Option<Registered>,
 }
 
 pub(super) fn bug(reason: &str) -> StoreError {
@@ -69,7 +106,11 @@ impl Retention for PostgresStore {
     async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
         let client = self.housekeeping.client().await?;
         let turn = self.turn.fetch_add(1, Relaxed);
-        let done = step(&client, by, turn).await;
+        let keeper = Housekeeper {
+            client: &client,
+            by,
+        };
+        let done = step(&keeper, turn).await;
         if done.is_err() {
             // A script that failed, or whose caller went away, leaves the session in a failed transaction.
             // What is wrong with a connection that cannot even do this was told already.
@@ -84,16 +125,12 @@ impl Retention for PostgresStore {
 }
 
 /// Begins with another leaf each turn, so that one that somebody reads for long keeps no other from going.
-async fn step(
-    client: &Client,
-    by: Option<Registered>,
-    turn: usize,
-) -> Result<Housekeeping, StoreError> {
+pub(super) async fn step(deeds: &dyn Deeds, turn: usize) -> Result<Housekeeping, StoreError> {
     let mut done = Housekeeping::default();
-    let mut survey = Survey::make(client).await?;
+    let mut survey = deeds.survey().await?;
     if survey.keys_pin() {
-        evacuate(client, by, &mut done).await?;
-        survey = Survey::make(client).await?;
+        evacuate(deeds, &mut done).await?;
+        survey = deeds.survey().await?;
     }
     let leaves = survey.leaves.len().max(1);
     survey.leaves.rotate_left(turn % leaves);
@@ -103,10 +140,10 @@ async fn step(
             None => {}
             Some(Due::Truncate) if locks < LEAVES_A_STEP => {
                 locks += 1;
-                truncate(client, &survey, leaf, by, &mut done).await?;
+                truncate(deeds, &survey, leaf, &mut done).await?;
             }
             Some(Due::Delete) if deletes < DELETES_A_STEP => {
-                deletes += delete(client, leaf, DELETES_A_STEP - deletes, &mut done).await?;
+                deletes += delete(deeds, leaf, DELETES_A_STEP - deletes, &mut done).await?;
             }
             Some(_) => done.more = true,
         }
@@ -114,13 +151,77 @@ async fn step(
     // Waiting for a lock keeps polls and writers waiting: not again at once.
     done.more &= done.in_the_way.is_none();
     if survey.parked_due {
-        remove_parked(client, by, &mut done).await?;
+        (done.parked, done.attempts) = deeds.remove_parked().await?;
+        done.more |= done.parked >= PARKED_A_STEP;
     }
     Ok(done)
 }
 
+/// Copies what is past its time and kept by block markers alone, as far as one step goes.
+async fn evacuate(deeds: &dyn Deeds, done: &mut Housekeeping) -> Result<(), StoreError> {
+    for _ in 0..CHUNKS_A_STEP {
+        match deeds.evacuate().await? {
+            Went::Done(copied) => done.evacuated += copied,
+            Went::Kept => return Ok(()),
+            Went::InTheWay(what) => {
+                done.in_the_way = Some(what);
+                return Ok(());
+            }
+        }
+    }
+    done.more = true;
+    Ok(())
+}
+
+async fn truncate(
+    deeds: &dyn Deeds,
+    survey: &Survey,
+    leaf: &Leaf,
+    done: &mut Housekeeping,
+) -> Result<(), StoreError> {
+    match deeds.truncate(leaf).await? {
+        Went::InTheWay(what) => done.in_the_way = Some(what),
+        Went::Kept => {}
+        Went::Done(emptied) => {
+            done.leaves += 1;
+            done.events += survey.rows_at_most(emptied.least, emptied.greatest);
+            done.bytes += emptied.bytes;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes from one leaf in small chunks; answers how many statements that took.
+async fn delete(
+    deeds: &dyn Deeds,
+    leaf: &Leaf,
+    statements_max: u32,
+    done: &mut Housekeeping,
+) -> Result<u32, StoreError> {
+    for statement in 1..=statements_max {
+        let gone = match deeds.delete(leaf).await? {
+            Went::Done(gone) => gone,
+            Went::Kept => 0,
+            Went::InTheWay(what) => {
+                done.in_the_way = Some(what);
+                return Ok(statement);
+            }
+        };
+        done.events += gone;
+        if gone < ROWS_A_DELETE {
+            return Ok(statement);
+        }
+    }
+    done.more = true;
+    Ok(statements_max)
+}
+
 /// Runs a script that ends by telling what went.
-pub(super) async fn run(client: &Client, leaf: &str, script: &str) -> Result<Went, StoreError> {
+pub(super) async fn run(
+    client: &Client,
+    leaf: &str,
+    script: &str,
+) -> Result<Went<String>, StoreError> {
     let messages = client
         .simple_query(script)
         .await
@@ -129,14 +230,31 @@ pub(super) async fn run(client: &Client, leaf: &str, script: &str) -> Result<Wen
         SimpleQueryMessage::Row(row) => row.get("went"),
         _ => None,
     });
-    match told {
-        None => Err(bug("the block tells nothing")),
-        Some("another") => Ok(Went::InTheWay(
-            "another relay keeps house, or a destination is being created".to_owned(),
-        )),
-        Some("in use") => Ok(Went::InTheWay(format!("posthaste.{leaf} is in use"))),
-        Some(told) => Ok(Went::Told(told.to_owned())),
+    Ok(match told {
+        None => return Err(bug("the block tells nothing")),
+        Some("another") => Went::InTheWay(ANOTHER.to_owned()),
+        Some("in use") => Went::InTheWay(format!("posthaste.{leaf} is in use")),
+        Some("kept") => Went::Kept,
+        Some(told) => Went::Done(told.to_owned()),
+    })
+}
+
+impl Went<String> {
+    /// What the block told, understood.
+    pub(super) fn read<T>(
+        self,
+        read: impl FnOnce(&str) -> Result<T, StoreError>,
+    ) -> Result<Went<T>, StoreError> {
+        Ok(match self {
+            Self::Done(told) => Went::Done(read(&told)?),
+            Self::Kept => Went::Kept,
+            Self::InTheWay(what) => Went::InTheWay(what),
+        })
     }
+}
+
+pub(super) fn count(told: &str) -> Result<u64, StoreError> {
+    told.parse().map_err(|_| bug("the block counts nothing"))
 }
 
 /// Whoever does it, for the record.
@@ -153,84 +271,60 @@ fn name_of(leaf: &Leaf) -> Result<String, StoreError> {
         .ok_or_else(|| bug("a leaf beyond the ring"))
 }
 
-async fn truncate(
-    client: &Client,
-    survey: &Survey,
-    leaf: &Leaf,
-    by: Option<Registered>,
-    done: &mut Housekeeping,
-) -> Result<(), StoreError> {
-    let name = name_of(leaf)?;
-    let script = TRUNCATE
-        .replace("{past_window}", PAST_WINDOW)
-        .replace("{floor}", FLOOR)
-        .replace("{relay}", &uuid_literal(by))
-        .replace("{leaf}", &name);
-    match run(client, &name, &script).await? {
-        Went::InTheWay(what) => done.in_the_way = Some(what),
-        Went::Told(told) if told == "kept" => {}
-        Went::Told(told) => {
+#[async_trait]
+impl Deeds for Housekeeper<'_> {
+    async fn survey(&self) -> Result<Survey, StoreError> {
+        Survey::make(self.client).await
+    }
+
+    async fn evacuate(&self) -> Result<Went<u64>, StoreError> {
+        evacuate_chunk(self.client, self.by).await
+    }
+
+    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Emptied>, StoreError> {
+        let name = name_of(leaf)?;
+        let script = TRUNCATE
+            .replace("{past_window}", PAST_WINDOW)
+            .replace("{floor}", FLOOR)
+            .replace("{relay}", &uuid_literal(self.by))
+            .replace("{leaf}", &name);
+        let went = run(self.client, &name, &script).await?;
+        went.read(|told| {
             let numbers: Vec<i64> = told.split(' ').filter_map(|n| n.parse().ok()).collect();
             let [least, greatest, bytes] = numbers[..] else {
                 return Err(bug("the block tells something else"));
             };
-            done.leaves += 1;
-            done.events += survey.rows_at_most(least, greatest);
-            done.bytes += unsigned(bytes);
-        }
+            Ok(Emptied {
+                least,
+                greatest,
+                bytes: unsigned(bytes),
+            })
+        })
     }
-    Ok(())
-}
 
-/// Deletes from one leaf in small chunks; answers how many statements that took.
-async fn delete(
-    client: &Client,
-    leaf: &Leaf,
-    statements_max: u32,
-    done: &mut Housekeeping,
-) -> Result<u32, StoreError> {
-    let name = name_of(leaf)?;
-    let script = DELETE
-        .replace("{past_window}", PAST_WINDOW)
-        .replace("{floor}", FLOOR)
-        .replace("{rows}", &ROWS_A_DELETE.to_string())
-        .replace("{leaf}", &name);
-    for statement in 1..=statements_max {
-        let told = match run(client, &name, &script).await? {
-            Went::InTheWay(what) => {
-                done.in_the_way = Some(what);
-                return Ok(statement);
-            }
-            Went::Told(told) => told,
-        };
-        let gone: u64 = told.parse().map_err(|_| bug("the block counts nothing"))?;
-        done.events += gone;
-        if gone < ROWS_A_DELETE {
-            return Ok(statement);
-        }
+    async fn delete(&self, leaf: &Leaf) -> Result<Went<u64>, StoreError> {
+        let name = name_of(leaf)?;
+        let script = DELETE
+            .replace("{past_window}", PAST_WINDOW)
+            .replace("{floor}", FLOOR)
+            .replace("{rows}", &ROWS_A_DELETE.to_string())
+            .replace("{leaf}", &name);
+        run(self.client, &name, &script).await?.read(count)
     }
-    done.more = true;
-    Ok(statements_max)
-}
 
-async fn remove_parked(
-    client: &Client,
-    by: Option<Registered>,
-    done: &mut Housekeeping,
-) -> Result<(), StoreError> {
-    let relay: Option<Uuid> = by.map(|by| by.registration);
-    let row = client
-        .query_typed_one(
-            PARKED.as_str(),
-            &[(&relay, Type::UUID), (&PARKED_A_STEP, Type::INT8)],
-        )
-        .await
-        .map_err(|error| classify(OPERATION, error))?;
-    let parked: i64 = row.get("parked");
-    done.parked = unsigned(parked);
-    done.attempts = unsigned(row.get("attempts"));
-    done.more |= parked >= PARKED_A_STEP;
-    Ok(())
+    async fn remove_parked(&self) -> Result<(u64, u64), StoreError> {
+        let relay: Option<Uuid> = self.by.map(|by| by.registration);
+        let limit = i64::try_from(PARKED_A_STEP).unwrap_or(i64::MAX);
+        let row = self
+            .client
+            .query_typed_one(
+                PARKED.as_str(),
+                &[(&relay, Type::UUID), (&limit, Type::INT8)],
+            )
+            .await
+            .map_err(|error| classify(OPERATION, error))?;
+        Ok((unsigned(row.get("parked")), unsigned(row.get("attempts"))))
+    }
 }
 
 /// What is kept beyond its time, and why.

@@ -12,6 +12,7 @@
 mod admin;
 mod claim;
 mod database;
+mod evacuate;
 mod ownership;
 mod parking;
 mod read;
@@ -19,6 +20,8 @@ mod retention;
 mod server;
 mod statements;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::{fmt, sync::Arc, time::Duration};

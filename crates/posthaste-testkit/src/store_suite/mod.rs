@@ -82,6 +82,15 @@ pub const EXPECTED: &[(&str, &[Capability])] = {
         Migrations,
         SharesOut,
     ];
+    // Its tables are there from the beginning.
+    const SIMULATED: &[Capability] = &[
+        Savepoints,
+        OpenTogether,
+        LateCommitDelaysOnlyItself,
+        Crash,
+        CutConnections,
+        SharesOut,
+    ];
     const MEMORY: &[Capability] = &[
         Savepoints,
         OpenTogether,
@@ -101,6 +110,7 @@ pub const EXPECTED: &[(&str, &[Capability])] = {
         ("postgres_15", POSTGRES),
         ("postgres_18", POSTGRES),
         ("postgres_15_pooled", POOLED),
+        ("postgres_simulated", SIMULATED),
     ]
 };
 

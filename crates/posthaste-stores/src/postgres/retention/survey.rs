@@ -36,39 +36,39 @@ const SLOW: Duration = Duration::from_secs(3_600);
 
 /// One leaf that holds rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Leaf {
-    pub(super) number: usize,
-    pub(super) least: i64,
-    pub(super) greatest: i64,
+pub(in crate::postgres) struct Leaf {
+    pub(in crate::postgres) number: usize,
+    pub(in crate::postgres) least: i64,
+    pub(in crate::postgres) greatest: i64,
     /// How long ago the rows of these numbers were inserted.
-    pub(super) least_age: Duration,
-    pub(super) greatest_age: Duration,
+    pub(in crate::postgres) least_age: Duration,
+    pub(in crate::postgres) greatest_age: Duration,
 }
 
 /// What the outbox looks like, without any lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Survey {
+pub(in crate::postgres) struct Survey {
     /// The last number drawn.
-    pub(super) sequence: i64,
+    pub(in crate::postgres) sequence: i64,
     /// At or below this nothing is needed any more; none without any cursor.
-    pub(super) floor: Option<i64>,
+    pub(in crate::postgres) floor: Option<i64>,
     /// At or below this every destination has passed; block markers may need it still.
-    pub(super) passed: Option<i64>,
-    pub(super) leaf_bits: u32,
-    pub(super) window: Duration,
-    pub(super) parked_due: bool,
-    pub(super) leaves: Vec<Leaf>,
+    pub(in crate::postgres) passed: Option<i64>,
+    pub(in crate::postgres) leaf_bits: u32,
+    pub(in crate::postgres) window: Duration,
+    pub(in crate::postgres) parked_due: bool,
+    pub(in crate::postgres) leaves: Vec<Leaf>,
 }
 
 /// What is to be done about a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Due {
+pub(in crate::postgres) enum Due {
     Truncate,
     Delete,
 }
 
 impl Survey {
-    pub(super) async fn make(client: &Client) -> Result<Self, StoreError> {
+    pub(in crate::postgres) async fn make(client: &Client) -> Result<Self, StoreError> {
         let rows = client
             .query_typed(SURVEY.as_str(), &[])
             .await
@@ -93,7 +93,7 @@ impl Survey {
     }
 
     /// What lies at or below this goes however young it is: the ring is to have room.
-    pub(super) fn ring_edge(&self) -> i64 {
+    pub(in crate::postgres) fn ring_edge(&self) -> i64 {
         let three_quarters = 12_i64.checked_shl(self.leaf_bits).unwrap_or(i64::MAX);
         self.sequence.saturating_sub(three_quarters)
     }
@@ -102,7 +102,7 @@ impl Survey {
         age >= self.window || seq <= self.ring_edge()
     }
 
-    pub(super) fn due(&self, leaf: &Leaf) -> Option<Due> {
+    pub(in crate::postgres) fn due(&self, leaf: &Leaf) -> Option<Due> {
         let floor = self.floor?;
         if leaf.greatest <= floor && self.is_past_window(leaf.greatest, leaf.greatest_age) {
             let worth_it = self.rows_at_most(leaf.least, leaf.greatest) >= ROWS_WORTH_A_LOCK;
@@ -115,7 +115,7 @@ impl Survey {
     }
 
     /// Whether block markers alone keep something that may be past its time.
-    pub(super) fn keys_pin(&self) -> bool {
+    pub(in crate::postgres) fn keys_pin(&self) -> bool {
         let (Some(floor), Some(passed)) = (self.floor, self.passed) else {
             return false;
         };
@@ -125,7 +125,7 @@ impl Survey {
     }
 
     /// How many rows of one leaf have numbers from `least` to `greatest`. It may hold those of two laps.
-    pub(super) fn rows_at_most(&self, least: i64, greatest: i64) -> u64 {
+    pub(in crate::postgres) fn rows_at_most(&self, least: i64, greatest: i64) -> u64 {
         let lap = |seq: i64| seq >> (self.leaf_bits + 4);
         let laps = unsigned(lap(greatest) - lap(least) + 1);
         let room = 1_u64.checked_shl(self.leaf_bits).unwrap_or(u64::MAX);
@@ -133,7 +133,7 @@ impl Survey {
     }
 
     /// No more numbers than these are both beyond the floor and older than the window.
-    pub(super) fn debt_at_most(&self, floor: i64, window: Duration) -> u64 {
+    pub(in crate::postgres) fn debt_at_most(&self, floor: i64, window: Duration) -> u64 {
         let old = self.leaves.iter().filter(|leaf| leaf.least_age >= window);
         let edge = old.map(|leaf| leaf.greatest).max().unwrap_or(floor);
         unsigned(edge - floor)

@@ -14,7 +14,7 @@ use tokio_postgres::{Client, NoTls};
 
 use super::{
     super::{InitOptions, PostgresStore, init},
-    delete,
+    Housekeeper, delete,
     survey::{Due, Leaf, Survey},
     truncate,
 };
@@ -111,9 +111,11 @@ impl Bench {
     async fn truncate(&self, (survey, leaf): &(Survey, Leaf)) -> Housekeeping {
         let mut done = Housekeeping::default();
         let client = self.store.housekeeping.client().await.unwrap();
-        truncate(&client, survey, leaf, Some(self.relay), &mut done)
-            .await
-            .unwrap();
+        let keeper = Housekeeper {
+            client: &client,
+            by: Some(self.relay),
+        };
+        truncate(&keeper, survey, leaf, &mut done).await.unwrap();
         done
     }
 
@@ -280,7 +282,11 @@ async fn trace_20_a_key_is_blocked_between_look_and_deed() {
     // Nor do rows behind it go one by one.
     let mut done = Housekeeping::default();
     let client = bench.store.housekeeping.client().await.unwrap();
-    delete(&client, &look.1, 4, &mut done).await.unwrap();
+    let keeper = Housekeeper {
+        client: &client,
+        by: None,
+    };
+    delete(&keeper, &look.1, 4, &mut done).await.unwrap();
     assert_eq!((done.events, done.in_the_way), (500, None));
     drop(client);
     assert_eq!(bench.count("select min(seq) from posthaste.outbox"), 501);

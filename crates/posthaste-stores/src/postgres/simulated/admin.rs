@@ -21,7 +21,7 @@ use crate::postgres::{ownership::from_micros, sweep::Position};
 const GONE: i64 = 24 * 3_600 * 1_000_000;
 
 /// Whether a place has passed this row.
-fn has_passed(position: &Position, row: &Row) -> bool {
+pub(super) fn has_passed(position: &Position, row: &Row) -> bool {
     let seq = row.event.seq();
     let within = position.within.as_ref();
     position.low.sees(row.xid) || within.is_some_and(|(high, at)| seq <= *at && high.sees(row.xid))
@@ -247,7 +247,7 @@ impl Tables {
     }
 }
 
-fn status(database: &Database) -> Status {
+fn status(database: &Database, leaf_bits: u8) -> Status {
     let (tables, now) = (&database.now.tables, database.clock());
     let snapshot = database.snapshot();
     let visible = || {
@@ -267,7 +267,7 @@ fn status(database: &Database) -> Status {
             .collect(),
         relays: Vec::new(),
         retained_bytes: visible().map(|row| row.event.footprint() as u64).sum(),
-        retained: database.retained(),
+        retained: database.retained(leaf_bits),
     };
     for row in visible() {
         let mut is_pending = false;
@@ -298,7 +298,9 @@ fn status(database: &Database) -> Status {
 #[async_trait]
 impl Admin for SimulatedPostgres {
     async fn status(&self) -> Result<Status, StoreError> {
-        self.connect().look("status", status).await
+        let (connection, leaf_bits) = (self.connect(), self.server.leaf_bits);
+        let look = connection.look("status", |database| status(database, leaf_bits));
+        look.await
     }
 
     async fn hand_overs(&self, limit: usize) -> Result<Vec<AuditLine>, StoreError> {

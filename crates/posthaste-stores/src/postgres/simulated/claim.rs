@@ -103,11 +103,13 @@ async fn create(
     connection.server.step().await;
     // A statement of its own, so that the snapshot comes behind the lock.
     let retention = Arc::clone(&connection.server.retention);
-    let _locked = retention.lock_owned().await;
+    let locked = retention.lock_owned().await;
     let now = connection.look(OPERATION, |database| database.snapshot());
     let now = now.await?;
     let (name, start_now) = (request.destination.to_owned(), request.start == Start::Now);
     let create = connection.change(OPERATION, move |database| {
+        // Held for as long as this goes on, whoever waits for it.
+        let _locked = locked;
         let at = database.clock();
         let tables = &mut database.now.tables;
         if tables.destination_id(&name).is_some() {

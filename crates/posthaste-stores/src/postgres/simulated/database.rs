@@ -243,6 +243,17 @@ impl Database {
         self.counters.take_overs += 1;
         self.counters.take_overs_while_parked += u64::from(parked);
     }
+
+    /// Whether a new snapshot sees what this transaction did.
+    pub(super) fn is_completed(&self, xid: u64) -> bool {
+        xid < self.now.next_xid && !self.now.open.contains(&xid)
+    }
+
+    /// Whether a transaction is open that has written into this leaf.
+    pub(super) fn is_being_written(&self, rows: impl Fn(i64) -> bool) -> bool {
+        let mut of_open = self.now.rows.iter().rev();
+        of_open.any(|(seq, row)| self.now.open.contains(&row.xid) && rows(*seq))
+    }
 }
 
 /// Well spread, as random numbers are, and the same for the same seed.

@@ -1,6 +1,6 @@
 //! Connections: what they wait for, and how they break.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize};
 
 use posthaste_engine::StoreError;
 use tokio::sync::OwnedMutexGuard;
@@ -14,6 +14,8 @@ pub(super) struct Server {
     tables: Arc<tokio::sync::Mutex<()>>,
     /// The retention lock.
     pub(super) retention: Arc<tokio::sync::Mutex<()>>,
+    /// Counts the steps of housekeeping.
+    pub(super) turn: AtomicUsize,
     step: Step,
     pub(super) page_events: usize,
     pub(super) leaf_bits: u8,
@@ -31,6 +33,7 @@ impl Server {
             database: Mutex::new(Database::new(&settings)),
             tables: Arc::default(),
             retention: Arc::default(),
+            turn: AtomicUsize::new(0),
             page_events: settings.page_events,
             leaf_bits: settings.leaf_bits,
             step: settings.step,

@@ -8,7 +8,12 @@ use posthaste_engine::{
 use uuid::Uuid;
 
 use super::Settings;
-use crate::postgres::{Grant, ownership::from_micros, slots::Slots, sweep::Position};
+use crate::postgres::{
+    Grant,
+    ownership::from_micros,
+    slots::Slots,
+    sweep::{Floors, Position},
+};
 
 #[derive(Debug, Clone)]
 pub(super) struct Tables {
@@ -320,6 +325,20 @@ impl Tables {
             return "closed";
         }
         stored
+    }
+
+    /// `sql/retention_floor.sql`: at or below this nothing is needed any more; none without any cursor.
+    pub(super) fn floor(&self) -> Option<i64> {
+        let floor_min = |floors: Floors| floors.floor_min;
+        let passed = self.passed()?;
+        let markers = self.markers.values().map(|row| row.position.floors);
+        Some(markers.map(floor_min).fold(passed, i64::min))
+    }
+
+    /// The least `floor_min` of all cursors.
+    pub(super) fn passed(&self) -> Option<i64> {
+        let cursors = self.cursors.values();
+        cursors.map(|row| row.position.floors.floor_min).min()
     }
 }
 

@@ -45,7 +45,8 @@ impl Bench {
     async fn chunk(&self) -> String {
         let client = self.store.housekeeping.client().await.unwrap();
         match chunk(&client, Some(self.relay)).await.unwrap() {
-            Went::Told(told) => told,
+            Went::Done(copied) => copied.to_string(),
+            Went::Kept => "kept".to_owned(),
             Went::InTheWay(what) => panic!("{what}"),
         }
     }

@@ -1,0 +1,142 @@
+//! What a crash leaves, what it issues again, and who goes on when nobody waits.
+
+use posthaste_engine::{
+    Admin, Budget, ClaimOutcome, ClaimRequest, Ownership, Registration, Store, StoreError,
+};
+
+use super::*;
+
+fn event(key: &str) -> NewEvent {
+    NewEvent {
+        topic: "orders".to_owned(),
+        key: Some(key.to_owned()),
+        ..NewEvent::default()
+    }
+}
+
+fn commit(database: &SimulatedPostgres) -> Uuid {
+    let mut writer = database.begin();
+    let id = writer.emit(&event("k")).unwrap();
+    writer.commit().unwrap();
+    id
+}
+
+fn survivors(database: &SimulatedPostgres) -> Vec<Uuid> {
+    let commits = database.committed().into_iter();
+    commits.flat_map(|commit| commit.events).collect()
+}
+
+/// The number of the next transaction, and the next value of the sequence.
+fn next(database: &SimulatedPostgres) -> (u64, i64) {
+    let mut database = database.server.lock();
+    let xid = database.assign_xid();
+    database.abort(xid);
+    (xid, database.draw())
+}
+
+async fn own(database: &SimulatedPostgres) -> Arc<dyn Claimed> {
+    let registration = Registration {
+        name: "relay".to_owned(),
+        version: "1".to_owned(),
+        host: Default::default(),
+        lease: Duration::from_secs(60),
+    };
+    let relay = database.register(&registration).await.unwrap();
+    let request = ClaimRequest::all("default", "null:");
+    match database.claim(relay, &request).await.unwrap() {
+        ClaimOutcome::Owned(claim) => database.open(&claim).await.unwrap(),
+        ClaimOutcome::Held(shares) => panic!("{shares:?}"),
+    }
+}
+
+const ALL: Budget = Budget {
+    events: 100,
+    bytes: 1 << 20,
+};
+
+#[tokio::test]
+async fn numbers_that_only_lost_transactions_used_come_again() {
+    let database = SimulatedPostgres::new(Settings::default());
+    assert_eq!(next(&database), (1, 1));
+    database.crash();
+    assert_eq!(next(&database), (1, 1), "nothing was flushed");
+    commit(&database);
+    let mut open = database.begin();
+    open.emit(&event("k")).unwrap();
+    let (xid, _) = next(&database);
+    database.crash();
+    assert!(open.emit(&event("k")).is_err(), "its connection broke");
+    // The open transaction's number is issued again; the sequence goes on behind what was logged ahead.
+    assert_eq!(next(&database), (xid - 1, 1 + 32 + 1));
+}
+
+#[tokio::test]
+async fn what_is_not_flushed_is_lost_unless_somebody_flushes_behind_it() {
+    let database = SimulatedPostgres::new(Settings::default());
+    let unflushed = |key| {
+        let mut writer = database.begin();
+        let id = writer.emit(&event(key)).unwrap();
+        writer.commit_unflushed().unwrap();
+        id
+    };
+    let kept = unflushed("a");
+    let flushed = commit(&database);
+    unflushed("b");
+    assert_eq!(survivors(&database).len(), 3);
+    database.crash();
+    assert_eq!(survivors(&database), [kept, flushed]);
+    let claimed = own(&database).await;
+    let page = claimed.next(ALL).await.unwrap();
+    let read: Vec<Uuid> = page.events.iter().map(|event| event.id()).collect();
+    assert_eq!(read, [kept, flushed]);
+    assert_eq!(database.counters().incarnations, 1);
+}
+
+#[tokio::test]
+async fn a_fail_over_goes_on_with_what_the_standby_has() {
+    let database = SimulatedPostgres::new(Settings::default());
+    let kept = commit(&database);
+    database.replicate();
+    let claimed = own(&database).await;
+    commit(&database);
+    database.fail_over();
+    assert_eq!(survivors(&database), [kept]);
+    let refused = claimed.next(ALL).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })));
+    let again = own(&database).await;
+    assert_eq!(again.next(ALL).await.unwrap().events.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statement_goes_on_when_nobody_waits_for_it() {
+    let database = SimulatedPostgres::new(Settings {
+        step: Arc::new(|| Duration::from_millis(1)),
+        ..Settings::default()
+    });
+    commit(&database);
+    let claimed = own(&database).await;
+    let page = claimed.next(ALL).await.unwrap();
+    let advance = claimed.advance(&page.end, &[]);
+    let gone = tokio::time::timeout(Duration::from_micros(500), advance).await;
+    assert!(gone.is_err(), "it is under way");
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(database.status().await.unwrap().pending, 0);
+}
+
+#[tokio::test]
+async fn a_late_commit_is_read_by_the_poll_that_sees_it() {
+    let database = SimulatedPostgres::new(Settings::default());
+    let claimed = own(&database).await;
+    let mut late = database.begin();
+    let id = late.emit(&event("late")).unwrap();
+    for _ in 0..4 {
+        commit(&database);
+        let page = claimed.next(ALL).await.unwrap();
+        assert_eq!(page.events.len(), 1);
+        claimed.advance(&page.end, &[]).await.unwrap();
+    }
+    late.commit().unwrap();
+    let page = claimed.next(ALL).await.unwrap();
+    assert_eq!(page.events[0].id(), id);
+    assert_eq!(database.counters().stragglers, 1);
+}
