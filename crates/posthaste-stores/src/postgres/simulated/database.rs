@@ -216,8 +216,7 @@ impl Database {
 
     /// Numbers that only lost transactions used are issued again; the sequence goes on where it was logged.
     fn begin_a_new_life(&mut self, (xid, sequence): (u64, i64)) {
-        let open = std::mem::take(&mut self.now.open);
-        self.now.rows.retain(|_, row| !open.contains(&row.xid));
+        self.cut_connections();
         self.now.next_xid = xid + 1;
         self.now.latest_completed = xid;
         self.now.written_xid = xid;
@@ -225,11 +224,15 @@ impl Database {
         self.now.tables.token = None;
         self.history.truncate(self.now.commits);
         self.flush();
-        self.cut_connections();
     }
 
+    /// What was open is rolled back.
     pub(super) fn cut_connections(&mut self) {
         self.generation += 1;
+        let open = std::mem::take(&mut self.now.open);
+        self.now.rows.retain(|_, row| !open.contains(&row.xid));
+        let latest = open.last().copied().unwrap_or(0);
+        self.now.latest_completed = self.now.latest_completed.max(latest);
     }
 
     pub(super) fn history(&self) -> &[Commit] {
