@@ -18,6 +18,8 @@ use crate::{
 
 /// The number of partitions that a destination has unless told otherwise.
 const PARTITIONS: u64 = 64;
+/// As many events wait for a few seconds at the most.
+const BACKLOG_EVENTS: u64 = 20_000;
 
 /// Relays that share an outbox.
 pub struct Fleet {
@@ -250,18 +252,33 @@ impl Fleet {
     ///
     /// When it stands still.
     pub async fn is_drained(&self) {
+        let counts = ["pending", "parked", "dead", "blocked_keys"];
+        self.goes_on_until(|status| counts.iter().all(|count| status[count] == 0))
+            .await;
+    }
+
+    /// What waits is new. It may take long, as long as it goes on.
+    ///
+    /// # Panics
+    ///
+    /// When it stands still.
+    pub async fn catches_up(&self) {
+        self.goes_on_until(|status| status["pending"].as_u64() < Some(BACKLOG_EVENTS))
+            .await;
+    }
+
+    async fn goes_on_until(&self, so: impl Fn(&Value) -> bool) {
         let (mut since, mut arrived) = (Instant::now(), 0);
         loop {
             let status = self.status();
-            let counts = ["pending", "parked", "dead", "blocked_keys"];
-            if counts.iter().all(|count| status[count] == 0) {
+            if so(&status) {
                 return;
             }
             let now = self.target.arrived();
             if now > arrived {
                 (since, arrived) = (Instant::now(), now);
             }
-            assert!(since.elapsed() < LIMIT, "not drained: {status:#}");
+            assert!(since.elapsed() < LIMIT, "it stands still: {status:#}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -344,6 +344,8 @@ impl Scene {
     async fn poison(&mut self) {
         self.poisons += 1;
         let (database, key) = (self.ground.database(), format!("poison-{}", self.poisons));
+        // Behind a giant it would be long before it is tried.
+        self.fleet.catches_up().await;
         let mut writer = database.writer().await.unwrap();
         let refused = Step {
             payload_bytes: 2 * REFUSED_BYTES_MIN,
