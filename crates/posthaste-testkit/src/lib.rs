@@ -26,6 +26,7 @@ mod blocking;
 pub mod cache;
 pub mod checker;
 pub mod faulty;
+pub mod fuzz;
 mod guard;
 pub mod lines;
 pub mod ports;

@@ -5,6 +5,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 use posthaste_engine::StoreError;
 use tokio_postgres::config::{ChannelBinding, SslMode as DriverSslMode, TargetSessionAttrs};
 
+use crate::percent;
+
 /// How far the server's certificate is believed, with libpq's meanings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SslMode {
@@ -85,7 +87,26 @@ fn wrong(reason: String) -> StoreError {
 
 impl PostgresConfig {
     /// Parses `postgres://user:password@host:port,host:port/db?option=value`.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`]. It repeats nothing that may be of a password, not even of one that
+    /// was written without its escapes.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
+        let beyond_authority = url
+            .split_once("://")
+            .and_then(|(_, rest)| rest.split_once(['/', '?']))
+            .is_some_and(|(_, beyond)| beyond.contains('@'));
+        Self::parse_parts(url).map_err(|error| match beyond_authority {
+            false => error,
+            true => wrong(
+                "an `@` stands behind the first `/` or `?`, where it ends no password: write in user \
+                 and password `/` as %2F and `?` as %3F, and elsewhere `@` as %40"
+                    .to_owned(),
+            ),
+        })
+    }
+
+    fn parse_parts(url: &str) -> Result<Self, StoreError> {
         let rest = ["postgres://", "postgresql://"]
             .iter()
             .find_map(|scheme| url.strip_prefix(scheme))
@@ -105,14 +126,21 @@ impl PostgresConfig {
                 parsed.set("password", decode("password", password)?)?;
             }
         }
+        // It may be what ends the login, the `/` before it being of the password.
+        if database.contains('@') {
+            return Err(wrong("in the database's name write `@` as %40".to_owned()));
+        }
         if !database.is_empty() {
             parsed.set("dbname", decode("database", database)?)?;
         }
         parsed.hosts(hosts)?;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair
-                .split_once('=')
-                .ok_or_else(|| wrong(format!("option `{pair}` has no value: write {pair}=…")))?;
+            let (name, value) =
+                pair.split_once('=')
+                    .ok_or_else(|| match OPTIONS.contains(&pair) {
+                        true => wrong(format!("option `{pair}` has no value: write {pair}=…")),
+                        false => unknown(pair),
+                    })?;
             let value = decode(name, value)?;
             parsed.set(name, value)?;
         }
@@ -263,10 +291,11 @@ impl Parsed {
 }
 
 fn port(text: &str) -> Result<u16, StoreError> {
+    // Not repeated: without the `@` behind it, a password stands where a port does.
     text.parse()
         .ok()
         .filter(|&port| port > 0)
-        .ok_or_else(|| wrong(format!("`{text}` is not a port")))
+        .ok_or_else(|| wrong("what follows a host's `:` is not a port, 1 to 65535".to_owned()))
 }
 
 fn split_port(host: &str) -> Result<(&str, u16), StoreError> {
@@ -275,10 +304,13 @@ fn split_port(host: &str) -> Result<(&str, u16), StoreError> {
     if let Some(rest) = host.strip_prefix('[') {
         let (name, after) = rest
             .split_once(']')
-            .ok_or_else(|| wrong(format!("host `{host}` lacks its closing bracket")))?;
+            .ok_or_else(|| wrong("a host lacks its closing bracket".to_owned()))?;
         return match after.strip_prefix(':') {
             Some(text) => Ok((name, port(text)?)),
-            None => Ok((name, DEFAULT_PORT)),
+            None if after.is_empty() => Ok((name, DEFAULT_PORT)),
+            None => Err(wrong(
+                "behind a host's `]` stands `:PORT` or nothing".to_owned(),
+            )),
         };
     }
     match host.rsplit_once(':') {
@@ -294,34 +326,27 @@ fn one_of(name: &str, value: &str, known: &[&str]) -> StoreError {
     ))
 }
 
+/// An unknown option. Its name is shown when it is nearly one of ours: else it may be the rest of a
+/// password that holds a bare `&`.
 fn unknown(name: &str) -> StoreError {
+    const NEAR: f64 = 0.8;
+    let known = OPTIONS.join(", ");
     let nearest = OPTIONS
-        .iter()
-        .max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)))
-        .unwrap_or(&OPTIONS[0]);
-    wrong(format!(
-        "unknown option `{name}`: did you mean `{nearest}`? Known: {}",
-        OPTIONS.join(", ")
-    ))
+        .map(|option| (strsim::jaro_winkler(name, option), option))
+        .into_iter()
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    wrong(match nearest {
+        Some((similarity, nearest)) if similarity >= NEAR => {
+            format!("unknown option `{name}`: did you mean `{nearest}`? Known: {known}")
+        }
+        _ => format!("an unknown option, known are: {known} (write `&` in a value as %26)"),
+    })
 }
 
 /// Percent-decoding; the error names the part, never its value, which may be a password.
 fn decode(part: &str, text: &str) -> Result<String, StoreError> {
-    let bad = || wrong(format!("the {part} is not valid percent-encoded UTF-8"));
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let (digits, tail) = rest.split_at_checked(2).ok_or_else(bad)?;
-        let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| bad())?);
-        rest = tail;
-    }
-    String::from_utf8(bytes).map_err(|_| bad())
+    percent::decode(text)
+        .ok_or_else(|| wrong(format!("the {part} is not valid percent-encoded UTF-8")))
 }
 
 #[cfg(test)]
@@ -399,5 +424,30 @@ mod tests {
         }
         let config = PostgresConfig::parse("postgres://me:geheim@h/d").unwrap();
         assert!(!format!("{config:?}").contains("geheim"));
+    }
+
+    #[test]
+    fn a_password_without_its_escapes_or_its_end_is_not_repeated() {
+        for (url, part) in [
+            ("postgres://me:geheim", "not a port"),
+            ("postgres://me:geheim/d", "not a port"),
+            ("postgres://[geheim", "closing bracket"),
+            ("postgres://[::1]geheim", "`:PORT`"),
+            ("postgres://me:a/geheim@h/d", "%2F"),
+            ("postgres://me:1/geheim@h/d", "%2F"),
+            ("postgres://me:a?geheim@h/d", "%3F"),
+            ("postgres://me:1?sslmode=geheim@h/d", "%3F"),
+            ("postgres://h/d?user=me&password=a&geheim", "%26"),
+            ("postgres://h/d?user=me&password=a&geheim=1", "%26"),
+        ] {
+            let text = PostgresConfig::parse(url).unwrap_err().to_string();
+            assert!(text.contains(part), "{url}: {text}");
+            assert!(!text.contains("geheim"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_sign_is_no_hexadecimal_digit() {
+        assert!(PostgresConfig::parse("postgres://me@h/%+f").is_err());
     }
 }

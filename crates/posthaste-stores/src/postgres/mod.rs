@@ -15,6 +15,8 @@ mod converge;
 mod course;
 mod error;
 mod evacuate;
+#[cfg(test)]
+mod fuzz;
 mod hints;
 mod migrate;
 mod ownership;

@@ -69,6 +69,10 @@ impl Snapshot {
     }
 
     /// Reads the layout that `pg_snapshot_send` writes: count, xmin, xmax, xip, big endian.
+    ///
+    /// # Errors
+    /// Bytes of another length, or numbers that no snapshot of PostgreSQL has: whoever believed them
+    /// would take a transaction in progress for a finished one.
     pub(super) fn decode(mut raw: &[u8]) -> Result<Self, BoxError> {
         let count = usize::try_from(raw.try_get_i32()?)?;
         let xmin = raw.try_get_u64()?;
@@ -76,10 +80,14 @@ impl Snapshot {
         if raw.len() != count * size_of::<u64>() {
             return Err("pg_snapshot: its length does not fit its count".into());
         }
-        let xip = raw
+        let xip: Vec<u64> = raw
             .chunks_exact(size_of::<u64>())
             .map(|mut xid| xid.get_u64())
             .collect();
+        let within = xip.iter().all(|xid| (xmin..xmax).contains(xid));
+        if xmin > xmax || !within || !xip.is_sorted_by(|a, b| a < b) {
+            return Err("pg_snapshot: not ascending between xmin and xmax".into());
+        }
         Ok(Self { xmin, xmax, xip })
     }
 }
@@ -144,10 +152,12 @@ impl<'a> FromSql<'a> for Headers<'a> {
         let headers = Self { elements: raw };
         // Checked once here, so that walking needs no error.
         let mut rest = raw;
-        for _ in 0..count {
-            take_element(&mut rest)?;
+        for element in 0..count {
+            if take_element(&mut rest)?.is_none() && element % 2 == 0 {
+                return Err("headers: a name is null".into());
+            }
         }
-        if !rest.is_empty() || count % 2 != 0 {
+        if !rest.is_empty() || count < 0 || count % 2 != 0 {
             return Err("headers: not pairs".into());
         }
         Ok(headers)
@@ -188,6 +198,33 @@ mod tests {
         assert_eq!(Snapshot::decode(&bytes).unwrap(), snapshot);
         assert!(Snapshot::decode(&bytes[..bytes.len() - 1]).is_err());
         assert!(Snapshot::decode(&[]).is_err());
+    }
+
+    #[test]
+    fn a_snapshot_out_of_order_or_beyond_its_bounds_is_refused() {
+        for (xmin, xmax, xip) in [
+            (9, 3, vec![]),
+            (4, 9, vec![7, 4]),
+            (4, 9, vec![4, 4]),
+            (4, 9, vec![4, 9]),
+            (5, 9, vec![4]),
+        ] {
+            let mut bytes = BytesMut::new();
+            let snapshot = Snapshot { xmin, xmax, xip };
+            snapshot.to_sql(&Type::PG_SNAPSHOT, &mut bytes).unwrap();
+            assert!(Snapshot::decode(&bytes).is_err(), "{snapshot:?}");
+        }
+    }
+
+    #[test]
+    fn a_null_for_a_headers_name_is_refused_and_ends_no_headers() {
+        let elements = [Some("a"), Some("1"), None, Some("2"), Some("b"), None];
+        let mut raw = BytesMut::new();
+        elements
+            .to_vec()
+            .to_sql(&Type::TEXT_ARRAY, &mut raw)
+            .unwrap();
+        assert!(Headers::from_sql(&Type::TEXT_ARRAY, &raw).is_err());
     }
 
     #[test]

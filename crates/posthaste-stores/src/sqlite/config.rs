@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use posthaste_engine::StoreError;
 
+use crate::percent;
+
 const OPERATION: &str = "read the store's address";
 
 /// An SQLite store's address, parsed.
@@ -31,7 +33,11 @@ impl SqliteConfig {
             Some((path, options)) => (path, options),
             None => (rest, ""),
         };
-        let path = decode(path)?;
+        let path = percent::decode(path).ok_or_else(|| {
+            wrong(
+                "in the path, `%` begins two hexadecimal digits of UTF-8: write a plain `%` as `%25`",
+            )
+        })?;
         if path.is_empty() {
             return Err(wrong(
                 "the path is missing: write `sqlite:orders.db` or `sqlite:///var/lib/orders.db`",
@@ -85,30 +91,6 @@ fn duration(name: &str, value: &str) -> Result<Duration, StoreError> {
                 "`{name}={value}`: write a time of at most an hour with its unit, as in `5s` or `500ms`"
             ))
         })
-}
-
-fn decode(text: &str) -> Result<String, StoreError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        if first != b'%' {
-            bytes.push(first);
-            rest = tail;
-            continue;
-        }
-        let digits = tail
-            .get(..2)
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        let Some(byte) = digits else {
-            return Err(wrong(
-                "in the path, `%` begins two hexadecimal digits: write a plain `%` as `%25`",
-            ));
-        };
-        bytes.push(byte);
-        rest = &tail[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| wrong("the path is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use super::{
     connection::Worker,
     error::{classify, unexpected},
     ownership::ClaimInner,
+    row,
 };
 
 /// The right to change things under one claim. Clones share what they have seen.
@@ -252,13 +253,13 @@ fn event_id(
     operation: &'static str,
     seq: i64,
 ) -> Result<Option<Uuid>, StoreError> {
-    let id: Option<String> = tx
+    let id = tx
         .prepare_cached(include_str!("sql/event_id.sql"))
         .and_then(|mut statement| {
             statement
-                .query_row(named_params! { ":seq": seq }, |row| row.get(0))
+                .query_row(named_params! { ":seq": seq }, |row| row::event_id(row, 0))
                 .optional()
         })
         .map_err(|error| classify(operation, error))?;
-    Ok(id.and_then(|id| Uuid::try_parse(&id).ok()))
+    Ok(id.flatten())
 }

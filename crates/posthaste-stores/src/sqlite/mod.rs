@@ -16,6 +16,8 @@ mod cursor;
 mod destination;
 mod error;
 mod evacuate;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod headers;
 mod migrate;

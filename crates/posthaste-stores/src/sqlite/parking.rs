@@ -62,11 +62,8 @@ impl SqliteClaimed {
                 let mut rows = statement.query(params).map_err(fail)?;
                 let mut ids = Vec::new();
                 while let Some(row) = rows.next().map_err(fail)? {
-                    let id: String = row.get(0).map_err(fail)?;
-                    ids.push(
-                        Uuid::parse_str(&id)
-                            .map_err(|error| unexpected(OPERATION, error.to_string()))?,
-                    );
+                    let id = row::event_id(row, 0).map_err(fail)?;
+                    ids.push(id.ok_or_else(|| unexpected(OPERATION, "an id that is none"))?);
                 }
                 Ok(ids)
             })

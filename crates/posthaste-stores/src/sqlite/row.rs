@@ -58,7 +58,7 @@ pub(super) fn push(
     let header_texts = match row.get_ref(HEADERS).map_err(fail)? {
         // The usual row has none and pays nothing.
         ValueRef::Text(b"[]") => Vec::new(),
-        ValueRef::Text(json) => headers::parse(&utf8(json, seq, "headers"))
+        ValueRef::Text(json) => headers::parse(&utf8(as_checked(json), seq, "headers"))
             .ok_or_else(|| malformed(operation, seq, "headers"))?,
         _ => return Err(malformed(operation, seq, "headers")),
     };
@@ -76,11 +76,8 @@ pub(super) fn push(
         return Ok(Pushed::NoRoom);
     }
 
-    let id = row.get_ref(ID).map_err(fail)?;
-    let id = id
-        .as_str()
-        .ok()
-        .and_then(|id| Uuid::try_parse(id).ok())
+    let id = event_id(row, ID)
+        .map_err(fail)?
         .ok_or_else(|| malformed(operation, seq, "id"))?;
     let key = texts[Field::Key as usize].as_deref();
     let slot = match key {
@@ -130,6 +127,21 @@ pub(super) fn key<'a>(
         ValueRef::Text(bytes) => Ok(Some(String::from_utf8_lossy(bytes))),
         _ => Err(unexpected(operation, "a key that is not text")),
     }
+}
+
+/// The event's id at `column`; none if the text there is none.
+pub(super) fn event_id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Uuid>> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Text(text) => Uuid::try_parse_ascii(as_checked(text)).ok(),
+        _ => None,
+    })
+}
+
+/// What the table's checks saw of a text that none of them looks for a NUL in: SQLite's functions end
+/// there. A writer that counts the end of a C string in leaves one, and its event is to be read all the
+/// same.
+fn as_checked(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 /// Where the statement of a page holds the key.
