@@ -16,6 +16,9 @@ pub(crate) struct Address {
     /// Still with its percent escapes: in an authority they protect `@`, `:` and `/`.
     path: String,
     options: Vec<(String, String)>,
+    /// A bare `@` stands behind the first `?`: what is taken for options may be the rest of a password
+    /// that holds a bare `?`.
+    doubtful: bool,
 }
 
 const EXAMPLE: &str = "write it as `file:///var/spool/events.jsonl`, `stdout:` or `null:`";
@@ -36,6 +39,7 @@ impl Address {
             scheme: scheme.to_ascii_lowercase(),
             path: path.strip_prefix("//").unwrap_or(path).to_owned(),
             options: Vec::new(),
+            doubtful: query.contains('@'),
         };
         for option in query.split('&').filter(|option| !option.is_empty()) {
             address.add_option(option)?;
@@ -129,8 +133,15 @@ impl Address {
         }))
     }
 
-    /// An error about this address. It names the scheme alone: the rest may hold a password.
+    /// An error about this address. It names the scheme alone: the rest may hold a password, and so may
+    /// the reason, if the address is doubtful.
     pub(crate) fn misconfigured(&self, reason: String) -> SinkError {
+        let reason = match self.doubtful {
+            false => reason,
+            true => "something is wrong with it, and a bare `@` stands behind the `?`, where it ends no \
+                     password; write in user and password `?` as %3F, and in an option `@` as %40"
+                .to_owned(),
+        };
         misconfigured(&format!("sink address `{}:`", self.scheme), reason)
     }
 }

@@ -5,6 +5,8 @@
 
 mod appender;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod tail;
 
 use std::{

@@ -5,6 +5,8 @@
 
 mod address;
 mod file;
+#[cfg(test)]
+mod fuzz;
 mod jsonl;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -163,7 +165,15 @@ mod tests {
 
     #[test]
     fn a_refusal_never_repeats_a_secret() {
-        let said = refusal("kafka://user:secret@host?password=secret");
-        assert!(!said.contains("secret"), "{said}");
+        for url in [
+            "kafka://user:secret@host?password=secret",
+            "amqp://user:a?secret@host/?exchange=x",
+            "amqp://user:a?b=c&secret@host/?exchange=x",
+            "amqp://user:a?exchange=%secret@host/",
+            "amqp://user:1/secret@host/?exchange=x",
+        ] {
+            let said = refusal(url);
+            assert!(!said.contains("secret"), "{url}: {said}");
+        }
     }
 }

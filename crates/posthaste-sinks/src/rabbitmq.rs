@@ -8,6 +8,8 @@
 mod connection;
 mod driver;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod lane;
 mod limits;
 mod message;

@@ -64,6 +64,14 @@ impl Address {
             .split(',')
             .map(|host| self.host(host))
             .collect::<Result<_, _>>()?;
+        // It may be what ends the login, the `/` before it being of the password.
+        if path.is_some_and(|path| path.contains('@')) {
+            return Err(self.misconfigured(
+                "an `@` stands behind the first `/`, where it ends no password; write in user and \
+                 password `/` as %2F, and elsewhere `@` as %40"
+                    .to_owned(),
+            ));
+        }
         let path = path.map(|path| self.decode(path)).transpose()?;
         Ok(Authority { user, hosts, path })
     }

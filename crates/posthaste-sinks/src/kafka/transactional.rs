@@ -9,6 +9,8 @@
 //! The fence is the broker's: opening takes that of our own id (once for each lane), taking over those
 //! of the former owners. Only then is the progress read, and only then may anything be sent.
 
+#[cfg(test)]
+mod fuzz;
 mod gathering;
 mod judging;
 mod place;

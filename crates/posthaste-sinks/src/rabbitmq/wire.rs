@@ -91,7 +91,8 @@ pub(super) enum Incoming {
 /// Reads one frame from the front of `input`. Answers it and its length; none when more must come.
 pub(super) fn read(input: &[u8], frame_max: usize) -> Result<Option<(Incoming, usize)>, Malformed> {
     match input {
-        [] => return Ok(None),
+        // One byte of a TLS record tells nothing yet.
+        [] | [0x15 | 0x16] => return Ok(None),
         // Handshake or alert, TLS 1.x. A frame of this kind does not exist.
         [0x15 | 0x16, 0x03, ..] => return Err(Malformed::Tls),
         [METHOD | HEADER | BODY | HEARTBEAT, ..] => {}
@@ -273,6 +274,13 @@ mod tests {
         };
         let frame = frame(HEADER, &payload);
         assert_eq!(read(&frame, 100), Ok(Some((expected, frame.len()))));
+    }
+
+    #[test]
+    fn a_tls_record_is_known_however_it_is_cut() {
+        assert_eq!(read(b"\x15", 100), Ok(None));
+        assert_eq!(read(b"\x15\x03", 100), Err(Malformed::Tls));
+        assert_eq!(read(b"\x15P", 100), Err(Malformed::NotAmqp));
     }
 
     #[test]

@@ -57,7 +57,9 @@ impl Keys {
     pub(super) fn slots(&self, key: &[u8]) -> Option<RangeInclusive<u16>> {
         let slots = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let (first, last) = slots.split_once('-')?;
-        Some(first.parse().ok()?..=last.parse().ok()?)
+        let slots = first.parse().ok()?..=last.parse().ok()?;
+        // A key that is not ours to the letter would be another record than the one that we write.
+        (self.key(&slots).as_bytes() == key).then_some(slots)
     }
 }
 
@@ -271,7 +273,15 @@ mod tests {
     fn other_destinations_and_damage_are_told_apart() {
         let keys = Keys::of(&scope(1, &[0]));
         let nil = Uuid::nil();
-        for other in ["1/0-1", "12/3/0-1", "12/0", "12/x-1", "12/0-70000"] {
+        for other in [
+            "1/0-1",
+            "12/3/0-1",
+            "12/0",
+            "12/x-1",
+            "12/0-70000",
+            "12/+0-1",
+            "12/00-1",
+        ] {
             assert_eq!(
                 keys.slots(format!("{nil}/{other}").as_bytes()),
                 None,
