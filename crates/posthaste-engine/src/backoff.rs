@@ -27,10 +27,13 @@ impl Backoff {
     /// The wait after `failures` failures (1 is the first), with `random` in 0 to 1.
     #[must_use]
     pub fn delay(&self, failures: u32, random: f64) -> Duration {
-        let doublings = failures.saturating_sub(1).min(30);
-        let wait = self.first.saturating_mul(1 << doublings).min(self.max);
+        // More doublings than that take the shortest wait past the longest.
+        let doublings = failures.saturating_sub(1).min(100);
+        let doubled = self.first.as_nanos().saturating_mul(1 << doublings);
+        let wait = doubled.min(self.max.as_nanos()) as f64 / 1e9;
         let factor = 1.0 + self.jitter.clamp(0.0, 1.0) * (2.0 * random.clamp(0.0, 1.0) - 1.0);
-        wait.mul_f64(factor)
+        // Only what is too long for a `Duration` cannot be one.
+        Duration::try_from_secs_f64(wait * factor).unwrap_or(Duration::MAX)
     }
 }
 
@@ -48,5 +51,24 @@ mod tests {
         );
         assert_eq!([0.0, 1.0].map(|random| seconds(2, random)), [1.5, 2.5]);
         assert!(seconds(u32::MAX, 1.0) <= 375.0);
+    }
+
+    #[test]
+    fn a_wait_too_long_for_the_clock_is_the_longest_there_is() {
+        let backoff = Backoff {
+            first: Duration::MAX,
+            max: Duration::MAX,
+            jitter: 0.25,
+        };
+        assert_eq!(backoff.delay(1, 1.0), Duration::MAX);
+    }
+
+    #[test]
+    fn a_tiny_first_wait_grows_to_the_longest_too() {
+        let backoff = Backoff {
+            first: Duration::from_nanos(1),
+            ..Backoff::default()
+        };
+        assert_eq!(backoff.delay(60, 0.5), backoff.max);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{GlobBuilder, GlobMatcher, GlobSetBuilder};
 
 use crate::{Field, StoredEvent};
 
@@ -43,7 +43,8 @@ impl Default for DeliveryPolicy {
 /// Which events a route means. All given conditions hold together; none means every event.
 #[derive(Debug, Clone, Default)]
 pub struct RouteMatch {
-    /// A glob over the topic: `*` and `?` cross dots, `[ab]` and `{a,b}` choose, `\` escapes.
+    /// A glob over the topic: `*` and `?` cross dots, `[ab]` and `{a,b}` choose, `\` escapes. `?` and
+    /// `[ab]` take one byte, of a character that is no ASCII a part. At most 4 096 bytes.
     pub topic: Option<String>,
     /// A glob over the type; an event without a type matches none.
     pub event_type: Option<String>,
@@ -239,16 +240,55 @@ impl Compiled {
     }
 }
 
+/// Many times what a topic can have.
+const GLOB_BYTES_MAX: usize = 4_096;
+
 fn glob(pattern: &str) -> Result<GlobMatcher, String> {
+    if pattern.len() > GLOB_BYTES_MAX {
+        let size = pattern.len();
+        return Err(format!(
+            "a glob of {size} bytes; write at most {GLOB_BYTES_MAX}"
+        ));
+    }
+    if chooses_beyond_ascii(pattern) {
+        return Err(format!(
+            "glob `{pattern}`: brackets choose among ASCII characters; write {{ä,ö}} for others"
+        ));
+    }
     // Topics are divided by dots, not slashes: `*` crosses both.
     let glob = GlobBuilder::new(pattern)
         .literal_separator(false)
         .backslash_escape(true)
+        .empty_alternates(true)
         .build();
-    match glob {
-        Ok(glob) => Ok(glob.compile_matcher()),
-        Err(error) => Err(format!("glob `{pattern}`: {}", error.kind())),
+    let refused = |error: globset::Error| format!("glob `{pattern}`: {}", error.kind());
+    let glob = glob.map_err(refused)?;
+    // The matcher of a single glob is made without a way to refuse it, and panics where this does.
+    let mut set = GlobSetBuilder::new();
+    set.add(glob.clone()).build().map_err(refused)?;
+    Ok(glob.compile_matcher())
+}
+
+/// Whether a character that is no ASCII stands in brackets: it would be taken for its bytes.
+fn chooses_beyond_ascii(pattern: &str) -> bool {
+    let mut characters = pattern.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => drop(characters.next()),
+            '[' => {
+                characters.next_if(|c| matches!(c, '!' | '^'));
+                // A `]` that comes first is one of the choice.
+                let first = characters.next();
+                let rest = characters.by_ref().take_while(|&c| c != ']');
+                let mut choice = first.into_iter().chain(rest);
+                if choice.any(|c| !c.is_ascii()) {
+                    return true;
+                }
+            }
+            _ => {}
+        }
     }
+    false
 }
 
 #[cfg(test)]
@@ -370,6 +410,46 @@ mod tests {
         assert!(!takes(&[("region", Some("eu"))]));
         assert!(!takes(&[("region", None), ("audit", Some("yes"))]));
         assert!(!takes(&[("Region", Some("eu")), ("audit", None)]));
+    }
+
+    #[test]
+    fn a_glob_too_deep_or_too_long_is_refused_and_breaks_nothing() {
+        let deep = "{".repeat(1_000) + &"}".repeat(1_000);
+        for pattern in [deep, "a".repeat(5_000)] {
+            let routes = Routes::new(vec![route(Some(&pattern), None, RouteAction::Drop)]);
+            assert!(routes.unwrap_err().reason.contains("glob"));
+        }
+    }
+
+    #[test]
+    fn an_empty_choice_is_a_choice() {
+        let routes = Routes::new(vec![route(Some("debug{,.*}"), None, to(&["a"]))]).unwrap();
+        let a = routes.for_destination("a", POLICY);
+        for topic in ["debug", "debug.x"] {
+            assert_eq!(
+                a.decide(&event(topic, None, &[])),
+                RouteDecision::Take(POLICY)
+            );
+        }
+        assert_eq!(
+            a.decide(&event("debugger", None, &[])),
+            RouteDecision::Unrouted
+        );
+    }
+
+    #[test]
+    fn brackets_hold_ascii() {
+        for (pattern, good) in [
+            ("[ab]ü", true),
+            ("\\[ü", true),
+            ("[]a]ü", true),
+            ("[!]ü]", false),
+            ("[aü]", false),
+            ("a[a-ü]", false),
+        ] {
+            let routes = Routes::new(vec![route(Some(pattern), None, RouteAction::Drop)]);
+            assert_eq!(routes.is_ok(), good, "{pattern}: {routes:?}");
+        }
     }
 
     #[test]

@@ -219,6 +219,8 @@ fn fair_shares(shares: &Shares) -> Vec<Fair<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const BEAT: Duration = Duration::from_secs(5);
@@ -383,5 +385,89 @@ mod tests {
             one.look_at(&held, at(0)),
             Some(at(0).after(BEAT * 3 + Duration::from_millis(1)))
         );
+    }
+
+    fn any_member() -> impl Strategy<Value = (u16, u16, bool, Option<bool>)> {
+        let bound = prop_oneof![Just(u16::MAX), 0..40_u16];
+        let reaches = prop_oneof![Just(None), Just(Some(true)), Just(Some(false))];
+        (0..40_u16, bound, prop::bool::weighted(0.2), reaches)
+    }
+
+    /// Members of any kind, some partitions free, some neither free nor a live member's.
+    fn any_shares() -> impl Strategy<Value = Shares> {
+        let members = prop::collection::vec(any_member(), 0..12);
+        (members, 0..60_u16, 0..20_u16).prop_map(|(members, free, settling)| {
+            let members = (1..)
+                .zip(members)
+                .map(|(number, (owned, max, leaving, reaches))| {
+                    let mut member = member(number, owned);
+                    (member.partitions_max, member.leaving, member.reaches) =
+                        (max, leaving, reaches);
+                    member
+                });
+            let mut shares = shares(members.collect(), free);
+            (shares.partitions, shares.settling) = (shares.partitions + settling, settling);
+            shares
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn fair_shares_are_all_there_is_and_as_even_as_bounds_allow(shares in any_shares()) {
+            let fair = fair_shares(&shares);
+            let sum: u32 = fair.iter().map(|fair| u32::from(fair.share)).sum();
+            let room: u32 = fair.iter().map(|fair| u32::from(fair.member.partitions_max)).sum();
+            prop_assert_eq!(sum, room.min(shares.partitions.into()));
+            for one in &fair {
+                prop_assert!(one.share <= one.member.partitions_max && !one.member.leaving);
+                prop_assert!(one.even <= one.share && one.share <= one.even + 1);
+                for other in &fair {
+                    let as_even = one.share <= other.share + 1;
+                    prop_assert!(as_even || other.share == other.member.partitions_max);
+                }
+            }
+        }
+
+        /// Nobody's view of the order of members matters, and who has its share keeps it.
+        #[test]
+        fn fair_shares_are_the_same_for_all_and_stay(shares in any_shares()) {
+            let by_member = |shares: &Shares| {
+                let fair = fair_shares(shares);
+                let fair = fair.iter().map(|fair| (fair.member.registration, fair.share));
+                fair.collect::<std::collections::BTreeMap<_, _>>()
+            };
+            let fair = by_member(&shares);
+            let mut turned = shares.clone();
+            turned.members.reverse();
+            prop_assert_eq!(&by_member(&turned), &fair);
+            let mut settled = shares;
+            for member in &mut settled.members {
+                member.owned = fair.get(&member.registration).copied().unwrap_or(0);
+            }
+            prop_assert_eq!(by_member(&settled), fair);
+        }
+
+        /// What a member takes is free and within its bound; what it gives up is a little, and beyond its
+        /// share.
+        #[test]
+        fn a_step_takes_what_is_free_and_gives_up_little(shares in any_shares(), quiet in 0..40_u64) {
+            for me in &shares.members {
+                let mut advice = Sharing::new(me.registration, BEAT, false);
+                advice.next(&shares, at(0));
+                let ShareStep::Claim(Want::AtMost(wanted)) = advice.next(&shares, at(quiet)) else {
+                    continue;
+                };
+                prop_assert!(!me.leaving);
+                if wanted > me.owned {
+                    prop_assert!(wanted <= me.partitions_max && wanted - me.owned <= shares.free);
+                } else {
+                    let fair = fair_shares(&shares);
+                    let mine = fair.iter().find(|fair| fair.member.registration == me.registration);
+                    let members = u16::try_from(shares.members.len()).unwrap();
+                    prop_assert!(wanted >= mine.map_or(0, |fair| fair.share));
+                    prop_assert!(me.owned - wanted <= shares.partitions.div_ceil(members * 4));
+                }
+            }
+        }
     }
 }

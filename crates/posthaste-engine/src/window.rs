@@ -377,3 +377,6 @@ impl Window {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
