@@ -188,4 +188,6 @@ fn check_destination_name(name: &str) -> Result<(), String> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

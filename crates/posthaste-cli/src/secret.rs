@@ -1,6 +1,6 @@
 //! Addresses that may hold a password.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -49,34 +49,62 @@ impl fmt::Debug for SecretUrl {
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.expose();
-        let (address, query) = match url.split_once('?') {
-            Some((address, query)) => (address, Some(query)),
-            None => (url, None),
-        };
-        match mask_user(address) {
-            Some((before, after)) => write!(f, "{before}***{after}")?,
-            None => f.write_str(address)?,
-        }
-        for (number, pair) in query.into_iter().flat_map(|q| q.split('&')).enumerate() {
-            f.write_str(if number == 0 { "?" } else { "&" })?;
-            match pair.split_once('=') {
-                Some((name, value)) if is_secret(name) && !value.is_empty() => {
-                    write!(f, "{name}=***")?;
-                }
-                _ => f.write_str(pair)?,
+        let mut shown = 0;
+        let mut secrets: Vec<Range<usize>> = login(url).into_iter().chain(options(url)).collect();
+        secrets.sort_by_key(|secret| secret.start);
+        for secret in secrets {
+            if secret.start >= shown {
+                write!(f, "{}***", &url[shown..secret.start])?;
             }
+            shown = shown.max(secret.end);
         }
-        Ok(())
+        f.write_str(&url[shown..])
     }
 }
 
-/// Splits `scheme://user:password@host` around the password.
-fn mask_user(address: &str) -> Option<(&str, &str)> {
-    let authority = address.find("://")? + 3;
-    // The last `@`: an unescaped one inside a password must not let its end be seen.
-    let at = authority + address.get(authority..)?.rfind('@')?;
-    let colon = authority + address.get(authority..at)?.find(':')?;
-    (colon + 1 < at).then(|| (&address[..=colon], &address[at..]))
+/// Where the password of `scheme://user:password@host` stands. Its end is the last `@` there is, so that
+/// none of one that was written without its escapes is seen. Without any `@`, what stands where a port
+/// does, and is no number.
+fn login(url: &str) -> Option<Range<usize>> {
+    let start = url.find("://")? + 3;
+    let Some(end) = url[start..].rfind('@') else {
+        return after_colon(url, start);
+    };
+    let colon = start + url[start..start + end].find(':')?;
+    (colon + 1 < start + end).then_some(colon + 1..start + end)
+}
+
+fn after_colon(url: &str, start: usize) -> Option<Range<usize>> {
+    let end = url[start..].find(['/', '?', '"', '\'', ' ']);
+    let mut from = start;
+    for host in url[start..end.map_or(url.len(), |end| start + end)].split(',') {
+        // An IPv6 address has colons of its own.
+        let name = match host.starts_with('[') {
+            true => host.find(']').unwrap_or(0),
+            false => 0,
+        };
+        let port = host[name..].find(':').map(|at| name + at + 1);
+        if let Some(port) = port.filter(|&port| !host[port..].chars().all(|c| c.is_ascii_digit())) {
+            return Some(from + port..url.len());
+        }
+        from += host.len() + 1;
+    }
+    None
+}
+
+/// Where the values of secret options stand.
+fn options(url: &str) -> impl Iterator<Item = Range<usize>> {
+    let start = url.find('?').map_or(url.len(), |at| at + 1);
+    let pairs = url[start..].split('&').scan(start, |at, pair| {
+        let from = *at;
+        *at += pair.len() + 1;
+        Some((from, pair))
+    });
+    pairs.filter_map(|(from, pair)| {
+        let (name, value) = pair.split_once('=')?;
+        let from = from + name.len() + 1;
+        (is_secret(name) && !value.is_empty()).then_some(from..from + value.len())
+    })
 }
 
 /// Options that name a file, which is no secret.
@@ -117,6 +145,13 @@ mod tests {
                 "kafka://app:s3%40cret@one:9092,two:9092?sasl=plain&key_file=/etc/key.pem",
                 "kafka://app:***@one:9092,two:9092?sasl=plain&key_file=/etc/key.pem",
             ),
+            // Without their escapes, or their end.
+            ("postgres://app:a?x@db/shop", "postgres://app:***@db/shop"),
+            ("postgres://app:a?token=x@db", "postgres://app:***"),
+            ("postgres://db:1/d?password=a@b", "postgres://db:***"),
+            ("postgres://app:s3cret", "postgres://app:***"),
+            ("amqp://one:1,app:s3cret,b:2/v", "amqp://one:1,app:***"),
+            ("kafka://one:9092,[::1]:9092", "kafka://one:9092,[::1]:9092"),
             ("sqlite:shop.db", "sqlite:shop.db"),
             (
                 "file:///tmp/x?max_event_bytes=3",

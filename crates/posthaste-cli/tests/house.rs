@@ -242,6 +242,44 @@ fn nothing_is_left_to_do_in_silence() {
     }
 }
 
+/// A corpus is looked for by the target's name alone: one under another name is never read.
+#[test]
+fn every_fuzz_target_has_its_corpus() {
+    let mut targets = 0;
+    let files = files_below(&root().join("crates"), "rs");
+    for file in files.iter().filter(|file| file.ends_with("fuzz.rs")) {
+        let folder = file.with_file_name("__fuzz__");
+        let mut corpora: BTreeMap<String, usize> = BTreeMap::new();
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let name = name.rsplit("__").next().unwrap().to_owned();
+            let inputs = fs::read_dir(entry.path().join("corpus")).into_iter();
+            corpora.insert(name, inputs.flatten().count());
+        }
+        let text = read(file);
+        for target in text.split("\nfn fuzz_").skip(1) {
+            let (name, body) = target.split_once('(').unwrap();
+            let body = body.split("\n}\n").next().unwrap();
+            let inputs = corpora.remove(name);
+            // Inputs of other types have no form that people could write down.
+            let bytes = body.contains("|input: &[u8]|");
+            let file = file.display();
+            assert!(
+                !bytes || inputs > Some(0),
+                "{file}: no corpus of fuzz_{name}"
+            );
+            targets += 1;
+        }
+        assert!(
+            corpora.is_empty(),
+            "corpora of no target: {corpora:?} beside {}",
+            file.display()
+        );
+    }
+    assert!(targets > 10, "the targets were not found");
+}
+
 #[test]
 fn every_document_has_one_title() {
     for file in files_below(&root(), "md") {

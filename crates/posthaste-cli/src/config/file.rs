@@ -113,7 +113,7 @@ fn destination(
     let heading = format!("[destinations.{name}]");
     let section = Section::open(source, heading, value, DESTINATION_KEYS)?;
     if let Err(reason) = check_destination_name(&name) {
-        let (message, fix) = reason.split_once("; ").unwrap_or((&reason, "rename it"));
+        let (message, fix) = reason.rsplit_once("; ").unwrap_or((&reason, "rename it"));
         return Err(source.error(&value.span(), message, fix));
     }
     let template = |text: &str| text.parse::<Template>().map_err(|error| error.to_string());
@@ -223,7 +223,7 @@ impl FileRoutes {
             let span = spans.get(error.number - 1).cloned().unwrap_or_default();
             let (message, fix) = error
                 .reason
-                .split_once("; ")
+                .rsplit_once("; ")
                 .unwrap_or((&error.reason, "correct the route"));
             source.error(&span, message, fix)
         })

@@ -9,7 +9,11 @@ pub(crate) fn resolve(text: &str) -> Result<String, String> {
     resolve_with(text, |name| std::env::var(name).ok())
 }
 
-fn resolve_with(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+/// [`resolve`] in this environment.
+pub(super) fn resolve_with(
+    text: &str,
+    env: impl Fn(&str) -> Option<String>,
+) -> Result<String, String> {
     let mut resolved = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {

@@ -133,7 +133,8 @@ impl<'a, 'i> Section<'a, 'i> {
             return Ok(None);
         };
         parse(text).map(Some).map_err(|reason| {
-            let (message, fix) = reason.split_once("; ").unwrap_or((&reason, "correct it"));
+            // From behind: what was written stands in the message, and may hold anything.
+            let (message, fix) = reason.rsplit_once("; ").unwrap_or((&reason, "correct it"));
             let message = format!("`{key}` in {}: {message}", self.heading);
             self.source.error(&value.span(), message, fix)
         })

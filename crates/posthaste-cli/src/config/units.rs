@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+/// Longer than anybody waits, and short enough to be counted in microseconds by every database.
+const DURATION_MAX: Duration = Duration::from_secs(1_000 * 366 * 86_400);
+
 /// Parses `250ms`, `15s`, `1m30s`, `24h`, `30 days`. A bare number is refused, since nobody can
-/// know what it counts.
+/// know what it counts; so is more than a thousand years.
 ///
 /// # Errors
 /// What is wrong, with an example.
@@ -12,9 +15,13 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }
-    humantime::parse_duration(text.trim()).map_err(|_| {
+    let duration = humantime::parse_duration(text.trim()).map_err(|_| {
         format!("`{text}` is not a duration; write a number with a unit, such as 250ms, 15s, 5min or 24h")
-    })
+    })?;
+    if duration > DURATION_MAX {
+        return Err(format!("`{text}` is too long; write at most 1000years"));
+    }
+    Ok(duration)
 }
 
 /// Parses `300B`, `64KiB`, `8MiB`, `1.5GiB` (powers of 1024) and `8MB` (powers of 1000). A bare
@@ -67,6 +74,14 @@ mod tests {
         assert_eq!(duration("0").unwrap(), Duration::ZERO);
         for bad in ["15", "", "-5s", "1 fortnight"] {
             assert!(duration(bad).unwrap_err().contains("15s"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_duration_that_no_database_can_count_is_refused() {
+        assert!(duration("1000years").is_ok());
+        for bad in ["1001years", "18446744073709551615s"] {
+            assert!(duration(bad).unwrap_err().contains("1000years"), "{bad}");
         }
     }
 
