@@ -23,13 +23,25 @@ fn main() -> ExitCode {
         #[cfg(feature = "sqlite")]
         Arc::new(sqlite::SqliteFixture),
         #[cfg(feature = "postgres")]
-        Arc::new(postgres::PostgresFixture::new("postgres_14", 14)),
+        Arc::new(server("postgres_14", 14)),
         #[cfg(feature = "postgres")]
-        Arc::new(postgres::PostgresFixture::new("postgres_15", 15)),
+        Arc::new(server("postgres_15", 15)),
         #[cfg(feature = "postgres")]
-        Arc::new(postgres::PostgresFixture::new("postgres_18", 18)),
+        Arc::new(server("postgres_18", 18)),
         #[cfg(feature = "postgres")]
-        Arc::new(postgres::PostgresFixture::new("postgres_15_pooled", 15).through_a_pooler()),
+        Arc::new(postgres::PostgresFixture {
+            pooled: true,
+            ..server("postgres_15_pooled", 15)
+        }),
     ];
     run(fixtures)
+}
+
+#[cfg(feature = "postgres")]
+fn server(name: &'static str, version: u16) -> postgres::PostgresFixture {
+    postgres::PostgresFixture {
+        name,
+        version,
+        pooled: false,
+    }
 }

@@ -175,7 +175,8 @@ pub trait Claimed: Send + Sync {
     /// [`StoreError`].
     async fn due(&self, limit: usize) -> Result<Due, StoreError>;
 
-    /// Records how an attempt with a parked copy ended.
+    /// Records how an attempt with a parked copy ended. An operator may have decided on it meanwhile: that
+    /// stands, unless the copy was delivered, which is what happened.
     ///
     /// # Errors
     /// [`StoreError`].

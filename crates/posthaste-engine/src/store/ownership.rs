@@ -317,6 +317,7 @@ pub trait Ownership: Send + Sync {
     /// stands there.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError::Fenced`] when somebody fenced this registration: it has nothing to release, whoever takes
+    /// over from it has to settle.
     async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError>;
 }

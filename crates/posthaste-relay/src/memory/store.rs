@@ -151,6 +151,8 @@ impl ParkedRow {
 /// An event to put into a memory store.
 #[derive(Debug, Clone, Default)]
 pub struct NewEvent {
+    /// Its id; none: a new one.
+    pub id: Option<Uuid>,
     /// Topic.
     pub topic: String,
     /// Key of order.
@@ -187,7 +189,7 @@ pub struct MemoryTransaction {
 impl MemoryTransaction {
     /// Writes an event; answers its id.
     pub fn emit(&mut self, event: NewEvent) -> Uuid {
-        let id = Uuid::now_v7();
+        let id = event.id.unwrap_or_else(Uuid::now_v7);
         self.events.push((id, event));
         id
     }

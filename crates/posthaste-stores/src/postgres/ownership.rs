@@ -172,7 +172,7 @@ impl Ownership for PostgresStore {
     async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
         let mut client = self.claims.client().await?;
         let left = leave(&mut client, "release", relay, None, unsettled);
-        left.await.map(drop)
+        unless_fenced("release", left.await?)
     }
 }
 

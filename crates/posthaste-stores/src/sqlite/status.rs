@@ -128,7 +128,7 @@ struct Pending {
     oldest_inserted_at: Option<i64>,
 }
 
-/// Events that at least one of the destinations has not finished; without any, all events.
+/// Events that at least one of the destinations has not finished; without any destination, none.
 fn pending(
     tx: &Transaction<'_>,
     operation: &'static str,
@@ -136,8 +136,10 @@ fn pending(
 ) -> Result<Pending, StoreError> {
     let fail = |error| classify(operation, error);
     let last = last_seq(tx, operation)?;
-    let after = destinations.iter().map(|d| d.lowest()).min().unwrap_or(0);
-    let highest = destinations.iter().map(|d| d.highest()).max().unwrap_or(0);
+    let after = destinations.iter().map(|d| d.lowest()).min();
+    let after = after.unwrap_or(last);
+    let highest = destinations.iter().map(|d| d.highest()).max();
+    let highest = highest.unwrap_or(last);
     let mut pending = Pending {
         exact: true,
         ..Pending::default()

@@ -15,27 +15,10 @@ use tokio_postgres::{Client, NoTls, Statement, types::ToSql};
 use uuid::Uuid;
 
 pub(crate) struct PostgresFixture {
-    name: &'static str,
-    version: u16,
-    pooled: bool,
-}
-
-impl PostgresFixture {
-    pub(crate) fn new(name: &'static str, version: u16) -> Self {
-        Self {
-            name,
-            version,
-            pooled: false,
-        }
-    }
-
+    pub(crate) name: &'static str,
+    pub(crate) version: u16,
     /// The store reaches the server through PgBouncer in transaction mode; writers do not.
-    pub(crate) fn through_a_pooler(self) -> Self {
-        Self {
-            pooled: true,
-            ..self
-        }
-    }
+    pub(crate) pooled: bool,
 }
 
 #[async_trait]
@@ -195,7 +178,7 @@ impl Writer for PostgresWriter {
     }
 
     async fn emit(&mut self, event: &NewEvent) -> Uuid {
-        let id = Uuid::now_v7();
+        let id = event.id.unwrap_or_else(Uuid::now_v7);
         let headers: Vec<Option<&str>> = event
             .headers
             .iter()

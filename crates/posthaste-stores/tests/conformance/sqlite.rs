@@ -100,7 +100,7 @@ impl Writer for SqliteWriter {
     }
 
     async fn emit(&mut self, event: &NewEvent) -> Uuid {
-        let id = Uuid::now_v7();
+        let id = event.id.unwrap_or_else(Uuid::now_v7);
         let texts: Vec<Option<&str>> = event
             .headers
             .iter()

@@ -6,6 +6,8 @@ use uuid::Uuid;
 /// An event to emit. Every field is the writer's to store as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEvent {
+    /// Its id; none: the writer draws one.
+    pub id: Option<Uuid>,
     /// Topic.
     pub topic: String,
     /// Key of order.
@@ -44,6 +46,7 @@ impl NewEvent {
     /// An event without a key.
     pub(super) fn unkeyed(payload: impl Into<Vec<u8>>) -> Self {
         Self {
+            id: None,
             topic: "orders".to_owned(),
             key: None,
             event_type: None,

@@ -7,6 +7,7 @@
 //!
 //! Cases wait on signals and on times that the store itself names, never on guesses.
 
+pub mod agreement;
 mod bench;
 mod cases;
 mod event;

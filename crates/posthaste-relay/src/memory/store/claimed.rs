@@ -273,9 +273,9 @@ impl Claimed for MemoryClaimed {
             let Some(parked) = row.parked.iter_mut().find(|parked| parked.id == id) else {
                 return;
             };
-            parked.attempts += 1;
             match settlement {
                 Settlement::Delivered => {
+                    parked.attempts += 1;
                     parked.state = ParkedState::Delivered;
                     parked.settled_at = Some(wall_micros());
                     parked.due = None;
@@ -286,6 +286,7 @@ impl Claimed for MemoryClaimed {
                     retry_in,
                     skip,
                 } if parked.waits() => {
+                    parked.attempts += 1;
                     (*kind).clone_into(&mut parked.kind);
                     reason.clone_into(&mut parked.reason);
                     parked.due = retry_in.map(|wait| Instant::now() + wait);

@@ -1,5 +1,5 @@
 -- $6 copy, $7 new state, $8 kind, $9 reason, $10 microseconds until it is due. What an operator has settled meanwhile
--- stays as it is.
+-- stays as it is, unless it was delivered all the same: that is what happened.
 with {guard}, settled as (
     update posthaste.parked p
     set state = $7::text, attempts = p.attempts + 1,
@@ -8,7 +8,8 @@ with {guard}, settled as (
         due_at = clock_timestamp() + $10::bigint * interval '1 microsecond',
         settled_at = case when $7::text in ('delivered', 'skipped') then clock_timestamp() end
     from guard g
-    where p.id = $6::bigint and p.destination_id = g.destination_id and p.state in ('parked', 'dead')
+    where p.id = $6::bigint and p.destination_id = g.destination_id
+        and (p.state in ('parked', 'dead') or $7::text = 'delivered')
     returning p.id, p.attempts, p.event_id, p.seq, p.destination_id
 ), tried as (
     insert into posthaste.attempts (parked_id, attempt, kind, reason)

@@ -26,6 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_removed_destination_begins_anew,
         an_unknown_destination_is_not_found,
         status_of_an_empty_outbox,
+        nothing_is_pending_without_a_destination,
         status_counts_exactly,
         status_shows_relays,
         status_shows_what_was_reported,
@@ -309,6 +310,13 @@ async fn status_of_an_empty_outbox(bench: Bench) {
     assert!(status.destinations.is_empty() && status.relays.is_empty());
     assert_eq!(status.retained.debt_events, 0);
     assert!(status.retained.pins.is_empty());
+}
+
+async fn nothing_is_pending_without_a_destination(bench: Bench) {
+    bench.commit_numbered("k", 2).await;
+    let status = bench.store.status().await.unwrap();
+    assert_eq!((status.pending, status.pending_exact), (0, true));
+    assert_eq!(status.oldest_pending_age, None);
 }
 
 async fn status_counts_exactly(bench: Bench) {

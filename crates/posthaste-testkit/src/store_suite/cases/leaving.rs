@@ -19,6 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_restart_under_the_same_name_orphans_nothing,
         former_owners_are_kept_until_their_fences_are_taken,
         a_clean_release_leaves_no_former_owner,
+        a_fenced_relay_cannot_leave,
         hand_overs_are_on_record,
         a_dead_relays_part_settles_before_others_get_it needs SharesOut,
         what_is_given_up_unsettled_settles needs SharesOut,
@@ -114,6 +115,18 @@ async fn a_clean_release_leaves_no_former_owner(bench: Bench) {
     // Nobody took the fence; for itself it does so by opening a lane.
     let back = bench.own_as(second.relay).await;
     assert!(back.claim.former.is_empty());
+}
+
+async fn a_fenced_relay_cannot_leave(bench: Bench) {
+    let first = bench.own().await;
+    let second = bench.register("relay-b", LONG).await;
+    fence(&bench, second, first.relay).await;
+    assert_fenced(bench.store.leave(first.relay, Duration::ZERO).await);
+    let heir = bench.own_as(second).await;
+    assert!(
+        heir.claim.settle > SETTLE / 2,
+        "what it owned has to settle"
+    );
 }
 
 async fn hand_overs_are_on_record(bench: Bench) {

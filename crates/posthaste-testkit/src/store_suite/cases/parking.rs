@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{Due, ParkedFilter, ParkedState, Parking, Settlement};
+use posthaste_engine::{DeadAction, Due, ParkedFilter, ParkedState, Parking, Settlement};
 
 use super::{Case, cases};
 use crate::store_suite::{
@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_failed_attempt_waits_anew,
         the_last_failure_makes_it_dead,
         a_skipped_failure_releases_its_key,
+        a_delivery_counts_although_it_was_skipped_meanwhile,
         parking_by_policy_skip_sets_no_marker,
         parking_as_dead_blocks_the_key,
         an_event_without_a_key_blocks_nothing,
@@ -225,6 +226,19 @@ async fn a_skipped_failure_releases_its_key(bench: Bench) {
     assert!(waiting.events.is_empty());
     assert_eq!(waiting.released, ["k"]);
     assert_eq!(state(&bench, ParkedState::Skipped).await, 1);
+}
+
+async fn a_delivery_counts_although_it_was_skipped_meanwhile(bench: Bench) {
+    let (owner, _) = one_parked(&bench, |_| ()).await;
+    let copy = due(&owner).await.events.remove(0);
+    let all = ParkedFilter::default();
+    bench.store.act(&all, DeadAction::Skip).await.unwrap();
+    let refused = failed(NOW, false);
+    owner.claimed.settle(copy.id, &refused).await.unwrap();
+    assert_eq!(state(&bench, ParkedState::Skipped).await, 1, "that stands");
+    let settle = owner.claimed.settle(copy.id, &Settlement::Delivered);
+    settle.await.unwrap();
+    assert_eq!(state(&bench, ParkedState::Delivered).await, 1);
 }
 
 async fn parking_by_policy_skip_sets_no_marker(bench: Bench) {

@@ -66,6 +66,7 @@ async fn rolled_back_to_savepoint_is_absent(bench: Bench) {
 fn full() -> NewEvent {
     let text = |text: &str| Some(text.to_owned());
     NewEvent {
+        id: None,
         topic: "orders.EU-1_x".to_owned(),
         key: text("Größe 🚚 \"'\\\n\t{}"),
         event_type: text("order.placed"),

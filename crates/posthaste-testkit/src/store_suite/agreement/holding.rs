@@ -1,0 +1,240 @@
+//! What a relay holds of a destination, and what it has read under that claim.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::Arc,
+};
+
+use posthaste_engine::{Claim, Claimed, Cursor, StoredEvent};
+
+use super::{
+    driver::{Both, Driver, Label, pick},
+    side::Side,
+};
+use crate::store_suite::bench::PLENTY;
+
+/// An event that a read brought and that the stored cursor has not passed.
+pub(super) struct Given {
+    pub(super) label: Label,
+    pub(super) event: StoredEvent,
+    /// The cursor that has passed it.
+    pub(super) at: Cursor,
+    /// The end of its page, when it is its page's last.
+    pub(super) end: Option<Cursor>,
+    /// Whether it was accepted, so that one behind it may be parked.
+    pub(super) accepted: bool,
+    /// Whether the reference knows that it was accepted or parked.
+    pub(super) finished: bool,
+}
+
+pub(super) struct Holding {
+    pub(super) slot: usize,
+    pub(super) destination: String,
+    pub(super) claim: Both<Claim>,
+    pub(super) claimed: Both<Arc<dyn Claimed>>,
+    /// What the reference has read, in its order.
+    pub(super) seen: Vec<Label>,
+    pub(super) references: HashMap<Label, (StoredEvent, Cursor)>,
+    pub(super) reference_end: Cursor,
+    /// What the subject has read and not passed.
+    pub(super) given: VecDeque<Given>,
+    /// All that it has read.
+    pub(super) read: Vec<Label>,
+    /// Where its last page ended, and whether a side read can join there.
+    pub(super) end: Option<(Cursor, bool)>,
+    /// Set aside before this claim, and perhaps read again.
+    pub(super) aside: BTreeSet<Label>,
+    /// Keys that had a marker when the claim was made.
+    pub(super) marked_before: BTreeSet<String>,
+    pub(super) marked: BTreeSet<String>,
+    /// Due copies under way.
+    pub(super) copies: BTreeMap<Label, Both<i64>>,
+    pub(super) sides: BTreeMap<String, Side>,
+}
+
+impl Holding {
+    /// Whether the events of this key are the side read's.
+    pub(super) fn is_marked(&self, key: Option<&str>) -> bool {
+        key.is_some_and(|key| self.marked.contains(key))
+    }
+
+    /// The reference's numbers of these events.
+    pub(super) fn reference_seqs(&self, labels: &[Label]) -> Vec<i64> {
+        let seq = |label: &Label| self.references.get(label).map(|(event, _)| event.seq());
+        labels.iter().filter_map(seq).collect()
+    }
+}
+
+impl Driver {
+    /// Opens a claim: everything that is read under it starts here.
+    pub(super) async fn open(&mut self, slot: usize, destination: &str, claim: Both<Claim>) {
+        let claimed = Both {
+            subject: self.worlds.subject.store.open(&claim.subject).await,
+            reference: self.worlds.reference.store.open(&claim.reference).await,
+        };
+        let claimed = Both {
+            subject: claimed.subject.expect("the newest claim opens"),
+            reference: claimed.reference.expect("the newest claim opens"),
+        };
+        let markers = Both {
+            subject: markers(&*claimed.subject).await,
+            reference: markers(&*claimed.reference).await,
+        };
+        assert_eq!(
+            markers.subject, markers.reference,
+            "markers of {destination}"
+        );
+        let aside = claimed
+            .subject
+            .set_aside()
+            .await
+            .expect("what is set aside");
+        let page = claimed.reference.next(PLENTY).await.expect("a first page");
+        let marked: BTreeSet<String> = markers.subject.into_keys().collect();
+        let mut holding = Holding {
+            slot,
+            destination: destination.to_owned(),
+            claim,
+            claimed,
+            seen: Vec::new(),
+            references: HashMap::new(),
+            reference_end: page.end.clone(),
+            given: VecDeque::new(),
+            read: Vec::new(),
+            end: None,
+            aside: aside.into_iter().map(|id| self.label_of(id)).collect(),
+            marked_before: marked.clone(),
+            marked,
+            copies: BTreeMap::new(),
+            sides: BTreeMap::new(),
+        };
+        self.note_reference_page(&mut holding, &page);
+        let shadow = &self.shadows[destination];
+        for label in &shadow.aside {
+            let slot = posthaste::slot(&self.order_text(*label));
+            assert!(
+                !holding.claim.subject.partitions.contains_slot(slot)
+                    || holding.aside.contains(label),
+                "event {label} is set aside and may be read again, and {:?} does not say so",
+                holding.aside
+            );
+        }
+        self.holdings.push(holding);
+    }
+
+    /// What the event's slot is made of.
+    fn order_text(&self, label: Label) -> String {
+        let id = self.events[label].id.to_string();
+        self.key(label).map_or(id, str::to_owned)
+    }
+
+    pub(super) fn note_reference_page(&self, holding: &mut Holding, page: &posthaste_engine::Page) {
+        for event in &page.events {
+            let label = self.label_of(event.id());
+            holding.seen.push(label);
+            let at = page.cursor_at(event);
+            holding.references.insert(label, (event.clone(), at));
+        }
+        holding.reference_end = page.end.clone();
+    }
+
+    /// Takes a holding that works out of the list, to be put back.
+    pub(super) fn take_holding(&mut self, number: u8) -> Option<Holding> {
+        let works = |holding: &Holding| {
+            let relay = self.relays[holding.slot].as_ref();
+            relay.is_some_and(|relay| relay.state == "live")
+        };
+        let working: Vec<usize> = (0..self.holdings.len())
+            .filter(|&at| works(&self.holdings[at]))
+            .collect();
+        let at = working[pick(working.len(), number)?];
+        Some(self.holdings.swap_remove(at))
+    }
+
+    /// A relay that lost its claim must not change anything with it.
+    pub(super) async fn zombie(&mut self, which: u8, call: u8) -> bool {
+        let Some(at) = pick(self.lost.len(), which) else {
+            return false;
+        };
+        let lost = &self.lost[at];
+        let (subject, reference) = (&lost.claimed.subject, &lost.claimed.reference);
+        let copy = pick(lost.copies.len(), which).and_then(|at| lost.copies.values().nth(at));
+        let delivered = posthaste_engine::Settlement::Delivered;
+        let answers = match (call % 4, copy, lost.given.front(), &lost.end) {
+            (0, Some(copy), _, _) => Both {
+                subject: subject.settle(copy.subject, &delivered).await,
+                reference: reference.settle(copy.reference, &delivered).await,
+            },
+            (1, _, Some(given), _) => {
+                let parking = |event: &StoredEvent, at: &Cursor| {
+                    super::parking::parking(event, at, super::operation::Fate::Dead)
+                };
+                let Some((event, at)) = lost.references.get(&given.label) else {
+                    return false;
+                };
+                Both {
+                    subject: subject.park(&[parking(&given.event, &given.at)]).await,
+                    reference: reference.park(&[parking(event, at)]).await,
+                }
+            }
+            (2, _, _, Some((end, _))) => Both {
+                subject: subject.join("key-0", end).await,
+                reference: reference.join("key-0", &lost.reference_end).await,
+            },
+            (_, _, _, Some((end, _))) => Both {
+                subject: subject.advance(end, &[]).await.map(drop),
+                reference: reference.advance(&lost.reference_end, &[]).await.map(drop),
+            },
+            _ => return false,
+        };
+        assert!(
+            answers.subject.is_err() && answers.reference.is_err(),
+            "a claim that was lost changes something: {answers:?}"
+        );
+        super::driver::agreed("a lost claim", answers.subject, answers.reference);
+        true
+    }
+
+    pub(super) async fn report(&mut self, holding: u8, breaker: u8) -> bool {
+        let Some(holding) = self.take_holding(holding) else {
+            return false;
+        };
+        let (breaker, error) = match breaker % 3 {
+            0 => ("open", Some("the broker is away")),
+            1 => ("half_open", Some("the broker was away")),
+            _ => ("closed", None),
+        };
+        let claimed = &holding.claimed;
+        claimed
+            .subject
+            .report(breaker, error)
+            .await
+            .expect("report");
+        let reported = claimed.reference.report(breaker, error).await;
+        reported.expect("report");
+        self.holdings.push(holding);
+        true
+    }
+
+    pub(super) async fn fences_taken(&mut self, holding: u8) -> bool {
+        let Some(holding) = self.take_holding(holding) else {
+            return false;
+        };
+        let (claim, claimed) = (&holding.claim, &holding.claimed);
+        let taken = claimed.subject.fences_taken(&claim.subject.former).await;
+        taken.expect("fences taken");
+        let taken = claimed.reference.fences_taken(&claim.reference.former);
+        taken.await.expect("fences taken");
+        self.holdings.push(holding);
+        true
+    }
+}
+
+/// Each marked key, and whether nothing holds it any longer.
+pub(super) async fn markers(claimed: &dyn Claimed) -> BTreeMap<String, bool> {
+    let markers = claimed.markers(1_000).await.expect("markers");
+    markers
+        .into_iter()
+        .map(|marker| (marker.key, marker.released))
+        .collect()
+}
