@@ -38,24 +38,37 @@ fn run(subject: impl Fixture + 'static, short: usize, crashes: bool) -> Summary 
     agree(&subject, &reference, &plan)
 }
 
+/// That the dice led to what is worth comparing.
+fn assert_reaches(summary: &Summary, kinds: &[&str]) {
+    for kind in kinds {
+        let count = summary.kinds.get(kind).copied().unwrap_or_default();
+        assert!(count > 0, "no `{kind}` in {summary:?}");
+    }
+}
+
+const WORK: &[&str] = &["park", "settle", "side read", "advance", "claim", "act"];
+
 #[test]
 fn memory_log() {
-    run(MemoryFixture("memory_log", MemoryMode::Log), 60, true);
+    let summary = run(MemoryFixture("memory_log", MemoryMode::Log), 60, true);
+    assert_reaches(&summary, WORK);
+    assert_reaches(&summary, &["crash", "zombie", "fence", "revoke"]);
 }
 
 #[test]
 fn sqlite_agrees() {
-    run(SqliteFixture, 15, false);
+    assert_reaches(&run(SqliteFixture, 15, false), WORK);
 }
 
 #[test]
 fn postgres_15() {
-    run(server("postgres_15"), 6, false);
+    assert_reaches(&run(server("postgres_15"), 6, false), WORK);
 }
 
 #[test]
 fn postgres_15_crashes() {
-    run(server("postgres_15_crashes"), 1, true);
+    let summary = run(server("postgres_15_crashes"), 1, true);
+    assert_reaches(&summary, &["crash"]);
 }
 
 fn server(name: &'static str) -> PostgresFixture {

@@ -166,8 +166,7 @@ impl Admin for MemoryStore {
     ) -> Result<Vec<ParkedEvent>, StoreError> {
         let inner = self.lock();
         let all = inner
-            .destinations
-            .iter()
+            .kept_destinations()
             .flat_map(|d| d.parked.iter().map(move |row| (d, row)));
         let meant = all.filter(|(destination, row)| Means(filter).means(destination, row));
         let seen = meant.take(limit).map(|(destination, row)| ParkedEvent {
@@ -187,7 +186,8 @@ impl Admin for MemoryStore {
 
     async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
         let (mut inner, mut acted) = (self.lock(), 0);
-        for destination in &mut inner.destinations {
+        let rows = inner.destinations.iter_mut();
+        for destination in rows.filter(|row| row.state != DestinationState::Removed) {
             for index in 0..destination.parked.len() {
                 let row = &destination.parked[index];
                 if !row.waits() || !Means(filter).means(destination, row) {

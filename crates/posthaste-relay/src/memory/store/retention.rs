@@ -14,7 +14,7 @@ fn ago(window: std::time::Duration) -> i64 {
 }
 
 impl Inner {
-    fn kept_destinations(&self) -> impl Iterator<Item = &DestinationRow> {
+    pub(super) fn kept_destinations(&self) -> impl Iterator<Item = &DestinationRow> {
         let rows = self.destinations.iter();
         rows.filter(|row| row.state != DestinationState::Removed)
     }
@@ -45,7 +45,8 @@ impl Inner {
     /// As the other stores do it; here a follower of a blocked key keeps nothing but itself.
     fn evacuate(&mut self, mode: MemoryMode, done: &mut Housekeeping) {
         let before = ago(self.retention);
-        for row in &mut self.destinations {
+        let rows = self.destinations.iter_mut();
+        for row in rows.filter(|row| row.state != DestinationState::Removed) {
             let marked = row.markers.clone().into_iter();
             let held: Vec<_> = marked.filter(|(key, _)| row.holds(key)).collect();
             for (key, behind) in held {

@@ -224,7 +224,11 @@ pub(super) fn sequence(seed: u64, plan: &Plan, capabilities: &[Capability]) -> V
         let operation = any(&mut dice, plan);
         let open = matches!(
             operation,
-            Operation::Write { .. } | Operation::Savepoint { .. } | Operation::RollbackTo { .. }
+            Operation::Write { .. }
+                | Operation::Savepoint { .. }
+                | Operation::RollbackTo { .. }
+                | Operation::Commit { .. }
+                | Operation::Rollback { .. }
         );
         // One writer at a time: it keeps everybody else waiting while its transaction is open.
         if together || !open {

@@ -27,6 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         an_unknown_destination_is_not_found,
         status_of_an_empty_outbox,
         nothing_is_pending_without_a_destination,
+        a_removed_destination_has_nothing_set_aside,
         status_counts_exactly,
         status_shows_relays,
         status_shows_what_was_reported,
@@ -310,6 +311,19 @@ async fn status_of_an_empty_outbox(bench: Bench) {
     assert!(status.destinations.is_empty() && status.relays.is_empty());
     assert_eq!(status.retained.debt_events, 0);
     assert!(status.retained.pins.is_empty());
+}
+
+async fn a_removed_destination_has_nothing_set_aside(bench: Bench) {
+    let owner = three_parked(&bench).await;
+    let leave = bench.store.leave(owner.relay, Duration::ZERO);
+    leave.await.unwrap();
+    let removed = DestinationState::Removed;
+    let set = bench.store.set_destination(DESTINATION, removed);
+    assert!(set.await.unwrap());
+    let all = ParkedFilter::default();
+    assert!(bench.store.parked(&all, 10).await.unwrap().is_empty());
+    let acted = bench.store.act(&all, DeadAction::Retry).await.unwrap();
+    assert_eq!(acted, 0);
 }
 
 async fn nothing_is_pending_without_a_destination(bench: Bench) {
