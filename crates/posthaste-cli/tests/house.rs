@@ -42,6 +42,10 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("posthaste-testkit", &["posthaste", "posthaste-engine"]),
     ("posthaste-torture", &["posthaste", "posthaste-testkit"]),
     (
+        "posthaste-model",
+        &["posthaste-engine", "posthaste-stores"],
+    ),
+    (
         "posthaste-cli",
         &[
             "posthaste",

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 /// Batches that were submitted and not wholly answered, oldest first: since when, and how many records
 /// are open. A number names a batch for good. Time is whatever its user measures in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Batches<T> {
     first: u64,
     open: VecDeque<(T, usize)>,

@@ -42,7 +42,7 @@ impl BreakerState {
 }
 
 /// Decides when a destination is left alone and when it is probed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Breaker {
     probe: Backoff,
     rejections_max: u64,

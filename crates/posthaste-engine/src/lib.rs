@@ -10,6 +10,9 @@ mod batches;
 mod breaker;
 mod event;
 mod failed_keys;
+#[cfg(feature = "model")]
+#[doc(hidden)]
+pub mod model;
 mod pacer;
 mod partitions;
 mod pipeline;

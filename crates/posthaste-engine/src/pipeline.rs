@@ -12,6 +12,8 @@
 
 mod answers;
 mod limits;
+#[cfg(feature = "model")]
+mod model;
 mod sending;
 mod side_read;
 mod stored;
@@ -100,7 +102,7 @@ enum LaneState {
 }
 
 /// What the change under way will have done.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum UnderWay {
     /// Tickets, and whether the key goes on without the event.
     Park(Vec<(u64, bool)>),
@@ -115,6 +117,7 @@ enum UnderWay {
 }
 
 /// One destination's state machine.
+#[derive(Clone)]
 pub struct Pipeline {
     limits: PipelineLimits,
     info: SinkInfo,

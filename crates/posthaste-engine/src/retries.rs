@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::{ParkedCopy, Settlement};
 
 /// A copy that was handed to the lane.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Sent {
     pub(crate) batch: u64,
     /// What the destination had accepted then.
@@ -13,7 +13,7 @@ pub(crate) struct Sent {
     pub(crate) copy: ParkedCopy,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Retries {
     next_ticket: u64,
     waiting: VecDeque<ParkedCopy>,

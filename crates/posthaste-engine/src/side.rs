@@ -60,7 +60,7 @@ enum Phase {
     Joining,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Side {
     order: KeyOrder,
     released: VecDeque<String>,

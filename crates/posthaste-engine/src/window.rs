@@ -26,7 +26,7 @@ pub(crate) enum State {
     Done { finished: bool },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) event: StoredEvent,
     pub(crate) state: State,
@@ -41,7 +41,7 @@ pub(crate) struct Entry {
 }
 
 /// The end of a page: what the cursor becomes when everything before `next` is done.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct PageEnd {
     next: u64,
     base: Arc<dyn Any + Send + Sync>,
@@ -50,7 +50,7 @@ struct PageEnd {
 }
 
 /// What may be stored.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Passed {
     pub(crate) up_to: Cursor,
     pub(crate) finished: Vec<i64>,
@@ -59,7 +59,7 @@ pub(crate) struct Passed {
     pub(crate) wanted: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Window {
     order: KeyOrder,
     first: u64,
@@ -152,6 +152,12 @@ impl Window {
         mut pass: impl FnMut(&StoredEvent) -> Option<State>,
     ) -> (usize, usize) {
         let (events, mut bytes) = (page.events.len(), 0);
+        // Else the polls of an outage would be kept, one by one, for as long as an event waits.
+        if let (true, Some(last)) = (events == 0, self.pages.back_mut()) {
+            last.end = page.end;
+            last.wants_advance |= page.wants_advance;
+            return (0, 0);
+        }
         for event in page.events {
             let ticket = self.first + self.entries.len() as u64;
             let entry = Entry {
@@ -375,6 +381,37 @@ impl Window {
             bytes,
             wanted,
         })
+    }
+
+    /// All that decides what the window does next; batches have no names in it.
+    #[cfg(feature = "model")]
+    pub(crate) fn describe(&self, out: crate::model::Out<'_>) {
+        use crate::model::{Part, number};
+        out(Part::Number(self.first));
+        out(number(self.entries.len()));
+        for entry in &self.entries {
+            out(Part::Event(&entry.event));
+            out(Part::Number(match &entry.state {
+                State::Ready => 0,
+                State::Sent { .. } => 1,
+                State::Failed(_) => 2,
+                State::Parking => 3,
+                State::Done { finished } => 4 + u64::from(*finished),
+            }));
+            out(Part::Number(entry.alone.into()));
+            out(Part::Number(entry.maybe_sent.into()));
+        }
+        out(number(self.pages.len()));
+        for page in &self.pages {
+            out(Part::Number(page.next));
+            out(Part::Place(&*page.base));
+            page.end.describe(out);
+            out(Part::Number(page.wants_advance.into()));
+        }
+        out(Part::Text(&format!(
+            "{:?} {}",
+            self.ready, self.ready_stale
+        )));
     }
 }
 

@@ -32,6 +32,17 @@ impl Cursor {
         self.base.downcast_ref()
     }
 
+    /// Its place, and how far of it.
+    #[cfg(feature = "model")]
+    pub(crate) fn describe(&self, out: crate::model::Out<'_>) {
+        use crate::model::Part;
+        out(Part::Place(&*self.base));
+        match self.seq {
+            Some(seq) => out(Part::Seq(seq)),
+            None => out(Part::Number(0)),
+        }
+    }
+
     /// The last event of the page that counts as passed; none means the whole page and its end.
     #[must_use]
     pub fn seq(&self) -> Option<i64> {

@@ -67,7 +67,7 @@ impl Among {
 }
 
 /// Where the group that is read stops for the others.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Stop {
     /// Behind this `seq` of the difference: there the next group stands.
     Behind(i64),
@@ -76,7 +76,7 @@ enum Stop {
 }
 
 /// The way of a group that is behind.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Way {
     high: Arc<Snapshot>,
     /// How far it has come in the difference.
@@ -92,7 +92,7 @@ pub(super) enum Left {
 }
 
 /// Several groups on their way to one place.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Converge {
     leaf_bits: u8,
     first: Group,

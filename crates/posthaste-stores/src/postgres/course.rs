@@ -9,7 +9,7 @@ use super::{
 };
 
 /// An advance under way; made when it is sent.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Stored {
     pub(super) advance: Advance,
     /// Rows whose place changes, or that take in another one.
@@ -19,7 +19,7 @@ pub(super) struct Stored {
 }
 
 /// Where a claim stands, what its next read asks for and what an advance stores.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Course {
     sweep: Sweep,
     /// None: there is one group.
@@ -32,6 +32,12 @@ pub(super) struct Course {
 }
 
 impl Course {
+    /// For a model: the one sweep that is left, and the rows as they are stored.
+    #[cfg(feature = "model")]
+    pub(super) fn parts(&mut self) -> (&mut Sweep, &BTreeMap<i64, Position>) {
+        (&mut self.sweep, &self.rows)
+    }
+
     /// Goes on from stored rows. `proven` as for [`Sweep::restore`].
     pub(super) fn restore(
         leaf_bits: u8,

@@ -19,6 +19,9 @@ mod evacuate;
 mod fuzz;
 mod hints;
 mod migrate;
+#[cfg(feature = "model")]
+#[doc(hidden)]
+pub mod model;
 mod ownership;
 mod parking;
 mod read;

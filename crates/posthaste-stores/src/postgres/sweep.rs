@@ -15,6 +15,8 @@
 //!   middle of a difference; after a restart they are all that is known.
 //! - A difference ends when a page has reached F, never because a page was short or empty.
 
+#[cfg(feature = "model")]
+mod model;
 #[cfg(test)]
 mod tests;
 
@@ -220,7 +222,7 @@ pub(super) struct Advance {
     proves: i64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Difference {
     high: Arc<Snapshot>,
     /// The floor that `high` owns.
@@ -231,7 +233,7 @@ struct Difference {
 }
 
 /// The state of one destination's main group.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Sweep {
     leaf_bits: u8,
     reads: u64,

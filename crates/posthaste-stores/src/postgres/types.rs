@@ -32,7 +32,7 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// Sees nothing: where a destination that starts at the oldest event stands.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(any(test, feature = "simulation", feature = "model"))]
     pub(super) fn empty() -> Self {
         Self {
             xmin: 1,
@@ -43,7 +43,7 @@ impl Snapshot {
 
     /// `xmax` is the latest *completed* number plus one, so that a transaction in progress may lie at
     /// or above it and is then absent from `xip`.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(any(test, feature = "simulation", feature = "model"))]
     pub(super) fn new(xmax: u64, xip: Vec<u64>) -> Self {
         Self {
             xmin: xip.first().copied().unwrap_or(xmax),
@@ -55,6 +55,12 @@ impl Snapshot {
     /// Transactions in progress below `xmax`, ascending.
     pub(super) fn xip(&self) -> &[u64] {
         &self.xip
+    }
+
+    /// Everything from here on was not completed.
+    #[cfg(feature = "model")]
+    pub(super) fn xmax(&self) -> u64 {
+        self.xmax
     }
 
     /// Whether the snapshot sees what this transaction did, should it have committed.

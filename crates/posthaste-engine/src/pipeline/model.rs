@@ -1,0 +1,57 @@
+//! Tells states of a pipeline apart, for a model without time: every moment is the first one.
+
+use super::{Pipeline, UnderWay};
+use crate::model::{Out, Part, number};
+
+impl Pipeline {
+    /// Describes all that decides what the pipeline does next while every moment is the same and no event is
+    /// rejected, so that nothing is parked. Counters that nothing compares are left out.
+    #[doc(hidden)]
+    pub fn describe(&mut self, out: Out<'_>) {
+        self.main.describe(out);
+        self.side.window.describe(out);
+        let flags = [self.due_seen, self.reading, self.paused];
+        flags
+            .iter()
+            .for_each(|&flag| out(Part::Number(flag.into())));
+        out(number(self.in_flight));
+        out(number(self.unstored.0));
+        out(number(self.unstored.1));
+        out(Part::Text(&format!(
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            self.lane,
+            self.breaker.state(crate::Moment::default()),
+            self.ramp,
+            self.lane_not_before,
+            self.due_at,
+            self.reported,
+            self.stop_behind,
+        )));
+        match &self.change {
+            None => out(Part::Number(0)),
+            Some(UnderWay::Advance { events, bytes }) => {
+                out(Part::Number(1));
+                out(number(*events));
+                out(number(*bytes));
+            }
+            Some(other) => out(Part::Text(&format!("{other:?}"))),
+        }
+        out(Part::Number(self.passed.is_some().into()));
+        if let Some(passed) = &self.passed {
+            passed.up_to.describe(out);
+            out(number(passed.events));
+            out(Part::Number(passed.wanted.into()));
+        }
+    }
+
+    /// Whether the pipeline is in a state that [`describe`](Self::describe) does not tell wholly: something was
+    /// rejected.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_rejected(&self) -> bool {
+        self.counts.rejected > 0
+            || !self.blocked.is_empty()
+            || !self.retries.is_idle()
+            || !self.side.is_idle()
+    }
+}

@@ -1,0 +1,214 @@
+//! The steps that may be taken in a state.
+
+use std::fmt;
+
+use crate::{
+    scenario::{End, Grain, Naive, System, Transaction},
+    state::{Relay, Sent, State},
+};
+
+/// A step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The writer's transaction gets its number.
+    Begin(usize),
+    /// It locks the next key, draws a `seq` and inserts.
+    Emit(usize),
+    /// It commits.
+    Commit(usize),
+    /// It is rolled back.
+    RollBack(usize),
+    /// The relay receives the sequence's value before its claim.
+    Ask(usize),
+    /// It fences who is dead, raises the epoch and reads the cursor.
+    Claim(usize),
+    /// A read is sent: its snapshot is taken.
+    Send(usize),
+    /// Its rows and the sequence's value are read, and answered.
+    Answer(usize),
+    /// Records are handed to the network.
+    Submit(usize),
+    /// The broker takes the next record.
+    Deliver(usize),
+    /// Its answer arrives.
+    Accepted(usize),
+    /// Its answer arrives twice.
+    Doubled(usize),
+    /// No answer: the lane is aborted.
+    Cut(usize),
+    /// An advance is sent.
+    Advance(usize),
+    /// It gets its transaction number and changes the row.
+    Number(usize),
+    /// It commits and is answered.
+    Advanced(usize),
+    /// The relay loses its memory.
+    Crash(usize),
+    /// It is stopped.
+    Stop(usize),
+    /// It goes on.
+    Continue(usize),
+    /// It notices that its lease is over.
+    GiveUp(usize),
+    /// Bytes of a lane that is gone arrive.
+    Straggle(usize),
+    /// They are lost.
+    Drop(usize),
+    /// The advance of a relay that is gone is executed.
+    Late(usize),
+    /// The database crashes and recovers.
+    DatabaseCrash,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let writer = |w: usize| format!("W{w}");
+        let relay = |r: usize| format!("R{r}");
+        let (who, what) = match *self {
+            Self::Begin(w) => (writer(w), "begins"),
+            Self::Emit(w) => (writer(w), "emits"),
+            Self::Commit(w) => (writer(w), "commits"),
+            Self::RollBack(w) => (writer(w), "rolls back"),
+            Self::Ask(r) => (relay(r), "receives F"),
+            Self::Claim(r) => (relay(r), "claims"),
+            Self::Send(r) => (relay(r), "sends a poll: its snapshot is taken"),
+            Self::Answer(r) => (relay(r), "reads F and the rows"),
+            Self::Submit(r) => (relay(r), "submits"),
+            Self::Deliver(r) => (relay(r), "'s next record is accepted by the broker"),
+            Self::Accepted(r) => (relay(r), "hears of it"),
+            Self::Doubled(r) => (relay(r), "hears of it twice"),
+            Self::Cut(r) => (relay(r), "hears nothing and aborts its lane"),
+            Self::Advance(r) => (relay(r), "sends an advance"),
+            Self::Number(r) => (relay(r), "'s advance gets its number"),
+            Self::Advanced(r) => (relay(r), "'s advance is made and answered"),
+            Self::Crash(r) => (relay(r), "is killed"),
+            Self::Stop(r) => (relay(r), "is stopped"),
+            Self::Continue(r) => (relay(r), "continues"),
+            Self::GiveUp(r) => (relay(r), "notices that its lease is over"),
+            Self::Straggle(_) => ("a byte".to_owned(), "of an aborted lane arrives"),
+            Self::Drop(_) => ("the bytes".to_owned(), "of an aborted lane are lost"),
+            Self::Late(_) => ("the advance".to_owned(), "of a relay that is gone is made"),
+            Self::DatabaseCrash => ("the database".to_owned(), "crashes"),
+        };
+        let space = if what.starts_with('\'') { "" } else { " " };
+        write!(f, "{who}{space}{what}")
+    }
+}
+
+impl System {
+    fn is_locked(&self, state: &State, key: u8, by: usize) -> bool {
+        state.writers.iter().enumerate().any(|(w, writer)| {
+            let held = |(_, emitted): (u64, usize)| {
+                self.writers[w][writer.done].keys[..emitted].contains(&key)
+            };
+            w != by && writer.open.is_some_and(held)
+        })
+    }
+
+    pub(crate) fn writer_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for (w, writer) in state.writers.iter().enumerate() {
+            let Some(Transaction { keys, end, long }) = self.writers[w].get(writer.done) else {
+                continue;
+            };
+            match writer.open {
+                None if *long || !self.is_locked(state, keys[0], w) => {
+                    actions.push(Action::Begin(w));
+                }
+                None => {}
+                Some((_, emitted)) if emitted < keys.len() => {
+                    if !self.is_locked(state, keys[emitted], w) {
+                        actions.push(Action::Emit(w));
+                    }
+                }
+                Some(_) => {
+                    if *end != End::RollsBack {
+                        actions.push(Action::Commit(w));
+                    }
+                    if *end != End::Commits {
+                        actions.push(Action::RollBack(w));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn relay_actions(&self, state: &State, r: usize, actions: &mut Vec<Action>) {
+        let left = state.left;
+        let reading = self.grain == Grain::Reading;
+        match &state.relays[r] {
+            Relay::Idle if state.may_claim() => {
+                actions.push(if reading {
+                    Action::Ask(r)
+                } else {
+                    Action::Claim(r)
+                });
+            }
+            Relay::Claiming(_) if state.may_claim() => actions.push(Action::Claim(r)),
+            Relay::Idle | Relay::Claiming(_) => {}
+            Relay::Paused(_) => actions.push(Action::Continue(r)),
+            Relay::Running(claim) => {
+                if claim.expired {
+                    actions.push(Action::GiveUp(r));
+                } else if !claim.memory.is_reading() {
+                    actions.push(Action::Send(r));
+                } else {
+                    actions.push(Action::Answer(r));
+                }
+                if !reading && self.may_submit(state, r) {
+                    actions.push(Action::Submit(r));
+                }
+                if !claim.answers.is_empty() {
+                    actions.push(Action::Accepted(r));
+                    actions.push(Action::Doubled(r));
+                }
+                let in_flight = claim.bytes.len() + claim.answers.len() > 0;
+                if left.cuts > 0 && in_flight {
+                    actions.push(Action::Cut(r));
+                }
+                match (claim.memory.is_advancing(), claim.advance) {
+                    (false, _) if reading => actions.push(Action::Advance(r)),
+                    (false, _) => {}
+                    (true, None) if reading => actions.push(Action::Number(r)),
+                    (true, _) => actions.push(Action::Advanced(r)),
+                }
+                // A statement that has its number ends within a moment.
+                if claim.advance.is_none() {
+                    if left.crashes > 0 {
+                        actions.push(Action::Crash(r));
+                    }
+                    if left.pauses > 0 {
+                        actions.push(Action::Stop(r));
+                    }
+                }
+            }
+        }
+        if state.relays[r]
+            .claim()
+            .is_some_and(|claim| !claim.bytes.is_empty())
+        {
+            actions.push(Action::Deliver(r));
+        }
+    }
+
+    /// Whether the relay may hand records to the network, if it has any.
+    pub(crate) fn may_submit(&self, state: &State, r: usize) -> bool {
+        let Relay::Running(claim) = &state.relays[r] else {
+            return false;
+        };
+        let may_send = !claim.expired || self.without(Naive::NoDeadline);
+        may_send && (!claim.unsettled || self.is_settled(state, r))
+    }
+
+    /// Whether bytes that others handed over in time have arrived or are gone.
+    pub(crate) fn is_settled(&self, state: &State, r: usize) -> bool {
+        let in_time = |bytes: &Vec<Sent>| bytes.iter().any(|sent| !sent.late);
+        let others = state
+            .relays
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != r);
+        let mut others = others.filter_map(|(_, relay)| relay.claim());
+        self.without(Naive::NoSettle)
+            || !(state.orphans.iter().any(in_time) || others.any(|other| in_time(&other.bytes)))
+    }
+}

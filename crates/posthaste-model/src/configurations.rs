@@ -1,0 +1,227 @@
+//! What is explored: scenarios in which every promise holds, and rules without which one of them breaks.
+
+use posthaste_engine::KeyOrder;
+
+use crate::{
+    memories::Memories,
+    polling::{Polling, Rule},
+    relay::Bounds,
+    scenario::{End, Faults, Grain, Naive, Promise, System, Transaction},
+};
+
+/// A scenario with its name.
+#[derive(Debug)]
+pub struct Scenario {
+    /// What it is about, with its bounds.
+    pub name: &'static str,
+    /// What is explored.
+    pub system: System,
+    /// Left to the long form.
+    pub long: bool,
+}
+
+/// A rule that is left out, and what must be found then.
+#[derive(Debug)]
+pub enum Control {
+    /// A rule of the mechanism.
+    Mechanism(&'static str, System),
+    /// Another mechanism.
+    Polling(&'static str, Polling),
+}
+
+/// One event of key `a`, its number drawn long before the lock.
+const LONG_A: Transaction = Transaction {
+    keys: &[0],
+    end: End::Commits,
+    long: true,
+};
+const A: Transaction = Transaction {
+    keys: &[0],
+    end: End::Commits,
+    long: false,
+};
+const B: Transaction = Transaction {
+    keys: &[1],
+    end: End::Commits,
+    long: false,
+};
+const AB: Transaction = Transaction {
+    keys: &[0, 1],
+    end: End::Commits,
+    long: false,
+};
+const ROLLED_BACK: Transaction = Transaction {
+    keys: &[1],
+    end: End::RollsBack,
+    long: false,
+};
+const PERHAPS: Transaction = Transaction {
+    keys: &[1],
+    end: End::Any,
+    long: false,
+};
+
+fn system(grain: Grain, relays: usize, writers: Vec<Vec<Transaction>>) -> System {
+    System {
+        writers,
+        relays,
+        bounds: Bounds {
+            page: 2,
+            window: 4,
+            order: KeyOrder::OneAtATime,
+        },
+        faults: Faults::default(),
+        grain,
+        naive: None,
+        promises: Promise::ALL.to_vec(),
+        memories: Memories::default(),
+    }
+}
+
+fn reading(writers: Vec<Vec<Transaction>>, page: usize, faults: Faults) -> System {
+    let mut system = system(Grain::Reading, 1, writers);
+    system.bounds.page = page;
+    system.faults = faults;
+    system
+}
+
+fn delivery(writers: Vec<Vec<Transaction>>, relays: usize, faults: Faults) -> System {
+    let mut system = system(Grain::Delivery, relays, writers);
+    system.faults = faults;
+    system
+}
+
+fn faults(crashes: u8, pauses: u8, cuts: u8, database: u8) -> Faults {
+    Faults {
+        crashes,
+        pauses,
+        cuts,
+        database,
+    }
+}
+
+/// Scenarios in which every promise holds.
+#[must_use]
+pub fn scenarios() -> Vec<Scenario> {
+    let four = || vec![vec![LONG_A], vec![B, A], vec![ROLLED_BACK]];
+    let short = |name, system| Scenario {
+        name,
+        system,
+        long: false,
+    };
+    let long = |name, system| Scenario {
+        name,
+        system,
+        long: true,
+    };
+    vec![
+        short(
+            "reading: 2 writers of one key, 1 relay",
+            reading(vec![vec![LONG_A], vec![A]], 2, Faults::default()),
+        ),
+        short(
+            "reading: 2 events of one transaction in pages of 1, 1 rollback",
+            reading(vec![vec![AB], vec![PERHAPS]], 1, Faults::default()),
+        ),
+        short(
+            "database crash: 2 writers, 1 relay",
+            reading(vec![vec![A], vec![B]], 2, faults(0, 0, 0, 1)),
+        ),
+        short(
+            "delivery: 2 transactions, 2 keys, 2 relays, 1 crash, 1 pause, 1 lost answer",
+            delivery(vec![vec![A, AB]], 2, faults(1, 1, 1, 0)),
+        ),
+        short(
+            "both: 3 writers, 2 keys, 4 transactions (1 rolled back, 1 over two others), 2 relays",
+            delivery(four(), 2, Faults::default()),
+        ),
+        long(
+            "both: 3 writers, 2 keys, 4 transactions (1 rolled back, 1 over two others), 2 relays, \
+             1 crash, 1 pause",
+            delivery(four(), 2, faults(1, 1, 0, 0)),
+        ),
+        long(
+            "both, with 1 lost answer as well",
+            delivery(four(), 2, faults(1, 1, 1, 0)),
+        ),
+        long(
+            "reading: 2 writers, 3 transactions, pages of 1, 1 crash of the relay",
+            reading(vec![vec![LONG_A, B], vec![AB]], 1, faults(1, 0, 0, 0)),
+        ),
+    ]
+}
+
+/// Rules without which a promise breaks.
+#[must_use]
+pub fn controls() -> Vec<Control> {
+    let naive = |naive, promises: &[Promise], mut system: System| {
+        system.naive = Some(naive);
+        system.promises = promises.to_vec();
+        system
+    };
+    let polling = |rule, relays, writers| Polling {
+        writers: system(Grain::Reading, 0, writers),
+        rule,
+        relays,
+    };
+    // What a consumer sees.
+    let seen = &[Promise::Loss, Promise::Order, Promise::Replay][..];
+    let one = || vec![vec![A]];
+    let mut no_settle = delivery(vec![vec![A, A]], 2, faults(1, 0, 0, 0));
+    no_settle.bounds.order = KeyOrder::OneAtATime;
+    vec![
+        Control::Polling(
+            "seq > last",
+            polling(Rule::AfterLast, 1, vec![vec![A], vec![B]]),
+        ),
+        Control::Polling(
+            "xid < xmin order by xid",
+            polling(Rule::BelowXmin, 1, vec![vec![LONG_A], vec![A]]),
+        ),
+        Control::Polling(
+            "SKIP LOCKED with two relays",
+            polling(Rule::SkipLocked, 2, vec![vec![A, A]]),
+        ),
+        Control::Mechanism(
+            "an unproven floor",
+            naive(
+                Naive::UnprovenFloor,
+                &Promise::ALL,
+                reading(one(), 2, Faults::default()),
+            ),
+        ),
+        Control::Mechanism(
+            "a straggler given the new low's floor",
+            naive(
+                Naive::StragglerTakesNewFloor,
+                &Promise::ALL,
+                reading(vec![vec![A], vec![B]], 2, Faults::default()),
+            ),
+        ),
+        Control::Mechanism(
+            "the incarnation ignored",
+            naive(
+                Naive::NoIncarnation,
+                &Promise::ALL,
+                reading(vec![vec![ROLLED_BACK], vec![A]], 2, faults(0, 0, 0, 1)),
+            ),
+        ),
+        Control::Mechanism(
+            "a lease without an epoch",
+            naive(
+                Naive::NoEpoch,
+                seen,
+                delivery(vec![vec![A, A]], 2, faults(1, 1, 0, 0)),
+            ),
+        ),
+        Control::Mechanism(
+            "a lease without a deadline (longer than the publish time-out)",
+            naive(
+                Naive::NoDeadline,
+                seen,
+                delivery(vec![vec![A, A]], 2, faults(0, 1, 0, 0)),
+            ),
+        ),
+        Control::Mechanism("no settle time", naive(Naive::NoSettle, seen, no_settle)),
+    ]
+}

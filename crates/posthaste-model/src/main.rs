@@ -1,0 +1,62 @@
+//! Explores every scenario and every control, and prints what was found.
+//!
+//! `cargo run -p posthaste-model [PART OF A NAME]`, with `POSTHASTE_TEST_LONG=1` for the large scenarios as well. Ends
+//! with status 1 when a promise is broken, or a left-out rule breaks none.
+
+use std::process::ExitCode;
+
+use posthaste_model::{
+    checker::{Found, explore},
+    configurations::{Control, controls, scenarios},
+};
+
+fn main() -> ExitCode {
+    let long = std::env::var_os("POSTHASTE_TEST_LONG").is_some();
+    let part = std::env::args().nth(1).unwrap_or_default();
+    let mut as_promised = true;
+    for scenario in scenarios() {
+        if (scenario.long && !long) || !scenario.name.contains(&part) {
+            continue;
+        }
+        let found = explore(&scenario.system, None);
+        println!("{}: {}", scenario.name, verdict(&found));
+        as_promised &= found.broken.is_none() && found.drained;
+    }
+    for control in controls() {
+        let (name, found) = match &control {
+            Control::Mechanism(name, _) | Control::Polling(name, _) if !name.contains(&part) => {
+                continue;
+            }
+            Control::Mechanism(name, system) => (name, explore(system, None)),
+            Control::Polling(name, polling) => (name, explore(polling, None)),
+        };
+        println!("without a rule: {name}: {}", verdict(&found));
+        as_promised &= found.broken.is_some();
+    }
+    match as_promised {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn verdict(found: &Found) -> String {
+    let Found {
+        states,
+        depth,
+        took,
+        broken,
+        ..
+    } = found;
+    let verdict = match broken {
+        None => "every promise holds".to_owned(),
+        Some((promise, way)) => format!(
+            "broken: {promise} ({} steps)\n    {}",
+            way.len(),
+            way.join("\n    ")
+        ),
+    };
+    format!(
+        "{states} states, depth {depth}, {:.1} s: {verdict}",
+        took.as_secs_f64()
+    )
+}

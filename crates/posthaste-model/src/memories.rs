@@ -1,0 +1,134 @@
+//! All memories that relays have come to, each once, and where each step led from them: millions of states share a
+//! few thousand.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use posthaste_stores::postgres::model::{Position, Snapshot};
+
+use crate::{
+    database::Event,
+    relay::{Answered, Bounds, Memory},
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Step {
+    Read(Snapshot),
+    Answer(Answered),
+    Submit,
+    Accepted(u64),
+    Cut,
+    BeginAdvance,
+    Advanced,
+}
+
+/// A ticket and an event for each record.
+type Records = Vec<(u64, Event)>;
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By what tells them.
+    memories: HashMap<u64, Arc<Memory>>,
+    steps: HashMap<(u64, Step), Option<(Arc<Memory>, Records)>>,
+}
+
+/// All memories that relays have come to.
+#[derive(Debug, Clone, Default)]
+pub struct Memories(Arc<Mutex<Known>>);
+
+impl Memories {
+    fn step(
+        &self,
+        from: &Memory,
+        step: Step,
+        make: impl FnOnce(&Memory, &Step) -> Option<(Memory, Records)>,
+    ) -> Option<(Arc<Memory>, Records)> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = (from.name(), step);
+        if let Some(to) = known.steps.get(&at) {
+            return to.clone();
+        }
+        let to = make(from, &at.1).map(|(memory, records)| (known.keep(memory), records));
+        known.steps.insert(at, to.clone());
+        to
+    }
+
+    fn only(
+        &self,
+        from: &Memory,
+        step: Step,
+        make: impl FnOnce(&Memory, &Step) -> Option<Memory>,
+    ) -> Option<Arc<Memory>> {
+        let made = |from: &Memory, step: &Step| make(from, step).map(|memory| (memory, Vec::new()));
+        self.step(from, step, made).map(|(memory, _)| memory)
+    }
+}
+
+impl Memories {
+    /// [`Memory::open`].
+    #[must_use]
+    pub fn open(&self, bounds: Bounds, stored: &Position, proven: i64) -> Arc<Memory> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.keep(Memory::open(bounds, stored, proven))
+    }
+
+    /// [`Memory::begin_read`].
+    #[must_use]
+    pub fn begin_read(&self, from: &Memory, snapshot: Snapshot) -> Option<Arc<Memory>> {
+        self.only(from, Step::Read(snapshot), |from, step| match step {
+            Step::Read(snapshot) => from.begin_read(snapshot.clone()),
+            _ => None,
+        })
+    }
+
+    /// [`Memory::answer`].
+    #[must_use]
+    pub fn answer(&self, from: &Memory, answered: Answered) -> Option<Arc<Memory>> {
+        self.only(from, Step::Answer(answered), |from, step| match step {
+            Step::Answer(answered) => from.answer(answered),
+            _ => None,
+        })
+    }
+
+    /// [`Memory::submit`].
+    #[must_use]
+    pub fn submit(&self, from: &Memory) -> Option<(Arc<Memory>, Records)> {
+        self.step(from, Step::Submit, |from, _| from.submit())
+    }
+
+    /// [`Memory::accepted`].
+    #[must_use]
+    pub fn accepted(&self, from: &Memory, ticket: u64) -> Option<Arc<Memory>> {
+        self.only(from, Step::Accepted(ticket), |from, _| {
+            Some(from.accepted(ticket))
+        })
+    }
+
+    /// [`Memory::cut`].
+    #[must_use]
+    pub fn cut(&self, from: &Memory) -> Option<Arc<Memory>> {
+        self.only(from, Step::Cut, |from, _| Some(from.cut()))
+    }
+
+    /// [`Memory::begin_advance`].
+    #[must_use]
+    pub fn begin_advance(&self, from: &Memory) -> Option<Arc<Memory>> {
+        self.only(from, Step::BeginAdvance, |from, _| from.begin_advance())
+    }
+
+    /// [`Memory::advanced`].
+    #[must_use]
+    pub fn advanced(&self, from: &Memory) -> Option<Arc<Memory>> {
+        self.only(from, Step::Advanced, |from, _| Some(from.advanced()))
+    }
+}
+
+impl Known {
+    fn keep(&mut self, memory: Memory) -> Arc<Memory> {
+        let known = self.memories.entry(memory.name());
+        Arc::clone(known.or_insert_with(|| Arc::new(memory)))
+    }
+}

@@ -1,0 +1,356 @@
+//! A relay's memory under one claim: the production pipeline over the production sweep, with what it has under way.
+
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
+
+use posthaste_engine::{
+    Backoff, Change, DeliveryPolicy, FenceKind, KeyOrder, Moment, OnDead, Outcome, PageBuilder,
+    Pipeline, PipelineLimits, Router, Routes, SinkInfo, StoredFields, Verdict, model::Part,
+};
+use posthaste_stores::postgres::model::{
+    Advance, Number, Position, Reading, Request, Rows, Snapshot, describe_place,
+};
+use uuid::Uuid;
+
+use crate::database::{Event, Row};
+
+/// There is no time in the model: what may happen at any moment is an action.
+const NOW: Moment = Moment(Duration::ZERO);
+/// The middle of every jitter.
+const RANDOM: f64 = 0.5;
+/// Bytes never limit anything here.
+const BYTES: usize = 1 << 20;
+
+/// How much is read at once and kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Events in a page.
+    pub page: usize,
+    /// Events read and not behind the stored cursor.
+    pub window: usize,
+    /// What order the receiver keeps.
+    pub order: KeyOrder,
+}
+
+/// A relay's memory. A value never changes: each step answers another one.
+#[derive(Clone)]
+pub struct Memory {
+    pipeline: Pipeline,
+    reading: Reading,
+    /// A read that was sent, with the statement's snapshot.
+    read: Option<(Request, Snapshot)>,
+    /// An advance that was sent.
+    advance: Option<Advance>,
+    /// Tells it from others.
+    numbers: Vec<Number>,
+    name: u64,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({:x})", self.name)
+    }
+}
+
+/// What the answer to a read brings.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Answered {
+    /// Each row's `seq`, event and key.
+    pub rows: Vec<(i64, Event, &'static str)>,
+    /// More rows may follow.
+    pub more: bool,
+    /// The sequence's value.
+    pub sequence: i64,
+    /// What is left out.
+    pub rule: FloorRule,
+}
+
+/// What a control leaves out of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FloorRule {
+    /// Nothing.
+    Sound,
+    /// The sequence's value of the same poll is its floor.
+    Unproven,
+    /// A transaction new in `xip(low)` takes the floor of the new low.
+    StragglerTakesNewFloor,
+}
+
+impl Memory {
+    /// After a claim: the stored place, and the sequence's value as it was received before the claim was sent.
+    pub fn open(bounds: Bounds, stored: &Position, proven: i64) -> Self {
+        let none = Backoff {
+            first: Duration::ZERO,
+            max: Duration::ZERO,
+            jitter: 0.0,
+        };
+        let limits = PipelineLimits {
+            window_events: bounds.window,
+            window_bytes: BYTES,
+            batch_events: bounds.page,
+            batch_bytes: BYTES,
+            retry: none,
+            probe: none,
+            blocked_keys_max: 10,
+            rejections_max: 10,
+            advance_every: Duration::ZERO,
+            settle: Duration::ZERO,
+            poll_busy: Duration::ZERO,
+            poll_idle: Duration::ZERO,
+            due_every: Duration::from_secs(1),
+        };
+        let info = SinkInfo {
+            kind: "model",
+            batch_events_max: bounds.window,
+            batch_bytes_max: BYTES,
+            in_flight_events_max: bounds.window,
+            key_order: bounds.order,
+            fence: FenceKind::Timing,
+            single_lane: false,
+            deduplicates: false,
+        };
+        let policy = DeliveryPolicy {
+            attempts: 5,
+            on_dead: OnDead::Block,
+        };
+        let router = Router {
+            routes: Routes::default().for_destination("model", policy),
+            topic: None,
+            key: None,
+        };
+        let mut memory = Self {
+            pipeline: Pipeline::new(limits, info, router, &[]),
+            reading: Reading::restore(stored, proven),
+            read: None,
+            advance: None,
+            numbers: Vec::new(),
+            name: 0,
+        };
+        memory.pipeline.lane_opened();
+        memory.turn();
+        memory.described()
+    }
+
+    /// What the runner does in each of its turns without asking anybody: looks that find nothing, and reports.
+    /// Answers the advance that is to be sent.
+    fn turn(&mut self) -> Option<Advance> {
+        while let Some(change) = self.pipeline.next_change(NOW, RANDOM) {
+            let Change::Advance { up_to, .. } = change else {
+                self.pipeline.change_done(None, false, NOW);
+                continue;
+            };
+            if let Some(advance) = self.reading.advance(&up_to) {
+                return Some(advance);
+            }
+            let wants = self.reading.wants_advance();
+            self.pipeline.change_done(None, wants, NOW);
+        }
+        None
+    }
+
+    /// A read is sent; none: the pipeline wants none.
+    pub fn begin_read(&self, snapshot: Snapshot) -> Option<Self> {
+        let mut memory = self.clone();
+        memory.pipeline.next_read(NOW)?;
+        memory.read = Some((memory.reading.request(), snapshot));
+        Some(memory.described())
+    }
+
+    /// Whether a read is under way.
+    pub fn is_reading(&self) -> bool {
+        self.read.is_some()
+    }
+
+    /// Whether an advance is under way.
+    pub fn is_advancing(&self) -> bool {
+        self.advance.is_some()
+    }
+
+    /// What the advance under way stores.
+    pub fn advancing_to(&self) -> Option<Position> {
+        self.advance.as_ref().map(Advance::position)
+    }
+
+    /// Whether a difference is being paged.
+    pub fn is_within(&self) -> bool {
+        self.reading.request().is_page()
+    }
+
+    /// The answer to the read under way: of the table and the sequence as they are now, at most so many rows.
+    pub fn page(
+        &self,
+        table: &[Row],
+        sequence: i64,
+        size: usize,
+        key_of: impl Fn(Event) -> &'static str,
+    ) -> Answered {
+        let taken = |row: &&Row| match &self.read {
+            Some((request, snapshot)) => row.committed && request.takes(snapshot, row.xid, row.seq),
+            None => false,
+        };
+        let rows = table.iter().filter(taken);
+        let mut rows: Vec<_> = rows
+            .map(|row| (row.seq, row.event, key_of(row.event)))
+            .collect();
+        rows.sort_unstable();
+        let more = rows.len() > size;
+        rows.truncate(size);
+        Answered {
+            rows,
+            more,
+            sequence,
+            rule: FloorRule::Sound,
+        }
+    }
+
+    /// Takes the answer to the read under way; none: it is refused as unsound.
+    pub fn answer(&self, answered: &Answered) -> Option<Self> {
+        let mut memory = self.clone();
+        let (mut request, snapshot) = memory.read.take()?;
+        let mut page = PageBuilder::default();
+        for &(seq, event, key) in &answered.rows {
+            let mut texts = [None; 9];
+            texts[0] = Some("model");
+            texts[1] = Some(key);
+            let fields = StoredFields {
+                seq,
+                id: Uuid::from_u128(event.into()),
+                occurred_at: 0,
+                inserted_at: 0,
+                slot: 0,
+                texts,
+                payload: None,
+            };
+            page.push(&fields, std::iter::empty()).ok()?;
+        }
+        if answered.rule == FloorRule::Unproven {
+            request.own(answered.sequence);
+        }
+        let former = memory.reading.stragglers();
+        let rows = Rows {
+            sequence: answered.sequence,
+            last: answered.rows.last().map(|row| row.0),
+            more: answered.more,
+        };
+        let page = memory
+            .reading
+            .answer(request, snapshot, rows, page.finish());
+        let page = page.ok()?;
+        if answered.rule == FloorRule::StragglerTakesNewFloor {
+            memory.reading.give_new_stragglers_the_new_floor(&former);
+        }
+        memory.pipeline.read(page, NOW);
+        Some(memory.described())
+    }
+
+    /// All that may be handed to the lane now, each with its ticket; none: nothing.
+    pub fn submit(&self) -> Option<(Self, Vec<(u64, Event)>)> {
+        let mut memory = self.clone();
+        let mut sent = Vec::new();
+        while let Some(batch) = memory.pipeline.take_batch(NOW) {
+            sent.extend(
+                batch
+                    .iter()
+                    .map(|record| (record.ticket(), event_of(record.event().id()))),
+            );
+        }
+        (!sent.is_empty()).then(|| (memory.described(), sent))
+    }
+
+    /// The broker took the record with this ticket.
+    pub fn accepted(&self, ticket: u64) -> Self {
+        let mut memory = self.clone();
+        let outcome = Outcome::Accepted(None);
+        let verdict = Verdict { ticket, outcome };
+        memory.pipeline.verdicts(vec![verdict], NOW, RANDOM);
+        memory.described()
+    }
+
+    /// No answer came in time: the lane was aborted, and another one is opened.
+    pub fn cut(&self) -> Self {
+        let mut memory = self.clone();
+        memory.pipeline.fail_lane("no answer", NOW, RANDOM);
+        memory.pipeline.lane_ended(NOW);
+        memory.pipeline.lane_opened();
+        memory.described()
+    }
+
+    /// An advance is sent; none: nothing is to be stored.
+    pub fn begin_advance(&self) -> Option<Self> {
+        if self.advance.is_some() {
+            return None;
+        }
+        let mut memory = self.clone();
+        memory.advance = Some(memory.turn()?);
+        Some(memory.described())
+    }
+
+    /// The advance was made, and the answer has come.
+    pub fn advanced(&self) -> Self {
+        let mut memory = self.clone();
+        if let Some(advance) = memory.advance.take() {
+            memory.reading.advanced(advance);
+            let wants = memory.reading.wants_advance();
+            memory.pipeline.change_done(None, wants, NOW);
+        }
+        memory.described()
+    }
+
+    /// Tells it from others, the names of its numbers included.
+    #[must_use]
+    pub fn name(&self) -> u64 {
+        self.name
+    }
+
+    /// Describes it.
+    #[must_use]
+    pub fn numbers(&self) -> &[Number] {
+        &self.numbers
+    }
+
+    fn described(mut self) -> Self {
+        // What outlives a step in production is not kept: nobody asks for it here.
+        drop(self.pipeline.take_behind_the_store());
+        drop(self.pipeline.take_accepted_inserted_at());
+        let mut numbers = Vec::with_capacity(self.numbers.len() + 8);
+        self.pipeline.describe(&mut |part| match part {
+            Part::Number(number) => numbers.push(Number::Plain(number)),
+            Part::Text(text) => {
+                let mut hasher = DefaultHasher::new();
+                text.hash(&mut hasher);
+                numbers.push(Number::Plain(hasher.finish()));
+            }
+            Part::Event(event) => {
+                numbers.push(Number::Plain(event_of(event.id()).into()));
+                numbers.push(Number::Seq(event.seq()));
+            }
+            Part::Seq(seq) => numbers.push(Number::Seq(seq)),
+            Part::Place(place) => {
+                assert!(describe_place(place, &mut |n| numbers.push(n)), "foreign");
+            }
+        });
+        assert!(!self.pipeline.has_rejected(), "not told by a description");
+        self.reading.describe(&mut |number| numbers.push(number));
+        for is in [self.read.is_some(), self.advance.is_some()] {
+            numbers.push(Number::Plain(is.into()));
+        }
+        if let Some((request, snapshot)) = &self.read {
+            request.describe(&mut |number| numbers.push(number));
+            snapshot.describe(&mut |number| numbers.push(number));
+        }
+        if let Some(advance) = &self.advance {
+            advance.describe(&mut |number| numbers.push(number));
+        }
+        let mut hasher = DefaultHasher::new();
+        numbers.hash(&mut hasher);
+        (self.numbers, self.name) = (numbers, hasher.finish());
+        self
+    }
+}
+
+fn event_of(id: Uuid) -> Event {
+    id.as_bytes()[15]
+}

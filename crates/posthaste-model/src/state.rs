@@ -1,0 +1,313 @@
+//! A state of everything, and what tells it from others.
+
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use posthaste_stores::postgres::model::{Number, Position, Standing};
+
+use crate::{
+    canonical,
+    database::{Database, Event, Row},
+    relay::Memory,
+    scenario::{Faults, Promise, System},
+};
+
+/// A record on its way.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sent {
+    pub(crate) ticket: u64,
+    pub(crate) event: Event,
+    /// It was submitted after the local deadline.
+    pub(crate) late: bool,
+}
+
+/// Where a writer stands in its program.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Writer {
+    pub(crate) done: usize,
+    /// Its transaction, and how many events it has emitted.
+    pub(crate) open: Option<(u64, usize)>,
+}
+
+/// A relay that has claimed.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) epoch: u64,
+    pub(crate) token: u64,
+    /// Handed to the network.
+    pub(crate) bytes: Vec<Sent>,
+    /// Answers on their way back.
+    pub(crate) answers: Vec<u64>,
+    /// Nothing may be sent before the bytes of others are gone.
+    pub(crate) unsettled: bool,
+    /// Its lease is over, by its own clock too.
+    pub(crate) expired: bool,
+    /// The number of the advance under way, once it has one.
+    pub(crate) advance: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Relay {
+    #[default]
+    Idle,
+    /// The sequence's value was received; the claim follows.
+    Claiming(i64),
+    Running(Box<Claim>),
+    Paused(Box<Claim>),
+}
+
+impl Relay {
+    pub(crate) fn claim(&self) -> Option<&Claim> {
+        match self {
+            Self::Running(claim) | Self::Paused(claim) => Some(claim),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn running(&mut self) -> Option<&mut Claim> {
+        match self {
+            Self::Running(claim) => Some(claim),
+            _ => None,
+        }
+    }
+}
+
+/// An advance whose sender is gone: it is executed at some time.
+#[derive(Debug, Clone)]
+pub(crate) struct LateAdvance {
+    pub(crate) to: Position,
+    pub(crate) epoch: u64,
+    pub(crate) token: u64,
+}
+
+/// What consumers saw of a key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Key {
+    /// Its events in the order of their commits.
+    pub(crate) order: Vec<Event>,
+    /// Delivered for the first time.
+    pub(crate) first: usize,
+    /// Up to here went the last delivery.
+    pub(crate) last: usize,
+}
+
+/// A state of everything.
+#[derive(Debug, Clone)]
+pub struct State {
+    pub(crate) database: Database,
+    pub(crate) writers: Vec<Writer>,
+    pub(crate) relays: Vec<Relay>,
+    /// Bytes of lanes that are gone.
+    pub(crate) orphans: Vec<Vec<Sent>>,
+    pub(crate) late: Vec<LateAdvance>,
+    pub(crate) keys: Vec<Key>,
+    pub(crate) left: Faults,
+    pub(crate) repeats: usize,
+    pub(crate) broken: Option<Promise>,
+    /// Of the description.
+    pub(crate) hash: u64,
+}
+
+impl State {
+    /// Whether the cursor row is nobody's, or that of a relay that is dead or whose lease may be over.
+    pub(crate) fn may_claim(&self) -> bool {
+        // The claim waits for the row's lock.
+        let advancing = self.relays.iter().filter_map(Relay::claim);
+        let locked = advancing.into_iter().any(|claim| claim.advance.is_some());
+        let lives = self.database.owner.is_some_and(|owner| {
+            matches!(&self.relays[owner], Relay::Running(claim) if claim.epoch == self.database.epoch)
+        });
+        !locked && !lives
+    }
+
+    /// The relay forgets everything: its bytes may still arrive, its advance may still be executed.
+    pub(crate) fn forget(&mut self, r: usize) {
+        let relay = std::mem::take(&mut self.relays[r]);
+        let (Relay::Running(claim) | Relay::Paused(claim)) = relay else {
+            return;
+        };
+        if let Some(to) = claim.memory.advancing_to() {
+            self.late.push(LateAdvance {
+                to,
+                epoch: claim.epoch,
+                token: claim.token,
+            });
+        }
+        self.orphan(claim.bytes);
+    }
+
+    pub(crate) fn orphan(&mut self, bytes: Vec<Sent>) {
+        if !bytes.is_empty() {
+            self.orphans.push(bytes);
+            self.orphans.sort();
+        }
+    }
+
+    pub(crate) fn breaks(&mut self, system: &System, promise: Promise) {
+        if system.checks(promise) && self.broken.is_none() {
+            self.broken = Some(promise);
+        }
+    }
+
+    /// Nothing is left to do.
+    pub(crate) fn all_delivered(&self, system: &System) -> bool {
+        let finished = (self.writers.iter().zip(&system.writers))
+            .all(|(writer, program)| writer.done == program.len());
+        let behind =
+            |row: &Row| self.database.stored.standing(row.xid, row.seq) == Standing::Behind;
+        finished
+            && self
+                .keys
+                .iter()
+                .all(|key| key.first == key.order.len() && key.last == key.first)
+            && self.database.rows.iter().all(behind)
+    }
+}
+
+impl System {
+    /// Before anything has happened.
+    pub(crate) fn first_state(&self) -> State {
+        let keys = self.writers.iter().flatten().flat_map(|t| t.keys.iter());
+        let keys = keys.max().map_or(0, |&key| usize::from(key) + 1);
+        let mut state = State {
+            database: Database::new(),
+            writers: vec![Writer::default(); self.writers.len()],
+            relays: vec![Relay::Idle; self.relays],
+            orphans: Vec::new(),
+            late: Vec::new(),
+            keys: vec![Key::default(); keys],
+            left: self.faults,
+            repeats: 0,
+            broken: None,
+            hash: 0,
+        };
+        state.hash = canonical::hash(&self.describe(&state));
+        state
+    }
+
+    /// All that decides what follows, relays without their names.
+    pub(crate) fn describe(&self, state: &State) -> Vec<Number> {
+        let mut numbers = Vec::with_capacity(200);
+        let State {
+            database,
+            left,
+            keys,
+            ..
+        } = state;
+        database.describe(self.faults.database > 0, &mut |n| numbers.push(n));
+        let name = |event: Event| {
+            let key = self.key_of(event);
+            let of_key = &keys[usize::from(key)];
+            // By its place behind the first deliveries, so that what is over is forgotten.
+            let at = of_key.order.iter().position(|&other| other == event);
+            Number::Plain(at.map_or(u64::from(event), |at| {
+                1_000 * u64::from(key + 1) + (of_key.order.len() - at) as u64
+            }))
+        };
+        for row in &database.rows {
+            numbers.extend([
+                Number::Seq(row.seq),
+                Number::Xid(row.xid),
+                name(row.event),
+                Number::Plain(row.committed.into()),
+            ]);
+        }
+        for (w, writer) in state.writers.iter().enumerate() {
+            numbers.push(Number::Plain((self.writers[w].len() - writer.done) as u64));
+            if let Some((xid, emitted)) = writer.open {
+                numbers.extend([Number::Xid(xid), Number::Plain(emitted as u64)]);
+            }
+        }
+        for key in keys {
+            let (all, first) = (key.order.len(), key.order.len() - key.first);
+            numbers.push(Number::Plain(first as u64));
+            numbers.push(Number::Plain((all - key.last) as u64));
+        }
+        let counts = [left.crashes, left.pauses, left.cuts, left.database];
+        numbers.extend(counts.map(|count| Number::Plain(count.into())));
+        if self.checks(Promise::Repeats) {
+            numbers.push(Number::Plain(state.repeats as u64));
+        }
+        let sent = |sent: &Sent| [name(sent.event), Number::Plain(sent.late.into())];
+        for bytes in &state.orphans {
+            numbers.push(Number::Plain(bytes.len() as u64));
+            numbers.extend(bytes.iter().flat_map(sent));
+        }
+        for late in &state.late {
+            late.to.describe(&mut |n| numbers.push(n));
+            let ours = late.epoch == database.epoch && late.token == database.token;
+            numbers.push(Number::Plain(ours.into()));
+        }
+        let mut relays: Vec<Vec<Number>> = (0..self.relays)
+            .map(|r| self.describe_relay(state, r, &sent))
+            .collect();
+        relays.sort();
+        numbers.extend(relays.into_iter().flatten());
+        numbers.push(Number::Plain(
+            state.broken.map_or(0, |broken| broken as u64 + 1),
+        ));
+        numbers
+    }
+
+    pub(crate) fn describe_relay(
+        &self,
+        state: &State,
+        r: usize,
+        sent: &impl Fn(&Sent) -> [Number; 2],
+    ) -> Vec<Number> {
+        let plain = Number::Plain;
+        let mut numbers = vec![plain((state.database.owner == Some(r)).into())];
+        let claim = match &state.relays[r] {
+            Relay::Idle => {
+                numbers.push(plain(0));
+                return numbers;
+            }
+            Relay::Claiming(proven) => {
+                numbers.extend([plain(1), Number::Seq(*proven)]);
+                return numbers;
+            }
+            Relay::Running(claim) => {
+                numbers.push(plain(2));
+                claim
+            }
+            Relay::Paused(claim) => {
+                numbers.push(plain(3));
+                claim
+            }
+        };
+        let database = &state.database;
+        let flags = [
+            claim.epoch == database.epoch,
+            claim.token == database.token,
+            claim.unsettled,
+            claim.expired,
+            claim.advance.is_some(),
+        ];
+        numbers.extend(flags.map(|flag| plain(flag.into())));
+        numbers.extend(claim.advance.map(Number::Xid));
+        numbers.push(plain(claim.bytes.len() as u64));
+        for bytes in &claim.bytes {
+            numbers.push(plain(bytes.ticket));
+            numbers.extend(sent(bytes));
+        }
+        numbers.push(plain(claim.answers.len() as u64));
+        numbers.extend(claim.answers.iter().map(|&ticket| plain(ticket)));
+        numbers.extend_from_slice(claim.memory.numbers());
+        numbers
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.hash.hash(hasher);
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}

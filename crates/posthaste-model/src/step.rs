@@ -1,0 +1,370 @@
+//! What each step does.
+
+use std::sync::Arc;
+
+use posthaste_stores::postgres::model::{Position, Standing};
+
+use crate::{
+    action::Action,
+    canonical,
+    database::{Event, Row},
+    scenario::{Grain, KEYS, Naive, Promise, System},
+    state::{Claim, LateAdvance, Relay, Sent, State},
+};
+
+impl System {
+    /// One step; none: it would change nothing.
+    pub(crate) fn step(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        self.write(&mut state, action)
+            .or_else(|| self.relay_step(&mut state, action))
+            .or_else(|| self.fault(&mut state, action))?;
+        if self.grain == Grain::Delivery {
+            self.go_on(&mut state);
+        }
+        self.check(&mut state);
+        state.hash = canonical::hash(&self.describe(&state));
+        Some(state)
+    }
+
+    /// Steps that nobody else can see are taken at once: an advance is sent, which may be executed at any time or
+    /// never, and records are submitted, unless the relay may yet be stopped before that.
+    fn go_on(&self, state: &mut State) {
+        for r in 0..self.relays {
+            let submits = state.left.pauses == 0 && self.may_submit(state, r);
+            let Some(claim) = state.relays[r].running() else {
+                continue;
+            };
+            if submits {
+                self.submit(claim);
+            }
+            if let Some(memory) = self.memories.begin_advance(&claim.memory) {
+                claim.memory = memory;
+            }
+        }
+    }
+
+    fn submit(&self, claim: &mut Claim) -> Option<()> {
+        let (memory, sent) = self.memories.submit(&claim.memory)?;
+        claim.memory = memory;
+        let late = claim.expired;
+        let sent = sent.into_iter().map(|(ticket, event)| Sent {
+            ticket,
+            event,
+            late,
+        });
+        claim.bytes.extend(sent);
+        claim.unsettled = false;
+        Some(())
+    }
+
+    /// The broker takes a record.
+    pub(crate) fn deliver(&self, state: &mut State, event: Event) {
+        let key = &mut state.keys[usize::from(self.key_of(event))];
+        let Some(at) = key.order.iter().position(|&other| other == event) else {
+            return state.breaks(self, Promise::Phantom);
+        };
+        let (first, last) = (key.first, key.last);
+        key.last = at + 1;
+        if at > first {
+            return state.breaks(self, Promise::Order);
+        }
+        if at == first {
+            key.first += 1;
+        } else {
+            state.repeats += 1;
+        }
+        if at > last {
+            state.breaks(self, Promise::Replay);
+        }
+        let faults = self.faults.sum() - state.left.sum();
+        if state.repeats > faults * self.bounds.window {
+            state.breaks(self, Promise::Repeats);
+        }
+    }
+
+    /// An advance is executed. False: the guard refuses it.
+    fn store(&self, state: &mut State, to: &Position, epoch: u64, token: u64) -> bool {
+        let database = &state.database;
+        let ours = database.epoch == epoch && database.token == token;
+        if !ours && !self.without(Naive::NoEpoch) {
+            return false;
+        }
+        let behind = |at: &Position, row: &Row| at.standing(row.xid, row.seq) == Standing::Behind;
+        let back = !to.covers(&database.stored)
+            || (database.rows.iter()).any(|row| behind(&database.stored, row) && !behind(to, row));
+        state.database.stored = Arc::new(to.clone());
+        if back || !ours {
+            state.breaks(self, Promise::Authority);
+        }
+        true
+    }
+
+    fn check(&self, state: &mut State) {
+        let stored = Arc::clone(&state.database.stored);
+        let mut broken = None;
+        for row in state.database.rows.iter().filter(|row| row.committed) {
+            let key = &state.keys[usize::from(self.key_of(row.event))];
+            let at = key.order.iter().position(|&event| event == row.event);
+            let at = at.unwrap_or(usize::MAX);
+            let standing = stored.standing(row.xid, row.seq);
+            if at >= key.first && standing != Standing::Ahead {
+                broken = Some(Promise::Loss);
+            } else if at >= key.last && standing == Standing::Behind {
+                // Whoever takes over next goes on behind it: the consumer's last event stays an older one.
+                broken = broken.or(Some(Promise::Replay));
+            }
+        }
+        if let Some(promise) = broken {
+            state.breaks(self, promise);
+        }
+        if self.checks(Promise::Authority) {
+            state.database.forget_passed();
+        }
+    }
+
+    fn relay_step(&self, state: &mut State, action: Action) -> Option<()> {
+        match action {
+            Action::Ask(r) => state.relays[r] = Relay::Claiming(state.database.sequence),
+            Action::Claim(r) => self.claim(state, r),
+            Action::Send(r) => self.send(state, r)?,
+            Action::Answer(r) => self.answer(state, r),
+            Action::Submit(r) => {
+                self.submit(state.relays[r].running()?)?;
+            }
+            Action::Deliver(r) => {
+                let (Relay::Running(claim) | Relay::Paused(claim)) = &mut state.relays[r] else {
+                    return None;
+                };
+                let sent = claim.bytes.remove(0);
+                claim.answers.push(sent.ticket);
+                self.deliver(state, sent.event);
+            }
+            Action::Accepted(r) | Action::Doubled(r) => {
+                let claim = state.relays[r].running()?;
+                let ticket = claim.answers.remove(0);
+                claim.memory = self.memories.accepted(&claim.memory, ticket)?;
+                if matches!(action, Action::Doubled(_)) {
+                    claim.memory = self.memories.accepted(&claim.memory, ticket)?;
+                }
+            }
+            Action::Cut(r) => {
+                let claim = state.relays[r].running()?;
+                claim.memory = self.memories.cut(&claim.memory)?;
+                claim.answers.clear();
+                claim.unsettled = true;
+                let bytes = std::mem::take(&mut claim.bytes);
+                state.orphan(bytes);
+                state.left.cuts -= 1;
+            }
+            Action::Advance(r) => {
+                let claim = state.relays[r].running()?;
+                claim.memory = self.memories.begin_advance(&claim.memory)?;
+            }
+            Action::Number(r) => {
+                let xid = state.database.begin();
+                let claim = state.relays[r].running()?;
+                claim.advance = Some(xid);
+                let stored = self.execute(state, r)?;
+                if !stored {
+                    state.database.abort(xid);
+                    state.relays[r].running()?.advance = None;
+                    state.forget(r);
+                    state.late.pop();
+                }
+            }
+            Action::Advanced(r) => self.advanced(state, r)?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn claim(&self, state: &mut State, r: usize) {
+        let proven = match state.relays[r] {
+            Relay::Claiming(proven) => proven,
+            _ => state.database.sequence,
+        };
+        let xid = state.database.begin();
+        state.database.commit(xid);
+        let former = state.database.owner.replace(r);
+        // Others may claim only once its lease is over, by its own clock as well.
+        if let Some(Relay::Paused(claim)) = former.map(|former| &mut state.relays[former]) {
+            claim.expired = true;
+        }
+        state.database.epoch += 1;
+        let memory = self
+            .memories
+            .open(self.bounds, &state.database.stored, proven);
+        state.relays[r] = Relay::Running(Box::new(Claim {
+            memory,
+            epoch: state.database.epoch,
+            token: state.database.token,
+            bytes: Vec::new(),
+            answers: Vec::new(),
+            unsettled: true,
+            expired: false,
+            advance: None,
+        }));
+    }
+
+    fn send(&self, state: &mut State, r: usize) -> Option<()> {
+        let snapshot = state.database.snapshot();
+        let claim = state.relays[r].running()?;
+        claim.memory = self.memories.begin_read(&claim.memory, snapshot)?;
+        if self.grain == Grain::Delivery {
+            self.answer(state, r);
+        }
+        Some(())
+    }
+
+    fn answer(&self, state: &mut State, r: usize) {
+        let State {
+            database, relays, ..
+        } = state;
+        let Some(claim) = relays[r].running() else {
+            return;
+        };
+        if claim.token != database.token && !self.without(Naive::NoIncarnation) {
+            return state.forget(r);
+        }
+        let key_of = |event| KEYS[usize::from(self.key_of(event))];
+        let mut page =
+            claim
+                .memory
+                .page(&database.rows, database.sequence, self.bounds.page, key_of);
+        page.rule = self.rule();
+        match self.memories.answer(&claim.memory, page) {
+            Some(memory) => claim.memory = memory,
+            None => return state.breaks(self, Promise::Soundness),
+        }
+        if self.grain == Grain::Reading {
+            self.deliver_at_once(state, r);
+        }
+    }
+
+    fn deliver_at_once(&self, state: &mut State, r: usize) {
+        while let Some(claim) = state.relays[r].running()
+            && let Some((mut memory, sent)) = self.memories.submit(&claim.memory)
+        {
+            for (ticket, event) in sent {
+                self.deliver(state, event);
+                memory = self.memories.accepted(&memory, ticket).unwrap_or(memory);
+            }
+            if let Some(claim) = state.relays[r].running() {
+                claim.memory = memory;
+            }
+        }
+    }
+
+    /// Executes the advance under way. None: there is none.
+    fn execute(&self, state: &mut State, r: usize) -> Option<bool> {
+        let claim = state.relays[r].running()?;
+        let (to, epoch, token) = (claim.memory.advancing_to()?, claim.epoch, claim.token);
+        Some(self.store(state, &to, epoch, token))
+    }
+
+    fn advanced(&self, state: &mut State, r: usize) -> Option<()> {
+        let begun = state.relays[r].running()?.advance.take();
+        let stored = begun.is_some() || self.execute(state, r)?;
+        if !stored {
+            state.forget(r);
+            state.late.pop();
+            return Some(());
+        }
+        let xid = begun.unwrap_or_else(|| state.database.begin());
+        state.database.commit(xid);
+        let claim = state.relays[r].running()?;
+        claim.memory = self.memories.advanced(&claim.memory)?;
+        Some(())
+    }
+
+    fn fault(&self, state: &mut State, action: Action) -> Option<()> {
+        match action {
+            Action::Crash(r) => {
+                state.left.crashes -= 1;
+                state.forget(r);
+            }
+            Action::Stop(r) => {
+                state.left.pauses -= 1;
+                if let Relay::Running(claim) = std::mem::take(&mut state.relays[r]) {
+                    state.relays[r] = Relay::Paused(claim);
+                }
+            }
+            Action::Continue(r) => {
+                if let Relay::Paused(claim) = std::mem::take(&mut state.relays[r]) {
+                    state.relays[r] = Relay::Running(claim);
+                }
+            }
+            Action::GiveUp(r) => state.forget(r),
+            Action::Straggle(at) => {
+                let sent = state.orphans[at].remove(0);
+                state.orphans.retain(|bytes| !bytes.is_empty());
+                state.orphans.sort();
+                self.deliver(state, sent.event);
+            }
+            Action::Drop(at) => drop(state.orphans.remove(at)),
+            Action::Late(at) => {
+                let LateAdvance { to, epoch, token } = state.late.remove(at);
+                if self.store(state, &to, epoch, token) {
+                    let xid = state.database.begin();
+                    state.database.commit(xid);
+                } else {
+                }
+            }
+            Action::DatabaseCrash => {
+                state.left.database -= 1;
+                state.database.crash();
+                state.late.clear();
+                for writer in &mut state.writers {
+                    writer.open = None;
+                }
+                // Connections break: who waits for an answer claims anew.
+                for r in 0..self.relays {
+                    let waits =
+                        |claim: &Claim| claim.memory.is_reading() || claim.memory.is_advancing();
+                    if state.relays[r].claim().is_some_and(waits) {
+                        state.forget(r);
+                        state.late.clear();
+                    }
+                    if let Relay::Claiming(_) = state.relays[r] {
+                        state.relays[r] = Relay::Idle;
+                    }
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    pub(crate) fn write(&self, state: &mut State, action: Action) -> Option<()> {
+        match action {
+            Action::Begin(w) => {
+                state.writers[w].open = Some((state.database.begin(), 0));
+                if !self.writers[w][state.writers[w].done].long {
+                    return self.write(state, Action::Emit(w));
+                }
+            }
+            Action::Emit(w) => {
+                let (xid, emitted) = state.writers[w].open?;
+                let (event, _) = self.event(w, state.writers[w].done, emitted);
+                state.database.insert(xid, event);
+                state.writers[w].open = Some((xid, emitted + 1));
+            }
+            Action::Commit(w) | Action::RollBack(w) => {
+                let (xid, _) = state.writers[w].open.take()?;
+                state.writers[w].done += 1;
+                if matches!(action, Action::RollBack(_)) {
+                    state.database.abort(xid);
+                    return Some(());
+                }
+                for event in state.database.commit(xid) {
+                    state.keys[usize::from(self.key_of(event))]
+                        .order
+                        .push(event);
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,327 @@
+//! The pure state machines of this store for a model checker: what a read asks for, what an answer means, what an
+//! advance stores. Not part of the interface.
+
+use std::{
+    any::Any,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use posthaste_engine::{Cursor, Page, Partitions, StoredEvent};
+
+use super::{
+    converge::{Group, Row},
+    course::{Course, Stored},
+    source::Inner,
+    sweep::{self, Answer, Floors, Place},
+    types,
+};
+
+/// The row of the model's one cursor group.
+const ROW: i64 = 1;
+/// A segment that no model leaves.
+const LEAF_BITS: u8 = 40;
+
+/// A part of a description: what kind of number it is says with what it is ever compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Number {
+    /// A transaction.
+    Xid(u64),
+    /// The end of a snapshot: transactions below it may be seen.
+    Xmax(u64),
+    /// A row's, or a value of the sequence.
+    Seq(i64),
+    /// The ordinal of a read.
+    Read(u64),
+    /// Compared with nothing else.
+    Plain(u64),
+}
+
+/// Takes a description, number by number. Two values are the same when their descriptions are.
+pub type Out<'a> = &'a mut dyn FnMut(Number);
+
+/// Which transactions had completed at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot(types::Snapshot);
+
+impl Hash for Snapshot {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.xmax().hash(hasher);
+        self.0.xip().hash(hasher);
+    }
+}
+
+impl Snapshot {
+    /// `xip`: those in progress below `xmax`, ascending.
+    #[must_use]
+    pub fn new(xmax: u64, xip: Vec<u64>) -> Self {
+        Self(types::Snapshot::new(xmax, xip))
+    }
+
+    /// Whether it sees what this transaction did.
+    #[must_use]
+    pub fn sees(&self, xid: u64) -> bool {
+        self.0.sees(xid)
+    }
+
+    /// Describes it.
+    pub fn describe(&self, out: Out<'_>) {
+        self.0.describe(out);
+    }
+}
+
+/// What a stored place says of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It has passed.
+    Behind,
+    /// A read from here brings it.
+    Ahead,
+    /// It has not passed and no read from here brings it.
+    Hidden,
+}
+
+/// A stored place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position(sweep::Position);
+
+impl Position {
+    /// Where a destination begins that wants all.
+    #[must_use]
+    pub fn oldest() -> Self {
+        Self(sweep::Position {
+            low: Arc::new(types::Snapshot::empty()),
+            within: None,
+            floors: Floors {
+                floor: 0,
+                floor_min: 0,
+            },
+        })
+    }
+
+    /// What it says of a row.
+    #[must_use]
+    pub fn standing(&self, xid: u64, seq: i64) -> Standing {
+        let sweep::Position {
+            low,
+            within,
+            floors,
+        } = &self.0;
+        if low.sees(xid) || matches!(within, Some((high, last)) if high.sees(xid) && seq <= *last) {
+            return Standing::Behind;
+        }
+        let floor = match low.xip().binary_search(&xid) {
+            Ok(_) => floors.floor_min,
+            Err(_) => floors.floor,
+        };
+        match seq > floor {
+            true => Standing::Ahead,
+            false => Standing::Hidden,
+        }
+    }
+
+    /// Whether `low` alone has passed all that this transaction did.
+    #[must_use]
+    pub fn low_sees(&self, xid: u64) -> bool {
+        self.0.low.sees(xid)
+    }
+
+    /// Whether it has passed all that the `low` of `other` has.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self.0.low.covers(&other.0.low)
+    }
+
+    /// Whether it stands inside a difference.
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        self.0.within.is_some()
+    }
+
+    /// Transactions in progress at its `low`.
+    #[must_use]
+    pub fn stragglers(&self) -> usize {
+        self.0.low.xip().len()
+    }
+
+    /// Describes it.
+    pub fn describe(&self, out: Out<'_>) {
+        self.0.describe(out);
+    }
+}
+
+/// A read under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request(sweep::Request);
+
+impl Request {
+    /// Whether the statement brings this row: the shipped SQL in words.
+    #[must_use]
+    pub fn takes(&self, snapshot: &Snapshot, xid: u64, seq: i64) -> bool {
+        match &self.0 {
+            sweep::Request::Poll {
+                low,
+                floor,
+                stragglers: (xids, floors),
+                ..
+            } => {
+                let finished = xids.iter().zip(floors).filter(|(x, _)| snapshot.sees(x.0));
+                let start = finished.map(|(_, own)| *own).min();
+                let start = start.map_or(*floor, |own| own.min(*floor));
+                seq > start && !low.sees(xid) && snapshot.sees(xid)
+            }
+            sweep::Request::Page {
+                low,
+                high,
+                last,
+                until,
+            } => seq > *last && seq <= *until && !low.sees(xid) && high.sees(xid),
+        }
+    }
+
+    /// A positive control: the floor that a poll's snapshot will have.
+    pub fn own(&mut self, floor: i64) {
+        if let sweep::Request::Poll { owned, .. } = &mut self.0 {
+            *owned = floor;
+        }
+    }
+
+    /// Whether it is more of a difference.
+    #[must_use]
+    pub fn is_page(&self) -> bool {
+        matches!(self.0, sweep::Request::Page { .. })
+    }
+
+    /// Describes it: the rest is as in the sweep that it came from.
+    pub fn describe(&self, out: Out<'_>) {
+        match &self.0 {
+            sweep::Request::Poll { owned, .. } => out(Number::Seq(*owned)),
+            sweep::Request::Page { until, .. } => out(Number::Seq(*until)),
+        }
+    }
+}
+
+/// An advance under way.
+#[derive(Debug, Clone)]
+pub struct Advance(Stored);
+
+impl Advance {
+    /// What it stores.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position(self.0.advance.position.clone())
+    }
+
+    /// Describes it.
+    pub fn describe(&self, out: Out<'_>) {
+        self.0.advance.describe(out);
+    }
+}
+
+/// What an answer brought.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows {
+    /// The sequence's value.
+    pub sequence: i64,
+    /// The last row of the page.
+    pub last: Option<i64>,
+    /// More rows may follow.
+    pub more: bool,
+}
+
+/// Where a claim stands.
+#[derive(Debug, Clone)]
+pub struct Reading(Course);
+
+impl Reading {
+    /// Goes on from a stored place. `proven`: the sequence's value, received before the claim's own transaction was
+    /// sent.
+    #[must_use]
+    pub fn restore(stored: &Position, proven: i64) -> Self {
+        // One of one partition is always valid.
+        let partitions = Partitions::all_of(1).unwrap_or_else(|_| unreachable!());
+        let group = Group {
+            row: Row {
+                ids: vec![ROW],
+                position: stored.0.clone(),
+            },
+            partitions,
+        };
+        Self(Course::restore(LEAF_BITS, None, group, Vec::new(), proven))
+    }
+
+    /// The next read.
+    #[must_use]
+    pub fn request(&self) -> Request {
+        Request(self.0.request().0)
+    }
+
+    /// Takes the answer to a request, with the events that came.
+    ///
+    /// # Errors
+    /// What is unsound about it, in words.
+    pub fn answer(
+        &mut self,
+        request: Request,
+        snapshot: Snapshot,
+        rows: Rows,
+        events: Vec<StoredEvent>,
+    ) -> Result<Page, String> {
+        let answer = Answer {
+            snapshot: snapshot.0,
+            sequence: rows.sequence,
+            last_row: rows.last,
+            more: rows.more,
+        };
+        let step = self.0.answer(request.0, answer);
+        let step = step.map_err(|unsound| format!("{unsound:?}"))?;
+        Ok(Page {
+            caught_up: step.caught_up,
+            wants_advance: step.wants_advance,
+            ..Inner::page(step.place, events)
+        })
+    }
+
+    /// What an advance to this cursor stores; none when it would go back.
+    #[must_use]
+    pub fn advance(&self, to: &Cursor) -> Option<Advance> {
+        self.0.advance(to.base::<Place>()?, to.seq()).map(Advance)
+    }
+
+    /// The advance was made, and the answer has come.
+    pub fn advanced(&mut self, advance: Advance) {
+        self.0.advanced(advance.0);
+    }
+
+    /// Whether one more advance is worth making.
+    #[must_use]
+    pub fn wants_advance(&self) -> bool {
+        self.0.wants_advance()
+    }
+
+    /// Describes it.
+    pub fn describe(&mut self, out: Out<'_>) {
+        let (sweep, rows) = self.0.parts();
+        sweep.describe(out);
+        rows.values().for_each(|position| position.describe(out));
+    }
+
+    /// Transactions that were in progress at `low`.
+    #[must_use]
+    pub fn stragglers(&mut self) -> Vec<u64> {
+        self.0.parts().0.straggling()
+    }
+
+    /// A positive control: whoever is new in `xip(low)` takes the floor of the new low.
+    pub fn give_new_stragglers_the_new_floor(&mut self, former: &[u64]) {
+        self.0.parts().0.give_new_stragglers_the_new_floor(former);
+    }
+}
+
+/// Describes a place that a cursor of ours points into; false: it is another store's.
+pub fn describe_place(place: &(dyn Any + Send + Sync), out: Out<'_>) -> bool {
+    place
+        .downcast_ref::<Place>()
+        .map(|place| place.describe(out))
+        .is_some()
+}
