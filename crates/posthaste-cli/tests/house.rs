@@ -41,10 +41,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("posthaste-sinks", &["posthaste", "posthaste-engine"]),
     ("posthaste-testkit", &["posthaste", "posthaste-engine"]),
     ("posthaste-torture", &["posthaste", "posthaste-testkit"]),
-    (
-        "posthaste-model",
-        &["posthaste-engine", "posthaste-stores"],
-    ),
+    ("posthaste-model", &["posthaste-engine", "posthaste-stores"]),
     (
         "posthaste-cli",
         &[

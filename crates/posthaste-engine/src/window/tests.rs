@@ -24,13 +24,22 @@ struct Listed {
     maybe_sent: bool,
 }
 
+struct PageListed {
+    number: usize,
+    /// The first ticket behind it.
+    to: usize,
+    /// Whether its end alone is worth storing.
+    wanted: bool,
+    /// The page whose end it takes: the last of the empty ones behind it.
+    end: usize,
+}
+
 struct Trial {
     order: KeyOrder,
     window: Window,
     /// By ticket; the ticket is the `seq` too.
     list: Vec<Listed>,
-    /// Where each page ends, and whether that alone is worth storing.
-    pages: VecDeque<(usize, usize, bool)>,
+    pages: VecDeque<PageListed>,
     pages_made: usize,
     /// Tickets below are taken out.
     taken: usize,
@@ -148,8 +157,19 @@ impl Trial {
             key => u8::try_from(key).ok(),
         };
         let page = page(self.pages_made, (0..count).map(key), first, pick > 200);
-        self.pages
-            .push_back((self.pages_made, first + count, pick > 200));
+        let (number, wanted) = (self.pages_made, pick > 200);
+        match self.pages.back_mut() {
+            Some(last) if count == 0 => {
+                last.end = number;
+                last.wanted |= wanted;
+            }
+            _ => self.pages.push_back(PageListed {
+                number,
+                to: first + count,
+                wanted,
+                end: number,
+            }),
+        }
         self.pages_made += 1;
         // Some are no destination's, or their key is blocked.
         let passed = |at: usize| match (usize::from(pick) / 4 + at) % 9 {
@@ -235,13 +255,13 @@ impl Trial {
         let to = self.taken + events;
         let mut ended = None;
         let mut wanted = events > 0;
-        while let Some((number, end, wants)) = self.pages.pop_front_if(|page| page.1 <= to) {
-            ended = Some((number, end));
-            wanted |= wants;
+        while let Some(page) = self.pages.pop_front_if(|page| page.to <= to) {
+            ended = Some((page.end, page.to));
+            wanted |= page.wanted;
         }
         let expected = match ended {
             Some((number, end)) if end == to || events == 0 => Some((number, None)),
-            _ if events > 0 => Some((self.pages[0].0, Some(i64::try_from(to - 1).unwrap()))),
+            _ if events > 0 => Some((self.pages[0].number, Some(i64::try_from(to - 1).unwrap()))),
             _ => None,
         };
         let passed = self.window.take_passed();
@@ -266,8 +286,8 @@ impl Trial {
         assert_eq!(self.window.count_failed(), failed);
         if let Some(ticket) = self.tickets(open).first() {
             let at = self.window.cursor_at(*ticket as u64).unwrap();
-            let page = self.pages.iter().find(|page| *ticket < page.1).unwrap();
-            assert_eq!(at.base::<usize>(), Some(&page.0));
+            let page = self.pages.iter().find(|page| *ticket < page.to).unwrap();
+            assert_eq!(at.base::<usize>(), Some(&page.number));
             assert_eq!(at.seq(), Some(i64::try_from(*ticket).unwrap()));
         }
     }
@@ -308,4 +328,16 @@ proptest! {
         }
         trial.drain();
     }
+}
+
+#[test]
+fn polls_of_an_outage_are_not_kept_while_an_event_waits() {
+    let mut trial = Trial::new(KeyOrder::OneAtATime);
+    trial.push(1);
+    for _ in 1..1_000 {
+        trial.push(0);
+        trial.compare();
+    }
+    assert_eq!(trial.window.pages.len(), 1);
+    trial.drain();
 }
