@@ -4,7 +4,7 @@ use posthaste_engine::{
     Backoff, DeliveryPolicy, PipelineLimits, Routes, Sink, Start, Store, Template,
 };
 
-use crate::{BootClock, Clock, Counters, Relay, RelayError};
+use crate::{BootClock, Clock, Counters, Relay, RelayError, jitter::Jitter};
 
 /// A named broker target with its own progress.
 pub struct Destination {
@@ -98,6 +98,7 @@ pub(crate) struct Settings {
     pub(crate) partitions_max: u16,
     pub(crate) until_drained: bool,
     pub(crate) limits: PipelineLimits,
+    pub(crate) jitter: Jitter,
 }
 
 /// Sets up a [`Relay`].
@@ -152,6 +153,7 @@ impl RelayBuilder {
             partitions_max: u16::MAX,
             until_drained: false,
             limits,
+            jitter: Jitter::default(),
         };
         Self {
             store,
@@ -279,6 +281,13 @@ impl RelayBuilder {
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// Where the spread of waits is drawn from: numbers from 0 to below 1; for tests that replay.
+    #[must_use]
+    pub fn jitter(mut self, source: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
+        self.settings.jitter = Jitter::of(source);
         self
     }
 

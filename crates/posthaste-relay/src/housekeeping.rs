@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use posthaste_engine::{Housekeeping, Registered, Store};
 use tracing::info;
 
-use crate::{Clock, lease::jittered, relay::SaidOnce};
+use crate::{Clock, jitter::Jitter, relay::SaidOnce};
 
 /// An idle outbox pays one statement for each look.
 const LOOK_EVERY: Duration = Duration::from_secs(9);
@@ -16,10 +16,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(9);
 const BETWEEN_STEPS: Duration = Duration::from_millis(100);
 
 /// Keeps house until it is dropped.
-pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, relay: Registered) {
+pub(crate) async fn keep(
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    relay: Registered,
+    jitter: Jitter,
+) {
     let mut said = SaidOnce::default();
     // Soon after the start, so that a relay that is often restarted keeps house too.
-    let mut wait = jittered(Duration::from_secs(1));
+    let mut wait = jitter.spread(Duration::from_secs(1));
     loop {
         tokio::time::sleep(wait).await;
         wait = match store.housekeep(Some(relay)).await {
@@ -28,12 +33,12 @@ pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, relay: Re
                 if done.more {
                     BETWEEN_STEPS
                 } else {
-                    jittered(LOOK_EVERY)
+                    jitter.spread(LOOK_EVERY)
                 }
             }
             Err(error) => {
                 said.warn(clock.now(), || format!("housekeeping failed: {error}"));
-                jittered(LOOK_EVERY)
+                jitter.spread(LOOK_EVERY)
             }
         };
     }

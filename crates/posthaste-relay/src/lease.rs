@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use posthaste_engine::{DestinationState, Moment, Registered, Shares, Store, StoreError};
 use tokio::sync::watch;
 
-use crate::{Clock, health::SharedMoment, relay::SaidOnce};
+use crate::{Clock, health::SharedMoment, jitter::Jitter, relay::SaidOnce};
 
 /// What the tasks of a relay know of its right to live.
 #[derive(Debug, Clone, Default)]
@@ -51,14 +51,15 @@ pub(crate) async fn keep(
     clock: Arc<dyn Clock>,
     relay: Registered,
     lease: Duration,
+    jitter: Jitter,
     lease_state: watch::Sender<Lease>,
 ) {
     let mut said = SaidOnce::default();
-    let mut wait = jittered(lease / 3);
+    let mut wait = jitter.spread(lease / 3);
     loop {
         tokio::time::sleep(wait).await;
         wait = match renew(&*store, &*clock, relay, lease, &lease_state).await {
-            Ok(()) => jittered(lease / 3),
+            Ok(()) => jitter.spread(lease / 3),
             Err(StoreError::Fenced { .. }) => return,
             Err(error) => {
                 said.warn(clock.now(), || {
@@ -101,11 +102,6 @@ pub(crate) async fn renew(
     }
 }
 
-/// +-10 %, so that relays which started together do not call the store together.
-pub(crate) fn jittered(wait: Duration) -> Duration {
-    wait.mul_f64(0.9 + 0.2 * rand::random::<f64>())
-}
-
 #[cfg(test)]
 mod tests {
     use posthaste_engine::{HostIdentity, Ownership, Registration};
@@ -134,6 +130,7 @@ mod tests {
             Arc::new(BootClock),
             registered,
             lease,
+            Jitter::default(),
             state,
         ));
         tokio::time::sleep(lease * 10).await;

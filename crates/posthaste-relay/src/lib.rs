@@ -26,6 +26,7 @@ mod error;
 mod health;
 mod host;
 mod housekeeping;
+mod jitter;
 mod lease;
 pub mod memory;
 mod relay;

@@ -126,11 +126,13 @@ impl Relay {
     ) -> Result<Summary, RelayError> {
         tokio::pin!(shutdown);
         tokio::select! {
+            biased;
             checked = self.check() => checked?,
             () = &mut shutdown => return Ok(Summary { drained: false, clean: true }),
         }
         loop {
             let registered = tokio::select! {
+                biased;
                 registered = self.register() => registered?,
                 () = &mut shutdown => return Ok(Summary { drained: false, clean: true }),
             };
@@ -210,12 +212,14 @@ impl Relay {
             Arc::clone(&self.clock),
             registered,
             self.settings.lease,
+            self.settings.jitter.clone(),
             lease_state.clone(),
         ));
         aside.spawn(housekeeping::keep(
             Arc::clone(&self.store),
             Arc::clone(&self.clock),
             registered,
+            self.settings.jitter.clone(),
         ));
         let mut lease_watch = lease_state.subscribe();
         let (mut drained, mut clean, mut fenced, mut stopping) = (0, true, false, false);

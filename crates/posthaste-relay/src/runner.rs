@@ -209,7 +209,7 @@ impl<'a> Runner<'a> {
         }
         if self.lane.is_some() && lease.deadline <= now {
             self.pipeline
-                .fail_lane("the lease ran out", now, rand::random());
+                .fail_lane("the lease ran out", now, self.task.settings.jitter.draw());
         }
         Ok(())
     }
@@ -218,7 +218,8 @@ impl<'a> Runner<'a> {
         let late = |since: Moment| since.after(self.task.settings.publish_timeout) <= now;
         if self.lane.is_some() && self.pipeline.oldest_in_flight().is_some_and(late) {
             let reason = format!("no answer within {:?}", self.task.settings.publish_timeout);
-            self.pipeline.fail_lane(&reason, now, rand::random());
+            self.pipeline
+                .fail_lane(&reason, now, self.task.settings.jitter.draw());
         }
         if self.pipeline.wants_abort()
             && let Some(lane) = self.lane.take()
@@ -297,7 +298,9 @@ impl<'a> Runner<'a> {
                 .start(async move { claimed.next(budget).await });
         }
         if !self.change.is_under_way()
-            && let Some(change) = self.pipeline.next_change(now, rand::random())
+            && let Some(change) = self
+                .pipeline
+                .next_change(now, self.task.settings.jitter.draw())
         {
             self.change.start(make(Arc::clone(&self.claimed), change));
         }
@@ -364,7 +367,8 @@ impl<'a> Runner<'a> {
             }
             Input::Shares(asked, shares) => self.kept.share.saw(shares, asked, now),
             Input::Verdicts(verdicts) => {
-                self.pipeline.verdicts(verdicts, now, rand::random());
+                self.pipeline
+                    .verdicts(verdicts, now, self.task.settings.jitter.draw());
                 self.measure();
             }
             Input::Changed(Changed::Done) => self.pipeline.change_done(None, false, now),
@@ -387,7 +391,10 @@ impl<'a> Runner<'a> {
                     info!(destination = %self.claim.destination, "delivering");
                 }
             }
-            Input::Lane(Err(error)) => self.pipeline.lane_refused(&error, now, rand::random()),
+            Input::Lane(Err(error)) => {
+                self.pipeline
+                    .lane_refused(&error, now, self.task.settings.jitter.draw())
+            }
             Input::Hint => self.pipeline.hint(now),
             Input::Nothing => {}
         }

@@ -43,6 +43,12 @@ impl Cursor {
         }
     }
 
+    /// Whether this is the very cursor that the other one was cloned from, or a clone of it.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.base, &other.base) && self.seq == other.seq
+    }
+
     /// The last event of the page that counts as passed; none means the whole page and its end.
     #[must_use]
     pub fn seq(&self) -> Option<i64> {

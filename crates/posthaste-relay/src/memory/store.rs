@@ -7,8 +7,8 @@ mod partition;
 mod retention;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -46,6 +46,8 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct Inner {
+    /// The next id, where ids are counted.
+    next_id: Option<u128>,
     store_id: Uuid,
     /// Partitions of a new destination.
     partitions: u16,
@@ -55,7 +57,7 @@ struct Inner {
     last_seq: i64,
     retention: Duration,
     incarnation: u64,
-    relays: HashMap<Uuid, RelayRow>,
+    relays: BTreeMap<Uuid, RelayRow>,
     destinations: Vec<DestinationRow>,
     next_parked_id: i64,
     /// Hand-overs, oldest first.
@@ -189,7 +191,7 @@ pub struct MemoryTransaction {
 impl MemoryTransaction {
     /// Writes an event; answers its id.
     pub fn emit(&mut self, event: NewEvent) -> Uuid {
-        let id = event.id.unwrap_or_else(Uuid::now_v7);
+        let id = event.id.unwrap_or_else(|| self.store.lock().new_id());
         self.events.push((id, event));
         id
     }
@@ -265,13 +267,14 @@ impl MemoryStore {
     #[must_use]
     pub fn new(mode: MemoryMode) -> Self {
         let inner = Inner {
+            next_id: None,
             store_id: Uuid::now_v7(),
             partitions: PARTITIONS,
             log: Vec::new(),
             last_seq: 0,
             retention: RETENTION,
             incarnation: 1,
-            relays: HashMap::new(),
+            relays: BTreeMap::new(),
             destinations: Vec::new(),
             next_parked_id: 1,
             audit: Vec::new(),
@@ -289,6 +292,16 @@ impl MemoryStore {
     pub fn with_partitions(self, count: u16) -> Result<Self, String> {
         self.lock().partitions = Partitions::none_of(count)?.count();
         Ok(self)
+    }
+
+    /// The same outbox, whose ids are counted: two runs that do the same have the same.
+    #[must_use]
+    pub fn with_counted_ids(self) -> Self {
+        let mut inner = self.lock();
+        inner.next_id = Some(1);
+        inner.store_id = inner.new_id();
+        drop(inner);
+        self
     }
 
     /// Changes for how long delivered events are kept; 24 h at first.
@@ -327,6 +340,16 @@ impl MemoryStore {
     }
 }
 
+impl Inner {
+    fn new_id(&mut self) -> Uuid {
+        let Some(next) = &mut self.next_id else {
+            return Uuid::now_v7();
+        };
+        *next += 1;
+        Uuid::from_u128(*next)
+    }
+}
+
 #[async_trait]
 impl Store for MemoryStore {
     fn info(&self) -> StoreInfo {
@@ -351,11 +374,19 @@ impl Store for MemoryStore {
     }
 }
 
+/// The wall's time when this process first asked, moved on by tokio's clock, as leases and due times are: a test
+/// that moves the one moves the other.
 fn wall_micros() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    static BEGAN: OnceLock<(Instant, Duration)> = OnceLock::new();
+    let now = Instant::now();
+    let (then, wall) = BEGAN.get_or_init(|| {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        (now, wall.unwrap_or_default())
+    });
+    // Another runtime's clock may be behind the one that asked first.
+    let ahead = now.saturating_duration_since(*then);
+    let now = (*wall + ahead).saturating_sub(then.saturating_duration_since(now));
+    i64::try_from(now.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// The wall's time so long from now.

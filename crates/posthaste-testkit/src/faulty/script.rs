@@ -20,10 +20,12 @@ pub enum Fault {
     Hold,
     /// The work is done; the answer comes so much later (tokio's clock).
     Slow(Duration),
+    /// The work is done so much later (tokio's clock), and the answer comes then.
+    Late(Duration),
 }
 
 /// The calls that can be made to fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Call {
     /// `Ownership::register`.
@@ -74,6 +76,8 @@ pub enum Call {
     Report,
     /// `Claimed::fences_taken`.
     FencesTaken,
+    /// `Retention::housekeep`.
+    Housekeep,
     /// `Sink::check`.
     CheckSink,
     /// `Sink::open_lane`.
@@ -86,7 +90,9 @@ pub enum Call {
 }
 
 impl Call {
-    pub(super) fn name(self) -> &'static str {
+    /// Its name, for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Register => "register",
             Self::Renew => "renew",
@@ -112,6 +118,7 @@ impl Call {
             Self::Join => "join",
             Self::Report => "report",
             Self::FencesTaken => "fences taken",
+            Self::Housekeep => "housekeep",
             Self::CheckSink => "check the sink",
             Self::OpenLane => "open a lane",
             Self::TakeOver => "take over",
@@ -131,6 +138,16 @@ struct Inner {
     met: watch::Sender<HashMap<Call, usize>>,
     /// How often [`Script::release`] was called.
     released: watch::Sender<u64>,
+    stopped: watch::Sender<bool>,
+    draw: Option<Draw>,
+}
+
+struct Draw(Box<dyn Fn(Call) -> Option<Fault> + Send + Sync>);
+
+impl std::fmt::Debug for Draw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Draw")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -143,15 +160,45 @@ struct Plan {
 impl Default for Script {
     /// No faults.
     fn default() -> Self {
-        Self(Arc::new(Inner {
-            plan: Mutex::default(),
-            met: watch::Sender::new(HashMap::new()),
-            released: watch::Sender::new(0),
-        }))
+        Self::new(None)
     }
 }
 
 impl Script {
+    fn new(draw: Option<Draw>) -> Self {
+        Self(Arc::new(Inner {
+            plan: Mutex::default(),
+            met: watch::Sender::new(HashMap::new()),
+            released: watch::Sender::new(0),
+            stopped: watch::Sender::new(false),
+            draw,
+        }))
+    }
+
+    /// A script that asks `draw` for the fault of each call that has no other.
+    #[must_use]
+    pub fn drawn_by(draw: impl Fn(Call) -> Option<Fault> + Send + Sync + 'static) -> Self {
+        Self::new(Some(Draw(Box::new(draw))))
+    }
+
+    /// Whoever makes these calls stands still, as a stopped process does: no call begins and no answer is taken in
+    /// until [`go_on`](Self::go_on). What was handed over before takes its course.
+    pub fn stop(&self) {
+        self.0.stopped.send_replace(true);
+    }
+
+    /// Ends a [`stop`](Self::stop).
+    pub fn go_on(&self) {
+        self.0.stopped.send_replace(false);
+    }
+
+    /// Waits while it is stopped.
+    pub(super) async fn going(&self) {
+        let mut stopped = self.0.stopped.subscribe();
+        let going = stopped.wait_for(|stopped| !stopped).await;
+        going.expect("the script holds the sender");
+    }
+
     /// The next such call that has no fault yet meets this one.
     pub fn once(&self, call: Call, fault: Fault) {
         self.plan(|plan| plan.once.entry(call).or_default().push_back(fault));
@@ -197,11 +244,12 @@ impl Script {
 
     /// Counts the call; answers its fault.
     pub(super) fn take(&self, call: Call) -> Option<Fault> {
-        self.plan(|plan| {
+        let planned = self.plan(|plan| {
             *plan.calls.entry(call).or_default() += 1;
             let once = plan.once.get_mut(&call).and_then(VecDeque::pop_front);
             once.or_else(|| plan.always.get(&call).copied())
-        })
+        });
+        planned.or_else(|| self.0.draw.as_ref().and_then(|Draw(draw)| draw(call)))
     }
 
     pub(super) fn note(&self, call: Call) {
@@ -222,9 +270,26 @@ impl Script {
         unavailable: fn(Call) -> E,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let Some(fault) = self.take(call) else {
+        self.going().await;
+        let fault = self.take(call);
+        let answer = self.meet(call, fault, unavailable, work).await;
+        self.going().await;
+        answer
+    }
+
+    async fn meet<T, E>(
+        &self,
+        call: Call,
+        fault: Option<Fault>,
+        unavailable: fn(Call) -> E,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let Some(fault) = fault else {
             return work.await;
         };
+        if let Fault::Late(later) = fault {
+            tokio::time::sleep(later).await;
+        }
         if fault == Fault::Refuse {
             self.note(call);
             return Err(unavailable(call));
@@ -244,6 +309,7 @@ impl Script {
                 tokio::time::sleep(later).await;
                 answer
             }
+            Fault::Late(_) => answer,
             Fault::FailAfter | Fault::Refuse => Err(unavailable(call)),
         }
     }

@@ -85,6 +85,7 @@ impl Answers {
         match fault {
             Fault::Hold => self.held.push(answer),
             Fault::Slow(later) => self.slow.push((Instant::now() + later, answer)),
+            Fault::Late(_) => self.ready.push(answer),
             Fault::FailAfter | Fault::Refuse => {
                 self.ready.push(verdict(answer.ticket, Cause::Unknown));
             }
@@ -156,6 +157,7 @@ async fn outcomes_of(lane: Option<&mut Box<dyn Lane>>) -> Vec<Verdict> {
 #[async_trait]
 impl Lane for FaultyLane {
     async fn submit(&mut self, batch: Vec<Record>) {
+        self.script.going().await;
         let fault = self.script.take(Call::Submit);
         if self.broken {
             return self.refuse(&batch, Cause::LaneEnded);
@@ -164,6 +166,9 @@ impl Lane for FaultyLane {
             self.broken = true;
             self.refuse(&batch, Cause::Connection);
             return self.script.note(Call::Submit);
+        }
+        if let Some(Fault::Late(later)) = fault {
+            tokio::time::sleep(later).await;
         }
         if let Some(fault) = fault {
             self.broken |= fault == Fault::FailAfter;
@@ -176,6 +181,7 @@ impl Lane for FaultyLane {
     async fn outcomes(&mut self) -> Vec<Verdict> {
         loop {
             if !self.answers.ready.is_empty() {
+                self.script.going().await;
                 return std::mem::take(&mut self.answers.ready);
             }
             tokio::select! {
@@ -206,12 +212,14 @@ impl Lane for FaultyLane {
     }
 
     async fn abort(mut self: Box<Self>) {
+        self.script.going().await;
         if let Some(inner) = self.inner.take() {
             inner.abort().await;
         }
     }
 
     async fn close(mut self: Box<Self>, limit: Duration) -> Vec<Verdict> {
+        self.script.going().await;
         let deadline = Instant::now() + limit;
         let inner = self.inner.take().expect("an open lane");
         let answered = inner.close(limit).await;

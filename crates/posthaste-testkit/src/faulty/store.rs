@@ -117,11 +117,11 @@ impl<S: Store + ?Sized> Admin for Faulty<Arc<S>> {
     }
 }
 
-/// Nor does housekeeping.
 #[async_trait]
 impl<S: Store + ?Sized> Retention for Faulty<Arc<S>> {
     async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
-        self.inner.housekeep(by).await
+        let work = self.inner.housekeep(by);
+        self.script.run(Call::Housekeep, unavailable, work).await
     }
 
     async fn retained(&self) -> Result<Retained, StoreError> {

@@ -221,8 +221,9 @@ impl DestinationRow {
 #[async_trait]
 impl Ownership for MemoryStore {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
+        let mut inner = self.lock();
         let registered = Registered {
-            registration: Uuid::now_v7(),
+            registration: inner.new_id(),
         };
         let row = RelayRow {
             name: registration.name.clone(),
@@ -234,7 +235,7 @@ impl Ownership for MemoryStore {
             fenced: false,
             leaving: false,
         };
-        self.lock().relays.insert(registered.registration, row);
+        inner.relays.insert(registered.registration, row);
         Ok(registered)
     }
 

@@ -1,0 +1,307 @@
+//! Simulated brokers, each with the weaknesses that its kind's documents admit, behind a network that takes its time:
+//! what was handed to it arrives late, an aborted lane's and a dead relay's bytes too.
+
+mod lane;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Partitions, Record, Sink, SinkError, SinkInfo,
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::{
+    drill,
+    faults::{Injection, Reached},
+    seen::{Place, Seen},
+    witness::Witness,
+};
+use lane::NetworkLane;
+
+/// Bytes handed to the network arrive or are gone within this: less than the settle time.
+pub const NETWORK: Duration = Duration::from_millis(900);
+/// What a forgetful broker has not flushed yet.
+const UNFLUSHED: Duration = Duration::from_millis(400);
+
+/// What kind of broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Kafka with an idempotent producer: a gap in the sequence numbers is fatal to the lane; only time fences.
+    KafkaIdempotent,
+    /// Kafka with transactions: producer epochs fence, and the ids of what was accepted are committed with it.
+    KafkaTransactional,
+    /// RabbitMQ: confirms come in any order, a message may be refused alone; only time fences.
+    RabbitMq,
+    /// Acknowledges before it has flushed (NATS, Redis by default), and suppresses repeated ids within a window.
+    Forgetful,
+    /// Compares the lane's token with the newest of each partition.
+    Token,
+    /// One file: one lane at a time, held by a lock.
+    File,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::KafkaIdempotent,
+        Self::KafkaTransactional,
+        Self::RabbitMq,
+        Self::Forgetful,
+        Self::Token,
+        Self::File,
+    ];
+
+    /// Whether an aborted lane's bytes cannot arrive once the next one has taken over.
+    #[must_use]
+    pub fn is_exact(self) -> bool {
+        matches!(self, Self::KafkaTransactional | Self::Token | Self::File)
+    }
+
+    fn key_order(self) -> KeyOrder {
+        match self {
+            Self::RabbitMq | Self::Forgetful => KeyOrder::OneAtATime,
+            _ => KeyOrder::Pipelined,
+        }
+    }
+}
+
+/// One broker, as all relays see it.
+#[derive(Clone)]
+pub(crate) struct Broker {
+    pub(crate) kind: Kind,
+    pub(crate) place: Place,
+    pub(crate) witness: Witness,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    away: bool,
+    /// How often it has crashed: connections of an earlier life are broken.
+    life: u64,
+    /// Poison is refused, and messages alone at random.
+    fussy: bool,
+    /// A key whose events are all refused.
+    refused_key: Option<String>,
+    /// How often each poison event was refused.
+    refused: HashMap<Uuid, u64>,
+    /// The token of the newest lane of each partition.
+    tokens: BTreeMap<u16, (u64, u64)>,
+    /// The producer epoch of each relay's transactional id.
+    producers: BTreeMap<Uuid, u64>,
+    /// Ids that were accepted and may be sent again, with their slots.
+    progress: BTreeMap<Uuid, u16>,
+    /// Who holds the lock of the file.
+    lock: Option<(Uuid, u64)>,
+    unflushed: VecDeque<(Instant, Uuid)>,
+    /// The ids of a de-duplication window.
+    recent: BTreeSet<Uuid>,
+}
+
+impl Broker {
+    pub(crate) fn new(kind: Kind, place: Place, witness: Witness) -> Self {
+        let state = State {
+            fussy: true,
+            ..State::default()
+        };
+        Self {
+            kind,
+            place,
+            witness,
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_away(&self, away: bool) {
+        self.lock().away = away;
+    }
+
+    pub(crate) fn is_away(&self) -> bool {
+        self.lock().away
+    }
+
+    /// Nothing is refused for its own sake any more.
+    pub(crate) fn be_content(&self) {
+        let mut state = self.lock();
+        (state.fussy, state.refused_key) = (false, None);
+    }
+
+    pub(crate) fn refuse_key(&self, key: Option<String>) {
+        self.lock().refused_key = key;
+    }
+
+    /// Connections break; what was acknowledged and not flushed is gone.
+    pub(crate) fn crash(&self) {
+        let mut state = self.lock();
+        state.life += 1;
+        let now = Instant::now();
+        let unflushed = std::mem::take(&mut state.unflushed);
+        let lost = unflushed
+            .into_iter()
+            .filter(|(at, _)| now - *at < UNFLUSHED);
+        let lost: Vec<Uuid> = lost.map(|(_, id)| id).collect();
+        state.recent.clear();
+        drop(state);
+        if self.kind == Kind::Forgetful {
+            for id in lost {
+                let place = self.place;
+                self.witness.see(&Seen::ForgottenByTheBroker { place, id });
+            }
+        }
+    }
+
+    fn unavailable(&self, reason: &str) -> SinkError {
+        SinkError::Unavailable {
+            target: format!("d{}", self.place),
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// How long bytes are under way: mostly short, sometimes as long as the network allows.
+    fn travel(&self) -> Duration {
+        match self.kind {
+            Kind::File => Duration::ZERO,
+            _ => NETWORK.mul_f64(self.witness.share().powi(6)),
+        }
+    }
+
+    /// Takes what a fence by token, producer or lock compares.
+    fn enlist(&self, spec: &LaneSpec) -> Result<u64, SinkError> {
+        let mut state = self.lock();
+        match self.kind {
+            Kind::File => {
+                if state.lock.is_some() {
+                    return Err(self.unavailable("another process holds the lock"));
+                }
+                state.lock = Some((spec.scope.registration, spec.number));
+            }
+            Kind::Token => {
+                for partition in spec.scope.partitions.iter() {
+                    let newest = state.tokens.entry(partition).or_default();
+                    *newest = spec.token().max(*newest);
+                }
+            }
+            Kind::KafkaTransactional => {
+                let producer = state.producers.entry(spec.scope.registration);
+                let epoch = producer.or_default();
+                *epoch += 1;
+                return Ok(*epoch);
+            }
+            Kind::KafkaIdempotent | Kind::RabbitMq | Kind::Forgetful => {}
+        }
+        Ok(0)
+    }
+}
+
+impl State {
+    /// Whether whoever opened the lane has lost its right by what the broker compares.
+    fn is_fenced(&self, kind: Kind, spec: &LaneSpec, producer: u64) -> bool {
+        match kind {
+            Kind::Token => {
+                let newer = |partition| self.tokens.get(&partition) > Some(&spec.token());
+                spec.scope.partitions.iter().any(newer)
+            }
+            Kind::KafkaTransactional => {
+                self.producers.get(&spec.scope.registration) != Some(&producer)
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends what former owners may have under way; answers the progress of the lane's partitions.
+    fn take_over(&mut self, scope: &LaneScope) -> BTreeMap<Uuid, u16> {
+        for former in &scope.former {
+            *self.producers.entry(*former).or_default() += 1;
+        }
+        let ours = self.progress.iter();
+        ours.filter(|(_, slot)| scope.partitions.contains_slot(**slot))
+            .map(|(id, slot)| (*id, *slot))
+            .collect()
+    }
+
+    /// Replaces the progress of these partitions.
+    fn keep_progress(&mut self, partitions: &Partitions, accepted: &BTreeMap<Uuid, u16>) {
+        self.progress
+            .retain(|_, slot| !partitions.contains_slot(*slot));
+        let accepted = accepted.iter().map(|(id, slot)| (*id, *slot));
+        self.progress.extend(accepted);
+    }
+
+    /// Whether this event is refused for its own sake.
+    fn refuses(&mut self, record: &Record) -> bool {
+        if self.refused_key.is_some() && self.refused_key.as_deref() == record.key() {
+            return true;
+        }
+        let poison = drill::poison(record.value());
+        if !self.fussy || poison == 0 {
+            return false;
+        }
+        let refused = self.refused.entry(record.event().id()).or_default();
+        *refused += 1;
+        *refused <= poison
+    }
+}
+
+#[async_trait]
+impl Sink for Broker {
+    fn info(&self) -> SinkInfo {
+        SinkInfo {
+            kind: "simulated",
+            batch_events_max: 20,
+            batch_bytes_max: 1 << 20,
+            in_flight_events_max: 100,
+            key_order: self.kind.key_order(),
+            fence: match self.kind.is_exact() {
+                true => FenceKind::Exact,
+                false => FenceKind::Timing,
+            },
+            single_lane: self.kind == Kind::File,
+            deduplicates: self.kind == Kind::Forgetful,
+        }
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        match self.is_away() {
+            true => Err(self.unavailable("the broker is away")),
+            false => Ok(()),
+        }
+    }
+
+    async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
+        self.check().await?;
+        tokio::time::sleep(self.travel() / 4).await;
+        self.check().await?;
+        let producer = self.enlist(&spec)?;
+        Ok(Box::new(NetworkLane::open(self.clone(), spec, producer)))
+    }
+}
+
+impl Broker {
+    /// Notes an event that consumers see from now on.
+    fn deliver(&self, record: &Record) {
+        self.witness.see(&Seen::Delivered {
+            place: self.place,
+            id: record.event().id(),
+            key: record.key().map(Into::into),
+            n: drill::number(record.value()),
+        });
+    }
+
+    fn count_fenced(&self) {
+        self.witness.reach(Reached::FencedBytes);
+    }
+
+    fn count(&self, injection: Injection) {
+        self.witness.inject(injection);
+    }
+}

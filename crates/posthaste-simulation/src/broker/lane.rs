@@ -1,0 +1,296 @@
+//! A lane: what was submitted travels in order, is judged by the broker when it arrives, and the answers come back.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    ops::Range,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    Cause, FailedKeys, KeyOrder, Lane, LaneSpec, Outcome, Record, RejectionKind, SinkError, Verdict,
+};
+use tokio::{sync::mpsc, time::Instant};
+use uuid::Uuid;
+
+use super::{Broker, Kind, State};
+use crate::{
+    faults::{Injection, Reached},
+    seen::Seen,
+};
+
+/// A verdict, and the number of its failure, 0 without one.
+type Answer = (Verdict, u64);
+/// When a batch was handed over, what the engine had been told by then, and the batch.
+type Send = (Instant, u64, Vec<Record>);
+
+/// What a transactional lane knows of the progress that the broker keeps.
+#[derive(Default)]
+struct Progress {
+    accepted: BTreeMap<Uuid, u16>,
+    /// Learned when the lane took over, and not submitted since.
+    learned: BTreeSet<Uuid>,
+    tickets: HashMap<u64, Uuid>,
+}
+
+pub(super) struct NetworkLane {
+    broker: Broker,
+    spec: LaneSpec,
+    sends: mpsc::UnboundedSender<Send>,
+    answers: mpsc::UnboundedReceiver<Vec<Answer>>,
+    /// The last failure that the engine has been told.
+    told: u64,
+    progress: Arc<Mutex<Progress>>,
+    /// The relay has done with this lane, or is dead.
+    gone: Arc<AtomicBool>,
+}
+
+/// The broker's end of a lane.
+struct FarEnd {
+    broker: Broker,
+    spec: LaneSpec,
+    producer: u64,
+    life: u64,
+    failed: FailedKeys,
+    broken: bool,
+    progress: Arc<Mutex<Progress>>,
+    gone: Arc<AtomicBool>,
+}
+
+fn unavailable(ticket: u64, cause: Cause, reason: &str) -> Verdict {
+    Verdict {
+        ticket,
+        outcome: Outcome::unavailable(cause, reason),
+    }
+}
+
+impl NetworkLane {
+    pub(super) fn open(broker: Broker, spec: LaneSpec, producer: u64) -> Self {
+        let (sends, sent) = mpsc::unbounded_channel();
+        let (tell, answers) = mpsc::unbounded_channel();
+        let (progress, gone) = (Arc::default(), Arc::default());
+        let far = FarEnd {
+            life: broker.lock().life,
+            broker: broker.clone(),
+            spec: spec.clone(),
+            producer,
+            failed: FailedKeys::default(),
+            broken: false,
+            progress: Arc::clone(&progress),
+            gone: Arc::clone(&gone),
+        };
+        // Goes on when the lane is aborted, and when its relay dies: nobody calls bytes back.
+        tokio::spawn(far.serve(sent, tell));
+        Self {
+            broker,
+            spec,
+            sends,
+            answers,
+            told: 0,
+            progress,
+            gone,
+        }
+    }
+
+    fn take(&mut self, answers: Vec<Answer>) -> Vec<Verdict> {
+        let take = |(verdict, failure): Answer| {
+            self.told = self.told.max(failure);
+            verdict
+        };
+        answers.into_iter().map(take).collect()
+    }
+
+    fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for NetworkLane {
+    fn drop(&mut self) {
+        self.gone.store(true, Relaxed);
+        let mut state = self.broker.lock();
+        let holder = Some((self.spec.scope.registration, self.spec.number));
+        if state.lock == holder {
+            state.lock = None;
+        }
+    }
+}
+
+impl FarEnd {
+    async fn serve(
+        mut self,
+        mut sent: mpsc::UnboundedReceiver<Send>,
+        tell: mpsc::UnboundedSender<Vec<Answer>>,
+    ) {
+        let mut arrives = Instant::now();
+        while let Some((sent_at, told, batch)) = sent.recv().await {
+            arrives = arrives.max(sent_at + self.broker.travel());
+            tokio::time::sleep_until(arrives).await;
+            if self.gone.load(Relaxed) {
+                self.broker.witness.reach(Reached::LateBytes);
+            }
+            let answers = self.arrived(told, &batch);
+            // Nobody may be there to hear it.
+            drop(tell.send(answers));
+        }
+    }
+
+    fn arrived(&mut self, told: u64, batch: &[Record]) -> Vec<Answer> {
+        let broker = self.broker.clone();
+        let mut state = broker.lock();
+        if self.life != state.life || state.away {
+            self.broken = true;
+        }
+        let fenced = state.is_fenced(broker.kind, &self.spec, self.producer);
+        if fenced {
+            broker.count_fenced();
+        }
+        self.failed.forget(told);
+        let progress = Arc::clone(&self.progress);
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = VecDeque::new();
+        for record in batch {
+            let outcome = match (self.broken, fenced) {
+                (true, _) => Err((Cause::Connection, "the connection broke")),
+                (_, true) => Err((Cause::LaneEnded, "a newer lane was opened")),
+                _ => self.judge(&mut state, &mut progress, record, told),
+            };
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err((cause, reason)) => unavailable(record.ticket(), cause, reason).outcome,
+            };
+            let failure = match outcome {
+                Outcome::Accepted(_) => 0,
+                _ => self.failed.note(record.order_key()),
+            };
+            let ticket = record.ticket();
+            let answer = (Verdict { ticket, outcome }, failure);
+            // Confirms come in any order where the protocol has them so.
+            if broker.kind == Kind::RabbitMq && broker.witness.one_in(3) {
+                answers.push_front(answer);
+            } else {
+                answers.push_back(answer);
+            }
+        }
+        if broker.kind == Kind::KafkaTransactional && !self.broken && !fenced {
+            state.keep_progress(&self.spec.scope.partitions, &progress.accepted);
+        }
+        answers.into()
+    }
+
+    fn judge(
+        &self,
+        state: &mut State,
+        progress: &mut Progress,
+        record: &Record,
+        told: u64,
+    ) -> Result<Outcome, (Cause, &'static str)> {
+        let (broker, id) = (&self.broker, record.event().id());
+        let pipelined = broker.kind.key_order() == KeyOrder::Pipelined;
+        if pipelined && self.failed.refuses(record.order_key(), told) {
+            return Err((Cause::BehindFailure, "an earlier event of the key failed"));
+        }
+        if state.refuses(record) {
+            broker.count(Injection::Rejected);
+            return Ok(Outcome::rejected(RejectionKind::Other, "poison"));
+        }
+        let alone = broker.kind == Kind::RabbitMq && state.fussy && !broker.witness.is_quiet();
+        if alone && broker.witness.one_in(200) {
+            broker.count(Injection::Nacked);
+            return Err((Cause::Throttled, "the queue is full"));
+        }
+        if broker.kind == Kind::KafkaTransactional {
+            progress.learned.remove(&id);
+            progress.tickets.insert(record.ticket(), id);
+            let slot = record.event().slot();
+            if progress.accepted.insert(id, slot).is_some() {
+                broker.witness.reach(Reached::SuppressedRepeat);
+                return Ok(Outcome::Accepted(None));
+            }
+        }
+        if broker.kind == Kind::Forgetful {
+            if !state.recent.insert(id) {
+                broker.witness.reach(Reached::SuppressedRepeat);
+                return Ok(Outcome::Accepted(None));
+            }
+            state.unflushed.push_back((Instant::now(), id));
+        }
+        broker.deliver(record);
+        Ok(Outcome::Accepted(None))
+    }
+}
+
+#[async_trait]
+impl Lane for NetworkLane {
+    async fn submit(&mut self, batch: Vec<Record>) {
+        for record in &batch {
+            self.broker.witness.see(&Seen::Submitted {
+                place: self.broker.place,
+                id: record.event().id(),
+                epoch: self.spec.epoch,
+            });
+        }
+        // The other end goes on until this one is dropped.
+        drop(self.sends.send((Instant::now(), self.told, batch)));
+    }
+
+    async fn outcomes(&mut self) -> Vec<Verdict> {
+        match self.answers.recv().await {
+            Some(answers) => self.take(answers),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn take_over(&mut self) -> Result<(), SinkError> {
+        tokio::time::sleep(self.broker.travel() / 4).await;
+        if self.broker.is_away() {
+            return Err(self.broker.unavailable("the broker is away"));
+        }
+        if self.broker.kind == Kind::KafkaTransactional {
+            let accepted = self.broker.lock().take_over(&self.spec.scope);
+            let mut progress = self.progress();
+            progress.learned = accepted.keys().copied().collect();
+            progress.accepted = accepted;
+        }
+        Ok(())
+    }
+
+    fn stored(&mut self, tickets: Range<u64>) {
+        let mut progress = self.progress();
+        let Progress {
+            accepted,
+            tickets: known,
+            ..
+        } = &mut *progress;
+        known.retain(|ticket, id| {
+            let stored = tickets.contains(ticket);
+            if stored {
+                accepted.remove(id);
+            }
+            !stored
+        });
+    }
+
+    fn caught_up(&mut self) {
+        let mut progress = self.progress();
+        for id in std::mem::take(&mut progress.learned) {
+            progress.accepted.remove(&id);
+        }
+    }
+
+    async fn abort(self: Box<Self>) {}
+
+    async fn close(mut self: Box<Self>, limit: Duration) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        while let Ok(answers) = self.answers.try_recv() {
+            verdicts.extend(self.take(answers));
+        }
+        // The engine closes a lane when nothing is in flight.
+        let _ = limit;
+        verdicts
+    }
+}

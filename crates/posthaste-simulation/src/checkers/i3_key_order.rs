@@ -1,0 +1,145 @@
+use std::collections::HashMap;
+
+use posthaste_testkit::checker::{Checker as Score, Report};
+use uuid::Uuid;
+
+use super::{Checker, Rules};
+use crate::seen::{At, Seen};
+
+/// I3: first deliveries of a key follow the commit order of writers that serialise, those of any transaction its
+/// own order; a repeat is a contiguous replay where the broker fences, or where nobody stood still before a write.
+pub struct I3KeyOrder {
+    exact: Vec<bool>,
+    /// What order binds each event, and its number there.
+    order: HashMap<Uuid, (Option<String>, u64, bool)>,
+    /// By destination.
+    serialised: Vec<Score>,
+    others: Vec<Score>,
+    delivered: Vec<(usize, Uuid)>,
+    may_shuffle: bool,
+}
+
+impl I3KeyOrder {
+    pub(super) fn new(rules: &Rules) -> Self {
+        let scores = || rules.exact.iter().map(|_| Score::new()).collect();
+        Self {
+            exact: rules.exact.clone(),
+            order: HashMap::new(),
+            serialised: scores(),
+            others: scores(),
+            delivered: Vec::new(),
+            may_shuffle: false,
+        }
+    }
+}
+
+impl Checker for I3KeyOrder {
+    fn see(&mut self, _: At, seen: &Seen, _: &mut Vec<String>) {
+        match seen {
+            Seen::Committed {
+                id,
+                key,
+                n,
+                transaction,
+                serialised,
+            } => {
+                let order = key.as_ref().map(|key| match serialised {
+                    true => key.to_string(),
+                    false => format!("{key} in transaction {transaction}"),
+                });
+                let scores = match serialised {
+                    true => &mut self.serialised,
+                    false => &mut self.others,
+                };
+                for score in scores {
+                    score.committed(order.as_deref(), *n, *id);
+                }
+                self.order.insert(*id, (order, *n, *serialised));
+            }
+            Seen::Delivered { place, id, .. } => self.delivered.push((*place, *id)),
+            Seen::RepeatsMayShuffle => self.may_shuffle = true,
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, wrong: &mut Vec<String>) {
+        for (place, id) in self.delivered.drain(..) {
+            // What never committed is another checker's.
+            let Some((order, n, serialised)) = self.order.get(&id) else {
+                continue;
+            };
+            let scores = match serialised {
+                true => &mut self.serialised,
+                false => &mut self.others,
+            };
+            scores[place].delivered(order.as_deref(), *n, id);
+        }
+        let judge = |report: &Report, replays: bool, wrong: &mut Vec<String>| {
+            if report.out_of_order > 0 || (replays && report.broken_replays > 0) {
+                wrong.push(report.to_string());
+            }
+        };
+        for (place, score) in self.serialised.drain(..).enumerate() {
+            let replays = self.exact[place] || !self.may_shuffle;
+            judge(&score.finish(), replays, wrong);
+        }
+        for score in self.others.drain(..) {
+            judge(&score.finish(), false, wrong);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::planted::*;
+    use super::*;
+
+    fn trace(numbers: &[u64]) -> Vec<Seen> {
+        let committed = (1..=3).map(committed);
+        committed
+            .chain(numbers.iter().map(|n| delivered(*n)))
+            .collect()
+    }
+
+    fn timing() -> Rules {
+        Rules {
+            exact: vec![false],
+            ..rules()
+        }
+    }
+
+    #[test]
+    fn swapped_events_are_found() {
+        good(I3KeyOrder::new(&rules()), &trace(&[1, 2, 3]));
+        bad(
+            I3KeyOrder::new(&rules()),
+            &trace(&[1, 3, 2]),
+            "out of order",
+        );
+    }
+
+    #[test]
+    fn a_replay_may_be_shuffled_only_without_a_fence_and_with_a_reason() {
+        let mut shuffled = trace(&[1, 2, 3, 1, 3]);
+        good(I3KeyOrder::new(&rules()), &trace(&[1, 2, 3, 2, 3]));
+        bad(I3KeyOrder::new(&timing()), &shuffled, "broken replay");
+        shuffled.push(Seen::RepeatsMayShuffle);
+        good(I3KeyOrder::new(&timing()), &shuffled);
+        bad(I3KeyOrder::new(&rules()), &shuffled, "broken replay");
+    }
+
+    #[test]
+    fn a_transaction_keeps_its_own_order_though_nobody_serialises() {
+        let of = |n, transaction| Seen::Committed {
+            id: id(n),
+            key: key("k"),
+            n,
+            transaction,
+            serialised: false,
+        };
+        let two = [of(1, 1), of(2, 2), delivered(2), delivered(1)];
+        good(I3KeyOrder::new(&rules()), &two);
+        let one = [of(1, 1), of(2, 1), delivered(2), delivered(1)];
+        bad(I3KeyOrder::new(&rules()), &one, "out of order");
+    }
+}

@@ -1,0 +1,103 @@
+use std::collections::HashMap;
+
+use super::Checker;
+use crate::seen::{At, Place, Seen};
+
+/// I8: only the newest epoch of a partition moves anything, and only in the incarnation that it was claimed in.
+#[derive(Default)]
+pub struct I8OneAuthority {
+    newest: HashMap<(Place, u16), u64>,
+}
+
+impl Checker for I8OneAuthority {
+    fn see(&mut self, _: At, seen: &Seen, wrong: &mut Vec<String>) {
+        match seen {
+            Seen::Claimed {
+                place,
+                epoch,
+                partitions,
+                ..
+            } => {
+                for partition in partitions {
+                    let newest = self.newest.insert((*place, *partition), *epoch);
+                    if newest >= Some(*epoch) {
+                        wrong.push(format!(
+                            "epoch {epoch} of partition {partition} at {place} came after {newest:?}"
+                        ));
+                    }
+                }
+            }
+            Seen::Moved {
+                place,
+                epoch,
+                partitions,
+                claimed_in,
+                life,
+                what,
+            } => {
+                if claimed_in != life {
+                    wrong.push(format!(
+                        "{what} at {place} under a claim of an earlier life"
+                    ));
+                }
+                let newer = |p: &&u16| self.newest.get(&(*place, **p)) > Some(epoch);
+                if let Some(partition) = partitions.iter().find(newer) {
+                    wrong.push(format!(
+                        "{what} at {place} in epoch {epoch}, though partition {partition} has a newer one"
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::planted::*;
+    use super::*;
+
+    fn claimed(epoch: u64) -> Seen {
+        Seen::Claimed {
+            place: 0,
+            epoch,
+            partitions: vec![1, 2],
+            registration: id(1),
+            life: 0,
+        }
+    }
+
+    fn moved(epoch: u64, life: u64) -> Seen {
+        Seen::Moved {
+            place: 0,
+            epoch,
+            partitions: vec![2],
+            claimed_in: 0,
+            life,
+            what: "advance",
+        }
+    }
+
+    #[test]
+    fn a_zombie_and_a_stale_memory_are_found() {
+        good(
+            I8OneAuthority::default(),
+            &[claimed(1), moved(1, 0), claimed(2)],
+        );
+        bad(
+            I8OneAuthority::default(),
+            &[claimed(1), claimed(2), moved(1, 0)],
+            "newer one",
+        );
+        bad(
+            I8OneAuthority::default(),
+            &[claimed(1), moved(1, 1)],
+            "earlier life",
+        );
+        bad(
+            I8OneAuthority::default(),
+            &[claimed(2), claimed(2)],
+            "came after",
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! The databases that a run can have: what writers and crashes do to them. Relays see the [`Store`].
+
+use std::sync::Arc;
+
+use posthaste_engine::Store;
+use posthaste_relay::memory::{MemoryMode, MemoryStore, MemoryTransaction, NewEvent};
+use uuid::Uuid;
+
+use crate::faults::Reached;
+
+/// A simulated database.
+pub trait Database: Send + Sync {
+    /// What relays see of it.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Begins a writer's transaction.
+    fn begin(&self) -> Box<dyn Writing>;
+
+    /// Crashes and starts again. Answers the committed events that are gone with it.
+    fn crash(&self) -> Vec<Uuid>;
+
+    /// Fails over to a standby. Answers the committed events that are gone with it; none: there is no standby.
+    fn fail_over(&self) -> Option<Vec<Uuid>>;
+
+    /// Sets its clock by so many seconds. False: it has none of its own.
+    fn step_clock(&self, seconds: i64) -> bool;
+
+    /// Changes the number of partitions that destinations are to have. False: it cannot.
+    fn repartition(&self, partitions: u16) -> bool;
+
+    /// Where its own counters say that it came to.
+    fn reached(&self) -> Vec<(Reached, u64)> {
+        Vec::new()
+    }
+}
+
+/// An open transaction of a writer. Dropped, it is rolled back.
+pub trait Writing: Send {
+    /// Writes an event. None: the connection broke.
+    fn emit(&mut self, event: NewEvent) -> Option<Uuid>;
+
+    /// A place that [`rollback_to`](Self::rollback_to) takes.
+    fn savepoint(&mut self) -> usize;
+
+    /// Takes back what was written behind it.
+    fn rollback_to(&mut self, savepoint: usize);
+
+    /// Commits. False: nothing of it is there.
+    fn commit(self: Box<Self>) -> bool;
+}
+
+/// The memory store, in one of its modes.
+pub struct Memory(MemoryStore);
+
+impl Memory {
+    /// An empty one.
+    #[must_use]
+    pub fn new(mode: MemoryMode) -> Self {
+        let store = MemoryStore::new(mode).with_counted_ids();
+        store.set_retention(std::time::Duration::from_secs(20));
+        Self(store)
+    }
+}
+
+impl Database for Memory {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.0.clone())
+    }
+
+    fn begin(&self) -> Box<dyn Writing> {
+        Box::new(self.0.begin())
+    }
+
+    fn crash(&self) -> Vec<Uuid> {
+        self.0.crash();
+        Vec::new()
+    }
+
+    fn fail_over(&self) -> Option<Vec<Uuid>> {
+        None
+    }
+
+    fn step_clock(&self, _: i64) -> bool {
+        false
+    }
+
+    fn repartition(&self, partitions: u16) -> bool {
+        self.0.clone().with_partitions(partitions).is_ok()
+    }
+}
+
+impl Writing for MemoryTransaction {
+    fn emit(&mut self, event: NewEvent) -> Option<Uuid> {
+        Some(Self::emit(self, event))
+    }
+
+    fn savepoint(&mut self) -> usize {
+        Self::savepoint(self)
+    }
+
+    fn rollback_to(&mut self, savepoint: usize) {
+        Self::rollback_to(self, savepoint);
+    }
+
+    fn commit(self: Box<Self>) -> bool {
+        Self::commit(*self).is_ok()
+    }
+}

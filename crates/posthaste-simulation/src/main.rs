@@ -1,0 +1,79 @@
+//! Runs the simulation: one seed with its trace, a number of seeds, for a time, or until it is stopped.
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Parser;
+use posthaste_simulation::{
+    Seed,
+    totals::{Until, run_caught, run_many},
+};
+
+/// The deterministic simulation of Posthaste's relay.
+#[derive(Parser)]
+struct Options {
+    /// Run this seed only.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// With --seed: print each step.
+    #[arg(long)]
+    trace: bool,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// How many seeds. Default: until stopped.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// For how long: 1h, 30min.
+    #[arg(long = "for", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+    /// Threads. Default: all processors.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// End at the first seed that fails.
+    #[arg(long)]
+    first_failure: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let good = match options.seed {
+        Some(number) => one(Seed {
+            number,
+            print: options.trace,
+        }),
+        None => many(&options),
+    };
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn one(seed: Seed) -> bool {
+    let outcome = run_caught(seed);
+    println!(
+        "seed {}: hash {:016x}, {} deliveries, {} simulated seconds",
+        seed.number,
+        outcome.hash,
+        outcome.deliveries,
+        outcome.simulated.as_secs()
+    );
+    for wrong in &outcome.violations {
+        println!("    {wrong}");
+    }
+    outcome.violations.is_empty()
+}
+
+fn many(options: &Options) -> bool {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let until = Until {
+        seeds: options.seeds.unwrap_or(u64::MAX),
+        time: options.time,
+        first_failure: options.first_failure,
+    };
+    let threads = options.threads.unwrap_or(processors);
+    let totals = run_many(options.from, until, threads, true);
+    println!("{totals}");
+    totals.failed.is_empty()
+}

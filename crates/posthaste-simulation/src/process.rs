@@ -1,0 +1,264 @@
+//! A relay's process: the production relay with its own clock, its own ways to database and broker, and a life that
+//! can end at any moment.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use posthaste_engine::{Backoff, DeliveryPolicy, Moment, Sink, Store};
+use posthaste_relay::{Clock, Destination, Relay};
+use posthaste_testkit::faulty::{Call, Fault, Faulty, Script};
+use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
+use uuid::Uuid;
+
+use crate::{
+    broker::{Broker, Kind},
+    faults::Injection,
+    observed::{Observed, Observer},
+    seen::Seen,
+    witness::Witness,
+};
+
+pub(crate) const LEASE: Duration = Duration::from_secs(6);
+pub(crate) const SETTLE: Duration = Duration::from_secs(1);
+/// Events that a claim may have read and not stored.
+pub(crate) const WINDOW: usize = 60;
+
+/// A relay's own clock over tokio's. It stands still while its process does, so that nothing is decided meanwhile.
+pub(crate) struct WrongClock {
+    began: Instant,
+    rate: f64,
+    set_forth_ms: AtomicI64,
+    stopped_at: Mutex<Option<Moment>>,
+}
+
+/// So long since boot when the run begins: clocks are set back by less.
+const UPTIME_MS: i64 = 3_000_000;
+
+impl WrongClock {
+    fn read(&self) -> Moment {
+        let ran = self.began.elapsed().mul_f64(self.rate);
+        let set = u64::try_from(UPTIME_MS + self.set_forth_ms.load(Relaxed)).unwrap_or_default();
+        Moment(Duration::from_millis(set) + ran)
+    }
+
+    fn stop(&self) {
+        let now = self.read();
+        *self.stopped() = Some(now);
+    }
+
+    fn go_on(&self) {
+        *self.stopped() = None;
+    }
+
+    fn stopped(&self) -> std::sync::MutexGuard<'_, Option<Moment>> {
+        self.stopped_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for WrongClock {
+    fn now(&self) -> Moment {
+        self.stopped().unwrap_or_else(|| self.read())
+    }
+
+    fn wall_micros(&self) -> i64 {
+        i64::try_from(self.read().0.as_micros()).unwrap_or(i64::MAX)
+    }
+}
+
+/// What stands between a process and everything else.
+#[derive(Default)]
+struct Cuts {
+    database: AtomicBool,
+    broker: AtomicBool,
+}
+
+pub(crate) struct Process {
+    pub(crate) name: String,
+    script: Script,
+    clock: Arc<WrongClock>,
+    cuts: Arc<Cuts>,
+    registration: Arc<Mutex<Option<Uuid>>>,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+/// What a new process is given.
+pub(crate) struct Equipment<'a> {
+    pub(crate) witness: &'a Witness,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) observer: &'a Observer,
+    pub(crate) database_away: &'a Arc<AtomicBool>,
+    pub(crate) brokers: &'a [Broker],
+    pub(crate) policy: DeliveryPolicy,
+    pub(crate) rate: f64,
+}
+
+fn is_broker_call(call: Call) -> bool {
+    use Call::{CheckSink, OpenLane, Submit, TakeOver};
+    matches!(call, CheckSink | OpenLane | TakeOver | Submit)
+}
+
+/// Draws what becomes of a call.
+fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option<Fault> {
+    let of_broker = is_broker_call(call);
+    if !of_broker && (away.load(Relaxed) || cuts.database.load(Relaxed))
+        || of_broker && cuts.broker.load(Relaxed)
+    {
+        return Some(Fault::Refuse);
+    }
+    // A poll is the most frequent call by far.
+    let sides = if call == Call::Next { 250 } else { 50 };
+    if witness.is_quiet() || !witness.one_in(sides) {
+        return None;
+    }
+    let wait = witness.millis(20, 4_000);
+    let (injection, fault) = match (call == Call::Submit, witness.roll(6)) {
+        (false, 0) => (Injection::CallRefused, Fault::Refuse),
+        (false, 1 | 2) => (Injection::AnswerLost, Fault::FailAfter),
+        (false, 3) => (Injection::AnswerSlow, Fault::Slow(wait)),
+        (false, _) => (Injection::StatementLate, Fault::Late(wait)),
+        (true, 0) => (Injection::LaneCut, Fault::Refuse),
+        (true, 1 | 2) => (Injection::AckLost, Fault::FailAfter),
+        (true, 3) => (Injection::AckSlow, Fault::Slow(wait)),
+        (true, 4) => (Injection::HalfOpen, Fault::Hold),
+        (true, _) => {
+            witness.see(&Seen::RepeatsMayShuffle);
+            (Injection::WriteStalled, Fault::Late(wait))
+        }
+    };
+    witness.note(format_args!("{} meets {fault:?}", call.name()));
+    witness.inject(injection);
+    Some(fault)
+}
+
+impl Process {
+    pub(crate) fn start(name: String, with: &Equipment<'_>) -> Self {
+        let cuts = Arc::new(Cuts::default());
+        let script = {
+            let (witness, cuts) = (with.witness.clone(), Arc::clone(&cuts));
+            let away = Arc::clone(with.database_away);
+            Script::drawn_by(move |call| draw(&witness, &cuts, &away, call))
+        };
+        let clock = Arc::new(WrongClock {
+            began: Instant::now(),
+            rate: with.rate,
+            set_forth_ms: AtomicI64::default(),
+            stopped_at: Mutex::default(),
+        });
+        let observed = Observed::new(Arc::clone(&with.store), with.observer.clone());
+        let registration = Arc::clone(&observed.registration);
+        let store = Faulty::new(Arc::new(observed) as Arc<dyn Store>, script.clone());
+        let jitter = with.witness.clone();
+        let mut builder = Relay::builder(Arc::new(store))
+            .name(&name)
+            .clock(Arc::clone(&clock) as Arc<dyn Clock>)
+            .jitter(move || jitter.share())
+            .lease(LEASE)
+            .settle(SETTLE)
+            .window(WINDOW, 1 << 20)
+            .batch(20, 1 << 20)
+            .limits(|limits| limits.due_every = Duration::from_secs(1));
+        for broker in with.brokers {
+            let sink = Arc::new(broker.clone()) as Arc<dyn Sink>;
+            let sink = Faulty::new(sink, script.clone());
+            let destination = Destination::new(format!("d{}", broker.place), Arc::new(sink));
+            let retry = Backoff {
+                first: Duration::from_millis(300),
+                max: Duration::from_secs(3),
+                jitter: 0.25,
+            };
+            builder = builder.destination(destination.policy(with.policy).retry(retry));
+        }
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (witness, ours) = (with.witness.clone(), name.clone());
+        let task = tokio::spawn(async move {
+            let ended = match builder.build() {
+                Ok(relay) => relay.run(async { drop(stopped.await) }).await,
+                Err(error) => Err(error),
+            };
+            match ended {
+                Ok(summary) => witness.note(format_args!("{ours} ended, {summary:?}")),
+                Err(error) => witness.wrong(format!("{ours} ended: {error}")),
+            }
+        });
+        Self {
+            name,
+            script,
+            clock,
+            cuts,
+            registration,
+            stop: Some(stop),
+            task,
+        }
+    }
+
+    /// Kills it: nothing of it is done any more, whatever it had begun.
+    pub(crate) fn kill(self, witness: &Witness) {
+        self.script.stop();
+        self.task.abort();
+        let registration = self.registration.lock();
+        let registration = *registration.unwrap_or_else(PoisonError::into_inner);
+        witness.note(format_args!("{} is killed", self.name));
+        witness.see(&Seen::Killed { registration });
+    }
+
+    /// Asks it to end.
+    pub(crate) fn ask_to_stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // It may have ended already.
+            let _ = stop.send(());
+        }
+    }
+
+    /// Waits for its end. False: it does not end.
+    pub(crate) async fn ended(self) -> bool {
+        let limit = Duration::from_secs(60);
+        tokio::time::timeout(limit, self.task).await.is_ok()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    pub(crate) fn freeze(&self) {
+        self.script.stop();
+        self.clock.stop();
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.clock.go_on();
+        self.script.go_on();
+    }
+
+    pub(crate) fn cut_from_database(&self, cut: bool) {
+        self.cuts.database.store(cut, Relaxed);
+    }
+
+    pub(crate) fn cut_from_broker(&self, cut: bool) {
+        self.cuts.broker.store(cut, Relaxed);
+    }
+
+    pub(crate) fn set_clock(&self, milliseconds: i64) {
+        self.clock.set_forth_ms.store(milliseconds, Relaxed);
+    }
+
+    pub(crate) fn heal(&self) {
+        self.thaw();
+        self.cut_from_database(false);
+        self.cut_from_broker(false);
+        self.script.heal();
+        self.script.release();
+    }
+}
+
+/// Whether the relays of a run each own a part, or one all.
+pub(crate) fn is_shared(kinds: &[Kind]) -> bool {
+    !kinds.contains(&Kind::File)
+}

@@ -1,0 +1,179 @@
+//! What can be seen of a run, step by step: the trace that checkers judge.
+
+use std::{sync::Arc, time::Duration};
+
+use uuid::Uuid;
+
+/// Which destination of a run.
+pub type Place = usize;
+
+/// One fact. Facts of the database and of the broker are noted where they become true, not where a relay hears
+/// of them.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// An event was committed. Events of one key come in their commit order.
+    Committed {
+        /// Its id.
+        id: Uuid,
+        /// Its key.
+        key: Option<Arc<str>>,
+        /// The business row's own number, which the payload carries.
+        n: u64,
+        /// The writer's transaction.
+        transaction: u64,
+        /// Whether its writer held a lock on the key before it emitted.
+        serialised: bool,
+    },
+    /// The server that survived a crash does not have this committed event: its commit was not flushed, or not
+    /// shipped.
+    LostByTheServer {
+        /// Its id.
+        id: Uuid,
+    },
+    /// A relay's lane took an event over.
+    Submitted {
+        /// Where.
+        place: Place,
+        /// The event.
+        id: Uuid,
+        /// The claim's epoch.
+        epoch: u64,
+    },
+    /// A broker took responsibility for an event: consumers see it.
+    Delivered {
+        /// Where.
+        place: Place,
+        /// The event.
+        id: Uuid,
+        /// Its key, as it arrived.
+        key: Option<Arc<str>>,
+        /// The number in its payload.
+        n: u64,
+    },
+    /// A broker that acknowledges before it has flushed lost an event in its own crash.
+    ForgottenByTheBroker {
+        /// Where.
+        place: Place,
+        /// The event.
+        id: Uuid,
+    },
+    /// A relay was granted a claim.
+    Claimed {
+        /// Where.
+        place: Place,
+        /// Its epoch.
+        epoch: u64,
+        /// The partitions.
+        partitions: Vec<u16>,
+        /// The relay's registration.
+        registration: Uuid,
+        /// The database's life: how many crashes it has seen.
+        life: u64,
+    },
+    /// A statement of a claim changed something: a cursor, a marker, a parked copy.
+    Moved {
+        /// Where.
+        place: Place,
+        /// The claim's epoch.
+        epoch: u64,
+        /// The claim's partitions.
+        partitions: Vec<u16>,
+        /// The database's life when the claim was made.
+        claimed_in: u64,
+        /// Its life now.
+        life: u64,
+        /// What it did.
+        what: &'static str,
+    },
+    /// A relay read events for the main group of a claim.
+    Read {
+        /// Where.
+        place: Place,
+        /// The claim's epoch.
+        epoch: u64,
+        /// How many.
+        events: u64,
+    },
+    /// An advance took events behind the stored cursor, or behind a marker.
+    Stored {
+        /// Where.
+        place: Place,
+        /// The claim's epoch.
+        epoch: u64,
+        /// The finished events.
+        ids: Vec<Uuid>,
+        /// How many that the claim's main group has read are behind the cursor now.
+        passed: u64,
+    },
+    /// Events were set aside: parked or skipped.
+    SetAside {
+        /// Where.
+        place: Place,
+        /// The event.
+        id: Uuid,
+        /// Its key.
+        key: Option<Arc<str>>,
+        /// Whether its key goes on without it.
+        skipped: bool,
+    },
+    /// An operator left a parked event behind.
+    LeftBehind {
+        /// Where.
+        place: Place,
+        /// The event.
+        id: Uuid,
+    },
+    /// What the relays' clocks do, or who stood still before a write, leaves no promise on the shape of repeats.
+    RepeatsMayShuffle,
+    /// The database crashed, or failed over.
+    DatabaseDied {
+        /// Whether advances that it had answered may be gone.
+        forgets: bool,
+    },
+    /// Somebody asks for the status.
+    StatusAsked,
+    /// The status was answered.
+    StatusAnswered {
+        /// Where.
+        place: Place,
+        /// Reported: not finished.
+        pending: u64,
+        /// Reported: set aside and still waiting.
+        parked: u64,
+    },
+    /// A relay was killed: its registration will be found dead.
+    Killed {
+        /// Its registration, if it had one.
+        registration: Option<Uuid>,
+    },
+    /// From here on nothing fails any more.
+    Healed,
+    /// Nothing is owed any more.
+    Drained,
+    /// A relay died although all is well, and others live.
+    LastDeath,
+    /// What that one had is delivered again by others.
+    TakenOver,
+    /// One key is refused by the broker from here on, and nothing else is wrong.
+    Poisoned {
+        /// The key.
+        key: Arc<str>,
+    },
+    /// A place is away from here on, and nothing else is wrong.
+    Away {
+        /// Where.
+        place: Place,
+    },
+    /// The database's own records at the end.
+    Audit {
+        /// Take-overs in its audit.
+        take_overs: u64,
+        /// Fencings in its audit.
+        fences: u64,
+        /// Events in the parked table, whatever their state.
+        parked: Vec<(Place, Uuid)>,
+    },
+}
+
+/// A fact and when it became true, since the run began.
+pub type At = Duration;

@@ -1,0 +1,594 @@
+//! One run: what the seed draws happens, everything heals, and what is owed must come.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use posthaste_engine::{
+    DeadAction, DeliveryPolicy, DestinationState, OnDead, ParkedFilter, ParkedState, StoreError,
+};
+use posthaste_relay::memory::MemoryMode;
+use tokio::time::Instant;
+
+use crate::{
+    broker::{Broker, Kind},
+    checkers::Rules,
+    database::{Database, Memory},
+    faults::{Injection, Reached},
+    observed::{Observer, place_of},
+    process::{Equipment, LEASE, Process, SETTLE, WINDOW, is_shared},
+    seen::{Place, Seen},
+    witness::Witness,
+    writers::Books,
+};
+
+/// Which run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seed {
+    /// Everything is drawn from it.
+    pub number: u64,
+    /// Print each step.
+    pub print: bool,
+}
+
+impl Seed {
+    /// The run of this number.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        Self {
+            number,
+            print: false,
+        }
+    }
+
+    /// The command that replays it.
+    #[must_use]
+    pub fn command(self) -> String {
+        format!(
+            "cargo run --release -p posthaste-simulation -- --seed {} --trace",
+            self.number
+        )
+    }
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Of all steps: equal seeds have equal hashes.
+    pub hash: u64,
+    /// What is wrong, each with its promise's name. Empty: nothing.
+    pub violations: Vec<String>,
+    /// Faults by kind.
+    pub injected: BTreeMap<Injection, u64>,
+    /// Places of the mechanism.
+    pub reached: BTreeMap<Reached, u64>,
+    /// Events delivered, repeats among them.
+    pub deliveries: u64,
+    /// Virtual time.
+    pub simulated: Duration,
+}
+
+/// Runs a seed to its end.
+///
+/// # Errors
+/// When no runtime can be made.
+pub fn run(seed: Seed) -> std::io::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()?;
+    Ok(runtime.block_on(history(seed)))
+}
+
+/// What the seed draws for the whole run.
+struct Plan {
+    mode: MemoryMode,
+    kinds: Vec<Kind>,
+    /// Clocks of relays are set forth and back.
+    steps: bool,
+    drift: f64,
+    policy: DeliveryPolicy,
+    lasts: Duration,
+}
+
+impl Plan {
+    fn draw(seed: u64) -> Self {
+        use rand::{Rng, SeedableRng, rngs::SmallRng};
+        // Of its own, since the witness has to know the rules first.
+        let mut dice = SmallRng::seed_from_u64(seed ^ 0x5eed);
+        let places = if dice.random_range(0..3) == 0 { 2 } else { 1 };
+        let kinds = (0..places).map(|_| Kind::ALL[dice.random_range(0..Kind::ALL.len())]);
+        Self {
+            kinds: kinds.collect(),
+            mode: [MemoryMode::Log, MemoryMode::Mark][dice.random_range(0..2)],
+            steps: dice.random_range(0..6) == 0,
+            drift: [0.0, 0.01][dice.random_range(0..2)],
+            policy: DeliveryPolicy {
+                attempts: dice.random_range(2..5),
+                on_dead: match dice.random_range(0..3) {
+                    0 => OnDead::Skip,
+                    _ => OnDead::Block,
+                },
+            },
+            lasts: Duration::from_secs(dice.random_range(20..70)),
+        }
+    }
+
+    /// Who waits for a moment waits for long when its clock was set back.
+    fn set_back(&self) -> Duration {
+        Duration::from_secs(if self.steps { 2_000 } else { 0 })
+    }
+
+    fn rules(&self) -> Rules {
+        Rules {
+            places: self.kinds.len(),
+            exact: self.kinds.iter().map(|kind| kind.is_exact()).collect(),
+            window: WINDOW as u64,
+            drain_limit: LEASE * 20 + self.set_back(),
+            take_over_limit: LEASE.mul_f64(1.1) + SETTLE + Duration::from_secs(5),
+        }
+    }
+}
+
+/// What is to be undone, and when.
+enum Undo {
+    Thaw(String),
+    Database(String),
+    Broker(String),
+    Outage(Place),
+    Away,
+    Pause(Place),
+}
+
+struct World {
+    plan: Plan,
+    witness: Witness,
+    observer: Observer,
+    database: Arc<dyn Database>,
+    database_away: Arc<AtomicBool>,
+    brokers: Vec<Broker>,
+    processes: Vec<Process>,
+    /// Asked to stop, and not ended yet.
+    stopping: Vec<Process>,
+    started: u64,
+    undo: Vec<(Instant, Undo)>,
+    books: Books,
+}
+
+async fn history(seed: Seed) -> Outcome {
+    let plan = Plan::draw(seed.number);
+    let witness = Witness::new(seed.number, &plan.rules(), seed.print);
+    let database: Arc<dyn Database> = Arc::new(Memory::new(plan.mode));
+    let broker = |(place, kind): (usize, &Kind)| Broker::new(*kind, place, witness.clone());
+    let mut world = World {
+        observer: Observer::new(witness.clone()),
+        books: Books::new(witness.clone(), Arc::clone(&database)),
+        brokers: plan.kinds.iter().enumerate().map(broker).collect(),
+        database,
+        database_away: Arc::default(),
+        processes: Vec::new(),
+        stopping: Vec::new(),
+        started: 0,
+        undo: Vec::new(),
+        witness,
+        plan,
+    };
+    world.run().await;
+    let evidence = world.witness.end();
+    Outcome {
+        hash: evidence.hash,
+        violations: evidence.violations,
+        injected: evidence.injected,
+        reached: evidence.reached,
+        deliveries: evidence.deliveries,
+        simulated: evidence.simulated,
+    }
+}
+
+impl World {
+    async fn run(&mut self) {
+        self.witness.note(format_args!(
+            "{:?} {:?} steps {} drift {}",
+            self.plan.mode, self.plan.kinds, self.plan.steps, self.plan.drift
+        ));
+        let writers: Vec<_> = (0..4)
+            .map(|_| tokio::spawn(self.books.clone().write()))
+            .collect();
+        self.start();
+        let until = Instant::now() + self.plan.lasts;
+        while Instant::now() < until {
+            tokio::time::sleep(self.witness.millis(20, 700)).await;
+            self.undo_due().await;
+            self.trouble().await;
+        }
+        self.books.closed.store(true, Relaxed);
+        self.heal().await;
+        for writer in writers {
+            // A writer ends by itself; a panic of it is one of this run.
+            if let Err(error) = writer.await {
+                self.witness.wrong(format!("a writer failed: {error}"));
+            }
+        }
+        if self.drained(self.plan.rules().drain_limit * 2).await {
+            self.witness.see(&Seen::Drained);
+            // Clocks that were set back leave waits that no calm ends soon.
+            if !self.plan.steps {
+                self.calm().await;
+            }
+        }
+        // A late repeat would come now.
+        tokio::time::sleep(crate::broker::NETWORK).await;
+        self.close().await;
+    }
+
+    fn start(&mut self) {
+        self.started += 1;
+        let sign = if self.started.is_multiple_of(2) {
+            1.0
+        } else {
+            -1.0
+        };
+        if self.plan.drift > 0.0 {
+            self.witness.inject(Injection::RelayClockDrift);
+        }
+        let equipment = Equipment {
+            witness: &self.witness,
+            store: self.database.store(),
+            observer: &self.observer,
+            database_away: &self.database_away,
+            brokers: &self.brokers,
+            policy: self.plan.policy,
+            rate: 1.0 + sign * self.plan.drift,
+        };
+        let process = Process::start(format!("relay-{}", self.started), &equipment);
+        self.processes.push(process);
+    }
+
+    /// Something happens to somebody.
+    async fn trouble(&mut self) {
+        let at = self.witness.roll(self.processes.len() as u64);
+        let at = usize::try_from(at).unwrap_or_default();
+        let any = !self.processes.is_empty();
+        match self.witness.roll(32) {
+            0..=6 if self.processes.len() < 4 => self.start(),
+            7 | 8 if any => self.plan_a_stop(at),
+            9..=11 if any => {
+                self.witness.inject(Injection::RelayKilled);
+                self.processes.swap_remove(at).kill(&self.witness);
+            }
+            12 | 13 if any => {
+                self.witness.inject(Injection::RelayStopped);
+                self.processes[at].freeze();
+                self.later(12_000, Undo::Thaw(self.processes[at].name.clone()));
+            }
+            14 | 15 if any => {
+                self.witness.inject(Injection::CutFromDatabase);
+                self.processes[at].cut_from_database(true);
+                self.later(9_000, Undo::Database(self.processes[at].name.clone()));
+            }
+            16 | 17 if any => {
+                self.witness.inject(Injection::CutFromBroker);
+                self.processes[at].cut_from_broker(true);
+                self.later(9_000, Undo::Broker(self.processes[at].name.clone()));
+            }
+            18 if any && self.plan.steps => {
+                self.witness.inject(Injection::RelayClockStep);
+                self.witness.see(&Seen::RepeatsMayShuffle);
+                let set = self.witness.millis(0, 2_000_000).as_millis();
+                self.processes[at].set_clock(-i64::try_from(set).unwrap_or_default());
+            }
+            19..=21 => self.trouble_the_broker(),
+            22..=25 => self.trouble_the_database(),
+            26 | 27 => self.operate().await,
+            28 => self.repartition(),
+            _ => self.ask_for_the_status().await,
+        }
+    }
+
+    fn plan_a_stop(&mut self, at: usize) {
+        self.witness.inject(Injection::PlannedStop);
+        let mut process = self.processes.swap_remove(at);
+        self.witness
+            .note(format_args!("{} is asked to end", process.name));
+        process.ask_to_stop();
+        self.stopping.push(process);
+    }
+
+    fn any_place(&self) -> Place {
+        let place = self.witness.roll(self.brokers.len() as u64);
+        usize::try_from(place).unwrap_or_default()
+    }
+
+    fn trouble_the_broker(&mut self) {
+        let place = self.any_place();
+        if self.witness.one_in(2) {
+            self.witness.inject(Injection::BrokerCrash);
+            self.brokers[place].crash();
+        } else {
+            self.witness.inject(Injection::BrokerOutage);
+            self.brokers[place].set_away(true);
+            self.later(8_000, Undo::Outage(place));
+        }
+    }
+
+    fn trouble_the_database(&mut self) {
+        match self.witness.roll(8) {
+            0..=2 => {
+                self.witness.inject(Injection::DatabaseAway);
+                self.database_away.store(true, Relaxed);
+                self.later(6_000, Undo::Away);
+            }
+            3 => {
+                if let Some(lost) = self.database.fail_over() {
+                    self.witness.inject(Injection::FailOver);
+                    self.died(&lost, true);
+                }
+            }
+            4 => {
+                let seconds = self.witness.roll(40);
+                let seconds = i64::try_from(seconds).unwrap_or_default() - 20;
+                if self.database.step_clock(seconds) {
+                    self.witness.inject(Injection::DatabaseClockStep);
+                }
+            }
+            _ => {
+                self.witness.inject(Injection::DatabaseCrash);
+                let lost = self.database.crash();
+                self.died(&lost, false);
+            }
+        }
+    }
+
+    fn died(&self, lost: &[uuid::Uuid], forgets: bool) {
+        self.observer.life.fetch_add(1, Relaxed);
+        self.witness.see(&Seen::DatabaseDied { forgets });
+        for id in lost {
+            self.witness.see(&Seen::LostByTheServer { id: *id });
+        }
+    }
+
+    fn repartition(&self) {
+        let partitions = 1 << (3 + self.witness.roll(5));
+        if is_shared(&self.plan.kinds) && self.database.repartition(partitions) {
+            self.witness.inject(Injection::Repartition);
+        }
+    }
+
+    fn later(&mut self, at_most_ms: u64, undo: Undo) {
+        let wait = self.witness.millis(100, at_most_ms);
+        self.undo.push((Instant::now() + wait, undo));
+    }
+
+    async fn undo_due(&mut self) {
+        let now = Instant::now();
+        let (due, rest) = std::mem::take(&mut self.undo)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.undo = rest;
+        let due: Vec<(Instant, Undo)> = due;
+        for (_, undo) in due {
+            let find = |name: &str| self.processes.iter().find(|process| process.name == name);
+            match undo {
+                Undo::Thaw(name) => find(&name).into_iter().for_each(Process::thaw),
+                Undo::Database(name) => {
+                    find(&name)
+                        .into_iter()
+                        .for_each(|p| p.cut_from_database(false));
+                }
+                Undo::Broker(name) => {
+                    find(&name)
+                        .into_iter()
+                        .for_each(|p| p.cut_from_broker(false));
+                }
+                Undo::Outage(place) => self.brokers[place].set_away(false),
+                Undo::Away => self.database_away.store(false, Relaxed),
+                Undo::Pause(place) => self.set_paused(place, false).await,
+            }
+        }
+    }
+
+    async fn set_paused(&self, place: Place, paused: bool) {
+        let state = match paused {
+            true => DestinationState::Paused,
+            false => DestinationState::Active,
+        };
+        let name = format!("d{place}");
+        let store = self.database.store();
+        self.answered("pausing", store.set_destination(&name, state).await);
+    }
+
+    /// An operator's call that fails for another reason than the database's absence is wrong.
+    fn answered<T>(&self, what: &str, answer: Result<T, StoreError>) -> Option<T> {
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(error) if error.is_retryable() => None,
+            Err(error) => {
+                self.witness.wrong(format!("{what}: {error}"));
+                None
+            }
+        }
+    }
+
+    async fn operate(&mut self) {
+        let store = self.database.store();
+        let waiting = store.parked(&ParkedFilter::default(), 100).await;
+        let waiting = self.answered("listing", waiting).unwrap_or_default();
+        match self.witness.roll(5) {
+            0 => {
+                let place = self.any_place();
+                self.witness.inject(Injection::Pause);
+                self.set_paused(place, true).await;
+                self.later(5_000, Undo::Pause(place));
+            }
+            1 | 2 if !waiting.is_empty() => {
+                self.witness.inject(Injection::Retry);
+                let filter = ParkedFilter::default();
+                self.answered("retrying", store.act(&filter, DeadAction::Retry).await);
+            }
+            3 | 4 if !waiting.is_empty() => {
+                let at = usize::try_from(self.witness.roll(waiting.len() as u64));
+                let parked = &waiting[at.unwrap_or_default()];
+                let filter = ParkedFilter {
+                    destination: Some(parked.destination.clone()),
+                    id: Some(parked.event.id()),
+                    ..ParkedFilter::default()
+                };
+                let action = match self.witness.one_in(2) {
+                    true => DeadAction::Skip,
+                    false => DeadAction::Discard,
+                };
+                let acted = self.answered("skipping", store.act(&filter, action).await);
+                if acted.is_some_and(|events| events > 0) {
+                    self.witness.inject(Injection::Skip);
+                    self.witness.see(&Seen::LeftBehind {
+                        place: place_of(&parked.destination),
+                        id: parked.event.id(),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    async fn ask_for_the_status(&self) {
+        self.witness.see(&Seen::StatusAsked);
+        let status = self.database.store().status().await;
+        let Some(status) = self.answered("status", status) else {
+            return;
+        };
+        for destination in status.destinations {
+            self.witness.see(&Seen::StatusAnswered {
+                place: place_of(&destination.name),
+                pending: destination.pending,
+                parked: destination.parked + destination.dead,
+            });
+        }
+    }
+
+    /// From here on nothing fails.
+    async fn heal(&mut self) {
+        self.witness.be_quiet(true);
+        self.undo.clear();
+        self.database_away.store(false, Relaxed);
+        for broker in &self.brokers {
+            broker.set_away(false);
+            broker.be_content();
+        }
+        for process in self.processes.iter().chain(&self.stopping) {
+            process.heal();
+        }
+        for place in 0..self.brokers.len() {
+            self.set_paused(place, false).await;
+        }
+        self.start();
+        self.witness.see(&Seen::Healed);
+    }
+
+    /// Waits until nothing is owed; operators have dead events tried again meanwhile.
+    async fn drained(&self, limit: Duration) -> bool {
+        let (began, store) = (Instant::now(), self.database.store());
+        let mut turns = 0;
+        while began.elapsed() < limit {
+            if self.books.closed.load(Relaxed) && self.witness.is_drained() {
+                return true;
+            }
+            if turns % 40 == 0 {
+                let dead = ParkedFilter {
+                    state: Some(ParkedState::Dead),
+                    ..ParkedFilter::default()
+                };
+                self.answered("retrying", store.act(&dead, DeadAction::Retry).await);
+            }
+            turns += 1;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        false
+    }
+
+    /// All is well but for one thing at a time.
+    async fn calm(&mut self) {
+        for broker in &self.brokers {
+            broker.refuse_key(Some("k0".into()));
+        }
+        self.witness.see(&Seen::Poisoned { key: "k0".into() });
+        self.books.write_calmly(Duration::from_secs(2)).await;
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        self.well_again().await;
+        if self.brokers.len() > 1 {
+            self.brokers[0].set_away(true);
+            self.witness.see(&Seen::Away { place: 0 });
+            self.books.write_calmly(Duration::from_secs(2)).await;
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            self.well_again().await;
+        }
+        while self.processes.len() < 2 {
+            self.start();
+        }
+        // Until the newcomers have their share.
+        tokio::time::sleep(LEASE * 2).await;
+        self.processes.swap_remove(0).kill(&self.witness);
+        self.witness.see(&Seen::LastDeath);
+        self.books.write_calmly(Duration::from_secs(1)).await;
+        if self.drained(LEASE * 20).await {
+            self.witness.see(&Seen::TakenOver);
+        }
+    }
+
+    async fn well_again(&self) {
+        for broker in &self.brokers {
+            broker.set_away(false);
+            broker.refuse_key(None);
+        }
+        self.witness.see(&Seen::Healed);
+        if self.drained(self.plan.rules().drain_limit * 2).await {
+            self.witness.see(&Seen::Drained);
+        }
+    }
+
+    /// Everybody ends, and the records are read.
+    async fn close(&mut self) {
+        let mut all: Vec<Process> = std::mem::take(&mut self.processes);
+        all.iter_mut().for_each(Process::ask_to_stop);
+        all.append(&mut self.stopping);
+        for process in all {
+            let (name, over) = (process.name.clone(), process.has_ended());
+            if !over && !process.ended().await {
+                self.witness.wrong(format!("I5: {name} does not stop"));
+            }
+        }
+        let store = self.database.store();
+        let mut parked = Vec::new();
+        for state in [
+            ParkedState::Parked,
+            ParkedState::Dead,
+            ParkedState::Skipped,
+            ParkedState::Discarded,
+            ParkedState::Delivered,
+        ] {
+            let filter = ParkedFilter {
+                state: Some(state),
+                ..ParkedFilter::default()
+            };
+            let of_state = store.parked(&filter, usize::MAX).await;
+            let of_state = self.answered("listing", of_state).unwrap_or_default();
+            let places = of_state.into_iter();
+            parked.extend(places.map(|row| (place_of(&row.destination), row.event.id())));
+        }
+        let lines = store.hand_overs(100_000).await;
+        let lines = self.answered("the audit", lines).unwrap_or_default();
+        let count = |action: &str| lines.iter().filter(|line| line.action == action).count() as u64;
+        self.witness.see(&Seen::Audit {
+            take_overs: count("take-over"),
+            fences: count("fence"),
+            parked,
+        });
+        for (place, times) in self.database.reached() {
+            self.witness.reach_times(place, times);
+        }
+    }
+}
