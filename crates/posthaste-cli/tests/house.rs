@@ -43,6 +43,15 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("posthaste-torture", &["posthaste", "posthaste-testkit"]),
     ("posthaste-model", &["posthaste-engine", "posthaste-stores"]),
     (
+        "posthaste-simulation",
+        &[
+            "posthaste-engine",
+            "posthaste-relay",
+            "posthaste-stores",
+            "posthaste-testkit",
+        ],
+    ),
+    (
         "posthaste-cli",
         &[
             "posthaste",

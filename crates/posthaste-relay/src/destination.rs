@@ -7,7 +7,6 @@ use posthaste_engine::{
     Claim, ClaimOutcome, ClaimRequest, Claimed, FenceKind, Marker, Moment, Pipeline,
     PipelineLimits, Registered, Router, ShareStep, Store, StoreError, Want,
 };
-use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::{
@@ -17,6 +16,7 @@ use crate::{
     relay::{Order, SaidOnce},
     runner::{Next, Runner},
     share::{Revocation, Share},
+    watch,
 };
 
 /// How a destination's task ended.
@@ -180,8 +180,8 @@ impl DestinationTask {
         let (mut order, mut lease) = (self.order.clone(), self.lease_state.subscribe());
         tokio::select! {
             biased;
-            _ = order.wait_for(|order| *order == Order::Stop) => None,
-            _ = lease.wait_for(|lease| lease.fenced) => None,
+            () = order.wait_for(|order| *order == Order::Stop) => None,
+            () = lease.wait_for(|lease| lease.fenced) => None,
             done = done => Some(done),
         }
     }

@@ -4,9 +4,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use posthaste_engine::{DestinationState, Moment, Registered, Shares, Store, StoreError};
-use tokio::sync::watch;
 
-use crate::{Clock, health::SharedMoment, jitter::Jitter, relay::SaidOnce};
+use crate::{Clock, health::SharedMoment, jitter::Jitter, relay::SaidOnce, watch};
 
 /// What the tasks of a relay know of its right to live.
 #[derive(Debug, Clone, Default)]

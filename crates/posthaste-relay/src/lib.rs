@@ -32,6 +32,7 @@ pub mod memory;
 mod relay;
 mod runner;
 mod share;
+mod watch;
 
 pub use builder::{Destination, RelayBuilder};
 pub use clock::{BootClock, Clock};

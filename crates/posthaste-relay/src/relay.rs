@@ -3,7 +3,7 @@
 use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use posthaste_engine::{Moment, Registered, Registration, Router, Routes, Store, StoreError};
-use tokio::{sync::watch, task::JoinSet, time::Instant};
+use tokio::{task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     health::SharedMoment,
     host, housekeeping,
     lease::{self, Lease},
+    watch,
 };
 
 /// A store or broker that is away is spoken of this often.
@@ -197,7 +198,7 @@ impl Relay {
         shutdown: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<Option<Summary>, RelayError> {
         let lease_state = watch::Sender::new(lease);
-        let (order, _) = watch::channel(Order::Run);
+        let order = watch::Sender::new(Order::Run);
         let mut tasks = JoinSet::new();
         for destination in &self.destinations {
             tasks.spawn(
@@ -231,7 +232,7 @@ impl Relay {
         loop {
             tokio::select! {
                 biased;
-                _ = lease_watch.wait_for(|lease| lease.fenced), if !fenced => {
+                () = lease_watch.wait_for(|lease| lease.fenced), if !fenced => {
                     // The tasks see it too, abort their lanes and end.
                     fenced = true;
                     limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);

@@ -8,7 +8,6 @@ use posthaste_engine::{
     BreakerState, Claim, Claimed, Counts, DestinationState, Lane, LaneScope, LaneSpec, Moment,
     Page, Pipeline, ShareStep, Shares, SideRead, SinkError, StoreError, Verdict, Want,
 };
-use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::{
@@ -17,6 +16,7 @@ use crate::{
     destination::{DestinationTask, Kept},
     lease::{self, Lease},
     relay::Order,
+    watch,
 };
 use calls::{Changed, SideAnswer, make, open_lane, side_step};
 
@@ -328,17 +328,14 @@ impl<'a> Runner<'a> {
         };
         tokio::select! {
             biased;
-            changed = self.order.changed() => {
-                drop(changed);
-                Ok(Input::Nothing)
-            }
+            () = self.order.changed() => Ok(Input::Nothing),
             verdicts = verdicts => Ok(Input::Verdicts(verdicts)),
             changed = self.change.answer() => Ok(Input::Changed(changed??)),
             page = self.reading.answer() => Ok(Input::Page(page??)),
             side = self.side_step.answer() => Ok(Input::Side(side??)),
             lane = self.opening.answer() => Ok(Input::Lane(lane?)),
             shares = self.kept.share.answer() => shares.map(|(asked, shares)| Input::Shares(asked, shares)),
-            _ = self.lease.changed() => Ok(Input::Nothing),
+            () = self.lease.changed() => Ok(Input::Nothing),
             () = self.claimed.hinted() => Ok(Input::Hint),
             () = tokio::time::sleep(wake) => Ok(Input::Nothing),
         }

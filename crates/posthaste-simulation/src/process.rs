@@ -254,7 +254,6 @@ impl Process {
         self.cut_from_database(false);
         self.cut_from_broker(false);
         self.script.heal();
-        self.script.release();
     }
 }
 

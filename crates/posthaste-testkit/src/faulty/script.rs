@@ -3,11 +3,14 @@
 use std::{
     collections::{HashMap, VecDeque},
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +141,8 @@ struct Inner {
     met: watch::Sender<HashMap<Call, usize>>,
     /// How often [`Script::release`] was called.
     released: watch::Sender<u64>,
-    stopped: watch::Sender<bool>,
+    stopped: AtomicBool,
+    goes_on: Notify,
     draw: Option<Draw>,
 }
 
@@ -170,7 +174,8 @@ impl Script {
             plan: Mutex::default(),
             met: watch::Sender::new(HashMap::new()),
             released: watch::Sender::new(0),
-            stopped: watch::Sender::new(false),
+            stopped: AtomicBool::new(false),
+            goes_on: Notify::new(),
             draw,
         }))
     }
@@ -184,19 +189,26 @@ impl Script {
     /// Whoever makes these calls stands still, as a stopped process does: no call begins and no answer is taken in
     /// until [`go_on`](Self::go_on). What was handed over before takes its course.
     pub fn stop(&self) {
-        self.0.stopped.send_replace(true);
+        self.0.stopped.store(true, SeqCst);
     }
 
     /// Ends a [`stop`](Self::stop).
     pub fn go_on(&self) {
-        self.0.stopped.send_replace(false);
+        self.0.stopped.store(false, SeqCst);
+        self.0.goes_on.notify_waiters();
     }
 
     /// Waits while it is stopped.
     pub(super) async fn going(&self) {
-        let mut stopped = self.0.stopped.subscribe();
-        let going = stopped.wait_for(|stopped| !stopped).await;
-        going.expect("the script holds the sender");
+        loop {
+            let goes_on = self.0.goes_on.notified();
+            tokio::pin!(goes_on);
+            goes_on.as_mut().enable();
+            if !self.0.stopped.load(SeqCst) {
+                return;
+            }
+            goes_on.await;
+        }
     }
 
     /// The next such call that has no fault yet meets this one.

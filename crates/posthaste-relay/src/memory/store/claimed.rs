@@ -166,6 +166,19 @@ impl MemoryClaimed {
     }
 }
 
+/// What the markers of these events say of others: everything of their keys up to there is done with. Nobody names
+/// it in an advance, if its owner dies now.
+fn done_before(log: &[StoredEvent], events: &[Parking]) -> Vec<i64> {
+    let of = |parking: &Parking| {
+        let (key, at) = (parking.event.key().map(str::to_owned), place(&parking.at));
+        let marked = key.is_some() && !parking.skip;
+        log.iter()
+            .filter(move |event| marked && event.seq() <= at && event.key() == key.as_deref())
+    };
+    let done = events.iter().flat_map(of);
+    done.map(StoredEvent::seq).collect()
+}
+
 #[async_trait]
 impl Claimed for MemoryClaimed {
     async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
@@ -233,7 +246,12 @@ impl Claimed for MemoryClaimed {
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
         let mut inner = self.store.lock();
         let mut next_id = inner.next_parked_id;
+        let done = match self.store.mode {
+            MemoryMode::Log => Vec::new(),
+            MemoryMode::Mark => done_before(&inner.log, events),
+        };
         let row = self.held.row(&mut inner, "parking")?;
+        row.finished.extend(done);
         for parking in events {
             let state = match (parking.retry_in, parking.skip) {
                 (Some(_), _) => ParkedState::Parked,
