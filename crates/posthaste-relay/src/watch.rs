@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,
-    atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+    atomic::{AtomicU64, Ordering::SeqCst},
 };
 
 use tokio::sync::Notify;
@@ -14,9 +14,6 @@ struct Inner<T> {
     /// Raised by every change.
     version: AtomicU64,
     changed: Notify,
-    receivers: AtomicUsize,
-    /// The last receiver is gone.
-    closed: Notify,
 }
 
 impl<T> Inner<T> {
@@ -48,14 +45,11 @@ impl<T> Sender<T> {
             value: RwLock::new(value),
             version: AtomicU64::new(0),
             changed: Notify::new(),
-            receivers: AtomicUsize::new(0),
-            closed: Notify::new(),
         }))
     }
 
     /// A receiver for whom the present value is no news.
     pub(crate) fn subscribe(&self) -> Receiver<T> {
-        self.0.receivers.fetch_add(1, SeqCst);
         Receiver {
             inner: Arc::clone(&self.0),
             seen: self.0.version.load(SeqCst),
@@ -77,20 +71,6 @@ impl<T> Sender<T> {
             self.0.version.fetch_add(1, SeqCst);
         }
         self.0.changed.notify_waiters();
-    }
-
-    /// Waits until there is no receiver.
-    pub(crate) async fn closed(&self) {
-        loop {
-            let closed = self.0.closed.notified();
-            tokio::pin!(closed);
-            // Who is enabled misses nothing that comes after the look.
-            closed.as_mut().enable();
-            if self.0.receivers.load(SeqCst) == 0 {
-                return;
-            }
-            closed.await;
-        }
     }
 }
 
@@ -131,18 +111,9 @@ impl<T> Receiver<T> {
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        self.inner.receivers.fetch_add(1, SeqCst);
         Self {
             inner: Arc::clone(&self.inner),
             seen: self.seen,
-        }
-    }
-}
-
-impl<T> Drop for Receiver<T> {
-    fn drop(&mut self) {
-        if self.inner.receivers.fetch_sub(1, SeqCst) == 1 {
-            self.inner.closed.notify_waiters();
         }
     }
 }
@@ -188,17 +159,5 @@ mod tests {
         }
         let woken = woken.lock().unwrap();
         assert!(woken.is_sorted() && woken.len() == 20, "{woken:?}");
-    }
-
-    #[tokio::test]
-    async fn it_is_closed_when_the_last_receiver_is_gone() {
-        let sender = Sender::new(0);
-        let receiver = sender.subscribe();
-        let clone = receiver.clone();
-        drop(receiver);
-        let closed = tokio::time::timeout(Duration::from_millis(1), sender.closed());
-        assert!(closed.await.is_err());
-        let (closing, ()) = (sender.clone(), drop(clone));
-        closing.closed().await;
     }
 }

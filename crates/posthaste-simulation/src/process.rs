@@ -114,7 +114,11 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
         return Some(Fault::Refuse);
     }
     // A poll is the most frequent call by far.
-    let sides = if call == Call::Next { 250 } else { 50 };
+    let sides = match call {
+        Call::Next => 250,
+        Call::Submit => 25,
+        _ => 50,
+    };
     if witness.is_quiet() || !witness.one_in(sides) {
         return None;
     }
@@ -126,8 +130,6 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
         (false, _) => (Injection::StatementLate, Fault::Late(wait)),
         (true, 0) => (Injection::LaneCut, Fault::Refuse),
         (true, 1 | 2) => (Injection::AckLost, Fault::FailAfter),
-        (true, 3) => (Injection::AckSlow, Fault::Slow(wait)),
-        (true, 4) => (Injection::HalfOpen, Fault::Hold),
         (true, _) => {
             witness.see(&Seen::RepeatsMayShuffle);
             (Injection::WriteStalled, Fault::Late(wait))

@@ -127,6 +127,8 @@ impl FarEnd {
         tell: mpsc::UnboundedSender<Vec<Answer>>,
     ) {
         let mut arrives = Instant::now();
+        let (forward, back) = mpsc::unbounded_channel();
+        tokio::spawn(bring_back(self.broker.clone(), back, tell));
         while let Some((sent_at, told, batch)) = sent.recv().await {
             arrives = arrives.max(sent_at + self.broker.travel());
             tokio::time::sleep_until(arrives).await;
@@ -135,7 +137,7 @@ impl FarEnd {
             }
             let answers = self.arrived(told, &batch);
             // Nobody may be there to hear it.
-            drop(tell.send(answers));
+            drop(forward.send(answers));
         }
     }
 
@@ -221,6 +223,29 @@ impl FarEnd {
         }
         broker.deliver(record);
         Ok(Outcome::Accepted(None))
+    }
+}
+
+/// The way back: answers come in the order in which the broker gave them, late now and then, or not at all.
+async fn bring_back(
+    broker: Broker,
+    mut back: mpsc::UnboundedReceiver<Vec<Answer>>,
+    tell: mpsc::UnboundedSender<Vec<Answer>>,
+) {
+    while let Some(answers) = back.recv().await {
+        if !broker.witness.is_quiet() && broker.witness.one_in(20) {
+            if broker.witness.one_in(2) {
+                broker.count(Injection::HalfOpen);
+                // Open, so that nobody hears of an end either.
+                tell.closed().await;
+                return;
+            }
+            broker.count(Injection::AckSlow);
+            tokio::time::sleep(broker.witness.millis(20, 1_500)).await;
+        }
+        if tell.send(answers).is_err() {
+            return;
+        }
     }
 }
 

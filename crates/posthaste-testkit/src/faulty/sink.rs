@@ -95,12 +95,6 @@ impl Answers {
         *open == 0
     }
 
-    /// Whether the one who submitted it will hear of this answer only later.
-    fn delays(&self, answer: &Verdict) -> bool {
-        let fault = self.faults.get(&answer.ticket).map(|(fault, _)| *fault);
-        matches!(fault, Some(Fault::Hold | Fault::Slow(_)))
-    }
-
     fn release(&mut self) {
         self.ready.append(&mut self.held);
     }
@@ -131,17 +125,11 @@ impl FaultyLane {
             self.releases.mark_unchanged();
         }
         for answer in verdicts {
-            // The lane inside takes a failure for told now: what comes after it must not pass it meanwhile.
-            self.broken |= self.answers.delays(&answer) && !is_accepted(&answer);
             if self.answers.sort(answer) {
                 self.script.note(Call::Submit);
             }
         }
     }
-}
-
-fn is_accepted(verdict: &Verdict) -> bool {
-    matches!(verdict.outcome, Outcome::Accepted(_))
 }
 
 fn verdict(ticket: u64, cause: Cause) -> Verdict {
