@@ -116,9 +116,8 @@ impl System {
                 }
                 None => {}
                 Some((_, emitted)) if emitted < keys.len() => {
-                    if !self.is_locked(state, keys[emitted], w) {
-                        actions.push(Action::Emit(w));
-                    }
+                    let free = !self.is_locked(state, keys[emitted], w);
+                    actions.extend(free.then_some(Action::Emit(w)));
                 }
                 Some(_) => {
                     if *end != End::RollsBack {

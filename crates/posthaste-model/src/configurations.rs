@@ -45,6 +45,11 @@ const B: Transaction = Transaction {
     end: End::Commits,
     long: false,
 };
+const AA: Transaction = Transaction {
+    keys: &[0, 0],
+    end: End::Commits,
+    long: false,
+};
 const AB: Transaction = Transaction {
     keys: &[0, 1],
     end: End::Commits,
@@ -120,7 +125,11 @@ pub fn scenarios() -> Vec<Scenario> {
             reading(vec![vec![LONG_A], vec![A]], 2, Faults::default()),
         ),
         short(
-            "reading: 2 events of one transaction in pages of 1, 1 rollback",
+            "reading: a transaction of 2 events in pages of 1, 1 relay that is killed once",
+            reading(vec![vec![AB]], 1, faults(1, 0, 0, 0)),
+        ),
+        long(
+            "reading: a transaction of 2 events in pages of 1 beside one that may be rolled back",
             reading(vec![vec![AB], vec![PERHAPS]], 1, Faults::default()),
         ),
         short(
@@ -128,8 +137,12 @@ pub fn scenarios() -> Vec<Scenario> {
             reading(vec![vec![A], vec![B]], 2, faults(0, 0, 0, 1)),
         ),
         short(
-            "delivery: 2 transactions, 2 keys, 2 relays, 1 crash, 1 pause, 1 lost answer",
-            delivery(vec![vec![A, AB]], 2, faults(1, 1, 1, 0)),
+            "delivery: 3 events of 2 keys, 2 relays, 1 crash, 1 pause",
+            delivery(vec![vec![A, AB]], 2, faults(1, 1, 0, 0)),
+        ),
+        short(
+            "delivery: 2 events of a key, 2 relays, 1 crash, 1 lost answer",
+            delivery(vec![vec![AA]], 2, faults(1, 0, 1, 0)),
         ),
         short(
             "both: 3 writers, 2 keys, 4 transactions (1 rolled back, 1 over two others), 2 relays",
@@ -139,6 +152,10 @@ pub fn scenarios() -> Vec<Scenario> {
             "both: 3 writers, 2 keys, 4 transactions (1 rolled back, 1 over two others), 2 relays, \
              1 crash, 1 pause",
             delivery(four(), 2, faults(1, 1, 0, 0)),
+        ),
+        long(
+            "delivery: 3 events of 2 keys, 2 relays, 1 crash, 1 pause, 1 lost answer",
+            delivery(vec![vec![A, AB]], 2, faults(1, 1, 1, 0)),
         ),
         long(
             "both, with 1 lost answer as well",
@@ -167,8 +184,7 @@ pub fn controls() -> Vec<Control> {
     // What a consumer sees.
     let seen = &[Promise::Loss, Promise::Order, Promise::Replay][..];
     let one = || vec![vec![A]];
-    let mut no_settle = delivery(vec![vec![A, A]], 2, faults(1, 0, 0, 0));
-    no_settle.bounds.order = KeyOrder::OneAtATime;
+    let no_settle = delivery(vec![vec![AA]], 2, faults(1, 0, 0, 0));
     vec![
         Control::Polling(
             "seq > last",
@@ -202,7 +218,7 @@ pub fn controls() -> Vec<Control> {
             "the incarnation ignored",
             naive(
                 Naive::NoIncarnation,
-                &Promise::ALL,
+                seen,
                 reading(vec![vec![ROLLED_BACK], vec![A]], 2, faults(0, 0, 0, 1)),
             ),
         ),
@@ -211,7 +227,7 @@ pub fn controls() -> Vec<Control> {
             naive(
                 Naive::NoEpoch,
                 seen,
-                delivery(vec![vec![A, A]], 2, faults(1, 1, 0, 0)),
+                delivery(vec![vec![AA]], 2, faults(1, 1, 0, 0)),
             ),
         ),
         Control::Mechanism(
@@ -219,7 +235,7 @@ pub fn controls() -> Vec<Control> {
             naive(
                 Naive::NoDeadline,
                 seen,
-                delivery(vec![vec![A, A]], 2, faults(0, 1, 0, 0)),
+                delivery(vec![vec![AA]], 2, faults(0, 1, 0, 0)),
             ),
         ),
         Control::Mechanism("no settle time", naive(Naive::NoSettle, seen, no_settle)),

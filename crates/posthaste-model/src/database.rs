@@ -43,9 +43,9 @@ pub struct Database {
     pub stored: Arc<Position>,
 }
 
-impl Database {
+impl Default for Database {
     /// An empty one.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             next_xid: 1,
             latest_completed: 0,
@@ -59,7 +59,9 @@ impl Database {
             stored: Arc::new(Position::oldest()),
         }
     }
+}
 
+impl Database {
     /// A transaction gets its number.
     pub fn begin(&mut self) -> u64 {
         let xid = self.next_xid;

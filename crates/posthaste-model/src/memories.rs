@@ -28,11 +28,14 @@ enum Step {
 /// A ticket and an event for each record.
 type Records = Vec<(u64, Event)>;
 
+/// Where a step leads to and what it sends; none: nowhere.
+type Led = Option<(Arc<Memory>, Records)>;
+
 #[derive(Debug, Default)]
 struct Known {
     /// By what tells them.
     memories: HashMap<u64, Arc<Memory>>,
-    steps: HashMap<(u64, Step), Option<(Arc<Memory>, Records)>>,
+    steps: HashMap<(u64, Step), Led>,
 }
 
 /// All memories that relays have come to.

@@ -173,7 +173,7 @@ impl System {
         let keys = self.writers.iter().flatten().flat_map(|t| t.keys.iter());
         let keys = keys.max().map_or(0, |&key| usize::from(key) + 1);
         let mut state = State {
-            database: Database::new(),
+            database: Database::default(),
             writers: vec![Writer::default(); self.writers.len()],
             relays: vec![Relay::Idle; self.relays],
             orphans: Vec::new(),

@@ -308,7 +308,6 @@ impl System {
                 if self.store(state, &to, epoch, token) {
                     let xid = state.database.begin();
                     state.database.commit(xid);
-                } else {
                 }
             }
             Action::DatabaseCrash => {

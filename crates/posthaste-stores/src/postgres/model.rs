@@ -10,9 +10,9 @@ use std::{
 use posthaste_engine::{Cursor, Page, Partitions, StoredEvent};
 
 use super::{
+    claimed::page_of,
     converge::{Group, Row},
     course::{Course, Stored},
-    source::Inner,
     sweep::{self, Answer, Floors, Place},
     types,
 };
@@ -278,7 +278,7 @@ impl Reading {
         Ok(Page {
             caught_up: step.caught_up,
             wants_advance: step.wants_advance,
-            ..Inner::page(step.place, events)
+            ..page_of(step.place, events)
         })
     }
 

@@ -70,7 +70,8 @@ fn fuzz_progress_values() {
                         let (_, written) = progress.record(0, &[]);
                         let mut ids: Vec<_> = value[1..].as_chunks::<16>().0.to_vec();
                         let mut found: Vec<_> = written[1..].as_chunks::<16>().0.to_vec();
-                        (ids.sort_unstable(), found.sort_unstable());
+                        ids.sort_unstable();
+                        found.sort_unstable();
                         ids.dedup();
                         assert_eq!(found, ids);
                     }

@@ -1,6 +1,6 @@
 //! Events that are set aside, and what becomes of them.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use posthaste_engine::{Cursor, Due, ParkedCopy, Parking, Settlement, StoredEvent};
 
@@ -204,7 +204,7 @@ impl Driver {
 
     /// What is due, in an order that both must keep: each key's. What falls due at one moment of different
     /// keys has none.
-    fn told(&self, due: &Due) -> (Vec<(Option<&str>, Label, u32)>, BTreeSet<String>, bool) {
+    fn told(&self, due: &Due) -> impl PartialEq + fmt::Debug {
         let mut events: Vec<_> = due
             .events
             .iter()
@@ -214,7 +214,7 @@ impl Driver {
             })
             .collect();
         events.sort_by_key(|&(key, label, _)| (key, key.map_or(label, |_| 0)));
-        let released = due.released.iter().cloned().collect();
+        let released: BTreeSet<String> = due.released.iter().cloned().collect();
         (events, released, due.next_in.is_some())
     }
 
