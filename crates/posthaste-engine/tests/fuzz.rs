@@ -79,7 +79,7 @@ fn fuzz_templates() {
         &[("a", None)],
     );
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(24)
         .for_each(|input: &[u8]| {
             let parts = input
@@ -191,7 +191,7 @@ fn routed(pattern: &str) -> Option<impl Fn(&str) -> bool + use<>> {
 #[test]
 fn fuzz_globs() {
     check!()
-        .with_iterations(iterations(1_000))
+        .with_iterations(iterations(200))
         .with_max_len(20)
         .for_each(|input: &[u8]| {
             let (pattern, topic) = input.split_at(input.len() / 2);
@@ -281,7 +281,7 @@ type AnyFields = (
 #[test]
 fn fuzz_pages() {
     check!()
-        .with_iterations(iterations(2_000))
+        .with_iterations(iterations(400))
         .with_type::<Vec<AnyFields>>()
         .for_each(|all| {
             let mut page = PageBuilder::default();

@@ -65,7 +65,7 @@ fn refusal(url: &str) -> Option<String> {
 #[test]
 fn fuzz_addresses() {
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(40)
         .for_each(|input: &[u8]| {
             let text = spelled(input, WORDS);
@@ -87,7 +87,7 @@ fn fuzz_addresses() {
 #[test]
 fn fuzz_encoded_parts() {
     check!()
-        .with_iterations(iterations(10_000))
+        .with_iterations(iterations(1_000))
         .with_max_len(24)
         .for_each(|input: &[u8]| {
             let text = spelled(input, WORDS);
@@ -208,7 +208,7 @@ impl AnyEvent {
 #[test]
 fn fuzz_lines() {
     check!()
-        .with_iterations(iterations(3_000))
+        .with_iterations(iterations(300))
         .with_type::<AnyEvent>()
         .for_each(|event| {
             let record = event.record();

@@ -6,10 +6,10 @@
 
 use crate::long_form;
 
-/// How many random inputs a target gets: `short`, in the long form three hundred times as many.
+/// How many random inputs a target gets: `short`, in the long form a thousand times as many.
 #[must_use]
 pub fn iterations(short: usize) -> usize {
-    if long_form() { short * 300 } else { short }
+    if long_form() { short * 1_000 } else { short }
 }
 
 /// An input as text. Bytes below 0x80 stand for themselves, so that a corpus is plain text; each other

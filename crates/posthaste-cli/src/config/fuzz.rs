@@ -88,7 +88,7 @@ fn parse(text: String) -> Result<(), String> {
 #[test]
 fn fuzz_files() {
     check!()
-        .with_iterations(iterations(5_000))
+        .with_iterations(iterations(500))
         .with_max_len(24)
         .for_each(|input: &[u8]| {
             let text = spelled(input, FILE_WORDS);
@@ -150,7 +150,7 @@ const URL_WORDS: &[&str] = &[
 #[test]
 fn fuzz_passwords() {
     check!()
-        .with_iterations(iterations(5_000))
+        .with_iterations(iterations(500))
         .with_max_len(20)
         .for_each(|input: &[u8]| {
             let text = spelled(input, URL_WORDS).replace(['\n', '\r', '"'], "");
@@ -182,7 +182,7 @@ fn fuzz_passwords() {
 #[test]
 fn fuzz_urls_without_secrets() {
     check!()
-        .with_iterations(iterations(5_000))
+        .with_iterations(iterations(500))
         .with_max_len(20)
         .for_each(|input: &[u8]| {
             let text = percent_encoded(&spelled(input, URL_WORDS));
@@ -241,7 +241,7 @@ const UNIT_WORDS: &[&str] = &[
 #[test]
 fn fuzz_units() {
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(12)
         .for_each(|input: &[u8]| {
             let text = spelled(input, UNIT_WORDS);
@@ -267,7 +267,7 @@ fn fuzz_units() {
 #[test]
 fn fuzz_numbers_with_units() {
     check!()
-        .with_iterations(iterations(10_000))
+        .with_iterations(iterations(1_000))
         .with_type::<(u32, u32, u8)>()
         .for_each(|&(number, nanos, tenths)| {
             let duration = Duration::new(number.into(), nanos % 1_000_000_000);
@@ -298,7 +298,7 @@ const REFERENCE_WORDS: &[&str] = &[
 #[test]
 fn fuzz_references() {
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(24)
         .for_each(|input: &[u8]| {
             let text = spelled(input, REFERENCE_WORDS);
@@ -371,7 +371,7 @@ const ARGUMENT_WORDS: &[&str] = &[
 #[test]
 fn fuzz_arguments() {
     check!()
-        .with_iterations(iterations(1_000))
+        .with_iterations(iterations(200))
         .with_max_len(10)
         .for_each(|input: &[u8]| {
             let line = format!("posthaste{}", spelled(input, ARGUMENT_WORDS));

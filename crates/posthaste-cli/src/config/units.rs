@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Longer than anybody waits, and short enough to be counted in microseconds by every database.
-const DURATION_MAX: Duration = Duration::from_secs(1_000 * 366 * 86_400);
+const DURATION_MAX: Duration = Duration::from_secs(1_000 * 31_557_600);
 
 /// Parses `250ms`, `15s`, `1m30s`, `24h`, `30 days`. A bare number is refused, since nobody can
 /// know what it counts; so is more than a thousand years.

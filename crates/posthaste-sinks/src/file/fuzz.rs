@@ -18,7 +18,7 @@ fn fuzz_torn_lines() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("events.jsonl");
     check!()
-        .with_iterations(iterations(200))
+        .with_iterations(iterations(60))
         .with_type::<(Vec<AnyEvent>, u32, u32)>()
         .for_each(|(events, cut, longer)| {
             let mut lines = Vec::new();
@@ -52,7 +52,7 @@ fn fuzz_torn_lines() {
 #[test]
 fn fuzz_tail() {
     check!()
-        .with_iterations(iterations(2_000))
+        .with_iterations(iterations(400))
         .with_max_len(40)
         .for_each(|input: &[u8]| {
             // Half the time something that looks like ours.

@@ -43,7 +43,7 @@ const METHODS: [[u8; 4]; 16] = [
 #[test]
 fn fuzz_frames() {
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(80)
         .for_each(|input: &[u8]| {
             read_in_pieces(input);
@@ -95,7 +95,7 @@ fn read_in_pieces(input: &[u8]) {
 #[test]
 fn fuzz_methods() {
     check!()
-        .with_iterations(iterations(10_000))
+        .with_iterations(iterations(1_000))
         .with_type::<(u16, u32, u64, bool, String)>()
         .for_each(|(code, size, tag, multiple, text)| {
             let (code, size, tag, multiple) = (*code, *size, *tag, *multiple);
@@ -220,7 +220,7 @@ impl<'a> Table<'a> {
 #[test]
 fn fuzz_messages() {
     check!()
-        .with_iterations(iterations(3_000))
+        .with_iterations(iterations(300))
         .with_type::<(AnyEvent, bool)>()
         .for_each(|(event, large_frames)| {
             let record = event.record();

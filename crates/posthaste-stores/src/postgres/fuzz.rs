@@ -57,7 +57,7 @@ const URL_WORDS: &[&str] = &[
 #[test]
 fn fuzz_urls() {
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(40)
         .for_each(|input: &[u8]| {
             let text = spelled(input, URL_WORDS);
@@ -81,7 +81,7 @@ fn fuzz_urls() {
 #[test]
 fn fuzz_encoded_parts() {
     check!()
-        .with_iterations(iterations(10_000))
+        .with_iterations(iterations(1_000))
         .with_max_len(24)
         .for_each(|input: &[u8]| {
             let text = format!("{}{SECRET}", spelled(input, URL_WORDS));
@@ -106,7 +106,7 @@ fn fuzz_encoded_parts() {
 #[test]
 fn fuzz_snapshot() {
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(60)
         .for_each(|input: &[u8]| {
             let Ok(snapshot) = Snapshot::decode(input) else {
@@ -134,7 +134,7 @@ fn fuzz_snapshot() {
 fn fuzz_snapshot_cover() {
     type Taken = (u8, Vec<u8>, u8, Vec<bool>, Vec<u8>);
     check!()
-        .with_iterations(iterations(10_000))
+        .with_iterations(iterations(1_000))
         .with_type::<Taken>()
         .for_each(|(xmax, in_progress, later, still, new)| {
             let xmax = u64::from(*xmax) + 3;
@@ -172,7 +172,7 @@ fn fuzz_snapshot_cover() {
 #[test]
 fn fuzz_headers() {
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(60)
         .for_each(|input: &[u8]| {
             let Ok(headers) = Headers::from_sql(&Type::TEXT_ARRAY, input) else {
@@ -196,7 +196,7 @@ fn fuzz_headers() {
 #[test]
 fn fuzz_header_arrays() {
     check!()
-        .with_iterations(iterations(10_000))
+        .with_iterations(iterations(1_000))
         .with_type::<Vec<Option<String>>>()
         .for_each(|elements| {
             let mut raw = BytesMut::new();

@@ -34,7 +34,7 @@ const ADDRESS_WORDS: &[&str] = &[
 #[test]
 fn fuzz_address() {
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(32)
         .for_each(|input: &[u8]| {
             let text = spelled(input, ADDRESS_WORDS);
@@ -90,7 +90,7 @@ const JSON_WORDS: &[&str] = &[
 #[test]
 fn fuzz_header_json() {
     check!()
-        .with_iterations(iterations(20_000))
+        .with_iterations(iterations(2_000))
         .with_max_len(32)
         .for_each(|input: &[u8]| {
             let text = spelled(input, JSON_WORDS);
@@ -155,7 +155,7 @@ const THEIR_HEADERS: &str =
 fn fuzz_headers_in_the_table() {
     let outbox = AssertUnwindSafe(outbox());
     check!()
-        .with_iterations(iterations(600))
+        .with_iterations(iterations(200))
         .with_max_len(24)
         .for_each(|input: &[u8]| {
             let text = spelled(input, JSON_WORDS);
@@ -212,7 +212,7 @@ fn fuzz_columns_of_the_table() {
     ];
     let outbox = AssertUnwindSafe(outbox());
     check!()
-        .with_iterations(iterations(600))
+        .with_iterations(iterations(200))
         .with_max_len(48)
         .for_each(|input: &[u8]| {
             let Some((&column, bytes)) = input.split_first() else {
@@ -296,7 +296,7 @@ fn fuzz_emitted_events() {
         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     let outbox = AssertUnwindSafe(outbox());
     check!()
-        .with_iterations(iterations(1_000))
+        .with_iterations(iterations(200))
         .with_type::<AnyEvent>()
         .for_each(|(topic, texts, payload, headers, time, any_time, long)| {
             // One of the texts is long, often near its limit.

@@ -41,7 +41,7 @@ const KEY_WORDS: &[&str] = &[
 #[test]
 fn fuzz_progress_keys() {
     check!()
-        .with_iterations(iterations(10_000))
+        .with_iterations(iterations(1_000))
         .with_max_len(12)
         .for_each(|input: &[u8]| {
             let keys = Keys::of(&scope(4));
@@ -58,7 +58,7 @@ fn fuzz_progress_keys() {
 #[test]
 fn fuzz_progress_values() {
     check!()
-        .with_iterations(iterations(10_000))
+        .with_iterations(iterations(1_000))
         .with_max_len(100)
         .for_each(|input: &[u8]| {
             for value in [input.to_vec(), [&[1], input].concat()] {
@@ -94,7 +94,7 @@ enum Step {
 #[test]
 fn fuzz_progress_histories() {
     check!()
-        .with_iterations(iterations(2_000))
+        .with_iterations(iterations(400))
         .with_type::<Vec<Step>>()
         .for_each(|steps| {
             let mut progress = Progress::new(&scope(4));
@@ -152,7 +152,7 @@ fn fuzz_progress_histories() {
 #[test]
 fn fuzz_messages() {
     check!()
-        .with_iterations(iterations(2_000))
+        .with_iterations(iterations(400))
         .with_type::<AnyEvent>()
         .for_each(|event| {
             let record = event.record();
