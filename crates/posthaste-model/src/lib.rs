@@ -3,7 +3,7 @@
 //!
 //! A relay's decisions are not modelled: its pipeline is the engine's, its sweep is the PostgreSQL store's, the very
 //! code of production. Modelled are what they meet: the database ([`database`]), the network and the broker, leases,
-//! and the statements that guard progress ([`step`]).
+//! and the statements that guard progress (`step`).
 
 pub mod action;
 mod canonical;
