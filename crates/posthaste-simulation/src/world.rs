@@ -1,5 +1,7 @@
 //! One run: what the seed draws happens, everything heals, and what is owed must come.
 
+mod trouble;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -21,11 +23,12 @@ use crate::{
     database::{Database, Memory},
     faults::{Injection, Reached},
     observed::{Observer, place_of},
-    process::{Equipment, LEASE, Process, SETTLE, WINDOW, is_shared},
+    process::{Equipment, LEASE, Process, SETTLE, WINDOW},
     seen::{Place, Seen},
     witness::Witness,
     writers::Books,
 };
+use trouble::Undo;
 
 /// Which run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,16 +138,6 @@ impl Plan {
     }
 }
 
-/// What is to be undone, and when.
-enum Undo {
-    Thaw(String),
-    Database(String),
-    Broker(String),
-    Outage(Place),
-    Away,
-    Pause(Place),
-}
-
 struct World {
     plan: Plan,
     witness: Witness,
@@ -247,149 +240,6 @@ impl World {
         };
         let process = Process::start(format!("relay-{}", self.started), &equipment);
         self.processes.push(process);
-    }
-
-    /// Something happens to somebody.
-    async fn trouble(&mut self) {
-        let at = self.witness.roll(self.processes.len() as u64);
-        let at = usize::try_from(at).unwrap_or_default();
-        let any = !self.processes.is_empty();
-        match self.witness.roll(32) {
-            0..=6 if self.processes.len() < 4 => self.start(),
-            7 | 8 if any => self.plan_a_stop(at),
-            9..=11 if any => {
-                self.witness.inject(Injection::RelayKilled);
-                self.processes.swap_remove(at).kill(&self.witness);
-            }
-            12 | 13 if any => {
-                self.witness.inject(Injection::RelayStopped);
-                self.processes[at].freeze();
-                self.later(12_000, Undo::Thaw(self.processes[at].name.clone()));
-            }
-            14 | 15 if any => {
-                self.witness.inject(Injection::CutFromDatabase);
-                self.processes[at].cut_from_database(true);
-                self.later(9_000, Undo::Database(self.processes[at].name.clone()));
-            }
-            16 | 17 if any => {
-                self.witness.inject(Injection::CutFromBroker);
-                self.processes[at].cut_from_broker(true);
-                self.later(9_000, Undo::Broker(self.processes[at].name.clone()));
-            }
-            18 if any && self.plan.steps => {
-                self.witness.inject(Injection::RelayClockStep);
-                self.witness.see(&Seen::RepeatsMayShuffle);
-                let set = self.witness.millis(0, 2_000_000).as_millis();
-                self.processes[at].set_clock(-i64::try_from(set).unwrap_or_default());
-            }
-            19..=21 => self.trouble_the_broker(),
-            22..=25 => self.trouble_the_database(),
-            26 | 27 => self.operate().await,
-            28 => self.repartition(),
-            _ => self.ask_for_the_status().await,
-        }
-    }
-
-    fn plan_a_stop(&mut self, at: usize) {
-        self.witness.inject(Injection::PlannedStop);
-        let mut process = self.processes.swap_remove(at);
-        self.witness
-            .note(format_args!("{} is asked to end", process.name));
-        process.ask_to_stop();
-        self.stopping.push(process);
-    }
-
-    fn any_place(&self) -> Place {
-        let place = self.witness.roll(self.brokers.len() as u64);
-        usize::try_from(place).unwrap_or_default()
-    }
-
-    fn trouble_the_broker(&mut self) {
-        let place = self.any_place();
-        if self.witness.one_in(2) {
-            self.witness.inject(Injection::BrokerCrash);
-            self.brokers[place].crash();
-        } else {
-            self.witness.inject(Injection::BrokerOutage);
-            self.brokers[place].set_away(true);
-            self.later(8_000, Undo::Outage(place));
-        }
-    }
-
-    fn trouble_the_database(&mut self) {
-        match self.witness.roll(8) {
-            0..=2 => {
-                self.witness.inject(Injection::DatabaseAway);
-                self.database_away.store(true, Relaxed);
-                self.later(6_000, Undo::Away);
-            }
-            3 => {
-                if let Some(lost) = self.database.fail_over() {
-                    self.witness.inject(Injection::FailOver);
-                    self.died(&lost, true);
-                }
-            }
-            4 => {
-                let seconds = self.witness.roll(40);
-                let seconds = i64::try_from(seconds).unwrap_or_default() - 20;
-                if self.database.step_clock(seconds) {
-                    self.witness.inject(Injection::DatabaseClockStep);
-                }
-            }
-            _ => {
-                self.witness.inject(Injection::DatabaseCrash);
-                let lost = self.database.crash();
-                self.died(&lost, false);
-            }
-        }
-    }
-
-    fn died(&self, lost: &[uuid::Uuid], forgets: bool) {
-        self.observer.life.fetch_add(1, Relaxed);
-        self.witness.see(&Seen::DatabaseDied { forgets });
-        for id in lost {
-            self.witness.see(&Seen::LostByTheServer { id: *id });
-        }
-    }
-
-    fn repartition(&self) {
-        let partitions = 1 << (3 + self.witness.roll(5));
-        if is_shared(&self.plan.kinds) && self.database.repartition(partitions) {
-            self.witness.inject(Injection::Repartition);
-        }
-    }
-
-    fn later(&mut self, at_most_ms: u64, undo: Undo) {
-        let wait = self.witness.millis(100, at_most_ms);
-        self.undo.push((Instant::now() + wait, undo));
-    }
-
-    async fn undo_due(&mut self) {
-        let now = Instant::now();
-        let (due, rest) = std::mem::take(&mut self.undo)
-            .into_iter()
-            .partition(|(at, _)| *at <= now);
-        self.undo = rest;
-        let due: Vec<(Instant, Undo)> = due;
-        for (_, undo) in due {
-            let find = |name: &str| self.processes.iter().find(|process| process.name == name);
-            match undo {
-                Undo::Thaw(name) => find(&name).into_iter().for_each(Process::thaw),
-                Undo::Database(name) => {
-                    find(&name)
-                        .into_iter()
-                        .for_each(|p| p.cut_from_database(false));
-                }
-                Undo::Broker(name) => {
-                    find(&name)
-                        .into_iter()
-                        .for_each(|p| p.cut_from_broker(false));
-                }
-                Undo::Outage(place) => self.brokers[place].set_away(false),
-                Undo::Away => self.database_away.store(false, Relaxed),
-                Undo::Pause(place) => self.set_paused(place, false).await,
-            }
-        }
     }
 
     async fn set_paused(&self, place: Place, paused: bool) {
