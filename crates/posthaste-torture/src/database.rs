@@ -141,6 +141,11 @@ pub trait Database: Send + Sync {
     /// As `--from` and `--store` take it.
     fn url(&self) -> String;
 
+    /// The same for an operator's commands.
+    fn operators_url(&self) -> String {
+        self.url()
+    }
+
     /// The longest that a transaction of a load may stay open, now and then.
     fn longest_hold(&self) -> Duration;
 

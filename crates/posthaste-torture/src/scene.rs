@@ -166,7 +166,7 @@ impl Scene {
             self.target.accept_all();
             self.fleet.start_all();
             self.fleet.is_shared_out().await;
-            let url = self.ground.database().url();
+            let url = self.ground.database().operators_url();
             posthaste(&["dead", "retry", "--all", "--store", &url]).expect_status(0);
         }
         self.fleet.is_drained().await;
@@ -360,7 +360,7 @@ impl Scene {
             .await
             .unwrap();
         writer.transact(&Plan::of(&*key, 20)).await.unwrap();
-        let store = ["--store", &database.url()];
+        let store = ["--store", &database.operators_url()];
         let mut dead = None;
         until("a dead event", || {
             let answer = posthaste_json(&[&["dead", "list"], &store[..]].concat());

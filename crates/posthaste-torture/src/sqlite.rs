@@ -106,6 +106,11 @@ impl Database for Sqlite {
         format!("sqlite:{}", self.path.display())
     }
 
+    /// The lock is no fair queue: beside writers at full speed an operator is given time.
+    fn operators_url(&self) -> String {
+        self.url() + "?busy_timeout=2m"
+    }
+
     /// One writer holds up all others: longer would only measure the time-out.
     fn longest_hold(&self) -> Duration {
         Duration::from_millis(200)
