@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    scenario::{End, Grain, Naive, System, Transaction},
+    scenario::{End, Grain, Naive, Pace, System, Transaction},
     state::{Relay, Sent, State},
 };
 
@@ -95,6 +95,16 @@ impl fmt::Display for Action {
     }
 }
 
+impl End {
+    fn ways(self) -> &'static [fn(usize) -> Action] {
+        match self {
+            Self::Commits => &[Action::Commit],
+            Self::RollsBack => &[Action::RollBack],
+            Self::Any => &[Action::Commit, Action::RollBack],
+        }
+    }
+}
+
 impl System {
     fn is_locked(&self, state: &State, key: u8, by: usize) -> bool {
         state.writers.iter().enumerate().any(|(w, writer)| {
@@ -107,26 +117,23 @@ impl System {
 
     pub(crate) fn writer_actions(&self, state: &State, actions: &mut Vec<Action>) {
         for (w, writer) in state.writers.iter().enumerate() {
-            let Some(Transaction { keys, end, long }) = self.writers[w].get(writer.done) else {
+            let Some(Transaction { keys, end, pace }) = self.writers[w].get(writer.done) else {
                 continue;
             };
+            let is_free = |key: &u8| !self.is_locked(state, *key, w);
+            let may_begin = match pace {
+                Pace::AtOnce => keys.iter().all(is_free),
+                Pace::Locking => is_free(&keys[0]),
+                Pace::Numbered => true,
+            };
             match writer.open {
-                None if *long || !self.is_locked(state, keys[0], w) => {
-                    actions.push(Action::Begin(w));
-                }
+                None if may_begin => actions.push(Action::Begin(w)),
                 None => {}
-                Some((_, emitted)) if emitted < keys.len() => {
-                    let free = !self.is_locked(state, keys[emitted], w);
-                    actions.extend(free.then_some(Action::Emit(w)));
-                }
-                Some(_) => {
-                    if *end != End::RollsBack {
-                        actions.push(Action::Commit(w));
-                    }
-                    if *end != End::Commits {
-                        actions.push(Action::RollBack(w));
-                    }
-                }
+                Some((_, emitted)) => match keys.get(emitted) {
+                    Some(key) if is_free(key) => actions.push(Action::Emit(w)),
+                    Some(_) => {}
+                    None => actions.extend(end.ways().iter().map(|way| way(w))),
+                },
             }
         }
     }
@@ -149,7 +156,10 @@ impl System {
                 if claim.expired {
                     actions.push(Action::GiveUp(r));
                 } else if !claim.memory.is_reading() {
-                    actions.push(Action::Send(r));
+                    // How reads and advances overlap is the other grain's.
+                    if reading || !claim.memory.is_advancing() {
+                        actions.push(Action::Send(r));
+                    }
                 } else {
                     actions.push(Action::Answer(r));
                 }

@@ -5,6 +5,25 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use posthaste_stores::postgres::model::Number;
 
+/// Gives reads their ranks instead of their ordinals, which nothing else knows.
+pub(crate) fn rank_reads(numbers: &mut [Number]) {
+    let mut reads: Vec<u64> = numbers.iter().filter_map(read).collect();
+    reads.sort_unstable();
+    reads.dedup();
+    for number in numbers {
+        if let Some(ordinal) = read(number) {
+            *number = Number::Read(reads.partition_point(|&other| other < ordinal) as u64);
+        }
+    }
+}
+
+fn read(number: &Number) -> Option<u64> {
+    match number {
+        Number::Read(ordinal) => Some(*ordinal),
+        _ => None,
+    }
+}
+
 /// Hashes the ranks.
 pub(crate) fn hash(numbers: &[Number]) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -22,10 +41,6 @@ pub(crate) fn hash(numbers: &[Number]) -> u64 {
         Number::Seq(seq) => Some(*seq),
         _ => None,
     });
-    let reads = sorted(|number| match number {
-        Number::Read(read) => Some(signed(*read)),
-        _ => None,
-    });
     let rank = |of: &[i64], value: i64| of.partition_point(|&other| other < value);
     for number in numbers {
         match *number {
@@ -33,7 +48,8 @@ pub(crate) fn hash(numbers: &[Number]) -> u64 {
             // Which transactions lie below it is all that it says.
             Number::Xmax(xmax) => (1, rank(&xids, signed(xmax))).hash(&mut hasher),
             Number::Seq(seq) => (2, rank(&seqs, seq)).hash(&mut hasher),
-            Number::Read(read) => (3, rank(&reads, signed(read))).hash(&mut hasher),
+            // Ranked already, each relay's on their own.
+            Number::Read(read) => (3, read).hash(&mut hasher),
             Number::Plain(plain) => (4, plain).hash(&mut hasher),
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     memories::Memories,
     polling::{Polling, Rule},
     relay::Bounds,
-    scenario::{End, Faults, Grain, Naive, Promise, System, Transaction},
+    scenario::{End, Faults, Grain, Naive, Pace, Promise, System, Transaction},
 };
 
 /// A scenario with its name.
@@ -33,37 +33,53 @@ pub enum Control {
 const LONG_A: Transaction = Transaction {
     keys: &[0],
     end: End::Commits,
-    long: true,
+    pace: Pace::Numbered,
 };
 const A: Transaction = Transaction {
     keys: &[0],
     end: End::Commits,
-    long: false,
+    pace: Pace::Locking,
 };
 const B: Transaction = Transaction {
     keys: &[1],
     end: End::Commits,
-    long: false,
+    pace: Pace::Locking,
 };
 const AA: Transaction = Transaction {
     keys: &[0, 0],
     end: End::Commits,
-    long: false,
+    pace: Pace::Locking,
 };
 const AB: Transaction = Transaction {
     keys: &[0, 1],
     end: End::Commits,
-    long: false,
+    pace: Pace::Locking,
+};
+const A_AT_ONCE: Transaction = Transaction {
+    pace: Pace::AtOnce,
+    ..A
+};
+const B_AT_ONCE: Transaction = Transaction {
+    pace: Pace::AtOnce,
+    ..B
+};
+const AA_AT_ONCE: Transaction = Transaction {
+    pace: Pace::AtOnce,
+    ..AA
+};
+const AB_AT_ONCE: Transaction = Transaction {
+    pace: Pace::AtOnce,
+    ..AB
 };
 const ROLLED_BACK: Transaction = Transaction {
     keys: &[1],
     end: End::RollsBack,
-    long: false,
+    pace: Pace::Locking,
 };
 const PERHAPS: Transaction = Transaction {
     keys: &[1],
     end: End::Any,
-    long: false,
+    pace: Pace::Locking,
 };
 
 fn system(grain: Grain, relays: usize, writers: Vec<Vec<Transaction>>) -> System {
@@ -108,7 +124,7 @@ fn faults(crashes: u8, pauses: u8, cuts: u8, database: u8) -> Faults {
 /// Scenarios in which every promise holds.
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
-    let four = || vec![vec![LONG_A], vec![B, A], vec![ROLLED_BACK]];
+    let four = || vec![vec![LONG_A], vec![B_AT_ONCE, A_AT_ONCE], vec![ROLLED_BACK]];
     let short = |name, system| Scenario {
         name,
         system,
@@ -133,16 +149,24 @@ pub fn scenarios() -> Vec<Scenario> {
             reading(vec![vec![AB], vec![PERHAPS]], 1, Faults::default()),
         ),
         short(
+            "database crash: a transaction after one that was rolled back, 1 relay",
+            reading(vec![vec![ROLLED_BACK, A_AT_ONCE]], 2, faults(0, 0, 0, 1)),
+        ),
+        short(
+            "delivery: 2 events of 2 keys, 2 relays, 1 crash, 1 pause",
+            delivery(vec![vec![AB_AT_ONCE]], 2, faults(1, 1, 0, 0)),
+        ),
+        short(
+            "delivery: 2 events of 1 key, 2 relays, 1 crash, 1 lost answer",
+            delivery(vec![vec![AA_AT_ONCE]], 2, faults(1, 0, 1, 0)),
+        ),
+        long(
             "database crash: 2 writers, 1 relay",
             reading(vec![vec![A], vec![B]], 2, faults(0, 0, 0, 1)),
         ),
-        short(
+        long(
             "delivery: 3 events of 2 keys, 2 relays, 1 crash, 1 pause",
             delivery(vec![vec![A, AB]], 2, faults(1, 1, 0, 0)),
-        ),
-        short(
-            "delivery: 2 events of a key, 2 relays, 1 crash, 1 lost answer",
-            delivery(vec![vec![AA]], 2, faults(1, 0, 1, 0)),
         ),
         short(
             "both: 3 writers, 2 keys, 4 transactions (1 rolled back, 1 over two others), 2 relays",
@@ -184,7 +208,7 @@ pub fn controls() -> Vec<Control> {
     // What a consumer sees.
     let seen = &[Promise::Loss, Promise::Order, Promise::Replay][..];
     let one = || vec![vec![A]];
-    let no_settle = delivery(vec![vec![AA]], 2, faults(1, 0, 0, 0));
+    let no_settle = delivery(vec![vec![AA_AT_ONCE]], 2, faults(1, 0, 0, 0));
     vec![
         Control::Polling(
             "seq > last",
@@ -227,7 +251,7 @@ pub fn controls() -> Vec<Control> {
             naive(
                 Naive::NoEpoch,
                 seen,
-                delivery(vec![vec![AA]], 2, faults(1, 1, 0, 0)),
+                delivery(vec![vec![AA_AT_ONCE]], 2, faults(1, 1, 0, 0)),
             ),
         ),
         Control::Mechanism(
@@ -235,7 +259,7 @@ pub fn controls() -> Vec<Control> {
             naive(
                 Naive::NoDeadline,
                 seen,
-                delivery(vec![vec![AA]], 2, faults(0, 1, 0, 0)),
+                delivery(vec![vec![AA_AT_ONCE]], 2, faults(0, 1, 0, 0)),
             ),
         ),
         Control::Mechanism("no settle time", naive(Naive::NoSettle, seen, no_settle)),

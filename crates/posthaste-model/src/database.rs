@@ -44,7 +44,6 @@ pub struct Database {
 }
 
 impl Default for Database {
-    /// An empty one.
     fn default() -> Self {
         Self {
             next_xid: 1,

@@ -25,17 +25,20 @@ enum Step {
     Advanced,
 }
 
+/// Memories that are known at a time: each takes some kilobytes.
+const KNOWN_MAX: usize = 100_000;
+
 /// A ticket and an event for each record.
 type Records = Vec<(u64, Event)>;
 
-/// Where a step leads to and what it sends; none: nowhere.
-type Led = Option<(Arc<Memory>, Records)>;
+/// Where a step leads, and the records that it submits; none: nowhere.
+type To = Option<(Arc<Memory>, Records)>;
 
 #[derive(Debug, Default)]
 struct Known {
     /// By what tells them.
     memories: HashMap<u64, Arc<Memory>>,
-    steps: HashMap<(u64, Step), Led>,
+    steps: HashMap<(u64, Step), To>,
 }
 
 /// All memories that relays have come to.
@@ -48,7 +51,7 @@ impl Memories {
         from: &Memory,
         step: Step,
         make: impl FnOnce(&Memory, &Step) -> Option<(Memory, Records)>,
-    ) -> Option<(Arc<Memory>, Records)> {
+    ) -> To {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = (from.name(), step);
         if let Some(to) = known.steps.get(&at) {
@@ -131,6 +134,10 @@ impl Memories {
 
 impl Known {
     fn keep(&mut self, memory: Memory) -> Arc<Memory> {
+        // States that are to be explored keep theirs.
+        if self.memories.len() >= KNOWN_MAX {
+            *self = Self::default();
+        }
         let known = self.memories.entry(memory.name());
         Arc::clone(known.or_insert_with(|| Arc::new(memory)))
     }

@@ -15,7 +15,10 @@ use posthaste_stores::postgres::model::{
 };
 use uuid::Uuid;
 
-use crate::database::{Event, Row};
+use crate::{
+    canonical,
+    database::{Event, Row},
+};
 
 /// There is no time in the model: what may happen at any moment is an action.
 const NOW: Moment = Moment(Duration::ZERO);
@@ -344,6 +347,8 @@ impl Memory {
         if let Some(advance) = &self.advance {
             advance.describe(&mut |number| numbers.push(number));
         }
+        canonical::rank_reads(&mut numbers);
+        numbers.shrink_to_fit();
         let mut hasher = DefaultHasher::new();
         numbers.hash(&mut hasher);
         (self.numbers, self.name) = (numbers, hasher.finish());

@@ -86,8 +86,19 @@ pub struct Transaction {
     pub keys: &'static [u8],
     /// How it ends.
     pub end: End,
+    /// What of it is a step of its own.
+    pub pace: Pace,
+}
+
+/// How much of a transaction happens at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Pace {
+    /// All of it.
+    AtOnce,
+    /// It gets its number, locks its first key and inserts; then it goes on.
+    Locking,
     /// It has its number before it locks its first key.
-    pub long: bool,
+    Numbered,
 }
 
 /// How many faults there may be of each kind.
@@ -119,8 +130,8 @@ pub enum Grain {
     /// The snapshot of a poll and its rows, the number of a transaction and its commit, the sending of an advance;
     /// what was read is delivered at once.
     Reading,
-    /// Submitting, delivering, answering, executing an advance; a poll is one step, and a writer's lock and row come
-    /// with its transaction's number unless it is a long one.
+    /// Submitting, delivering, answering, executing an advance. A poll is one step, and the next one follows the answer
+    /// to an advance.
     Delivery,
 }
 

@@ -8,7 +8,7 @@ use crate::{
     action::Action,
     canonical,
     database::{Event, Row},
-    scenario::{Grain, KEYS, Naive, Promise, System},
+    scenario::{End, Grain, KEYS, Naive, Pace, Promise, System, Transaction},
     state::{Claim, LateAdvance, Relay, Sent, State},
 };
 
@@ -83,13 +83,21 @@ impl System {
         }
     }
 
+    /// The guard of an advance.
+    fn refuses(&self, state: &State, epoch: u64, token: u64) -> bool {
+        let database = &state.database;
+        let epoch_differs = database.epoch != epoch && !self.without(Naive::NoEpoch);
+        let token_differs = database.token != token && !self.without(Naive::NoIncarnation);
+        epoch_differs || token_differs
+    }
+
     /// An advance is executed. False: the guard refuses it.
     fn store(&self, state: &mut State, to: &Position, epoch: u64, token: u64) -> bool {
-        let database = &state.database;
-        let ours = database.epoch == epoch && database.token == token;
-        if !ours && !self.without(Naive::NoEpoch) {
+        if self.refuses(state, epoch, token) {
             return false;
         }
+        let database = &state.database;
+        let ours = database.epoch == epoch && database.token == token;
         let behind = |at: &Position, row: &Row| at.standing(row.xid, row.seq) == Standing::Behind;
         let back = !to.covers(&database.stored)
             || (database.rows.iter()).any(|row| behind(&database.stored, row) && !behind(to, row));
@@ -162,16 +170,14 @@ impl System {
                 claim.memory = self.memories.begin_advance(&claim.memory)?;
             }
             Action::Number(r) => {
-                let xid = state.database.begin();
-                let claim = state.relays[r].running()?;
-                claim.advance = Some(xid);
-                let stored = self.execute(state, r)?;
-                if !stored {
-                    state.database.abort(xid);
-                    state.relays[r].running()?.advance = None;
+                let claim = state.relays[r].claim()?;
+                if self.refuses(state, claim.epoch, claim.token) {
                     state.forget(r);
                     state.late.pop();
+                    return Some(());
                 }
+                let xid = state.database.begin();
+                state.relays[r].running()?.advance = Some(xid);
             }
             Action::Advanced(r) => self.advanced(state, r)?,
             _ => return None,
@@ -256,16 +262,11 @@ impl System {
         }
     }
 
-    /// Executes the advance under way. None: there is none.
-    fn execute(&self, state: &mut State, r: usize) -> Option<bool> {
-        let claim = state.relays[r].running()?;
-        let (to, epoch, token) = (claim.memory.advancing_to()?, claim.epoch, claim.token);
-        Some(self.store(state, &to, epoch, token))
-    }
-
     fn advanced(&self, state: &mut State, r: usize) -> Option<()> {
         let begun = state.relays[r].running()?.advance.take();
-        let stored = begun.is_some() || self.execute(state, r)?;
+        let claim = state.relays[r].running()?;
+        let (to, epoch, token) = (claim.memory.advancing_to()?, claim.epoch, claim.token);
+        let stored = self.store(state, &to, epoch, token);
         if !stored {
             state.forget(r);
             state.late.pop();
@@ -339,8 +340,20 @@ impl System {
         match action {
             Action::Begin(w) => {
                 state.writers[w].open = Some((state.database.begin(), 0));
-                if !self.writers[w][state.writers[w].done].long {
-                    return self.write(state, Action::Emit(w));
+                let Transaction { keys, end, pace } = self.writers[w][state.writers[w].done];
+                match pace {
+                    Pace::Numbered => {}
+                    Pace::Locking => self.write(state, Action::Emit(w))?,
+                    Pace::AtOnce => {
+                        for _ in keys {
+                            self.write(state, Action::Emit(w))?;
+                        }
+                        let ends = match end {
+                            End::RollsBack => Action::RollBack(w),
+                            _ => Action::Commit(w),
+                        };
+                        self.write(state, ends)?;
+                    }
                 }
             }
             Action::Emit(w) => {
