@@ -22,11 +22,13 @@ impl I5Liveness {
 
 impl Checker for I5Liveness {
     fn see(&mut self, at: At, seen: &Seen, wrong: &mut Vec<String>) {
-        let mut judge = |since: &mut Option<At>, limit: At, what: &str| {
-            let took = since.take().map(|since| at - since);
-            if took.is_none_or(|took| took > limit) {
-                wrong.push(format!("{what} took {took:?}, more than {limit:?}"));
-            }
+        let mut judge = |since: &mut Option<At>, limit: At, what: &str| match since
+            .take()
+            .map(|since| at - since)
+        {
+            Some(took) if took <= limit => {}
+            Some(took) => wrong.push(format!("{what} took {took:?}, more than {limit:?}")),
+            None => wrong.push(format!("{what} ended and had not begun")),
         };
         match seen {
             Seen::Healed => self.healed = Some(at),
