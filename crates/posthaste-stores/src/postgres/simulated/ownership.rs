@@ -189,24 +189,23 @@ impl Tables {
     }
 }
 
-/// Gives up all of one destination, or of all of them and the registration. False: it is fenced.
+/// Gives up all of one destination, or of all of them and the registration.
 async fn leave(
     connection: &Connection,
     operation: &'static str,
     relay: Registered,
     destination: Option<&str>,
     unsettled: Duration,
-) -> Result<bool, StoreError> {
+) -> Result<(), StoreError> {
     let transaction = connection.transaction(operation).await?;
     let left = transaction.statement(|tables, now| {
         let unsettled = micros(unsettled);
         Ok(tables.leave(relay.registration, destination, operation, unsettled, now))
     });
     if !left.await? {
-        return Ok(false);
+        return Err(StoreError::Fenced { operation });
     }
-    transaction.commit().await?;
-    Ok(true)
+    transaction.commit().await
 }
 
 #[async_trait]
@@ -297,15 +296,8 @@ impl Ownership for SimulatedPostgres {
         destination: &str,
         unsettled: Duration,
     ) -> Result<(), StoreError> {
-        const OPERATION: &str = "withdraw";
         let connection = self.connect();
-        let left = leave(&connection, OPERATION, relay, Some(destination), unsettled);
-        match left.await? {
-            true => Ok(()),
-            false => Err(StoreError::Fenced {
-                operation: OPERATION,
-            }),
-        }
+        leave(&connection, "withdraw", relay, Some(destination), unsettled).await
     }
 
     async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
@@ -321,7 +313,6 @@ impl Ownership for SimulatedPostgres {
     /// A fenced relay has nothing to release: whoever takes over from it has to settle.
     async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
         let connection = self.connect();
-        let left = leave(&connection, "release", relay, None, unsettled);
-        left.await.map(drop)
+        leave(&connection, "release", relay, None, unsettled).await
     }
 }

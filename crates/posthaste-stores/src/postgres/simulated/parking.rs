@@ -229,7 +229,9 @@ pub(super) async fn settle(
         let (id, now) = (grant.destination_id, database.clock());
         let tables = &mut database.now.tables;
         let row = tables.parked.get_mut(&copy);
-        let Some(row) = row.filter(|row| row.destination_id == id && row.waits()) else {
+        let delivered = matches!(settlement, Settlement::Delivered);
+        let is_open = |row: &&mut ParkedRow| row.waits() || delivered;
+        let Some(row) = row.filter(|row| row.destination_id == id && is_open(row)) else {
             return Ok(());
         };
         row.attempts += 1;
