@@ -117,17 +117,6 @@ async fn a_clean_release_needs_no_settling_and_leaves_nothing_to_the_leaver() {
 }
 
 #[tokio::test]
-async fn a_fenced_relay_releases_nothing() {
-    let database = fresh().await;
-    let store = store(&database.url());
-    let (one, two) = (register(&store, "one").await, register(&store, "two").await);
-    let _claim = claim(&store, one, Start::Oldest).await;
-    store.fence(two, one.registration, "gone").await.unwrap();
-    store.leave(one, Duration::ZERO).await.unwrap();
-    assert!(claim(&store, two, Start::Oldest).await.settle > SETTLE / 2);
-}
-
-#[tokio::test]
 async fn relays_that_race_for_a_new_destination_agree_on_one_owner() {
     let database = fresh().await;
     let stores: Vec<_> = (0..6).map(|_| store(&database.url())).collect();
