@@ -108,7 +108,7 @@ impl Database for Sqlite {
 
     /// The lock is no fair queue: beside writers at full speed an operator is given time.
     fn operators_url(&self) -> String {
-        self.url() + "?busy_timeout=2m"
+        self.url() + "?busy_timeout=120s"
     }
 
     /// One writer holds up all others: longer would only measure the time-out.
