@@ -67,10 +67,6 @@ const AA_AT_ONCE: Transaction = Transaction {
     pace: Pace::AtOnce,
     ..AA
 };
-const AB_AT_ONCE: Transaction = Transaction {
-    pace: Pace::AtOnce,
-    ..AB
-};
 const ROLLED_BACK: Transaction = Transaction {
     keys: &[1],
     end: End::RollsBack,
@@ -124,7 +120,14 @@ fn faults(crashes: u8, pauses: u8, cuts: u8, database: u8) -> Faults {
 /// Scenarios in which every promise holds.
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
-    let four = || vec![vec![LONG_A], vec![B_AT_ONCE, A_AT_ONCE], vec![ROLLED_BACK]];
+    let quick = || {
+        let rolled_back = Transaction {
+            pace: Pace::AtOnce,
+            ..ROLLED_BACK
+        };
+        vec![vec![A], vec![B_AT_ONCE, A_AT_ONCE], vec![rolled_back]]
+    };
+    let slow = || vec![vec![LONG_A], vec![B_AT_ONCE, A_AT_ONCE], vec![ROLLED_BACK]];
     let short = |name, system| Scenario {
         name,
         system,
@@ -152,38 +155,30 @@ pub fn scenarios() -> Vec<Scenario> {
             "database crash: a transaction after one that was rolled back, 1 relay",
             reading(vec![vec![ROLLED_BACK, A_AT_ONCE]], 2, faults(0, 0, 0, 1)),
         ),
-        short(
-            "delivery: 2 events of 2 keys, 2 relays, 1 crash, 1 pause",
-            delivery(vec![vec![AB_AT_ONCE]], 2, faults(1, 1, 0, 0)),
-        ),
-        short(
-            "delivery: 2 events of 1 key, 2 relays, 1 crash, 1 lost answer",
-            delivery(vec![vec![AA_AT_ONCE]], 2, faults(1, 0, 1, 0)),
-        ),
         long(
             "database crash: 2 writers, 1 relay",
             reading(vec![vec![A], vec![B]], 2, faults(0, 0, 0, 1)),
         ),
-        long(
-            "delivery: 3 events of 2 keys, 2 relays, 1 crash, 1 pause",
-            delivery(vec![vec![A, AB]], 2, faults(1, 1, 0, 0)),
-        ),
         short(
-            "both: 3 writers, 2 keys, 4 transactions (1 rolled back, 1 over two others), 2 relays",
-            delivery(four(), 2, Faults::default()),
-        ),
-        long(
             "both: 3 writers, 2 keys, 4 transactions (1 rolled back, 1 over two others), 2 relays, \
              1 crash, 1 pause",
-            delivery(four(), 2, faults(1, 1, 0, 0)),
+            delivery(quick(), 2, faults(1, 1, 0, 0)),
         ),
         long(
+            "both, without faults, each writer step by step",
+            delivery(slow(), 2, Faults::default()),
+        ),
+        long(
+            "both, each writer step by step",
+            delivery(slow(), 2, faults(1, 1, 0, 0)),
+        ),
+        short(
             "delivery: 3 events of 2 keys, 2 relays, 1 crash, 1 pause, 1 lost answer",
             delivery(vec![vec![A, AB]], 2, faults(1, 1, 1, 0)),
         ),
         long(
             "both, with 1 lost answer as well",
-            delivery(four(), 2, faults(1, 1, 1, 0)),
+            delivery(quick(), 2, faults(1, 1, 1, 0)),
         ),
         long(
             "reading: 2 writers, 3 transactions, pages of 1, 1 crash of the relay",

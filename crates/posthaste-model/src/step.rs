@@ -23,6 +23,10 @@ impl System {
             self.go_on(&mut state);
         }
         self.check(&mut state);
+        // What is refused for ever changes nothing.
+        let late = std::mem::take(&mut state.late);
+        let may_come = |late: &LateAdvance| !self.refuses(&state, late.epoch, late.token);
+        state.late = late.into_iter().filter(may_come).collect();
         state.hash = canonical::hash(&self.describe(&state));
         Some(state)
     }
