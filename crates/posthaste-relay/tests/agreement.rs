@@ -25,7 +25,12 @@ use posthaste_testkit::{
 };
 use sqlite::SqliteFixture;
 
-fn run(subject: impl Fixture + 'static, short: usize, crashes: bool) -> Summary {
+fn run(
+    subject: impl Fixture + 'static,
+    short: usize,
+    compare_every: usize,
+    crashes: bool,
+) -> Summary {
     let subject: Arc<dyn Fixture> = Arc::new(subject);
     let reference: Arc<dyn Fixture> = Arc::new(MemoryFixture("reference", MemoryMode::Mark));
     let plan = Plan {
@@ -33,6 +38,7 @@ fn run(subject: impl Fixture + 'static, short: usize, crashes: bool) -> Summary 
         sequences: if long_form() { 20 * short } else { short },
         operations: 150,
         crashes,
+        compare_every,
         shorten_tries: 100,
     };
     agree(&subject, &reference, &plan)
@@ -50,24 +56,24 @@ const WORK: &[&str] = &["park", "settle", "side read", "advance", "claim", "act"
 
 #[test]
 fn memory_log() {
-    let summary = run(MemoryFixture("memory_log", MemoryMode::Log), 60, true);
+    let summary = run(MemoryFixture("memory_log", MemoryMode::Log), 300, 1, true);
     assert_reaches(&summary, WORK);
     assert_reaches(&summary, &["crash", "zombie", "fence", "revoke"]);
 }
 
 #[test]
 fn sqlite_agrees() {
-    assert_reaches(&run(SqliteFixture, 15, false), WORK);
+    assert_reaches(&run(SqliteFixture, 15, 1, false), WORK);
 }
 
 #[test]
 fn postgres_15() {
-    assert_reaches(&run(server("postgres_15"), 6, false), WORK);
+    assert_reaches(&run(server("postgres_15"), 6, 8, false), WORK);
 }
 
 #[test]
 fn postgres_15_crashes() {
-    let summary = run(server("postgres_15_crashes"), 1, true);
+    let summary = run(server("postgres_15_crashes"), 1, 8, true);
     assert_reaches(&summary, &["crash"]);
 }
 

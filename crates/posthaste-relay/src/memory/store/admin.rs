@@ -103,7 +103,8 @@ impl Inner {
     fn relay_status(&self, registration: Uuid, row: &RelayRow) -> RelayStatus {
         let destinations = self.destinations.iter();
         let served = destinations.filter(|d| d.members.contains_key(&registration));
-        let shares: Vec<RelayShare> = served.map(|d| d.relay_share(registration)).collect();
+        let mut shares: Vec<RelayShare> = served.map(|d| d.relay_share(registration)).collect();
+        shares.sort_by(|one, other| one.destination.cmp(&other.destination));
         RelayStatus {
             registration,
             name: row.name.clone(),

@@ -65,7 +65,16 @@ enum Stop {
 
 impl From<KafkaError> for Stop {
     fn from(error: KafkaError) -> Self {
-        Self::Fault(error.into())
+        Fault::from(error).into()
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        match fault.code {
+            Code::OperationTimedOut => Self::Late("the broker's answer"),
+            _ => Self::Fault(fault),
+        }
     }
 }
 
@@ -148,7 +157,7 @@ impl<'a> Reading<'a> {
                             | Code::NotLeaderForPartition
                     );
                     if !is_new || self.left().is_zero() {
-                        return Err(Stop::Fault(fault));
+                        return Err(fault.into());
                     }
                     thread::sleep(POLL);
                 }

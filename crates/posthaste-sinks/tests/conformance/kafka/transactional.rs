@@ -454,11 +454,7 @@ async fn open_transactions_of_others_are_waited_for() {
     lane.abort().await;
 
     let all = Partitions::all_of(64).unwrap();
-    let spec = LaneSpec {
-        publish_timeout: impatient().publish_timeout,
-        ..scene.spec(heir, all, &[former])
-    };
-    let mut early = lane_with(&sink, spec).await;
+    let mut early = lane_with(&sink, scene.spec(heir, all, &[former])).await;
     let error = early.take_over().await.unwrap_err();
     assert!(
         error.is_retryable() && error.to_string().contains("open transactions"),

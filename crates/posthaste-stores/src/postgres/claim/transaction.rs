@@ -64,10 +64,21 @@ pub(in crate::postgres) async fn claim(
     for _ in 0..RACES_MAX {
         // Received before the claim's own transaction is sent: see `Grant::proven`.
         let before = client
-            .query_typed_one(CLAIM_BEFORE, &[(&request.destination, Type::TEXT)])
+            .query_typed_one(
+                CLAIM_BEFORE,
+                &[
+                    (&request.destination, Type::TEXT),
+                    (&relay.registration, Type::UUID),
+                ],
+            )
             .await
             .map_err(failed)?;
         let Some(destination_id) = before.get::<_, Option<i64>>("destination_id") else {
+            if !before.get::<_, bool>("may_create") {
+                return Err(StoreError::Fenced {
+                    operation: OPERATION,
+                });
+            }
             create(client, relay, request).await?;
             continue;
         };

@@ -61,10 +61,22 @@ pub(super) async fn claim(
         let before = connection.look(OPERATION, |database| {
             let tables = &database.now.tables;
             let destination_id = tables.destination_id(request.destination);
-            (database.sequence(), tables.token, destination_id)
+            let us = tables.relays.get(&relay.registration);
+            let may_create = us.is_some_and(|row| !row.fenced);
+            (
+                database.sequence(),
+                tables.token,
+                destination_id,
+                may_create,
+            )
         });
-        let (proven, token, destination_id) = before.await?;
+        let (proven, token, destination_id, may_create) = before.await?;
         let Some(destination_id) = destination_id else {
+            if !may_create {
+                return Err(StoreError::Fenced {
+                    operation: OPERATION,
+                });
+            }
             create(connection, relay, request).await?;
             continue;
         };

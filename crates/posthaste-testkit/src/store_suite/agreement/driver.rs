@@ -86,6 +86,8 @@ pub(super) struct Driver {
     /// The newest epoch of each destination's name.
     pub(super) epochs: HashMap<String, Both<u64>>,
     pub(super) keeps_nothing: bool,
+    /// Operations that did something since the two were compared.
+    changes: usize,
     early: bool,
     kinds: BTreeMap<&'static str, u64>,
 }
@@ -138,6 +140,7 @@ impl Driver {
             lost: Vec::new(),
             epochs: HashMap::new(),
             keeps_nothing: false,
+            changes: 0,
             early: false,
             kinds: BTreeMap::new(),
         }
@@ -179,10 +182,16 @@ impl Driver {
             Crash => self.crash().await,
         };
         *self.kinds.entry(operation.kind()).or_default() += u64::from(done);
+        self.changes += usize::from(done);
+    }
+
+    pub(super) fn due_to_compare(&self, every: usize) -> bool {
+        self.changes >= every
     }
 
     /// Holds what the two tell operators against each other.
     pub(super) async fn compare(&mut self) {
+        self.changes = 0;
         let seen = Both {
             subject: observe::observe(self, &self.worlds.subject).await,
             reference: observe::observe(self, &self.worlds.reference).await,

@@ -15,6 +15,9 @@ pub struct Plan {
     pub operations: usize,
     /// Whether the database is crashed in them.
     pub crashes: bool,
+    /// After how many operations that did something the two are compared; a failing sequence is shortened
+    /// with a comparison after each.
+    pub compare_every: usize,
     /// Attempts to make a failing sequence shorter.
     pub shorten_tries: u32,
 }

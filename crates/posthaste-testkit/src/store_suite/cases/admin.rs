@@ -28,6 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         status_of_an_empty_outbox,
         nothing_is_pending_without_a_destination,
         a_removed_destination_has_nothing_set_aside,
+        what_a_relay_serves_is_told_by_name,
         status_counts_exactly,
         status_shows_relays,
         status_shows_what_was_reported,
@@ -324,6 +325,17 @@ async fn a_removed_destination_has_nothing_set_aside(bench: Bench) {
     assert!(bench.store.parked(&all, 10).await.unwrap().is_empty());
     let acted = bench.store.act(&all, DeadAction::Retry).await.unwrap();
     assert_eq!(acted, 0);
+}
+
+async fn what_a_relay_serves_is_told_by_name(bench: Bench) {
+    let relay = bench.register("relay-a", LONG).await;
+    for name in ["z", "a"] {
+        owned(bench.claim(relay, name, Start::Oldest).await);
+    }
+    let status = bench.store.status().await.unwrap();
+    let shares = status.relays[0].shares.iter();
+    let names: Vec<_> = shares.map(|share| share.destination.as_str()).collect();
+    assert_eq!(names, ["a", "z"]);
 }
 
 async fn nothing_is_pending_without_a_destination(bench: Bench) {

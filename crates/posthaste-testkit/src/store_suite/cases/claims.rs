@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_lease_that_ended_is_taken_over,
         a_fenced_relay_is_taken_over_at_once,
         a_fenced_relay_never_comes_back,
+        a_fenced_relay_creates_no_destination,
         fencing_needs_a_relay_that_is_not_fenced,
         claiming_again_raises_the_epoch,
         an_old_epoch_changes_nothing,
@@ -117,6 +118,16 @@ async fn a_fenced_relay_never_comes_back(bench: Bench) {
     let restarted = bench.register("relay-a", LONG).await;
     let owner = bench.own_as(restarted).await;
     assert_eq!(ids(&owner.events().await), ids(&read.events));
+}
+
+async fn a_fenced_relay_creates_no_destination(bench: Bench) {
+    let other = bench.register("relay-a", LONG).await;
+    let fenced = bench.register("relay-b", LONG).await;
+    let why = "its process is gone";
+    let store = &bench.store;
+    store.fence(other, fenced.registration, why).await.unwrap();
+    assert_fenced(store.claim(fenced, &whole(DESTINATION)).await);
+    assert!(store.status().await.unwrap().destinations.is_empty());
 }
 
 async fn fencing_needs_a_relay_that_is_not_fenced(bench: Bench) {
