@@ -177,7 +177,7 @@ impl Driver {
                     reference: reference.park(&[parking(event, at)]).await,
                 }
             }
-            (2, _, _, Some((end, _))) => Both {
+            (2, _, _, Some((end, true))) => Both {
                 subject: subject.join("key-0", end).await,
                 reference: reference.join("key-0", &lost.reference_end).await,
             },
