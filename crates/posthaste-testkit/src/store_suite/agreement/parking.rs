@@ -92,6 +92,10 @@ impl Driver {
                 chosen.push(candidates[at]);
             }
         }
+        if chosen.iter().any(|&at| self.is_late(holding, at)) {
+            self.end_early();
+            return true;
+        }
         for &at in &chosen {
             self.accept_before(holding, at, fate).await;
         }
@@ -111,6 +115,16 @@ impl Driver {
         shadow.ahead.extend(&labels);
         shadow.aside.extend(labels);
         true
+    }
+
+    /// A later event of its key was set aside by a former owner, to whom this one was accepted: whether it is
+    /// tried again behind this one is the store's choice.
+    fn is_late(&self, holding: &Holding, at: usize) -> bool {
+        let key = self.key(holding.given[at].label);
+        let mut later = holding.given.iter().skip(at + 1);
+        key.is_some()
+            && later
+                .any(|given| self.key(given.label) == key && holding.aside.contains(&given.label))
     }
 
     /// Where a key's events stand in another order than they were committed, its marker has no place.
