@@ -20,7 +20,7 @@ use posthaste_testkit::{
     long_form,
     store_suite::{
         Fixture,
-        agreement::{Plan, Summary, agree},
+        agreement::{Plan, SEED, Summary, agree},
     },
 };
 use sqlite::SqliteFixture;
@@ -44,8 +44,11 @@ fn run(
     agree(&subject, &reference, &plan)
 }
 
-/// That the dice led to what is worth comparing.
+/// That the dice led to what is worth comparing; one sequence alone need not.
 fn assert_reaches(summary: &Summary, kinds: &[&str]) {
+    if std::env::var_os(SEED).is_some() {
+        return;
+    }
     for kind in kinds {
         let count = summary.kinds.get(kind).copied().unwrap_or_default();
         assert!(count > 0, "no `{kind}` in {summary:?}");

@@ -38,8 +38,8 @@ use operation::Operation;
 
 pub use operation::Plan;
 
-/// The seed of the one sequence to run.
-const SEED: &str = "POSTHASTE_AGREEMENT_SEED";
+/// The environment's variable that names the seed of the one sequence to run.
+pub const SEED: &str = "POSTHASTE_AGREEMENT_SEED";
 
 /// What a run did, so that a caller can see that it did something.
 #[derive(Debug, Default)]
