@@ -120,11 +120,10 @@ impl Driver {
     /// A later event of its key was set aside by a former owner, to whom this one was accepted: whether it is
     /// tried again behind this one is the store's choice.
     fn is_late(&self, holding: &Holding, at: usize) -> bool {
-        let key = self.key(holding.given[at].label);
-        let mut later = holding.given.iter().skip(at + 1);
-        key.is_some()
-            && later
-                .any(|given| self.key(given.label) == key && holding.aside.contains(&given.label))
+        let label = holding.given[at].label;
+        let order = self.locked_key(label).and_then(|key| self.order.get(key));
+        let mut later = order.into_iter().flatten().skip_while(|of| **of != label);
+        later.any(|of| holding.aside.contains(of))
     }
 
     /// Where a key's events stand in another order than they were committed, its marker has no place.
