@@ -123,9 +123,12 @@ fn attempt(
             if driver.ended_early() {
                 break;
             }
-            // Who is fenced shows there, and does other things from then on.
-            let fences = matches!(operation, Operation::Fence { .. } | Operation::Claim { .. });
-            if fences || driver.due_to_compare(plan.compare_every) {
+            // Whose lease is over, or who is fenced, shows there, and does other things from then on.
+            let kills = matches!(
+                operation,
+                Operation::Expire { .. } | Operation::Fence { .. } | Operation::Claim { .. }
+            );
+            if kills || driver.due_to_compare(plan.compare_every) {
                 driver.compare().await;
             }
         }
