@@ -64,6 +64,8 @@ impl Torture {
         let seed = lap_seed(self.seed, number);
         let giant_events = match (self.time >= LONG, setting) {
             (true, Setting::PostgresToFile) => 1_000_000,
+            // It confirms the events of a key one after the other, each when it was flushed.
+            (_, Setting::PostgresToRabbitMq) => 20_000,
             (false, Setting::PostgresToFile) | (true, _) => 200_000,
             (false, _) => 20_000,
         };
