@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::{
     brokers::{self, Broker, fresh_topic, noise},
-    driving::{answers, cause, event, expect_accepted, impatient, lane_with, send, submit},
+    driving::{answers, cause, event, expect_accepted, lane_with, send, submit},
     secure, trial,
 };
 
