@@ -1,5 +1,7 @@
 //! The databases that a run can have: what writers and crashes do to them. Relays see the [`Store`].
 
+mod postgres;
+
 use std::sync::Arc;
 
 use posthaste_engine::Store;
@@ -7,6 +9,7 @@ use posthaste_relay::memory::{MemoryMode, MemoryStore, MemoryTransaction, NewEve
 use uuid::Uuid;
 
 use crate::faults::Reached;
+pub(crate) use postgres::Postgres;
 
 /// A simulated database.
 pub trait Database: Send + Sync {
@@ -19,8 +22,17 @@ pub trait Database: Send + Sync {
     /// Crashes and starts again. Answers the committed events that are gone with it.
     fn crash(&self) -> Vec<Uuid>;
 
-    /// Fails over to a standby. Answers the committed events that are gone with it; none: there is no standby.
-    fn fail_over(&self) -> Option<Vec<Uuid>>;
+    /// Fails over to a standby. Answers the committed events that are gone with it, and whether anything else may
+    /// be; none: there is no standby.
+    fn fail_over(&self) -> Option<(Vec<Uuid>, bool)>;
+
+    /// The standby catches up.
+    fn replicate(&self) {}
+
+    /// Stops the server, which breaks all connections, or starts it again.
+    fn set_up(&self, up: bool) {
+        let _ = up;
+    }
 
     /// Sets its clock by so many seconds. False: it has none of its own.
     fn step_clock(&self, seconds: i64) -> bool;
@@ -76,7 +88,7 @@ impl Database for Memory {
         Vec::new()
     }
 
-    fn fail_over(&self) -> Option<Vec<Uuid>> {
+    fn fail_over(&self) -> Option<(Vec<Uuid>, bool)> {
         None
     }
 

@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor,
     DeadAction, DestinationState, Due, Housekeeping, Marker, Ownership, Page, ParkedEvent,
-    ParkedFilter, Parking, Registered, Registration, Renewal, Retained, Retention, Settlement,
-    Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    ParkedFilter, Parking, Partitions, Registered, Registration, Renewal, Retained, Retention,
+    Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
 
@@ -32,14 +32,24 @@ pub(crate) fn place_of(destination: &str) -> Place {
         .unwrap_or_default()
 }
 
+/// The most partitions that a run has.
+const CELLS: u16 = 128;
+
+/// Partitions as cells of the finest cut, so that those of another number of partitions can be compared.
+fn cells(partitions: &Partitions) -> Vec<u16> {
+    let of_each = (CELLS / partitions.count()).max(1);
+    let cells = |partition| (0..of_each).map(move |cell| partition * of_each + cell);
+    partitions.iter().flat_map(cells).collect()
+}
+
 /// What all relays' views of the database share.
 #[derive(Clone)]
 pub(crate) struct Observer {
     pub(crate) witness: Witness,
     /// How many crashes the database has seen.
     pub(crate) life: Arc<AtomicU64>,
-    /// Keys with a marker, as far as is known.
-    blocked: Arc<Mutex<HashMap<Place, u64>>>,
+    /// How many claims were granted.
+    claims: Arc<AtomicU64>,
 }
 
 impl Observer {
@@ -47,18 +57,8 @@ impl Observer {
         Self {
             witness,
             life: Arc::default(),
-            blocked: Arc::default(),
+            claims: Arc::default(),
         }
-    }
-
-    fn blocked(&self, place: Place) -> u64 {
-        let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
-        blocked.get(&place).copied().unwrap_or_default()
-    }
-
-    fn block(&self, place: Place, keys: u64) {
-        let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
-        blocked.insert(place, keys);
     }
 }
 
@@ -106,10 +106,11 @@ impl Ownership for Observed {
     ) -> Result<ClaimOutcome, StoreError> {
         let outcome = self.inner.claim(relay, request).await?;
         if let ClaimOutcome::Owned(claim) = &outcome {
+            self.observer.claims.fetch_add(1, Relaxed);
             self.observer.witness.see(&Seen::Claimed {
                 place: place_of(&claim.destination),
                 epoch: claim.epoch,
-                partitions: claim.partitions.iter().collect(),
+                partitions: cells(&claim.partitions),
                 registration: relay.registration,
                 life: self.observer.life.load(Relaxed),
             });
@@ -186,9 +187,6 @@ impl Retention for Observed {
         if done.events > 0 {
             let Observer { witness, .. } = &self.observer;
             witness.note(format_args!("{} events removed", done.events));
-            if (0..8).any(|place| self.observer.blocked(place) > 0) {
-                witness.reach(Reached::TruncationBesideBlockedKey);
-            }
         }
         Ok(done)
     }
@@ -217,7 +215,7 @@ impl Store for Observed {
                 observer: self.observer.clone(),
                 place: place_of(&claim.destination),
                 epoch: claim.epoch,
-                partitions: claim.partitions.iter().collect(),
+                partitions: cells(&claim.partitions),
                 claimed_in: life,
             },
             read: Mutex::default(),
@@ -241,15 +239,24 @@ impl Of {
         self.observer.witness.see(seen);
     }
 
+    /// A statement is about to be sent.
+    fn sends(&self) -> Sent {
+        Sent {
+            life: self.observer.life.load(Relaxed),
+            claims: self.observer.claims.load(Relaxed),
+        }
+    }
+
     /// Notes that a statement changed something, or that it was refused.
-    fn moved<T>(&self, what: &'static str, answer: &Result<T, StoreError>) {
+    fn moved<T>(&self, sent: Sent, what: &'static str, answer: &Result<T, StoreError>) {
         match answer {
             Ok(_) => self.see(&Seen::Moved {
                 place: self.place,
                 epoch: self.epoch,
                 partitions: self.partitions.clone(),
                 claimed_in: self.claimed_in,
-                life: self.observer.life.load(Relaxed),
+                life: sent.life,
+                claims: sent.claims,
                 what,
             }),
             Err(StoreError::Fenced { .. }) => self.observer.witness.reach(Reached::FencedStatement),
@@ -268,6 +275,13 @@ impl Of {
             passed,
         });
     }
+}
+
+/// What was true when a statement was sent: its answer comes later than its effect, and others come in between.
+#[derive(Clone, Copy)]
+struct Sent {
+    life: u64,
+    claims: u64,
 }
 
 struct ObservedClaim {
@@ -311,10 +325,6 @@ fn passed(read: &mut VecDeque<ReadPage>, up_to: &Cursor) -> Vec<(i64, Uuid)> {
 impl Claimed for ObservedClaim {
     async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
         let markers = self.inner.markers(limit).await?;
-        if !markers.is_empty() {
-            self.of.observer.witness.reach(Reached::TakeOverWhileParked);
-        }
-        self.of.observer.block(self.of.place, markers.len() as u64);
         Ok(markers)
     }
 
@@ -351,8 +361,9 @@ impl Claimed for ObservedClaim {
         up_to: &Cursor,
         finished: &[i64],
     ) -> Result<AdvanceOutcome, StoreError> {
+        let sent = self.of.sends();
         let answer = self.inner.advance(up_to, finished).await;
-        self.of.moved("advance", &answer);
+        self.of.moved(sent, "advance", &answer);
         let outcome = answer?;
         let (ids, passed) = {
             let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -365,8 +376,9 @@ impl Claimed for ObservedClaim {
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
+        let sent = self.of.sends();
         let answer = self.inner.park(events).await;
-        self.of.moved("park", &answer);
+        self.of.moved(sent, "park", &answer);
         answer?;
         for parking in events {
             let skipped = parking.skip && parking.retry_in.is_none();
@@ -377,8 +389,6 @@ impl Claimed for ObservedClaim {
                 skipped,
             });
         }
-        let blocked = self.of.observer.blocked(self.of.place);
-        self.of.observer.block(self.of.place, blocked + 1);
         Ok(())
     }
 
@@ -390,8 +400,9 @@ impl Claimed for ObservedClaim {
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
+        let sent = self.of.sends();
         let answer = self.inner.settle(id, settlement).await;
-        self.of.moved("settle", &answer);
+        self.of.moved(sent, "settle", &answer);
         answer?;
         let left = matches!(
             settlement,
@@ -421,14 +432,11 @@ impl Claimed for ObservedClaim {
     }
 
     async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
+        let sent = self.of.sends();
         let answer = self.inner.join(key, at).await;
-        self.of.moved("join", &answer);
+        self.of.moved(sent, "join", &answer);
         answer?;
         self.of.observer.witness.reach(Reached::Join);
-        let blocked = self.of.observer.blocked(self.of.place);
-        self.of
-            .observer
-            .block(self.of.place, blocked.saturating_sub(1));
         Ok(())
     }
 
@@ -466,8 +474,9 @@ impl SideRead for ObservedSide {
     }
 
     async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError> {
+        let sent = self.of.sends();
         let answer = self.inner.advance(at, finished).await;
-        self.of.moved("side advance", &answer);
+        self.of.moved(sent, "side advance", &answer);
         answer?;
         let stored = self.read.iter().filter(|(seq, _)| finished.contains(seq));
         self.of.stored(stored.map(|(_, id)| *id).collect(), 0);

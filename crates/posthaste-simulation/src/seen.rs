@@ -63,7 +63,7 @@ pub enum Seen {
         place: Place,
         /// Its epoch.
         epoch: u64,
-        /// The partitions.
+        /// The partitions, as cells of the finest cut.
         partitions: Vec<u16>,
         /// The relay's registration.
         registration: Uuid,
@@ -76,12 +76,14 @@ pub enum Seen {
         place: Place,
         /// The claim's epoch.
         epoch: u64,
-        /// The claim's partitions.
+        /// The claim's partitions, likewise.
         partitions: Vec<u16>,
         /// The database's life when the claim was made.
         claimed_in: u64,
-        /// Its life now.
+        /// Its life when the statement was sent.
         life: u64,
+        /// How many claims had been granted by then.
+        claims: u64,
         /// What it did.
         what: &'static str,
     },

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::{
     broker::{Broker, Kind},
     checkers::Rules,
-    database::{Database, Memory},
+    database::{Database, Memory, Postgres},
     faults::{Injection, Reached},
     observed::{Observer, place_of},
     process::{Equipment, LEASE, Process, SETTLE, WINDOW},
@@ -88,9 +88,16 @@ pub fn run(seed: Seed) -> std::io::Result<Outcome> {
     Ok(runtime.block_on(history(seed)))
 }
 
+/// Which database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    Memory(MemoryMode),
+    Postgres,
+}
+
 /// What the seed draws for the whole run.
 struct Plan {
-    mode: MemoryMode,
+    engine: Engine,
     kinds: Vec<Kind>,
     /// Clocks of relays are set forth and back.
     steps: bool,
@@ -108,7 +115,11 @@ impl Plan {
         let kinds = (0..places).map(|_| Kind::ALL[dice.random_range(0..Kind::ALL.len())]);
         Self {
             kinds: kinds.collect(),
-            mode: [MemoryMode::Log, MemoryMode::Mark][dice.random_range(0..2)],
+            engine: match dice.random_range(0..8) {
+                0 => Engine::Memory(MemoryMode::Log),
+                1 => Engine::Memory(MemoryMode::Mark),
+                _ => Engine::Postgres,
+            },
             steps: dice.random_range(0..6) == 0,
             drift: [0.0, 0.01][dice.random_range(0..2)],
             policy: DeliveryPolicy {
@@ -156,7 +167,14 @@ struct World {
 async fn history(seed: Seed) -> Outcome {
     let plan = Plan::draw(seed.number);
     let witness = Witness::new(seed.number, &plan.rules(), seed.print);
-    let database: Arc<dyn Database> = Arc::new(Memory::new(plan.mode));
+    let database: Arc<dyn Database> = match plan.engine {
+        Engine::Memory(mode) => Arc::new(Memory::new(mode)),
+        // A receiver that compares epochs needs a database that does not forget them.
+        Engine::Postgres => {
+            let asynchronous = !plan.kinds.contains(&Kind::Token);
+            Arc::new(Postgres::new(seed.number, &witness, asynchronous))
+        }
+    };
     let broker = |(place, kind): (usize, &Kind)| Broker::new(*kind, place, witness.clone());
     let mut world = World {
         observer: Observer::new(witness.clone()),
@@ -187,7 +205,7 @@ impl World {
     async fn run(&mut self) {
         self.witness.note(format_args!(
             "{:?} {:?} steps {} drift {}",
-            self.plan.mode, self.plan.kinds, self.plan.steps, self.plan.drift
+            self.plan.engine, self.plan.kinds, self.plan.steps, self.plan.drift
         ));
         let writers: Vec<_> = (0..4)
             .map(|_| tokio::spawn(self.books.clone().write()))
@@ -198,6 +216,9 @@ impl World {
             tokio::time::sleep(self.witness.millis(20, 700)).await;
             self.undo_due().await;
             self.trouble().await;
+            if !self.witness.one_in(4) {
+                self.database.replicate();
+            }
         }
         self.books.closed.store(true, Relaxed);
         self.heal().await;
@@ -324,7 +345,7 @@ impl World {
     async fn heal(&mut self) {
         self.witness.be_quiet(true);
         self.undo.clear();
-        self.database_away.store(false, Relaxed);
+        self.come_back();
         for broker in &self.brokers {
             broker.set_away(false);
             broker.be_content();

@@ -21,6 +21,10 @@ impl I6BoundedMemory {
 impl Checker for I6BoundedMemory {
     fn see(&mut self, _: At, seen: &Seen, wrong: &mut Vec<String>) {
         match seen {
+            // A standby that did not know an epoch grants it again.
+            Seen::Claimed { place, epoch, .. } => {
+                self.unstored.remove(&(*place, *epoch));
+            }
             Seen::Read {
                 place,
                 epoch,

@@ -6,7 +6,9 @@ use crate::seen::{At, Place, Seen};
 /// I8: only the newest epoch of a partition moves anything, and only in the incarnation that it was claimed in.
 #[derive(Default)]
 pub struct I8OneAuthority {
-    newest: HashMap<(Place, u16), u64>,
+    /// The newest epoch of each partition, and the how many-th claim it was.
+    newest: HashMap<(Place, u16), (u64, u64)>,
+    claims: u64,
 }
 
 impl Checker for I8OneAuthority {
@@ -18,8 +20,11 @@ impl Checker for I8OneAuthority {
                 partitions,
                 ..
             } => {
+                self.claims += 1;
                 for partition in partitions {
-                    let newest = self.newest.insert((*place, *partition), *epoch);
+                    let claim = (*epoch, self.claims);
+                    let newest = self.newest.insert((*place, *partition), claim);
+                    let newest = newest.map(|(epoch, _)| epoch);
                     if newest >= Some(*epoch) {
                         wrong.push(format!(
                             "epoch {epoch} of partition {partition} at {place} came after {newest:?}"
@@ -33,6 +38,7 @@ impl Checker for I8OneAuthority {
                 partitions,
                 claimed_in,
                 life,
+                claims,
                 what,
             } => {
                 if claimed_in != life {
@@ -40,13 +46,18 @@ impl Checker for I8OneAuthority {
                         "{what} at {place} under a claim of an earlier life"
                     ));
                 }
-                let newer = |p: &&u16| self.newest.get(&(*place, **p)) > Some(epoch);
+                let newer = |p: &&u16| {
+                    let newest = self.newest.get(&(*place, **p));
+                    newest.is_some_and(|(newest, claim)| newest > epoch && claim <= claims)
+                };
                 if let Some(partition) = partitions.iter().find(newer) {
                     wrong.push(format!(
                         "{what} at {place} in epoch {epoch}, though partition {partition} has a newer one"
                     ));
                 }
             }
+            // Epochs that the standby did not know come again.
+            Seen::DatabaseDied { forgets: true } => self.newest.clear(),
             _ => {}
         }
     }
@@ -74,6 +85,7 @@ mod tests {
             partitions: vec![2],
             claimed_in: 0,
             life,
+            claims: 2,
             what: "advance",
         }
     }

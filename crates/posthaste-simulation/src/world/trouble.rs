@@ -94,18 +94,21 @@ impl World {
             0..=2 => {
                 self.witness.inject(Injection::DatabaseAway);
                 self.database_away.store(true, Relaxed);
+                self.database.set_up(false);
                 self.later(6_000, Undo::Away);
             }
             3 => {
-                if let Some(lost) = self.database.fail_over() {
+                if let Some((lost, forgets)) = self.database.fail_over() {
                     self.witness.inject(Injection::FailOver);
-                    self.died(&lost, true);
+                    self.died(&lost, forgets);
                 }
             }
             4 => {
                 let seconds = self.witness.roll(40);
                 let seconds = i64::try_from(seconds).unwrap_or_default() - 20;
                 if self.database.step_clock(seconds) {
+                    // A settle time by that clock is as long as it pleases.
+                    self.witness.see(&Seen::RepeatsMayShuffle);
                     self.witness.inject(Injection::DatabaseClockStep);
                 }
             }
@@ -115,6 +118,11 @@ impl World {
                 self.died(&lost, false);
             }
         }
+    }
+
+    pub(super) fn come_back(&self) {
+        self.database_away.store(false, Relaxed);
+        self.database.set_up(true);
     }
 
     fn died(&self, lost: &[uuid::Uuid], forgets: bool) {
@@ -159,7 +167,7 @@ impl World {
                         .for_each(|p| p.cut_from_broker(false));
                 }
                 Undo::Outage(place) => self.brokers[place].set_away(false),
-                Undo::Away => self.database_away.store(false, Relaxed),
+                Undo::Away => self.come_back(),
                 Undo::Pause(place) => self.set_paused(place, false).await,
             }
         }

@@ -1,0 +1,145 @@
+//! The simulated PostgreSQL: the store's own rules over versions of rows, snapshots and a sequence.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use posthaste_engine::Store;
+use posthaste_relay::memory::NewEvent;
+use posthaste_stores::postgres::simulated::{
+    self, Commit, Settings, SimulatedPostgres, Transaction,
+};
+use uuid::Uuid;
+
+use super::{Database, Writing};
+use crate::{faults::Reached, witness::Witness};
+
+/// The simulated PostgreSQL.
+pub(crate) struct Postgres {
+    server: SimulatedPostgres,
+    /// Whether a fail-over may lose what was committed: else the standby confirms each commit.
+    asynchronous: bool,
+}
+
+/// Rows of a leaf, as a power of two: so few that leaves are emptied while a run lasts.
+const LEAF_BITS: u8 = 6;
+/// So few that differences are cut.
+const PAGE_EVENTS: usize = 16;
+
+impl Postgres {
+    pub(crate) fn new(seed: u64, witness: &Witness, asynchronous: bool) -> Self {
+        let dice = witness.clone();
+        let settings = Settings {
+            seed,
+            leaf_bits: LEAF_BITS,
+            page_events: PAGE_EVENTS,
+            retention: Duration::from_secs(10),
+            step: Arc::new(move || match dice.one_in(40) {
+                true => dice.millis(1, 25),
+                false => Duration::ZERO,
+            }),
+            ..Settings::default()
+        };
+        Self {
+            server: SimulatedPostgres::new(settings),
+            asynchronous,
+        }
+    }
+
+    /// Lets `die` happen; answers the committed events that are gone with it.
+    fn lost(&self, die: impl FnOnce(&SimulatedPostgres)) -> Vec<Uuid> {
+        let before = self.server.committed();
+        die(&self.server);
+        let after: BTreeSet<Uuid> = events(&self.server.committed()).collect();
+        events(&before).filter(|id| !after.contains(id)).collect()
+    }
+}
+
+fn events(commits: &[Commit]) -> impl Iterator<Item = Uuid> {
+    commits
+        .iter()
+        .flat_map(|commit| commit.events.iter().copied())
+}
+
+impl Database for Postgres {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.server.clone())
+    }
+
+    fn begin(&self) -> Box<dyn Writing> {
+        Box::new(self.server.begin())
+    }
+
+    fn crash(&self) -> Vec<Uuid> {
+        self.lost(SimulatedPostgres::crash)
+    }
+
+    fn fail_over(&self) -> Option<(Vec<Uuid>, bool)> {
+        if !self.asynchronous {
+            self.server.replicate();
+        }
+        Some((self.lost(SimulatedPostgres::fail_over), self.asynchronous))
+    }
+
+    fn replicate(&self) {
+        self.server.replicate();
+    }
+
+    fn set_up(&self, up: bool) {
+        match up {
+            true => self.server.start(),
+            false => self.server.stop(),
+        }
+    }
+
+    fn step_clock(&self, seconds: i64) -> bool {
+        self.server.step_clock(seconds * 1_000_000);
+        true
+    }
+
+    fn repartition(&self, partitions: u16) -> bool {
+        let server = self.server.clone();
+        // An operator who finds the database away gives up.
+        tokio::spawn(async move { server.set_partitions(partitions).await });
+        true
+    }
+
+    fn reached(&self) -> Vec<(Reached, u64)> {
+        let counted = self.server.counters();
+        vec![
+            (Reached::StragglerInXip, counted.stragglers),
+            (Reached::CutDifference, counted.cut_differences),
+            (
+                Reached::TakeOverWhileParked,
+                counted.take_overs_while_parked,
+            ),
+            (
+                Reached::TruncationBesideBlockedKey,
+                counted.truncations_beside_a_blocked_key,
+            ),
+        ]
+    }
+}
+
+impl Writing for Transaction {
+    fn emit(&mut self, event: NewEvent) -> Option<Uuid> {
+        let event = simulated::NewEvent {
+            topic: event.topic,
+            key: event.key,
+            payload: event.payload,
+            ..simulated::NewEvent::default()
+        };
+        Self::emit(self, &event).ok()
+    }
+
+    fn savepoint(&mut self) -> usize {
+        Self::savepoint(self)
+    }
+
+    fn rollback_to(&mut self, savepoint: usize) {
+        // Where the connection broke nothing will be committed either.
+        let _ = Self::rollback_to(self, savepoint);
+    }
+
+    fn commit(self: Box<Self>) -> bool {
+        Self::commit(*self).is_ok()
+    }
+}
