@@ -153,6 +153,8 @@ impl Broker {
         state.recent.clear();
         drop(state);
         if self.kind == Kind::Forgetful {
+            // It goes on suppressing what came after the crash, in the midst of a replay.
+            self.witness.see(&Seen::RepeatsMayShuffle);
             for id in lost {
                 let place = self.place;
                 self.witness.see(&Seen::ForgottenByTheBroker { place, id });
