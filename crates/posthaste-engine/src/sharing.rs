@@ -43,6 +43,8 @@ pub struct Sharing {
     unreached_since: Option<Moment>,
     gave_up_at: Option<Moment>,
     recut_at: Option<Moment>,
+    /// What we owned and what was free when we asked for more, and when that was.
+    asked: Option<(u16, u16, Moment)>,
 }
 
 impl Sharing {
@@ -61,6 +63,7 @@ impl Sharing {
             unreached_since: None,
             gave_up_at: None,
             recut_at: None,
+            asked: None,
         }
     }
 
@@ -103,17 +106,21 @@ impl Sharing {
         let after = me.owned.saturating_add(shares.free);
         // Who gets what cannot be divided depends on who owns most: all see the same once all own as much.
         let now_mine = if lack(|fair| fair.even) { even } else { mine };
-        if shares.free > 0 && me.owned < now_mine {
-            return ShareStep::Claim(Want::AtMost(now_mine.min(after)));
-        }
         let two_beats_ago = |since: Moment| now >= since.after(self.heartbeat * 2);
         // Whoever should take it may not be able to.
         let left_over = shares.free > 0 && two_beats_ago(self.free_since);
-        if left_over && me.owned < me.partitions_max && me.reaches != Some(false) {
-            return ShareStep::Claim(Want::AtMost(me.partitions_max.min(after)));
+        let quiet = two_beats_ago(self.unchanged_since);
+        let could_take = me.owned < me.partitions_max && me.reaches != Some(false);
+        let more = match (shares.free > 0 && me.owned < now_mine, left_over) {
+            (true, _) => Some(now_mine.min(after)),
+            (false, true) if could_take => Some(me.partitions_max.min(after)),
+            _ => None,
+        };
+        if let Some(more) = more.filter(|_| !self.asked_in_vain(me.owned, shares.free, now)) {
+            self.asked = Some((me.owned, shares.free, now));
+            return ShareStep::Claim(Want::AtMost(more));
         }
         let somebody_lacks = lack(|fair| fair.share);
-        let quiet = two_beats_ago(self.unchanged_since);
         let waited = self
             .gave_up_at
             .is_none_or(|at| now >= at.after(self.heartbeat));
@@ -132,6 +139,14 @@ impl Sharing {
             return ShareStep::Claim(Want::AtMost(me.owned));
         }
         ShareStep::Stay
+    }
+
+    /// What is free while partitions are cut anew may fit to another owner only: whoever asks for it all the same
+    /// gets nothing, delivers nothing meanwhile, and would ask again at once.
+    fn asked_in_vain(&self, owned: u16, free: u16, now: Moment) -> bool {
+        self.asked.is_some_and(|(had, was_free, at)| {
+            (had, was_free) == (owned, free) && now < at.after(self.heartbeat)
+        })
     }
 
     /// When another look is worth its while, later than `now`; none: when the lease is renewed, or a read says
@@ -326,6 +341,24 @@ mod tests {
         let even = shares(vec![member(1, 21), member(2, 21), member(3, 21)], 1);
         assert_eq!(first.next(&even, at(2)), at_most(22));
         assert_eq!(advice(2).next(&even, at(2)), ShareStep::Stay);
+    }
+
+    #[test]
+    fn what_is_free_and_is_not_given_to_us_is_not_asked_for_again_at_once() {
+        let lacking = shares(vec![member(1, 16), member(2, 32)], 16);
+        let mut one = advice(1);
+        assert_eq!(one.next(&lacking, at(0)), at_most(32));
+        for second in 1..5 {
+            assert_eq!(one.next(&lacking, at(second)), ShareStep::Stay);
+        }
+        assert_eq!(one.next(&lacking, at(5)), at_most(32));
+        let more = shares(vec![member(1, 16), member(2, 31)], 17);
+        assert_eq!(one.next(&more, at(6)), at_most(32), "something changed");
+        let left_over = shares(vec![member(1, 32), member(2, 16)], 16);
+        let mut other = advice(1);
+        other.next(&left_over, at(0));
+        assert_eq!(other.next(&left_over, at(10)), at_most(48));
+        assert_eq!(other.next(&left_over, at(11)), ShareStep::Stay);
     }
 
     #[test]
