@@ -161,7 +161,7 @@ impl Relay {
         let registration = Registration {
             name: self.settings.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            host: host::this_process(),
+            host: host::this_process().clone(),
             lease: self.settings.lease,
         };
         let mut said = SaidOnce::default();
