@@ -66,7 +66,8 @@ pub struct LaneScope {
     pub destination_id: i64,
     /// The registration of the relay that owns the partitions.
     pub registration: Uuid,
-    /// The partitions.
+    /// The partitions. A number means other keys once the destination is cut anew: a receiver that compares
+    /// tokens keeps them by slot.
     pub partitions: Partitions,
     /// Former owners whose fences are to be taken: see [`Lane::take_over`].
     pub former: Vec<Uuid>,

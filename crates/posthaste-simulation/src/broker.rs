@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::{
     drill,
     faults::{Injection, Reached},
+    observed::cells,
     seen::{Place, Seen},
     witness::Witness,
 };
@@ -40,7 +41,7 @@ pub enum Kind {
     RabbitMq,
     /// Acknowledges before it has flushed (NATS, Redis by default), and suppresses repeated ids within a window.
     Forgetful,
-    /// Compares the lane's token with the newest of each partition.
+    /// Compares the lane's token with the newest of each key's slot.
     Token,
     /// One file: one lane at a time, held by a lock.
     File,
@@ -63,7 +64,7 @@ impl Kind {
         matches!(self, Self::KafkaTransactional | Self::Token | Self::File)
     }
 
-    fn key_order(self) -> KeyOrder {
+    pub(crate) fn key_order(self) -> KeyOrder {
         match self {
             Self::RabbitMq | Self::Forgetful => KeyOrder::OneAtATime,
             _ => KeyOrder::Pipelined,
@@ -91,7 +92,7 @@ struct State {
     refused_key: Option<String>,
     /// How often each poison event was refused.
     refused: HashMap<Uuid, u64>,
-    /// The token of the newest lane of each partition.
+    /// The token of the newest lane of each cell: a partition's number has another meaning once they are cut anew.
     tokens: BTreeMap<u16, (u64, u64)>,
     /// The producer epoch of each relay's transactional id.
     producers: BTreeMap<Uuid, u64>,
@@ -188,8 +189,8 @@ impl Broker {
                 state.lock = Some((spec.scope.registration, spec.number));
             }
             Kind::Token => {
-                for partition in spec.scope.partitions.iter() {
-                    let newest = state.tokens.entry(partition).or_default();
+                for cell in cells(&spec.scope.partitions) {
+                    let newest = state.tokens.entry(cell).or_default();
                     *newest = spec.token().max(*newest);
                 }
             }
@@ -210,8 +211,8 @@ impl State {
     fn is_fenced(&self, kind: Kind, spec: &LaneSpec, producer: u64) -> bool {
         match kind {
             Kind::Token => {
-                let newer = |partition| self.tokens.get(&partition) > Some(&spec.token());
-                spec.scope.partitions.iter().any(newer)
+                let newer = |cell: &u16| self.tokens.get(cell) > Some(&spec.token());
+                cells(&spec.scope.partitions).iter().any(newer)
             }
             Kind::KafkaTransactional => {
                 self.producers.get(&spec.scope.registration) != Some(&producer)

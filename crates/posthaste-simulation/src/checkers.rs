@@ -35,10 +35,23 @@ pub struct Rules {
     pub exact: Vec<bool>,
     /// Events that a claim may have read and not stored.
     pub window: u64,
-    /// How long everything may take once nothing fails any more.
+    /// How long everything may take once nothing fails any more, ...
     pub drain_limit: At,
+    /// ... and how much longer for each event that is owed then: of a key that goes one at a time each makes a
+    /// journey of its own.
+    pub drain_each: At,
+    /// How long an event of a healthy key may take at a healthy destination.
+    pub delay_max: At,
     /// How long a take-over may take when all is well.
     pub take_over_limit: At,
+}
+
+impl Rules {
+    /// How long a backlog may take.
+    #[must_use]
+    pub fn drain(&self, owed: usize) -> At {
+        self.drain_limit + self.drain_each * u32::try_from(owed).unwrap_or(u32::MAX)
+    }
 }
 
 /// Judges one promise.
@@ -112,6 +125,8 @@ mod planted {
             exact: vec![true],
             window: 3,
             drain_limit: Duration::from_secs(10),
+            drain_each: Duration::from_secs(1),
+            delay_max: Duration::from_secs(5),
             take_over_limit: Duration::from_secs(10),
         }
     }

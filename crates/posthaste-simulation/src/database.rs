@@ -22,9 +22,14 @@ pub trait Database: Send + Sync {
     /// Crashes and starts again. Answers the committed events that are gone with it.
     fn crash(&self) -> Vec<Uuid>;
 
-    /// Fails over to a standby. Answers the committed events that are gone with it, and whether anything else may
-    /// be; none: there is no standby.
-    fn fail_over(&self) -> Option<(Vec<Uuid>, bool)>;
+    /// Fails over to a standby. Answers the committed events that are gone with it; none: there is no standby.
+    /// `synchronous`: the standby has all that a commit has waited for; else it may lag.
+    fn fail_over(&self, synchronous: bool) -> Option<Vec<Uuid>>;
+
+    /// Ends all connections, which new ones replace at once. False: there are none.
+    fn cut_connections(&self) -> bool {
+        false
+    }
 
     /// The standby catches up.
     fn replicate(&self) {}
@@ -57,8 +62,13 @@ pub trait Writing: Send {
     /// Takes back what was written behind it.
     fn rollback_to(&mut self, savepoint: usize);
 
-    /// Commits. False: nothing of it is there.
-    fn commit(self: Box<Self>) -> bool;
+    /// Whether [`commit`](Self::commit) knows a commit that is not flushed.
+    fn may_stay_unflushed(&self) -> bool {
+        false
+    }
+
+    /// Commits. False: nothing of it is there. `flushed`: no crash takes it back.
+    fn commit(self: Box<Self>, flushed: bool) -> bool;
 }
 
 /// The memory store, in one of its modes.
@@ -88,7 +98,7 @@ impl Database for Memory {
         Vec::new()
     }
 
-    fn fail_over(&self) -> Option<(Vec<Uuid>, bool)> {
+    fn fail_over(&self, _: bool) -> Option<Vec<Uuid>> {
         None
     }
 
@@ -114,7 +124,7 @@ impl Writing for MemoryTransaction {
         Self::rollback_to(self, savepoint);
     }
 
-    fn commit(self: Box<Self>) -> bool {
+    fn commit(self: Box<Self>, _: bool) -> bool {
         Self::commit(*self).is_ok()
     }
 }

@@ -43,8 +43,12 @@ pub enum Injection {
     BrokerCrash,
     /// The database crashes.
     DatabaseCrash,
-    /// The database fails over to a standby.
+    /// The database fails over to a standby that has all that commits waited for.
     FailOver,
+    /// The database fails over to a standby that lags behind.
+    LaggingFailOver,
+    /// All connections to the database are ended.
+    ConnectionsEnded,
     /// The database cannot be reached by anybody for a while.
     DatabaseAway,
     /// The database's clock is set.
@@ -57,6 +61,8 @@ pub enum Injection {
     Rollback,
     /// A writer takes back a part of its transaction.
     SavepointRollback,
+    /// A commit does not wait until it is flushed.
+    UnflushedCommit,
     /// A transaction stays open for seconds.
     LongTransaction,
     /// Many events in one transaction.
@@ -73,7 +79,7 @@ pub enum Injection {
 
 impl Injection {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 35] = [
         Self::RelayKilled,
         Self::RelayStopped,
         Self::PlannedStop,
@@ -94,12 +100,15 @@ impl Injection {
         Self::BrokerCrash,
         Self::DatabaseCrash,
         Self::FailOver,
+        Self::LaggingFailOver,
+        Self::ConnectionsEnded,
         Self::DatabaseAway,
         Self::DatabaseClockStep,
         Self::RelayClockStep,
         Self::RelayClockDrift,
         Self::Rollback,
         Self::SavepointRollback,
+        Self::UnflushedCommit,
         Self::LongTransaction,
         Self::Burst,
         Self::Pause,
@@ -132,6 +141,12 @@ pub enum Reached {
     SuppressedRepeat,
     /// Retention removed events while a key was blocked.
     TruncationBesideBlockedKey,
+    /// Numbers of transactions that a crash had taken back were issued to others.
+    NumbersAgain,
+    /// Values of the sequence that a crash had taken back were given to other events.
+    ValuesAgain,
+    /// A statement changed something when nobody waited for its answer any more.
+    UnheardStatement,
     /// A zombie's statement was refused.
     FencedStatement,
     /// A fenced lane's bytes were refused by the broker.
@@ -142,7 +157,7 @@ pub enum Reached {
 
 impl Reached {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::StragglerInXip,
         Self::CutDifference,
         Self::Join,
@@ -150,6 +165,9 @@ impl Reached {
         Self::IncarnationChange,
         Self::SuppressedRepeat,
         Self::TruncationBesideBlockedKey,
+        Self::NumbersAgain,
+        Self::ValuesAgain,
+        Self::UnheardStatement,
         Self::FencedStatement,
         Self::FencedBytes,
         Self::LateBytes,

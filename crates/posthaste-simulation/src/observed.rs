@@ -36,7 +36,7 @@ pub(crate) fn place_of(destination: &str) -> Place {
 const CELLS: u16 = 128;
 
 /// Partitions as cells of the finest cut, so that those of another number of partitions can be compared.
-fn cells(partitions: &Partitions) -> Vec<u16> {
+pub(crate) fn cells(partitions: &Partitions) -> Vec<u16> {
     let of_each = (CELLS / partitions.count()).max(1);
     let cells = |partition| (0..of_each).map(move |cell| partition * of_each + cell);
     partitions.iter().flat_map(cells).collect()
@@ -209,12 +209,14 @@ impl Store for Observed {
     async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
         let life = self.observer.life.load(Relaxed);
         let inner = self.inner.open(claim).await?;
+        let registration = inner.registration();
         Ok(Arc::new(ObservedClaim {
             inner,
             of: Of {
                 observer: self.observer.clone(),
                 place: place_of(&claim.destination),
                 epoch: claim.epoch,
+                registration,
                 partitions: cells(&claim.partitions),
                 claimed_in: life,
             },
@@ -230,6 +232,7 @@ struct Of {
     observer: Observer,
     place: Place,
     epoch: u64,
+    registration: Uuid,
     partitions: Vec<u16>,
     claimed_in: u64,
 }
@@ -271,6 +274,7 @@ impl Of {
         self.see(&Seen::Stored {
             place: self.place,
             epoch: self.epoch,
+            registration: self.registration,
             ids,
             passed,
         });
@@ -350,6 +354,7 @@ impl Claimed for ObservedClaim {
             self.of.see(&Seen::Read {
                 place: self.of.place,
                 epoch: self.of.epoch,
+                registration: self.of.registration,
                 events: page.events.len() as u64,
             });
         }

@@ -116,7 +116,7 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
     // A poll is the most frequent call by far.
     let sides = match call {
         Call::Next => 250,
-        Call::Submit => 25,
+        Call::Submit => 12,
         _ => 50,
     };
     if witness.is_quiet() || !witness.one_in(sides) {
@@ -128,8 +128,8 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
         (false, 1 | 2) => (Injection::AnswerLost, Fault::FailAfter),
         (false, 3) => (Injection::AnswerSlow, Fault::Slow(wait)),
         (false, _) => (Injection::StatementLate, Fault::Late(wait)),
-        (true, 0) => (Injection::LaneCut, Fault::Refuse),
-        (true, 1 | 2) => (Injection::AckLost, Fault::FailAfter),
+        (true, 0 | 1) => (Injection::LaneCut, Fault::Refuse),
+        (true, 2 | 3) => (Injection::AckLost, Fault::FailAfter),
         (true, _) => {
             witness.see(&Seen::RepeatsMayShuffle);
             (Injection::WriteStalled, Fault::Late(wait))

@@ -93,6 +93,8 @@ pub enum Seen {
         place: Place,
         /// The claim's epoch.
         epoch: u64,
+        /// The relay's registration.
+        registration: Uuid,
         /// How many.
         events: u64,
     },
@@ -102,6 +104,8 @@ pub enum Seen {
         place: Place,
         /// The claim's epoch.
         epoch: u64,
+        /// The relay's registration.
+        registration: Uuid,
         /// The finished events.
         ids: Vec<Uuid>,
         /// How many that the claim's main group has read are behind the cursor now.

@@ -24,6 +24,8 @@ pub struct Totals {
     pub simulated: Duration,
     /// Events delivered, repeats among them.
     pub deliveries: u64,
+    /// Steps of the traces.
+    pub steps: u64,
     /// Faults by kind.
     pub injected: BTreeMap<Injection, u64>,
     /// Places of the mechanism.
@@ -38,6 +40,7 @@ impl Totals {
         self.runs += 1;
         self.simulated += outcome.simulated;
         self.deliveries += outcome.deliveries;
+        self.steps += outcome.steps;
         for (injection, times) in outcome.injected {
             *self.injected.entry(injection).or_default() += times;
         }
@@ -54,10 +57,11 @@ impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} seeds, {} simulated seconds, {} deliveries, {} failed",
+            "{} seeds, {} simulated seconds, {} deliveries, {} steps, {} failed",
             self.runs,
             self.simulated.as_secs(),
             self.deliveries,
+            self.steps,
             self.failed.len()
         )?;
         for injection in Injection::ALL {
@@ -85,6 +89,7 @@ pub fn run_caught(seed: Seed) -> Outcome {
         injected: BTreeMap::new(),
         reached: BTreeMap::new(),
         deliveries: 0,
+        steps: 0,
         simulated: Duration::ZERO,
     };
     match panic::catch_unwind(|| run(seed)) {

@@ -31,6 +31,7 @@ struct Inner {
     injected: BTreeMap<Injection, u64>,
     reached: BTreeMap<Reached, u64>,
     deliveries: u64,
+    steps: u64,
     /// Nothing is drawn to fail any more.
     quiet: bool,
 }
@@ -42,6 +43,7 @@ pub(crate) struct Evidence {
     pub(crate) injected: BTreeMap<Injection, u64>,
     pub(crate) reached: BTreeMap<Reached, u64>,
     pub(crate) deliveries: u64,
+    pub(crate) steps: u64,
     pub(crate) simulated: Duration,
 }
 
@@ -60,6 +62,7 @@ impl Write for Hash {
 impl Inner {
     fn trace(&mut self, words: fmt::Arguments<'_>) {
         let at = self.began.elapsed();
+        self.steps += 1;
         if self.print {
             println!("{:>10.3} {words}", at.as_secs_f64());
         }
@@ -76,11 +79,12 @@ impl Witness {
             hash: Hash(0xcbf2_9ce4_8422_2325),
             print,
             checkers: Checkers::new(rules),
-            owed: Owed::new(rules.places),
+            owed: Owed::that_reopens(rules.places),
             violations: Vec::new(),
             injected: BTreeMap::new(),
             reached: BTreeMap::new(),
             deliveries: 0,
+            steps: 0,
             quiet: false,
         })))
     }
@@ -143,10 +147,9 @@ impl Witness {
         *self.lock().reached.entry(place).or_default() += times;
     }
 
-    /// Whether nothing is owed any more.
-    pub(crate) fn is_drained(&self) -> bool {
-        let inner = self.lock();
-        (0..inner.owed.places()).all(|place| inner.owed.of(place).is_empty())
+    /// How many events are owed.
+    pub(crate) fn owed(&self) -> usize {
+        self.lock().owed.all()
     }
 
     pub(crate) fn wrong(&self, words: String) {
@@ -171,6 +174,7 @@ impl Witness {
             injected: std::mem::take(&mut inner.injected),
             reached: std::mem::take(&mut inner.reached),
             deliveries: inner.deliveries,
+            steps: inner.steps,
             simulated: inner.began.elapsed(),
         }
     }

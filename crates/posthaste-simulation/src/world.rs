@@ -12,13 +12,14 @@ use std::{
 };
 
 use posthaste_engine::{
-    DeadAction, DeliveryPolicy, DestinationState, OnDead, ParkedFilter, ParkedState, StoreError,
+    DeadAction, DeliveryPolicy, DestinationState, KeyOrder, OnDead, ParkedFilter, ParkedState,
+    StoreError,
 };
 use posthaste_relay::memory::MemoryMode;
 use tokio::time::Instant;
 
 use crate::{
-    broker::{Broker, Kind},
+    broker::{Broker, Kind, NETWORK},
     checkers::Rules,
     database::{Database, Memory, Postgres},
     faults::{Injection, Reached},
@@ -72,6 +73,8 @@ pub struct Outcome {
     pub reached: BTreeMap<Reached, u64>,
     /// Events delivered, repeats among them.
     pub deliveries: u64,
+    /// Steps of the trace: what was committed, claimed, read, submitted, delivered, stored, or went wrong.
+    pub steps: u64,
     /// Virtual time.
     pub simulated: Duration,
 }
@@ -123,7 +126,7 @@ impl Plan {
                 1 => Engine::Memory(MemoryMode::Mark),
                 _ => Engine::Postgres,
             },
-            steps: dice.random_range(0..6) == 0,
+            steps: dice.random_range(0..4) == 0,
             drift: [0.0, 0.01][dice.random_range(0..2)],
             policy: DeliveryPolicy {
                 attempts: dice.random_range(2..5),
@@ -132,7 +135,7 @@ impl Plan {
                     _ => OnDead::Block,
                 },
             },
-            lasts: Duration::from_secs(dice.random_range(20..70)),
+            lasts: Duration::from_secs(dice.random_range(30..110)),
         }
     }
 
@@ -141,12 +144,23 @@ impl Plan {
         Duration::from_secs(if self.steps { 2_000 } else { 0 })
     }
 
+    /// How long an event of a healthy key may take at a healthy destination.
+    fn delay_max(&self) -> Duration {
+        let slow = self
+            .kinds
+            .iter()
+            .any(|kind| kind.key_order() == KeyOrder::OneAtATime);
+        Duration::from_secs(if slow { 8 } else { 5 })
+    }
+
     fn rules(&self) -> Rules {
         Rules {
             places: self.kinds.len(),
             exact: self.kinds.iter().map(|kind| kind.is_exact()).collect(),
             window: WINDOW as u64,
             drain_limit: LEASE * 20 + self.set_back(),
+            drain_each: NETWORK / 4,
+            delay_max: self.delay_max(),
             take_over_limit: LEASE.mul_f64(1.1) + SETTLE + Duration::from_secs(5),
         }
     }
@@ -172,11 +186,7 @@ async fn history(seed: Seed) -> Outcome {
     let witness = Witness::new(seed.number, &plan.rules(), seed.print);
     let database: Arc<dyn Database> = match plan.engine {
         Engine::Memory(mode) => Arc::new(Memory::new(mode)),
-        // A receiver that compares epochs needs a database that does not forget them.
-        Engine::Postgres => {
-            let asynchronous = !plan.kinds.contains(&Kind::Token);
-            Arc::new(Postgres::new(seed.number, &witness, asynchronous))
-        }
+        Engine::Postgres => Arc::new(Postgres::new(seed.number, &witness)),
     };
     let broker = |(place, kind): (usize, &Kind)| Broker::new(*kind, place, witness.clone());
     let mut world = World {
@@ -200,6 +210,7 @@ async fn history(seed: Seed) -> Outcome {
         injected: evidence.injected,
         reached: evidence.reached,
         deliveries: evidence.deliveries,
+        steps: evidence.steps,
         simulated: evidence.simulated,
     }
 }
@@ -231,7 +242,7 @@ impl World {
                 self.witness.wrong(format!("a writer failed: {error}"));
             }
         }
-        if self.drained(self.plan.rules().drain_limit * 2).await {
+        if self.drained().await {
             self.witness.see(&Seen::Drained);
             // Clocks that were set back leave waits that no calm ends soon.
             if !self.plan.steps {
@@ -239,7 +250,7 @@ impl World {
             }
         }
         // A late repeat would come now.
-        tokio::time::sleep(crate::broker::NETWORK).await;
+        tokio::time::sleep(NETWORK).await;
         self.close().await;
     }
 
@@ -380,12 +391,13 @@ impl World {
         }
     }
 
-    /// Waits until nothing is owed; operators have dead events tried again meanwhile.
-    async fn drained(&self, limit: Duration) -> bool {
+    /// Waits until nothing is owed, longer than it may take; operators have dead events tried again meanwhile.
+    async fn drained(&self) -> bool {
+        let limit = self.plan.rules().drain(self.witness.owed()) * 2;
         let (began, store) = (Instant::now(), self.database.store());
         let mut turns = 0;
         while began.elapsed() < limit {
-            if self.books.closed.load(Relaxed) && self.witness.is_drained() {
+            if self.books.closed.load(Relaxed) && self.witness.owed() == 0 {
                 return true;
             }
             if turns % 40 == 0 {
@@ -411,13 +423,13 @@ impl World {
         }
         self.witness.see(&Seen::Poisoned { key: "k0".into() });
         self.books.write_calmly(Duration::from_secs(2)).await;
-        tokio::time::sleep(Duration::from_secs(6)).await;
+        tokio::time::sleep(self.plan.delay_max() + Duration::from_secs(1)).await;
         self.well_again().await;
         if self.brokers.len() > 1 {
             self.brokers[0].set_away(true);
             self.witness.see(&Seen::Away { place: 0 });
             self.books.write_calmly(Duration::from_secs(2)).await;
-            tokio::time::sleep(Duration::from_secs(6)).await;
+            tokio::time::sleep(self.plan.delay_max() + Duration::from_secs(1)).await;
             self.well_again().await;
         }
         while self.processes.len() < 2 {
@@ -428,7 +440,7 @@ impl World {
         self.processes.swap_remove(0).kill(&self.witness);
         self.witness.see(&Seen::LastDeath);
         self.books.write_calmly(Duration::from_secs(1)).await;
-        if self.drained(LEASE * 20).await {
+        if self.drained().await {
             self.witness.see(&Seen::TakenOver);
         }
     }
@@ -439,7 +451,7 @@ impl World {
             broker.refuse_key(None);
         }
         self.witness.see(&Seen::Healed);
-        if self.drained(self.plan.rules().drain_limit * 2).await {
+        if self.drained().await {
             self.witness.see(&Seen::Drained);
         }
     }

@@ -182,7 +182,12 @@ impl Books {
             written,
             mut rows,
         } = work;
-        if !open.commit() {
+        let flushed =
+            !(open.may_stay_unflushed() && !self.witness.is_quiet() && self.witness.one_in(6));
+        if !flushed {
+            self.witness.inject(Injection::UnflushedCommit);
+        }
+        if !open.commit(flushed) {
             return;
         }
         for Written {
@@ -205,9 +210,10 @@ impl Books {
         }
     }
 
-    /// Writes an event of each key ten times a second.
+    /// Writes an event of each key four times a second: what goes one at a time keeps up with that.
     pub(crate) async fn write_calmly(&self, time: Duration) {
-        let mut left = time.as_millis() / 100;
+        const PAUSE: Duration = Duration::from_millis(250);
+        let mut left = time.as_millis() / PAUSE.as_millis();
         while left > 0 {
             left -= 1;
             for key in 0..KEYS {
@@ -233,7 +239,7 @@ impl Books {
                     rows: vec![(0, guard, n)],
                 });
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }

@@ -201,7 +201,7 @@ impl FarEnd {
             return Ok(Outcome::rejected(RejectionKind::Other, "poison"));
         }
         let alone = broker.kind == Kind::RabbitMq && state.fussy && !broker.witness.is_quiet();
-        if alone && broker.witness.one_in(200) {
+        if alone && broker.witness.one_in(12) {
             broker.count(Injection::Nacked);
             return Err((Cause::Throttled, "the queue is full"));
         }
@@ -233,7 +233,7 @@ async fn bring_back(
     tell: mpsc::UnboundedSender<Vec<Answer>>,
 ) {
     while let Some(answers) = back.recv().await {
-        if !broker.witness.is_quiet() && broker.witness.one_in(20) {
+        if !broker.witness.is_quiet() && broker.witness.one_in(16) {
             if broker.witness.one_in(2) {
                 broker.count(Injection::HalfOpen);
                 // Open, so that nobody hears of an end either.

@@ -6,7 +6,7 @@ pub struct I1NoLoss(Owed);
 
 impl I1NoLoss {
     pub(super) fn new(rules: &Rules) -> Self {
-        Self(Owed::new(rules.places))
+        Self(Owed::that_reopens(rules.places))
     }
 }
 
@@ -38,5 +38,20 @@ mod tests {
         let good_run = [committed(1), committed(2), delivered(1), delivered(2)];
         good(I1NoLoss::new(&rules()), &good_run);
         bad(I1NoLoss::new(&rules()), &good_run[..3], "never delivered");
+    }
+
+    #[test]
+    fn what_was_skipped_and_forgotten_has_to_be_delivered_or_skipped_again() {
+        let skipped = Seen::LeftBehind {
+            place: 0,
+            id: id(1),
+        };
+        let forgotten = Seen::DatabaseDied { forgets: true };
+        let mut run = vec![committed(1), skipped.clone()];
+        good(I1NoLoss::new(&rules()), &run);
+        run.push(forgotten);
+        bad(I1NoLoss::new(&rules()), &run, "never delivered");
+        run.push(skipped);
+        good(I1NoLoss::new(&rules()), &run);
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use posthaste_testkit::checker::{Checker as Score, Report};
 use uuid::Uuid;
@@ -17,6 +17,10 @@ pub struct I3KeyOrder {
     others: Vec<Score>,
     delivered: Vec<(usize, Uuid)>,
     may_shuffle: bool,
+    /// What was left behind, by destination, ...
+    left: HashSet<(usize, Uuid)>,
+    /// ... and is delivered after all, since a fail-over has forgotten it: behind what had come after it.
+    forgotten: HashSet<(usize, Uuid)>,
     /// Advances were forgotten: what a broker's progress had let go of is repeated, what it keeps is not.
     forgot: bool,
 }
@@ -30,6 +34,8 @@ impl I3KeyOrder {
             serialised: scores(),
             others: scores(),
             delivered: Vec::new(),
+            left: HashSet::new(),
+            forgotten: HashSet::new(),
             may_shuffle: false,
             forgot: false,
         }
@@ -59,9 +65,25 @@ impl Checker for I3KeyOrder {
                 }
                 self.order.insert(*id, (order, *n, *serialised));
             }
-            Seen::Delivered { place, id, .. } => self.delivered.push((*place, *id)),
+            Seen::Delivered { place, id, .. } => {
+                if !self.forgotten.contains(&(*place, *id)) {
+                    self.delivered.push((*place, *id));
+                }
+            }
+            Seen::LeftBehind { place, id }
+            | Seen::SetAside {
+                place,
+                id,
+                skipped: true,
+                ..
+            } => {
+                self.left.insert((*place, *id));
+            }
             Seen::RepeatsMayShuffle => self.may_shuffle = true,
-            Seen::DatabaseDied { forgets: true } => self.forgot = true,
+            Seen::DatabaseDied { forgets: true } => {
+                self.forgot = true;
+                self.forgotten.extend(self.left.drain());
+            }
             _ => {}
         }
     }
@@ -130,6 +152,27 @@ mod tests {
         shuffled.push(Seen::RepeatsMayShuffle);
         good(I3KeyOrder::new(&timing()), &shuffled);
         bad(I3KeyOrder::new(&rules()), &shuffled, "broken replay");
+    }
+
+    #[test]
+    fn what_was_skipped_may_come_late_where_that_was_forgotten() {
+        let skipped = Seen::LeftBehind {
+            place: 0,
+            id: id(2),
+        };
+        let forgotten = Seen::DatabaseDied { forgets: true };
+        let mut late = trace(&[1, 3]);
+        late.insert(3, skipped);
+        good(
+            I3KeyOrder::new(&rules()),
+            &[&late[..], &[forgotten.clone(), delivered(2)]].concat(),
+        );
+        late.remove(3);
+        bad(
+            I3KeyOrder::new(&rules()),
+            &[&late[..], &[forgotten, delivered(2)]].concat(),
+            "out of order",
+        );
     }
 
     #[test]

@@ -91,6 +91,7 @@ mod tests {
         let stored = Seen::Stored {
             place: 0,
             epoch: 1,
+            registration: id(1),
             ids: vec![id(1)],
             passed: 1,
         };

@@ -1,19 +1,20 @@
-use super::{Checker, Rules};
+use super::{Checker, Rules, owed::Owed};
 use crate::seen::{At, Seen};
 
 /// I5: once nothing fails any more the backlog drains; a death among the living costs a lease and a settle time.
 pub struct I5Liveness {
-    drain_limit: At,
-    take_over_limit: At,
-    healed: Option<At>,
-    died: Option<At>,
+    rules: Rules,
+    owed: Owed,
+    /// When, and how long it may take from then on.
+    healed: Option<(At, At)>,
+    died: Option<(At, At)>,
 }
 
 impl I5Liveness {
     pub(super) fn new(rules: &Rules) -> Self {
         Self {
-            drain_limit: rules.drain_limit,
-            take_over_limit: rules.take_over_limit,
+            rules: rules.clone(),
+            owed: Owed::new(rules.places),
             healed: None,
             died: None,
         }
@@ -22,19 +23,20 @@ impl I5Liveness {
 
 impl Checker for I5Liveness {
     fn see(&mut self, at: At, seen: &Seen, wrong: &mut Vec<String>) {
-        let mut judge = |since: &mut Option<At>, limit: At, what: &str| match since
-            .take()
-            .map(|since| at - since)
-        {
-            Some(took) if took <= limit => {}
-            Some(took) => wrong.push(format!("{what} took {took:?}, more than {limit:?}")),
+        self.owed.see(seen);
+        let mut judge = |began: &mut Option<(At, At)>, what: &str| match began.take() {
+            Some((since, limit)) if at - since <= limit => {}
+            Some((since, limit)) => {
+                let took = at - since;
+                wrong.push(format!("{what} took {took:?}, more than {limit:?}"));
+            }
             None => wrong.push(format!("{what} ended and had not begun")),
         };
         match seen {
-            Seen::Healed => self.healed = Some(at),
-            Seen::LastDeath => self.died = Some(at),
-            Seen::Drained => judge(&mut self.healed, self.drain_limit, "draining"),
-            Seen::TakenOver => judge(&mut self.died, self.take_over_limit, "the take-over"),
+            Seen::Healed => self.healed = Some((at, self.rules.drain(self.owed.all()))),
+            Seen::LastDeath => self.died = Some((at, self.rules.take_over_limit)),
+            Seen::Drained => judge(&mut self.healed, "draining"),
+            Seen::TakenOver => judge(&mut self.died, "the take-over"),
             _ => {}
         }
     }
@@ -69,6 +71,15 @@ mod tests {
             &good_run[..3],
             "nobody took over",
         );
+        let slowly = |owed: u64| {
+            let mut slowly: Vec<Seen> = (1..=owed).map(committed).collect();
+            slowly.push(Seen::Healed);
+            slowly.extend(vec![Seen::StatusAsked; 11]);
+            slowly.push(Seen::Drained);
+            slowly
+        };
+        bad(I5Liveness::new(&rules()), &slowly(1), "draining took 12s");
+        good(I5Liveness::new(&rules()), &slowly(2));
         let mut slow = vec![Seen::Healed, Seen::Drained, Seen::LastDeath];
         slow.extend(vec![Seen::StatusAsked; 10]);
         slow.push(Seen::TakenOver);

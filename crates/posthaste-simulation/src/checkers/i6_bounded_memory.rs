@@ -1,12 +1,15 @@
 use std::collections::HashMap;
 
+use uuid::Uuid;
+
 use super::{Checker, Rules};
 use crate::seen::{At, Place, Seen};
 
 /// I6: a claim holds at most a window of events that it has read and not stored.
 pub struct I6BoundedMemory {
     window: u64,
-    unstored: HashMap<(Place, u64), u64>,
+    /// By claim: a standby that did not know an epoch grants it again, to another relay too.
+    unstored: HashMap<(Place, u64, Uuid), u64>,
 }
 
 impl I6BoundedMemory {
@@ -21,16 +24,22 @@ impl I6BoundedMemory {
 impl Checker for I6BoundedMemory {
     fn see(&mut self, _: At, seen: &Seen, wrong: &mut Vec<String>) {
         match seen {
-            // A standby that did not know an epoch grants it again.
-            Seen::Claimed { place, epoch, .. } => {
-                self.unstored.remove(&(*place, *epoch));
+            Seen::Claimed {
+                place,
+                epoch,
+                registration,
+                ..
+            } => {
+                self.unstored.remove(&(*place, *epoch, *registration));
             }
             Seen::Read {
                 place,
                 epoch,
+                registration,
                 events,
             } => {
-                let unstored = self.unstored.entry((*place, *epoch)).or_default();
+                let claim = (*place, *epoch, *registration);
+                let unstored = self.unstored.entry(claim).or_default();
                 *unstored += events;
                 if *unstored > self.window {
                     wrong.push(format!(
@@ -41,10 +50,12 @@ impl Checker for I6BoundedMemory {
             Seen::Stored {
                 place,
                 epoch,
+                registration,
                 passed,
                 ..
             } => {
-                let unstored = self.unstored.entry((*place, *epoch)).or_default();
+                let claim = (*place, *epoch, *registration);
+                let unstored = self.unstored.entry(claim).or_default();
                 *unstored = unstored.saturating_sub(*passed);
             }
             _ => {}
@@ -62,11 +73,13 @@ mod tests {
         let read = |events| Seen::Read {
             place: 0,
             epoch: 1,
+            registration: id(1),
             events,
         };
         let stored = Seen::Stored {
             place: 0,
             epoch: 1,
+            registration: id(1),
             ids: Vec::new(),
             passed: 2,
         };

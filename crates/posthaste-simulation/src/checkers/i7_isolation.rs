@@ -5,12 +5,10 @@ use uuid::Uuid;
 use super::{Checker, Rules};
 use crate::seen::{At, Place, Seen};
 
-/// An event of a healthy key at a healthy destination takes no longer.
-const DELAY_MAX: At = At::from_secs(5);
-
 /// I7: a bad event delays only its key, a dead destination only itself. Judged while that is all that is wrong.
 pub struct I7Isolation {
     places: usize,
+    delay_max: At,
     poisoned: Option<Arc<str>>,
     away: Option<Place>,
     watching: bool,
@@ -21,6 +19,7 @@ impl I7Isolation {
     pub(super) fn new(rules: &Rules) -> Self {
         Self {
             places: rules.places,
+            delay_max: rules.delay_max,
             poisoned: None,
             away: None,
             watching: false,
@@ -32,7 +31,7 @@ impl I7Isolation {
         let late = self
             .waiting
             .values()
-            .filter(|since| at - **since > DELAY_MAX);
+            .filter(|since| at - **since > self.delay_max);
         let late = late.count();
         if late > 0 {
             wrong.push(format!("{late} events of others waited for the bad one"));
@@ -61,7 +60,7 @@ impl Checker for I7Isolation {
             }
             Seen::Delivered { place, id, .. } if self.watching => {
                 if let Some(since) = self.waiting.remove(&(*place, *id))
-                    && at - since > DELAY_MAX
+                    && at - since > self.delay_max
                 {
                     wrong.push(format!("{id} waited {:?} for a bad one", at - since));
                 }

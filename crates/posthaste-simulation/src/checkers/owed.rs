@@ -5,40 +5,79 @@ use uuid::Uuid;
 use crate::seen::Seen;
 
 /// What is committed and not delivered, by destination.
-pub(crate) struct Owed(Vec<BTreeSet<Uuid>>);
+pub(crate) struct Owed {
+    places: Vec<Of>,
+    reopens: bool,
+}
+
+#[derive(Clone, Default)]
+struct Of {
+    owed: BTreeSet<Uuid>,
+    /// Never delivered: somebody decided so.
+    left: BTreeSet<Uuid>,
+}
 
 impl Owed {
     pub(crate) fn new(places: usize) -> Self {
-        Self(vec![BTreeSet::new(); places])
+        Self {
+            places: vec![Of::default(); places],
+            reopens: false,
+        }
+    }
+
+    /// What was left behind is owed again where a fail-over forgot the decision, until it is seen on record.
+    pub(crate) fn that_reopens(places: usize) -> Self {
+        Self {
+            reopens: true,
+            ..Self::new(places)
+        }
     }
 
     pub(crate) fn see(&mut self, seen: &Seen) {
         match seen {
-            Seen::Committed { id, .. } => self.0.iter_mut().for_each(|owed| {
-                owed.insert(*id);
+            Seen::Committed { id, .. } => self.places.iter_mut().for_each(|of| {
+                of.owed.insert(*id);
             }),
-            Seen::LostByTheServer { id } => self.0.iter_mut().for_each(|owed| {
-                owed.remove(id);
+            Seen::LostByTheServer { id } => self.places.iter_mut().for_each(|of| {
+                of.owed.remove(id);
+                of.left.remove(id);
             }),
-            Seen::Delivered { place, id, .. }
-            | Seen::LeftBehind { place, id }
+            Seen::Delivered { place, id, .. } => {
+                let of = &mut self.places[*place];
+                of.owed.remove(id);
+                of.left.remove(id);
+            }
+            Seen::LeftBehind { place, id }
             | Seen::SetAside {
                 place,
                 id,
                 skipped: true,
                 ..
             } => {
-                self.0[*place].remove(id);
+                let of = &mut self.places[*place];
+                if of.owed.remove(id) {
+                    of.left.insert(*id);
+                }
+            }
+            Seen::DatabaseDied { forgets: true } if self.reopens => {
+                for Of { owed, left } in &mut self.places {
+                    owed.append(left);
+                }
             }
             _ => {}
         }
     }
 
     pub(crate) fn of(&self, place: usize) -> &BTreeSet<Uuid> {
-        &self.0[place]
+        &self.places[place].owed
+    }
+
+    /// How many there are, at all destinations.
+    pub(crate) fn all(&self) -> usize {
+        self.places.iter().map(|of| of.owed.len()).sum()
     }
 
     pub(crate) fn places(&self) -> usize {
-        self.0.len()
+        self.places.len()
     }
 }

@@ -15,21 +15,20 @@ use crate::{faults::Reached, witness::Witness};
 /// The simulated PostgreSQL.
 pub(crate) struct Postgres {
     server: SimulatedPostgres,
-    /// Whether a fail-over may lose what was committed: else the standby confirms each commit.
-    asynchronous: bool,
 }
 
-/// Rows of a leaf, as a power of two: so few that leaves are emptied while a run lasts.
-const LEAF_BITS: u8 = 6;
+/// Rows of a leaf, as a power of two: so few that the ring goes round while a run lasts, or just so many that a
+/// leaf is worth a lock and goes as a whole.
+const LEAF_BITS: [u8; 2] = [6, 10];
 /// So few that differences are cut.
 const PAGE_EVENTS: usize = 16;
 
 impl Postgres {
-    pub(crate) fn new(seed: u64, witness: &Witness, asynchronous: bool) -> Self {
+    pub(crate) fn new(seed: u64, witness: &Witness) -> Self {
         let dice = witness.clone();
         let settings = Settings {
             seed,
-            leaf_bits: LEAF_BITS,
+            leaf_bits: LEAF_BITS[usize::from(!seed.is_multiple_of(2))],
             page_events: PAGE_EVENTS,
             retention: Duration::from_secs(10),
             step: Arc::new(move || match dice.one_in(40) {
@@ -40,7 +39,6 @@ impl Postgres {
         };
         Self {
             server: SimulatedPostgres::new(settings),
-            asynchronous,
         }
     }
 
@@ -72,11 +70,16 @@ impl Database for Postgres {
         self.lost(SimulatedPostgres::crash)
     }
 
-    fn fail_over(&self) -> Option<(Vec<Uuid>, bool)> {
-        if !self.asynchronous {
-            self.server.replicate();
+    fn fail_over(&self, synchronous: bool) -> Option<Vec<Uuid>> {
+        if synchronous {
+            self.server.replicate_flushed();
         }
-        Some((self.lost(SimulatedPostgres::fail_over), self.asynchronous))
+        Some(self.lost(SimulatedPostgres::fail_over))
+    }
+
+    fn cut_connections(&self) -> bool {
+        self.server.cut_connections();
+        true
     }
 
     fn replicate(&self) {
@@ -115,6 +118,9 @@ impl Database for Postgres {
                 Reached::TruncationBesideBlockedKey,
                 counted.truncations_beside_a_blocked_key,
             ),
+            (Reached::NumbersAgain, counted.numbers_again),
+            (Reached::ValuesAgain, counted.values_again),
+            (Reached::UnheardStatement, counted.unheard),
         ]
     }
 }
@@ -139,7 +145,14 @@ impl Writing for Transaction {
         let _ = Self::rollback_to(self, savepoint);
     }
 
-    fn commit(self: Box<Self>) -> bool {
-        Self::commit(*self).is_ok()
+    fn may_stay_unflushed(&self) -> bool {
+        true
+    }
+
+    fn commit(self: Box<Self>, flushed: bool) -> bool {
+        match flushed {
+            true => Self::commit(*self).is_ok(),
+            false => self.commit_unflushed().is_ok(),
+        }
     }
 }

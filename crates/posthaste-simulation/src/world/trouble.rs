@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::World;
 use crate::{
+    broker::Kind,
     faults::Injection,
     process::{Process, is_shared},
     seen::{Place, Seen},
@@ -27,7 +28,7 @@ impl World {
         let at = self.witness.roll(self.processes.len() as u64);
         let at = usize::try_from(at).unwrap_or_default();
         let any = !self.processes.is_empty();
-        match self.witness.roll(32) {
+        match self.witness.roll(40) {
             0..=6 if self.processes.len() < 4 => self.start(),
             7 | 8 if any => self.plan_a_stop(at),
             9..=11 if any => {
@@ -49,16 +50,16 @@ impl World {
                 self.processes[at].cut_from_broker(true);
                 self.later(9_000, Undo::Broker(self.processes[at].name.clone()));
             }
-            18 if any && self.plan.steps => {
+            18..=20 if any && self.plan.steps => {
                 self.witness.inject(Injection::RelayClockStep);
                 self.witness.see(&Seen::RepeatsMayShuffle);
                 let set = self.witness.millis(0, 2_000_000).as_millis();
                 self.processes[at].set_clock(-i64::try_from(set).unwrap_or_default());
             }
-            19..=21 => self.trouble_the_broker(),
-            22..=25 => self.trouble_the_database(),
-            26 | 27 => self.operate().await,
-            28 => self.repartition(),
+            21..=23 => self.trouble_the_broker(),
+            24..=29 => self.trouble_the_database(),
+            30..=33 => self.operate().await,
+            34 | 35 => self.repartition(),
             _ => self.ask_for_the_status().await,
         }
     }
@@ -90,20 +91,15 @@ impl World {
     }
 
     fn trouble_the_database(&mut self) {
-        match self.witness.roll(8) {
+        match self.witness.roll(14) {
             0..=2 => {
                 self.witness.inject(Injection::DatabaseAway);
                 self.database_away.store(true, Relaxed);
                 self.database.set_up(false);
                 self.later(6_000, Undo::Away);
             }
-            3 => {
-                if let Some((lost, forgets)) = self.database.fail_over() {
-                    self.witness.inject(Injection::FailOver);
-                    self.died(&lost, forgets);
-                }
-            }
-            4 => {
+            3..=7 => self.fail_over(),
+            8 | 9 => {
                 let seconds = self.witness.roll(40);
                 let seconds = i64::try_from(seconds).unwrap_or_default() - 20;
                 if self.database.step_clock(seconds) {
@@ -112,12 +108,30 @@ impl World {
                     self.witness.inject(Injection::DatabaseClockStep);
                 }
             }
+            10 | 11 => {
+                if self.database.cut_connections() {
+                    self.witness.inject(Injection::ConnectionsEnded);
+                }
+            }
             _ => {
                 self.witness.inject(Injection::DatabaseCrash);
                 let lost = self.database.crash();
                 self.died(&lost, false);
             }
         }
+    }
+
+    fn fail_over(&self) {
+        // A receiver that compares epochs needs a database that does not forget them.
+        let lags = !self.plan.kinds.contains(&Kind::Token) && self.witness.one_in(2);
+        let Some(lost) = self.database.fail_over(!lags) else {
+            return;
+        };
+        self.witness.inject(match lags {
+            true => Injection::LaggingFailOver,
+            false => Injection::FailOver,
+        });
+        self.died(&lost, lags);
     }
 
     pub(super) fn come_back(&self) {

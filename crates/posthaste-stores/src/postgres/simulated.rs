@@ -96,6 +96,12 @@ pub struct Counters {
     pub truncations_beside_a_blocked_key: u64,
     /// Followers of blocked keys that were set aside.
     pub evacuated: u64,
+    /// New lives in which numbers of transactions were issued a second time, ...
+    pub numbers_again: u64,
+    /// ... and those in which values of the sequence were.
+    pub values_again: u64,
+    /// Statements that changed something when nobody waited for their answer any more.
+    pub unheard: u64,
 }
 
 /// A writer's transaction that is part of the surviving history.
@@ -142,6 +148,11 @@ impl SimulatedPostgres {
     /// The standby catches up: [`fail_over`](Self::fail_over) goes on from here.
     pub fn replicate(&self) {
         self.server.lock().replicate();
+    }
+
+    /// The standby has what commits wait for, as a synchronous one does, and nothing that nobody waited for.
+    pub fn replicate_flushed(&self) {
+        self.server.lock().replicate_flushed();
     }
 
     /// Promotes the standby. What came after the last [`replicate`](Self::replicate) is gone; else as

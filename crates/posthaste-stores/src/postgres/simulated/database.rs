@@ -196,10 +196,11 @@ impl Database {
 
     /// Back to what is on disk.
     pub(super) fn crash(&mut self) {
+        let issued = self.issued();
         if let Some(on_disk) = self.on_disk.take() {
             self.now = *on_disk;
         }
-        self.begin_a_new_life(self.flushed);
+        self.begin_a_new_life(issued, self.flushed);
     }
 
     /// What the standby has now is what it will have.
@@ -207,15 +208,28 @@ impl Database {
         *self.standby = self.now.clone();
     }
 
+    /// The standby has what is on disk.
+    pub(super) fn replicate_flushed(&mut self) {
+        *self.standby = self.on_disk.as_deref().unwrap_or(&self.now).clone();
+    }
+
     /// Goes on with what the standby has.
     pub(super) fn fail_over(&mut self) {
+        let issued = self.issued();
         self.now = (*self.standby).clone();
         self.on_disk = None;
-        self.begin_a_new_life((self.now.written_xid, self.now.logged));
+        self.begin_a_new_life(issued, (self.now.written_xid, self.now.logged));
+    }
+
+    /// The newest number of a transaction, and the newest value of the sequence.
+    fn issued(&self) -> (u64, i64) {
+        (self.now.next_xid - 1, self.now.sequence)
     }
 
     /// Numbers that only lost transactions used are issued again; the sequence goes on where it was logged.
-    fn begin_a_new_life(&mut self, (xid, sequence): (u64, i64)) {
+    fn begin_a_new_life(&mut self, issued: (u64, i64), (xid, sequence): (u64, i64)) {
+        self.counters.numbers_again += u64::from(issued.0 > xid);
+        self.counters.values_again += u64::from(issued.1 > sequence);
         self.cut_connections();
         self.now.next_xid = xid + 1;
         self.now.latest_completed = xid;

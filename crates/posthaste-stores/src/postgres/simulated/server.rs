@@ -1,6 +1,6 @@
 //! Connections: what they wait for, and how they break.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicUsize};
 
 use posthaste_engine::StoreError;
 use tokio::sync::OwnedMutexGuard;
@@ -53,6 +53,13 @@ impl Server {
             tokio::time::sleep(long).await;
         }
     }
+}
+
+/// Whoever waits for an answer keeps the first; the second tells whether it still does.
+fn waiting() -> (Arc<()>, Weak<()>) {
+    let waiting = Arc::new(());
+    let waiter = Arc::downgrade(&waiting);
+    (waiting, waiter)
 }
 
 fn unavailable(operation: &'static str) -> StoreError {
@@ -117,6 +124,7 @@ impl Connection {
         work: impl FnOnce(&mut Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let connection = self.clone();
+        let (_waiting, waiter) = waiting();
         let done = tokio::spawn(async move {
             connection.server.step().await;
             let mut transaction = connection.begin(operation).await?;
@@ -124,6 +132,7 @@ impl Connection {
             let done = work(&mut *connection.database(operation)?)?;
             transaction.end(operation)?;
             drop(transaction);
+            connection.count_unheard(&waiter);
             connection.server.step().await;
             connection.live(operation)?;
             Ok(done)
@@ -132,6 +141,11 @@ impl Connection {
             operation,
             reason: error.to_string(),
         })?
+    }
+
+    fn count_unheard(&self, waiter: &Weak<()>) {
+        let unheard = waiter.strong_count() == 0;
+        self.server.lock().counters.unheard += u64::from(unheard);
     }
 
     /// Waits for the locks, and draws a number.
@@ -223,6 +237,7 @@ impl Several {
             mut numbered,
             tables,
         } = self;
+        let (_waiting, waiter) = waiting();
         let done = tokio::spawn(async move {
             let connection = numbered.connection.clone();
             connection.server.step().await;
@@ -230,6 +245,7 @@ impl Several {
             connection.database(operation)?.now.tables = tables;
             numbered.end(operation)?;
             drop(numbered);
+            connection.count_unheard(&waiter);
             connection.server.step().await;
             connection.live(operation)
         });

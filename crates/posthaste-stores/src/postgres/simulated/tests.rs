@@ -77,6 +77,8 @@ async fn numbers_that_only_lost_transactions_used_come_again() {
     assert!(open.emit(&event("k")).is_err(), "its connection broke");
     // The open transaction's number is issued again; the sequence goes on behind what was logged ahead.
     assert_eq!(next(&database), (xid - 1, 1 + 32 + 1));
+    let counters = database.counters();
+    assert_eq!((counters.numbers_again, counters.values_again), (2, 1));
 }
 
 #[tokio::test]
@@ -117,6 +119,18 @@ async fn a_fail_over_goes_on_with_what_the_standby_has() {
 }
 
 #[tokio::test]
+async fn a_synchronous_standby_has_all_that_a_commit_waited_for_and_nothing_else() {
+    let database = SimulatedPostgres::new(Settings::default());
+    let kept = commit(&database);
+    let mut unflushed = database.begin();
+    unflushed.emit(&event("k")).unwrap();
+    unflushed.commit_unflushed().unwrap();
+    database.replicate_flushed();
+    database.fail_over();
+    assert_eq!(survivors(&database), [kept]);
+}
+
+#[tokio::test]
 async fn a_statement_goes_on_when_nobody_waits_for_it() {
     let database = SimulatedPostgres::new(Settings::default());
     commit(&database);
@@ -126,6 +140,7 @@ async fn a_statement_goes_on_when_nobody_waits_for_it() {
     assert!(sent.is_none(), "it is under way");
     for _ in 0..100 {
         if database.status().await.unwrap().pending == 0 {
+            assert_eq!(database.counters().unheard, 1);
             return;
         }
     }
