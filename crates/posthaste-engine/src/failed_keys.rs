@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::mutation::{Mutation, planted};
+
 /// The keys of a lane behind whose first failure nothing is accepted.
 ///
 /// A record is refused when it was submitted before the engine could know of its key's failure, that
@@ -28,6 +30,9 @@ impl FailedKeys {
     /// a failure that its sender did not know.
     #[must_use]
     pub fn refuses(&self, order_key: Option<u64>, seen: u64) -> bool {
+        if planted(Mutation::SecondAfterAFailure) {
+            return false;
+        }
         order_key
             .and_then(|key| self.by_key.get(&key))
             .is_some_and(|&failure| failure > seen)

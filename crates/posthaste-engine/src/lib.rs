@@ -13,6 +13,8 @@ mod failed_keys;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
+#[doc(hidden)]
+pub mod mutation;
 mod pacer;
 mod partitions;
 mod pipeline;

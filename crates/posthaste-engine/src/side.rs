@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 
 use crate::{
     Budget, Cursor, KeyOrder, Page, StoredEvent,
+    mutation::{Mutation, planted},
     window::{State, Window},
 };
 
@@ -157,7 +158,12 @@ impl Side {
                 Some(SideStep::Read { budget, until })
             }
             Phase::Delivering if self.window.is_done() => {
-                let step = self.delivered(standing);
+                // It was there when this read was sent.
+                let at = match planted(Mutation::JoinAtTheWrongHigh) {
+                    true => joinable,
+                    false => standing,
+                };
+                let step = self.delivered(at);
                 // A turn that needs no store is no step: what comes after it is.
                 if step.is_some() || self.phase == Phase::Delivering {
                     return step;
@@ -203,7 +209,7 @@ impl Side {
             self.phase = Phase::Read;
             return None;
         }
-        if !self.last_bit {
+        if !self.last_bit && !planted(Mutation::JoinAtTheWrongHigh) {
             self.phase = Phase::Holding;
             return None;
         }

@@ -9,7 +9,11 @@
 
 use std::{any::Any, collections::HashMap, collections::VecDeque, sync::Arc};
 
-use crate::{Cursor, KeyOrder, Page, Rejection, StoredEvent, record::key_hash};
+use crate::{
+    Cursor, KeyOrder, Page, Rejection, StoredEvent,
+    mutation::{Mutation, planted},
+    record::key_hash,
+};
 
 /// Where an event of the window stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -311,19 +315,26 @@ impl Window {
         if let Some(entry) = self.entry_mut(ticket) {
             entry.state = State::Ready;
             entry.maybe_sent |= fate_unknown;
-            self.ready_stale = true;
+            if planted(Mutation::RetryOutOfOrder) {
+                self.ready.push_back(ticket);
+            } else {
+                self.ready_stale = true;
+            }
         }
     }
 
     /// The lane ended: everything that was sent and not answered is to be sent again.
     pub(crate) fn unsend_all(&mut self) {
-        for entry in &mut self.entries {
+        for (ticket, entry) in (self.first..).zip(&mut self.entries) {
             if matches!(entry.state, State::Sent { .. }) {
                 entry.state = State::Ready;
                 entry.maybe_sent = true;
+                if planted(Mutation::RetryOutOfOrder) {
+                    self.ready.push_back(ticket);
+                }
             }
         }
-        self.ready_stale = true;
+        self.ready_stale |= !planted(Mutation::RetryOutOfOrder);
     }
 
     /// Rejected events that may be parked: the fate of every earlier event of their key is known.

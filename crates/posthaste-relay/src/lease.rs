@@ -3,7 +3,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use posthaste_engine::{DestinationState, Moment, Registered, Shares, Store, StoreError};
+use posthaste_engine::{
+    DestinationState, Moment, Registered, Shares, Store, StoreError,
+    mutation::{Mutation, planted},
+};
 
 use crate::{Clock, health::SharedMoment, jitter::Jitter, relay::SaidOnce, watch};
 
@@ -70,6 +73,15 @@ pub(crate) async fn keep(
     }
 }
 
+/// By which clock the deadline is measured: that of all moments, which nobody sets.
+pub(crate) fn by_its_clock(clock: &dyn Clock, now: Moment) -> Moment {
+    if planted(Mutation::DeadlineByWallClock) {
+        let micros = u64::try_from(clock.wall_micros());
+        return Moment(Duration::from_micros(micros.unwrap_or_default()));
+    }
+    now
+}
+
 /// Renews once. A lane that was just opened asks for it too: a fence that compares no number (a file's
 /// lock) is taken first, then the lease is confirmed in the database, then sending begins.
 pub(crate) async fn renew(
@@ -80,10 +92,11 @@ pub(crate) async fn renew(
     lease_state: &watch::Sender<Lease>,
 ) -> Result<(), StoreError> {
     let sent = clock.now();
+    let by_its_clock = by_its_clock(clock, sent);
     match store.renew(relay, lease).await {
         Ok(renewal) => {
             lease_state.send_modify(|state| {
-                state.extend(sent.after(lease));
+                state.extend(by_its_clock.after(lease));
                 state.renewed = sent;
                 let destinations = renewal.destinations.into_iter();
                 state.destinations = destinations

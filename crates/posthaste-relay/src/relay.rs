@@ -166,10 +166,10 @@ impl Relay {
         };
         let mut said = SaidOnce::default();
         loop {
-            let sent = self.clock.now();
+            let by_its_clock = lease::by_its_clock(&*self.clock, self.clock.now());
             match self.store.register(&registration).await {
                 Ok(registered) => {
-                    let deadline = sent.after(self.settings.lease);
+                    let deadline = by_its_clock.after(self.settings.lease);
                     let watched = Arc::clone(&self.lease_end);
                     return Ok((registered, Lease::new(deadline, watched)));
                 }

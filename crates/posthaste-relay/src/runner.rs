@@ -7,6 +7,7 @@ use std::{future::pending, sync::Arc, time::Duration};
 use posthaste_engine::{
     BreakerState, Claim, Claimed, Counts, DestinationState, Lane, LaneScope, LaneSpec, Moment,
     Page, Pipeline, ShareStep, Shares, SideRead, SinkError, StoreError, Verdict, Want,
+    mutation::{Mutation, planted},
 };
 use tracing::{info, warn};
 
@@ -207,7 +208,7 @@ impl<'a> Runner<'a> {
             let now = if paused { "paused" } else { "resumed" };
             info!(destination = %self.claim.destination, "{now} by an operator");
         }
-        if self.lane.is_some() && lease.deadline <= now {
+        if self.lane.is_some() && lease.deadline <= lease::by_its_clock(&*self.task.clock, now) {
             self.pipeline
                 .fail_lane("the lease ran out", now, self.task.settings.jitter.draw());
         }
@@ -249,6 +250,9 @@ impl<'a> Runner<'a> {
         let Some(lane) = lane else { return };
         lane.abort().await;
         self.kept.unfenced = true;
+        if planted(Mutation::ConnectionKeptOnAbort) {
+            return;
+        }
         let settled_at = self.clock().now().after(self.task.settle());
         self.kept.settled_at = self.kept.settled_at.max(settled_at);
     }
@@ -276,7 +280,8 @@ impl<'a> Runner<'a> {
     /// Nothing is handed over unless there is time to publish it within the lease.
     async fn submit(&mut self, now: Moment) {
         let settings = &self.task.settings;
-        let latest = now.after(settings.publish_timeout + settings.margin);
+        let time = settings.publish_timeout + settings.margin;
+        let latest = lease::by_its_clock(self.clock(), now).after(time);
         if self.lease.borrow().deadline <= latest {
             return;
         }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::{LaneState, MAIN, Pipeline, SIDE, UnderWay};
 use crate::{
     Cause, DeliveryPolicy, Due, Moment, OnDead, Outcome, ParkedCopy, Parking, Rejection,
-    RejectionKind, Settlement, StoredEvent, Unavailability, Verdict, retries::Sent, window::State,
+    RejectionKind, Settlement, StoredEvent, Unavailability, Verdict,
+    mutation::{Mutation, planted},
+    retries::Sent,
+    window::State,
 };
 
 /// How often an event may be the one that fails while others are accepted, before it is taken for the
@@ -157,7 +160,12 @@ impl Pipeline {
                 return;
             }
         }
-        window.unsend(ticket, is_fate_unknown(why.cause));
+        if planted(Mutation::AttemptBurnedByAnOutage) {
+            let (kind, reason) = (RejectionKind::Other, why.reason.clone());
+            self.fail(ticket, Rejection { kind, reason });
+        } else {
+            window.unsend(ticket, is_fate_unknown(why.cause));
+        }
         self.destination_failed(why, now, random);
     }
 

@@ -2,8 +2,9 @@
 
 use super::{LaneState, Pipeline, RETRY, SIDE, is_blocked};
 use crate::{
-    BreakerState, Moment, Record, Rejection, RouteDecision, Router, Settlement, SinkError,
-    StoredEvent,
+    BreakerState, Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement, SinkError,
+    StoredEvent, Verdict,
+    mutation::{Mutation, planted},
     record::key_hash,
     retries::{Retries, Sent},
     window::{State, Window},
@@ -88,7 +89,18 @@ impl Pipeline {
         self.counts.repeated += batch.repeated;
         self.in_flight += batch.records.len();
         self.batches.begin(now, batch.records.len());
+        if planted(Mutation::AdvanceBeforeTheAnswer) {
+            self.take_for_accepted(&batch.records, now);
+        }
         Some(batch.records)
+    }
+
+    fn take_for_accepted(&mut self, records: &[Record], now: Moment) {
+        let verdict = |record: &Record| Verdict {
+            ticket: record.ticket(),
+            outcome: Outcome::Accepted(None),
+        };
+        self.verdicts(records.iter().map(verdict).collect(), now, 0.5);
     }
 
     fn gather_retries(&mut self, batch: &mut Gathering, number: u64, limit: usize) {
@@ -271,7 +283,7 @@ impl Pipeline {
         self.main.unsend_all();
         self.side.window.unsend_all();
         self.retries.unsend_all();
-        if !self.fences_exactly() {
+        if !self.fences_exactly() && !planted(Mutation::ConnectionKeptOnAbort) {
             self.lane_not_before = now.after(self.limits.settle);
         }
     }

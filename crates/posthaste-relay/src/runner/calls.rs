@@ -5,6 +5,7 @@ use std::sync::Arc;
 use posthaste_engine::{
     AdvanceOutcome, Budget, Change, Claimed, Cursor, Due, Lane, LaneSpec, Page, SideRead, SideStep,
     Sink, SinkError, StoreError,
+    mutation::{Mutation, planted},
 };
 
 /// What a change answered.
@@ -64,6 +65,10 @@ fn unconfirmed(error: StoreError) -> SinkError {
 
 pub(super) async fn make(claimed: Arc<dyn Claimed>, change: Change) -> Result<Changed, StoreError> {
     match change {
+        Change::Park(events) if planted(Mutation::CursorPastAParkedEvent) => {
+            tokio::spawn(async move { claimed.park(&events).await });
+            Ok(Changed::Done)
+        }
         Change::Park(events) => claimed.park(&events).await.map(|()| Changed::Done),
         Change::Settle { id, settlement } => claimed
             .settle(id, &settlement)

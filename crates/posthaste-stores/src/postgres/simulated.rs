@@ -50,6 +50,9 @@ pub struct Settings {
     pub retention: Duration,
     /// Events of a page at the most, whatever its budget.
     pub page_events: usize,
+    /// Whether a pooler stands before the server, which hides that connections break: what is under way fails, and
+    /// the next statement goes through another one.
+    pub pooled: bool,
     /// How long steps take.
     pub step: Step,
 }
@@ -62,6 +65,7 @@ impl Default for Settings {
             leaf_bits: 10,
             retention: Duration::from_secs(24 * 3_600),
             page_events: 10_000,
+            pooled: false,
             step: Arc::new(|| Duration::ZERO),
         }
     }
@@ -219,6 +223,12 @@ impl SimulatedPostgres {
     #[must_use]
     pub fn committed(&self) -> Vec<Commit> {
         self.server.lock().history().to_vec()
+    }
+
+    /// Every destination that was created, with the events that retention had removed by then.
+    #[must_use]
+    pub fn created(&self) -> Vec<(String, Vec<Uuid>)> {
+        self.server.lock().created.clone()
     }
 
     /// What happened so far.

@@ -22,6 +22,8 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use posthaste_engine::mutation::{Mutation, planted};
+
 use super::{
     converge::{Among, Row},
     types::{Snapshot, Xid8},
@@ -326,6 +328,10 @@ impl Sweep {
         let (low, floors) = (Arc::clone(&self.low), self.floors());
         let (high, last, caught_up) = match request {
             Request::Poll { owned, floor, .. } => {
+                let owned = match planted(Mutation::FloorFromTheSamePoll) {
+                    true => sequence,
+                    false => owned,
+                };
                 let high = Arc::new(answer.snapshot);
                 let last = answer.last_row.unwrap_or(floor);
                 if answer.more {
@@ -403,7 +409,10 @@ impl Sweep {
     }
 
     fn become_low(&mut self, high: &Arc<Snapshot>, owned: i64) {
-        let former_floor = self.floor;
+        let former_floor = match planted(Mutation::StragglerTakesTheNewFloor) {
+            true => owned,
+            false => self.floor,
+        };
         self.stragglers = high
             .xip()
             .iter()

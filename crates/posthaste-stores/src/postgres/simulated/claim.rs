@@ -1,20 +1,25 @@
 //! A claim's statements, on the tables of its transaction.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc, LockResult, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, DestinationState, Registered, Shares, Start, StoreError,
+    mutation::{Mutation, planted},
 };
 use uuid::Uuid;
 
 use super::{
+    database::Database,
     ownership::release,
     server::{Connection, Several},
-    tables::{CursorRow, Destination, MemberRow, Tables},
+    tables::{CursorRow, Destination, MemberRow, Relay, Tables},
 };
 use crate::postgres::{
     claim::{
@@ -93,9 +98,12 @@ pub(super) async fn claim(
             several: connection.transaction(OPERATION).await?,
             destination_id,
             takes_over: AtomicBool::new(false),
+            late: Mutex::default(),
         };
         if let Some(outcome) = claiming.run(&transaction).await? {
+            let late = transaction.late.into_inner();
             transaction.several.commit().await?;
+            in_transactions_of_their_own(connection, relay, late).await?;
             if transaction.takes_over.load(Relaxed) {
                 connection.server.lock().note_take_over(destination_id);
             }
@@ -103,6 +111,38 @@ pub(super) async fn claim(
         }
     }
     Err(comes_and_goes(request.destination))
+}
+
+/// What belongs into the claim's transaction, for mutations that have it come later.
+async fn in_transactions_of_their_own(
+    connection: &Connection,
+    relay: Registered,
+    late: LockResult<Vec<(i64, CursorRow)>>,
+) -> Result<(), StoreError> {
+    let late = late.unwrap_or_else(PoisonError::into_inner);
+    if !late.is_empty() {
+        let cover = connection.change(OPERATION, |database| {
+            database.now.tables.cursors.extend(late);
+            Ok(())
+        });
+        cover.await?;
+    }
+    if planted(Mutation::EpochBeforeTheFence) {
+        let fence = move |database: &mut Database| {
+            let (us, now) = (relay.registration, database.clock());
+            let tables = &mut database.now.tables;
+            let mut others: Vec<Uuid> = tables.relays.keys().copied().collect();
+            others.retain(|other| *other != us);
+            tables.fence_expired((us, ""), &others, now);
+            Ok(())
+        };
+        let connection = connection.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            connection.change(OPERATION, fence).await
+        });
+    }
+    Ok(())
 }
 
 /// Creates the destination where it starts; somebody else's creation counts as well.
@@ -142,6 +182,7 @@ async fn create(
             Some(&name),
             detail.to_owned(),
         );
+        database.note_creation(&name);
         Ok(())
     });
     create.await
@@ -213,7 +254,20 @@ impl Tables {
         owners.sort_unstable();
         owners.dedup();
         owners.retain(|owner| *owner != us);
-        for owner in &owners {
+        if planted(Mutation::EpochBeforeTheFence) {
+            let is_over = |row: &Relay| row.fenced || row.lease_until <= now;
+            owners.retain(|owner| self.relays.get(owner).is_none_or(is_over));
+            self.revoke(&owners, destination_id, settle, now);
+            return Ok(name);
+        }
+        self.fence_expired((us, &name), &owners, now);
+        owners.retain(|owner| self.relays.get(owner).is_none_or(|row| row.fenced));
+        self.revoke(&owners, destination_id, settle, now);
+        Ok(name)
+    }
+
+    pub(super) fn fence_expired(&mut self, by: (Uuid, &str), owners: &[Uuid], now: i64) {
+        for owner in owners {
             let expired = self
                 .relays
                 .get_mut(owner)
@@ -221,23 +275,12 @@ impl Tables {
             if let Some(row) = expired {
                 row.fenced = true;
                 let detail = format!("relay `{}` ({owner}): its lease is over", row.name);
-                self.note(now, (Some(us), Some(&name)), "fence", None, detail);
+                self.note(now, (Some(by.0), Some(by.1)), "fence", None, detail);
             }
         }
-        self.revoke(&owners, destination_id, settle, now);
-        Ok(name)
     }
 
-    fn revoke(&mut self, owners: &[Uuid], destination_id: i64, settle: i64, now: i64) {
-        let is_dead = |tables: &Self, relay: &Uuid| {
-            let row = tables.relays.get(relay);
-            row.is_none_or(|row| row.fenced)
-        };
-        let dead: Vec<Uuid> = owners
-            .iter()
-            .filter(|relay| is_dead(self, relay))
-            .copied()
-            .collect();
+    fn revoke(&mut self, dead: &[Uuid], destination_id: i64, settle: i64, now: i64) {
         let epoch = self.destinations.get(&destination_id).map(|row| row.epoch);
         let mut changed = false;
         for row in self.cursors.values_mut() {
@@ -392,6 +435,8 @@ struct Transaction {
     several: Several,
     destination_id: i64,
     takes_over: AtomicBool,
+    /// Rows that come in the next transaction.
+    late: Mutex<Vec<(i64, CursorRow)>>,
 }
 
 #[async_trait]
@@ -431,9 +476,16 @@ impl Statements for Transaction {
     }
 
     async fn split(&self, change: &Change) -> Result<i64, StoreError> {
-        let split = self
-            .several
-            .statement(|tables, _| tables.split(self.destination_id, change));
+        let split = self.several.statement(|tables, _| {
+            let apart = tables.split(self.destination_id, change)?;
+            let late = planted(Mutation::CoverageMissing).then(|| tables.cursors.remove(&apart));
+            let late = late.flatten().map(|row| (apart, row));
+            self.late
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend(late);
+            Ok(apart)
+        });
         split.await
     }
 

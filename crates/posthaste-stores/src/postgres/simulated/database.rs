@@ -58,6 +58,7 @@ pub(super) struct Database {
     /// Reads that are between their snapshot and their rows.
     pub(super) reading: usize,
     pub(super) counters: Counters,
+    pub(super) created: Vec<(String, Vec<Uuid>)>,
     seed: u64,
     last_id: u64,
     began: Instant,
@@ -90,6 +91,7 @@ impl Database {
             is_up: true,
             reading: 0,
             counters: Counters::default(),
+            created: Vec::new(),
             seed: settings.seed,
             last_id: 2,
             began: Instant::now(),
@@ -251,6 +253,15 @@ impl Database {
 
     pub(super) fn history(&self) -> &[Commit] {
         &self.history
+    }
+
+    /// A destination was created.
+    pub(super) fn note_creation(&mut self, name: &str) {
+        let rows = self.now.rows.values();
+        let kept: BTreeSet<Uuid> = rows.map(|row| row.event.id()).collect();
+        let committed = self.history.iter().flat_map(|commit| &commit.events);
+        let gone = committed.filter(|id| !kept.contains(id)).copied().collect();
+        self.created.push((name.to_owned(), gone));
     }
 
     /// Somebody took partitions of this destination over from a dead relay.

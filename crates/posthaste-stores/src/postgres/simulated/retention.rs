@@ -1,7 +1,7 @@
 //! Housekeeping: what is due, and the deeds, each under the locks that it decides under.
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use posthaste_engine::{
     DestinationState, Housekeeping, ParkedState, Pin, PinKind, Registered, Retained, Retention,
     StoreError,
+    mutation::{Mutation, planted},
 };
 
 use super::{
@@ -39,6 +40,8 @@ const PINS_MAX: usize = 20;
 struct Housekeeper {
     connection: Connection,
     by: Option<Registered>,
+    /// As the last look saw it, without any lock.
+    floor: Mutex<Option<i64>>,
 }
 
 impl Database {
@@ -92,12 +95,13 @@ impl Database {
         number: usize,
         leaf_bits: u8,
         by: Option<Registered>,
+        floor: Option<i64>,
     ) -> Option<Went<Emptied>> {
         let is_of = |seq: i64| leaf_of(seq, leaf_bits) == number;
         if self.reading > 0 || self.is_being_written(is_of) {
             return None;
         }
-        let Some(greatest) = self.due(is_of, leaf_bits) else {
+        let Some(greatest) = self.due(is_of, leaf_bits, floor) else {
             return Some(Went::Kept);
         };
         let mut least = greatest;
@@ -123,9 +127,18 @@ impl Database {
         }))
     }
 
+    /// The floor of retention. `before`: as it was before the lock, and must not be taken.
+    fn floor(&self, before: Option<i64>) -> Option<i64> {
+        if planted(Mutation::TruncationUnchecked) {
+            return Some(i64::MAX);
+        }
+        let before = before.filter(|_| planted(Mutation::FloorBeforeTheLock));
+        before.or_else(|| self.now.tables.floor())
+    }
+
     /// The greatest `seq` of a leaf that nobody needs any more, and that is past its time.
-    fn due(&self, is_of: impl Fn(i64) -> bool, leaf_bits: u8) -> Option<i64> {
-        let floor = self.now.tables.floor()?;
+    fn due(&self, is_of: impl Fn(i64) -> bool, leaf_bits: u8, floor: Option<i64>) -> Option<i64> {
+        let floor = self.floor(floor)?;
         let mut rows = self.visible_behind(i64::MIN);
         let greatest = rows.rfind(|row| is_of(row.event.seq()))?;
         let seq = greatest.event.seq();
@@ -133,8 +146,8 @@ impl Database {
     }
 
     /// `sql/retention_delete.sql`.
-    fn delete(&mut self, number: usize, leaf_bits: u8) -> u64 {
-        let Some(floor) = self.now.tables.floor() else {
+    fn delete(&mut self, number: usize, leaf_bits: u8, floor: Option<i64>) -> u64 {
+        let Some(floor) = self.floor(floor) else {
             return 0;
         };
         let rows = self.visible_behind(i64::MIN);
@@ -286,6 +299,10 @@ impl Tables {
 }
 
 impl Housekeeper {
+    fn looked(&self) -> Option<i64> {
+        *self.floor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A deed under the retention lock; none: another one has it.
     async fn locked<T: Send + 'static>(
         &self,
@@ -315,7 +332,9 @@ impl Deeds for Housekeeper {
         let look = self
             .connection
             .look(OPERATION, |database| database.survey(leaf_bits));
-        look.await
+        let survey = look.await?;
+        *self.floor.lock().unwrap_or_else(PoisonError::into_inner) = survey.floor;
+        Ok(survey)
     }
 
     async fn evacuate(&self) -> Result<Went<u64>, StoreError> {
@@ -329,10 +348,11 @@ impl Deeds for Housekeeper {
     }
 
     async fn truncate(&self, leaf: &Leaf) -> Result<Went<Emptied>, StoreError> {
-        let (number, by) = (leaf.number, self.by);
+        let (number, by, before) = (leaf.number, self.by, self.looked());
         let leaf_bits = self.connection.server.leaf_bits;
         for _ in 0..LOOKS_AT_A_LEAF {
-            let deed = move |database: &mut Database| Ok(database.truncate(number, leaf_bits, by));
+            let deed =
+                move |database: &mut Database| Ok(database.truncate(number, leaf_bits, by, before));
             match self.locked(deed).await? {
                 None => return Ok(another()),
                 Some(None) => {}
@@ -343,8 +363,9 @@ impl Deeds for Housekeeper {
     }
 
     async fn delete(&self, leaf: &Leaf) -> Result<Went<u64>, StoreError> {
-        let (number, leaf_bits) = (leaf.number, self.connection.server.leaf_bits);
-        let gone = self.locked(move |database| Ok(database.delete(number, leaf_bits)));
+        let (number, before) = (leaf.number, self.looked());
+        let leaf_bits = self.connection.server.leaf_bits;
+        let gone = self.locked(move |database| Ok(database.delete(number, leaf_bits, before)));
         Ok(gone.await?.map_or_else(another, Went::Done))
     }
 
@@ -363,7 +384,12 @@ impl Retention for SimulatedPostgres {
     async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
         let connection = self.connect();
         let turn = self.server.turn.fetch_add(1, Relaxed);
-        step(&Housekeeper { connection, by }, turn).await
+        let keeper = Housekeeper {
+            connection,
+            by,
+            floor: Mutex::default(),
+        };
+        step(&keeper, turn).await
     }
 
     async fn retained(&self) -> Result<Retained, StoreError> {

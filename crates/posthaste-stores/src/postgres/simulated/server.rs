@@ -19,6 +19,7 @@ pub(super) struct Server {
     step: Step,
     pub(super) page_events: usize,
     pub(super) leaf_bits: u8,
+    pooled: bool,
 }
 
 impl std::fmt::Debug for Server {
@@ -36,6 +37,7 @@ impl Server {
             turn: AtomicUsize::new(0),
             page_events: settings.page_events,
             leaf_bits: settings.leaf_bits,
+            pooled: settings.pooled,
             step: settings.step,
         }
     }
@@ -86,6 +88,14 @@ impl Connection {
         }
     }
 
+    /// What the next statement goes through: behind a pooler another connection, when the last one has broken.
+    pub(super) fn pooled(&self) -> Self {
+        match self.server.pooled {
+            true => Self::open(&self.server),
+            false => self.clone(),
+        }
+    }
+
     /// The database, as long as this connection lives.
     pub(super) fn database(
         &self,
@@ -109,10 +119,11 @@ impl Connection {
         operation: &'static str,
         look: impl FnOnce(&Database) -> T + Send,
     ) -> Result<T, StoreError> {
-        self.server.step().await;
-        let found = look(&*self.database(operation)?);
-        self.server.step().await;
-        self.live(operation)?;
+        let connection = self.pooled();
+        connection.server.step().await;
+        let found = look(&*connection.database(operation)?);
+        connection.server.step().await;
+        connection.live(operation)?;
         Ok(found)
     }
 
@@ -123,7 +134,7 @@ impl Connection {
         operation: &'static str,
         work: impl FnOnce(&mut Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let connection = self.clone();
+        let connection = self.pooled();
         let (_waiting, waiter) = waiting();
         let done = tokio::spawn(async move {
             connection.server.step().await;
@@ -162,9 +173,10 @@ impl Connection {
 
     /// A transaction of several statements, all of whose changes come at its end, or none.
     pub(super) async fn transaction(&self, operation: &'static str) -> Result<Several, StoreError> {
-        self.server.step().await;
-        let numbered = self.begin(operation).await?;
-        let tables = self.database(operation)?.now.tables.clone();
+        let connection = self.pooled();
+        connection.server.step().await;
+        let numbered = connection.begin(operation).await?;
+        let tables = connection.database(operation)?.now.tables.clone();
         Ok(Several {
             operation,
             numbered,
