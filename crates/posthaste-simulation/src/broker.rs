@@ -78,6 +78,8 @@ pub(crate) struct Broker {
     pub(crate) kind: Kind,
     pub(crate) place: Place,
     pub(crate) witness: Witness,
+    /// Bytes are long under way, and few at once.
+    slow: bool,
     state: Arc<Mutex<State>>,
 }
 
@@ -98,6 +100,8 @@ struct State {
     producers: BTreeMap<Uuid, u64>,
     /// Ids that were accepted and may be sent again, with their slots.
     progress: BTreeMap<Uuid, u16>,
+    /// The greatest number accepted of each slot: by which nothing may be suppressed.
+    positions: BTreeMap<u16, i64>,
     /// Who holds the lock of the file.
     lock: Option<(Uuid, u64)>,
     unflushed: VecDeque<(Instant, Uuid)>,
@@ -115,8 +119,14 @@ impl Broker {
             kind,
             place,
             witness,
+            slow: false,
             state: Arc::new(Mutex::new(state)),
         }
+    }
+
+    /// Bytes are long under way, and few at once.
+    pub(crate) fn slow(self) -> Self {
+        Self { slow: true, ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -174,6 +184,7 @@ impl Broker {
     fn travel(&self) -> Duration {
         match self.kind {
             Kind::File => Duration::ZERO,
+            _ if self.slow && !self.witness.is_quiet() => NETWORK.mul_f64(self.witness.share()),
             _ => NETWORK.mul_f64(self.witness.share().powi(6)),
         }
     }
@@ -262,7 +273,7 @@ impl Sink for Broker {
             kind: "simulated",
             batch_events_max: 20,
             batch_bytes_max: 1 << 20,
-            in_flight_events_max: 100,
+            in_flight_events_max: if self.slow { 20 } else { 100 },
             key_order: self.kind.key_order(),
             fence: match self.kind.is_exact() {
                 true => FenceKind::Exact,

@@ -45,6 +45,11 @@ pub trait Database: Send + Sync {
     /// Changes the number of partitions that destinations are to have. False: it cannot.
     fn repartition(&self, partitions: u16) -> bool;
 
+    /// Every destination that was created, with the events that were gone by then.
+    fn created(&self) -> Vec<(String, Vec<Uuid>)> {
+        Vec::new()
+    }
+
     /// Where its own counters say that it came to.
     fn reached(&self) -> Vec<(Reached, u64)> {
         Vec::new()

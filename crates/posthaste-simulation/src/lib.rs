@@ -15,6 +15,7 @@ mod drill;
 mod faults;
 mod observed;
 mod process;
+mod seed;
 pub mod seen;
 pub mod totals;
 mod witness;
@@ -22,4 +23,5 @@ mod world;
 mod writers;
 
 pub use faults::{Injection, Reached};
-pub use world::{Outcome, Seed, run};
+pub use seed::{Emphasis, Seed};
+pub use world::{Outcome, run};

@@ -1,10 +1,11 @@
 //! Runs the simulation: one seed with its trace, a number of seeds, for a time, or until it is stopped.
 
-use std::{process::ExitCode, time::Duration};
+use std::{fmt::Debug, process::ExitCode, time::Duration};
 
 use clap::Parser;
+use posthaste_engine::mutation::Mutation;
 use posthaste_simulation::{
-    Seed,
+    Emphasis, Seed,
     totals::{Until, run_caught, run_many},
 };
 
@@ -32,21 +33,45 @@ struct Options {
     /// End at the first seed that fails.
     #[arg(long)]
     first_failure: bool,
+    /// What happens more often than usual.
+    #[arg(long, value_parser = named(Emphasis::ALL), default_value = "Usual")]
+    emphasis: Emphasis,
+    /// A rule that is left out, to see that it is missed.
+    #[arg(long, value_parser = named(Mutation::ALL))]
+    leave_out: Option<Mutation>,
+}
+
+/// One of these, by its name.
+fn named<T: Debug + Copy + Send + Sync + 'static, const N: usize>(
+    all: [T; N],
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |name| {
+        let found = all.iter().find(|one| format!("{one:?}") == name);
+        found
+            .copied()
+            .ok_or_else(|| format!("it is one of {all:?}"))
+    }
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let good = match options.seed {
-        Some(number) => one(Seed {
-            number,
-            print: options.trace,
-        }),
+        Some(number) => one(seed(&options, number)),
         None => many(&options),
     };
     if good {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    }
+}
+
+fn seed(options: &Options, number: u64) -> Seed {
+    Seed {
+        number,
+        print: options.trace,
+        emphasis: options.emphasis,
+        leave_out: options.leave_out,
     }
 }
 
@@ -73,7 +98,7 @@ fn many(options: &Options) -> bool {
         first_failure: options.first_failure,
     };
     let threads = options.threads.unwrap_or(processors);
-    let totals = run_many(options.from, until, threads, true);
+    let totals = run_many(seed(options, options.from), until, threads, true);
     println!("{totals}");
     totals.failed.is_empty()
 }

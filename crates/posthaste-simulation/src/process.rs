@@ -39,6 +39,10 @@ pub(crate) struct WrongClock {
 /// So long since boot when the run begins: clocks are set back by less.
 const UPTIME_MS: i64 = 3_000_000;
 
+/// Seconds.
+const WALL_CLOCK_SET_EVERY: u64 = 7;
+const WALL_CLOCK_SET_BY: Duration = Duration::from_secs(600);
+
 impl WrongClock {
     fn read(&self) -> Moment {
         let ran = self.began.elapsed().mul_f64(self.rate);
@@ -67,8 +71,15 @@ impl Clock for WrongClock {
         self.stopped().unwrap_or_else(|| self.read())
     }
 
+    /// Set forth and back by ten minutes all the time: nothing but latencies may depend on it.
     fn wall_micros(&self) -> i64 {
-        i64::try_from(self.read().0.as_micros()).unwrap_or(i64::MAX)
+        let forth = (self.began.elapsed().as_secs() / WALL_CLOCK_SET_EVERY).is_multiple_of(2);
+        let set = if forth {
+            WALL_CLOCK_SET_BY
+        } else {
+            Duration::ZERO
+        };
+        i64::try_from((self.read().0 + set).as_micros()).unwrap_or(i64::MAX)
     }
 }
 
@@ -77,6 +88,8 @@ impl Clock for WrongClock {
 struct Cuts {
     database: AtomicBool,
     broker: AtomicBool,
+    /// Not a cut: somebody may stand still before a write.
+    stalls: bool,
 }
 
 pub(crate) struct Process {
@@ -97,6 +110,8 @@ pub(crate) struct Equipment<'a> {
     pub(crate) database_away: &'a Arc<AtomicBool>,
     pub(crate) brokers: &'a [Broker],
     pub(crate) policy: DeliveryPolicy,
+    /// Whether somebody may stand still between the test of its deadline and the write.
+    pub(crate) stalls: bool,
     pub(crate) rate: f64,
 }
 
@@ -130,6 +145,7 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
         (false, _) => (Injection::StatementLate, Fault::Late(wait)),
         (true, 0 | 1) => (Injection::LaneCut, Fault::Refuse),
         (true, 2 | 3) => (Injection::AckLost, Fault::FailAfter),
+        (true, _) if !cuts.stalls => return None,
         (true, _) => {
             witness.see(&Seen::RepeatsMayShuffle);
             (Injection::WriteStalled, Fault::Late(wait))
@@ -142,7 +158,10 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
 
 impl Process {
     pub(crate) fn start(name: String, with: &Equipment<'_>) -> Self {
-        let cuts = Arc::new(Cuts::default());
+        let cuts = Arc::new(Cuts {
+            stalls: with.stalls,
+            ..Cuts::default()
+        });
         let script = {
             let (witness, cuts) = (with.witness.clone(), Arc::clone(&cuts));
             let away = Arc::clone(with.database_away);

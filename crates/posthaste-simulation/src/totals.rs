@@ -12,7 +12,8 @@ use std::{
 
 use crate::{
     faults::{Injection, Reached},
-    world::{Outcome, Seed, run},
+    seed::Seed,
+    world::{Outcome, run},
 };
 
 /// Runs together.
@@ -112,18 +113,18 @@ pub struct Until {
 
 /// Runs seeds from `first` on, on so many threads, and prints what each failing one is replayed by.
 #[must_use]
-pub fn run_many(first: u64, until: Until, threads: usize, progress: bool) -> Totals {
-    let (next, stop) = (AtomicU64::new(first), AtomicBool::new(false));
+pub fn run_many(first: Seed, until: Until, threads: usize, progress: bool) -> Totals {
+    let (next, stop) = (AtomicU64::new(first.number), AtomicBool::new(false));
     let totals = Mutex::new(Totals::default());
     let (began, said) = (Instant::now(), AtomicU64::new(0));
     let work = || {
         loop {
             let number = next.fetch_add(1, Relaxed);
             let late = until.time.is_some_and(|time| began.elapsed() >= time);
-            if late || number - first >= until.seeds || stop.load(Relaxed) {
+            if late || number - first.number >= until.seeds || stop.load(Relaxed) {
                 return;
             }
-            let seed = Seed::new(number);
+            let seed = Seed { number, ..first };
             let outcome = run_caught(seed);
             let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
             if !outcome.violations.is_empty() {

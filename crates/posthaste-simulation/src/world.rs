@@ -1,5 +1,6 @@
 //! One run: what the seed draws happens, everything heals, and what is owed must come.
 
+mod late;
 mod trouble;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
 
 use posthaste_engine::{
     DeadAction, DeliveryPolicy, DestinationState, KeyOrder, OnDead, ParkedFilter, ParkedState,
-    StoreError,
+    StoreError, mutation::leave_out,
 };
 use posthaste_relay::memory::MemoryMode;
 use tokio::time::Instant;
@@ -25,40 +26,13 @@ use crate::{
     faults::{Injection, Reached},
     observed::{Observer, place_of},
     process::{Equipment, LEASE, Process, SETTLE, WINDOW},
+    seed::{Emphasis, Seed},
     seen::{Place, Seen},
     witness::Witness,
     writers::Books,
 };
+use late::Late;
 use trouble::Undo;
-
-/// Which run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seed {
-    /// Everything is drawn from it.
-    pub number: u64,
-    /// Print each step.
-    pub print: bool,
-}
-
-impl Seed {
-    /// The run of this number.
-    #[must_use]
-    pub fn new(number: u64) -> Self {
-        Self {
-            number,
-            print: false,
-        }
-    }
-
-    /// The command that replays it.
-    #[must_use]
-    pub fn command(self) -> String {
-        format!(
-            "cargo run --release -p posthaste-simulation -- --seed {} --trace",
-            self.number
-        )
-    }
-}
 
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +62,11 @@ pub fn run(seed: Seed) -> std::io::Result<Outcome> {
         .enable_time()
         .start_paused(true)
         .build()?;
-    Ok(runtime.block_on(history(seed)))
+    let history = || runtime.block_on(history(seed));
+    Ok(match seed.leave_out {
+        Some(rule) => leave_out(rule, history),
+        None => history(),
+    })
 }
 
 /// Which database.
@@ -110,13 +88,14 @@ struct Plan {
     drift: f64,
     policy: DeliveryPolicy,
     lasts: Duration,
+    emphasis: Emphasis,
 }
 
 impl Plan {
-    fn draw(seed: u64) -> Self {
+    fn draw(seed: Seed) -> Self {
         use rand::{Rng, SeedableRng, rngs::SmallRng};
         // Of its own, since the witness has to know the rules first.
-        let mut dice = SmallRng::seed_from_u64(seed ^ 0x5eed);
+        let mut dice = SmallRng::seed_from_u64(seed.number ^ 0x5eed);
         let places = if dice.random_range(0..3) == 0 { 2 } else { 1 };
         let kinds = (0..places).map(|_| Kind::ALL[dice.random_range(0..Kind::ALL.len())]);
         Self {
@@ -136,7 +115,26 @@ impl Plan {
                 },
             },
             lasts: Duration::from_secs(dice.random_range(30..110)),
+            emphasis: seed.emphasis,
         }
+        .emphasised()
+    }
+
+    fn emphasised(mut self) -> Self {
+        match self.emphasis {
+            Emphasis::Usual => return self,
+            Emphasis::Zombies => {
+                let timing = |kind: &Kind| !kind.is_exact() && *kind != Kind::Forgetful;
+                self.kinds.retain(timing);
+                self.kinds.push(Kind::KafkaIdempotent);
+                self.kinds.truncate(2);
+                self.steps = false;
+            }
+            Emphasis::Retention => self.kinds.extend([Kind::KafkaIdempotent, Kind::RabbitMq]),
+            Emphasis::Pooler => {}
+        }
+        self.engine = Engine::Postgres;
+        self
     }
 
     /// Who waits for a moment waits for long when its clock was set back.
@@ -173,6 +171,7 @@ struct World {
     database: Arc<dyn Database>,
     database_away: Arc<AtomicBool>,
     brokers: Vec<Broker>,
+    late: Late,
     processes: Vec<Process>,
     /// Asked to stop, and not ended yet.
     stopping: Vec<Process>,
@@ -182,19 +181,26 @@ struct World {
 }
 
 async fn history(seed: Seed) -> Outcome {
-    let plan = Plan::draw(seed.number);
+    let plan = Plan::draw(seed);
     let witness = Witness::new(seed.number, &plan.rules(), seed.print);
     let database: Arc<dyn Database> = match plan.engine {
         Engine::Memory(mode) => Arc::new(Memory::new(mode)),
-        Engine::Postgres => Arc::new(Postgres::new(seed.number, &witness)),
+        Engine::Postgres => Arc::new(Postgres::new(seed, &witness)),
     };
-    let broker = |(place, kind): (usize, &Kind)| Broker::new(*kind, place, witness.clone());
+    let broker = |(place, kind): (usize, &Kind)| {
+        let broker = Broker::new(*kind, place, witness.clone());
+        match seed.emphasis {
+            Emphasis::Zombies => broker.slow(),
+            _ => broker,
+        }
+    };
     let mut world = World {
         observer: Observer::new(witness.clone()),
         books: Books::new(witness.clone(), Arc::clone(&database)),
         brokers: plan.kinds.iter().enumerate().map(broker).collect(),
         database,
         database_away: Arc::default(),
+        late: Late::new(&plan),
         processes: Vec::new(),
         stopping: Vec::new(),
         started: 0,
@@ -229,6 +235,7 @@ impl World {
         while Instant::now() < until {
             tokio::time::sleep(self.witness.millis(20, 700)).await;
             self.undo_due().await;
+            self.late_destinations();
             self.trouble().await;
             if !self.witness.one_in(4) {
                 self.database.replicate();
@@ -269,8 +276,9 @@ impl World {
             store: self.database.store(),
             observer: &self.observer,
             database_away: &self.database_away,
-            brokers: &self.brokers,
+            brokers: &self.brokers[..self.late.known],
             policy: self.plan.policy,
+            stalls: self.plan.emphasis != Emphasis::Zombies,
             rate: 1.0 + sign * self.plan.drift,
         };
         let process = Process::start(format!("relay-{}", self.started), &equipment);
@@ -341,11 +349,13 @@ impl World {
     }
 
     async fn ask_for_the_status(&self) {
+        self.note_what_was_gone();
         self.witness.see(&Seen::StatusAsked);
         let status = self.database.store().status().await;
         let Some(status) = self.answered("status", status) else {
             return;
         };
+        self.note_what_was_gone();
         for destination in status.destinations {
             self.witness.see(&Seen::StatusAnswered {
                 place: place_of(&destination.name),
@@ -358,6 +368,7 @@ impl World {
     /// From here on nothing fails.
     async fn heal(&mut self) {
         self.witness.be_quiet(true);
+        self.late.known = self.brokers.len();
         self.undo.clear();
         self.come_back();
         for broker in &self.brokers {
@@ -397,6 +408,7 @@ impl World {
         let (began, store) = (Instant::now(), self.database.store());
         let mut turns = 0;
         while began.elapsed() < limit {
+            self.note_what_was_gone();
             if self.books.closed.load(Relaxed) && self.witness.owed() == 0 {
                 return true;
             }

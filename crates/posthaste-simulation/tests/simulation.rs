@@ -15,7 +15,7 @@ fn many(first: u64, seeds: u64) -> Totals {
         time: None,
         first_failure: false,
     };
-    run_many(first, until, threads, false)
+    run_many(Seed::new(first), until, threads, false)
 }
 
 /// Seeds that found something once, by the name of what they found.

@@ -12,7 +12,9 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Cause, FailedKeys, KeyOrder, Lane, LaneSpec, Outcome, Record, RejectionKind, SinkError, Verdict,
+    Cause, FailedKeys, KeyOrder, Lane, LaneSpec, Outcome, Record, RejectionKind, SinkError,
+    Verdict,
+    mutation::{Mutation, planted},
 };
 use tokio::{sync::mpsc, time::Instant};
 use uuid::Uuid;
@@ -208,8 +210,16 @@ impl FarEnd {
         if broker.kind == Kind::KafkaTransactional {
             progress.learned.remove(&id);
             progress.tickets.insert(record.ticket(), id);
-            let slot = record.event().slot();
-            if progress.accepted.insert(id, slot).is_some() {
+            let (slot, seq) = (record.event().slot(), record.event().seq());
+            let known = progress.accepted.insert(id, slot).is_some();
+            let passed = state.positions.entry(slot).or_default();
+            let is_passed = seq <= *passed;
+            *passed = seq.max(*passed);
+            let suppress = match planted(Mutation::SuppressedByPosition) {
+                true => is_passed,
+                false => known,
+            };
+            if suppress {
                 broker.witness.reach(Reached::SuppressedRepeat);
                 return Ok(Outcome::Accepted(None));
             }

@@ -10,7 +10,11 @@ use posthaste_stores::postgres::simulated::{
 use uuid::Uuid;
 
 use super::{Database, Writing};
-use crate::{faults::Reached, witness::Witness};
+use crate::{
+    faults::Reached,
+    seed::{Emphasis, Seed},
+    witness::Witness,
+};
 
 /// The simulated PostgreSQL.
 pub(crate) struct Postgres {
@@ -24,16 +28,28 @@ const LEAF_BITS: [u8; 2] = [6, 10];
 const PAGE_EVENTS: usize = 16;
 
 impl Postgres {
-    pub(crate) fn new(seed: u64, witness: &Witness) -> Self {
+    pub(crate) fn new(seed: Seed, witness: &Witness) -> Self {
         let dice = witness.clone();
+        let emphasis = seed.emphasis;
         let settings = Settings {
-            seed,
-            leaf_bits: LEAF_BITS[usize::from(!seed.is_multiple_of(2))],
+            seed: seed.number,
+            leaf_bits: match emphasis {
+                Emphasis::Retention => LEAF_BITS[0],
+                _ => LEAF_BITS[usize::from(!seed.number.is_multiple_of(2))],
+            },
             page_events: PAGE_EVENTS,
-            retention: Duration::from_secs(10),
-            step: Arc::new(move || match dice.one_in(40) {
-                true => dice.millis(1, 25),
-                false => Duration::ZERO,
+            pooled: emphasis == Emphasis::Pooler,
+            retention: Duration::from_secs(match emphasis {
+                Emphasis::Retention => 1,
+                _ => 10,
+            }),
+            step: Arc::new(move || match emphasis {
+                Emphasis::Zombies if !dice.is_quiet() && dice.one_in(400) => {
+                    dice.millis(300, 4_000)
+                }
+                Emphasis::Retention if dice.one_in(4) => dice.millis(1, 25),
+                _ if dice.one_in(40) => dice.millis(1, 25),
+                _ => Duration::ZERO,
             }),
             ..Settings::default()
         };
@@ -103,6 +119,10 @@ impl Database for Postgres {
         // An operator who finds the database away gives up.
         tokio::spawn(async move { server.set_partitions(partitions).await });
         true
+    }
+
+    fn created(&self) -> Vec<(String, Vec<Uuid>)> {
+        self.server.created()
     }
 
     fn reached(&self) -> Vec<(Reached, u64)> {

@@ -9,6 +9,7 @@ use crate::{
     broker::Kind,
     faults::Injection,
     process::{Process, is_shared},
+    seed::Emphasis,
     seen::{Place, Seen},
 };
 
@@ -28,7 +29,13 @@ impl World {
         let at = self.witness.roll(self.processes.len() as u64);
         let at = usize::try_from(at).unwrap_or_default();
         let any = !self.processes.is_empty();
-        match self.witness.roll(40) {
+        let zombies = self.plan.emphasis == Emphasis::Zombies;
+        let sides = if zombies && self.witness.one_in(2) {
+            14
+        } else {
+            40
+        };
+        match self.witness.roll(sides) {
             0..=6 if self.processes.len() < 4 => self.start(),
             7 | 8 if any => self.plan_a_stop(at),
             9..=11 if any => {
@@ -99,11 +106,12 @@ impl World {
                 self.later(6_000, Undo::Away);
             }
             3..=7 => self.fail_over(),
+            // Settle times by that clock are as long as it pleases.
+            8 | 9 if self.plan.emphasis == Emphasis::Zombies => {}
             8 | 9 => {
                 let seconds = self.witness.roll(40);
                 let seconds = i64::try_from(seconds).unwrap_or_default() - 20;
                 if self.database.step_clock(seconds) {
-                    // A settle time by that clock is as long as it pleases.
                     self.witness.see(&Seen::RepeatsMayShuffle);
                     self.witness.inject(Injection::DatabaseClockStep);
                 }

@@ -1,0 +1,65 @@
+//! Which run: a number from which everything is drawn, and what is different from the usual.
+
+use posthaste_engine::mutation::Mutation;
+
+/// Which run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seed {
+    /// Everything is drawn from it.
+    pub number: u64,
+    /// Print each step.
+    pub print: bool,
+    /// What happens more often than usual, or not at all.
+    pub emphasis: Emphasis,
+    /// A rule that is left out: the run is to fail.
+    pub leave_out: Option<Mutation>,
+}
+
+/// What happens more often than usual, or not at all: some faults are seen only where others are absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Emphasis {
+    /// Nothing.
+    #[default]
+    Usual,
+    /// Relays stand still for longer than their lease, statements and bytes are long under way, the brokers fence by
+    /// time alone; and nobody stands still before a write, so that each repeat must be a contiguous replay.
+    Zombies,
+    /// A pooler stands before the database: relays do not notice when it crashes but by what they read.
+    Pooler,
+    /// Events are kept for a second, and destinations come late, just when what is past its time is removed.
+    Retention,
+}
+
+impl Emphasis {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Usual, Self::Zombies, Self::Pooler, Self::Retention];
+}
+
+impl Seed {
+    /// The run of this number.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        Self {
+            number,
+            print: false,
+            emphasis: Emphasis::Usual,
+            leave_out: None,
+        }
+    }
+
+    /// The command that replays it.
+    #[must_use]
+    pub fn command(self) -> String {
+        let mut command = format!(
+            "cargo run --release -p posthaste-simulation -- --seed {} --trace",
+            self.number
+        );
+        if self.emphasis != Emphasis::Usual {
+            command.push_str(&format!(" --emphasis {:?}", self.emphasis));
+        }
+        if let Some(rule) = self.leave_out {
+            command.push_str(&format!(" --leave-out {rule:?}"));
+        }
+        command
+    }
+}

@@ -1,0 +1,73 @@
+//! Destinations that come late, beside a retention that is asked for just then.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{Plan, World};
+use crate::{observed::place_of, seed::Emphasis, seen::Seen};
+
+/// How often operators ask for retention when a destination comes.
+const PURGES: usize = 20;
+
+pub(super) struct Late {
+    /// The destinations that new relays know of; the others come later.
+    pub(super) known: usize,
+    next_at: Instant,
+    every: Duration,
+    /// Creations that were noted.
+    noted: AtomicUsize,
+}
+
+impl Late {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let late = plan.emphasis == Emphasis::Retention;
+        let every = plan.lasts / 4;
+        Self {
+            known: if late { 1 } else { plan.kinds.len() },
+            next_at: Instant::now() + every,
+            every,
+            noted: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl World {
+    /// A relay that knows one destination more is started when it is time.
+    pub(super) fn late_destinations(&mut self) {
+        self.note_what_was_gone();
+        let is_time = Instant::now() >= self.late.next_at;
+        if is_time && self.late.known < self.brokers.len() {
+            self.late.known += 1;
+            self.late.next_at += self.late.every;
+            self.purge();
+            self.start();
+        }
+    }
+
+    /// What retention had removed before a destination was created is not owed there.
+    pub(super) fn note_what_was_gone(&self) {
+        let created = self.database.created();
+        for (name, gone) in &created[self.late.noted.swap(created.len(), Relaxed)..] {
+            let place = place_of(name);
+            for id in gone {
+                self.witness.see(&Seen::LeftBehind { place, id: *id });
+            }
+        }
+    }
+
+    /// Operators ask for retention, again and again for a while.
+    fn purge(&self) {
+        let (store, witness) = (self.database.store(), self.witness.clone());
+        tokio::spawn(async move {
+            for _ in 0..PURGES {
+                // Where the database is away nothing is removed.
+                drop(store.housekeep(None).await);
+                tokio::time::sleep(witness.millis(1, 20)).await;
+            }
+        });
+    }
+}
