@@ -10,8 +10,8 @@
 pub enum Mutation {
     /// The cursor advances before the answer: what was handed to a lane counts as accepted. The engine's pipeline.
     AdvanceBeforeTheAnswer,
-    /// No epoch check: the statements of an earlier claim are obeyed, as long as its relay lives. The simulated guard
-    /// (`guard.sql`).
+    /// No epoch check, nor what is asserted beside it (owner, fence, lease): a zombie's statements are obeyed. The
+    /// simulated guard (`guard.sql`).
     NoEpochCheck,
     /// A retry out of order: what a lane did not take goes behind what waits, not back to its place. The engine's
     /// window.
@@ -39,8 +39,8 @@ pub enum Mutation {
     FloorFromTheSamePoll,
     /// A straggler is given the new low's floor. The PostgreSQL store's sweep.
     StragglerTakesTheNewFloor,
-    /// The coverage of a moved partition is missing for one transaction: its row comes in the next one. The simulated
-    /// claim (`claim_split.sql`).
+    /// The coverage of a moved partition is missing for one transaction: its row comes in the next one, half a second
+    /// later. The simulated claim (`claim_split.sql`).
     CoverageMissing,
     /// Retention reads the floor before it has its lock. The simulated deeds (`retention_truncate.sql`,
     /// `retention_delete.sql`).

@@ -184,7 +184,8 @@ impl Broker {
     fn travel(&self) -> Duration {
         match self.kind {
             Kind::File => Duration::ZERO,
-            _ if self.slow && !self.witness.is_quiet() => NETWORK.mul_f64(self.witness.share()),
+            _ if self.slow && self.witness.is_quiet() => Duration::ZERO,
+            _ if self.slow => NETWORK.mul_f64(0.3 + 0.7 * self.witness.share()),
             _ => NETWORK.mul_f64(self.witness.share().powi(6)),
         }
     }
@@ -273,7 +274,7 @@ impl Sink for Broker {
             kind: "simulated",
             batch_events_max: 20,
             batch_bytes_max: 1 << 20,
-            in_flight_events_max: if self.slow { 20 } else { 100 },
+            in_flight_events_max: if self.slow { 6 } else { 100 },
             key_order: self.kind.key_order(),
             fence: match self.kind.is_exact() {
                 true => FenceKind::Exact,

@@ -19,6 +19,7 @@ use crate::{
     broker::{Broker, Kind},
     faults::Injection,
     observed::{Observed, Observer},
+    seed::Emphasis,
     seen::Seen,
     witness::Witness,
 };
@@ -26,7 +27,13 @@ use crate::{
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 pub(crate) const SETTLE: Duration = Duration::from_secs(1);
 /// Events that a claim may have read and not stored.
-pub(crate) const WINDOW: usize = 60;
+pub(crate) fn window(emphasis: Emphasis) -> usize {
+    match emphasis {
+        // Who is cut from the database has something to send for long.
+        Emphasis::Zombies => 400,
+        _ => 60,
+    }
+}
 
 /// A relay's own clock over tokio's. It stands still while its process does, so that nothing is decided meanwhile.
 pub(crate) struct WrongClock {
@@ -88,6 +95,8 @@ impl Clock for WrongClock {
 struct Cuts {
     database: AtomicBool,
     broker: AtomicBool,
+    /// Who is cut from the database waits for answers, and is not refused.
+    hangs: bool,
     /// Not a cut: somebody may stand still before a write.
     stalls: bool,
 }
@@ -110,8 +119,7 @@ pub(crate) struct Equipment<'a> {
     pub(crate) database_away: &'a Arc<AtomicBool>,
     pub(crate) brokers: &'a [Broker],
     pub(crate) policy: DeliveryPolicy,
-    /// Whether somebody may stand still between the test of its deadline and the write.
-    pub(crate) stalls: bool,
+    pub(crate) emphasis: Emphasis,
     pub(crate) rate: f64,
 }
 
@@ -126,7 +134,10 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
     if !of_broker && (away.load(Relaxed) || cuts.database.load(Relaxed))
         || of_broker && cuts.broker.load(Relaxed)
     {
-        return Some(Fault::Refuse);
+        return Some(match cuts.hangs && !of_broker {
+            true => Fault::Late(witness.millis(4_000, 12_000)),
+            false => Fault::Refuse,
+        });
     }
     // A poll is the most frequent call by far.
     let sides = match call {
@@ -159,7 +170,8 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
 impl Process {
     pub(crate) fn start(name: String, with: &Equipment<'_>) -> Self {
         let cuts = Arc::new(Cuts {
-            stalls: with.stalls,
+            hangs: with.emphasis == Emphasis::Zombies,
+            stalls: with.emphasis != Emphasis::Zombies,
             ..Cuts::default()
         });
         let script = {
@@ -183,7 +195,7 @@ impl Process {
             .jitter(move || jitter.share())
             .lease(LEASE)
             .settle(SETTLE)
-            .window(WINDOW, 1 << 20)
+            .window(window(with.emphasis), 1 << 20)
             .batch(20, 1 << 20)
             .limits(|limits| limits.due_every = Duration::from_secs(1));
         for broker in with.brokers {

@@ -25,7 +25,7 @@ use crate::{
     database::{Database, Memory, Postgres},
     faults::{Injection, Reached},
     observed::{Observer, place_of},
-    process::{Equipment, LEASE, Process, SETTLE, WINDOW},
+    process::{Equipment, LEASE, Process, SETTLE, window},
     seed::{Emphasis, Seed},
     seen::{Place, Seen},
     witness::Witness,
@@ -155,7 +155,7 @@ impl Plan {
         Rules {
             places: self.kinds.len(),
             exact: self.kinds.iter().map(|kind| kind.is_exact()).collect(),
-            window: WINDOW as u64,
+            window: window(self.emphasis) as u64,
             drain_limit: LEASE * 20 + self.set_back(),
             drain_each: NETWORK / 4,
             delay_max: self.delay_max(),
@@ -278,7 +278,7 @@ impl World {
             database_away: &self.database_away,
             brokers: &self.brokers[..self.late.known],
             policy: self.plan.policy,
-            stalls: self.plan.emphasis != Emphasis::Zombies,
+            emphasis: self.plan.emphasis,
             rate: 1.0 + sign * self.plan.drift,
         };
         let process = Process::start(format!("relay-{}", self.started), &equipment);

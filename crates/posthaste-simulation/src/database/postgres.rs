@@ -29,7 +29,7 @@ const PAGE_EVENTS: usize = 16;
 
 impl Postgres {
     pub(crate) fn new(seed: Seed, witness: &Witness) -> Self {
-        let dice = witness.clone();
+        let (dice, other) = (witness.clone(), witness.clone());
         let emphasis = seed.emphasis;
         let settings = Settings {
             seed: seed.number,
@@ -44,11 +44,14 @@ impl Postgres {
                 _ => 10,
             }),
             step: Arc::new(move || match emphasis {
-                Emphasis::Zombies if !dice.is_quiet() && dice.one_in(400) => {
-                    dice.millis(300, 4_000)
-                }
-                Emphasis::Retention if dice.one_in(4) => dice.millis(1, 25),
+                Emphasis::Retention if !dice.is_quiet() && dice.one_in(4) => dice.millis(1, 25),
                 _ if dice.one_in(40) => dice.millis(1, 25),
+                _ => Duration::ZERO,
+            }),
+            under_way: Arc::new(move || match emphasis {
+                Emphasis::Zombies if !other.is_quiet() && other.one_in(30) => {
+                    other.millis(300, 4_000)
+                }
                 _ => Duration::ZERO,
             }),
             ..Settings::default()

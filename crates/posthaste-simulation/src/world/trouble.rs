@@ -30,12 +30,12 @@ impl World {
         let at = usize::try_from(at).unwrap_or_default();
         let any = !self.processes.is_empty();
         let zombies = self.plan.emphasis == Emphasis::Zombies;
-        let sides = if zombies && self.witness.one_in(2) {
-            14
-        } else {
-            40
+        let what = match zombies && self.witness.one_in(6) {
+            // Stopped, or cut from the database.
+            true => 12 + self.witness.roll(4),
+            false => self.witness.roll(40),
         };
-        match self.witness.roll(sides) {
+        match what {
             0..=6 if self.processes.len() < 4 => self.start(),
             7 | 8 if any => self.plan_a_stop(at),
             9..=11 if any => {

@@ -55,6 +55,8 @@ pub struct Settings {
     pub pooled: bool,
     /// How long steps take.
     pub step: Step,
+    /// How long a change is under way to the server, besides: its caller may be gone when it arrives.
+    pub under_way: Step,
 }
 
 impl Default for Settings {
@@ -67,6 +69,7 @@ impl Default for Settings {
             page_events: 10_000,
             pooled: false,
             step: Arc::new(|| Duration::ZERO),
+            under_way: Arc::new(|| Duration::ZERO),
         }
     }
 }

@@ -121,6 +121,7 @@ async fn in_transactions_of_their_own(
 ) -> Result<(), StoreError> {
     let late = late.unwrap_or_else(PoisonError::into_inner);
     if !late.is_empty() {
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let cover = connection.change(OPERATION, |database| {
             database.now.tables.cursors.extend(late);
             Ok(())

@@ -17,6 +17,7 @@ pub(super) struct Server {
     /// Counts the steps of housekeeping.
     pub(super) turn: AtomicUsize,
     step: Step,
+    under_way: Step,
     pub(super) page_events: usize,
     pub(super) leaf_bits: u8,
     pooled: bool,
@@ -39,6 +40,7 @@ impl Server {
             leaf_bits: settings.leaf_bits,
             pooled: settings.pooled,
             step: settings.step,
+            under_way: settings.under_way,
         }
     }
 
@@ -137,6 +139,10 @@ impl Connection {
         let connection = self.pooled();
         let (_waiting, waiter) = waiting();
         let done = tokio::spawn(async move {
+            let under_way = (connection.server.under_way)();
+            if !under_way.is_zero() {
+                tokio::time::sleep(under_way).await;
+            }
             connection.server.step().await;
             let mut transaction = connection.begin(operation).await?;
             connection.server.step().await;

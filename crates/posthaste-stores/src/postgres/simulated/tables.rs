@@ -220,13 +220,13 @@ impl Tables {
         let live = |relay: &Uuid| self.relays.get(relay).is_some_and(|row| row.is_live(now));
         let ours = self.cursors.get(&grant.cursor_id).is_some_and(|row| {
             row.destination_id == grant.destination_id
-                && (row.epoch == grant.epoch && row.relay == Some(grant.registration)
-                    || planted(Mutation::NoEpochCheck))
+                && row.epoch == grant.epoch
+                && row.relay == Some(grant.registration)
         });
         if self.token != Some(grant.token) && !planted(Mutation::IncarnationIgnored) {
             return Err(StoreError::IncarnationChanged { operation });
         }
-        match ours && live(&grant.registration) {
+        match ours && live(&grant.registration) || planted(Mutation::NoEpochCheck) {
             true => Ok(()),
             false => Err(StoreError::Fenced { operation }),
         }
