@@ -38,6 +38,8 @@ pub enum Seen {
         id: Uuid,
         /// The claim's epoch.
         epoch: u64,
+        /// The relay's registration.
+        registration: Uuid,
     },
     /// A broker took responsibility for an event: consumers see it.
     Delivered {

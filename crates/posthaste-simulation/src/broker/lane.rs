@@ -267,6 +267,7 @@ impl Lane for NetworkLane {
                 place: self.broker.place,
                 id: record.event().id(),
                 epoch: self.spec.epoch,
+                registration: self.spec.scope.registration,
             });
         }
         // The other end goes on until this one is dropped.

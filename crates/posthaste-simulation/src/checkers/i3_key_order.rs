@@ -1,6 +1,6 @@
 use std::collections::{HashMap, HashSet};
 
-use posthaste_testkit::checker::{Checker as Score, Report};
+use posthaste_testkit::checker::Checker as Score;
 use uuid::Uuid;
 
 use super::{Checker, Rules};
@@ -15,12 +15,16 @@ pub struct I3KeyOrder {
     /// By destination.
     serialised: Vec<Score>,
     others: Vec<Score>,
+    /// Of serialised writers too, without what the server has lost: replays leave that out.
+    replays: Vec<Score>,
     delivered: Vec<(usize, Uuid)>,
     may_shuffle: bool,
     /// What was left behind, by destination, ...
     left: HashSet<(usize, Uuid)>,
     /// ... and is delivered after all, since a fail-over has forgotten it: behind what had come after it.
     forgotten: HashSet<(usize, Uuid)>,
+    /// What a crash or fail-over has taken from the database has no place in what is left of the history.
+    lost: HashSet<Uuid>,
     /// Advances were forgotten: what a broker's progress had let go of is repeated, what it keeps is not.
     forgot: bool,
 }
@@ -33,9 +37,11 @@ impl I3KeyOrder {
             order: HashMap::new(),
             serialised: scores(),
             others: scores(),
+            replays: scores(),
             delivered: Vec::new(),
             left: HashSet::new(),
             forgotten: HashSet::new(),
+            lost: HashSet::new(),
             may_shuffle: false,
             forgot: false,
         }
@@ -57,18 +63,18 @@ impl Checker for I3KeyOrder {
                     false => format!("{key} in transaction {transaction}"),
                 });
                 let scores = match serialised {
-                    true => &mut self.serialised,
-                    false => &mut self.others,
+                    true => self.serialised.iter_mut().chain(&mut self.replays),
+                    false => self.others.iter_mut().chain(&mut []),
                 };
                 for score in scores {
                     score.committed(order.as_deref(), *n, *id);
                 }
                 self.order.insert(*id, (order, *n, *serialised));
             }
-            Seen::Delivered { place, id, .. } => {
-                if !self.forgotten.contains(&(*place, *id)) {
-                    self.delivered.push((*place, *id));
-                }
+            Seen::Delivered { place, id, .. }
+                if !self.forgotten.contains(&(*place, *id)) && !self.lost.contains(id) =>
+            {
+                self.delivered.push((*place, *id));
             }
             Seen::LeftBehind { place, id }
             | Seen::SetAside {
@@ -78,6 +84,9 @@ impl Checker for I3KeyOrder {
                 ..
             } => {
                 self.left.insert((*place, *id));
+            }
+            Seen::LostByTheServer { id } => {
+                self.lost.insert(*id);
             }
             Seen::RepeatsMayShuffle => self.may_shuffle = true,
             Seen::DatabaseDied { forgets: true } => {
@@ -99,18 +108,22 @@ impl Checker for I3KeyOrder {
                 false => &mut self.others,
             };
             scores[place].delivered(order.as_deref(), *n, id);
+            if *serialised && !self.lost.contains(&id) {
+                self.replays[place].delivered(order.as_deref(), *n, id);
+            }
         }
-        let judge = |report: &Report, replays: bool, wrong: &mut Vec<String>| {
-            if report.out_of_order > 0 || (replays && report.broken_replays > 0) {
+        for score in self.serialised.drain(..).chain(self.others.drain(..)) {
+            let report = score.finish();
+            if report.out_of_order > 0 {
                 wrong.push(report.to_string());
             }
-        };
-        for (place, score) in self.serialised.drain(..).enumerate() {
-            let replays = !self.forgot && (self.exact[place] || !self.may_shuffle);
-            judge(&score.finish(), replays, wrong);
         }
-        for score in self.others.drain(..) {
-            judge(&score.finish(), false, wrong);
+        for (place, score) in self.replays.drain(..).enumerate() {
+            let contiguous = !self.forgot && (self.exact[place] || !self.may_shuffle);
+            let report = score.finish();
+            if contiguous && report.broken_replays > 0 {
+                wrong.push(report.to_string());
+            }
         }
     }
 }
@@ -173,6 +186,19 @@ mod tests {
             &[&late[..], &[forgotten, delivered(2)]].concat(),
             "out of order",
         );
+    }
+
+    #[test]
+    fn late_bytes_of_what_the_server_lost_are_in_nobodys_order() {
+        let lost = |n| Seen::LostByTheServer { id: id(n) };
+        let mut late = trace(&[2, 1]);
+        bad(I3KeyOrder::new(&rules()), &late, "out of order");
+        late.insert(3, lost(1));
+        good(I3KeyOrder::new(&rules()), &late);
+        let mut replay = trace(&[1, 2, 1, 3]);
+        bad(I3KeyOrder::new(&rules()), &replay, "broken replay");
+        replay.insert(5, lost(2));
+        good(I3KeyOrder::new(&rules()), &replay);
     }
 
     #[test]

@@ -11,12 +11,17 @@ pub struct I4BoundedRepeats {
     places: Vec<Of>,
 }
 
+/// A registration and an epoch.
+type Grant = (Uuid, u64);
+
 #[derive(Default)]
 struct Of {
-    /// The newest epoch of any claim.
-    newest: u64,
-    /// Stored events that were delivered before: the epoch of the claim that stored it, and the newest then.
-    stored: HashMap<Uuid, (u64, u64)>,
+    /// How many claims were granted.
+    claims: u64,
+    /// The how many-th each was. A standby that did not know an epoch grants it again, to another relay too.
+    granted: HashMap<Grant, u64>,
+    /// Stored events that were delivered before: the claim that stored it, and how many there had been by then.
+    stored: HashMap<Uuid, (Grant, u64)>,
     delivered: HashSet<Uuid>,
     /// What was set aside is tried again by itself, and its acknowledgement may be lost like any other.
     set_aside: HashSet<Uuid>,
@@ -33,9 +38,15 @@ impl I4BoundedRepeats {
 impl Checker for I4BoundedRepeats {
     fn see(&mut self, _: At, seen: &Seen, wrong: &mut Vec<String>) {
         match seen {
-            Seen::Claimed { place, epoch, .. } => {
-                let newest = &mut self.places[*place].newest;
-                *newest = (*newest).max(*epoch);
+            Seen::Claimed {
+                place,
+                epoch,
+                registration,
+                ..
+            } => {
+                let of = &mut self.places[*place];
+                of.claims += 1;
+                of.granted.insert((*registration, *epoch), of.claims);
             }
             Seen::Delivered { place, id, .. } => {
                 self.places[*place].delivered.insert(*id);
@@ -46,21 +57,34 @@ impl Checker for I4BoundedRepeats {
                 of.stored.remove(id);
             }
             Seen::Stored {
-                place, epoch, ids, ..
+                place,
+                epoch,
+                registration,
+                ids,
+                ..
             } => {
                 let of = &mut self.places[*place];
                 for id in ids.iter().filter(|id| of.delivered.contains(*id)) {
                     if !of.set_aside.contains(id) {
-                        of.stored.insert(*id, (*epoch, of.newest));
+                        let by = (*registration, *epoch);
+                        of.stored.insert(*id, (by, of.claims));
                     }
                 }
             }
-            Seen::Submitted { place, id, epoch } => {
-                let stored = self.places[*place].stored.get(id);
-                if let Some((by, newest)) = stored.filter(|(by, new)| epoch == by || epoch > new) {
+            Seen::Submitted {
+                place,
+                id,
+                epoch,
+                registration,
+            } => {
+                let of = &self.places[*place];
+                let claim = (*registration, *epoch);
+                let knows = |(by, claims): &&(Grant, u64)| {
+                    claim == *by || of.granted.get(&claim).is_some_and(|nth| nth > claims)
+                };
+                if let Some(((_, by), _)) = of.stored.get(id).filter(knows) {
                     wrong.push(format!(
-                        "{id} was sent again at {place} in epoch {epoch}, though epoch {by} had stored it \
-                         when {newest} was the newest"
+                        "{id} was sent again at {place} in epoch {epoch}, though epoch {by} had stored it before"
                     ));
                 }
             }
@@ -82,12 +106,23 @@ mod tests {
             place: 0,
             id: id(1),
             epoch,
+            registration: id(epoch),
+        }
+    }
+
+    fn claimed(epoch: u64) -> Seen {
+        Seen::Claimed {
+            place: 0,
+            epoch,
+            partitions: vec![0],
+            registration: id(epoch),
+            life: 0,
         }
     }
 
     #[test]
     fn a_repeat_of_what_is_stored_is_found_and_one_of_what_is_not_is_none() {
-        let first = [submitted(1), delivered(1)];
+        let first = [claimed(1), submitted(1), delivered(1)];
         let stored = Seen::Stored {
             place: 0,
             epoch: 1,
@@ -95,9 +130,14 @@ mod tests {
             ids: vec![id(1)],
             passed: 1,
         };
-        let unstored = [&first[..], &[submitted(2)]].concat();
+        let unstored = [&first[..], &[claimed(2), submitted(2)]].concat();
         good(I4BoundedRepeats::new(&rules()), &unstored);
-        let repeated = [&first[..], &[stored], &[submitted(2)]].concat();
-        bad(I4BoundedRepeats::new(&rules()), &repeated, "sent again");
+        let repeated = |again: &[Seen]| [&first[..], std::slice::from_ref(&stored), again].concat();
+        for again in [&[claimed(2), submitted(2)][..], &[submitted(1)]] {
+            let repeated = repeated(again);
+            bad(I4BoundedRepeats::new(&rules()), &repeated, "sent again");
+        }
+        let of_a_zombie = [&[claimed(2)], &repeated(&[submitted(2)])[..]].concat();
+        good(I4BoundedRepeats::new(&rules()), &of_a_zombie);
     }
 }
