@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt::{self, Write},
+    io::Write as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -59,12 +60,17 @@ impl Write for Hash {
     }
 }
 
+/// Whoever reads the trace may have read enough.
+fn say(words: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{words}");
+}
+
 impl Inner {
     fn trace(&mut self, words: fmt::Arguments<'_>) {
         let at = self.began.elapsed();
         self.steps += 1;
         if self.print {
-            println!("{:>10.3} {words}", at.as_secs_f64());
+            say(format_args!("{:>10.3} {words}", at.as_secs_f64()));
         }
         // Writing into a number cannot fail.
         let _ = write!(self.hash, "{} {words}", at.as_millis());
@@ -123,7 +129,7 @@ impl Witness {
         inner.checkers.see(at, seen, &mut inner.violations);
         if inner.print {
             for wrong in &inner.violations[known..] {
-                println!("!!! {wrong}");
+                say(format_args!("!!! {wrong}"));
             }
         }
     }

@@ -1,8 +1,21 @@
-use super::{Checker, Rules, owed::Owed};
-use crate::seen::{At, Seen};
+use std::collections::{HashMap, VecDeque};
 
-/// I5: once nothing fails any more the backlog drains; a death among the living costs a lease and a settle time.
+use uuid::Uuid;
+
+use super::{Checker, Rules, owed::Owed};
+use crate::seen::{At, Place, Seen};
+
+const SECOND: At = At::from_secs(1);
+
+/// Claims of one relay at one destination within a second: one that is refused or that fails is tried again after a
+/// while, and shares are evened out in a few steps.
+const CLAIMS_A_SECOND: usize = 20;
+
+/// I5: once nothing fails any more the backlog drains; a death among the living costs a lease and a settle time;
+/// nobody claims again and again instead of delivering.
 pub struct I5Liveness {
+    /// When each relay claimed, in the last second.
+    claims: HashMap<(Place, Uuid), VecDeque<At>>,
     rules: Rules,
     owed: Owed,
     /// When, and how long it may take from then on.
@@ -15,6 +28,7 @@ impl I5Liveness {
         Self {
             rules: rules.clone(),
             owed: Owed::new(rules.places),
+            claims: HashMap::new(),
             healed: None,
             died: None,
         }
@@ -24,6 +38,23 @@ impl I5Liveness {
 impl Checker for I5Liveness {
     fn see(&mut self, at: At, seen: &Seen, wrong: &mut Vec<String>) {
         self.owed.see(seen);
+        if let Seen::Claimed {
+            place,
+            registration,
+            ..
+        } = seen
+        {
+            let claims = self.claims.entry((*place, *registration)).or_default();
+            claims.push_back(at);
+            while claims.front().is_some_and(|first| at - *first > SECOND) {
+                claims.pop_front();
+            }
+            if claims.len() == CLAIMS_A_SECOND {
+                wrong.push(format!(
+                    "{registration} claimed {CLAIMS_A_SECOND} times within a second at {place}"
+                ));
+            }
+        }
         let mut judge = |began: &mut Option<(At, At)>, what: &str| match began.take() {
             Some((since, limit)) if at - since <= limit => {}
             Some((since, limit)) => {
@@ -55,6 +86,26 @@ impl Checker for I5Liveness {
 mod tests {
     use super::super::planted::*;
     use super::*;
+
+    #[test]
+    fn a_relay_that_claims_without_rest_is_found() {
+        let claimed = |epoch| Seen::Claimed {
+            place: 0,
+            epoch,
+            partitions: vec![0],
+            registration: id(1),
+            life: 0,
+        };
+        let often = |pause: At| {
+            let (mut checker, mut wrong) = (I5Liveness::new(&rules()), Vec::new());
+            for epoch in 1..=40_u32 {
+                checker.see(pause * epoch, &claimed(epoch.into()), &mut wrong);
+            }
+            wrong.len()
+        };
+        assert_eq!(often(At::from_millis(250)), 0);
+        assert!(often(At::from_millis(10)) > 0);
+    }
 
     #[test]
     fn a_backlog_that_stays_and_a_slow_take_over_are_found() {
