@@ -46,7 +46,7 @@ pub trait Database: Send + Sync {
     fn repartition(&self, partitions: u16) -> bool;
 
     /// Every destination that was created, with the events that were gone by then.
-    fn created(&self) -> Vec<(String, Vec<Uuid>)> {
+    fn created(&self) -> Vec<Arc<(String, Vec<Uuid>)>> {
         Vec::new()
     }
 

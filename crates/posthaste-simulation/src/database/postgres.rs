@@ -124,7 +124,7 @@ impl Database for Postgres {
         true
     }
 
-    fn created(&self) -> Vec<(String, Vec<Uuid>)> {
+    fn created(&self) -> Vec<Arc<(String, Vec<Uuid>)>> {
         self.server.created()
     }
 

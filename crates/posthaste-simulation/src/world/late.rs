@@ -51,12 +51,19 @@ impl World {
     /// What retention had removed before a destination was created is not owed there.
     pub(super) fn note_what_was_gone(&self) {
         let created = self.database.created();
-        for (name, gone) in &created[self.late.noted.swap(created.len(), Relaxed)..] {
+        for creation in &created[self.late.noted.swap(created.len(), Relaxed)..] {
+            let (name, gone) = &**creation;
             let place = place_of(name);
             for id in gone {
                 self.witness.see(&Seen::LeftBehind { place, id: *id });
             }
         }
+    }
+
+    /// A fail-over left another history behind: what was gone for its destinations is told once more.
+    pub(super) fn note_again_what_was_gone(&self) {
+        self.late.noted.store(0, Relaxed);
+        self.note_what_was_gone();
     }
 
     /// Operators ask for retention, again and again for a while.

@@ -153,6 +153,9 @@ impl World {
         for id in lost {
             self.witness.see(&Seen::LostByTheServer { id: *id });
         }
+        if forgets {
+            self.note_again_what_was_gone();
+        }
     }
 
     fn repartition(&self) {

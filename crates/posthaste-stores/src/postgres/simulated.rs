@@ -228,10 +228,10 @@ impl SimulatedPostgres {
         self.server.lock().history().to_vec()
     }
 
-    /// Every destination that was created, with the events that retention had removed by then.
+    /// Every destination that was created and survived, with the events that retention had removed by then.
     #[must_use]
-    pub fn created(&self) -> Vec<(String, Vec<Uuid>)> {
-        self.server.lock().created.clone()
+    pub fn created(&self) -> Vec<Arc<(String, Vec<Uuid>)>> {
+        self.server.lock().now.tables.created.clone()
     }
 
     /// What happened so far.

@@ -58,7 +58,6 @@ pub(super) struct Database {
     /// Reads that are between their snapshot and their rows.
     pub(super) reading: usize,
     pub(super) counters: Counters,
-    pub(super) created: Vec<(String, Vec<Uuid>)>,
     seed: u64,
     last_id: u64,
     began: Instant,
@@ -91,7 +90,6 @@ impl Database {
             is_up: true,
             reading: 0,
             counters: Counters::default(),
-            created: Vec::new(),
             seed: settings.seed,
             last_id: 2,
             began: Instant::now(),
@@ -261,7 +259,8 @@ impl Database {
         let kept: BTreeSet<Uuid> = rows.map(|row| row.event.id()).collect();
         let committed = self.history.iter().flat_map(|commit| &commit.events);
         let gone = committed.filter(|id| !kept.contains(id)).copied().collect();
-        self.created.push((name.to_owned(), gone));
+        let creation = Arc::new((name.to_owned(), gone));
+        self.now.tables.created.push(creation);
     }
 
     /// Somebody took partitions of this destination over from a dead relay.

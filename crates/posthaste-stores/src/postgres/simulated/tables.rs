@@ -31,10 +31,15 @@ pub(super) struct Tables {
     pub(super) markers: BTreeMap<(i64, String), MarkerRow>,
     pub(super) parked: BTreeMap<i64, ParkedRow>,
     pub(super) audit: Vec<Arc<AuditRow>>,
+    /// No table: what its observers ask for, of the history that survived.
+    pub(super) created: Vec<Arc<Creation>>,
     pub(super) last_destination: i64,
     pub(super) last_cursor: i64,
     pub(super) last_parked: i64,
 }
+
+/// A destination that was created, and the events that retention had removed by then.
+pub(super) type Creation = (String, Vec<Uuid>);
 
 #[derive(Debug, Clone)]
 pub(super) struct Relay {
@@ -153,6 +158,7 @@ impl Tables {
             markers: BTreeMap::new(),
             parked: BTreeMap::new(),
             audit: Vec::new(),
+            created: Vec::new(),
             last_destination: 0,
             last_cursor: 0,
             last_parked: 0,
