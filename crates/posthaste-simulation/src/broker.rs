@@ -78,8 +78,8 @@ pub(crate) struct Broker {
     pub(crate) kind: Kind,
     pub(crate) place: Place,
     pub(crate) witness: Witness,
-    /// Bytes are long under way, and few at once.
-    slow: bool,
+    /// Bytes are long under way, of so many events at once.
+    slow: Option<usize>,
     state: Arc<Mutex<State>>,
 }
 
@@ -100,7 +100,7 @@ struct State {
     producers: BTreeMap<Uuid, u64>,
     /// Ids that were accepted and may be sent again, with their slots.
     progress: BTreeMap<Uuid, u16>,
-    /// The greatest number accepted of each slot: by which nothing may be suppressed.
+    /// The greatest number accepted of each eighth of the slots: by which nothing may be suppressed.
     positions: BTreeMap<u16, i64>,
     /// Who holds the lock of the file.
     lock: Option<(Uuid, u64)>,
@@ -119,14 +119,17 @@ impl Broker {
             kind,
             place,
             witness,
-            slow: false,
+            slow: None,
             state: Arc::new(Mutex::new(state)),
         }
     }
 
-    /// Bytes are long under way, and few at once.
-    pub(crate) fn slow(self) -> Self {
-        Self { slow: true, ..self }
+    /// Bytes are long under way, of so many events at once.
+    pub(crate) fn slow(self, in_flight: usize) -> Self {
+        Self {
+            slow: Some(in_flight),
+            ..self
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -184,8 +187,8 @@ impl Broker {
     fn travel(&self) -> Duration {
         match self.kind {
             Kind::File => Duration::ZERO,
-            _ if self.slow && self.witness.is_quiet() => Duration::ZERO,
-            _ if self.slow => NETWORK.mul_f64(0.3 + 0.7 * self.witness.share()),
+            _ if self.slow.is_some() && self.witness.is_quiet() => Duration::ZERO,
+            _ if self.slow.is_some() => NETWORK.mul_f64(0.3 + 0.7 * self.witness.share()),
             _ => NETWORK.mul_f64(self.witness.share().powi(6)),
         }
     }
@@ -274,7 +277,7 @@ impl Sink for Broker {
             kind: "simulated",
             batch_events_max: 20,
             batch_bytes_max: 1 << 20,
-            in_flight_events_max: if self.slow { 6 } else { 100 },
+            in_flight_events_max: self.slow.unwrap_or(100),
             key_order: self.kind.key_order(),
             fence: match self.kind.is_exact() {
                 true => FenceKind::Exact,

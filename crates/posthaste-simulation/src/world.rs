@@ -1,5 +1,6 @@
 //! One run: what the seed draws happens, everything heals, and what is owed must come.
 
+mod emphasised;
 mod late;
 mod trouble;
 
@@ -120,23 +121,6 @@ impl Plan {
         .emphasised()
     }
 
-    fn emphasised(mut self) -> Self {
-        match self.emphasis {
-            Emphasis::Usual => return self,
-            Emphasis::Zombies => {
-                let timing = |kind: &Kind| !kind.is_exact() && *kind != Kind::Forgetful;
-                self.kinds.retain(timing);
-                self.kinds.push(Kind::KafkaIdempotent);
-                self.kinds.truncate(2);
-                self.steps = false;
-            }
-            Emphasis::Retention => self.kinds.extend([Kind::KafkaIdempotent, Kind::RabbitMq]),
-            Emphasis::Pooler => {}
-        }
-        self.engine = Engine::Postgres;
-        self
-    }
-
     /// Who waits for a moment waits for long when its clock was set back.
     fn set_back(&self) -> Duration {
         Duration::from_secs(if self.steps { 2_000 } else { 0 })
@@ -190,7 +174,9 @@ async fn history(seed: Seed) -> Outcome {
     let broker = |(place, kind): (usize, &Kind)| {
         let broker = Broker::new(*kind, place, witness.clone());
         match seed.emphasis {
-            Emphasis::Zombies => broker.slow(),
+            // Who sends slowly has something to send for long; who sends much repeats much.
+            Emphasis::Zombies if seed.number.is_multiple_of(2) => broker.slow(6),
+            Emphasis::Zombies => broker.slow(60),
             _ => broker,
         }
     };

@@ -212,7 +212,7 @@ impl FarEnd {
             progress.tickets.insert(record.ticket(), id);
             let (slot, seq) = (record.event().slot(), record.event().seq());
             let known = progress.accepted.insert(id, slot).is_some();
-            let passed = state.positions.entry(slot).or_default();
+            let passed = state.positions.entry(slot >> 11).or_default();
             let is_passed = seq <= *passed;
             *passed = seq.max(*passed);
             let suppress = match planted(Mutation::SuppressedByPosition) {

@@ -11,7 +11,7 @@ use super::{Plan, World};
 use crate::{observed::place_of, seed::Emphasis, seen::Seen};
 
 /// How often operators ask for retention when a destination comes.
-const PURGES: usize = 20;
+const PURGES: usize = 60;
 
 pub(super) struct Late {
     /// The destinations that new relays know of; the others come later.
@@ -25,13 +25,20 @@ pub(super) struct Late {
 impl Late {
     pub(super) fn new(plan: &Plan) -> Self {
         let late = plan.emphasis == Emphasis::Retention;
-        let every = plan.lasts / 4;
+        let every = plan.lasts / 6;
         Self {
             known: if late { 1 } else { plan.kinds.len() },
             next_at: Instant::now() + every,
             every,
             noted: AtomicUsize::new(0),
         }
+    }
+}
+
+impl Late {
+    /// What was left behind may be owed again when a database dies, and is not in this case.
+    pub(super) fn note_again(&self) {
+        self.noted.store(0, Relaxed);
     }
 }
 

@@ -23,17 +23,22 @@ pub(super) enum Undo {
     Pause(Place),
 }
 
+/// Relays come, are killed, stopped or cut from the database; mostly nothing happens, and all others are well.
+const FOR_ZOMBIES: [u64; 16] = [0, 0, 9, 12, 14, 14, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39];
+
 impl World {
     /// Something happens to somebody.
     pub(super) async fn trouble(&mut self) {
         let at = self.witness.roll(self.processes.len() as u64);
         let at = usize::try_from(at).unwrap_or_default();
         let any = !self.processes.is_empty();
-        let zombies = self.plan.emphasis == Emphasis::Zombies;
-        let what = match zombies && self.witness.one_in(6) {
-            // Stopped, or cut from the database.
-            true => 12 + self.witness.roll(4),
-            false => self.witness.roll(40),
+        let what = match self.plan.emphasis {
+            Emphasis::Zombies => {
+                let at = usize::try_from(self.witness.roll(FOR_ZOMBIES.len() as u64));
+                FOR_ZOMBIES[at.unwrap_or_default()]
+            }
+            Emphasis::Retention if !self.witness.one_in(8) => 39,
+            _ => self.witness.roll(40),
         };
         match what {
             0..=6 if self.processes.len() < 4 => self.start(),
@@ -150,6 +155,7 @@ impl World {
     fn died(&self, lost: &[uuid::Uuid], forgets: bool) {
         self.observer.life.fetch_add(1, Relaxed);
         self.witness.see(&Seen::DatabaseDied { forgets });
+        self.late.note_again();
         for id in lost {
             self.witness.see(&Seen::LostByTheServer { id: *id });
         }
