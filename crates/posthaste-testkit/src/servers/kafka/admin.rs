@@ -130,8 +130,14 @@ pub(super) fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -
             Ok(marks) => return marks,
             // A broker that has just started again serves before it leads its partitions.
             Err(e)
-                if e.rdkafka_error_code() == Some(RDKafkaErrorCode::NotLeaderForPartition)
-                    && asked.elapsed() < LIMIT =>
+                if matches!(
+                    e.rdkafka_error_code(),
+                    Some(
+                        RDKafkaErrorCode::NotLeaderForPartition
+                            | RDKafkaErrorCode::LeaderNotAvailable
+                            | RDKafkaErrorCode::UnknownPartition
+                    )
+                ) && asked.elapsed() < LIMIT =>
             {
                 thread::sleep(POLL);
             }
