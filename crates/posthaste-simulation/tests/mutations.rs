@@ -49,7 +49,7 @@ struct Found {
 }
 
 fn cases() -> Vec<Case> {
-    use Emphasis::{Pooler, Retention, Usual, Zombies};
+    use Emphasis::{Pooler, Usual, Zombies};
     use Mutation as Rule;
     let case = |rule, emphasis, promises, first| Case {
         rule,
@@ -209,7 +209,8 @@ async fn created_beside_retention(leaf_bits: u8, steps: usize) -> usize {
     let late = claim(&database, relay, "late").await;
     keeping.await.unwrap().unwrap();
     let created = database.created();
-    let (_, gone) = created.iter().find(|(name, _)| name == "late").unwrap();
+    let creation = created.iter().find(|creation| creation.0 == "late");
+    let gone = &creation.unwrap().1;
     EVENTS - gone.len() - deliver(&*late).await
 }
 
