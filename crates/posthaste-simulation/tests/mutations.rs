@@ -25,7 +25,7 @@ const OF_RETENTION: [Mutation; 2] = [Mutation::FloorBeforeTheLock, Mutation::Tru
 const EVENTS: usize = 1_100;
 /// Leaves whose rows are deleted, and leaves that are truncated.
 const LEAF_BITS: [u8; 2] = [6, 10];
-/// How many steps later the destination comes, at the most.
+/// How many steps later retention begins, at the most.
 const STEPS: usize = 60;
 
 /// Runs of one rule at the most: with the first seeds of the table one or two do.
@@ -90,7 +90,8 @@ fn find(case: &Case) -> Option<Found> {
         };
         let promise = |wrong: &str| wrong.split(':').next().unwrap_or_default().to_owned();
         let mut wrong = run_caught(broken).violations.into_iter();
-        let Some(words) = wrong.find(|wrong| case.promises.contains(&&*promise(wrong))) else {
+        let right = |wrong: &String| case.promises.contains(&&*promise(wrong));
+        let Some(words) = wrong.find(right) else {
             continue;
         };
         let violations = run_caught(sound).violations;
@@ -180,8 +181,8 @@ async fn deliver(claimed: &dyn Claimed) -> usize {
     }
 }
 
-/// A destination is created so many steps after retention has begun, beside one that has all. Answers how many of the
-/// events that were there when it was created it does not get.
+/// Retention begins so many steps after somebody has set out to create a destination, beside one that has all.
+/// Answers how many of the events that were there when it was created it does not get.
 async fn created_beside_retention(leaf_bits: u8, steps: usize) -> usize {
     let database = SimulatedPostgres::new(Settings {
         leaf_bits,
@@ -201,17 +202,16 @@ async fn created_beside_retention(leaf_bits: u8, steps: usize) -> usize {
     }
     writer.commit().unwrap();
     deliver(&*claim(&database, relay, "first").await).await;
-    let keeper = database.clone();
-    let keeping = tokio::spawn(async move { keeper.housekeep(None).await });
+    let creator = database.clone();
+    let creating = tokio::spawn(async move { claim(&creator, relay, "late").await });
     for _ in 0..steps {
         tokio::task::yield_now().await;
     }
-    let late = claim(&database, relay, "late").await;
-    keeping.await.unwrap().unwrap();
+    database.housekeep(None).await.unwrap();
+    let late = creating.await.unwrap();
     let created = database.created();
-    let creation = created.iter().find(|creation| creation.0 == "late");
-    let gone = &creation.unwrap().1;
-    EVENTS - gone.len() - deliver(&*late).await
+    let late_one = created.iter().find(|created| created.0 == "late").unwrap();
+    EVENTS - late_one.1.len() - deliver(&*late).await
 }
 
 fn lost_to_retention() -> usize {
