@@ -256,13 +256,10 @@ impl DestinationTask {
                 Ok(shares) => kept.share.saw(shares, asked, self.clock.now()),
                 Err(error) => self.failed(&error, said).await,
             }
-            if kept
-                .share
-                .shares()
-                .member(self.registered.registration)
-                .is_none()
-            {
-                // Somebody removed the destination, or us from it: the claim enlists again.
+            let us = kept.share.shares().member(self.registered.registration);
+            // Somebody removed the destination, or us from it; or we are said to own what we do not hold: a fail-over
+            // brought back what had been given up. The claim enlists again.
+            if us.is_none_or(|us| us.owned > 0) {
                 return self.enlist();
             }
         }

@@ -6,8 +6,9 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Admin, Backoff, DeadAction, DeliveryPolicy, DestinationState, DestinationStatus, HostIdentity,
-    Moment, OnDead, Ownership, ParkedEvent, ParkedFilter, ParkedState, Record, Registration,
+    Admin, Backoff, ClaimOutcome, ClaimRequest, DeadAction, DeliveryPolicy, DestinationState,
+    DestinationStatus, HostIdentity, Moment, OnDead, Ownership, ParkedEvent, ParkedFilter,
+    ParkedState, Record, Registered, Registration, Start, Want,
 };
 use posthaste_relay::{
     Clock, Destination, Relay, RelayBuilder, Summary,
@@ -473,6 +474,32 @@ async fn a_second_relay_stands_by_and_takes_over() {
     emit_many(&store, 0..10);
     until("it delivers", || sink.accepted().len() == 10).await;
     assert!(second.stop().await.clean);
+}
+
+/// As after a fail-over to a standby server that brought back what the relay had given up.
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_is_made_the_owner_behind_its_back_delivers() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let other = store.register(&registration("other")).await.unwrap();
+    let all = ClaimRequest {
+        destination: "default",
+        address: "memory:",
+        start: Start::Oldest,
+        want: Want::All,
+        partitions_max: u16::MAX,
+        settle: Duration::ZERO,
+        unsettled: Duration::ZERO,
+    };
+    store.claim(other, &all).await.unwrap();
+    let running = Running::start(relay(&store, &sink).name("ours"));
+    pass(1).await;
+    let registration = store.registration_of("ours").unwrap();
+    store.leave(other, Duration::ZERO).await.unwrap();
+    let claimed = store.claim(Registered { registration }, &all).await;
+    assert!(matches!(claimed.unwrap(), ClaimOutcome::Owned(_)));
+    emit_many(&store, 0..10);
+    until("it delivers", || sink.accepted().len() == 10).await;
+    assert!(running.stop().await.clean);
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,42 +25,41 @@ pub(super) enum SideAnswer {
 
 /// Opens a lane. A fence that compares no number is taken by that; then the lease is confirmed in the database, then
 /// the fences of former owners are taken, then sending begins.
+///
+/// What the store refuses ends the claim, as everywhere: opened again and again under a claim that is void, a lane would
+/// never be anybody's.
 pub(super) async fn open_lane(
     sink: Arc<dyn Sink>,
     spec: LaneSpec,
     confirm: impl Future<Output = Result<(), StoreError>>,
     claimed: Arc<dyn Claimed>,
-) -> Result<Box<dyn Lane>, SinkError> {
+) -> Result<Result<Box<dyn Lane>, SinkError>, StoreError> {
     let (limit, former) = (spec.publish_timeout, spec.scope.former.clone());
-    let late = || SinkError::Unavailable {
+    let late = |_| SinkError::Unavailable {
         target: sink.info().kind.to_owned(),
         reason: format!("no connection within {limit:?}"),
     };
     let opening = tokio::time::timeout(limit, sink.open_lane(spec)).await;
-    let mut lane = opening.unwrap_or_else(|_| Err(late()))?;
-    let taken_over = async {
-        confirm.await.map_err(unconfirmed)?;
-        let taking_over = tokio::time::timeout(limit, lane.take_over()).await;
-        taking_over.unwrap_or_else(|_| Err(late()))?;
-        if !former.is_empty() {
-            claimed.fences_taken(&former).await.map_err(unconfirmed)?;
-        }
-        Ok(())
+    let mut lane = match opening.map_err(late).flatten() {
+        Ok(lane) => lane,
+        Err(error) => return Ok(Err(error)),
     };
-    match taken_over.await {
-        Ok(()) => Ok(lane),
-        Err(error) => {
-            lane.abort().await;
-            Err(error)
+    let taking_over = async {
+        confirm.await?;
+        let taken_over = tokio::time::timeout(limit, lane.take_over()).await;
+        let taken_over = taken_over.map_err(late).flatten();
+        if taken_over.is_ok() && !former.is_empty() {
+            claimed.fences_taken(&former).await?;
         }
-    }
-}
-
-fn unconfirmed(error: StoreError) -> SinkError {
-    SinkError::Unavailable {
-        target: "the lease".to_owned(),
-        reason: error.to_string(),
-    }
+        Ok(taken_over)
+    };
+    let refused = match taking_over.await {
+        Ok(Ok(())) => return Ok(Ok(lane)),
+        Ok(Err(error)) => Ok(Err(error)),
+        Err(error) => Err(error),
+    };
+    lane.abort().await;
+    refused
 }
 
 pub(super) async fn make(claimed: Arc<dyn Claimed>, change: Change) -> Result<Changed, StoreError> {
