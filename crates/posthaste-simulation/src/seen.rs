@@ -69,8 +69,10 @@ pub enum Seen {
         partitions: Vec<u16>,
         /// The relay's registration.
         registration: Uuid,
-        /// The database's life: how many crashes it has seen.
+        /// The database's life when it was asked for: how many crashes it had seen.
         life: u64,
+        /// How many claims were known then: the answers of others may have overtaken this one.
+        claims: u64,
     },
     /// A statement of a claim changed something: a cursor, a marker, a parked copy.
     Moved {
@@ -124,7 +126,14 @@ pub enum Seen {
         /// Whether its key goes on without it.
         skipped: bool,
     },
-    /// An operator left a parked event behind.
+    /// A relay is about to store that it leaves an event behind: status may know it before the relay hears so.
+    MayBeLeftBehind {
+        /// Where.
+        place: Place,
+        /// The event.
+        id: Uuid,
+    },
+    /// A parked event was left behind.
     LeftBehind {
         /// Where.
         place: Place,

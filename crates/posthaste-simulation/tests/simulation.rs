@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
 use posthaste_simulation::{
-    Injection, Reached, Seed, run,
+    Emphasis, Injection, Reached, Seed, run,
     totals::{Totals, Until, run_many},
 };
 use posthaste_testkit::long_form;
@@ -18,13 +18,21 @@ fn many(first: u64, seeds: u64) -> Totals {
     run_many(Seed::new(first), until, threads, false)
 }
 
-/// Seeds that found something once, by the name of what they found.
-fn scenarios() -> Vec<(String, u64)> {
+/// Seeds that found something once, with the name of what they found.
+fn scenarios() -> Vec<(String, Seed)> {
     let lines = include_str!("scenarios.txt").lines();
     let lines = lines.filter(|line| !line.starts_with('#') && !line.is_empty());
     let scenario = |line: &str| {
-        let (seed, name) = line.split_once(' ').unwrap();
-        (name.to_owned(), seed.parse().unwrap())
+        let mut parts = line.splitn(3, ' ');
+        let mut part = || parts.next().unwrap();
+        let (named, number, name) = (part(), part(), part());
+        let mut all = Emphasis::ALL.into_iter();
+        let emphasis = all.find(|emphasis| format!("{emphasis:?}") == named);
+        let seed = Seed {
+            emphasis: emphasis.unwrap(),
+            ..Seed::new(number.parse().unwrap())
+        };
+        (name.to_owned(), seed)
     };
     lines.map(scenario).collect()
 }
@@ -39,8 +47,7 @@ fn a_seed_does_the_same_again() {
 
 #[test]
 fn what_was_found_once_is_not_found_again() {
-    for (name, number) in scenarios() {
-        let seed = Seed::new(number);
+    for (name, seed) in scenarios() {
         let outcome = run(seed).unwrap();
         assert_eq!(outcome.violations, [""; 0], "{name}: {}", seed.command());
     }

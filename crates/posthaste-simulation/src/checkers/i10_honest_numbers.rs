@@ -25,7 +25,10 @@ impl I10HonestNumbers {
 impl Checker for I10HonestNumbers {
     fn see(&mut self, _: At, seen: &Seen, wrong: &mut Vec<String>) {
         let before = self.owed();
-        self.owed.see(seen);
+        match *seen {
+            Seen::MayBeLeftBehind { place, id } => self.owed.see(&Seen::LeftBehind { place, id }),
+            _ => self.owed.see(seen),
+        }
         let paid = before.iter().zip(self.owed());
         for (at_least, (before, now)) in self.at_least.iter_mut().zip(paid) {
             *at_least = at_least.saturating_sub(before.saturating_sub(now));

@@ -83,6 +83,7 @@ mod tests {
             partitions: vec![0],
             registration: id(registration),
             life: 0,
+            claims: 0,
         }
     }
 

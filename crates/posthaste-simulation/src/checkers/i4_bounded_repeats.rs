@@ -117,6 +117,7 @@ mod tests {
             partitions: vec![0],
             registration: id(epoch),
             life: 0,
+            claims: 0,
         }
     }
 

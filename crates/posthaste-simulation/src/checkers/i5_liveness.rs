@@ -95,6 +95,7 @@ mod tests {
             partitions: vec![0],
             registration: id(1),
             life: 0,
+            claims: 0,
         };
         let often = |pause: At| {
             let (mut checker, mut wrong) = (I5Liveness::new(&rules()), Vec::new());

@@ -9,6 +9,8 @@ pub struct I8OneAuthority {
     /// The newest epoch of each partition, and the how many-th claim it was.
     newest: HashMap<(Place, u16), (u64, u64)>,
     claims: u64,
+    /// How often the database died.
+    life: u64,
 }
 
 impl Checker for I8OneAuthority {
@@ -18,17 +20,27 @@ impl Checker for I8OneAuthority {
                 place,
                 epoch,
                 partitions,
+                life,
+                claims,
                 ..
             } => {
                 self.claims += 1;
+                if *life < self.life {
+                    // Its answer was late, and what it claimed may be forgotten by now.
+                    return;
+                }
                 for partition in partitions {
-                    let claim = (*epoch, self.claims);
-                    let newest = self.newest.insert((*place, *partition), claim);
-                    let newest = newest.map(|(epoch, _)| epoch);
-                    if newest >= Some(*epoch) {
-                        wrong.push(format!(
-                            "epoch {epoch} of partition {partition} at {place} came after {newest:?}"
-                        ));
+                    let at = (*place, *partition);
+                    match self.newest.get(&at) {
+                        Some((newest, claim)) if newest >= epoch => {
+                            let is_late = newest > epoch && claim > claims;
+                            if !is_late {
+                                wrong.push(format!(
+                                    "epoch {epoch} of partition {partition} at {place} came after {newest}"
+                                ));
+                            }
+                        }
+                        _ => drop(self.newest.insert(at, (*epoch, self.claims))),
                     }
                 }
             }
@@ -56,8 +68,13 @@ impl Checker for I8OneAuthority {
                     ));
                 }
             }
-            // Epochs that the standby did not know come again.
-            Seen::DatabaseDied { forgets: true } => self.newest.clear(),
+            Seen::DatabaseDied { forgets } => {
+                self.life += 1;
+                if *forgets {
+                    // Epochs that the standby did not know come again.
+                    self.newest.clear();
+                }
+            }
             _ => {}
         }
     }
@@ -75,6 +92,7 @@ mod tests {
             partitions: vec![1, 2],
             registration: id(1),
             life: 0,
+            claims: 0,
         }
     }
 
@@ -109,6 +127,20 @@ mod tests {
         bad(
             I8OneAuthority::default(),
             &[claimed(2), claimed(2)],
+            "came after",
+        );
+        good(I8OneAuthority::default(), &[claimed(2), claimed(1)]);
+        let asked_later = Seen::Claimed {
+            place: 0,
+            epoch: 1,
+            partitions: vec![1],
+            registration: id(1),
+            life: 0,
+            claims: 1,
+        };
+        bad(
+            I8OneAuthority::default(),
+            &[claimed(2), asked_later],
             "came after",
         );
     }

@@ -11,6 +11,7 @@
 
 mod admin;
 mod claim;
+mod creation;
 mod database;
 mod evacuate;
 mod ownership;
