@@ -18,6 +18,8 @@ const LINES_MAX: usize = 25;
 pub struct Report {
     /// What was asked for.
     pub torture: Torture,
+    /// What was built, as the sources were when it began.
+    pub commit: String,
     /// Everything included.
     pub took: Duration,
     /// One after the other.
@@ -130,7 +132,7 @@ impl Report {
             .sum();
         let rows = [
             ("command", format!("`{}`", self.again(self.torture.lap))),
-            ("commit", commit()),
+            ("commit", self.commit.clone()),
             ("machine", machine()),
             ("took", took.to_string()),
             ("events committed", grouped(self.committed())),
@@ -270,8 +272,8 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
 }
 
-/// What was built, as far as the folder of the sources tells.
-fn commit() -> String {
+/// What was built, as far as the folder of the sources tells now.
+pub(crate) fn commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git")
             .args(args)
@@ -342,6 +344,7 @@ mod tests {
                 lap: None,
                 writer: None,
             },
+            commit: "0123456789ab".to_owned(),
             took: Duration::from_secs(61),
             laps: vec![LapRecord {
                 number: 3,

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     lap::{Course, Lap},
-    report::{LapRecord, Report},
+    report::{self, LapRecord, Report},
     scene::Props,
     setting::Setting,
 };
@@ -39,7 +39,7 @@ impl Torture {
     ///
     /// The binary under test is what [`use_program`](crate::relay::use_program) was told.
     pub async fn run(&self) -> Report {
-        let began = Instant::now();
+        let (began, commit) = (Instant::now(), report::commit());
         let time = (self.time / LAPS).clamp(LAP_MIN, LAP_MAX).min(self.time);
         let mut laps = Vec::new();
         for turn in 0.. {
@@ -52,6 +52,7 @@ impl Torture {
         }
         Report {
             torture: self.clone(),
+            commit,
             took: began.elapsed(),
             laps,
         }
