@@ -192,5 +192,21 @@ pub enum Seen {
     },
 }
 
+impl Seen {
+    /// The event that somebody decided never to deliver, if this says so, and where.
+    pub(crate) fn left_behind(&self) -> Option<(Place, Uuid)> {
+        match *self {
+            Self::LeftBehind { place, id }
+            | Self::SetAside {
+                place,
+                id,
+                skipped: true,
+                ..
+            } => Some((place, id)),
+            _ => None,
+        }
+    }
+}
+
 /// A fact and when it became true, since the run began.
 pub type At = Duration;

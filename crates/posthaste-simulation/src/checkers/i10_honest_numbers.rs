@@ -26,7 +26,7 @@ impl Checker for I10HonestNumbers {
     fn see(&mut self, _: At, seen: &Seen, wrong: &mut Vec<String>) {
         let before = self.owed();
         match *seen {
-            Seen::MayBeLeftBehind { place, id } => self.owed.see(&Seen::LeftBehind { place, id }),
+            Seen::MayBeLeftBehind { place, id } => self.owed.leave(place, id),
             _ => self.owed.see(seen),
         }
         let paid = before.iter().zip(self.owed());

@@ -50,6 +50,7 @@ impl I3KeyOrder {
 
 impl Checker for I3KeyOrder {
     fn see(&mut self, _: At, seen: &Seen, _: &mut Vec<String>) {
+        self.left.extend(seen.left_behind());
         match seen {
             Seen::Committed {
                 id,
@@ -75,15 +76,6 @@ impl Checker for I3KeyOrder {
                 if !self.forgotten.contains(&(*place, *id)) && !self.lost.contains(id) =>
             {
                 self.delivered.push((*place, *id));
-            }
-            Seen::LeftBehind { place, id }
-            | Seen::SetAside {
-                place,
-                id,
-                skipped: true,
-                ..
-            } => {
-                self.left.insert((*place, *id));
             }
             Seen::LostByTheServer { id } => {
                 self.lost.insert(*id);

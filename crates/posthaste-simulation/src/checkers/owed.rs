@@ -34,6 +34,9 @@ impl Owed {
     }
 
     pub(crate) fn see(&mut self, seen: &Seen) {
+        if let Some((place, id)) = seen.left_behind() {
+            self.leave(place, id);
+        }
         match seen {
             Seen::Committed { id, .. } => self.places.iter_mut().for_each(|of| {
                 of.owed.insert(*id);
@@ -47,24 +50,20 @@ impl Owed {
                 of.owed.remove(id);
                 of.left.remove(id);
             }
-            Seen::LeftBehind { place, id }
-            | Seen::SetAside {
-                place,
-                id,
-                skipped: true,
-                ..
-            } => {
-                let of = &mut self.places[*place];
-                if of.owed.remove(id) {
-                    of.left.insert(*id);
-                }
-            }
             Seen::DatabaseDied { forgets: true } if self.reopens => {
                 for Of { owed, left } in &mut self.places {
                     owed.append(left);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Somebody decided that this is never delivered.
+    pub(crate) fn leave(&mut self, place: usize, id: Uuid) {
+        let of = &mut self.places[place];
+        if of.owed.remove(&id) {
+            of.left.insert(id);
         }
     }
 
