@@ -271,6 +271,14 @@ fn name_of(leaf: &Leaf) -> Result<String, StoreError> {
         .ok_or_else(|| bug("a leaf beyond the ring"))
 }
 
+fn truncate_script(leaf: &str, by: Option<Registered>) -> String {
+    TRUNCATE
+        .replace("{past_window}", PAST_WINDOW)
+        .replace("{floor}", FLOOR)
+        .replace("{relay}", &uuid_literal(by))
+        .replace("{leaf}", leaf)
+}
+
 #[async_trait]
 impl Deeds for Housekeeper<'_> {
     async fn survey(&self) -> Result<Survey, StoreError> {
@@ -283,11 +291,7 @@ impl Deeds for Housekeeper<'_> {
 
     async fn truncate(&self, leaf: &Leaf) -> Result<Went<Emptied>, StoreError> {
         let name = name_of(leaf)?;
-        let script = TRUNCATE
-            .replace("{past_window}", PAST_WINDOW)
-            .replace("{floor}", FLOOR)
-            .replace("{relay}", &uuid_literal(self.by))
-            .replace("{leaf}", &name);
+        let script = truncate_script(&name, self.by);
         let went = run(self.client, &name, &script).await?;
         went.read(|told| {
             let numbers: Vec<i64> = told.split(' ').filter_map(|n| n.parse().ok()).collect();

@@ -14,9 +14,9 @@ use tokio_postgres::{Client, NoTls};
 
 use super::{
     super::{InitOptions, PostgresStore, init},
-    Housekeeper, delete,
+    Housekeeper, delete, name_of,
     survey::{Due, Leaf, Survey},
-    truncate,
+    truncate, truncate_script,
 };
 
 const ALL: Budget = Budget {
@@ -119,6 +119,17 @@ impl Bench {
         done
     }
 
+    /// Returns once a session waits for such a lock.
+    async fn wait_for_a_wait(&self, lock: &str) {
+        let waits = format!(
+            "select count(*) from pg_locks l join pg_database d on d.oid = l.database
+             where d.datname = current_database() and l.{lock} and not l.granted"
+        );
+        while self.count(&waits) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     fn count(&self, sql: &str) -> u64 {
         self.database.psql(sql).parse().unwrap()
     }
@@ -218,6 +229,32 @@ async fn trace_3b_a_writer_commits_into_the_leaf_between_look_and_deed() {
     assert_eq!(deliver(&claimed).await, 1);
 }
 
+/// The control of the trace before: the same history, decided by the look alone.
+#[tokio::test]
+async fn trace_3b_loses_the_late_event_without_the_check_under_the_lock() {
+    let bench = Bench::new().await;
+    let claimed = bench.open("default", Start::Oldest).await;
+    bench.emit(1_000);
+    let (_, leaf) = bench.deliver_and_look(&claimed).await;
+    let writer = bench.client().await;
+    writer
+        .batch_execute("begin; select posthaste.emit('t', 'late', 'k')")
+        .await
+        .unwrap();
+    let unchecked = truncate_script(&name_of(&leaf).unwrap(), Some(bench.relay))
+        .replace("if due is not true then", "if false then")
+        .replace("'50ms'", "'5s'");
+    let keeper = bench.client().await;
+    let commits = async {
+        bench.wait_for_a_wait("mode = 'AccessExclusiveLock'").await;
+        writer.batch_execute("commit").await.unwrap();
+    };
+    let (truncated, ()) = tokio::join!(keeper.batch_execute(&unchecked), commits);
+    truncated.unwrap();
+    assert_eq!(bench.rows(), 0, "the late event was committed, and is gone");
+    assert_eq!(deliver(&claimed).await, 0);
+}
+
 #[tokio::test]
 async fn trace_12_the_floor_stored_in_mid_difference_is_that_of_low() {
     let bench = Bench::new().await;
@@ -251,13 +288,9 @@ async fn trace_19_a_destination_from_now_on_waits_before_it_takes_its_snapshot()
         ))
         .await
         .unwrap();
-    let waits = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
-                 where d.datname = current_database() and l.locktype = 'advisory' and not l.granted";
     let create = bench.open("new", Start::Now);
     let meanwhile = async {
-        while bench.count(waits) == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        bench.wait_for_a_wait("locktype = 'advisory'").await;
         // Before the destination's own beginning: it may be delivered by others, and go.
         bench.emit(1);
         keeper.batch_execute("commit").await.unwrap();
