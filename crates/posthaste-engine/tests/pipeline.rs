@@ -622,7 +622,7 @@ impl History {
 }
 
 fn cases() -> u32 {
-    if std::env::var_os("POSTHASTE_TEST_LONG").is_some() {
+    if posthaste_testkit::long_form() {
         10_000
     } else {
         400

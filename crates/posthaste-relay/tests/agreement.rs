@@ -8,13 +8,19 @@
 mod memory;
 #[path = "../../posthaste-stores/tests/conformance/postgres.rs"]
 mod postgres;
+#[path = "../../posthaste-stores/tests/conformance/simulated.rs"]
+mod simulated;
 #[path = "../../posthaste-stores/tests/conformance/sqlite.rs"]
 mod sqlite;
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use memory::MemoryFixture;
 use postgres::PostgresFixture;
+use posthaste_engine::mutation::{Mutation, leave_out};
 use posthaste_relay::memory::MemoryMode;
 use posthaste_testkit::{
     long_form,
@@ -23,6 +29,7 @@ use posthaste_testkit::{
         agreement::{Plan, SEED, Summary, agree},
     },
 };
+use simulated::SimulatedFixture;
 use sqlite::SqliteFixture;
 
 fn run(
@@ -31,17 +38,25 @@ fn run(
     compare_every: usize,
     crashes: bool,
 ) -> Summary {
-    let subject: Arc<dyn Fixture> = Arc::new(subject);
-    let reference: Arc<dyn Fixture> = Arc::new(MemoryFixture("reference", MemoryMode::Mark));
-    let plan = Plan {
+    agree_with_memory(subject, &plan(short, compare_every, crashes))
+}
+
+fn plan(short: usize, compare_every: usize, crashes: bool) -> Plan {
+    Plan {
         first_seed: 1,
         sequences: if long_form() { 20 * short } else { short },
         operations: 150,
         crashes,
         compare_every,
+        one_thread: false,
         shorten_tries: 100,
-    };
-    agree(&subject, &reference, &plan)
+    }
+}
+
+fn agree_with_memory(subject: impl Fixture + 'static, plan: &Plan) -> Summary {
+    let subject: Arc<dyn Fixture> = Arc::new(subject);
+    let reference: Arc<dyn Fixture> = Arc::new(MemoryFixture("reference", MemoryMode::Mark));
+    agree(&subject, &reference, plan)
 }
 
 /// That the dice led to what is worth comparing; one sequence alone need not.
@@ -62,6 +77,39 @@ fn memory_log() {
     let summary = run(MemoryFixture("memory_log", MemoryMode::Log), 300, 1, true);
     assert_reaches(&summary, WORK);
     assert_reaches(&summary, &["crash", "zombie", "fence", "revoke"]);
+}
+
+#[test]
+fn postgres_simulated() {
+    let summary = run(SimulatedFixture, 60, 1, true);
+    assert_reaches(&summary, WORK);
+    assert_reaches(&summary, &["crash", "zombie", "fence", "revoke"]);
+}
+
+/// Those of the left out rules that a store keeps, and that show to whom one thing happens after another.
+#[test]
+fn a_store_that_leaves_out_a_rule_disagrees() {
+    let rules = [
+        Mutation::NoEpochCheck,
+        Mutation::EpochBeforeTheFence,
+        Mutation::FloorFromTheSamePoll,
+        Mutation::StragglerTakesTheNewFloor,
+        Mutation::CoverageMissing,
+    ];
+    let plan = Plan {
+        one_thread: true,
+        shorten_tries: 0,
+        ..plan(60, 1, true)
+    };
+    for rule in rules {
+        let left_out = || leave_out(rule, || agree_with_memory(SimulatedFixture, &plan));
+        let panic = catch_unwind(AssertUnwindSafe(left_out)).expect_err("they agree");
+        let said = panic.downcast_ref::<String>().expect("a text");
+        assert!(
+            said.contains("and the reference disagree"),
+            "{rule:?}: {said}"
+        );
+    }
 }
 
 #[test]

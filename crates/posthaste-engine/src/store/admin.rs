@@ -129,7 +129,8 @@ pub struct DestinationStatus {
     pub blocked_keys: u64,
     /// Age of the oldest pending event by the database's insertion clock.
     pub oldest_pending_age: Option<Duration>,
-    /// The breaker as its relay last reported it.
+    /// The breaker: as its owners say, else as another relay says that has tried, else as it was reported last
+    /// ([`super::Claimed::report`]).
     pub breaker: String,
     /// The last error as its relay reported it.
     pub last_error: Option<String>,

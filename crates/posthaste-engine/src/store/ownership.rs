@@ -195,8 +195,7 @@ pub struct Claim {
     pub settle: Duration,
     /// What the operator wants of the destination.
     pub state: DestinationState,
-    /// Whether the destination's breaker was open when an owner last reported it
-    /// ([`super::Claimed::report`]): then it is probed first.
+    /// Whether the destination's breaker is open ([`super::DestinationStatus::breaker`]): then it is probed first.
     pub breaker_open: bool,
     /// The identity of the store: part of what names this claim's owner at a broker.
     pub store_id: Uuid,

@@ -91,6 +91,7 @@ struct DestinationRow {
     finished: BTreeSet<i64>,
     markers: BTreeMap<String, i64>,
     parked: Vec<ParkedRow>,
+    /// As it was reported last, by whomever.
     breaker: String,
     last_error: Option<String>,
 }
@@ -99,6 +100,7 @@ struct DestinationRow {
 struct MemberRow {
     partitions_max: u16,
     reaches: Option<bool>,
+    last_error: Option<String>,
 }
 
 #[derive(Debug, Clone)]

@@ -124,12 +124,11 @@ impl Ownership for PostgresStore {
             .query_typed_opt(DESTINATION_ID, &[(&destination, Type::TEXT)])
             .await
             .map_err(failed)?;
-        let Some(found) = found else { return Ok(()) };
         let transaction = client.transaction().await.map_err(failed)?;
         lock_and_revoke(
             transaction.client(),
             relay,
-            found.get(0),
+            found.map(|row| row.get(0)),
             micros(settle),
             OPERATION,
         )

@@ -92,6 +92,7 @@ impl Writer for SimulatedWriter {
     async fn emit(&mut self, event: &store_suite::NewEvent) -> Uuid {
         let event = event.clone();
         let event = NewEvent {
+            id: event.id,
             topic: event.topic,
             key: event.key,
             event_type: event.event_type,

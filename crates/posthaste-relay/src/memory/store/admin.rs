@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, RelayRow, wall_after, wall_micros,
+    DestinationRow, Inner, MemberRow, MemoryMode, MemoryStore, ParkedRow, RelayRow, wall_after,
+    wall_micros,
 };
 
 impl DestinationRow {
@@ -21,6 +22,35 @@ impl DestinationRow {
             (MemoryMode::Log, Some(&at)) => event.seq() > at,
             _ => !self.is_passed(mode, event),
         }
+    }
+
+    /// What the owners say counts, then what another one says that has tried, then what was said last.
+    pub(super) fn breaker(&self) -> &str {
+        let owners = self.owners();
+        let cut_off = |(relay, member): (&Uuid, &MemberRow)| {
+            member.reaches == Some(false) && owners.contains(relay)
+        };
+        match self.breaker.as_str() {
+            "closed" if self.members.iter().any(cut_off) => "open",
+            stored if self.members.iter().any(cut_off) => stored,
+            _ if self.is_reached() => "closed",
+            stored => stored,
+        }
+    }
+
+    fn is_reached(&self) -> bool {
+        let mut members = self.members.values();
+        members.any(|member| member.reaches == Some(true))
+    }
+
+    /// Of one who does not reach it, or what was said last unless somebody does.
+    fn last_error(&self) -> Option<String> {
+        let mut cut_off = self.members.values();
+        let told =
+            cut_off.find(|member| member.reaches == Some(false) && member.last_error.is_some());
+        let said_last = self.breaker() != "closed" || !self.is_reached();
+        told.and_then(|member| member.last_error.clone())
+            .or_else(|| self.last_error.clone().filter(|_| said_last))
     }
 
     fn relay_share(&self, relay: Uuid) -> RelayShare {
@@ -87,8 +117,8 @@ impl Inner {
             dead: parked(ParkedState::Dead),
             blocked_keys: row.markers.len() as u64,
             oldest_pending_age: age(pending.first().map(|event| event.inserted_at())),
-            breaker: row.breaker.clone(),
-            last_error: row.last_error.clone(),
+            breaker: row.breaker().to_owned(),
+            last_error: row.last_error(),
             relay: owners.first().map(|relay| relay.name.clone()),
         }
     }
@@ -242,7 +272,11 @@ impl Admin for MemoryStore {
                 reason: format!("relay `{}` delivers to `{name}`; stop it first", relay.name),
             });
         }
-        inner.destinations[index].state = state;
+        let row = &mut inner.destinations[index];
+        row.state = state;
+        if state == DestinationState::Removed {
+            row.members.clear();
+        }
         Ok(true)
     }
 }

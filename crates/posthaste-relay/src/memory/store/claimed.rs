@@ -354,10 +354,10 @@ impl Claimed for MemoryClaimed {
                 // On trial: not known again yet.
                 _ => return,
             };
-            let member = row.members.get_mut(&self.held.registration);
-            if let Some(member) = member.filter(|member| member.reaches != reaches) {
+            if let Some(member) = row.members.get_mut(&self.held.registration) {
+                row.shares_version += i64::from(member.reaches != reaches);
                 member.reaches = reaches;
-                row.shares_version += 1;
+                member.last_error = last_error.map(str::to_owned);
             }
         })
     }

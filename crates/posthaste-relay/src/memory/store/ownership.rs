@@ -83,6 +83,7 @@ impl Inner {
         let member = MemberRow {
             partitions_max,
             reaches: known.and_then(|member| member.reaches),
+            last_error: known.and_then(|member| member.last_error.clone()),
         };
         let news = known.is_none_or(|member| member.partitions_max != partitions_max);
         row.shares_version += i64::from(news);
@@ -103,7 +104,7 @@ impl Inner {
             let us = self.name_of(relay);
             self.note("release", &us, Some(&name), format!("{given} partitions"));
         }
-        self.take(relay, index, wanted);
+        self.take(relay, index, wanted, want);
     }
 
     /// What `relay` owns of the destination, under a raised epoch.
@@ -141,7 +142,7 @@ impl Inner {
             partitions,
             settle: not_before.saturating_duration_since(Instant::now()),
             state: row.state,
-            breaker_open: row.breaker == "open",
+            breaker_open: row.breaker() == "open",
             store_id,
             former,
             shares,

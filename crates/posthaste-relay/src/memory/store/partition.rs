@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use posthaste_engine::{AuditLine, Partitions};
+use posthaste_engine::{AuditLine, Partitions, Want};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -80,7 +80,7 @@ impl Inner {
         });
     }
 
-    /// Fences the owners whose lease is over, then makes free what dead ones own.
+    /// Fences the owners whose lease is over, makes free what dead ones own, and strikes off who is fenced.
     pub(super) fn revoke(&mut self, by: Uuid, index: usize, settle: Duration) {
         let us = self.name_of(by);
         for owner in self.destinations[index].owners() {
@@ -99,7 +99,6 @@ impl Inner {
             let row = &mut self.destinations[index];
             row.epoch += 1;
             row.shares_version += 1;
-            row.members.remove(&owner);
             let left = Left {
                 registration: owner,
                 relay: name,
@@ -110,6 +109,11 @@ impl Inner {
                 partition.free(left.clone(), settle);
             }
         }
+        let (row, relays) = (&mut self.destinations[index], &self.relays);
+        let before = row.members.len();
+        row.members
+            .retain(|relay, _| relays.get(relay).is_none_or(|relay| !relay.fenced));
+        row.shares_version += i64::from(row.members.len() < before);
     }
 
     /// Gives up what `relay` owns beyond the first `keep`. Answers how many partitions that were.
@@ -137,14 +141,15 @@ impl Inner {
     }
 
     /// Takes free partitions until `relay` owns `wanted`, those that need no settling first. Who owns
-    /// something waits for nothing, so it gets none of the others.
-    pub(super) fn take(&mut self, relay: Uuid, index: usize, wanted: usize) {
+    /// something, and does not want all, waits for nothing: it gets none of the others.
+    pub(super) fn take(&mut self, relay: Uuid, index: usize, wanted: usize, want: Want) {
         let row = &mut self.destinations[index];
         let owned = usize::from(row.owned(relay));
+        let waits = owned == 0 || want == Want::All;
         let mut free: Vec<&mut PartitionRow> = row
             .partitions
             .iter_mut()
-            .filter(|p| p.owner.is_none() && (owned == 0 || !p.is_settling()))
+            .filter(|p| p.owner.is_none() && (waits || !p.is_settling()))
             .collect();
         free.sort_by_key(|partition| partition.is_settling());
         let mut taken: BTreeMap<Left, usize> = BTreeMap::new();

@@ -131,11 +131,12 @@ async fn create(
     transaction.commit().await.map_err(failed)
 }
 
-/// Waits for the destination's lock, then frees what dead relays own of it; answers our name.
+/// Waits for the destination's lock, then frees what dead relays own of it; answers our name. Without a
+/// destination there is nothing to free, and who is fenced is still told so.
 pub(in crate::postgres) async fn lock_and_revoke(
     client: &Driver,
     relay: Registered,
-    destination_id: i64,
+    destination_id: Option<i64>,
     settle: i64,
     operation: &'static str,
 ) -> Result<String, StoreError> {
@@ -173,7 +174,14 @@ struct Transaction<'a> {
 #[async_trait]
 impl Statements for Transaction<'_> {
     async fn lock_and_revoke(&self, relay: Registered, settle: i64) -> Result<String, StoreError> {
-        lock_and_revoke(self.client, relay, self.destination_id, settle, OPERATION).await
+        lock_and_revoke(
+            self.client,
+            relay,
+            Some(self.destination_id),
+            settle,
+            OPERATION,
+        )
+        .await
     }
 
     async fn look(&self) -> Result<Option<Found>, StoreError> {

@@ -156,7 +156,7 @@ impl Tables {
     pub(super) fn lock_and_revoke(
         &mut self,
         relay: Registered,
-        destination_id: i64,
+        destination_id: Option<i64>,
         settle: i64,
         now: i64,
         operation: &'static str,
@@ -166,6 +166,9 @@ impl Tables {
         let name = ours
             .map(|row| row.name.clone())
             .ok_or(StoreError::Fenced { operation })?;
+        let Some(destination_id) = destination_id else {
+            return Ok(name);
+        };
         let owners = self.cursors_of(destination_id);
         let mut owners: Vec<Uuid> = owners.filter_map(|(_, row)| row.relay).collect();
         owners.sort_unstable();
@@ -360,7 +363,7 @@ struct Transaction {
 impl Statements for Transaction {
     async fn lock_and_revoke(&self, relay: Registered, settle: i64) -> Result<String, StoreError> {
         let revoke = self.several.statement(|tables, now| {
-            tables.lock_and_revoke(relay, self.destination_id, settle, now, OPERATION)
+            tables.lock_and_revoke(relay, Some(self.destination_id), settle, now, OPERATION)
         });
         revoke.await
     }

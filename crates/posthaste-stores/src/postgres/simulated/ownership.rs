@@ -265,9 +265,7 @@ impl Ownership for SimulatedPostgres {
         let found = connection.look(OPERATION, |database| {
             database.now.tables.destination_id(destination)
         });
-        let Some(found) = found.await? else {
-            return Ok(());
-        };
+        let found = found.await?;
         let transaction = connection.transaction(OPERATION).await?;
         let revoke = transaction.statement(|tables, now| {
             tables.lock_and_revoke(relay, found, micros(settle), now, OPERATION)

@@ -22,6 +22,8 @@ const FIELDS: [Field; 9] = [
 /// An event to be written.
 #[derive(Debug, Clone, Default)]
 pub struct NewEvent {
+    /// Id; none: the database gives one.
+    pub id: Option<Uuid>,
     /// Topic.
     pub topic: String,
     /// Key of order.
@@ -90,7 +92,8 @@ impl Transaction {
         let Some(xid) = self.xid else {
             return Err(bug("the transaction has no number".to_owned()));
         };
-        let (seq, id, now) = (database.draw(), database.new_id(), database.clock());
+        let (seq, now) = (database.draw(), database.clock());
+        let id = event.id.unwrap_or_else(|| database.new_id());
         let stored = stored(event, seq, id, now)?;
         database.insert(xid, stored);
         self.written.push((seq, id));

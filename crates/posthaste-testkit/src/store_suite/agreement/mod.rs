@@ -110,11 +110,14 @@ fn attempt(
     operations: &[Operation],
 ) -> Result<Ended, Failure> {
     let reached = AtomicUsize::new(0);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = match plan.one_thread {
+        true => tokio::runtime::Builder::new_current_thread(),
+        false => tokio::runtime::Builder::new_multi_thread(),
+    }
+    .worker_threads(2)
+    .enable_all()
+    .build()
+    .expect("a runtime");
     let sequence = async {
         let mut driver = Driver::new(subject, reference, plan).await;
         for operation in operations {

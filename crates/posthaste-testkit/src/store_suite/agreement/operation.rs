@@ -18,6 +18,9 @@ pub struct Plan {
     /// After how many operations that did something the two are compared; a failing sequence is shortened
     /// with a comparison after each.
     pub compare_every: usize,
+    /// Whether the calling thread alone does all of it, on which a rule may be left out. No fixture of a server
+    /// can: its calls block.
+    pub one_thread: bool,
     /// Attempts to make a failing sequence shorter.
     pub shorten_tries: u32,
 }

@@ -284,19 +284,21 @@ impl Driver {
         *epochs = newest;
         let told = |claim: &Claim| {
             let former = claim.former.len();
-            let settles = !claim.settle.is_zero();
-            (claim.state, claim.breaker_open, former, settles)
+            (claim.state, claim.breaker_open, former)
         };
         assert_eq!(
             ours.partitions.len(),
             theirs.partitions.len(),
             "how many partitions"
         );
-        assert_eq!(told(ours), told(theirs), "state, breaker, former, settles");
-        if ours.partitions == theirs.partitions {
+        assert_eq!(told(ours), told(theirs), "state, breaker, former");
+        let settles = |claim: &Claim| !claim.settle.is_zero();
+        assert!(settles(ours) || !settles(theirs), "settles");
+        if ours.partitions == theirs.partitions && settles(ours) == settles(theirs) {
             self.open(slot, destination, claim).await;
         } else {
-            // Which of the free ones are taken is a store's own affair.
+            // Which of the free ones are taken is a store's own affair, and so is whether all that share a
+            // place settle with one of them.
             self.end_early();
         }
     }

@@ -277,7 +277,9 @@ async fn a_removed_destination_begins_anew(bench: Bench) {
         }
     };
     assert!(removed.unwrap());
-    assert!(bench.store.status().await.unwrap().destinations.is_empty());
+    let status = bench.store.status().await.unwrap();
+    assert!(status.destinations.is_empty());
+    assert!(status.relays.iter().all(|relay| relay.shares.is_empty()));
     let gone = bench
         .store
         .set_destination(DESTINATION, DestinationState::Active)

@@ -128,6 +128,8 @@ async fn a_fenced_relay_creates_no_destination(bench: Bench) {
     store.fence(other, fenced.registration, why).await.unwrap();
     assert_fenced(store.claim(fenced, &whole(DESTINATION)).await);
     assert!(store.status().await.unwrap().destinations.is_empty());
+    // Nor is it told that there is nothing to free.
+    assert_fenced(store.revoke(fenced, DESTINATION, SETTLE).await);
 }
 
 async fn fencing_needs_a_relay_that_is_not_fenced(bench: Bench) {

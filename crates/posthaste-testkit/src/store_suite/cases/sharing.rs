@@ -24,6 +24,8 @@ pub(super) fn cases() -> Vec<Case> {
         concurrent_claims_share_out needs SharesOut,
         a_live_owner_is_not_robbed needs SharesOut,
         all_means_all_or_nothing needs SharesOut,
+        what_owners_say_of_the_destination_counts needs SharesOut,
+        a_fenced_relay_says_nothing_any_more needs SharesOut,
         who_lost_a_part_is_refused_for_all needs SharesOut,
         another_look_is_asked_for_when_shares_change needs SharesOut,
     ]
@@ -259,6 +261,50 @@ async fn all_means_all_or_nothing(bench: Bench) {
     withdraw(&bench, first.relay, Duration::ZERO).await;
     let claim = owned(ask(&bench, second.relay, Want::All).await);
     assert!(claim.partitions.is_all());
+    // Settling parts too, whoever gave them up.
+    let request = ClaimRequest {
+        want: Want::AtMost(1),
+        unsettled: SETTLE,
+        ..whole(DESTINATION)
+    };
+    owned(bench.store.claim(second.relay, &request).await.unwrap());
+    let claim = owned(ask(&bench, second.relay, Want::All).await);
+    assert!(claim.partitions.is_all() && !claim.settle.is_zero());
+}
+
+/// Of the destination: the breaker and the last error.
+async fn health(bench: &Bench) -> (String, Option<String>) {
+    let status = bench.store.status().await.unwrap();
+    let destination = status.destinations.into_iter().next().unwrap();
+    (destination.breaker, destination.last_error)
+}
+
+fn open_because(error: &str) -> (String, Option<String>) {
+    ("open".to_owned(), Some(error.to_owned()))
+}
+
+async fn what_owners_say_of_the_destination_counts(bench: Bench) {
+    let (first, second) = halves(&bench).await;
+    first.claimed.report("open", Some("away")).await.unwrap();
+    second.claimed.report("closed", None).await.unwrap();
+    assert_eq!(health(&bench).await, open_because("away"));
+    let first = own_some(&bench, first.relay, 1).await;
+    assert!(first.claim.breaker_open);
+    ask(&bench, first.relay, Want::AtMost(0)).await;
+    let (breaker, error) = health(&bench).await;
+    assert_eq!(breaker, "closed", "an owner reaches it");
+    assert_eq!(error.as_deref(), Some("away"), "another relay does not");
+}
+
+async fn a_fenced_relay_says_nothing_any_more(bench: Bench) {
+    let (first, second) = halves(&bench).await;
+    first.claimed.report("open", Some("away")).await.unwrap();
+    ask(&bench, first.relay, Want::AtMost(0)).await;
+    second.claimed.report("closed", None).await.unwrap();
+    fence(&bench, second.relay, first.relay).await;
+    let revoke = bench.store.revoke(second.relay, DESTINATION, SETTLE);
+    revoke.await.unwrap();
+    assert_eq!(health(&bench).await, ("closed".to_owned(), None));
 }
 
 /// Also for what it still owns: what it read was read for all of them.

@@ -120,7 +120,7 @@ impl Walk {
 
 #[test]
 fn random_histories_lose_and_invert_nothing() {
-    let histories = if std::env::var_os("POSTHASTE_TEST_LONG").is_some() {
+    let histories = if posthaste_testkit::long_form() {
         200_000
     } else {
         20_000
