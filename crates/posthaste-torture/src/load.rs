@@ -146,12 +146,12 @@ impl Shared {
             };
             assert!(
                 self.on_trouble == OnTrouble::Reconnect,
-                "a writer failed: {trouble:?}"
+                "a writer failed: {trouble}"
             );
             // Connections from before a failure end by it, be it later.
             if before.is_multiple_of(2) && before == self.failures.load(Relaxed) {
                 let mut experience = self.experience.lock().unwrap();
-                experience.troubles.push(format!("{trouble:?}"));
+                experience.troubles.push(trouble.to_string());
             }
             // The server needs the processor more than we do while it recovers.
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -177,8 +177,9 @@ impl Shared {
     ) -> Result<(), Trouble> {
         let plan = random_plan(random, &*self.database);
         let began = Instant::now();
-        writer.transact(&plan).await?;
+        let transacted = writer.transact(&plan).await;
         let took = began.elapsed();
+        transacted.map_err(|trouble| format!("after {took:?}: {trouble:?}"))?;
         self.commits.fetch_add(u64::from(!plan.rolls_back), Relaxed);
         if matches!(plan.hold, Hold::No) {
             self.experience.lock().unwrap().took.push(took);

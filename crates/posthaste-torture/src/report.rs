@@ -58,7 +58,7 @@ impl LapRecord {
                 let (report, faults) = (&outcome.report, outcome.faults.values().sum::<u64>());
                 let violations = outcome.violations.len();
                 format!(
-                    "lap {number}: {setting}: {faults} faults, {report}, {violations} violations"
+                    "lap {number}: {setting}: {faults} faults, {violations} violations, {report}"
                 )
             }
             Err(why) => format!("lap {number}: {setting}: {why}"),
@@ -186,13 +186,16 @@ impl Report {
              bytes that a network kept, may bring a repeat late: such are counted as broken replays, and as stale if\n\
              they come last of their key; of Kafka's transactions any repeat is a violation. Commits are those of\n\
              writers that do not mean to wait, outages of the database included.\n\n\
-             | lap | setting | took | faults | events | repeats (at most) | broken replays | stale | commit p50 | p99 | verdict |\n\
-             | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
+             | lap | setting | took | faults | events | repeats (at most) | broken replays | stale | commit p50 | p99 | longest | verdict |\n\
+             | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
         )?;
         for lap in &self.laps {
             let (number, setting) = (lap.number, lap.setting);
             let Ok(outcome) = &lap.outcome else {
-                writeln!(f, "| {number} | {setting} | | | | | | | | | did not end |")?;
+                writeln!(
+                    f,
+                    "| {number} | {setting} | | | | | | | | | | did not end |"
+                )?;
                 continue;
             };
             let report = &outcome.report;
@@ -203,7 +206,7 @@ impl Report {
             };
             writeln!(
                 f,
-                "| {number} | {setting} | {} s | {} | {} | {} ({}) | {} | {} | {} | {} | {verdict} |",
+                "| {number} | {setting} | {} s | {} | {} | {} ({}) | {} | {} | {} | {} | {} | {verdict} |",
                 outcome.took.as_secs(),
                 outcome.faults.values().sum::<u64>(),
                 grouped(report.committed),
@@ -213,6 +216,7 @@ impl Report {
                 report.stale_last,
                 milliseconds(quantile(&outcome.experience.took, 0.5)),
                 milliseconds(quantile(&outcome.experience.took, 0.99)),
+                milliseconds(quantile(&outcome.experience.took, 1.0)),
             )?;
         }
         Ok(())
@@ -228,12 +232,11 @@ impl Report {
             for line in violations.iter().take(LINES_MAX) {
                 writeln!(f, "{line}")?;
             }
-            let left_out = violations.len().saturating_sub(LINES_MAX);
-            writeln!(
-                f,
-                "```\n\n{left_out} more lines. Once more: `{}`",
-                self.again(Some(lap.number))
-            )?;
+            if let left_out @ 1.. = violations.len().saturating_sub(LINES_MAX) {
+                writeln!(f, "and {left_out} more")?;
+            }
+            let again = self.again(Some(lap.number));
+            writeln!(f, "```\n\nOnce more: `{again}`")?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Business tables in an SQLite file, written through sqlx by connections of their own.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste::{Event, Outbox};
@@ -8,6 +8,7 @@ use sqlx::{
     Connection, Row, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
+use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use crate::{
@@ -23,6 +24,9 @@ const TABLES: [&str; 2] = [
 /// A file of its own.
 pub struct Sqlite {
     path: PathBuf,
+    /// Our writers take turns, as in an application with one connection that writes: SQLite's lock is a lottery,
+    /// in which one of many can lose for a minute.
+    turn: Arc<Mutex<()>>,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -36,6 +40,7 @@ impl Sqlite {
         let folder = tempfile::tempdir().unwrap();
         let file = Self {
             path: folder.path().join("shop.db"),
+            turn: Arc::default(),
             _folder: Some(folder),
         };
         posthaste(&["init", "--store", &file.url()]).expect_status(0);
@@ -57,6 +62,7 @@ impl Sqlite {
     pub fn at(path: PathBuf) -> Self {
         Self {
             path,
+            turn: Arc::default(),
             _folder: None,
         }
     }
@@ -82,7 +88,14 @@ impl Sqlite {
     ///
     /// When the file cannot be opened.
     pub async fn writer_with(&self, busy_timeout: Duration) -> Box<dyn Writer> {
-        Box::new(SqliteWriter(self.connect(busy_timeout).await.unwrap()))
+        Box::new(self.connect_writer(busy_timeout).await.unwrap())
+    }
+
+    async fn connect_writer(&self, busy_timeout: Duration) -> sqlx::Result<SqliteWriter> {
+        Ok(SqliteWriter {
+            connection: self.connect(busy_timeout).await?,
+            turn: Arc::clone(&self.turn),
+        })
     }
 
     /// The one number that a query answers.
@@ -116,7 +129,7 @@ impl Database for Sqlite {
         Duration::from_millis(200)
     }
 
-    /// SQLite's lock is not fair: writers that never let go of it starve each other, and the relay.
+    /// SQLite's lock is not fair: writers that never let go of it starve the relay.
     fn longest_think(&self) -> Duration {
         Duration::from_millis(40)
     }
@@ -126,10 +139,9 @@ impl Database for Sqlite {
     }
 
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {
-        // Sixteen connections queue for one lock, which SQLite hands out at random.
-        Ok(Box::new(SqliteWriter(
-            self.connect(Duration::from_secs(60)).await?,
-        )))
+        // A relay that stands still beyond its lease may hold the lock.
+        let writer = self.connect_writer(Duration::from_secs(30)).await?;
+        Ok(Box::new(writer))
     }
 
     async fn facts(&self) -> Vec<Fact> {
@@ -162,13 +174,17 @@ impl Database for Sqlite {
     }
 }
 
-struct SqliteWriter(SqliteConnection);
+struct SqliteWriter {
+    connection: SqliteConnection,
+    turn: Arc<Mutex<()>>,
+}
 
 #[async_trait]
 impl Writer for SqliteWriter {
     async fn transact(&mut self, plan: &Plan) -> Result<(), Trouble> {
+        let _turn = self.turn.lock().await;
         // A transaction that reads first and writes later may be refused at once, whatever the time-out.
-        let mut tx = self.0.begin_with("begin immediate").await?;
+        let mut tx = self.connection.begin_with("begin immediate").await?;
         for step in &plan.steps {
             if step.savepoint == Savepoint::None {
                 emit(&mut tx, step).await?;
