@@ -27,14 +27,13 @@ impl DestinationRow {
     /// What the owners say counts, then what another one says that has tried, then what was said last.
     pub(super) fn breaker(&self) -> &str {
         let owners = self.owners();
-        let cut_off = |(relay, member): (&Uuid, &MemberRow)| {
+        let is_cut_off = |(relay, member): (&Uuid, &MemberRow)| {
             member.reaches == Some(false) && owners.contains(relay)
         };
-        match self.breaker.as_str() {
-            "closed" if self.members.iter().any(cut_off) => "open",
-            stored if self.members.iter().any(cut_off) => stored,
-            _ if self.is_reached() => "closed",
-            stored => stored,
+        match (self.members.iter().any(is_cut_off), self.breaker.as_str()) {
+            (true, "closed") => "open",
+            (false, _) if self.is_reached() => "closed",
+            (_, stored) => stored,
         }
     }
 

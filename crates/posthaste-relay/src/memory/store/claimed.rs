@@ -90,6 +90,8 @@ fn read(
     budget: Budget,
     wanted: impl Fn(&StoredEvent) -> bool,
 ) -> (Vec<StoredEvent>, i64) {
+    // What lies there may have gone since.
+    let all = after.max(until.min(last(log)));
     let (mut events, mut bytes, mut place) = (Vec::new(), 0, after);
     let from = log.partition_point(|event| event.seq() <= after);
     for event in log[from..].iter().take_while(|event| event.seq() <= until) {
@@ -97,14 +99,14 @@ fn read(
             let size = event.footprint();
             let full = events.len() >= budget.events || bytes + size > budget.bytes;
             if full && !events.is_empty() {
-                break;
+                return (events, place);
             }
             bytes += size;
             events.push(event.clone());
         }
         place = event.seq();
     }
-    (events, place)
+    (events, all)
 }
 
 fn page(

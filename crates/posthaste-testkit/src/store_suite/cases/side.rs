@@ -1,5 +1,7 @@
 //! Side read and join: how a released key comes back to the main group.
 
+use std::time::Duration;
+
 use posthaste_engine::{
     Budget, Claimed, Cursor, DeadAction, ParkedFilter, Progress, Settlement, SideRead, StoreError,
     StoredEvent,
@@ -18,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_side_read_pages_within_the_budget,
         a_side_read_follows_the_main_group,
         a_side_read_goes_on_behind_its_marker,
+        a_side_read_ends_where_all_else_is_gone,
         a_rejection_in_a_side_read_moves_the_marker,
         a_joined_key_is_the_main_groups_again,
         a_side_read_needs_a_marker,
@@ -201,6 +204,23 @@ async fn a_side_read_goes_on_behind_its_marker(bench: Bench) {
     assert_eq!(ids(&rest), followers[4..]);
     again.claimed.join(MINE, &stands).await.unwrap();
     assert!(again.claimed.markers(10).await.unwrap().is_empty());
+}
+
+async fn a_side_read_ends_where_all_else_is_gone(bench: Bench) {
+    let Blocked { owner, stands, .. } = blocked(&bench, 3).await;
+    bench.outbox.set_retention(Duration::ZERO).await;
+    while bench.store.housekeep(None).await.unwrap().more {}
+    bench.commit_numbered("other", 1).await;
+    release(&bench, &owner).await;
+    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    for _ in 0..10 {
+        let page = side.next(PLENTY, &stands).await.unwrap();
+        assert!(page.events.is_empty());
+        if page.caught_up {
+            return;
+        }
+    }
+    panic!("it has no end");
 }
 
 async fn a_rejection_in_a_side_read_moves_the_marker(bench: Bench) {
