@@ -10,6 +10,7 @@ use std::{
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::{
+    runtime::{Builder, Runtime},
     sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock},
     task::JoinSet,
 };
@@ -35,6 +36,17 @@ pub enum OnTrouble {
 pub struct Load {
     shared: Arc<Shared>,
     writers: JoinSet<()>,
+    /// Of their own: the test's threads stand still while a command runs, and a writer that stands still with
+    /// SQLite's lock keeps the command waiting.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 struct Shared {
@@ -69,12 +81,20 @@ impl Drop for Failing {
 
 impl Load {
     /// Sets writers to work that make the same transactions each time.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::seeded`].
     #[must_use]
     pub fn start(database: &Arc<dyn Database>, on_trouble: OnTrouble) -> Self {
         Self::seeded(database, on_trouble, 0)
     }
 
     /// Sets writers to work that make the transactions of this seed.
+    ///
+    /// # Panics
+    ///
+    /// When the system has no threads for them.
     #[must_use]
     pub fn seeded(database: &Arc<dyn Database>, on_trouble: OnTrouble, seed: u64) -> Self {
         let shared = Arc::new(Shared {
@@ -86,12 +106,22 @@ impl Load {
             failures: AtomicU64::default(),
             experience: Mutex::default(),
         });
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("writers")
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let mut writers = JoinSet::new();
         for writer in 0..WRITERS {
             let random = SmallRng::seed_from_u64(seed.wrapping_mul(WRITERS).wrapping_add(writer));
-            writers.spawn(Arc::clone(&shared).work(random));
+            writers.spawn_on(Arc::clone(&shared).work(random), runtime.handle());
         }
-        Self { shared, writers }
+        Self {
+            shared,
+            writers,
+            runtime: Some(runtime),
+        }
     }
 
     /// Transactions that were answered as committed.

@@ -1,13 +1,17 @@
 //! A relay at full speed beside an application's writer on SQLite (I11).
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use posthaste_testkit::long_form;
 
 use crate::verdict::Lives;
 use posthaste_torture::{
     database::{Database, Plan, Step, load_key},
-    relay::{Delivered, LIMIT, Relay},
+    load::{Load, OnTrouble},
+    relay::{Delivered, LIMIT, Relay, posthaste},
     sqlite::Sqlite,
 };
 
@@ -56,4 +60,19 @@ async fn a_writer_with_a_time_out_of_a_second_sees_no_busy_error_from_the_relay(
     running.wait(LIMIT).expect_status(0);
     let verdict = Lives::first().judge(&database, &delivered).await;
     verdict.assert_good(0);
+}
+
+/// Of the test itself: a writer that stood still with the lock, on the thread that waits for the command, would
+/// hold it for as long as the command is patient.
+#[tokio::test]
+async fn writers_go_on_while_a_command_blocks_the_test() {
+    let database: Arc<dyn Database> = Arc::new(Sqlite::new().await);
+    let load = Load::start(&database, OnTrouble::Fail);
+    let store = ["--store", &database.operators_url()];
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let retry = posthaste(&[&["dead", "retry", "--all"], &store[..]].concat());
+        assert!(retry.stderr.contains("nothing was changed"), "{retry}");
+    }
+    assert!(load.stop().await > 0);
 }
