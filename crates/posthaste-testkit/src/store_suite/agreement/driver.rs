@@ -196,7 +196,9 @@ impl Driver {
             subject: observe::observe(self, &self.worlds.subject).await,
             reference: observe::observe(self, &self.worlds.reference).await,
         };
-        seen.subject.assert_agrees(&seen.reference);
+        if !seen.subject.assert_agrees(&seen.reference) {
+            self.end_early();
+        }
         self.notice_fences(&seen.subject);
     }
 

@@ -123,16 +123,21 @@ fn attempt(
         for operation in operations {
             reached.fetch_add(1, Relaxed);
             driver.apply(operation).await;
+            // Whose lease is over, or who is fenced, shows there, and does other things from then on.
+            // So does how much settles of what somebody has left.
+            let tells = matches!(
+                operation,
+                Operation::Expire { .. }
+                    | Operation::Fence { .. }
+                    | Operation::Claim { .. }
+                    | Operation::Withdraw { .. }
+                    | Operation::Leave { .. }
+            );
+            if !driver.ended_early() && (tells || driver.due_to_compare(plan.compare_every)) {
+                driver.compare().await;
+            }
             if driver.ended_early() {
                 break;
-            }
-            // Whose lease is over, or who is fenced, shows there, and does other things from then on.
-            let kills = matches!(
-                operation,
-                Operation::Expire { .. } | Operation::Fence { .. } | Operation::Claim { .. }
-            );
-            if kills || driver.due_to_compare(plan.compare_every) {
-                driver.compare().await;
             }
         }
         driver.drain().await;

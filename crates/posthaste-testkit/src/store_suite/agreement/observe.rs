@@ -64,7 +64,7 @@ struct ParkedSeen {
     has_payload: bool,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct SharesSeen {
     partitions: u16,
     members: BTreeSet<MemberSeen>,
@@ -75,7 +75,7 @@ pub(super) struct SharesSeen {
     recut: bool,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct MemberSeen {
     name: String,
     owned: u16,
@@ -84,12 +84,37 @@ struct MemberSeen {
     reaches: Option<bool>,
 }
 
+impl SharesSeen {
+    /// Answers whether as many settle. All that share a place may settle with one of them: that is a store's own
+    /// affair, and so is what follows from it.
+    pub(super) fn assert_agrees(&self, reference: &Self) -> bool {
+        let settled = |shares: &Self| Self {
+            free: shares.free + shares.settling,
+            settling: 0,
+            settles: false,
+            ..shares.clone()
+        };
+        same("shares", &settled(self), &settled(reference));
+        let as_many = self.settling == reference.settling;
+        if as_many {
+            same("shares", self, reference);
+        }
+        assert!(
+            self.settling >= reference.settling,
+            "settling\n    of the store: {self:?}\n    of the reference: {reference:?}"
+        );
+        as_many
+    }
+}
+
 impl Observation {
-    pub(super) fn assert_agrees(&self, reference: &Self) {
+    /// Answers whether as much settles.
+    pub(super) fn assert_agrees(&self, reference: &Self) -> bool {
         same("relays", &self.relays, &reference.relays);
         same("destinations", &self.destinations, &reference.destinations);
         same("events set aside", &self.parked, &reference.parked);
-        same("shares", &self.shares, &reference.shares);
+        let names = |seen: &Self| seen.shares.keys().cloned().collect::<Vec<_>>();
+        same("destinations with shares", &names(self), &names(reference));
         same("hand-overs", &self.hand_overs, &reference.hand_overs);
         for (of, (told, _)) in &self.pending {
             let (least, most) = reference.pending[of];
@@ -98,6 +123,10 @@ impl Observation {
                 "pending of {of:?}: {told}, by the reference {least} to {most}"
             );
         }
+        let shares = self.shares.values().zip(reference.shares.values());
+        shares.fold(true, |alike, (shares, same)| {
+            shares.assert_agrees(same) && alike
+        })
     }
 }
 
