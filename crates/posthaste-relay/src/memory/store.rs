@@ -96,7 +96,7 @@ struct DestinationRow {
     last_error: Option<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 struct MemberRow {
     partitions_max: u16,
     reaches: Option<bool>,

@@ -82,8 +82,7 @@ impl Inner {
         let known = row.members.get(&relay);
         let member = MemberRow {
             partitions_max,
-            reaches: known.and_then(|member| member.reaches),
-            last_error: known.and_then(|member| member.last_error.clone()),
+            ..known.cloned().unwrap_or_default()
         };
         let news = known.is_none_or(|member| member.partitions_max != partitions_max);
         row.shares_version += i64::from(news);
