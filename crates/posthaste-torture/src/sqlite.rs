@@ -1,6 +1,6 @@
 //! Business tables in an SQLite file, written through sqlx by connections of their own.
 
-use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 use posthaste::{Event, Outbox};
@@ -8,7 +8,6 @@ use sqlx::{
     Connection, Row, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
-use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use crate::{
@@ -24,9 +23,6 @@ const TABLES: [&str; 2] = [
 /// A file of its own.
 pub struct Sqlite {
     path: PathBuf,
-    /// Our writers take turns, as in an application with one connection that writes: SQLite's lock is a lottery,
-    /// in which one of many can lose for a minute.
-    turn: Arc<Mutex<()>>,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -40,7 +36,6 @@ impl Sqlite {
         let folder = tempfile::tempdir().unwrap();
         let file = Self {
             path: folder.path().join("shop.db"),
-            turn: Arc::default(),
             _folder: Some(folder),
         };
         posthaste(&["init", "--store", &file.url()]).expect_status(0);
@@ -62,7 +57,6 @@ impl Sqlite {
     pub fn at(path: PathBuf) -> Self {
         Self {
             path,
-            turn: Arc::default(),
             _folder: None,
         }
     }
@@ -88,14 +82,7 @@ impl Sqlite {
     ///
     /// When the file cannot be opened.
     pub async fn writer_with(&self, busy_timeout: Duration) -> Box<dyn Writer> {
-        Box::new(self.connect_writer(busy_timeout).await.unwrap())
-    }
-
-    async fn connect_writer(&self, busy_timeout: Duration) -> sqlx::Result<SqliteWriter> {
-        Ok(SqliteWriter {
-            connection: self.connect(busy_timeout).await?,
-            turn: Arc::clone(&self.turn),
-        })
+        Box::new(SqliteWriter(self.connect(busy_timeout).await.unwrap()))
     }
 
     /// The one number that a query answers.
@@ -129,7 +116,7 @@ impl Database for Sqlite {
         Duration::from_millis(200)
     }
 
-    /// SQLite's lock is not fair: writers that never let go of it starve the relay.
+    /// SQLite's lock is not fair: writers that never let go of it starve each other, and the relay.
     fn longest_think(&self) -> Duration {
         Duration::from_millis(40)
     }
@@ -139,9 +126,10 @@ impl Database for Sqlite {
     }
 
     async fn writer(&self) -> Result<Box<dyn Writer>, Trouble> {
-        // A relay that stands still beyond its lease may hold the lock.
-        let writer = self.connect_writer(Duration::from_secs(30)).await?;
-        Ok(Box::new(writer))
+        // Sixteen connections queue for one lock, which SQLite hands out at random.
+        Ok(Box::new(SqliteWriter(
+            self.connect(Duration::from_secs(60)).await?,
+        )))
     }
 
     async fn facts(&self) -> Vec<Fact> {
@@ -174,17 +162,13 @@ impl Database for Sqlite {
     }
 }
 
-struct SqliteWriter {
-    connection: SqliteConnection,
-    turn: Arc<Mutex<()>>,
-}
+struct SqliteWriter(SqliteConnection);
 
 #[async_trait]
 impl Writer for SqliteWriter {
     async fn transact(&mut self, plan: &Plan) -> Result<(), Trouble> {
-        let _turn = self.turn.lock().await;
         // A transaction that reads first and writes later may be refused at once, whatever the time-out.
-        let mut tx = self.connection.begin_with("begin immediate").await?;
+        let mut tx = self.0.begin_with("begin immediate").await?;
         for step in &plan.steps {
             if step.savepoint == Savepoint::None {
                 emit(&mut tx, step).await?;
