@@ -361,14 +361,13 @@ impl Scene {
             .unwrap();
         writer.transact(&Plan::of(&*key, 20)).await.unwrap();
         let store = ["--store", &database.operators_url()];
+        // Of this key alone: an answer has so many rows at the most, and those of earlier ones wait too.
+        let list = ["dead", "list", "--key", &key, "--state", "dead"];
         let mut dead = None;
         until("a dead event", || {
-            let answer = posthaste_json(&[&["dead", "list"], &store[..]].concat());
-            let events = answer["events"].as_array().unwrap();
-            let found = events
-                .iter()
-                .find(|event| event["key"] == *key && event["state"] == "dead");
-            dead = found.map(|event| Uuid::parse_str(event["id"].as_str().unwrap()).unwrap());
+            let answer = posthaste_json(&[&list, &store[..]].concat());
+            let event = answer["events"].as_array().unwrap().first();
+            dead = event.map(|event| Uuid::parse_str(event["id"].as_str().unwrap()).unwrap());
             dead.is_some()
         })
         .await;
