@@ -173,7 +173,9 @@ impl<'a> Reading<'a> {
             match self.ends(&self.committed, partition) {
                 Ok((first, stable)) if stable >= end => return Ok(first),
                 Ok(_) if !self.left().is_zero() => is_told = true,
-                Err(stop) if !is_told || !self.left().is_zero() => return Err(stop),
+                Err(stop) if !is_told => return Err(stop),
+                // A time-out means what was told before it; the client's come up to a millisecond early.
+                Err(Stop::Fault(fault)) if !self.left().is_zero() => return Err(fault.into()),
                 Ok(_) | Err(_) => {
                     return Err(Stop::Late("waiting for other relays' open transactions"));
                 }
