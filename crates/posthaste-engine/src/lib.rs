@@ -26,6 +26,7 @@ mod sharing;
 mod side;
 mod sink;
 mod store;
+mod suspects;
 mod template;
 mod time;
 mod window;

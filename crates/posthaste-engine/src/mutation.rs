@@ -19,6 +19,8 @@ pub enum Mutation {
     /// An attempt is burned by an outage: an event is set aside because its destination was away. The engine's
     /// pipeline.
     AttemptBurnedByAnOutage,
+    /// A suspect keeps its turn: what a lane failed over is the first of the next one. The engine's pipeline.
+    SuspectGoesFirst,
     /// The cursor passes a parked event before that is durable: nobody waits for the copy. The relay's runner.
     CursorPastAParkedEvent,
     /// The deadline of a lease is measured by the wall clock, which is set. The relay's lease.
@@ -58,11 +60,12 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AdvanceBeforeTheAnswer,
         Self::NoEpochCheck,
         Self::RetryOutOfOrder,
         Self::AttemptBurnedByAnOutage,
+        Self::SuspectGoesFirst,
         Self::CursorPastAParkedEvent,
         Self::DeadlineByWallClock,
         Self::ConnectionKeptOnAbort,

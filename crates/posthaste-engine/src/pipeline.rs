@@ -29,6 +29,7 @@ use crate::{
     pacer::Pacer,
     retries::Retries,
     side::Side,
+    suspects::Suspects,
     window::{Passed, State, Window},
 };
 
@@ -136,6 +137,7 @@ pub struct Pipeline {
     probed: HashSet<u64>,
     /// Records in flight at the most, while a destination that was away resumes.
     ramp: Option<usize>,
+    suspects: Suspects,
     breaker: Breaker,
     pacer: Pacer,
     counts: Counts,
@@ -199,6 +201,7 @@ impl Pipeline {
             held: HashSet::new(),
             probed: HashSet::new(),
             ramp: None,
+            suspects: Suspects::default(),
             breaker: Breaker::new(limits.probe, limits.rejections_max),
             pacer: Pacer::new(limits.poll_busy, limits.poll_idle),
             counts: Counts::default(),

@@ -2,21 +2,26 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::{ParkedCopy, Settlement};
+use crate::{ParkedCopy, Settlement, StoredEvent, suspects::Evidence};
+
+/// An attempt with a copy, however often it has to be sent for that.
+#[derive(Debug, Clone)]
+pub(crate) struct Retry {
+    pub(crate) copy: ParkedCopy,
+    pub(crate) evidence: Evidence,
+}
 
 /// A copy that was handed to the lane.
 #[derive(Debug, Clone)]
 pub(crate) struct Sent {
     pub(crate) batch: u64,
-    /// What the destination had accepted then.
-    pub(crate) accepted: u64,
-    pub(crate) copy: ParkedCopy,
+    pub(crate) retry: Retry,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Retries {
     next_ticket: u64,
-    waiting: VecDeque<ParkedCopy>,
+    waiting: VecDeque<Retry>,
     sent: HashMap<u64, Sent>,
     settlements: VecDeque<(u64, i64, Settlement)>,
 }
@@ -36,25 +41,43 @@ impl Retries {
     }
 
     pub(crate) fn push(&mut self, copies: Vec<ParkedCopy>) {
-        self.waiting.extend(copies);
+        let retry = |copy| Retry {
+            copy,
+            evidence: Evidence::default(),
+        };
+        self.waiting.extend(copies.into_iter().map(retry));
     }
 
     pub(crate) fn has_settlements(&self) -> bool {
         !self.settlements.is_empty()
     }
 
-    /// The next copy to send, with its ticket. It counts as sent in `batch`, when `accepted` events
-    /// had been accepted.
-    pub(crate) fn take(&mut self, batch: u64, accepted: u64) -> Option<(u64, &ParkedCopy)> {
-        let copy = self.waiting.pop_front()?;
+    /// The next copy to send of those whose turn it is, with its ticket. It counts as sent in `batch`.
+    pub(crate) fn take(
+        &mut self,
+        batch: u64,
+        is_turn: impl Fn(&StoredEvent) -> bool,
+    ) -> Option<(u64, &ParkedCopy)> {
+        let mut waiting = self.waiting.iter();
+        let next = waiting.position(|retry| is_turn(&retry.copy.event))?;
+        let retry = self.waiting.remove(next)?;
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let sent = Sent {
-            batch,
-            accepted,
-            copy,
-        };
-        Some((ticket, &self.sent.entry(ticket).or_insert(sent).copy))
+        let sent = self.sent.entry(ticket).or_insert(Sent { batch, retry });
+        Some((ticket, &sent.retry.copy))
+    }
+
+    /// The event of a sent copy.
+    pub(crate) fn sent(&self, ticket: u64) -> Option<&StoredEvent> {
+        self.sent.get(&ticket).map(|sent| &sent.retry.copy.event)
+    }
+
+    /// The events of all sent copies, in the order in which they were sent.
+    pub(crate) fn all_sent(&self) -> Vec<&StoredEvent> {
+        let mut sent: Vec<_> = self.sent.iter().collect();
+        sent.sort_unstable_by_key(|&(ticket, _)| *ticket);
+        let events = sent.into_iter().map(|(_, sent)| &sent.retry.copy.event);
+        events.collect()
     }
 
     /// A sent copy was answered.
@@ -63,8 +86,8 @@ impl Retries {
     }
 
     /// The fate of a sent copy is unknown: it is sent again.
-    pub(crate) fn again(&mut self, copy: ParkedCopy) {
-        self.waiting.push_back(copy);
+    pub(crate) fn again(&mut self, retry: Retry) {
+        self.waiting.push_back(retry);
     }
 
     /// The lane ended: every copy without an answer is sent again.
@@ -72,7 +95,7 @@ impl Retries {
         let mut sent: Vec<_> = self.sent.drain().collect();
         sent.sort_unstable_by_key(|&(ticket, _)| std::cmp::Reverse(ticket));
         for (_, sent) in sent {
-            self.waiting.push_front(sent.copy);
+            self.waiting.push_front(sent.retry);
         }
     }
 

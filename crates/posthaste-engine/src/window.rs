@@ -13,6 +13,7 @@ use crate::{
     Cursor, KeyOrder, Page, Rejection, StoredEvent,
     mutation::{Mutation, planted},
     record::key_hash,
+    suspects::Evidence,
 };
 
 /// Where an event of the window stands.
@@ -34,10 +35,7 @@ pub(crate) enum State {
 pub(crate) struct Entry {
     pub(crate) event: StoredEvent,
     pub(crate) state: State,
-    /// How often it was the first to fail although others had been accepted since its last failure.
-    pub(crate) alone: u32,
-    /// What the destination had accepted when it last failed.
-    pub(crate) accepted_at_failure: u64,
+    pub(crate) evidence: Evidence,
     /// It was sent before and its fate is unknown: sending it again may repeat it.
     maybe_sent: bool,
     order_key: Option<u64>,
@@ -166,8 +164,7 @@ impl Window {
             let ticket = self.first + self.entries.len() as u64;
             let entry = Entry {
                 state: pass(&event).unwrap_or(State::Ready),
-                alone: 0,
-                accepted_at_failure: u64::MAX,
+                evidence: Evidence::default(),
                 maybe_sent: false,
                 order_key: event.key().map(key_hash),
                 bytes: event.footprint(),
@@ -409,7 +406,7 @@ impl Window {
                 State::Parking => 3,
                 State::Done { finished } => 4 + u64::from(*finished),
             }));
-            out(Part::Number(entry.alone.into()));
+            entry.evidence.describe(out);
             out(Part::Number(entry.maybe_sent.into()));
         }
         out(number(self.pages.len()));

@@ -2,21 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{any::Any, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Backoff, BreakerState, Cause, Change, Cursor, DeliveryPolicy, FenceKind, Field, KeyOrder,
-    Moment, Outcome, Page, PageBuilder, Pipeline, PipelineLimits, Record, RejectionKind, Router,
-    Routes, SinkInfo, StoredFields, Verdict,
+    Backoff, BreakerState, Cause, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder,
+    Moment, Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Record,
+    RejectionKind, Router, Routes, Settlement, SinkInfo, StoredEvent, StoredFields, Verdict,
 };
 use uuid::Uuid;
 
 const EVENTS: i64 = 40;
 
-/// Events 1 to `events`, over so many keys.
-fn page(events: i64, keys: i64) -> Page {
+/// These events, over so many keys.
+fn page(seqs: RangeInclusive<i64>, keys: i64) -> Page {
+    let base: Arc<dyn Any + Send + Sync> = Arc::new(*seqs.end());
     let mut builder = PageBuilder::default();
-    for seq in 1..=events {
+    for seq in seqs {
         let key = (seq % keys).to_string();
         let mut texts = [None; 9];
         texts[Field::Topic as usize] = Some("t");
@@ -32,7 +33,6 @@ fn page(events: i64, keys: i64) -> Page {
         };
         builder.push(&fields, std::iter::empty()).unwrap();
     }
-    let base: Arc<dyn Any + Send + Sync> = Arc::new(events);
     Page {
         events: builder.finish(),
         end: Cursor::whole(Arc::clone(&base)),
@@ -91,7 +91,7 @@ fn a_batch_that_fails_as_a_whole_behind_accepted_probes_parks_nothing() {
     let mut pipeline = pipeline();
     let mut now = Moment(Duration::from_secs(1));
     pipeline.next_read(now).unwrap();
-    pipeline.read(page(EVENTS, 1), now);
+    pipeline.read(page(1..=EVENTS, 1), now);
     for _ in 0..EVENTS - 1 {
         now = now.after(Duration::from_secs(1));
         assert!(pipeline.wants_lane(now));
@@ -121,35 +121,156 @@ fn a_batch_that_fails_as_a_whole_behind_accepted_probes_parks_nothing() {
     );
 }
 
-/// Delivers for a while to a destination that answers each record so; every change is made at once.
-/// Answers the number of events that were parked.
+/// Delivers for a while to a destination that answers each record so, and ends its lane where it answers that
+/// it is unavailable; every change is made at once. Answers the number of events that were parked.
 fn deliver(
     pipeline: &mut Pipeline,
     from: Moment,
     seconds: u64,
     answer: impl Fn(&Record) -> Outcome,
 ) -> usize {
-    let mut parked = 0;
+    let changes = deliver_with(pipeline, &mut Vec::new(), from, seconds, answer);
+    let parked = changes.iter().map(|change| match change {
+        Change::Park(events) => events.len(),
+        _ => 0,
+    });
+    parked.sum()
+}
+
+fn make_changes(
+    pipeline: &mut Pipeline,
+    due: &mut Vec<ParkedCopy>,
+    now: Moment,
+    changes: &mut Vec<Change>,
+) {
+    while let Some(change) = pipeline.next_change(now, 0.5) {
+        let answer = matches!(change, Change::Due { .. }).then(|| Due {
+            events: std::mem::take(due),
+            ..Due::default()
+        });
+        pipeline.change_done(answer, false, now);
+        changes.push(change);
+    }
+}
+
+/// The same where these copies are due at first. Answers the changes.
+fn deliver_with(
+    pipeline: &mut Pipeline,
+    due: &mut Vec<ParkedCopy>,
+    from: Moment,
+    seconds: u64,
+    answer: impl Fn(&Record) -> Outcome,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
     for tenth in 0..seconds * 10 {
         let now = from.after(Duration::from_millis(tenth * 100));
         if pipeline.wants_lane(now) {
             pipeline.lane_opened();
         }
+        make_changes(pipeline, due, now, &mut changes);
         while let Some(batch) = pipeline.take_batch(now) {
-            let verdicts = batch.iter().map(|record| Verdict {
-                ticket: record.ticket(),
-                outcome: answer(record),
+            let mut is_over = false;
+            let verdicts = batch.iter().map(|record| {
+                let outcome = match is_over {
+                    true => Outcome::unavailable(Cause::LaneEnded, "the lane ended"),
+                    false => answer(record),
+                };
+                is_over |= matches!(outcome, Outcome::Unavailable(_));
+                let ticket = record.ticket();
+                Verdict { ticket, outcome }
             });
             pipeline.verdicts(verdicts.collect(), now, 0.5);
         }
-        while let Some(change) = pipeline.next_change(now, 0.5) {
-            if let Change::Park(events) = change {
-                parked += events.len();
-            }
-            pipeline.change_done(None, false, now);
+        if pipeline.wants_abort() {
+            pipeline.lane_ended(now);
         }
     }
-    parked
+    changes
+}
+
+fn broken() -> Outcome {
+    Outcome::unavailable(Cause::Connection, "connection reset")
+}
+
+/// The kinds of failure of the attempts with parked events.
+fn failures(changes: &[Change]) -> Vec<&'static str> {
+    let kind = |change: &Change| match change {
+        Change::Settle {
+            settlement: Settlement::Failed { kind, .. },
+            ..
+        } => Some(*kind),
+        _ => None,
+    };
+    changes.iter().filter_map(kind).collect()
+}
+
+/// A copy of an event that was refused once.
+fn refused_once(event: &StoredEvent) -> ParkedCopy {
+    ParkedCopy {
+        id: 1,
+        event: event.clone(),
+        attempts: 1,
+    }
+}
+
+/// What the destination takes: all but the first event, over which it ends the connection.
+fn all_but_the_first(record: &Record) -> Outcome {
+    match record.event().seq() {
+        1 => broken(),
+        _ => Outcome::Accepted(None),
+    }
+}
+
+/// Only those that pass before it show that it is the one.
+#[test]
+fn an_event_that_ends_every_lane_is_set_aside_and_delays_its_key_alone() {
+    let mut pipeline = pipeline();
+    let now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(1..=EVENTS, EVENTS), now);
+    let parked = deliver(&mut pipeline, now, 60, all_but_the_first);
+    let others = EVENTS.unsigned_abs() - 1;
+    assert_eq!((pipeline.counts().accepted, parked), (others, 1));
+}
+
+#[test]
+fn a_parked_event_that_ends_every_lane_gathers_attempts_and_delays_nobody() {
+    let mut pipeline = pipeline();
+    let now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    let first = page(1..=1, 1);
+    let mut due = vec![refused_once(&first.events[0])];
+    pipeline.read(page(2..=EVENTS, EVENTS), now);
+    let changes = deliver_with(&mut pipeline, &mut due, now, 60, all_but_the_first);
+    assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs() - 1);
+    assert_eq!(failures(&changes), ["fails_alone"]);
+}
+
+#[test]
+fn an_outage_that_begins_at_a_retry_burns_no_attempt() {
+    let mut pipeline = pipeline();
+    let mut now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    let first = page(1..=1, 1);
+    let mut due = vec![refused_once(&first.events[0])];
+    pipeline.read(page(2..=EVENTS, EVENTS), now);
+    pipeline.lane_opened();
+    make_changes(&mut pipeline, &mut due, now, &mut Vec::new());
+    // The retry goes out with the others, which pass; and then the destination goes away.
+    let mut batch = pipeline.take_batch(now).unwrap();
+    batch.sort_by_key(|record| record.event().seq() == 1);
+    let verdicts = batch.iter().map(|record| Verdict {
+        ticket: record.ticket(),
+        outcome: all_but_the_first(record),
+    });
+    pipeline.verdicts(verdicts.collect(), now, 0.5);
+    pipeline.lane_ended(now);
+    now = now.after(Duration::from_secs(1));
+    let changes = deliver_with(&mut pipeline, &mut Vec::new(), now, 10, |_| broken());
+    assert_eq!(failures(&changes), [""; 0]);
+    now = now.after(Duration::from_secs(10));
+    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
+    assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs());
 }
 
 fn refused() -> Outcome {
@@ -161,7 +282,7 @@ fn a_destination_that_refuses_everything_parks_a_hundred_events_and_then_goes_on
     let mut pipeline = pipeline();
     let mut now = Moment(Duration::from_secs(1));
     pipeline.next_read(now).unwrap();
-    pipeline.read(page(5_000, 5_000), now);
+    pipeline.read(page(1..=5_000, 5_000), now);
     let parked = deliver(&mut pipeline, now, 300, |_| refused());
     assert!(parked <= 100, "{parked} events were parked");
     now = now.after(Duration::from_secs(300));
@@ -179,7 +300,7 @@ fn healthy_events_behind_a_burst_of_refused_ones_are_delivered() {
     let mut pipeline = pipeline();
     let now = Moment(Duration::from_secs(1));
     pipeline.next_read(now).unwrap();
-    pipeline.read(page(5_000, 5_000), now);
+    pipeline.read(page(1..=5_000, 5_000), now);
     deliver(&mut pipeline, now, 600, |record| {
         match record.event().seq() <= 400 {
             true => refused(),
@@ -195,7 +316,7 @@ fn a_destination_that_returns_is_filled_slowly() {
     let mut now = Moment(Duration::from_secs(1));
     pipeline.begin_with_a_probe();
     pipeline.next_read(now).unwrap();
-    pipeline.read(page(5_000, 5_000), now);
+    pipeline.read(page(1..=5_000, 5_000), now);
     pipeline.lane_opened();
     let mut flights = Vec::new();
     for _ in 0..8 {
@@ -218,7 +339,7 @@ fn events_sent_again_with_an_unknown_fate_are_counted_as_repeats() {
     let mut pipeline = pipeline();
     let mut now = Moment(Duration::from_secs(1));
     pipeline.next_read(now).unwrap();
-    pipeline.read(page(EVENTS, EVENTS), now);
+    pipeline.read(page(1..=EVENTS, EVENTS), now);
     pipeline.lane_opened();
     assert_eq!(pipeline.take_batch(now).unwrap().len(), 40);
     pipeline.fail_lane("no answer", now, 0.5);

@@ -43,6 +43,7 @@ pub struct Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
+        // A runtime must not be waited for inside another one, where a lap that failed drops this.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

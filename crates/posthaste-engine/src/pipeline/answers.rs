@@ -8,12 +8,9 @@ use crate::{
     RejectionKind, Settlement, StoredEvent, Unavailability, Verdict,
     mutation::{Mutation, planted},
     retries::Sent,
+    suspects::FAILS_ALONE_MAX,
     window::State,
 };
-
-/// How often an event may be the one that fails while others are accepted, before it is taken for the
-/// one at fault. An unknown error must not block a key for ever without anybody seeing it.
-const FAILS_ALONE_MAX: u32 = 5;
 
 /// Whether the destination may have taken an event that ended so.
 fn is_fate_unknown(cause: Cause) -> bool {
@@ -42,10 +39,29 @@ impl Pipeline {
             self.ramp_up(accepted);
         }
         for Verdict { ticket, outcome } in verdicts {
+            if matches!(outcome, Outcome::Accepted(_) | Outcome::Rejected(_)) {
+                self.clear_of_suspicion(ticket);
+            }
             match self.window_of(ticket).is_some() {
                 true => self.window_verdict(ticket, outcome, now, random),
                 false => self.retry_verdict(ticket, outcome, now, random),
             }
+        }
+    }
+
+    /// The destination answered about this event.
+    fn clear_of_suspicion(&mut self, ticket: u64) {
+        if self.suspects.is_empty() {
+            return;
+        }
+        let window = self.window_of(ticket);
+        let entry = window.and_then(|window| window.entry_mut(ticket));
+        let event = match entry {
+            Some(entry) => Some(entry.event.clone()),
+            None => self.retries.sent(ticket).cloned(),
+        };
+        if let Some(event) = event {
+            self.suspects.remove(&event);
         }
     }
 
@@ -133,85 +149,94 @@ impl Pipeline {
 
     fn window_unavailable(&mut self, ticket: u64, why: &Unavailability, now: Moment, random: f64) {
         let accepted = self.counts.accepted;
-        // What fails behind it may have been in the same write: a device that is nearly full takes a
-        // probe and refuses a batch, again and again, and none of the batch is at fault.
-        let first_of_lane = self.lane == LaneState::Open;
+        let is_suspect = self.makes_suspect(why.cause);
         let Some(window) = self.window_of(ticket) else {
             return;
         };
         let Some(entry) = window.entry_mut(ticket) else {
             return;
         };
-        if first_of_lane && is_evidence(why.cause) {
-            if accepted > entry.accepted_at_failure {
-                entry.alone += 1;
-            }
-            entry.accepted_at_failure = accepted;
-            if entry.alone >= FAILS_ALONE_MAX {
-                let reason = format!("failed alone {FAILS_ALONE_MAX} times: {}", why.reason);
-                self.counts.rejected += 1;
-                self.fail(
-                    ticket,
-                    Rejection {
-                        kind: RejectionKind::FailsAlone,
-                        reason,
-                    },
-                );
-                return;
-            }
-        }
-        if planted(Mutation::AttemptBurnedByAnOutage) {
+        let event = entry.event.clone();
+        if is_suspect && entry.evidence.failed(accepted) {
+            let rejection = self.fails_alone(&event, why);
+            self.fail(ticket, rejection);
+        } else if planted(Mutation::AttemptBurnedByAnOutage) {
             let (kind, reason) = (RejectionKind::Other, why.reason.clone());
             self.fail(ticket, Rejection { kind, reason });
         } else {
             window.unsend(ticket, is_fate_unknown(why.cause));
+            if is_suspect {
+                self.suspects.add(&event);
+            }
         }
         self.destination_failed(why, now, random);
+    }
+
+    /// Whether an event that fails so now may be the one at fault. What fails behind the first of a lane may
+    /// have been in the same write: a device that is nearly full takes a probe and refuses a batch, again and
+    /// again, and none of the batch is at fault.
+    fn makes_suspect(&self, cause: Cause) -> bool {
+        self.lane == LaneState::Open && is_evidence(cause)
+    }
+
+    /// The event is the one at fault.
+    fn fails_alone(&mut self, event: &StoredEvent, why: &Unavailability) -> Rejection {
+        self.counts.rejected += 1;
+        self.suspects.remove(event);
+        Rejection {
+            kind: RejectionKind::FailsAlone,
+            reason: format!("failed alone {FAILS_ALONE_MAX} times: {}", why.reason),
+        }
     }
 
     fn destination_failed(&mut self, why: &Unavailability, now: Moment, random: f64) {
         self.counts.unavailable += 1;
         if self.lane == LaneState::Open {
             self.lane = LaneState::Failed;
+            if is_evidence(why.cause) {
+                // Of those in flight, the first one to fail need not be the one at fault, and these were before.
+                for event in self.retries.all_sent() {
+                    self.suspects.add(event);
+                }
+            }
             self.breaker
                 .unavailable(why.to_string(), why.wait, now, random);
         }
     }
 
     fn retry_verdict(&mut self, ticket: u64, outcome: Outcome, now: Moment, random: f64) {
-        let Some(Sent {
-            batch,
-            accepted,
-            copy,
-        }) = self.retries.answered(ticket)
-        else {
+        let Some(Sent { batch, mut retry }) = self.retries.answered(ticket) else {
             return;
         };
         match outcome {
-            Outcome::Accepted(_) => self.retries.settle(ticket, copy.id, Settlement::Delivered),
+            Outcome::Accepted(_) => {
+                self.retries
+                    .settle(ticket, retry.copy.id, Settlement::Delivered)
+            }
             Outcome::Rejected(rejection) => {
                 self.counts.rejected += 1;
                 if self
                     .breaker
                     .rejected(rejection.kind, &rejection.reason, now, random)
                 {
-                    self.retries.again(copy);
+                    self.retries.again(retry);
                 } else {
-                    self.retry_rejected(ticket, &copy, *rejection, random);
+                    self.retry_rejected(ticket, &retry.copy, *rejection, random);
                 }
             }
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
-                self.retries.again(copy);
+                self.retries.again(retry);
             }
             Outcome::Unavailable(why) => {
-                // It failed alone: else one strange event would keep the breaker open for all others.
-                let first_of_lane = self.lane == LaneState::Open;
-                let alone = first_of_lane && self.counts.accepted > accepted;
-                if alone && is_evidence(why.cause) {
-                    let (kind, reason) = (RejectionKind::FailsAlone, why.reason.clone());
-                    self.retry_rejected(ticket, &copy, Rejection { kind, reason }, random);
+                let is_suspect = self.makes_suspect(why.cause);
+                if is_suspect && retry.evidence.failed(self.counts.accepted) {
+                    let rejection = self.fails_alone(&retry.copy.event, &why);
+                    self.retry_rejected(ticket, &retry.copy, rejection, random);
                 } else {
-                    self.retries.again(copy);
+                    if is_suspect {
+                        self.suspects.add(&retry.copy.event);
+                    }
+                    self.retries.again(retry);
                 }
                 self.destination_failed(&why, now, random);
             }

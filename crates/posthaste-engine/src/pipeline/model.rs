@@ -10,6 +10,7 @@ impl Pipeline {
     pub fn describe(&mut self, out: Out<'_>) {
         self.main.describe(out);
         self.side.window.describe(out);
+        self.suspects.describe(out);
         let flags = [self.due_seen, self.reading, self.paused];
         flags
             .iter()

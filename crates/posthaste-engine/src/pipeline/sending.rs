@@ -1,16 +1,19 @@
 //! What may be handed to the lane, and the lane's life.
 
+use std::collections::HashSet;
+
 use super::{LaneState, Pipeline, RETRY, SIDE, is_blocked};
 use crate::{
     BreakerState, Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement, SinkError,
     StoredEvent, Verdict,
     mutation::{Mutation, planted},
-    record::key_hash,
     retries::{Retries, Sent},
+    suspects::turn_name,
     window::{State, Window},
 };
 
-/// A probe of a destination that was away. More than one event, so that one that fails alone shows.
+/// A probe of a destination that was away, as long as no event is suspect. Beside suspects it is one event: its
+/// failure is not another's, and the window holds enough of them until the one at fault is found.
 const PROBE_EVENTS: usize = 10;
 /// Of these, parked events at the most: a probe of a broken destination must reach others.
 const PROBE_RETRIES: usize = 3;
@@ -48,42 +51,39 @@ impl Pipeline {
             return None;
         }
         let probing = state == BreakerState::HalfOpen;
+        let by_turns = !self.suspects.is_empty();
+        if (probing || by_turns) && self.in_flight > 0 {
+            return None;
+        }
         if probing {
-            if self.in_flight > 0 {
-                return None;
-            }
-            self.ramp = Some(PROBE_EVENTS);
+            self.ramp = Some(if by_turns { 1 } else { PROBE_EVENTS });
         }
-        let in_flight_max = self.info.in_flight_events_max;
-        let room = in_flight_max
-            .min(self.ramp.unwrap_or(in_flight_max))
-            .saturating_sub(self.in_flight);
-        let batch_max = self
-            .limits
-            .batch_events
-            .min(self.info.batch_events_max)
-            .min(room);
-        let mut batch = Gathering {
-            records: Vec::new(),
-            bytes: 0,
-            events_max: batch_max,
-            repeated: 0,
-            bytes_max: self.limits.batch_bytes.min(self.info.batch_bytes_max),
-        };
         let number = self.batches.next();
-        if self.stop_behind.is_none() {
-            let retries = if probing { PROBE_RETRIES } else { usize::MAX };
-            self.gather_retries(&mut batch, number, retries);
-            self.gather_side(&mut batch, number);
+        let mut batch = self.gathering();
+        if probing || !by_turns {
+            let retries_max = match (probing, by_turns) {
+                (false, _) => usize::MAX,
+                (true, false) => PROBE_RETRIES,
+                (true, true) => 0,
+            };
+            self.gather(&mut batch, number, retries_max, None);
+            if probing && batch.records.is_empty() {
+                self.gather(&mut batch, number, usize::MAX, None);
+            }
         }
-        self.gather_main(&mut batch, number);
+        if by_turns && batch.records.is_empty() {
+            self.gather_a_suspect(&mut batch, number);
+            if batch.records.is_empty() {
+                return self.take_batch(now);
+            }
+        }
         if batch.records.is_empty() {
             if self.probed.is_empty() {
                 return None;
             }
             // All others had their turn.
             self.probed.clear();
-            self.main.send_held();
+            self.send_held();
             return self.take_batch(now);
         }
         self.counts.repeated += batch.repeated;
@@ -95,6 +95,60 @@ impl Pipeline {
         Some(batch.records)
     }
 
+    fn gathering(&self) -> Gathering {
+        let in_flight_max = self.info.in_flight_events_max;
+        let room = in_flight_max
+            .min(self.ramp.unwrap_or(in_flight_max))
+            .saturating_sub(self.in_flight);
+        Gathering {
+            records: Vec::new(),
+            bytes: 0,
+            events_max: self
+                .limits
+                .batch_events
+                .min(self.info.batch_events_max)
+                .min(room),
+            repeated: 0,
+            bytes_max: self.limits.batch_bytes.min(self.info.batch_bytes_max),
+        }
+    }
+
+    /// What is ready: of all but the suspects, or of `suspect` alone.
+    fn gather(
+        &mut self,
+        batch: &mut Gathering,
+        number: u64,
+        retries_max: usize,
+        suspect: Option<u64>,
+    ) {
+        if self.stop_behind.is_none() {
+            self.gather_retries(batch, number, retries_max, suspect);
+            self.gather_side(batch, number, suspect);
+        }
+        self.gather_main(batch, number, suspect);
+    }
+
+    /// The first suspect of which an event is ready: that event and nothing else. When there is none, nobody is
+    /// suspect any more.
+    fn gather_a_suspect(&mut self, batch: &mut Gathering, number: u64) {
+        batch.events_max = 1;
+        self.send_held();
+        while let Some(suspect) = self.suspects.first() {
+            self.gather(batch, number, 1, Some(suspect));
+            // All that were passed over.
+            self.send_held();
+            if !batch.records.is_empty() {
+                return;
+            }
+            self.suspects.remove_name(suspect);
+        }
+    }
+
+    fn send_held(&mut self) {
+        self.main.send_held();
+        self.side.window.send_held();
+    }
+
     fn take_for_accepted(&mut self, records: &[Record], now: Moment) {
         let verdict = |record: &Record| Verdict {
             ticket: record.ticket(),
@@ -103,11 +157,16 @@ impl Pipeline {
         self.verdicts(records.iter().map(verdict).collect(), now, 0.5);
     }
 
-    fn gather_retries(&mut self, batch: &mut Gathering, number: u64, limit: usize) {
+    fn gather_retries(
+        &mut self,
+        batch: &mut Gathering,
+        number: u64,
+        limit: usize,
+        suspect: Option<u64>,
+    ) {
         while batch.fits(0) && batch.records.len() < limit {
-            let Some((ticket, copy)) =
-                Retries::take(&mut self.retries, number, self.counts.accepted)
-            else {
+            let is_turn = |event: &StoredEvent| self.suspects.is_turn(event, suspect);
+            let Some((ticket, copy)) = Retries::take(&mut self.retries, number, is_turn) else {
                 return;
             };
             let event = copy.event.clone();
@@ -121,9 +180,9 @@ impl Pipeline {
             match self.router.record(ticket, event) {
                 Ok(record) => batch.push(record, bytes),
                 Err(rejection) => {
-                    if let Some(Sent { copy, .. }) = self.retries.answered(ticket) {
+                    if let Some(Sent { retry, .. }) = self.retries.answered(ticket) {
                         // Fails at once and alike everywhere: there is no herd to spread.
-                        self.retry_rejected(ticket, &copy, rejection, 0.5);
+                        self.retry_rejected(ticket, &retry.copy, rejection, 0.5);
                     }
                 }
             }
@@ -132,29 +191,40 @@ impl Pipeline {
 
     /// No route takes this copy to the destination: its key goes on without it.
     fn not_ours(&mut self, ticket: u64) {
-        if let Some(Sent { copy, .. }) = self.retries.answered(ticket) {
+        if let Some(Sent { retry, .. }) = self.retries.answered(ticket) {
             let settlement = Settlement::Failed {
                 kind: "not_routed",
                 reason: "no route takes it to this destination".to_owned(),
                 retry_in: None,
                 skip: true,
             };
-            self.retries.settle(ticket, copy.id, settlement);
+            self.retries.settle(ticket, retry.copy.id, settlement);
         }
     }
 
-    fn gather_side(&mut self, batch: &mut Gathering, number: u64) {
-        let Self { side, router, .. } = self;
+    fn gather_side(&mut self, batch: &mut Gathering, number: u64, suspect: Option<u64>) {
+        let Self {
+            side,
+            router,
+            probed,
+            suspects,
+            ..
+        } = self;
         if !side.may_send() {
             return;
         }
-        let failed = gather(&mut side.window, batch, number, router, |_, _| Turn::Send);
+        let failed = gather(&mut side.window, batch, number, router, |event| {
+            match suspects.is_turn(event, suspect) && !was_probed(probed, event) {
+                true => Turn::Send,
+                false => Turn::Wait,
+            }
+        });
         if let Some((ticket, rejection)) = failed {
             self.fail(ticket, rejection);
         }
     }
 
-    fn gather_main(&mut self, batch: &mut Gathering, number: u64) {
+    fn gather_main(&mut self, batch: &mut Gathering, number: u64, suspect: Option<u64>) {
         if let Some(limit) = self.stop_behind {
             self.main.drop_ready_from(limit);
         }
@@ -166,14 +236,15 @@ impl Pipeline {
                 blocked,
                 held,
                 probed,
+                suspects,
                 ..
             } = self;
-            let failed = gather(main, batch, number, router, |ticket, event| {
+            let failed = gather(main, batch, number, router, |event| {
                 if is_blocked(held, event) {
                     Turn::Wait
                 } else if is_blocked(blocked, event) {
                     Turn::Pass
-                } else if !probed.is_empty() && probed.contains(&probe_name(ticket, event)) {
+                } else if !suspects.is_turn(event, suspect) || was_probed(probed, event) {
                     Turn::Wait
                 } else {
                     Turn::Send
@@ -204,7 +275,7 @@ impl Pipeline {
         let name = self
             .window_of(ticket)
             .and_then(|window| window.entry_mut(ticket))
-            .map(|entry| probe_name(ticket, &entry.event));
+            .map(|entry| turn_name(&entry.event));
         self.probed.extend(name);
     }
 
@@ -297,9 +368,8 @@ impl Pipeline {
     }
 }
 
-/// The key, since its order binds what follows, else the event alone.
-fn probe_name(ticket: u64, event: &StoredEvent) -> u64 {
-    event.key().map_or(ticket, key_hash)
+fn was_probed(probed: &HashSet<u64>, event: &StoredEvent) -> bool {
+    !probed.is_empty() && probed.contains(&turn_name(event))
 }
 
 /// What becomes of a ready event.
@@ -307,7 +377,7 @@ enum Turn {
     Send,
     /// Its key is blocked: the side read will send it.
     Pass,
-    /// Its key is held: not now.
+    /// Others go first, or its key is held: not now.
     Wait,
 }
 
@@ -317,14 +387,14 @@ fn gather(
     batch: &mut Gathering,
     number: u64,
     router: &Router,
-    turn: impl Fn(u64, &StoredEvent) -> Turn,
+    turn: impl Fn(&StoredEvent) -> Turn,
 ) -> Option<(u64, Rejection)> {
     while let Some((ticket, entry)) = window.peek_ready() {
         if entry.state != State::Ready {
             window.pop_ready();
             continue;
         }
-        match turn(ticket, &entry.event) {
+        match turn(&entry.event) {
             Turn::Send => {}
             Turn::Pass => {
                 window.pop_ready();

@@ -175,7 +175,7 @@ impl<'a> Reading<'a> {
                 Ok(_) if !self.left().is_zero() => is_told = true,
                 Err(stop) if !is_told => return Err(stop),
                 // A time-out means what was told before it; the client's come up to a millisecond early.
-                Err(Stop::Fault(fault)) if !self.left().is_zero() => return Err(fault.into()),
+                Err(stop @ Stop::Fault(_)) if !self.left().is_zero() => return Err(stop),
                 Ok(_) | Err(_) => {
                     return Err(Stop::Late("waiting for other relays' open transactions"));
                 }
