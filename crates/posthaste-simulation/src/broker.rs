@@ -72,6 +72,15 @@ impl Kind {
     }
 }
 
+/// What a broker does about a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BadKey {
+    /// It refuses every event.
+    Refused,
+    /// It ends the connection over one event, and does not tell over which.
+    EndsTheConnection,
+}
+
 /// One broker, as all relays see it.
 #[derive(Clone)]
 pub(crate) struct Broker {
@@ -90,8 +99,9 @@ struct State {
     life: u64,
     /// Poison is refused, and messages alone at random.
     fussy: bool,
-    /// A key whose events are all refused.
-    refused_key: Option<String>,
+    bad_key: Option<(String, BadKey)>,
+    /// The first event of the key that ends its connection: it alone does.
+    ends_the_connection: Option<Uuid>,
     /// How often each poison event was refused.
     refused: HashMap<Uuid, u64>,
     /// The token of the newest lane of each cell: a partition's number has another meaning once they are cut anew.
@@ -147,11 +157,12 @@ impl Broker {
     /// Nothing is refused for its own sake any more.
     pub(crate) fn be_content(&self) {
         let mut state = self.lock();
-        (state.fussy, state.refused_key) = (false, None);
+        (state.fussy, state.bad_key) = (false, None);
     }
 
-    pub(crate) fn refuse_key(&self, key: Option<String>) {
-        self.lock().refused_key = key;
+    pub(crate) fn set_bad_key(&self, bad: Option<(String, BadKey)>) {
+        let mut state = self.lock();
+        (state.bad_key, state.ends_the_connection) = (bad, None);
     }
 
     /// Connections break; what was acknowledged and not flushed is gone.
@@ -255,9 +266,20 @@ impl State {
         self.progress.extend(accepted);
     }
 
+    fn ends_the_connection_over(&mut self, record: &Record) -> bool {
+        let id = record.event().id();
+        self.bad(record) == Some(BadKey::EndsTheConnection)
+            && *self.ends_the_connection.get_or_insert(id) == id
+    }
+
+    fn bad(&self, record: &Record) -> Option<BadKey> {
+        let (key, bad) = self.bad_key.as_ref()?;
+        (record.key() == Some(key)).then_some(*bad)
+    }
+
     /// Whether this event is refused for its own sake.
     fn refuses(&mut self, record: &Record) -> bool {
-        if self.refused_key.is_some() && self.refused_key.as_deref() == record.key() {
+        if self.bad(record) == Some(BadKey::Refused) {
             return true;
         }
         let poison = drill::poison(record.value());

@@ -18,6 +18,7 @@ pub use i3_key_order::I3KeyOrder;
 pub use i4_bounded_repeats::I4BoundedRepeats;
 pub use i5_liveness::I5Liveness;
 pub use i6_bounded_memory::I6BoundedMemory;
+pub(crate) use i7_isolation::ALONE_MIN;
 pub use i7_isolation::I7Isolation;
 pub use i8_one_authority::I8OneAuthority;
 pub use i10_honest_numbers::I10HonestNumbers;
@@ -40,8 +41,6 @@ pub struct Rules {
     /// ... and how much longer for each event that is owed then: of a key that goes one at a time each makes a
     /// journey of its own.
     pub drain_each: At,
-    /// How long an event of a healthy key may take at a healthy destination.
-    pub delay_max: At,
     /// How long a take-over may take when all is well.
     pub take_over_limit: At,
 }
@@ -126,7 +125,6 @@ mod planted {
             window: 3,
             drain_limit: Duration::from_secs(10),
             drain_each: Duration::from_secs(1),
-            delay_max: Duration::from_secs(5),
             take_over_limit: Duration::from_secs(10),
         }
     }

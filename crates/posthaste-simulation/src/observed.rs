@@ -1,6 +1,7 @@
 //! A store that is watched: what its answers make true is noted at the moment they are given.
 
 mod claim;
+mod lane;
 
 use std::{
     sync::{
@@ -23,6 +24,7 @@ use crate::{
     witness::Witness,
 };
 use claim::ObservedClaim;
+pub(crate) use lane::ObservedSink;
 
 /// The place of a destination's name: `d0`, `d1`.
 pub(crate) fn place_of(destination: &str) -> Place {

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::{
     broker::{Broker, Kind},
     faults::Injection,
-    observed::{Observed, Observer},
+    observed::{Observed, ObservedSink, Observer},
     seed::Emphasis,
     seen::Seen,
     witness::Witness,
@@ -200,7 +200,11 @@ impl Process {
             .limits(|limits| limits.due_every = Duration::from_secs(1));
         for broker in with.brokers {
             let sink = Arc::new(broker.clone()) as Arc<dyn Sink>;
-            let sink = Faulty::new(sink, script.clone());
+            let sink = ObservedSink {
+                inner: Arc::new(Faulty::new(sink, script.clone())),
+                place: broker.place,
+                witness: with.witness.clone(),
+            };
             let destination = Destination::new(format!("d{}", broker.place), Arc::new(sink));
             let retry = Backoff {
                 first: Duration::from_millis(300),

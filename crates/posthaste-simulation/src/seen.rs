@@ -52,6 +52,22 @@ pub enum Seen {
         /// The number in its payload.
         n: u64,
     },
+    /// A broker refused an event for its own sake.
+    Refused {
+        /// Where.
+        place: Place,
+        /// The event.
+        id: Uuid,
+    },
+    /// A relay is about to store that an attempt with an event has failed.
+    AttemptFailed {
+        /// Where.
+        place: Place,
+        /// The event.
+        id: Uuid,
+        /// The broker did not refuse it; it failed alone, time and again.
+        alone: bool,
+    },
     /// A broker that acknowledges before it has flushed lost an event in its own crash.
     ForgottenByTheBroker {
         /// Where.
@@ -171,15 +187,19 @@ pub enum Seen {
     LastDeath,
     /// What that one had is delivered again by others.
     TakenOver,
-    /// One key is refused by the broker from here on, and nothing else is wrong.
+    /// From here on the broker refuses one key, or ends the connection over it, and nothing else is wrong.
     Poisoned {
         /// The key.
         key: Arc<str>,
+        /// Events of others take no longer than this.
+        delay_max: At,
     },
     /// A place is away from here on, and nothing else is wrong.
     Away {
         /// Where.
         place: Place,
+        /// Events for other places take no longer than this.
+        delay_max: At,
     },
     /// The database's own records at the end.
     Audit {

@@ -21,8 +21,8 @@ use posthaste_relay::memory::MemoryMode;
 use tokio::time::Instant;
 
 use crate::{
-    broker::{Broker, Kind, NETWORK},
-    checkers::Rules,
+    broker::{BadKey, Broker, Kind, NETWORK},
+    checkers::{ALONE_MIN, Rules},
     database::{Database, Memory, Postgres},
     faults::{Injection, Reached},
     observed::{Observer, place_of},
@@ -126,6 +126,15 @@ impl Plan {
         Duration::from_secs(if self.steps { 2_000 } else { 0 })
     }
 
+    /// How long an event of a healthy key may take at a healthy destination beside one that does so. One that ends
+    /// its connection does so some times in each of its attempts, and then the next lane waits for a while.
+    fn delay_beside(&self, bad: BadKey) -> Duration {
+        match bad {
+            BadKey::Refused => self.delay_max(),
+            BadKey::EndsTheConnection => SETTLE * 5 * ALONE_MIN * self.policy.attempts,
+        }
+    }
+
     /// How long an event of a healthy key may take at a healthy destination.
     fn delay_max(&self) -> Duration {
         let slow = self
@@ -142,7 +151,6 @@ impl Plan {
             window: window(self.emphasis) as u64,
             drain_limit: LEASE * 20 + self.set_back(),
             drain_each: NETWORK / 4,
-            delay_max: self.delay_max(),
             take_over_limit: LEASE.mul_f64(1.1) + SETTLE + Duration::from_secs(5),
         }
     }
@@ -416,18 +424,26 @@ impl World {
     async fn calm(&mut self) {
         // Those who died before are taken over, by a clock that may have been set back.
         tokio::time::sleep(LEASE * 2 + CLOCK_STEP_MAX).await;
-        for broker in &self.brokers {
-            broker.refuse_key(Some("k0".into()));
+        for bad in [BadKey::Refused, BadKey::EndsTheConnection] {
+            for broker in &self.brokers {
+                broker.set_bad_key(Some(("k0".into(), bad)));
+            }
+            let delay_max = self.plan.delay_beside(bad);
+            let key = "k0".into();
+            self.witness.see(&Seen::Poisoned { key, delay_max });
+            self.books.write_calmly(Duration::from_secs(2)).await;
+            tokio::time::sleep(delay_max + Duration::from_secs(1)).await;
+            self.well_again().await;
         }
-        self.witness.see(&Seen::Poisoned { key: "k0".into() });
-        self.books.write_calmly(Duration::from_secs(2)).await;
-        tokio::time::sleep(self.plan.delay_max() + Duration::from_secs(1)).await;
-        self.well_again().await;
         if self.brokers.len() > 1 {
             self.brokers[0].set_away(true);
-            self.witness.see(&Seen::Away { place: 0 });
+            let delay_max = self.plan.delay_max();
+            self.witness.see(&Seen::Away {
+                place: 0,
+                delay_max,
+            });
             self.books.write_calmly(Duration::from_secs(2)).await;
-            tokio::time::sleep(self.plan.delay_max() + Duration::from_secs(1)).await;
+            tokio::time::sleep(delay_max + Duration::from_secs(1)).await;
             self.well_again().await;
         }
         while self.processes.len() < 2 {
@@ -446,7 +462,7 @@ impl World {
     async fn well_again(&self) {
         for broker in &self.brokers {
             broker.set_away(false);
-            broker.refuse_key(None);
+            broker.set_bad_key(None);
         }
         self.witness.see(&Seen::Healed);
         if self.drained().await {

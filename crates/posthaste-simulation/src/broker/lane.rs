@@ -154,6 +154,7 @@ impl FarEnd {
             broker.count_fenced();
         }
         self.failed.forget(told);
+        let was_broken = self.broken;
         let progress = Arc::clone(&self.progress);
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         let mut answers = VecDeque::new();
@@ -180,14 +181,14 @@ impl FarEnd {
                 answers.push_back(answer);
             }
         }
-        if broker.kind == Kind::KafkaTransactional && !self.broken && !fenced {
+        if broker.kind == Kind::KafkaTransactional && !was_broken && !fenced {
             state.keep_progress(&self.spec.scope.partitions, &progress.accepted);
         }
         answers.into()
     }
 
     fn judge(
-        &self,
+        &mut self,
         state: &mut State,
         progress: &mut Progress,
         record: &Record,
@@ -198,8 +199,14 @@ impl FarEnd {
         if pipelined && self.failed.refuses(record.order_key(), told) {
             return Err((Cause::BehindFailure, "an earlier event of the key failed"));
         }
+        if state.ends_the_connection_over(record) {
+            self.broken = true;
+            return Err((Cause::Connection, "the connection ended"));
+        }
         if state.refuses(record) {
             broker.count(Injection::Rejected);
+            let place = broker.place;
+            broker.witness.see(&Seen::Refused { place, id });
             return Ok(Outcome::rejected(RejectionKind::Other, "poison"));
         }
         let alone = broker.kind == Kind::RabbitMq && state.fussy && !broker.witness.is_quiet();
@@ -262,14 +269,6 @@ async fn bring_back(
 #[async_trait]
 impl Lane for NetworkLane {
     async fn submit(&mut self, batch: Vec<Record>) {
-        for record in &batch {
-            self.broker.witness.see(&Seen::Submitted {
-                place: self.broker.place,
-                id: record.event().id(),
-                epoch: self.spec.epoch,
-                registration: self.spec.scope.registration,
-            });
-        }
         // The other end goes on until this one is dropped.
         drop(self.sends.send((Instant::now(), self.told, batch)));
     }

@@ -7,8 +7,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, Claimed, Cursor, Due, Marker, Page, Parking, Settlement,
-    SideRead, StoreError,
+    AdvanceOutcome, Budget, Claim, Claimed, Cursor, Due, Marker, Page, Parking, RejectionKind,
+    Settlement, SideRead, StoreError,
 };
 use uuid::Uuid;
 
@@ -45,6 +45,14 @@ impl Of {
     fn may_leave_behind(&self, id: Uuid) {
         let place = self.place;
         self.see(&Seen::MayBeLeftBehind { place, id });
+    }
+
+    fn attempt_failed(&self, id: Uuid, kind: &str) {
+        self.see(&Seen::AttemptFailed {
+            place: self.place,
+            id,
+            alone: kind == RejectionKind::FailsAlone.as_str(),
+        });
     }
 
     /// Notes that a statement changed something, or that it was refused.
@@ -210,6 +218,9 @@ impl Claimed for ObservedClaim {
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
         let skipped = |parking: &Parking| parking.skip && parking.retry_in.is_none();
+        for parking in events {
+            self.of.attempt_failed(parking.event.id(), parking.kind);
+        }
         for parking in events.iter().filter(|parking| skipped(parking)) {
             self.of.may_leave_behind(parking.event.id());
         }
@@ -236,6 +247,10 @@ impl Claimed for ObservedClaim {
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
+        let event = self.copy(id);
+        if let (Settlement::Failed { kind, .. }, Some(event)) = (settlement, event) {
+            self.of.attempt_failed(event, kind);
+        }
         let left = matches!(
             settlement,
             Settlement::Failed {
@@ -244,7 +259,7 @@ impl Claimed for ObservedClaim {
                 ..
             }
         );
-        let left = left.then(|| self.copy(id)).flatten();
+        let left = event.filter(|_| left);
         if let Some(event) = left {
             self.of.may_leave_behind(event);
         }
