@@ -7,22 +7,23 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod lane;
+mod store;
+
 use std::{
-    any::Any,
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    ops::Range,
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
 use posthaste_engine::{
-    Backoff, Budget, Cause, Change, Cursor, DeliveryPolicy, Due, FailedKeys, FenceKind, Field,
-    KeyOrder, Marker, Moment, OnDead, Outcome, Page, PageBuilder, ParkedCopy, Parking, Pipeline,
-    PipelineLimits, Record, RejectionKind, Router, Routes, Settlement, SideStep, SinkInfo,
-    StoredEvent, StoredFields, Verdict,
+    Backoff, Change, DeliveryPolicy, Due, FenceKind, Field, KeyOrder, Moment, OnDead, PageBuilder,
+    Pipeline, PipelineLimits, Router, Routes, SideStep, SinkInfo, StoredEvent, StoredFields,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
+
+use lane::ModelLane;
+use store::{Model, place};
 
 const WINDOW: usize = 12;
 
@@ -61,277 +62,6 @@ fn event(seq: i64, key: Option<&str>) -> StoredEvent {
     let mut page = PageBuilder::default();
     page.push(&fields, std::iter::empty()).unwrap();
     page.finish().remove(0)
-}
-
-/// The durable part of a destination: a log, a cursor, markers and parked copies.
-struct Model {
-    log: Vec<StoredEvent>,
-    cursor: i64,
-    markers: BTreeMap<String, i64>,
-    parked: BTreeMap<i64, (StoredEvent, u32, bool)>,
-    next_parked: i64,
-    /// How often each event is still rejected.
-    poison: HashMap<i64, u32>,
-    skipped: Vec<i64>,
-    set_aside: Vec<Uuid>,
-    /// What a transactional broker keeps of a destination: events that were accepted and may be sent again.
-    progress: Option<BTreeSet<i64>>,
-}
-
-fn place(cursor: &Cursor) -> i64 {
-    cursor
-        .seq()
-        .or_else(|| cursor.base::<i64>().copied())
-        .unwrap()
-}
-
-impl Model {
-    fn page(&self, events: Vec<StoredEvent>, end: i64, joinable: bool, caught_up: bool) -> Page {
-        let base: Arc<dyn Any + Send + Sync> = Arc::new(end);
-        let end = Cursor::whole(Arc::clone(&base));
-        Page {
-            events,
-            base,
-            end,
-            joinable,
-            caught_up,
-            wants_advance: false,
-            shares_version: 0,
-        }
-    }
-
-    fn read(&self, from: &mut i64, budget: Budget, dice: &mut Dice) -> Page {
-        let start = usize::try_from(*from).unwrap();
-        let count = budget
-            .events
-            .min(1 + usize::try_from(dice.roll(9)).unwrap());
-        let events: Vec<_> = self.log.iter().skip(start).take(count).cloned().collect();
-        *from += i64::try_from(events.len()).unwrap();
-        let caught_up = usize::try_from(*from).unwrap() == self.log.len();
-        self.page(events, *from, caught_up || dice.one_in(2), caught_up)
-    }
-
-    fn side_read(&self, key: &str, from: &mut i64, until: i64, budget: Budget) -> Page {
-        let behind = self
-            .log
-            .iter()
-            .filter(|e| e.seq() > *from && e.seq() <= until);
-        let of_key: Vec<_> = behind.filter(|e| e.key() == Some(key)).cloned().collect();
-        let caught_up = of_key.len() <= budget.events.min(3);
-        let events: Vec<_> = of_key.into_iter().take(budget.events.min(3)).collect();
-        *from = if caught_up {
-            until.max(*from)
-        } else {
-            events.last().unwrap().seq()
-        };
-        self.page(events, *from, true, caught_up)
-    }
-
-    fn holds(&self, key: &str) -> bool {
-        self.parked
-            .values()
-            .any(|(event, _, _)| event.key() == Some(key))
-    }
-
-    fn markers(&self) -> Vec<Marker> {
-        let marker = |(key, &at): (&String, &i64)| Marker {
-            key: key.clone(),
-            at: Cursor::whole(Arc::new(at)),
-            released: !self.holds(key),
-        };
-        self.markers.iter().map(marker).collect()
-    }
-
-    fn park(&mut self, parkings: &[Parking]) {
-        for parking in parkings {
-            self.set_aside.push(parking.event.id());
-            if parking.retry_in.is_none() && parking.skip {
-                self.skipped.push(parking.event.seq());
-                continue;
-            }
-            let dead = parking.retry_in.is_none();
-            let row = (parking.event.clone(), parking.attempts, dead);
-            self.parked.insert(self.next_parked, row);
-            self.next_parked += 1;
-            if let Some(key) = parking.event.key() {
-                self.markers.insert(key.to_owned(), place(&parking.at));
-            }
-        }
-    }
-
-    fn due(&self, limit: usize) -> Due {
-        let live = self
-            .parked
-            .iter()
-            .filter(|(_, (_, _, dead))| !dead)
-            .take(limit);
-        Due {
-            events: live
-                .map(|(&id, (event, attempts, _))| ParkedCopy {
-                    id,
-                    event: event.clone(),
-                    attempts: *attempts,
-                })
-                .collect(),
-            released: self
-                .markers
-                .keys()
-                .filter(|key| !self.holds(key))
-                .cloned()
-                .collect(),
-            next_in: None,
-        }
-    }
-
-    fn settle(&mut self, id: i64, settlement: &Settlement) {
-        match settlement {
-            Settlement::Delivered => drop(self.parked.remove(&id)),
-            Settlement::Failed {
-                retry_in: None,
-                skip: true,
-                ..
-            } => {
-                let (event, _, _) = self.parked.remove(&id).unwrap();
-                self.skipped.push(event.seq());
-            }
-            Settlement::Failed { retry_in, .. } => {
-                let row = self.parked.get_mut(&id).unwrap();
-                row.1 += 1;
-                row.2 = retry_in.is_none();
-            }
-        }
-    }
-}
-
-/// What a lane knows of the progress that the broker keeps.
-struct Progress {
-    accepted: BTreeSet<i64>,
-    /// Learned when the lane took over, and not submitted since.
-    learned: BTreeSet<i64>,
-    tickets: HashMap<u64, i64>,
-}
-
-impl Progress {
-    fn take_over(progress: &BTreeSet<i64>) -> Self {
-        Self {
-            accepted: progress.clone(),
-            learned: progress.clone(),
-            tickets: HashMap::new(),
-        }
-    }
-
-    fn stored(&mut self, tickets: &Range<u64>) {
-        self.tickets.retain(|ticket, seq| {
-            let stored = tickets.contains(ticket);
-            if stored {
-                self.accepted.remove(seq);
-            }
-            !stored
-        });
-    }
-
-    fn caught_up(&mut self) {
-        for seq in std::mem::take(&mut self.learned) {
-            self.accepted.remove(&seq);
-        }
-    }
-}
-
-/// A lane as its contract says, with whatever freedom the contract leaves.
-struct ModelLane {
-    order: KeyOrder,
-    queue: VecDeque<(Record, u64)>,
-    failed: FailedKeys,
-    seen: u64,
-    verdicts: VecDeque<(Verdict, u64)>,
-    broken: bool,
-    progress: Option<Progress>,
-}
-
-impl ModelLane {
-    fn new(order: KeyOrder, progress: Option<&BTreeSet<i64>>) -> Self {
-        let (queue, verdicts) = (VecDeque::new(), VecDeque::new());
-        Self {
-            order,
-            queue,
-            failed: FailedKeys::default(),
-            seen: 0,
-            verdicts,
-            broken: false,
-            progress: progress.map(Progress::take_over),
-        }
-    }
-
-    /// Handles one record; a lane without pipelined order takes any of them.
-    fn work(
-        &mut self,
-        model: &mut Model,
-        delivered: &mut Vec<StoredEvent>,
-        away: bool,
-        dice: &mut Dice,
-    ) {
-        let pick = match self.order {
-            KeyOrder::Pipelined => 0,
-            KeyOrder::OneAtATime => {
-                usize::try_from(dice.roll(self.queue.len().max(1) as u64)).unwrap()
-            }
-        };
-        let Some((record, seen)) = self.queue.remove(pick) else {
-            return;
-        };
-        if self.order == KeyOrder::Pipelined {
-            self.failed.forget(seen);
-        }
-        let (ticket, order_key, seq) = (record.ticket(), record.order_key(), record.event().seq());
-        let behind = self.order == KeyOrder::Pipelined && self.failed.refuses(order_key, seen);
-        let poison = model.poison.get_mut(&seq).filter(|left| **left > 0);
-        let outcome = if self.broken {
-            Outcome::unavailable(Cause::LaneEnded, "ended")
-        } else if behind {
-            Outcome::unavailable(Cause::BehindFailure, "behind")
-        } else if away {
-            self.broken = true;
-            Outcome::unavailable(Cause::Connection, "away")
-        } else if let Some(left) = poison {
-            *left -= 1;
-            Outcome::rejected(RejectionKind::Other, "poison")
-        } else {
-            self.accept(model, delivered, &record);
-            Outcome::Accepted(None)
-        };
-        let failure = match outcome {
-            Outcome::Accepted(_) => 0,
-            _ => self.failed.note(order_key),
-        };
-        self.verdicts
-            .push_back((Verdict { ticket, outcome }, failure));
-    }
-
-    /// With progress, an event and the list of what was accepted are committed together.
-    fn accept(&mut self, model: &mut Model, delivered: &mut Vec<StoredEvent>, record: &Record) {
-        let event = record.event();
-        // It may have come before: a relay that crashed did not hear of it, and skipped it in its next life.
-        let skipped = model.skipped.contains(&event.seq());
-        assert!(!skipped, "{} was skipped, and comes after all", event.seq());
-        let Some(progress) = &mut self.progress else {
-            return delivered.push(event.clone());
-        };
-        progress.learned.remove(&event.seq());
-        progress.tickets.insert(record.ticket(), event.seq());
-        if progress.accepted.insert(event.seq()) {
-            delivered.push(event.clone());
-            model.progress = Some(progress.accepted.clone());
-        }
-    }
-
-    fn outcomes(&mut self) -> Vec<Verdict> {
-        let told: Vec<_> = self.verdicts.drain(..).collect();
-        self.seen = told
-            .iter()
-            .map(|(_, failure)| *failure)
-            .fold(self.seen, u64::max);
-        told.into_iter().map(|(verdict, _)| verdict).collect()
-    }
 }
 
 /// One life of a relay: everything that a crash forgets.
@@ -593,8 +323,10 @@ impl History {
             for seq in seqs.iter().filter(|_| !key.starts_with('-')) {
                 let index = expected.iter().position(|other| other == seq).unwrap();
                 let next = at.map_or(0, |at| at + 1);
+                // A replay goes on without what was skipped meanwhile.
+                let hole = expected.get(next..index).unwrap_or_default();
                 assert!(
-                    index <= next,
+                    hole.iter().all(|seq| self.model.skipped.contains(seq)),
                     "I3: key {key}: {seq} behind a hole in {:?}",
                     by_key[key]
                 );
@@ -691,12 +423,12 @@ impl Case {
 #[test]
 fn what_is_skipped_may_have_come_before() {
     let case = Case {
-        seed: 16_151_965_271_945_521_364,
+        seed: 8,
         pipelined: false,
         transactional: false,
         skip: true,
         attempts: 2,
-        events: 103,
+        events: 40,
         keys: 4,
         crash_every: 60,
     };

@@ -1,0 +1,154 @@
+//! A model of a store: one destination in the plainest form.
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use posthaste_engine::{
+    Budget, Cursor, Due, Marker, Page, ParkedCopy, Parking, Settlement, StoredEvent,
+};
+use uuid::Uuid;
+
+use crate::Dice;
+
+/// The durable part of a destination: a log, a cursor, markers and parked copies.
+pub(crate) struct Model {
+    pub(crate) log: Vec<StoredEvent>,
+    pub(crate) cursor: i64,
+    pub(crate) markers: BTreeMap<String, i64>,
+    pub(crate) parked: BTreeMap<i64, (StoredEvent, u32, bool)>,
+    pub(crate) next_parked: i64,
+    /// How often each event is still rejected.
+    pub(crate) poison: HashMap<i64, u32>,
+    pub(crate) skipped: Vec<i64>,
+    pub(crate) set_aside: Vec<Uuid>,
+    /// What a transactional broker keeps of a destination: events that were accepted and may be sent again.
+    pub(crate) progress: Option<BTreeSet<i64>>,
+}
+
+pub(crate) fn place(cursor: &Cursor) -> i64 {
+    cursor
+        .seq()
+        .or_else(|| cursor.base::<i64>().copied())
+        .unwrap()
+}
+
+impl Model {
+    fn page(&self, events: Vec<StoredEvent>, end: i64, joinable: bool, caught_up: bool) -> Page {
+        let base: Arc<dyn Any + Send + Sync> = Arc::new(end);
+        let end = Cursor::whole(Arc::clone(&base));
+        Page {
+            events,
+            base,
+            end,
+            joinable,
+            caught_up,
+            wants_advance: false,
+            shares_version: 0,
+        }
+    }
+
+    pub(crate) fn read(&self, from: &mut i64, budget: Budget, dice: &mut Dice) -> Page {
+        let start = usize::try_from(*from).unwrap();
+        let count = budget
+            .events
+            .min(1 + usize::try_from(dice.roll(9)).unwrap());
+        let events: Vec<_> = self.log.iter().skip(start).take(count).cloned().collect();
+        *from += i64::try_from(events.len()).unwrap();
+        let caught_up = usize::try_from(*from).unwrap() == self.log.len();
+        self.page(events, *from, caught_up || dice.one_in(2), caught_up)
+    }
+
+    pub(crate) fn side_read(&self, key: &str, from: &mut i64, until: i64, budget: Budget) -> Page {
+        let behind = self
+            .log
+            .iter()
+            .filter(|e| e.seq() > *from && e.seq() <= until);
+        let of_key: Vec<_> = behind.filter(|e| e.key() == Some(key)).cloned().collect();
+        let caught_up = of_key.len() <= budget.events.min(3);
+        let events: Vec<_> = of_key.into_iter().take(budget.events.min(3)).collect();
+        *from = if caught_up {
+            until.max(*from)
+        } else {
+            events.last().unwrap().seq()
+        };
+        self.page(events, *from, true, caught_up)
+    }
+
+    pub(crate) fn holds(&self, key: &str) -> bool {
+        self.parked
+            .values()
+            .any(|(event, _, _)| event.key() == Some(key))
+    }
+
+    pub(crate) fn markers(&self) -> Vec<Marker> {
+        let marker = |(key, &at): (&String, &i64)| Marker {
+            key: key.clone(),
+            at: Cursor::whole(Arc::new(at)),
+            released: !self.holds(key),
+        };
+        self.markers.iter().map(marker).collect()
+    }
+
+    pub(crate) fn park(&mut self, parkings: &[Parking]) {
+        for parking in parkings {
+            self.set_aside.push(parking.event.id());
+            if parking.retry_in.is_none() && parking.skip {
+                self.skipped.push(parking.event.seq());
+                continue;
+            }
+            let dead = parking.retry_in.is_none();
+            let row = (parking.event.clone(), parking.attempts, dead);
+            self.parked.insert(self.next_parked, row);
+            self.next_parked += 1;
+            if let Some(key) = parking.event.key() {
+                self.markers.insert(key.to_owned(), place(&parking.at));
+            }
+        }
+    }
+
+    pub(crate) fn due(&self, limit: usize) -> Due {
+        let live = self
+            .parked
+            .iter()
+            .filter(|(_, (_, _, dead))| !dead)
+            .take(limit);
+        Due {
+            events: live
+                .map(|(&id, (event, attempts, _))| ParkedCopy {
+                    id,
+                    event: event.clone(),
+                    attempts: *attempts,
+                })
+                .collect(),
+            released: self
+                .markers
+                .keys()
+                .filter(|key| !self.holds(key))
+                .cloned()
+                .collect(),
+            next_in: None,
+        }
+    }
+
+    pub(crate) fn settle(&mut self, id: i64, settlement: &Settlement) {
+        match settlement {
+            Settlement::Delivered => drop(self.parked.remove(&id)),
+            Settlement::Failed {
+                retry_in: None,
+                skip: true,
+                ..
+            } => {
+                let (event, _, _) = self.parked.remove(&id).unwrap();
+                self.skipped.push(event.seq());
+            }
+            Settlement::Failed { retry_in, .. } => {
+                let row = self.parked.get_mut(&id).unwrap();
+                row.1 += 1;
+                row.2 = retry_in.is_none();
+            }
+        }
+    }
+}
