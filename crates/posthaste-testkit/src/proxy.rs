@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Bytes moved at once; also how finely [`Proxy::slow`] doses them.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -28,9 +28,11 @@ pub struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Order {
     mode: Mode,
+    /// A connection on which a client sends these ends before they arrive.
+    cut_at: Option<Arc<[u8]>>,
     /// Connections that began before the last cut have a smaller number, and end.
     cuts: u64,
     /// Connections that began before the last freeze have a smaller number, and stand still.
@@ -62,7 +64,7 @@ enum Flow {
 
 impl Order {
     /// The flow of a connection that began after so many freezes.
-    fn flow(self, freezes: u64, direction: Direction) -> Flow {
+    fn flow(&self, freezes: u64, direction: Direction) -> Flow {
         if self.freezes > freezes {
             return Flow::Held;
         }
@@ -96,6 +98,7 @@ impl Proxy {
             .build()?;
         let (order, orders) = watch::channel(Order {
             mode: Mode::Pass,
+            cut_at: None,
             cuts: 0,
             freezes: 0,
         });
@@ -141,6 +144,12 @@ impl Proxy {
         self.give(|order| order.cuts += 1);
     }
 
+    /// Breaks each connection on which a client sends these bytes, by a reset before they arrive, until
+    /// [`Self::resume`]: so does a broker, or a firewall before it, that cannot stand a message.
+    pub fn cut_at(&self, bytes: &[u8]) {
+        self.give(|order| order.cut_at = Some(bytes.into()));
+    }
+
     /// Breaks every connection, and each new one at once, until [`Self::resume`].
     pub fn refuse(&self) {
         self.give(|order| {
@@ -178,7 +187,7 @@ impl Proxy {
 
     /// Passes everything again, held bytes first.
     pub fn resume(&self) {
-        self.give(|order| order.mode = Mode::Pass);
+        self.give(|order| (order.mode, order.cut_at) = (Mode::Pass, None));
     }
 
     fn give(&self, change: impl FnOnce(&mut Order)) {
@@ -239,6 +248,7 @@ async fn connect(mut client: TcpStream, server: SocketAddr, orders: watch::Recei
             .expect("TCP_NODELAY on an open socket");
     }
     let mut cut_orders = orders.clone();
+    let met = Notify::new();
     let was_cut = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
@@ -248,12 +258,14 @@ async fn connect(mut client: TcpStream, server: SocketAddr, orders: watch::Recei
                     from_client,
                     to_server,
                     |order| order.flow(freezes, Direction::ToServer),
+                    Some(&met),
                     orders.clone()
                 ),
                 pump(
                     from_server,
                     to_client,
                     |order| order.flow(freezes, Direction::ToClient),
+                    None,
                     orders.clone()
                 ),
             )
@@ -261,6 +273,7 @@ async fn connect(mut client: TcpStream, server: SocketAddr, orders: watch::Recei
         tokio::select! {
             biased;
             cut = cut_orders.wait_for(|order| order.cuts > cuts) => cut.is_ok(),
+            () = met.notified() => true,
             _ = both => false,
         }
     };
@@ -276,16 +289,21 @@ fn reset(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }
 
-/// Moves bytes one way as the present order says, until either side ends.
+/// Moves bytes one way as the present order says, until either side ends. Tells `met`, and stands still, where it
+/// comes to what connections are cut at.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    flow: impl Fn(Order) -> Flow,
+    flow: impl Fn(&Order) -> Flow,
+    met: Option<&Notify>,
     mut orders: watch::Receiver<Order>,
 ) {
     let mut buffer = vec![0; CHUNK_BYTES];
+    // The end of what was moved, in which they may have begun.
+    let mut tail = Vec::new();
     loop {
-        let flow = flow(*orders.borrow_and_update());
+        let order = orders.borrow_and_update().clone();
+        let flow = flow(&order);
         let dose = match flow {
             Flow::Free => CHUNK_BYTES,
             Flow::Dosed { bytes_per_second } => usize::try_from(bytes_per_second / 10 + 1)
@@ -305,6 +323,10 @@ async fn pump(
         };
         match read {
             Ok(0) | Err(_) => break,
+            Ok(n) if meets(&mut tail, &buffer[..n], met.and(order.cut_at.as_deref())) => {
+                met.inspect(|met| met.notify_one());
+                return std::future::pending().await;
+            }
             Ok(n) if to.write_all(&buffer[..n]).await.is_err() => return,
             Ok(n) => {
                 if let Flow::Dosed { bytes_per_second } = flow {
@@ -316,4 +338,17 @@ async fn pump(
     }
     // Fails only if the other side is gone, which is what it would have told it.
     let _ = to.shutdown().await;
+}
+
+/// Whether a stream has these bytes, of which `tail` may hold the beginning.
+fn meets(tail: &mut Vec<u8>, read: &[u8], bytes: Option<&[u8]>) -> bool {
+    let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
+        tail.clear();
+        return false;
+    };
+    tail.extend_from_slice(read);
+    let has = tail.windows(bytes.len()).any(|window| window == bytes);
+    let end = tail.len().saturating_sub(bytes.len() - 1);
+    tail.drain(..end);
+    has
 }

@@ -123,6 +123,23 @@ fn a_freeze_holds_old_connections_for_ever_and_passes_new_ones() {
 }
 
 #[test]
+fn connections_are_cut_at_bytes_before_these_arrive() {
+    let proxy = Proxy::start(echo_server()).unwrap();
+    let mut stream = client(&proxy);
+    proxy.cut_at(b"poison");
+    echo(&mut stream, b"a poi");
+    echo(&mut stream, b"nt, poi");
+    // Their beginning arrived already.
+    stream.write_all(b"son").unwrap();
+    let error = stream.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+
+    echo(&mut client(&proxy), b"a point");
+    proxy.resume();
+    echo(&mut client(&proxy), b"poison");
+}
+
+#[test]
 fn a_half_close_ends_answers_but_not_requests() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let proxy = Proxy::start(listener.local_addr().unwrap()).unwrap();

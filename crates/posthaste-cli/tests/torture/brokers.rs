@@ -28,7 +28,7 @@ use posthaste_torture::{
     judge::judge,
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{LIMIT, Relay, assert_no_panic, posthaste_json, until},
+    relay::{LIMIT, Relay, assert_no_panic, posthaste, posthaste_json, until},
 };
 
 struct Size {
@@ -96,6 +96,54 @@ async fn outages_of_rabbitmq_lose_and_park_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outages_of_rabbitmq_with_kills_and_crashes_lose_and_park_nothing() {
     outages_and_crashes_lose_and_park_nothing(rabbitmq()).await;
+}
+
+/// A broker, or a firewall before it, ends the connection over one event and does not tell which (I7).
+#[cfg(feature = "rabbitmq")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_over_which_each_connection_ends_is_parked_and_delays_its_key_alone() {
+    let broker = rabbitmq();
+    let server = PostgresServer::shared(15);
+    let database: Arc<dyn Database> = Arc::new(Postgres::new(server));
+    let mut writer = database.writer().await.unwrap();
+    let steps = (0..KEYS).map(|key| Step::new(load_key(key), 10)).collect();
+    let plan = Plan {
+        steps,
+        ..Plan::default()
+    };
+    writer.transact(&plan).await.unwrap();
+    let facts = database.facts().await;
+    let bad = facts.iter().find(|fact| fact.n == 5).unwrap();
+    broker.proxy().cut_at(bad.id.to_string().as_bytes());
+    let running = relay(&database, &*broker)
+        .flags(&["--attempts", "1", "--settle", "200ms"])
+        .start();
+
+    let others = facts
+        .iter()
+        .filter(|fact| fact.key != bad.key || fact.n < bad.n);
+    let others = others.count() as u64;
+    until("all others to be delivered, and it to be set aside", || {
+        let status = posthaste_json(&["status", "--store", &database.url()]);
+        broker.arrived() >= others && status["dead"] == 1
+    })
+    .await;
+    let dead = posthaste_json(&["dead", "list", "--store", &database.url()]);
+    let events = dead["events"].as_array().unwrap();
+    assert_eq!(events.len(), 1, "{dead:#}");
+    assert_eq!(events[0]["id"], bad.id.to_string());
+    assert_eq!(events[0]["kind"], "fails_alone", "{dead:#}");
+
+    broker.proxy().resume();
+    let retry = ["dead", "retry", "--key", &bad.key, "--store"];
+    posthaste(&[&retry[..], &[&database.url()]].concat()).expect_status(0);
+    let committed = database.committed().await;
+    until("the rest to be delivered", || broker.arrived() >= committed).await;
+    running.terminate();
+    assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
+    let report = judge(&*database, broker.deliveries()).await;
+    let judged = (report.lost, report.phantom, report.out_of_order);
+    assert_eq!(judged, (0, 0, 0), "{report}");
 }
 
 /// The broker fails; relay and database are sound.
