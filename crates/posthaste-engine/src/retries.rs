@@ -80,6 +80,12 @@ impl Retries {
         events.collect()
     }
 
+    /// The first of them, taken out as if it had been answered.
+    pub(crate) fn first_sent(&mut self) -> Option<(u64, Sent)> {
+        let ticket = *self.sent.keys().min()?;
+        self.sent.remove_entry(&ticket)
+    }
+
     /// A sent copy was answered.
     pub(crate) fn answered(&mut self, ticket: u64) -> Option<Sent> {
         self.sent.remove(&ticket)

@@ -230,9 +230,14 @@ impl Window {
     }
 
     pub(crate) fn has_sent(&self) -> bool {
-        self.entries
-            .iter()
-            .any(|entry| matches!(entry.state, State::Sent { .. }))
+        self.first_sent().is_some()
+    }
+
+    /// The first event without a verdict.
+    pub(crate) fn first_sent(&self) -> Option<u64> {
+        let mut entries = (self.first..).zip(&self.entries);
+        let is_sent = |(_, entry): &(u64, &Entry)| matches!(entry.state, State::Sent { .. });
+        entries.find(is_sent).map(|(ticket, _)| ticket)
     }
 
     pub(crate) fn count_failed(&self) -> usize {

@@ -129,6 +129,7 @@ fn deliver(
     seconds: u64,
     answer: impl Fn(&Record) -> Outcome,
 ) -> usize {
+    let answer = |record: &Record| Some(answer(record));
     let changes = deliver_with(pipeline, &mut Vec::new(), from, seconds, answer);
     let parked = changes.iter().map(|change| match change {
         Change::Park(events) => events.len(),
@@ -153,13 +154,13 @@ fn make_changes(
     }
 }
 
-/// The same where these copies are due at first. Answers the changes.
+/// The same where these copies are due at first, and where a lane falls silent without an answer. Answers the changes.
 fn deliver_with(
     pipeline: &mut Pipeline,
     due: &mut Vec<ParkedCopy>,
     from: Moment,
     seconds: u64,
-    answer: impl Fn(&Record) -> Outcome,
+    answer: impl Fn(&Record) -> Option<Outcome>,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
     for tenth in 0..seconds * 10 {
@@ -170,16 +171,21 @@ fn deliver_with(
         make_changes(pipeline, due, now, &mut changes);
         while let Some(batch) = pipeline.take_batch(now) {
             let mut is_over = false;
-            let verdicts = batch.iter().map(|record| {
+            let verdicts = batch.iter().map_while(|record| {
                 let outcome = match is_over {
                     true => Outcome::unavailable(Cause::LaneEnded, "the lane ended"),
-                    false => answer(record),
+                    false => answer(record)?,
                 };
                 is_over |= matches!(outcome, Outcome::Unavailable(_));
                 let ticket = record.ticket();
-                Verdict { ticket, outcome }
+                Some(Verdict { ticket, outcome })
             });
-            pipeline.verdicts(verdicts.collect(), now, 0.5);
+            let verdicts: Vec<_> = verdicts.collect();
+            let is_silent = verdicts.len() < batch.len();
+            pipeline.verdicts(verdicts, now, 0.5);
+            if is_silent {
+                pipeline.answer_is_late("no answer".to_owned(), now, 0.5);
+            }
         }
         if pipeline.wants_abort() {
             pipeline.lane_ended(now);
@@ -241,9 +247,30 @@ fn a_parked_event_that_ends_every_lane_gathers_attempts_and_delays_nobody() {
     let first = page(1..=1, 1);
     let mut due = vec![refused_once(&first.events[0])];
     pipeline.read(page(2..=EVENTS, EVENTS), now);
-    let changes = deliver_with(&mut pipeline, &mut due, now, 60, all_but_the_first);
+    let answer = |record: &Record| Some(all_but_the_first(record));
+    let changes = deliver_with(&mut pipeline, &mut due, now, 60, answer);
     assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs() - 1);
     assert_eq!(failures(&changes), ["fails_alone"]);
+}
+
+/// A destination that hangs over an event, one that waits for its first attempt and one that was refused before.
+#[test]
+fn events_that_silence_every_lane_delay_nobody() {
+    let mut pipeline = pipeline();
+    let now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    let first = page(1..=1, 1);
+    let mut due = vec![refused_once(&first.events[0])];
+    pipeline.read(page(2..=EVENTS, EVENTS), now);
+    let answer = |record: &Record| match record.event().seq() {
+        1 | 2 => None,
+        _ => Some(Outcome::Accepted(None)),
+    };
+    let changes = deliver_with(&mut pipeline, &mut due, now, 60, answer);
+    assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs() - 2);
+    assert_eq!(failures(&changes), ["fails_alone"]);
+    let is_parking = |change: &&Change| matches!(change, Change::Park(_));
+    assert_eq!(changes.iter().filter(is_parking).count(), 1);
 }
 
 #[test]
@@ -266,7 +293,7 @@ fn an_outage_that_begins_at_a_retry_burns_no_attempt() {
     pipeline.verdicts(verdicts.collect(), now, 0.5);
     pipeline.lane_ended(now);
     now = now.after(Duration::from_secs(1));
-    let changes = deliver_with(&mut pipeline, &mut Vec::new(), now, 10, |_| broken());
+    let changes = deliver_with(&mut pipeline, &mut Vec::new(), now, 10, |_| Some(broken()));
     assert_eq!(failures(&changes), [""; 0]);
     now = now.after(Duration::from_secs(10));
     deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
@@ -342,7 +369,7 @@ fn events_sent_again_with_an_unknown_fate_are_counted_as_repeats() {
     pipeline.read(page(1..=EVENTS, EVENTS), now);
     pipeline.lane_opened();
     assert_eq!(pipeline.take_batch(now).unwrap().len(), 40);
-    pipeline.fail_lane("no answer", now, 0.5);
+    pipeline.answer_is_late("no answer".to_owned(), now, 0.5);
     pipeline.lane_ended(now);
     assert_eq!(pipeline.counts().repeated, 0);
     now = now.after(Duration::from_secs(1));

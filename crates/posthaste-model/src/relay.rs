@@ -275,7 +275,8 @@ impl Memory {
     /// No answer came in time: the lane was aborted, and another one is opened.
     pub fn cut(&self) -> Self {
         let mut memory = self.clone();
-        memory.pipeline.fail_lane("no answer", NOW, RANDOM);
+        let reason = "no answer".to_owned();
+        memory.pipeline.answer_is_late(reason, NOW, RANDOM);
         memory.pipeline.lane_ended(NOW);
         memory.pipeline.lane_opened();
         memory.described()

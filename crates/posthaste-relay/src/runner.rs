@@ -219,8 +219,8 @@ impl<'a> Runner<'a> {
         let late = |since: Moment| since.after(self.task.settings.publish_timeout) <= now;
         if self.lane.is_some() && self.pipeline.oldest_in_flight().is_some_and(late) {
             let reason = format!("no answer within {:?}", self.task.settings.publish_timeout);
-            self.pipeline
-                .fail_lane(&reason, now, self.task.settings.jitter.draw());
+            let random = self.task.settings.jitter.draw();
+            self.pipeline.answer_is_late(reason, now, random);
         }
         if self.pipeline.wants_abort()
             && let Some(lane) = self.lane.take()

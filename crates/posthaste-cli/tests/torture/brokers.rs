@@ -98,11 +98,21 @@ async fn outages_of_rabbitmq_with_kills_and_crashes_lose_and_park_nothing() {
     outages_and_crashes_lose_and_park_nothing(rabbitmq()).await;
 }
 
-/// A broker, or a firewall before it, ends the connection over one event and does not tell which (I7).
 #[cfg(feature = "rabbitmq")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_over_which_each_connection_ends_is_parked_and_delays_its_key_alone() {
-    let broker = rabbitmq();
+async fn an_event_over_which_each_connection_to_rabbitmq_ends_delays_its_key_alone() {
+    one_event_ends_each_connection(rabbitmq(), "").await;
+}
+
+/// The client connects again by itself, and tries until an answer is late.
+#[cfg(feature = "kafka")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_over_which_each_connection_to_kafka_ends_delays_its_key_alone() {
+    one_event_ends_each_connection(kafka(), "?compression=none").await;
+}
+
+/// A broker, or a firewall before it, ends the connection over one event and does not tell which (I7).
+async fn one_event_ends_each_connection(broker: Arc<dyn Broker>, option: &str) {
     let server = PostgresServer::shared(15);
     let database: Arc<dyn Database> = Arc::new(Postgres::new(server));
     let mut writer = database.writer().await.unwrap();
@@ -116,7 +126,9 @@ async fn an_event_over_which_each_connection_ends_is_parked_and_delays_its_key_a
     let bad = facts.iter().find(|fact| fact.n == 5).unwrap();
     broker.proxy().cut_at(bad.id.to_string().as_bytes());
     let running = relay(&database, &*broker)
+        .option(option)
         .flags(&["--attempts", "1", "--settle", "200ms"])
+        .flags(&["--publish-timeout", "3s"])
         .start();
 
     let others = facts

@@ -7,7 +7,7 @@ use crate::{
     Cause, DeliveryPolicy, Due, Moment, OnDead, Outcome, ParkedCopy, Parking, Rejection,
     RejectionKind, Settlement, StoredEvent, Unavailability, Verdict,
     mutation::{Mutation, planted},
-    retries::Sent,
+    retries::{Retry, Sent},
     suspects::FAILS_ALONE_MAX,
     window::State,
 };
@@ -205,7 +205,7 @@ impl Pipeline {
     }
 
     fn retry_verdict(&mut self, ticket: u64, outcome: Outcome, now: Moment, random: f64) {
-        let Some(Sent { batch, mut retry }) = self.retries.answered(ticket) else {
+        let Some(Sent { batch, retry }) = self.retries.answered(ticket) else {
             return;
         };
         match outcome {
@@ -227,22 +227,46 @@ impl Pipeline {
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
                 self.retries.again(retry);
             }
-            Outcome::Unavailable(why) => {
-                let is_suspect = self.makes_suspect(why.cause);
-                if is_suspect && retry.evidence.failed(self.counts.accepted) {
-                    let rejection = self.fails_alone(&retry.copy.event, &why);
-                    self.retry_rejected(ticket, &retry.copy, rejection, random);
-                } else {
-                    if is_suspect {
-                        self.suspects.add(&retry.copy.event);
-                    }
-                    self.retries.again(retry);
-                }
-                self.destination_failed(&why, now, random);
-            }
+            Outcome::Unavailable(why) => self.retry_unavailable(ticket, retry, &why, now, random),
         }
         self.in_flight = self.in_flight.saturating_sub(1);
         self.batches.answered(batch);
+    }
+
+    fn retry_unavailable(
+        &mut self,
+        ticket: u64,
+        mut retry: Retry,
+        why: &Unavailability,
+        now: Moment,
+        random: f64,
+    ) {
+        let is_suspect = self.makes_suspect(why.cause);
+        if is_suspect && retry.evidence.failed(self.counts.accepted) {
+            let rejection = self.fails_alone(&retry.copy.event, why);
+            self.retry_rejected(ticket, &retry.copy, rejection, random);
+        } else {
+            if is_suspect {
+                self.suspects.add(&retry.copy.event);
+            }
+            self.retries.again(retry);
+        }
+        self.destination_failed(why, now, random);
+    }
+
+    /// An answer is late: the lane has to go, as if it had failed over the first event that waits for one.
+    pub fn answer_is_late(&mut self, reason: String, now: Moment, random: f64) {
+        let why = Unavailability {
+            cause: Cause::Unknown,
+            reason,
+            wait: None,
+        };
+        let main = self.main.first_sent();
+        if let Some(ticket) = main.or_else(|| self.side.window.first_sent()) {
+            self.window_unavailable(ticket, &why, now, random);
+        } else if let Some((ticket, Sent { retry, .. })) = self.retries.first_sent() {
+            self.retry_unavailable(ticket, retry, &why, now, random);
+        }
     }
 
     pub(super) fn retry_rejected(

@@ -335,7 +335,7 @@ impl Pipeline {
         self.lane == LaneState::Failed
     }
 
-    /// The lane has to go: an answer is late, or the right to send has ended.
+    /// The lane has to go: the right to send has ended.
     pub fn fail_lane(&mut self, reason: &str, now: Moment, random: f64) {
         if self.lane == LaneState::Open {
             self.lane = LaneState::Failed;
