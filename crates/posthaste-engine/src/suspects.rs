@@ -1,5 +1,5 @@
 //! Events over which a lane failed, although the destination said no more than that it is unavailable: an outage
-//! that began there by chance, or an event that ends every connection.
+//! that began there by chance, or an event that ends every connection, or silences it.
 //!
 //! Which of the two it is, only others show. A suspect waits while a probe takes others; when these are accepted,
 //! it is tried alone, with nothing else in flight: a write that fails as a whole says nothing about any of its

@@ -51,6 +51,7 @@ impl Pipeline {
             return None;
         }
         let probing = state == BreakerState::HalfOpen;
+        // A suspect is tried with nothing else in flight.
         let by_turns = !self.suspects.is_empty();
         if (probing || by_turns) && self.in_flight > 0 {
             return None;
@@ -64,6 +65,7 @@ impl Pipeline {
             let retries_max = match (probing, by_turns) {
                 (false, _) => usize::MAX,
                 (true, false) => PROBE_RETRIES,
+                // Only where nothing else is left: a single one must reach others, too.
                 (true, true) => 0,
             };
             self.gather(&mut batch, number, retries_max, None);
