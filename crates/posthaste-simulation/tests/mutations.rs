@@ -66,7 +66,7 @@ fn cases() -> Vec<Case> {
         case(Rule::SuspectGoesFirst, Usual, &["I7"], 1),
         case(Rule::CursorPastAParkedEvent, Usual, &["I1", "I3", "I4"], 11),
         case(Rule::DeadlineByWallClock, Zombies, &["I3"], 2),
-        case(Rule::ConnectionKeptOnAbort, Zombies, &["I3"], 17),
+        case(Rule::ConnectionKeptOnAbort, Zombies, &["I3"], 1),
         case(Rule::EpochBeforeTheFence, Zombies, &["I3"], 4),
         case(Rule::JoinAtTheWrongHigh, Usual, &["I1", "I4"], 39),
         case(Rule::IncarnationIgnored, Pooler, &["I8"], 1),
