@@ -79,6 +79,16 @@ pub(crate) enum BadKey {
     Refused,
     /// It ends the connection over one event, and does not tell over which.
     EndsTheConnection,
+    /// It hangs over one event: nothing on that connection is answered any more.
+    HangsTheConnection,
+}
+
+impl BadKey {
+    pub(crate) const ALL: [Self; 3] = [
+        Self::Refused,
+        Self::EndsTheConnection,
+        Self::HangsTheConnection,
+    ];
 }
 
 /// One broker, as all relays see it.
@@ -100,8 +110,8 @@ struct State {
     /// Poison is refused, and messages alone at random.
     fussy: bool,
     bad_key: Option<(String, BadKey)>,
-    /// The first event of the key that ends its connection: it alone does.
-    ends_the_connection: Option<Uuid>,
+    /// The first event of the key, if it is one alone that is bad.
+    bad_event: Option<Uuid>,
     /// How often each poison event was refused.
     refused: HashMap<Uuid, u64>,
     /// The token of the newest lane of each cell: a partition's number has another meaning once they are cut anew.
@@ -162,7 +172,7 @@ impl Broker {
 
     pub(crate) fn set_bad_key(&self, bad: Option<(String, BadKey)>) {
         let mut state = self.lock();
-        (state.bad_key, state.ends_the_connection) = (bad, None);
+        (state.bad_key, state.bad_event) = (bad, None);
     }
 
     /// Connections break; what was acknowledged and not flushed is gone.
@@ -266,15 +276,13 @@ impl State {
         self.progress.extend(accepted);
     }
 
-    fn ends_the_connection_over(&mut self, record: &Record) -> bool {
-        let id = record.event().id();
-        self.bad(record) == Some(BadKey::EndsTheConnection)
-            && *self.ends_the_connection.get_or_insert(id) == id
-    }
-
-    fn bad(&self, record: &Record) -> Option<BadKey> {
+    /// What is done about this event.
+    fn bad(&mut self, record: &Record) -> Option<BadKey> {
         let (key, bad) = self.bad_key.as_ref()?;
-        (record.key() == Some(key)).then_some(*bad)
+        let id = record.event().id();
+        let is_bad = record.key() == Some(key)
+            && (*bad == BadKey::Refused || *self.bad_event.get_or_insert(id) == id);
+        is_bad.then_some(*bad)
     }
 
     /// Whether this event is refused for its own sake.

@@ -187,7 +187,7 @@ pub enum Seen {
     LastDeath,
     /// What that one had is delivered again by others.
     TakenOver,
-    /// From here on the broker refuses one key, or ends the connection over it, and nothing else is wrong.
+    /// From here on the broker cannot stand a key, or one event of it, and nothing else is wrong.
     Poisoned {
         /// The key.
         key: Arc<str>,

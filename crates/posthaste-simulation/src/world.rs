@@ -127,11 +127,13 @@ impl Plan {
     }
 
     /// How long an event of a healthy key may take at a healthy destination beside one that does so. One that ends
-    /// its connection does so some times in each of its attempts, and then the next lane waits for a while.
+    /// its connection does so some times in each of its attempts, and then the next lane waits for a while; over one
+    /// that hangs, an answer is waited for, too.
     fn delay_beside(&self, bad: BadKey) -> Duration {
         match bad {
             BadKey::Refused => self.delay_max(),
             BadKey::EndsTheConnection => SETTLE * 5 * ALONE_MIN * self.policy.attempts,
+            BadKey::HangsTheConnection => (SETTLE * 5 + LEASE) * ALONE_MIN * self.policy.attempts,
         }
     }
 
@@ -424,7 +426,7 @@ impl World {
     async fn calm(&mut self) {
         // Those who died before are taken over, by a clock that may have been set back.
         tokio::time::sleep(LEASE * 2 + CLOCK_STEP_MAX).await;
-        for bad in [BadKey::Refused, BadKey::EndsTheConnection] {
+        for bad in BadKey::ALL {
             for broker in &self.brokers {
                 broker.set_bad_key(Some(("k0".into(), bad)));
             }

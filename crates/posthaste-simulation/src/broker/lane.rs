@@ -19,7 +19,7 @@ use posthaste_engine::{
 use tokio::{sync::mpsc, time::Instant};
 use uuid::Uuid;
 
-use super::{Broker, Kind, State};
+use super::{BadKey, Broker, Kind, State};
 use crate::{
     faults::{Injection, Reached},
     seen::Seen,
@@ -59,6 +59,7 @@ struct FarEnd {
     life: u64,
     failed: FailedKeys,
     broken: bool,
+    hangs: bool,
     progress: Arc<Mutex<Progress>>,
     gone: Arc<AtomicBool>,
 }
@@ -82,6 +83,7 @@ impl NetworkLane {
             producer,
             failed: FailedKeys::default(),
             broken: false,
+            hangs: false,
             progress: Arc::clone(&progress),
             gone: Arc::clone(&gone),
         };
@@ -138,8 +140,10 @@ impl FarEnd {
                 self.broker.witness.reach(Reached::LateBytes);
             }
             let answers = self.arrived(told, &batch);
-            // Nobody may be there to hear it.
-            drop(forward.send(answers));
+            if !answers.is_empty() {
+                // Nobody may be there to hear it.
+                drop(forward.send(answers));
+            }
         }
     }
 
@@ -159,6 +163,11 @@ impl FarEnd {
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         let mut answers = VecDeque::new();
         for record in batch {
+            let serves = !self.broken && !fenced;
+            self.hangs |= serves && state.bad(record) == Some(BadKey::HangsTheConnection);
+            if self.hangs {
+                break;
+            }
             let outcome = match (self.broken, fenced) {
                 (true, _) => Err((Cause::Connection, "the connection broke")),
                 (_, true) => Err((Cause::LaneEnded, "a newer lane was opened")),
@@ -199,7 +208,7 @@ impl FarEnd {
         if pipelined && self.failed.refuses(record.order_key(), told) {
             return Err((Cause::BehindFailure, "an earlier event of the key failed"));
         }
-        if state.ends_the_connection_over(record) {
+        if state.bad(record) == Some(BadKey::EndsTheConnection) {
             self.broken = true;
             return Err((Cause::Connection, "the connection ended"));
         }
