@@ -11,7 +11,7 @@ use posthaste_model::{
 };
 
 fn main() -> ExitCode {
-    let long = posthaste_testkit::long_form();
+    let long = std::env::var_os("POSTHASTE_TEST_LONG").is_some();
     let part = std::env::args().nth(1).unwrap_or_default();
     let mut as_promised = true;
     for scenario in scenarios() {
