@@ -1,6 +1,6 @@
 //! Parked events whose time has come: sent again, each on its own, before their keys go on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::{ParkedCopy, Settlement, StoredEvent, suspects::Evidence};
 
@@ -22,7 +22,7 @@ pub(crate) struct Sent {
 pub(crate) struct Retries {
     next_ticket: u64,
     waiting: VecDeque<Retry>,
-    sent: HashMap<u64, Sent>,
+    sent: BTreeMap<u64, Sent>,
     settlements: VecDeque<(u64, i64, Settlement)>,
 }
 
@@ -31,7 +31,7 @@ impl Retries {
         Self {
             next_ticket: first_ticket,
             waiting: VecDeque::new(),
-            sent: HashMap::new(),
+            sent: BTreeMap::new(),
             settlements: VecDeque::new(),
         }
     }
@@ -73,17 +73,13 @@ impl Retries {
     }
 
     /// The events of all sent copies, in the order in which they were sent.
-    pub(crate) fn all_sent(&self) -> Vec<&StoredEvent> {
-        let mut sent: Vec<_> = self.sent.iter().collect();
-        sent.sort_unstable_by_key(|&(ticket, _)| *ticket);
-        let events = sent.into_iter().map(|(_, sent)| &sent.retry.copy.event);
-        events.collect()
+    pub(crate) fn all_sent(&self) -> impl Iterator<Item = &StoredEvent> {
+        self.sent.values().map(|sent| &sent.retry.copy.event)
     }
 
     /// The first of them, taken out as if it had been answered.
     pub(crate) fn first_sent(&mut self) -> Option<(u64, Sent)> {
-        let ticket = *self.sent.keys().min()?;
-        self.sent.remove_entry(&ticket)
+        self.sent.pop_first()
     }
 
     /// A sent copy was answered.
@@ -98,9 +94,7 @@ impl Retries {
 
     /// The lane ended: every copy without an answer is sent again.
     pub(crate) fn unsend_all(&mut self) {
-        let mut sent: Vec<_> = self.sent.drain().collect();
-        sent.sort_unstable_by_key(|&(ticket, _)| std::cmp::Reverse(ticket));
-        for (_, sent) in sent {
+        while let Some((_, sent)) = self.sent.pop_last() {
             self.waiting.push_front(sent.retry);
         }
     }

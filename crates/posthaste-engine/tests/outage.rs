@@ -7,7 +7,7 @@ use std::{any::Any, ops::RangeInclusive, sync::Arc, time::Duration};
 use posthaste_engine::{
     Backoff, BreakerState, Cause, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder,
     Moment, Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Record,
-    RejectionKind, Router, Routes, Settlement, SinkInfo, StoredEvent, StoredFields, Verdict,
+    RejectionKind, Router, Routes, Settlement, SinkInfo, StoredFields, Verdict,
 };
 use uuid::Uuid;
 
@@ -210,13 +210,18 @@ fn failures(changes: &[Change]) -> Vec<&'static str> {
     changes.iter().filter_map(kind).collect()
 }
 
-/// A copy of an event that was refused once.
-fn refused_once(event: &StoredEvent) -> ParkedCopy {
-    ParkedCopy {
+/// All events but the first are to be sent; a copy of that one, which was refused once, is due.
+fn beside_a_refused_one() -> (Pipeline, Vec<ParkedCopy>, Moment) {
+    let mut pipeline = pipeline();
+    let now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(2..=EVENTS, EVENTS), now);
+    let refused = ParkedCopy {
         id: 1,
-        event: event.clone(),
+        event: page(1..=1, 1).events.remove(0),
         attempts: 1,
-    }
+    };
+    (pipeline, vec![refused], now)
 }
 
 /// What the destination takes: all but the first event, over which it ends the connection.
@@ -241,12 +246,7 @@ fn an_event_that_ends_every_lane_is_set_aside_and_delays_its_key_alone() {
 
 #[test]
 fn a_parked_event_that_ends_every_lane_gathers_attempts_and_delays_nobody() {
-    let mut pipeline = pipeline();
-    let now = Moment(Duration::from_secs(1));
-    pipeline.next_read(now).unwrap();
-    let first = page(1..=1, 1);
-    let mut due = vec![refused_once(&first.events[0])];
-    pipeline.read(page(2..=EVENTS, EVENTS), now);
+    let (mut pipeline, mut due, now) = beside_a_refused_one();
     let answer = |record: &Record| Some(all_but_the_first(record));
     let changes = deliver_with(&mut pipeline, &mut due, now, 60, answer);
     assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs() - 1);
@@ -256,12 +256,7 @@ fn a_parked_event_that_ends_every_lane_gathers_attempts_and_delays_nobody() {
 /// A destination that hangs over an event, one that waits for its first attempt and one that was refused before.
 #[test]
 fn events_that_silence_every_lane_delay_nobody() {
-    let mut pipeline = pipeline();
-    let now = Moment(Duration::from_secs(1));
-    pipeline.next_read(now).unwrap();
-    let first = page(1..=1, 1);
-    let mut due = vec![refused_once(&first.events[0])];
-    pipeline.read(page(2..=EVENTS, EVENTS), now);
+    let (mut pipeline, mut due, now) = beside_a_refused_one();
     let answer = |record: &Record| match record.event().seq() {
         1 | 2 => None,
         _ => Some(Outcome::Accepted(None)),
@@ -275,12 +270,7 @@ fn events_that_silence_every_lane_delay_nobody() {
 
 #[test]
 fn an_outage_that_begins_at_a_retry_burns_no_attempt() {
-    let mut pipeline = pipeline();
-    let mut now = Moment(Duration::from_secs(1));
-    pipeline.next_read(now).unwrap();
-    let first = page(1..=1, 1);
-    let mut due = vec![refused_once(&first.events[0])];
-    pipeline.read(page(2..=EVENTS, EVENTS), now);
+    let (mut pipeline, mut due, mut now) = beside_a_refused_one();
     pipeline.lane_opened();
     make_changes(&mut pipeline, &mut due, now, &mut Vec::new());
     // The retry goes out with the others, which pass; and then the destination goes away.
