@@ -9,11 +9,7 @@ use posthaste_model::{
 
 #[test]
 fn every_promise_holds_in_every_state_of_every_scenario() {
-    let long = std::env::var_os("POSTHASTE_TEST_LONG").is_some();
     for scenario in scenarios() {
-        if scenario.long && !long {
-            continue;
-        }
         let found = explore(&scenario.system, None);
         println!(
             "{}: {} states, depth {}, {:?}",
