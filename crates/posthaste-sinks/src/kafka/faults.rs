@@ -67,6 +67,8 @@ pub(super) fn cause(code: Code) -> Cause {
     match code {
         Code::BrokerTransportFailure
         | Code::AllBrokersDown
+        // The client discards what it asks a broker that is missing from the cluster's metadata.
+        | Code::DestroyBroker
         | Code::Resolve
         | Code::BrokerNotAvailable
         | Code::LeaderNotAvailable
@@ -143,6 +145,7 @@ mod tests {
                 Code::BrokerTransportFailure,
                 Blame::Destination(Cause::Connection),
             ),
+            (Code::DestroyBroker, Blame::Destination(Cause::Connection)),
             (
                 Code::ClusterAuthorizationFailed,
                 Blame::Destination(Cause::Denied),

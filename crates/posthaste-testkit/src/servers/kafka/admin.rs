@@ -6,7 +6,7 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaErrorCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,21 +61,23 @@ impl KafkaServer {
     }
 
     /// The offset behind what each partition shows to a consumer that reads what is committed, by partition
-    /// number: without transactions and compaction, how many records it has been given.
+    /// number: without transactions and compaction, how many records it has been given. A broker that is away is waited
+    /// for.
     ///
     /// # Panics
     ///
-    /// When the topic does not exist.
+    /// When the topic does not exist, or the broker stays away for a minute.
     #[must_use]
     pub fn high_watermarks(&self, topic: &str) -> Vec<i64> {
         self.ends(topic, "read_committed")
     }
 
-    /// The offset that each partition's next record gets, behind what belongs to open transactions too.
+    /// The offset that each partition's next record gets, behind what belongs to open transactions too. A broker that is
+    /// away is waited for.
     ///
     /// # Panics
     ///
-    /// When the topic does not exist.
+    /// When the topic does not exist, or the broker stays away for a minute.
     #[must_use]
     pub fn log_ends(&self, topic: &str) -> Vec<i64> {
         self.ends(topic, "read_uncommitted")
@@ -114,9 +116,9 @@ impl KafkaServer {
 }
 
 pub(super) fn partition_count(consumer: &BaseConsumer, topic: &str) -> i32 {
-    let metadata = consumer
-        .fetch_metadata(Some(topic), LIMIT)
-        .unwrap_or_else(|e| panic!("metadata of {topic}: {e}"));
+    let metadata = answer(&format!("metadata of {topic}"), || {
+        consumer.fetch_metadata(Some(topic), LIMIT)
+    });
     let partitions = metadata.topics()[0].partitions().len();
     assert!(partitions > 0, "topic {topic} does not exist");
     i32::try_from(partitions).expect("a number of partitions")
@@ -124,24 +126,20 @@ pub(super) fn partition_count(consumer: &BaseConsumer, topic: &str) -> i32 {
 
 /// The offsets of the first record and of the one after the last.
 pub(super) fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> (i64, i64) {
+    answer(&format!("watermarks of {topic}/{partition}"), || {
+        consumer.fetch_watermarks(topic, partition, LIMIT)
+    })
+}
+
+/// A broker that starts again has no connection, then serves before it leads its partitions, and may be missing from its
+/// own metadata meanwhile, upon which the client discards what it asks it: each fails the question with a code of its own.
+fn answer<T>(what: &str, ask: impl Fn() -> KafkaResult<T>) -> T {
     let asked = Instant::now();
     loop {
-        match consumer.fetch_watermarks(topic, partition, LIMIT) {
-            Ok(marks) => return marks,
-            // A broker that has just started again serves before it leads its partitions.
-            Err(e)
-                if matches!(
-                    e.rdkafka_error_code(),
-                    Some(
-                        RDKafkaErrorCode::NotLeaderForPartition
-                            | RDKafkaErrorCode::LeaderNotAvailable
-                            | RDKafkaErrorCode::UnknownPartition
-                    )
-                ) && asked.elapsed() < LIMIT =>
-            {
-                thread::sleep(POLL);
-            }
-            Err(e) => panic!("watermarks of {topic}/{partition}: {e}"),
+        match ask() {
+            Ok(answer) => return answer,
+            Err(_) if asked.elapsed() < LIMIT => thread::sleep(POLL),
+            Err(e) => panic!("{what}: {e}"),
         }
     }
 }
@@ -163,5 +161,24 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(asked.elapsed() < LIMIT, "waited {LIMIT:?} until {what}");
         thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_question_that_the_client_discards_with_its_broker_is_asked_again() {
+        let asked = Cell::new(0);
+        let answered = answer("watermarks", || {
+            asked.set(asked.get() + 1);
+            match asked.get() {
+                1 => Err(KafkaError::MetadataFetch(RDKafkaErrorCode::DestroyBroker)),
+                _ => Ok(asked.get()),
+            }
+        });
+        assert_eq!(answered, 2);
     }
 }
