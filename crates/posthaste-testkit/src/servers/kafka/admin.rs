@@ -32,9 +32,7 @@ impl KafkaServer {
         let consumer = self.consumer(&[]);
         for partition in 0..partitions {
             // Watermarks are told by a leader only, and the metadata names it a moment earlier.
-            until(&format!("{name} is led"), || {
-                consumer.fetch_watermarks(name, partition, LIMIT).is_ok()
-            });
+            watermarks(&consumer, name, partition);
         }
     }
 
@@ -116,8 +114,8 @@ impl KafkaServer {
 }
 
 pub(super) fn partition_count(consumer: &BaseConsumer, topic: &str) -> i32 {
-    let metadata = answer(&format!("metadata of {topic}"), || {
-        consumer.fetch_metadata(Some(topic), LIMIT)
+    let metadata = answer(&format!("metadata of {topic}"), |left| {
+        consumer.fetch_metadata(Some(topic), left)
     });
     let partitions = metadata.topics()[0].partitions().len();
     assert!(partitions > 0, "topic {topic} does not exist");
@@ -126,17 +124,17 @@ pub(super) fn partition_count(consumer: &BaseConsumer, topic: &str) -> i32 {
 
 /// The offsets of the first record and of the one after the last.
 pub(super) fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> (i64, i64) {
-    answer(&format!("watermarks of {topic}/{partition}"), || {
-        consumer.fetch_watermarks(topic, partition, LIMIT)
+    answer(&format!("watermarks of {topic}/{partition}"), |left| {
+        consumer.fetch_watermarks(topic, partition, left)
     })
 }
 
 /// A broker that starts again has no connection, then serves before it leads its partitions, and may be missing from its
 /// own metadata meanwhile, upon which the client discards what it asks it: each fails the question with a code of its own.
-fn answer<T>(what: &str, ask: impl Fn() -> KafkaResult<T>) -> T {
+fn answer<T>(what: &str, ask: impl Fn(Duration) -> KafkaResult<T>) -> T {
     let asked = Instant::now();
     loop {
-        match ask() {
+        match ask(LIMIT.saturating_sub(asked.elapsed())) {
             Ok(answer) => return answer,
             Err(_) if asked.elapsed() < LIMIT => thread::sleep(POLL),
             Err(e) => panic!("{what}: {e}"),
@@ -172,7 +170,7 @@ mod tests {
     #[test]
     fn a_question_that_the_client_discards_with_its_broker_is_asked_again() {
         let asked = Cell::new(0);
-        let answered = answer("watermarks", || {
+        let answered = answer("watermarks", |_| {
             asked.set(asked.get() + 1);
             match asked.get() {
                 1 => Err(KafkaError::MetadataFetch(RDKafkaErrorCode::DestroyBroker)),
