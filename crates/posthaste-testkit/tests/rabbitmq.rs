@@ -151,6 +151,7 @@ fn a_killed_node_comes_back_with_its_messages() {
     let server = RabbitMqServer::start();
     let client = server.client("/");
     client.declare_queue("kept", &[]);
+    server.sync_declarations();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let send = |body: &str| {
         let message = vec![(persistent(), body.as_bytes().to_vec())];
@@ -163,6 +164,22 @@ fn a_killed_node_comes_back_with_its_messages() {
     server.stop();
     server.start_again();
     assert_eq!(bodies(&client.consume("kept")), ["1", "2"]);
+}
+
+/// The process that logs commits stands still, so that the declaration is confirmed before it.
+#[test]
+fn a_queue_that_was_confirmed_too_early_survives_a_kill_after_a_sync() {
+    let server = RabbitMqServer::start();
+    server.ctl(&[
+        "eval",
+        "spawn(fun() -> erlang:suspend_process(whereis(mnesia_recover)), timer:sleep(3000) end).",
+    ]);
+    let client = server.client("/");
+    client.declare_queue("kept", &[]);
+    server.sync_declarations();
+    server.kill9();
+    server.start_again();
+    assert_eq!(client.message_count("kept"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

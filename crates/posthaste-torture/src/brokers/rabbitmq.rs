@@ -39,6 +39,7 @@ impl RabbitMq {
             client.declare_queue(queue, &[]);
         }
         client.bind(QUEUE, EXCHANGE, "#");
+        server.sync_declarations();
         let proxy = || Proxy::to_local_port(server.port()).unwrap();
         Self {
             proxy: proxy(),
