@@ -22,7 +22,7 @@ use serde_json::Value;
 
 /// Kills, stops, crashes and cuts everything around relays at work, and checks what was delivered.
 ///
-/// Exit status: 0 when no promise was broken, 1 when one was.
+/// Exit status: 0 when every lap came to its end and no promise was broken, else 1.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Arguments {

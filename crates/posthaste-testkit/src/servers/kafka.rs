@@ -8,6 +8,7 @@ mod install;
 mod properties;
 mod rights;
 mod transactions;
+mod waiting;
 mod wire;
 
 #[cfg(feature = "kafka")]

@@ -1,6 +1,7 @@
 //! Topics made and removed through the client library's administration calls.
 
 use super::KafkaServer;
+use super::waiting::{LIMIT, POLL, until};
 use crate::blocking::wait_for;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -10,9 +11,6 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaErrorCode;
 use std::thread;
 use std::time::{Duration, Instant};
-
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(2);
 
 impl KafkaServer {
     /// Makes a topic with settings such as `("max.message.bytes", "1000")`; returns when each of
@@ -151,14 +149,6 @@ fn options() -> AdminOptions {
 fn expect_success(answers: Result<Vec<rdkafka::admin::TopicResult>, KafkaError>, topic: &str) {
     for answer in answers.unwrap_or_else(|e| panic!("topic {topic}: {e}")) {
         answer.unwrap_or_else(|(_, code)| panic!("topic {topic}: {code}"));
-    }
-}
-
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let asked = Instant::now();
-    while !condition() {
-        assert!(asked.elapsed() < LIMIT, "waited {LIMIT:?} until {what}");
-        thread::sleep(POLL);
     }
 }
 

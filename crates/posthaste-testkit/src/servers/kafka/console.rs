@@ -1,7 +1,8 @@
 //! Reads topics back, as any consumer would see them.
 
 use super::KafkaServer;
-use super::admin::{LIMIT, partition_count, watermarks};
+use super::admin::{partition_count, watermarks};
+use super::waiting::LIMIT;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Header, Headers, Message};

@@ -2,11 +2,7 @@
 //! the client library has none for rights and a Java tool takes a second for each.
 
 use super::KafkaServer;
-use std::thread;
-use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(2);
+use super::waiting::until;
 
 /// Version 1 of each, the last without the compact encodings.
 const VERSION: i16 = 1;
@@ -81,7 +77,9 @@ impl KafkaServer {
         let mut answer = self.ask(DELETE_ACLS, &body);
         answer.skip_throttle_and_count();
         answer.expect_success();
-        self.wait_until(|| !self.is_known(user, topic, ANY, ANY));
+        until("the broker has forgotten the rights", || {
+            !self.is_known(user, topic, ANY, ANY)
+        });
     }
 
     fn set(&self, user: &str, of: Resource<'_>, operation: i8, permission: i8) {
@@ -99,7 +97,9 @@ impl KafkaServer {
         answer.skip_throttle_and_count();
         answer.expect_success();
         // The controller has it; the broker learns of it a moment later.
-        self.wait_until(|| self.is_known(user, of, operation, permission));
+        until("the broker knows the right", || {
+            self.is_known(user, of, operation, permission)
+        });
     }
 
     fn is_known(&self, user: &str, of: Resource<'_>, operation: i8, permission: i8) -> bool {
@@ -109,14 +109,6 @@ impl KafkaServer {
         answer.skip(4);
         answer.expect_success();
         i32::from_be_bytes(answer.take()) > 0
-    }
-
-    fn wait_until(&self, condition: impl Fn() -> bool) {
-        let asked = Instant::now();
-        while !condition() {
-            assert!(asked.elapsed() < LIMIT, "the broker never learned of it");
-            thread::sleep(POLL);
-        }
     }
 
     fn ask(&self, request: i16, body: &Body) -> Answer {

@@ -1,11 +1,7 @@
 //! Which transactions are being ended: one request of Kafka's protocol that the client library lacks.
 
 use super::KafkaServer;
-use std::thread;
-use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(2);
+use super::waiting::until;
 
 const LIST_TRANSACTIONS: i16 = 66;
 const VERSION: i16 = 0;
@@ -18,14 +14,7 @@ impl KafkaServer {
     ///
     /// When the broker does not answer, or does not finish within a minute.
     pub fn settle_transactions(&self) {
-        let asked = Instant::now();
-        while self.is_ending_some() {
-            assert!(
-                asked.elapsed() < LIMIT,
-                "transactions are still being ended"
-            );
-            thread::sleep(POLL);
-        }
+        until("no transaction is being ended", || !self.is_ending_some());
     }
 
     fn is_ending_some(&self) -> bool {
