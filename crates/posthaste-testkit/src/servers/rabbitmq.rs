@@ -154,7 +154,8 @@ impl RabbitMqServer {
         self.node().daemon().stop();
     }
 
-    /// Kills the node (`kill -9`), even while it is paused; returns when the process has ended.
+    /// Kills the node (`kill -9`), even while it is paused; returns when the process has ended. It may forget what was
+    /// declared a moment before: see [`Self::sync_declarations`].
     ///
     /// # Panics
     ///

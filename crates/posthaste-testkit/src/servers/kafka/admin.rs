@@ -1,16 +1,14 @@
 //! Topics made and removed through the client library's administration calls.
 
 use super::KafkaServer;
-use super::waiting::{LIMIT, POLL, until};
+use super::waiting::{LIMIT, answer, until};
 use crate::blocking::wait_for;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
-use std::thread;
-use std::time::{Duration, Instant};
 
 impl KafkaServer {
     /// Makes a topic with settings such as `("max.message.bytes", "1000")`; returns when each of
@@ -121,23 +119,14 @@ pub(super) fn partition_count(consumer: &BaseConsumer, topic: &str) -> i32 {
 }
 
 /// The offsets of the first record and of the one after the last.
+///
+/// Asked again whatever the error: a broker that starts again has no connection, then serves before it leads its
+/// partitions, and may be missing from its own metadata meanwhile, upon which the client discards what it asks it. Each
+/// has a code of its own.
 pub(super) fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> (i64, i64) {
     answer(&format!("watermarks of {topic}/{partition}"), |left| {
         consumer.fetch_watermarks(topic, partition, left)
     })
-}
-
-/// A broker that starts again has no connection, then serves before it leads its partitions, and may be missing from its
-/// own metadata meanwhile, upon which the client discards what it asks it: each fails the question with a code of its own.
-fn answer<T>(what: &str, ask: impl Fn(Duration) -> KafkaResult<T>) -> T {
-    let asked = Instant::now();
-    loop {
-        match ask(LIMIT.saturating_sub(asked.elapsed())) {
-            Ok(answer) => return answer,
-            Err(_) if asked.elapsed() < LIMIT => thread::sleep(POLL),
-            Err(e) => panic!("{what}: {e}"),
-        }
-    }
 }
 
 fn options() -> AdminOptions {
