@@ -92,6 +92,12 @@ pub fn postgres() -> &'static [Migration] {
             min_relay: 4,
             sql: include_str!("../migrations/postgres/0004_evacuation.sql"),
         },
+        Migration {
+            version: 5,
+            name: "hardening",
+            min_relay: 5,
+            sql: include_str!("../migrations/postgres/0005_hardening.sql"),
+        },
     ]
 }
 

@@ -23,7 +23,7 @@ const LOCK: &str = "select pg_catalog.pg_advisory_xact_lock(\
                     pg_catalog.hashtextextended('posthaste.init', 0))";
 
 /// The newest migration that this build knows, which is its level as a relay.
-pub(super) const LEVEL: i32 = 4;
+pub(super) const LEVEL: i32 = 5;
 
 /// The oldest PostgreSQL that is tested.
 const SERVER_VERSION_MIN: i32 = 140_000;
