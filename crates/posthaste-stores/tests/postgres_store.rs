@@ -12,6 +12,8 @@ mod crash;
 mod hints;
 #[path = "postgres_store/migration.rs"]
 mod migration;
+#[path = "postgres_store/numbers.rs"]
+mod numbers;
 #[path = "postgres_store/ownership.rs"]
 mod ownership;
 #[path = "postgres_store/parking.rs"]

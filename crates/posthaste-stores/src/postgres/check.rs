@@ -1,6 +1,7 @@
 //! Whether a relay may start on this database. Changes nothing.
 
 use posthaste_engine::StoreError;
+use tokio_postgres::Row;
 
 use super::{claimed::set_back, client::Client, error::classify, migrate::LEVEL};
 
@@ -10,6 +11,7 @@ const RIGHTS: &str = include_str!("sql/check_rights.sql");
 const SOUNDNESS: &str = include_str!("sql/check_soundness.sql");
 const MIN_RELAY: &str = "select value from posthaste.settings where name = 'min_relay'";
 const SYSTEM: &str = include_str!("sql/check_system.sql");
+const SEQUENCE_SET_FORWARD: &str = include_str!("sql/sequence_set_forward.sql");
 
 /// That the server is a primary was asked when the connection was made.
 pub(super) async fn check(client: &Client) -> Result<(), StoreError> {
@@ -126,8 +128,7 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
                 .to_owned(),
         ));
     }
-    let (sequence, floor): (i64, i64) = (row.get("sequence"), row.get("floor"));
-    if sequence < floor {
+    if let Some((sequence, floor)) = below_floor(&row) {
         return Err(set_back(OPERATION, sequence, floor));
     }
     if row.get("subscribed") {
@@ -152,6 +153,26 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
         ));
     }
     Ok(())
+}
+
+/// The sequence and what was seen of it, where it was set back.
+fn below_floor(row: &Row) -> Option<(i64, i64)> {
+    let (sequence, floor) = (row.get("sequence"), row.get("floor"));
+    (sequence < floor).then_some((sequence, floor))
+}
+
+/// Sets a sequence forward that was set back, so that no event which was written meanwhile is
+/// hidden.
+pub(super) async fn set_sequence_forward(client: &Client) -> Result<(), StoreError> {
+    let failed = |error| classify("set the sequence forward", error);
+    let found = client.query_typed_opt(SOUNDNESS, &[]).await;
+    let Some((sequence, floor)) = found.map_err(failed)?.as_ref().and_then(below_floor) else {
+        return Ok(());
+    };
+    let script = SEQUENCE_SET_FORWARD
+        .replace("{floor}", &floor.to_string())
+        .replace("{sequence}", &sequence.to_string());
+    client.batch_execute(&script).await.map_err(failed)
 }
 
 pub(super) fn refuse_sql_ascii(encoding: &str) -> Result<(), String> {

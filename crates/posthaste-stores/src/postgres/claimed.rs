@@ -75,8 +75,8 @@ pub(super) fn set_back(operation: &'static str, sequence: i64, floor: i64) -> St
         operation,
         reason: format!(
             "posthaste.outbox_seq_seq stands at {sequence}, below {floor} that was seen of it: it was \
-             set back, which hides new events; set it forward: select \
-             setval('posthaste.outbox_seq_seq', {floor})"
+             set back, which hides new events. Run `posthaste init --store URL`, which sets it \
+             forward and has the hidden events delivered; nothing is lost"
         ),
     }
 }
@@ -190,10 +190,7 @@ impl PostgresClaimed {
                         tracing::warn!(sequence, before, "the outbox's sequence went back");
                         StoreError::IncarnationChanged { operation: READ }
                     }
-                    Unsound::BelowRow { sequence, row } => StoreError::Bug {
-                        operation: READ,
-                        reason: format!("the sequence says {sequence}, and an event has {row}"),
-                    },
+                    Unsound::BelowRow { sequence, row } => set_back(READ, sequence, row),
                 })?;
         if step.unfinished {
             self.read_ahead(budget);

@@ -127,6 +127,7 @@ pub async fn init(url: &str, options: &InitOptions) -> Result<Initialised, Store
     while let Some(version) = apply_next(&mut client, options.placeholders()?).await? {
         applied.push(version);
     }
+    check::set_sequence_forward(&client).await?;
     // A migrated copy stays a copy.
     check::soundness(&client).await?;
     settings(&mut client, options).await?;
