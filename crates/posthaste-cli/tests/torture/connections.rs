@@ -117,7 +117,7 @@ async fn under_load(
 }
 
 /// A fresh event arrives.
-async fn delivers(postgres: &Postgres, delivered: &Delivered) {
+pub(crate) async fn delivers(postgres: &Postgres, delivered: &Delivered) {
     let key = format!("after-{}", uuid::Uuid::new_v4());
     postgres
         .writer()

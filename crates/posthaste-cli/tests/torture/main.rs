@@ -19,4 +19,5 @@ mod retention;
 mod server_crash;
 mod short;
 mod standby;
+mod troubled;
 mod verdict;

@@ -280,6 +280,26 @@ impl PostgresServer {
         }
     }
 
+    /// Restarts the server as a standby whose primary is gone: it answers reads, refuses writes.
+    ///
+    /// # Panics
+    ///
+    /// When the server is not ours, or does not run.
+    pub fn demote(&self) {
+        self.stop_fast();
+        self.own().become_standby();
+        self.start_again();
+    }
+
+    /// Makes a standby the primary; returns when it takes writes.
+    ///
+    /// # Panics
+    ///
+    /// When it is none.
+    pub fn promote(&self) {
+        assert_eq!(self.psql("postgres", "select pg_promote()"), "t");
+    }
+
     /// What the server has written to its log, for a failure's message.
     ///
     /// # Panics

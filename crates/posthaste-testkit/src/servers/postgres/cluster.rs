@@ -122,6 +122,14 @@ impl Cluster {
         }
     }
 
+    /// From the next start on.
+    pub(super) fn become_standby(&self) {
+        let file = self.data().join("standby.signal");
+        fs::write(&file, "").expect("write standby.signal");
+        // Removed by the server when it is promoted.
+        account().take_over(&file);
+    }
+
     /// Puts lines above all others in `pg_hba.conf`, where the first match counts.
     pub(super) fn allow_first(&self, lines: &str) {
         let file = self.data().join("pg_hba.conf");
