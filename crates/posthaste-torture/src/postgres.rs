@@ -86,8 +86,7 @@ impl Postgres {
         self
     }
 
-    /// Rows of a query, columns separated by `|`.
-    #[must_use]
+    /// Runs SQL as superuser; answers rows, columns separated by `|`.
     pub fn rows(&self, sql: &str) -> String {
         self.database.psql(sql)
     }
