@@ -22,6 +22,10 @@ mod parking;
 mod pooler;
 #[path = "postgres_store/retention.rs"]
 mod retention;
+#[path = "postgres_store/rewriting.rs"]
+mod rewriting;
+#[path = "postgres_store/rules.rs"]
+mod rules;
 #[path = "postgres_store/sharing.rs"]
 mod sharing;
 #[path = "postgres_store/support.rs"]
