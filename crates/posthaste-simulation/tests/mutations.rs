@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
 use std::{
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -104,6 +105,138 @@ fn find(case: &Case) -> Option<Found> {
         });
     }
     None
+}
+
+/// The rule, as the table of `docs/correctness.md` says it.
+fn words(rule: Mutation) -> &'static str {
+    use Mutation as Rule;
+    match rule {
+        Rule::AdvanceBeforeTheAnswer => "the cursor waits for the answer",
+        Rule::NoEpochCheck => "the epoch is checked",
+        Rule::RetryOutOfOrder => "a retry keeps its place",
+        Rule::AttemptBurnedByAnOutage => "an outage burns no attempt",
+        Rule::SuspectGoesFirst => "what a lane failed over goes behind others",
+        Rule::CursorPastAParkedEvent => "the cursor passes a parked event once its copy is durable",
+        Rule::DeadlineByWallClock => "deadlines are by the boot-time clock",
+        Rule::ConnectionKeptOnAbort => {
+            "a connection ends with its lane, and the next one waits for the settle time"
+        }
+        Rule::EpochBeforeTheFence => "the fence comes before the epoch",
+        Rule::JoinAtTheWrongHigh => "a key joins where its main group has read to",
+        Rule::IncarnationIgnored => "the incarnation is checked",
+        Rule::FloorFromTheSamePoll => "a floor is of an earlier poll",
+        Rule::StragglerTakesTheNewFloor => "a straggler keeps its floor",
+        Rule::CoverageMissing => "a moved partition is covered in the same transaction",
+        Rule::FloorBeforeTheLock => "retention reads the floor behind its lock",
+        Rule::SecondAfterAFailure => "a receiver refuses what follows a failure",
+        Rule::TruncationUnchecked => "truncation checks inside its lock",
+        Rule::SuppressedByPosition => "repeats are suppressed by id",
+    }
+}
+
+/// The shipped statements whose simulated twins leave the rule out.
+fn twins(rule: Mutation) -> &'static [&'static str] {
+    use Mutation as Rule;
+    match rule {
+        Rule::NoEpochCheck => &["guard.sql"],
+        Rule::EpochBeforeTheFence => &["fence_expired.sql", "revoke.sql"],
+        Rule::IncarnationIgnored => &["guard.sql", "header.sql"],
+        Rule::CoverageMissing => &["claim_split.sql"],
+        Rule::FloorBeforeTheLock | Rule::TruncationUnchecked => {
+            &["retention_truncate.sql", "retention_delete.sql"]
+        }
+        _ => &[],
+    }
+}
+
+/// The source files below `folder`.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// What each switch turns off, as the code says: by the files in which it is.
+fn row(rule: Mutation, files: &[(String, String)], promises: &str) -> String {
+    let switch = format!("planted(Mutation::{rule:?})");
+    let switched: Vec<&str> = files
+        .iter()
+        .filter(|(_, text)| text.contains(&switch))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let is_twin = |name: &&str| name.contains("/postgres/simulated/");
+    let is_broker = |name: &&str| name.starts_with("posthaste-simulation/");
+    let named = |names: Vec<&str>| -> String {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        names.join(", ")
+    };
+    let of = |is: &dyn Fn(&&str) -> bool| -> Vec<&str> {
+        switched.iter().copied().filter(|name| is(name)).collect()
+    };
+    let mut places = Vec::new();
+    let production = of(&|name| !is_twin(name) && !is_broker(name));
+    if !production.is_empty() {
+        places.push(format!("production code: {}", named(production)));
+    }
+    assert_eq!(
+        of(&is_twin).is_empty(),
+        twins(rule).is_empty(),
+        "{rule:?}: {switched:?}"
+    );
+    if !twins(rule).is_empty() {
+        let twins = named(twins(rule).to_vec());
+        places.push(format!("simulated statement: the twin of {twins}"));
+    }
+    let brokers = of(&is_broker);
+    if !brokers.is_empty() {
+        places.push(format!("simulated broker: {}", named(brokers)));
+    }
+    assert!(!places.is_empty(), "nothing switches {rule:?}");
+    format!("| {} | {} | {promises} |", words(rule), places.join("; "))
+}
+
+#[test]
+fn the_table_of_rules_says_what_is_switched_in_the_code() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = Vec::new();
+    for folder in std::fs::read_dir(&crates).unwrap() {
+        let folder = folder.unwrap();
+        let of = folder.file_name().into_string().unwrap();
+        if !folder.path().join("src").is_dir() {
+            continue;
+        }
+        for file in sources(&folder.path().join("src")) {
+            let within = file.strip_prefix(folder.path().join("src")).unwrap();
+            let name = format!("{of}/src/{}", within.display());
+            files.push((name, std::fs::read_to_string(&file).unwrap()));
+        }
+    }
+    files.sort();
+    let cases = cases();
+    let row = |rule: Mutation| {
+        let sql = crates.join("posthaste-stores/src/postgres/sql");
+        for twin in twins(rule) {
+            assert!(sql.join(twin).is_file(), "there is no {twin}");
+        }
+        let case = cases.iter().find(|case| case.rule == rule);
+        let promises = case.map(|case| case.promises.join(", "));
+        let promises = promises.unwrap_or_else(|| "I1, every order".to_owned());
+        row(rule, &files, &promises)
+    };
+    let rows: Vec<String> = Mutation::ALL.map(row).into();
+    let page = std::fs::read_to_string(crates.join("../docs/correctness.md")).unwrap();
+    let head = "| rule that is left out | where | missed by |\n| --- | --- | --- |\n";
+    let (_, table) = page.split_once(head).expect("the table is gone");
+    let table: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
+    assert!(table == rows, "the table is to be\n{}", rows.join("\n"));
 }
 
 #[test]
