@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     scenario::{End, Grain, Naive, Pace, System, Transaction},
-    state::{Relay, Sent, State},
+    state::{Heard, Relay, Sent, State},
 };
 
 /// A step.
@@ -30,8 +30,10 @@ pub enum Action {
     Submit(usize),
     /// The broker takes the next record.
     Deliver(usize),
+    /// The broker does not take it for now.
+    Fail(usize),
     /// Its answer arrives.
-    Accepted(usize),
+    Hear(usize),
     /// Its answer arrives twice.
     Doubled(usize),
     /// No answer: the lane is aborted.
@@ -75,7 +77,8 @@ impl fmt::Display for Action {
             Self::Answer(r) => (relay(r), "reads F and the rows"),
             Self::Submit(r) => (relay(r), "submits"),
             Self::Deliver(r) => (relay(r), "'s next record is accepted by the broker"),
-            Self::Accepted(r) => (relay(r), "hears of it"),
+            Self::Fail(r) => (relay(r), "'s next record is refused for now"),
+            Self::Hear(r) => (relay(r), "hears of it"),
             Self::Doubled(r) => (relay(r), "hears of it twice"),
             Self::Cut(r) => (relay(r), "hears nothing and aborts its lane"),
             Self::Advance(r) => (relay(r), "sends an advance"),
@@ -166,9 +169,12 @@ impl System {
                 if !reading && self.may_submit(state, r) {
                     actions.push(Action::Submit(r));
                 }
-                if !claim.answers.is_empty() {
-                    actions.push(Action::Accepted(r));
-                    actions.push(Action::Doubled(r));
+                match claim.answers.first() {
+                    Some(Heard::Accepted(_)) => {
+                        actions.extend([Action::Hear(r), Action::Doubled(r)]);
+                    }
+                    Some(Heard::Failed(_)) => actions.push(Action::Hear(r)),
+                    Some(Heard::Behind(_)) | None => {}
                 }
                 let in_flight = claim.bytes.len() + claim.answers.len() > 0;
                 if left.cuts > 0 && in_flight {
@@ -191,11 +197,12 @@ impl System {
                 }
             }
         }
-        if state.relays[r]
-            .claim()
-            .is_some_and(|claim| !claim.bytes.is_empty())
-        {
+        let claim = state.relays[r].claim();
+        if let Some(claim) = claim.filter(|claim| !claim.bytes.is_empty()) {
             actions.push(Action::Deliver(r));
+            if left.failures > 0 && !claim.refusing {
+                actions.push(Action::Fail(r));
+            }
         }
     }
 

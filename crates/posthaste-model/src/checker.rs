@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The name of the property that keeps the others from being empty.
-const DRAINED: &str = "everything is delivered and stored";
+pub(crate) const DRAINED: &str = "everything is delivered and stored";
 
 impl Model for System {
     type State = State;

@@ -3,9 +3,11 @@
 use posthaste_engine::KeyOrder;
 
 use crate::{
+    checker::{Found, explore},
     memories::Memories,
     polling::{Polling, Rule},
     relay::Bounds,
+    retention::{Keeping, Removal, Shortcut, Start},
     scenario::{End, Faults, Grain, Naive, Pace, Promise, System, Transaction},
 };
 
@@ -15,17 +17,40 @@ pub struct Scenario {
     /// What it is about, with its bounds.
     pub name: &'static str,
     /// What is explored.
-    pub system: System,
+    pub explored: Explored,
     long: bool,
 }
 
-/// A rule that is left out, and what must be found then.
+/// A rule that is left out, so that a promise must be found broken.
 #[derive(Debug)]
-pub enum Control {
-    /// A rule of the mechanism.
-    Mechanism(&'static str, System),
-    /// Another mechanism.
-    Polling(&'static str, Polling),
+pub struct Control {
+    /// Which one.
+    pub name: &'static str,
+    /// What is explored.
+    pub explored: Explored,
+}
+
+/// What is explored.
+#[derive(Debug)]
+pub enum Explored {
+    /// Writers, relays and a broker.
+    Mechanism(System),
+    /// Writers, destinations and retention.
+    Retention(Keeping),
+    /// Writers, and relays that read in another way.
+    Polling(Polling),
+}
+
+impl Explored {
+    /// Visits all states, until a promise is broken.
+    #[must_use]
+    pub fn explore(&self) -> Found {
+        match self {
+            Self::Mechanism(system) => explore(system, None),
+            Self::Retention(keeping) => explore(keeping, None),
+            Self::Polling(polling) => explore(polling, None),
+        }
+    }
 }
 
 /// One event of key `a`, its number drawn long before the lock.
@@ -65,6 +90,10 @@ const B_AT_ONCE: Transaction = Transaction {
 const AA_AT_ONCE: Transaction = Transaction {
     pace: Pace::AtOnce,
     ..AA
+};
+const AB_AT_ONCE: Transaction = Transaction {
+    pace: Pace::AtOnce,
+    ..AB
 };
 const ROLLED_BACK: Transaction = Transaction {
     keys: &[1],
@@ -107,12 +136,28 @@ fn delivery(writers: Vec<Vec<Transaction>>, relays: usize, faults: Faults) -> Sy
     system
 }
 
+/// To a receiver that itself refuses what lies behind a failure.
+fn pipelined(writers: Vec<Vec<Transaction>>, relays: usize, faults: Faults) -> System {
+    let mut system = delivery(writers, relays, faults);
+    system.bounds.order = KeyOrder::Pipelined;
+    system
+}
+
 fn faults(crashes: u8, pauses: u8, cuts: u8, database: u8) -> Faults {
     Faults {
         crashes,
         pauses,
         cuts,
+        failures: 0,
         database,
+    }
+}
+
+/// One record that the broker does not take for now, as well.
+fn and_a_failure(faults: Faults) -> Faults {
+    Faults {
+        failures: 1,
+        ..faults
     }
 }
 
@@ -123,6 +168,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let long_form = std::env::var_os("POSTHASTE_TEST_LONG")
         .is_some_and(|value| !value.is_empty() && value != "0");
     let mut scenarios = every_scenario();
+    scenarios.extend(scenarios_of_retention());
     scenarios.retain(|scenario| long_form || !scenario.long);
     scenarios
 }
@@ -138,13 +184,12 @@ fn every_scenario() -> Vec<Scenario> {
     let slow = || vec![vec![LONG_A], vec![B_AT_ONCE, A_AT_ONCE], vec![ROLLED_BACK]];
     let short = |name, system| Scenario {
         name,
-        system,
+        explored: Explored::Mechanism(system),
         long: false,
     };
     let long = |name, system| Scenario {
-        name,
-        system,
         long: true,
+        ..short(name, system)
     };
     vec![
         short(
@@ -188,6 +233,22 @@ fn every_scenario() -> Vec<Scenario> {
             "both, with 1 lost answer as well",
             delivery(quick(), 2, faults(1, 1, 1, 0)),
         ),
+        short(
+            "pipelined: 3 events of 2 keys, 2 relays, 1 crash, 1 lost answer, 1 failure",
+            pipelined(
+                vec![vec![A_AT_ONCE, AB_AT_ONCE]],
+                2,
+                and_a_failure(faults(1, 0, 1, 0)),
+            ),
+        ),
+        long(
+            "pipelined: 4 events of 2 keys, 2 relays, 1 crash, 1 pause, 1 lost answer, 1 failure",
+            pipelined(
+                vec![vec![A, AB], vec![A_AT_ONCE]],
+                2,
+                and_a_failure(faults(1, 1, 1, 0)),
+            ),
+        ),
         long(
             "reading: 2 writers, 3 transactions, pages of 1, 1 crash of the relay",
             reading(vec![vec![LONG_A, B], vec![AB]], 1, faults(1, 0, 0, 0)),
@@ -208,24 +269,32 @@ pub fn controls() -> Vec<Control> {
         rule,
         relays,
     };
+    let polled = |name, polling| Control {
+        name,
+        explored: Explored::Polling(polling),
+    };
+    let broken = |name, system| Control {
+        name,
+        explored: Explored::Mechanism(system),
+    };
     // What a consumer sees.
     let seen = &[Promise::Loss, Promise::Order, Promise::Replay][..];
     let one = || vec![vec![A]];
     let no_settle = delivery(vec![vec![AA_AT_ONCE]], 2, faults(1, 0, 0, 0));
-    vec![
-        Control::Polling(
+    let mut controls = vec![
+        polled(
             "seq > last",
             polling(Rule::AfterLast, 1, vec![vec![A], vec![B]]),
         ),
-        Control::Polling(
+        polled(
             "xid < xmin order by xid",
             polling(Rule::BelowXmin, 1, vec![vec![LONG_A], vec![A]]),
         ),
-        Control::Polling(
+        polled(
             "SKIP LOCKED with two relays",
             polling(Rule::SkipLocked, 2, vec![vec![A, A]]),
         ),
-        Control::Mechanism(
+        broken(
             "an unproven floor",
             naive(
                 Naive::UnprovenFloor,
@@ -233,7 +302,7 @@ pub fn controls() -> Vec<Control> {
                 reading(one(), 2, Faults::default()),
             ),
         ),
-        Control::Mechanism(
+        broken(
             "a straggler given the new low's floor",
             naive(
                 Naive::StragglerTakesNewFloor,
@@ -241,7 +310,7 @@ pub fn controls() -> Vec<Control> {
                 reading(vec![vec![A], vec![B]], 2, Faults::default()),
             ),
         ),
-        Control::Mechanism(
+        broken(
             "the incarnation ignored",
             naive(
                 Naive::NoIncarnation,
@@ -249,7 +318,7 @@ pub fn controls() -> Vec<Control> {
                 reading(vec![vec![ROLLED_BACK], vec![A]], 2, faults(0, 0, 0, 1)),
             ),
         ),
-        Control::Mechanism(
+        broken(
             "a lease without an epoch",
             naive(
                 Naive::NoEpoch,
@@ -257,7 +326,7 @@ pub fn controls() -> Vec<Control> {
                 delivery(vec![vec![AA_AT_ONCE]], 2, faults(1, 1, 0, 0)),
             ),
         ),
-        Control::Mechanism(
+        broken(
             "a lease without a deadline (longer than the publish time-out)",
             naive(
                 Naive::NoDeadline,
@@ -265,6 +334,129 @@ pub fn controls() -> Vec<Control> {
                 delivery(vec![vec![AA_AT_ONCE]], 2, faults(0, 1, 0, 0)),
             ),
         ),
-        Control::Mechanism("no settle time", naive(Naive::NoSettle, seen, no_settle)),
+        broken("no settle time", naive(Naive::NoSettle, seen, no_settle)),
+        broken(
+            "pipelined, and the receiver takes what follows a failure",
+            naive(
+                Naive::NoRefusal,
+                seen,
+                pipelined(vec![vec![AA_AT_ONCE]], 1, and_a_failure(Faults::default())),
+            ),
+        ),
+        broken(
+            "pipelined, and the receiver refuses only as long as the lane lives",
+            naive(
+                Naive::RefusalEndsWithTheLane,
+                seen,
+                pipelined(vec![vec![AA_AT_ONCE]], 1, and_a_failure(Faults::default())),
+            ),
+        ),
+    ];
+    controls.extend(controls_of_retention());
+    controls
+}
+
+fn retention(writers: Vec<Vec<Transaction>>, removal: Removal) -> Keeping {
+    Keeping {
+        writers: system(Grain::Delivery, 0, writers),
+        removal,
+        marks: false,
+        creates: None,
+        shortcut: None,
+    }
+}
+
+/// A leaf of two rows.
+const LEAF: Removal = Removal::Truncate(2);
+
+fn scenarios_of_retention() -> Vec<Scenario> {
+    let scenario = |name, keeping, long| Scenario {
+        name,
+        explored: Explored::Retention(keeping),
+        long,
+    };
+    let two = || vec![vec![A], vec![B_AT_ONCE]];
+    let with_another = |keeping, start| Keeping {
+        creates: Some(start),
+        ..keeping
+    };
+    let with_a_marker = |keeping| Keeping {
+        marks: true,
+        ..keeping
+    };
+    vec![
+        scenario(
+            "retention: a leaf of 2 rows is truncated beside 2 writers and a new destination (oldest)",
+            with_another(retention(two(), LEAF), Start::Oldest),
+            false,
+        ),
+        scenario(
+            "retention: rows are deleted beside 2 writers and a new destination (oldest)",
+            with_another(retention(two(), Removal::Delete), Start::Oldest),
+            false,
+        ),
+        scenario(
+            "retention: rows are deleted beside 2 writers and a new destination (now)",
+            with_another(retention(two(), Removal::Delete), Start::Now),
+            false,
+        ),
+        scenario(
+            "retention: a leaf of 2 rows is truncated beside 2 writers and a blocked key",
+            with_a_marker(retention(two(), LEAF)),
+            false,
+        ),
+        scenario(
+            "retention: a leaf of 2 rows, 2 writers of 3 events, a blocked key and a new destination",
+            with_another(
+                with_a_marker(retention(vec![vec![LONG_A], vec![A, B_AT_ONCE]], LEAF)),
+                Start::Oldest,
+            ),
+            true,
+        ),
+    ]
+}
+
+fn controls_of_retention() -> Vec<Control> {
+    let control = |name, shortcut, keeping| Control {
+        name,
+        explored: Explored::Retention(Keeping {
+            shortcut: Some(shortcut),
+            ..keeping
+        }),
+    };
+    let two = |removal| retention(vec![vec![A], vec![B]], removal);
+    let with_another = |keeping| Keeping {
+        creates: Some(Start::Oldest),
+        ..keeping
+    };
+    vec![
+        control(
+            "truncation decides by what it saw before its lock",
+            Shortcut::DecidesByTheLook,
+            two(LEAF),
+        ),
+        control(
+            "deletion takes the floor that it read before its lock",
+            Shortcut::DecidesByTheLook,
+            with_another(two(Removal::Delete)),
+        ),
+        control(
+            "truncation does not wait for open writers",
+            Shortcut::IgnoresOpenWriters,
+            two(LEAF),
+        ),
+        control(
+            "a destination is created without the retention lock",
+            Shortcut::CreatesWithoutTheLock,
+            with_another(two(Removal::Delete)),
+        ),
+        control(
+            "the floor is read without the block markers",
+            Shortcut::IgnoresMarkers,
+            Keeping {
+                marks: true,
+                ..two(Removal::Delete)
+            },
+        ),
     ]
 }

@@ -13,6 +13,7 @@ pub mod database;
 pub mod memories;
 pub mod polling;
 pub mod relay;
+pub mod retention;
 pub mod scenario;
 pub mod state;
 mod step;

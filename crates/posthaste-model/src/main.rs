@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use posthaste_model::{
-    checker::{Found, explore},
+    checker::Found,
     configurations::{Control, controls, scenarios},
 };
 
@@ -17,18 +17,15 @@ fn main() -> ExitCode {
         if !scenario.name.contains(&part) {
             continue;
         }
-        let found = explore(&scenario.system, None);
+        let found = scenario.explored.explore();
         println!("{}: {}", scenario.name, verdict(&found));
         as_promised &= found.broken.is_none() && found.drained;
     }
-    for control in controls() {
-        let (name, found) = match &control {
-            Control::Mechanism(name, _) | Control::Polling(name, _) if !name.contains(&part) => {
-                continue;
-            }
-            Control::Mechanism(name, system) => (name, explore(system, None)),
-            Control::Polling(name, polling) => (name, explore(polling, None)),
-        };
+    for Control { name, explored } in controls() {
+        if !name.contains(&part) {
+            continue;
+        }
+        let found = explored.explore();
         println!("without a rule: {name}: {}", verdict(&found));
         as_promised &= found.broken.is_some();
     }

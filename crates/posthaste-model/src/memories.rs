@@ -20,6 +20,7 @@ enum Step {
     Answer(Answered),
     Submit,
     Accepted(u64),
+    Failed(u64, Vec<u64>),
     Cut,
     BeginAdvance,
     Advanced,
@@ -110,6 +111,16 @@ impl Memories {
     pub fn accepted(&self, from: &Memory, ticket: u64) -> Option<Arc<Memory>> {
         self.only(from, Step::Accepted(ticket), |from, _| {
             Some(from.accepted(ticket))
+        })
+    }
+
+    /// [`Memory::failed`].
+    #[must_use]
+    pub fn failed(&self, from: &Memory, ticket: u64, behind: Vec<u64>) -> Option<Arc<Memory>> {
+        let step = Step::Failed(ticket, behind);
+        self.only(from, step, |from, step| match step {
+            Step::Failed(ticket, behind) => Some(from.failed(*ticket, behind)),
+            _ => None,
         })
     }
 

@@ -3,12 +3,14 @@
 use std::{
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
     time::Duration,
 };
 
 use posthaste_engine::{
-    Backoff, Change, DeliveryPolicy, FenceKind, KeyOrder, Moment, OnDead, Outcome, PageBuilder,
-    Pipeline, PipelineLimits, Router, Routes, SinkInfo, StoredFields, Verdict, model::Part,
+    Backoff, Cause, Change, DeliveryPolicy, FenceKind, KeyOrder, Moment, OnDead, Outcome,
+    PageBuilder, Pipeline, PipelineLimits, Router, Routes, SinkInfo, StoredFields, Unavailability,
+    Verdict, model::Part,
 };
 use posthaste_stores::postgres::model::{
     Advance, Number, Position, Reading, Request, Rows, Snapshot, describe_place,
@@ -269,6 +271,29 @@ impl Memory {
         let outcome = Outcome::Accepted(None);
         let verdict = Verdict { ticket, outcome };
         memory.pipeline.verdicts(vec![verdict], NOW, RANDOM);
+        memory.described()
+    }
+
+    /// The broker did not take the record with this ticket for now, nor, on the same lane, these behind it: the lane
+    /// was aborted, and another one is opened.
+    pub fn failed(&self, ticket: u64, behind: &[u64]) -> Self {
+        let mut memory = self.clone();
+        let verdict = |ticket, cause| Verdict {
+            ticket,
+            outcome: Outcome::Unavailable(Arc::new(Unavailability {
+                cause,
+                reason: "not now".to_owned(),
+                wait: None,
+            })),
+        };
+        let behind = behind
+            .iter()
+            .map(|&ticket| verdict(ticket, Cause::BehindFailure));
+        let first = verdict(ticket, Cause::Throttled);
+        let verdicts = std::iter::once(first).chain(behind).collect();
+        memory.pipeline.verdicts(verdicts, NOW, RANDOM);
+        memory.pipeline.lane_ended(NOW);
+        memory.pipeline.lane_opened();
         memory.described()
     }
 

@@ -66,6 +66,10 @@ pub enum Naive {
     NoSettle,
     /// A read does not look at the incarnation.
     NoIncarnation,
+    /// The receiver takes what follows a failure on its lane.
+    NoRefusal,
+    /// The receiver refuses it only as long as the lane lives: then what is left of it arrives all the same.
+    RefusalEndsWithTheLane,
 }
 
 /// How a transaction ends.
@@ -110,6 +114,8 @@ pub struct Faults {
     pub pauses: u8,
     /// Answers of the broker are lost and the lane is aborted; its bytes may still arrive.
     pub cuts: u8,
+    /// The broker does not take a record for now, nor, where the receiver keeps order, what follows it on the lane.
+    pub failures: u8,
     /// The database crashes.
     pub database: u8,
 }
@@ -117,10 +123,18 @@ pub struct Faults {
 impl Faults {
     /// Those after which something may be repeated.
     pub(crate) fn sum(self) -> usize {
-        [self.crashes, self.pauses, self.cuts, self.database]
-            .iter()
-            .map(|&count| usize::from(count))
-            .sum()
+        self.counts().iter().map(|&count| usize::from(count)).sum()
+    }
+
+    pub(crate) fn counts(self) -> [u8; 5] {
+        let Self {
+            crashes,
+            pauses,
+            cuts,
+            failures,
+            database,
+        } = self;
+        [crashes, pauses, cuts, failures, database]
     }
 }
 
@@ -157,7 +171,7 @@ pub struct System {
 }
 
 /// The names of the keys.
-pub(crate) const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
 impl System {
     /// The events of all programs: of which key each one is.
@@ -172,6 +186,17 @@ impl System {
         let number = writers + before(writer, transaction) + at;
         let key = self.writers[writer][transaction].keys[at];
         (u8::try_from(number).unwrap_or(u8::MAX), key)
+    }
+
+    /// The events of all programs.
+    pub(crate) fn events(&self) -> impl Iterator<Item = Event> + use<> {
+        let transactions = self.writers.iter().flatten();
+        let events: usize = transactions.map(|transaction| transaction.keys.len()).sum();
+        0..u8::try_from(events).unwrap_or(u8::MAX)
+    }
+
+    pub(crate) fn key_name(&self, event: Event) -> &'static str {
+        KEYS[usize::from(self.key_of(event))]
     }
 
     pub(crate) fn key_of(&self, event: Event) -> u8 {

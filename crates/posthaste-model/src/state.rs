@@ -11,7 +11,7 @@ use crate::{
     canonical,
     database::{Database, Event, Row},
     relay::Memory,
-    scenario::{Faults, Promise, System},
+    scenario::{Faults, Naive, Promise, System},
 };
 
 /// A record on its way.
@@ -21,6 +21,16 @@ pub(crate) struct Sent {
     pub(crate) event: Event,
     /// It was submitted after the local deadline.
     pub(crate) late: bool,
+}
+
+/// The broker's answer about the record with this ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Accepted(u64),
+    /// Not now.
+    Failed(u64),
+    /// It follows one that failed.
+    Behind(u64),
 }
 
 /// Where a writer stands in its program.
@@ -40,7 +50,9 @@ pub(crate) struct Claim {
     /// Handed to the network.
     pub(crate) bytes: Vec<Sent>,
     /// Answers on their way back.
-    pub(crate) answers: Vec<u64>,
+    pub(crate) answers: Vec<Heard>,
+    /// A record of the lane failed: the receiver takes nothing that follows it.
+    pub(crate) refusing: bool,
     /// Nothing may be sent before the bytes of others are gone.
     pub(crate) unsettled: bool,
     /// Its lease is over, by its own clock too.
@@ -124,7 +136,7 @@ impl State {
     }
 
     /// The relay forgets everything: its bytes may still arrive, its advance may still be executed.
-    pub(crate) fn forget(&mut self, r: usize) {
+    pub(crate) fn forget(&mut self, system: &System, r: usize) {
         let relay = std::mem::take(&mut self.relays[r]);
         let (Relay::Running(claim) | Relay::Paused(claim)) = relay else {
             return;
@@ -136,11 +148,13 @@ impl State {
                 token: claim.token,
             });
         }
-        self.orphan(claim.bytes);
+        self.orphan(system, claim.refusing, claim.bytes);
     }
 
-    pub(crate) fn orphan(&mut self, bytes: Vec<Sent>) {
-        if !bytes.is_empty() {
+    /// Bytes of an aborted lane may still arrive, but for those that the receiver refuses.
+    pub(crate) fn orphan(&mut self, system: &System, refusing: bool, bytes: Vec<Sent>) {
+        let refused = refusing && !system.without(Naive::RefusalEndsWithTheLane);
+        if !bytes.is_empty() && !refused {
             self.orphans.push(bytes);
             self.orphans.sort();
         }
@@ -226,8 +240,7 @@ impl System {
             numbers.push(Number::Plain(first as u64));
             numbers.push(Number::Plain((all - key.last) as u64));
         }
-        let counts = [left.crashes, left.pauses, left.cuts, left.database];
-        numbers.extend(counts.map(|count| Number::Plain(count.into())));
+        numbers.extend(left.counts().map(|count| Number::Plain(count.into())));
         if self.checks(Promise::Repeats) {
             numbers.push(Number::Plain(state.repeats as u64));
         }
@@ -280,6 +293,7 @@ impl System {
         };
         if claim.expired && self.naive.is_none() {
             // It reads and submits nothing more, and its advance is refused: only its bytes are left.
+            numbers.push(plain(claim.refusing.into()));
             numbers.extend(claim.bytes.iter().flat_map(sent));
             return numbers;
         }
@@ -289,6 +303,7 @@ impl System {
             claim.token == database.token,
             claim.unsettled,
             claim.expired,
+            claim.refusing,
             claim.advance.is_some(),
         ];
         numbers.extend(flags.map(|flag| plain(flag.into())));
@@ -299,7 +314,14 @@ impl System {
             numbers.extend(sent(bytes));
         }
         numbers.push(plain(claim.answers.len() as u64));
-        numbers.extend(claim.answers.iter().map(|&ticket| plain(ticket)));
+        for answer in &claim.answers {
+            let (kind, ticket) = match *answer {
+                Heard::Accepted(ticket) => (0, ticket),
+                Heard::Failed(ticket) => (1, ticket),
+                Heard::Behind(ticket) => (2, ticket),
+            };
+            numbers.extend([plain(kind), plain(ticket)]);
+        }
         numbers.extend_from_slice(claim.memory.numbers());
         numbers
     }

@@ -8,8 +8,8 @@ use crate::{
     action::Action,
     canonical,
     database::{Event, Row},
-    scenario::{End, Grain, KEYS, Naive, Pace, Promise, System, Transaction},
-    state::{Claim, LateAdvance, Relay, Sent, State},
+    scenario::{End, Grain, Naive, Pace, Promise, System, Transaction},
+    state::{Claim, Heard, LateAdvance, Relay, Sent, State},
 };
 
 impl System {
@@ -149,24 +149,40 @@ impl System {
                     return None;
                 };
                 let sent = claim.bytes.remove(0);
-                claim.answers.push(sent.ticket);
-                self.deliver(state, sent.event);
+                if claim.refusing {
+                    claim.answers.push(Heard::Behind(sent.ticket));
+                } else {
+                    claim.answers.push(Heard::Accepted(sent.ticket));
+                    self.deliver(state, sent.event);
+                }
             }
-            Action::Accepted(r) | Action::Doubled(r) => {
+            Action::Fail(r) => {
+                let (Relay::Running(claim) | Relay::Paused(claim)) = &mut state.relays[r] else {
+                    return None;
+                };
+                let sent = claim.bytes.remove(0);
+                claim.answers.push(Heard::Failed(sent.ticket));
+                claim.refusing = !self.without(Naive::NoRefusal);
+                state.left.failures -= 1;
+            }
+            Action::Hear(r) | Action::Doubled(r) => {
                 let claim = state.relays[r].running()?;
-                let ticket = claim.answers.remove(0);
-                claim.memory = self.memories.accepted(&claim.memory, ticket)?;
-                if matches!(action, Action::Doubled(_)) {
-                    claim.memory = self.memories.accepted(&claim.memory, ticket)?;
+                match claim.answers.remove(0) {
+                    Heard::Failed(ticket) => self.hear_of_a_failure(state, r, ticket)?,
+                    Heard::Accepted(ticket) => {
+                        claim.memory = self.memories.accepted(&claim.memory, ticket)?;
+                        if matches!(action, Action::Doubled(_)) {
+                            claim.memory = self.memories.accepted(&claim.memory, ticket)?;
+                        }
+                    }
+                    // It is told with the failure, and forgotten with the lane.
+                    Heard::Behind(_) => return None,
                 }
             }
             Action::Cut(r) => {
                 let claim = state.relays[r].running()?;
                 claim.memory = self.memories.cut(&claim.memory)?;
-                claim.answers.clear();
-                claim.unsettled = true;
-                let bytes = std::mem::take(&mut claim.bytes);
-                state.orphan(bytes);
+                self.end_lane(state, r);
                 state.left.cuts -= 1;
             }
             Action::Advance(r) => {
@@ -176,7 +192,7 @@ impl System {
             Action::Number(r) => {
                 let claim = state.relays[r].claim()?;
                 if self.refuses(state, claim.epoch, claim.token) {
-                    state.forget(r);
+                    state.forget(self, r);
                     state.late.pop();
                     return Some(());
                 }
@@ -187,6 +203,31 @@ impl System {
             _ => return None,
         }
         Some(())
+    }
+
+    /// The verdicts of a failure and of what was refused behind it so far come together; the lane goes.
+    fn hear_of_a_failure(&self, state: &mut State, r: usize, ticket: u64) -> Option<()> {
+        let claim = state.relays[r].running()?;
+        let behind = claim.answers.iter().map_while(|answer| match answer {
+            Heard::Behind(ticket) => Some(*ticket),
+            _ => None,
+        });
+        let behind = behind.collect();
+        claim.memory = self.memories.failed(&claim.memory, ticket, behind)?;
+        self.end_lane(state, r);
+        Some(())
+    }
+
+    /// The relay aborts its lane and opens another one.
+    fn end_lane(&self, state: &mut State, r: usize) {
+        let Some(claim) = state.relays[r].running() else {
+            return;
+        };
+        claim.answers.clear();
+        claim.unsettled = true;
+        let refusing = std::mem::take(&mut claim.refusing);
+        let bytes = std::mem::take(&mut claim.bytes);
+        state.orphan(self, refusing, bytes);
     }
 
     fn claim(&self, state: &mut State, r: usize) {
@@ -211,6 +252,7 @@ impl System {
             token: state.database.token,
             bytes: Vec::new(),
             answers: Vec::new(),
+            refusing: false,
             unsettled: true,
             expired: false,
             advance: None,
@@ -235,9 +277,9 @@ impl System {
             return;
         };
         if claim.token != database.token && !self.without(Naive::NoIncarnation) {
-            return state.forget(r);
+            return state.forget(self, r);
         }
-        let key_of = |event| KEYS[usize::from(self.key_of(event))];
+        let key_of = |event| self.key_name(event);
         let mut page =
             claim
                 .memory
@@ -272,7 +314,7 @@ impl System {
         let (to, epoch, token) = (claim.memory.advancing_to()?, claim.epoch, claim.token);
         let stored = self.store(state, &to, epoch, token);
         if !stored {
-            state.forget(r);
+            state.forget(self, r);
             state.late.pop();
             return Some(());
         }
@@ -287,7 +329,7 @@ impl System {
         match action {
             Action::Crash(r) => {
                 state.left.crashes -= 1;
-                state.forget(r);
+                state.forget(self, r);
             }
             Action::Stop(r) => {
                 state.left.pauses -= 1;
@@ -300,7 +342,7 @@ impl System {
                     state.relays[r] = Relay::Running(claim);
                 }
             }
-            Action::GiveUp(r) => state.forget(r),
+            Action::GiveUp(r) => state.forget(self, r),
             Action::Straggle(at) => {
                 let sent = state.orphans[at].remove(0);
                 state.orphans.retain(|bytes| !bytes.is_empty());
@@ -327,7 +369,7 @@ impl System {
                     let waits =
                         |claim: &Claim| claim.memory.is_reading() || claim.memory.is_advancing();
                     if state.relays[r].claim().is_some_and(waits) {
-                        state.forget(r);
+                        state.forget(self, r);
                         state.late.clear();
                     }
                     if let Relay::Claiming(_) = state.relays[r] {

@@ -2,15 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use posthaste_model::{
-    checker::explore,
-    configurations::{Control, controls, scenarios},
-};
+use posthaste_model::configurations::{Control, controls, scenarios};
 
 #[test]
 fn every_promise_holds_in_every_state_of_every_scenario() {
     for scenario in scenarios() {
-        let found = explore(&scenario.system, None);
+        let found = scenario.explored.explore();
         println!(
             "{}: {} states, depth {}, {:?}",
             scenario.name, found.states, found.depth, found.took
@@ -26,12 +23,9 @@ fn every_promise_holds_in_every_state_of_every_scenario() {
 
 #[test]
 fn every_rule_that_is_left_out_is_missed() {
-    for control in controls() {
-        let (name, found) = match &control {
-            Control::Mechanism(name, system) => (name, explore(system, None)),
-            Control::Polling(name, polling) => (name, explore(polling, None)),
-        };
-        let (promise, way) = found
+    for Control { name, explored } in controls() {
+        let (promise, way) = explored
+            .explore()
             .broken
             .unwrap_or_else(|| panic!("{name} was not found"));
         println!("{name}: {promise}\n    {}", way.join("\n    "));

@@ -99,6 +99,21 @@ impl Position {
         })
     }
 
+    /// Where a destination begins that wants nothing of what this snapshot sees.
+    #[must_use]
+    pub fn now(snapshot: Snapshot) -> Self {
+        Self(sweep::Position {
+            low: Arc::new(snapshot.0),
+            ..Self::oldest().0
+        })
+    }
+
+    /// What retention must not remove a row above, should the place need it.
+    #[must_use]
+    pub fn floor_min(&self) -> i64 {
+        self.0.floors.floor_min
+    }
+
     /// What it says of a row.
     #[must_use]
     pub fn standing(&self, xid: u64, seq: i64) -> Standing {

@@ -1,0 +1,533 @@
+//! Retention beside open writers, reading destinations and one that is created meanwhile.
+//!
+//! The floors are the production sweep's: each destination reads through the production pipeline, and what it stores
+//! is what the sweep says. Modelled are the locks and statements of `retention_truncate.sql`, `retention_delete.sql`
+//! and `destination_create.sql`. A poll and an advance are one step each; other scenarios tear them apart.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use posthaste_stores::postgres::model::{Number, Position, Standing};
+use stateright::{Model, Property};
+
+use crate::{
+    action::Action as Written,
+    canonical,
+    checker::{DRAINED, Kept, kept},
+    database::{Event, Row},
+    relay::Memory,
+    scenario::{Promise, System},
+    state::State as World,
+};
+
+/// How rows go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Removal {
+    /// A whole leaf of so many rows, under the leaf's own lock as well.
+    Truncate(i64),
+    /// Rows, under the retention lock alone.
+    Delete,
+}
+
+/// A rule that a control leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shortcut {
+    /// What was seen before the lock decides.
+    DecidesByTheLook,
+    /// A leaf goes although a transaction is open that has written into it.
+    IgnoresOpenWriters,
+    /// The floor is that of cursors alone, without the block markers'.
+    IgnoresMarkers,
+    /// A destination is created without the retention lock.
+    CreatesWithoutTheLock,
+}
+
+/// What is explored.
+#[derive(Debug, Clone)]
+pub struct Keeping {
+    /// The writers; its relays are none.
+    pub writers: System,
+    /// How rows go.
+    pub removal: Removal,
+    /// Whether the first destination sets a block marker for key `a`, once.
+    pub marks: bool,
+    /// Whether another destination is created: behind all that is visible, or at the oldest event.
+    pub creates: Option<Start>,
+    /// What is left out.
+    pub shortcut: Option<Shortcut>,
+}
+
+/// Where a new destination starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// At the oldest event.
+    Oldest,
+    /// Behind everything visible.
+    Now,
+}
+
+/// A destination that was created.
+#[derive(Debug, Clone)]
+struct Destination {
+    /// None: nobody has claimed it yet.
+    memory: Option<Arc<Memory>>,
+    stored: Arc<Position>,
+    /// What it has delivered, or need not.
+    done: Vec<Event>,
+}
+
+/// How far the creation of another destination has come.
+#[derive(Debug, Clone)]
+enum Creation {
+    Not,
+    /// It has the retention lock, where it takes that.
+    Locked,
+    /// The row is inserted: it stands here. The transaction has this number.
+    Inserted(u64, Position),
+    Made,
+}
+
+/// How far retention has come.
+#[derive(Debug, Clone)]
+enum Keeper {
+    Idle,
+    /// What is due, as it looked without a lock.
+    Looked(i64),
+    /// It has its locks.
+    Locked(i64),
+    /// This goes: a statement under the locks has said so.
+    Decided(i64),
+}
+
+/// A state of everything.
+#[derive(Debug, Clone)]
+pub struct State {
+    world: World,
+    destinations: Vec<Destination>,
+    marker: Option<Arc<Position>>,
+    creation: Creation,
+    keeper: Keeper,
+    /// Whether a row ever went.
+    removed: bool,
+    hash: u64,
+}
+
+/// A step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// A writer's.
+    Write(Written),
+    /// The destination is claimed.
+    Claim(usize),
+    /// It polls or reads on, and delivers what comes.
+    Read(usize),
+    /// It advances.
+    Advance(usize),
+    /// The first destination sets a marker where its cursor stands.
+    Mark,
+    /// Whoever creates a destination takes the retention lock, ...
+    LockToCreate,
+    /// ... inserts it ...
+    Insert,
+    /// ... and commits.
+    Create,
+    /// Retention looks.
+    Look,
+    /// It takes its locks.
+    Lock,
+    /// It does not get them, or nothing is due any more.
+    Leave,
+    /// It looks once more, under them.
+    Decide,
+    /// What is due goes.
+    Remove,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(action) => action.fmt(f),
+            Self::Claim(d) => write!(f, "destination {d} is claimed"),
+            Self::Read(d) => write!(f, "destination {d} reads and delivers"),
+            Self::Advance(d) => write!(f, "destination {d} advances"),
+            Self::Mark => write!(f, "destination 0 blocks key a"),
+            Self::LockToCreate => write!(f, "somebody sets out to create destination 1"),
+            Self::Insert => write!(f, "its row is inserted"),
+            Self::Create => write!(f, "its creation commits"),
+            Self::Look => write!(f, "retention looks: something is due"),
+            Self::Lock => write!(f, "retention takes its locks"),
+            Self::Leave => write!(f, "retention leaves it"),
+            Self::Decide => write!(f, "retention looks once more, under its locks"),
+            Self::Remove => write!(f, "the rows go"),
+        }
+    }
+}
+
+impl Keeping {
+    fn without(&self, shortcut: Shortcut) -> bool {
+        self.shortcut == Some(shortcut)
+    }
+
+    /// Whether the row lies where rows may go.
+    fn is_of_the_leaf(&self, row: &Row) -> bool {
+        match self.removal {
+            Removal::Truncate(rows) => row.seq <= rows,
+            Removal::Delete => true,
+        }
+    }
+
+    /// `retention_floor.sql`: the least `floor_min` of all that a statement sees.
+    fn floor(&self, state: &State) -> i64 {
+        let cursors = state.destinations.iter().map(|of| &of.stored);
+        let markers = state.marker.iter();
+        let markers = markers.filter(|_| !self.without(Shortcut::IgnoresMarkers));
+        let floors = cursors.chain(markers).map(|place| place.floor_min());
+        floors.min().unwrap_or(0)
+    }
+
+    /// Up to where rows may go now; none: nothing is due.
+    fn due(&self, state: &State) -> Option<i64> {
+        let floor = self.floor(state);
+        let rows = state.world.database.rows.iter();
+        let visible = rows.filter(|row| row.committed && self.is_of_the_leaf(row));
+        let seqs = visible.map(|row| row.seq);
+        match self.removal {
+            // The whole leaf, or nothing of it.
+            Removal::Truncate(_) => seqs.max().filter(|&greatest| greatest <= floor),
+            Removal::Delete => seqs.filter(|&seq| seq <= floor).max(),
+        }
+    }
+
+    fn keeper_may_lock(&self, state: &State) -> bool {
+        let created = matches!(state.creation, Creation::Locked | Creation::Inserted(..));
+        let is_held = created && !self.without(Shortcut::CreatesWithoutTheLock);
+        let mut rows = state.world.database.rows.iter();
+        let written = rows.any(|row| !row.committed && self.is_of_the_leaf(row));
+        let waits = matches!(self.removal, Removal::Truncate(_))
+            && !self.without(Shortcut::IgnoresOpenWriters);
+        !(is_held || written && waits)
+    }
+
+    /// Whether the leaf's lock keeps a writer from inserting.
+    fn holds_writers(&self, state: &State) -> bool {
+        let locked = matches!(state.keeper, Keeper::Locked(_) | Keeper::Decided(_));
+        match self.removal {
+            Removal::Truncate(rows) => {
+                locked
+                    && state.world.database.sequence < rows
+                    && !self.without(Shortcut::IgnoresOpenWriters)
+            }
+            Removal::Delete => false,
+        }
+    }
+
+    fn keeper_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        match state.keeper {
+            Keeper::Idle if self.due(state).is_some() => actions.push(Action::Look),
+            Keeper::Idle => {}
+            Keeper::Looked(_) => {
+                let next = match self.keeper_may_lock(state) {
+                    true => Action::Lock,
+                    false => Action::Leave,
+                };
+                actions.push(next);
+            }
+            Keeper::Locked(_) => actions.push(Action::Decide),
+            Keeper::Decided(_) => actions.push(Action::Remove),
+        }
+    }
+
+    fn creation_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let kept = matches!(state.keeper, Keeper::Locked(_) | Keeper::Decided(_));
+        match state.creation {
+            Creation::Not if self.creates.is_some() => {
+                if !kept || self.without(Shortcut::CreatesWithoutTheLock) {
+                    actions.push(Action::LockToCreate);
+                }
+            }
+            Creation::Locked => actions.push(Action::Insert),
+            Creation::Inserted(..) => actions.push(Action::Create),
+            Creation::Not | Creation::Made => {}
+        }
+    }
+
+    fn claim(&self, state: &mut State, d: usize) {
+        let database = &mut state.world.database;
+        let proven = database.sequence;
+        let xid = database.begin();
+        database.commit(xid);
+        let destination = &mut state.destinations[d];
+        let memories = &self.writers.memories;
+        let memory = memories.open(self.writers.bounds, &destination.stored, proven);
+        destination.memory = Some(memory);
+    }
+
+    fn read(&self, state: &mut State, d: usize) -> Option<()> {
+        let memories = &self.writers.memories;
+        let database = &state.world.database;
+        let destination = &mut state.destinations[d];
+        let memory = destination.memory.as_ref()?;
+        let memory = memories.begin_read(memory, database.snapshot())?;
+        let key_of = |event| self.writers.key_name(event);
+        let size = self.writers.bounds.page;
+        let page = memory.page(&database.rows, database.sequence, size, key_of);
+        let Some(mut memory) = memories.answer(&memory, page) else {
+            state.world.broken = Some(Promise::Soundness);
+            return Some(());
+        };
+        while let Some((submitted, sent)) = memories.submit(&memory) {
+            memory = submitted;
+            for (ticket, event) in sent {
+                memory = memories.accepted(&memory, ticket)?;
+                destination.done.push(event);
+            }
+        }
+        destination.memory = Some(memory);
+        Some(())
+    }
+
+    fn advance(&self, state: &mut State, d: usize) -> Option<()> {
+        let memories = &self.writers.memories;
+        let destination = &mut state.destinations[d];
+        let memory = memories.begin_advance(destination.memory.as_ref()?)?;
+        destination.stored = Arc::new(memory.advancing_to()?);
+        destination.memory = Some(memories.advanced(&memory)?);
+        let xid = state.world.database.begin();
+        state.world.database.commit(xid);
+        Some(())
+    }
+
+    /// `destination_create.sql`: the place is of the statement's own snapshot, taken before it has a number.
+    fn insert(&self, state: &mut State) -> Option<()> {
+        let database = &mut state.world.database;
+        let stored = match self.creates? {
+            Start::Oldest => Position::oldest(),
+            Start::Now => Position::now(database.snapshot()),
+        };
+        state.creation = Creation::Inserted(database.begin(), stored);
+        Some(())
+    }
+
+    fn create(&self, state: &mut State) -> Option<()> {
+        let Creation::Inserted(xid, stored) = &state.creation else {
+            return None;
+        };
+        let (xid, stored) = (*xid, Arc::new(stored.clone()));
+        state.world.database.commit(xid);
+        let rows = state.world.database.rows.iter();
+        // It begins with what the outbox still holds.
+        let events = self.writers.events();
+        let held = |event: &Event| {
+            let mut rows = rows.clone();
+            let row = rows.find(|row| row.event == *event);
+            row.is_some_and(|row| stored.standing(row.xid, row.seq) != Standing::Behind)
+        };
+        let emitted = |event: &Event| {
+            let key = &state.world.keys[usize::from(self.writers.key_of(*event))];
+            key.order.contains(event)
+        };
+        let done = events.filter(|event| emitted(event) && !held(event));
+        let done = done.collect();
+        state.destinations.push(Destination {
+            memory: None,
+            stored,
+            done,
+        });
+        state.creation = Creation::Made;
+        Some(())
+    }
+
+    fn remove(&self, state: &mut State) -> Option<()> {
+        let Keeper::Decided(up_to) = state.keeper else {
+            return None;
+        };
+        let goes = |row: &Row| match self.removal {
+            Removal::Truncate(_) => self.is_of_the_leaf(row),
+            Removal::Delete => row.committed && row.seq <= up_to,
+        };
+        let rows = std::mem::take(&mut state.world.database.rows);
+        let (gone, rest): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(goes);
+        state.world.database.rows = rest;
+        let needed = |row: &Row| {
+            let is_ahead = |place: &Position| place.standing(row.xid, row.seq) != Standing::Behind;
+            let mut destinations = state.destinations.iter();
+            let is_read = |of: &Destination| of.done.contains(&row.event);
+            let by_destination = destinations.any(|of| is_ahead(&of.stored) && !is_read(of));
+            let by_marker = self.writers.key_of(row.event) == 0
+                && state.marker.as_ref().is_some_and(|marker| is_ahead(marker));
+            !row.committed || by_destination || by_marker
+        };
+        if gone.iter().any(needed) {
+            state.world.broken = Some(Promise::Loss);
+        }
+        state.removed |= !gone.is_empty();
+        state.keeper = Keeper::Idle;
+        Some(())
+    }
+
+    fn keep(&self, state: &mut State, action: Action) -> Option<()> {
+        let looked = match state.keeper {
+            Keeper::Looked(up_to) | Keeper::Locked(up_to) => up_to,
+            Keeper::Idle | Keeper::Decided(_) => 0,
+        };
+        state.keeper = match action {
+            Action::Look => Keeper::Looked(self.due(state)?),
+            Action::Lock => Keeper::Locked(looked),
+            Action::Decide if self.without(Shortcut::DecidesByTheLook) => Keeper::Decided(looked),
+            Action::Decide => self.due(state).map_or(Keeper::Idle, Keeper::Decided),
+            Action::Remove => return self.remove(state),
+            _ => Keeper::Idle,
+        };
+        Some(())
+    }
+
+    fn finish(&self, mut state: State) -> State {
+        // What a place neither has passed nor brings is lost, although it is still there.
+        let rows = state.world.database.rows.iter().filter(|row| row.committed);
+        let hidden = |row: &Row| {
+            let mut destinations = state.destinations.iter();
+            destinations.any(|of| {
+                !of.done.contains(&row.event)
+                    && of.stored.standing(row.xid, row.seq) != Standing::Ahead
+            })
+        };
+        if rows.clone().any(hidden) && state.world.broken.is_none() {
+            state.world.broken = Some(Promise::Loss);
+        }
+        let plain = Number::Plain;
+        let mut numbers = self.writers.describe(&state.world);
+        for of in &mut state.destinations {
+            of.done.sort_unstable();
+            numbers.push(plain(of.done.len() as u64));
+            numbers.extend(of.done.iter().map(|&event| plain(event.into())));
+            of.stored.describe(&mut |number| numbers.push(number));
+            numbers.push(plain(of.memory.is_some().into()));
+            numbers.extend(of.memory.iter().flat_map(|memory| memory.numbers()));
+        }
+        numbers.push(plain(state.marker.is_some().into()));
+        if let Some(marker) = &state.marker {
+            marker.describe(&mut |number| numbers.push(number));
+        }
+        match &state.creation {
+            Creation::Not => numbers.push(plain(0)),
+            Creation::Locked => numbers.push(plain(1)),
+            Creation::Inserted(xid, stored) => {
+                numbers.extend([plain(2), Number::Xid(*xid)]);
+                stored.describe(&mut |number| numbers.push(number));
+            }
+            Creation::Made => numbers.push(plain(3)),
+        }
+        numbers.extend(match state.keeper {
+            Keeper::Idle => [plain(0), plain(0)],
+            Keeper::Looked(up_to) => [plain(1), Number::Seq(up_to)],
+            Keeper::Locked(up_to) => [plain(2), Number::Seq(up_to)],
+            Keeper::Decided(up_to) => [plain(3), Number::Seq(up_to)],
+        });
+        numbers.push(plain(state.removed.into()));
+        state.hash = canonical::hash(&numbers);
+        state
+    }
+}
+
+impl Model for Keeping {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let first = Destination {
+            memory: None,
+            stored: Arc::new(Position::oldest()),
+            done: Vec::new(),
+        };
+        vec![self.finish(State {
+            world: self.writers.first_state(),
+            destinations: vec![first],
+            marker: None,
+            creation: Creation::Not,
+            keeper: Keeper::Idle,
+            removed: false,
+            hash: 0,
+        })]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.world.broken.is_some() {
+            return;
+        }
+        let mut written = Vec::new();
+        self.writers.writer_actions(&state.world, &mut written);
+        if self.holds_writers(state) {
+            written.retain(|action| matches!(action, Written::Commit(_) | Written::RollBack(_)));
+        }
+        actions.extend(written.into_iter().map(Action::Write));
+        for (d, destination) in state.destinations.iter().enumerate() {
+            match destination.memory {
+                None => actions.push(Action::Claim(d)),
+                Some(_) => actions.extend([Action::Read(d), Action::Advance(d)]),
+            }
+        }
+        if self.marks && state.marker.is_none() {
+            actions.push(Action::Mark);
+        }
+        self.creation_actions(state, actions);
+        self.keeper_actions(state, actions);
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Write(action) => self.writers.write(&mut state.world, action)?,
+            Action::Claim(d) => self.claim(&mut state, d),
+            Action::Read(d) => self.read(&mut state, d)?,
+            Action::Advance(d) => self.advance(&mut state, d)?,
+            Action::Mark => state.marker = Some(Arc::clone(&state.destinations[0].stored)),
+            Action::LockToCreate => state.creation = Creation::Locked,
+            Action::Insert => self.insert(&mut state)?,
+            Action::Create => self.create(&mut state)?,
+            Action::Look | Action::Lock | Action::Leave | Action::Decide | Action::Remove => {
+                self.keep(&mut state, action)?;
+            }
+        }
+        Some(self.finish(state))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = kept();
+        properties.push(Property::sometimes(DRAINED, |keeping: &Self, state| {
+            let all = usize::from(keeping.creates.is_some()) + 1;
+            let committed = |of: &Destination| {
+                let mut keys = state.world.keys.iter();
+                keys.all(|key| key.order.iter().all(|event| of.done.contains(event)))
+            };
+            let destinations = &state.destinations;
+            let finished = state.world.writers.iter().zip(&keeping.writers.writers);
+            let mut finished = finished.map(|(writer, program)| writer.done == program.len());
+            state.removed
+                && finished.all(|finished| finished)
+                && destinations.len() == all
+                && destinations.iter().all(committed)
+        }));
+        properties
+    }
+}
+
+impl Kept for Keeping {
+    fn broken(state: &State) -> Option<Promise> {
+        state.world.broken
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.hash.hash(hasher);
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
