@@ -11,6 +11,7 @@
 //! the side read ([`crate::SideStep`]) sends its key.
 
 mod answers;
+mod blocked;
 mod limits;
 #[cfg(feature = "model")]
 mod model;
@@ -32,6 +33,7 @@ use crate::{
     suspects::Suspects,
     window::{Passed, State, Window},
 };
+use blocked::Blocked;
 
 pub use limits::PipelineLimits;
 
@@ -127,7 +129,7 @@ pub struct Pipeline {
     side: Side,
     retries: Retries,
     /// Keys with a marker, durable or about to be.
-    blocked: HashSet<String>,
+    blocked: Blocked,
     /// Events that were set aside under an earlier claim, which the main group may read again.
     set_aside: HashSet<Uuid>,
     /// Keys whose event is about to be skipped: what follows waits until that is durable.
@@ -196,7 +198,7 @@ impl Pipeline {
             main: Window::new(order, MAIN),
             side,
             retries: Retries::new(RETRY),
-            blocked: markers.iter().map(|marker| marker.key.clone()).collect(),
+            blocked: Blocked::new(markers),
             set_aside: HashSet::new(),
             held: HashSet::new(),
             probed: HashSet::new(),
@@ -265,7 +267,7 @@ impl Pipeline {
         let room = events >= self.limits.batch_events.min(self.limits.window_events / 2)
             && (bytes >= self.limits.batch_bytes.min(self.limits.window_bytes / 2)
                 || self.unstored.0 == 0);
-        (may && room).then(|| {
+        (may && room && !self.must_forget_keys()).then(|| {
             self.reading = true;
             self.read_budget(events)
         })
@@ -283,8 +285,13 @@ impl Pipeline {
         self.pacer.hint(now);
     }
 
-    /// A read was answered.
+    /// A read was answered, and nothing had to be asked ([`asks_for_markers`](Self::asks_for_markers)).
     pub fn read(&mut self, page: Page, now: Moment) {
+        self.read_marked(page, &HashSet::new(), now);
+    }
+
+    /// A read was answered; of its keys, these are marked ([`crate::Claimed::marked`]).
+    pub fn read_marked(&mut self, page: Page, marked: &HashSet<String>, now: Moment) {
         self.reading = false;
         self.pacer.read(page.events.len(), page.caught_up, now);
         self.stands_joinable = page.joinable;
@@ -305,7 +312,8 @@ impl Pipeline {
             }
             match router.decide(event) {
                 RouteDecision::Take(_) => {
-                    return is_blocked(blocked, event).then_some(State::Done { finished: false });
+                    let waits = blocked.has(event) || is_one_of(marked, event);
+                    return waits.then_some(State::Done { finished: false });
                 }
                 RouteDecision::Unrouted => counts.unrouted += 1,
                 RouteDecision::NotOurs | RouteDecision::Dropped => {}
@@ -400,12 +408,6 @@ impl Pipeline {
         })
     }
 
-    /// Whether a key waits behind a parked event, or for its join.
-    #[must_use]
-    pub fn blocked_keys(&self) -> usize {
-        self.blocked.len()
-    }
-
     /// Numbers so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -456,9 +458,7 @@ impl Pipeline {
     pub fn is_idle(&mut self) -> bool {
         let blocked = &self.blocked;
         self.caught_up
-            && self
-                .main
-                .is_done_but_for(|event| is_blocked(blocked, event))
+            && self.main.is_done_but_for(|event| blocked.has(event))
             && self.side.is_idle()
             && self.retries.is_idle()
             && self.change.is_none()
@@ -487,6 +487,6 @@ impl Pipeline {
     }
 }
 
-pub(crate) fn is_blocked(blocked: &HashSet<String>, event: &crate::StoredEvent) -> bool {
-    !blocked.is_empty() && event.key().is_some_and(|key| blocked.contains(key))
+fn is_one_of(keys: &HashSet<String>, event: &crate::StoredEvent) -> bool {
+    !keys.is_empty() && event.key().is_some_and(|key| keys.contains(key))
 }

@@ -59,6 +59,7 @@ fn pipeline() -> Pipeline {
         retry: backoff,
         probe: backoff,
         blocked_keys_max: 10_000,
+        blocked_keys_kept: 10_000,
         rejections_max: 100,
         advance_every: tick,
         settle: tick,

@@ -64,6 +64,7 @@ fn pipeline(released: bool) -> Pipeline {
         retry: backoff,
         probe: backoff,
         blocked_keys_max: 100,
+        blocked_keys_kept: 100,
         rejections_max: 100,
         advance_every: tick,
         settle: tick,

@@ -100,6 +100,7 @@ impl Memory {
             retry: none,
             probe: none,
             blocked_keys_max: 10,
+            blocked_keys_kept: 10,
             rejections_max: 10,
             advance_every: Duration::ZERO,
             settle: Duration::ZERO,

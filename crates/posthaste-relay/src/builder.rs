@@ -131,8 +131,10 @@ impl RelayBuilder {
                 max: Duration::from_secs(3),
                 jitter: 0.25,
             },
-            // Each blocked key is in memory.
+            // So many refusals of so many keys are a destination's fault.
             blocked_keys_max: 10_000,
+            // A few MiB where keys are long; all that one relay blocks by itself.
+            blocked_keys_kept: 10_000,
             // A burst of bad events is not an outage; a topic that is missing for all of them is.
             rejections_max: 100,
             // Ten row versions a second: cheap for the database, and a tenth of a second to repeat.

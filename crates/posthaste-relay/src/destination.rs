@@ -36,6 +36,8 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// Who does not reach a broker that others reach stays away from it for two leases, then for twice as long each
 /// time: what it takes back it may have to give up again.
 const AWAY_MAX: Duration = Duration::from_secs(300);
+/// Markers that one statement of a claim reads: a megabyte where keys are as long as they may be.
+const MARKERS_A_PAGE: usize = 1_000;
 /// What a receiver that fences exactly leaves to be settled: no time, but the next owner is to take the fence.
 const UNFENCED: Duration = Duration::from_micros(1);
 
@@ -316,9 +318,10 @@ impl DestinationTask {
             ..self.settings.limits.clone()
         };
         let claimed = self.store.open(claim).await?;
-        let markers = self.markers(&*claimed, limits.blocked_keys_max).await?;
+        let (markers, beyond) = markers(&*claimed, limits.blocked_keys_kept).await?;
         let info = self.destination.sink.info();
         let mut pipeline = Pipeline::new(limits, info, self.router.clone(), &markers);
+        pipeline.blocked_beyond(beyond);
         pipeline.pass_over(claimed.set_aside().await?);
         pipeline.settle_until(kept.settled_at);
         if claim.breaker_open {
@@ -327,28 +330,6 @@ impl DestinationTask {
         Runner::new(self, claim, claimed, pipeline, kept)
             .run()
             .await
-    }
-
-    async fn markers(
-        &self,
-        claimed: &dyn Claimed,
-        blocked_keys_max: usize,
-    ) -> Result<Vec<Marker>, StoreError> {
-        // Twice the bound: keys may have been blocked at once up to it, then a lower one configured.
-        let limit = blocked_keys_max.saturating_mul(2).saturating_add(1);
-        let markers = claimed.markers(limit).await?;
-        if markers.len() >= limit {
-            let reason = format!(
-                "more than {} keys are blocked; release some with `posthaste dead`",
-                limit - 1
-            );
-            warn!(destination = %self.destination.name, "{reason}");
-            return Err(StoreError::Misconfigured {
-                operation: "reading block markers",
-                reason,
-            });
-        }
-        Ok(markers)
     }
 
     async fn withdraw(&self, unsettled: Duration) {
@@ -385,6 +366,22 @@ impl DestinationTask {
             if let Ok(Ok(())) = check.await? {
                 return Some(());
             }
+        }
+    }
+}
+
+/// The markers to keep, and how many more there are.
+async fn markers(claimed: &dyn Claimed, kept: usize) -> Result<(Vec<Marker>, usize), StoreError> {
+    let (mut markers, mut beyond, mut after) = (Vec::new(), 0, None);
+    loop {
+        let mut page = claimed.markers(after.as_deref(), MARKERS_A_PAGE).await?;
+        let is_last = page.len() < MARKERS_A_PAGE;
+        after = page.last().map(|marker| marker.key.clone());
+        let room = (kept - markers.len()).min(page.len());
+        beyond += page.len() - room;
+        markers.extend(page.drain(..room));
+        if is_last {
+            return Ok((markers, beyond));
         }
     }
 }

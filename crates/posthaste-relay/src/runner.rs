@@ -2,7 +2,7 @@
 
 mod calls;
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{collections::HashSet, future::pending, sync::Arc, time::Duration};
 
 use posthaste_engine::{
     BreakerState, Claim, Claimed, Counts, DestinationState, Lane, LaneScope, LaneSpec, Moment,
@@ -19,7 +19,7 @@ use crate::{
     relay::Order,
     watch,
 };
-use calls::{Changed, SideAnswer, make, open_lane, side_step};
+use calls::{Changed, SideAnswer, make, open_lane, read, side_step};
 
 /// What follows a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum Next {
 }
 
 enum Input {
-    Page(Page),
+    Page(Page, HashSet<String>),
     Changed(Changed),
     Side(SideAnswer),
     Lane(Result<Box<dyn Lane>, SinkError>),
@@ -53,7 +53,7 @@ pub(crate) struct Runner<'a> {
     scope: Arc<LaneScope>,
     lane: Option<Box<dyn Lane>>,
     opening: StoreCall<Result<Box<dyn Lane>, SinkError>>,
-    reading: StoreCall<Page>,
+    reading: StoreCall<(Page, HashSet<String>)>,
     change: StoreCall<Changed>,
     side: Option<Box<dyn SideRead>>,
     side_step: StoreCall<SideAnswer>,
@@ -298,9 +298,8 @@ impl<'a> Runner<'a> {
         if !self.reading.is_under_way()
             && let Some(budget) = self.pipeline.next_read(now)
         {
-            let claimed = Arc::clone(&self.claimed);
-            self.reading
-                .start(async move { claimed.next(budget).await });
+            let (claimed, asks) = (Arc::clone(&self.claimed), self.pipeline.asks_for_markers());
+            self.reading.start(read(claimed, budget, asks));
         }
         if !self.change.is_under_way()
             && let Some(change) = self
@@ -336,7 +335,10 @@ impl<'a> Runner<'a> {
             () = self.order.changed() => Ok(Input::Nothing),
             verdicts = verdicts => Ok(Input::Verdicts(verdicts)),
             changed = self.change.answer() => Ok(Input::Changed(changed??)),
-            page = self.reading.answer() => Ok(Input::Page(page??)),
+            page = self.reading.answer() => {
+                let (page, marked) = page??;
+                Ok(Input::Page(page, marked))
+            }
             side = self.side_step.answer() => Ok(Input::Side(side??)),
             lane = self.opening.answer() => Ok(Input::Lane(lane??)),
             shares = self.kept.share.answer() => shares.map(|(asked, shares)| Input::Shares(asked, shares)),
@@ -363,9 +365,9 @@ impl<'a> Runner<'a> {
     fn take_in(&mut self, input: Input) {
         let now = self.clock().now();
         match input {
-            Input::Page(page) => {
+            Input::Page(page, marked) => {
                 self.kept.share.saw_version(page.shares_version, now);
-                self.pipeline.read(page, now);
+                self.pipeline.read_marked(page, &marked, now);
             }
             Input::Shares(asked, shares) => self.kept.share.saw(shares, asked, now),
             Input::Verdicts(verdicts) => {

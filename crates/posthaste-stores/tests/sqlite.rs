@@ -209,7 +209,7 @@ async fn an_older_state_without_what_was_parked_is_noticed() {
     copy(&backup, &outbox.path());
     // Passing the parked event now would lose it: its copy is gone.
     assert_changed(claimed.advance(&page.end, &seqs(&page)).await);
-    assert_changed(claimed.markers(10).await);
+    assert_changed(claimed.markers(None, 10).await);
 }
 
 #[tokio::test]

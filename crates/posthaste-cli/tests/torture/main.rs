@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
+mod blocked;
 #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
 mod brokers;
 mod connections;

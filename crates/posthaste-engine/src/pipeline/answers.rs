@@ -101,8 +101,10 @@ impl Pipeline {
             .rejected(rejection.kind, &rejection.reason, now, random);
         if !broken && self.blocked.len() >= self.limits.blocked_keys_max {
             let reason = format!(
-                "{} keys are blocked: {}",
+                "{} keys are blocked, {} at the most before a destination counts as broken; release some with \
+                 `posthaste dead`: {}",
                 self.blocked.len(),
+                self.limits.blocked_keys_max,
                 rejection.reason
             );
             self.breaker.unavailable(reason, None, now, random);
@@ -130,11 +132,11 @@ impl Pipeline {
         let event = entry.event.clone();
         self.failed += 1;
         if let Some(key) = event.key() {
-            let stopped = match self.skips_at_once(&event) {
-                true => &mut self.held,
-                false => &mut self.blocked,
-            };
-            stopped.insert(key.to_owned());
+            if self.skips_at_once(&event) {
+                self.held.insert(key.to_owned());
+            } else {
+                self.blocked.insert(key, ticket >= SIDE);
+            }
         }
         if ticket >= SIDE {
             self.side.send_no_more();

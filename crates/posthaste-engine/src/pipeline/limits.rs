@@ -19,6 +19,8 @@ pub struct PipelineLimits {
     pub probe: Backoff,
     /// Blocked keys at the most; beyond that it is not poison but a broken destination.
     pub blocked_keys_max: usize,
+    /// Blocked keys that are kept in memory; whether others are blocked, the store is asked.
+    pub blocked_keys_kept: usize,
     /// Rejections in a minute that are taken for poison events, whatever their share; beyond that, a
     /// destination of whose answers most are rejections is broken.
     pub rejections_max: u64,

@@ -51,7 +51,7 @@ impl Pipeline {
     #[must_use]
     pub fn has_rejected(&self) -> bool {
         self.counts.rejected > 0
-            || !self.blocked.is_empty()
+            || self.blocked.len() > 0
             || !self.retries.is_idle()
             || !self.side.is_idle()
     }

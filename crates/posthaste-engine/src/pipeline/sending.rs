@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{LaneState, Pipeline, RETRY, SIDE, is_blocked};
+use super::{LaneState, Pipeline, RETRY, SIDE, is_one_of};
 use crate::{
     BreakerState, Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement, SinkError,
     StoredEvent, Verdict,
@@ -242,9 +242,9 @@ impl Pipeline {
                 ..
             } = self;
             let failed = gather(main, batch, number, router, |event| {
-                if is_blocked(held, event) {
+                if is_one_of(held, event) {
                     Turn::Wait
-                } else if is_blocked(blocked, event) {
+                } else if blocked.has(event) {
                     Turn::Pass
                 } else if !suspects.is_turn(event, suspect) || was_probed(probed, event) {
                     Turn::Wait

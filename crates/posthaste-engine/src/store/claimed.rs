@@ -131,11 +131,19 @@ pub enum Settlement {
 /// Dropping it ends its connections; it never releases the claim.
 #[async_trait]
 pub trait Claimed: Send + Sync {
-    /// The markers of this claim, read in the claim or after it. At most `limit`.
+    /// The markers of this claim, read in the claim or after it, by their keys in an order of the store's
+    /// own: those behind `after`, at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError>;
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError>;
+
+    /// Which of these keys have a marker. Asked with each page where there are more markers than a relay
+    /// keeps in memory.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError>;
 
     /// The ids of events that are set aside, whatever became of them since, and that the main group may read
     /// again because the stored cursor has not passed them. May hold more.

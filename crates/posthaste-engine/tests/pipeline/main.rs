@@ -96,6 +96,8 @@ struct History {
     crashes: usize,
     now: Moment,
     dice: Dice,
+    /// Blocked keys that are kept in memory.
+    kept: usize,
 }
 
 impl History {
@@ -114,6 +116,7 @@ impl History {
             retry: backoff,
             probe: backoff,
             blocked_keys_max: 100,
+            blocked_keys_kept: self.kept,
             // So few that histories meet a broken destination.
             rejections_max: 3,
             advance_every: 2 * tick,
@@ -139,7 +142,9 @@ impl History {
             key: None,
         };
         let markers = self.model.markers();
-        let mut pipeline = Pipeline::new(limits, info, router, &markers);
+        let (kept, beyond) = markers.split_at(self.kept.min(markers.len()));
+        let mut pipeline = Pipeline::new(limits, info, router, kept);
+        pipeline.blocked_beyond(beyond.len());
         pipeline.pass_over(self.model.set_aside.iter().copied());
         Life {
             pipeline,
@@ -157,8 +162,12 @@ impl History {
         match self.dice.roll(8) {
             0 => {
                 if let Some(budget) = p.next_read(now) {
+                    let asks = p.asks_for_markers();
                     let page = self.model.read(&mut life.read_to, budget, &mut self.dice);
-                    p.read(page, now);
+                    let keys = page.events.iter().filter_map(StoredEvent::key);
+                    let marked = keys.filter(|key| asks && self.model.markers.contains_key(*key));
+                    let marked = marked.map(str::to_owned).collect();
+                    p.read_marked(page, &marked, now);
                 }
             }
             1 => {
@@ -281,6 +290,7 @@ impl History {
             steps += 1;
             assert!(steps < 400_000, "it does not come to rest");
         }
+        assert_eq!(life.pipeline.blocked_keys(), 0);
     }
 
     fn at_rest(&self, life: &Life) -> bool {
@@ -370,6 +380,7 @@ struct Case {
     events: i64,
     keys: u64,
     crash_every: u64,
+    kept: usize,
 }
 
 impl Case {
@@ -413,6 +424,7 @@ impl Case {
             crashes: 0,
             now: Moment(Duration::from_secs(1)),
             dice,
+            kept: self.kept,
         };
         history.run(self.crash_every);
         history.check();
@@ -431,6 +443,7 @@ fn what_is_skipped_may_have_come_before() {
         events: 40,
         keys: 4,
         crash_every: 60,
+        kept: 100,
     };
     case.holds();
 }
@@ -448,8 +461,10 @@ proptest! {
         events in 1..120_i64,
         keys in 1..6_u64,
         crash_every in prop::sample::select(vec![60, 300, 100_000_u64]),
+        kept in prop::sample::select(vec![0, 1, 100_usize]),
     ) {
-        let case = Case { seed, pipelined, transactional, skip, attempts, events, keys, crash_every };
+        let case =
+            Case { seed, pipelined, transactional, skip, attempts, events, keys, crash_every, kept };
         case.holds();
     }
 }

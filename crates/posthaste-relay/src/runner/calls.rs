@@ -1,6 +1,6 @@
 //! The calls to the store and the sink that go on beside a runner.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use posthaste_engine::{
     AdvanceOutcome, Budget, Change, Claimed, Cursor, Due, Lane, LaneSpec, Page, SideRead, SideStep,
@@ -60,6 +60,23 @@ pub(super) async fn open_lane(
     };
     lane.abort().await;
     refused
+}
+
+/// The next page, and which of its keys are marked, where that is to be asked.
+pub(super) async fn read(
+    claimed: Arc<dyn Claimed>,
+    budget: Budget,
+    asks: bool,
+) -> Result<(Page, HashSet<String>), StoreError> {
+    let page = claimed.next(budget).await?;
+    let keys = page.events.iter().filter_map(|event| event.key());
+    let keys: HashSet<&str> = keys.filter(|_| asks).collect();
+    if keys.is_empty() {
+        return Ok((page, HashSet::new()));
+    }
+    let keys: Vec<String> = keys.into_iter().map(str::to_owned).collect();
+    let marked = claimed.marked(&keys).await?;
+    Ok((page, marked.into_iter().collect()))
 }
 
 pub(super) async fn make(claimed: Arc<dyn Claimed>, change: Change) -> Result<Changed, StoreError> {

@@ -163,9 +163,12 @@ impl ObservedClaim {
 
 #[async_trait]
 impl Claimed for ObservedClaim {
-    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        let markers = self.inner.markers(limit).await?;
-        Ok(markers)
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.inner.markers(after, limit).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        self.inner.marked(keys).await
     }
 
     async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {

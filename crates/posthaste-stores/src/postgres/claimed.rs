@@ -225,8 +225,12 @@ fn cut(answer: &mut Answer, events: &mut Vec<StoredEvent>, budget: Budget) {
 
 #[async_trait]
 impl Claimed for PostgresClaimed {
-    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.statements.markers(limit).await
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.statements.markers(after, limit).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        self.statements.marked(keys).await
     }
 
     async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {

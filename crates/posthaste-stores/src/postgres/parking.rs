@@ -20,6 +20,7 @@ use super::{
 };
 
 const MARKERS: &str = include_str!("sql/markers.sql");
+const MARKED: &str = include_str!("sql/marked.sql");
 const SET_ASIDE: &str = include_str!("sql/set_aside.sql");
 const PARK: &str = include_str!("sql/park.sql");
 pub(super) const DUE: &str = include_str!("sql/due.sql");
@@ -73,7 +74,11 @@ pub(super) async fn set_aside(inner: &Inner) -> Result<Vec<Uuid>, StoreError> {
     Ok(rows.iter().map(|row| row.get("event_id")).collect())
 }
 
-pub(super) async fn markers(inner: &Inner, limit: usize) -> Result<Vec<Marker>, StoreError> {
+pub(super) async fn markers(
+    inner: &Inner,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Marker>, StoreError> {
     const OPERATION: &str = "read the markers";
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let (mask, shift) = inner.slots();
@@ -86,6 +91,7 @@ pub(super) async fn markers(inner: &Inner, limit: usize) -> Result<Vec<Marker>, 
                 (&mask, Type::BYTEA),
                 (&shift, Type::INT4),
                 (&limit, Type::INT8),
+                (&after, Type::TEXT),
             ],
         )
         .await
@@ -100,6 +106,21 @@ pub(super) async fn markers(inner: &Inner, limit: usize) -> Result<Vec<Marker>, 
             })
         })
         .collect()
+}
+
+pub(super) async fn marked(inner: &Inner, keys: &[String]) -> Result<Vec<String>, StoreError> {
+    let rows = inner
+        .writer
+        .query_typed(
+            MARKED,
+            &[
+                (&inner.grant.destination_id, Type::INT8),
+                (&keys, Type::TEXT_ARRAY),
+            ],
+        )
+        .await
+        .map_err(|error| classify("ask for markers", error))?;
+    Ok(rows.iter().map(|row| row.get("key")).collect())
 }
 
 /// The arrays of one park statement, an element an event.

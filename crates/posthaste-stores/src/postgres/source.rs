@@ -234,8 +234,12 @@ impl Statements for Inner {
         Inner::store_several(self, stored).await
     }
 
-    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        parking::markers(self, limit).await
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        parking::markers(self, after, limit).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        parking::marked(self, keys).await
     }
 
     async fn marker(&self, key: &str) -> Result<Option<Position>, StoreError> {

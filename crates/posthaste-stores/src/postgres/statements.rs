@@ -40,7 +40,10 @@ pub(super) trait Statements: Debug + Send + Sync {
     async fn store_several(&self, stored: &Stored) -> Result<(), StoreError>;
 
     /// As [`posthaste_engine::Claimed::markers`].
-    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError>;
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError>;
+
+    /// As [`posthaste_engine::Claimed::marked`].
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError>;
 
     /// Where a key's marker stands; none: it has none.
     async fn marker(&self, key: &str) -> Result<Option<Position>, StoreError>;

@@ -20,9 +20,14 @@ use super::{
 const DUE_BYTES_MAX: usize = 8 << 20;
 
 impl SqliteClaimed {
-    pub(super) async fn read_markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
+    pub(super) async fn read_markers(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Marker>, StoreError> {
         const OPERATION: &str = "read the markers";
         let destination_id = self.guard().destination_id();
+        let after = after.map(str::to_owned);
         let worker = self.parking(OPERATION).await?;
         self.guard()
             .read(&worker, OPERATION, move |tx, _| {
@@ -31,7 +36,9 @@ impl SqliteClaimed {
                     .prepare_cached(include_str!("sql/markers.sql"))
                     .map_err(fail)?;
                 let mut rows = statement
-                    .query(named_params! { ":destination_id": destination_id, ":limit": limit_of(limit) })
+                    .query(named_params! {
+                        ":destination_id": destination_id, ":after": after, ":limit": limit_of(limit)
+                    })
                     .map_err(fail)?;
                 let mut markers = Vec::new();
                 while let Some(row) = rows.next().map_err(fail)? {
@@ -42,6 +49,23 @@ impl SqliteClaimed {
                     });
                 }
                 Ok(markers)
+            })
+            .await
+    }
+
+    pub(super) async fn read_marked(&self, keys: Vec<String>) -> Result<Vec<String>, StoreError> {
+        const OPERATION: &str = "ask for markers";
+        let destination_id = self.guard().destination_id();
+        let worker = self.parking(OPERATION).await?;
+        self.guard()
+            .read(&worker, OPERATION, move |tx, _| {
+                let mut marked = Vec::new();
+                for key in keys {
+                    if marker(tx, OPERATION, destination_id, &key)?.is_some() {
+                        marked.push(key);
+                    }
+                }
+                Ok(marked)
             })
             .await
     }
@@ -157,6 +181,25 @@ impl SqliteClaimed {
             })
             .await
     }
+}
+
+/// Where a key's marker stands; none: it has none.
+pub(super) fn marker(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+    key: &str,
+) -> Result<Option<i64>, StoreError> {
+    tx.prepare_cached(include_str!("sql/marker.sql"))
+        .and_then(|mut statement| {
+            statement
+                .query_row(
+                    named_params! { ":destination_id": destination_id, ":key": key },
+                    |row| row.get(0),
+                )
+                .optional()
+        })
+        .map_err(|error| classify(operation, error))
 }
 
 pub(super) fn limit_of(limit: usize) -> i64 {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError};
-use rusqlite::{OptionalExtension, Transaction, named_params};
+use rusqlite::{Transaction, named_params};
 
 use super::{
     connection::{Worker, execute},
     cursor,
     error::{classify, unexpected},
     guard::{Changed, Guard},
+    parking,
     row::{self, Pushed},
     source::{Found, SqliteClaimed, page},
 };
@@ -36,16 +37,7 @@ impl SqliteSideRead {
         let wanted = key.to_owned();
         let marker: Option<i64> = guard
             .read(&worker, OPERATION, move |tx, _| {
-                tx.prepare_cached(include_str!("sql/marker.sql"))
-                    .and_then(|mut statement| {
-                        statement
-                            .query_row(
-                                named_params! { ":destination_id": destination_id, ":key": wanted },
-                                |row| row.get(0),
-                            )
-                            .optional()
-                    })
-                    .map_err(|error| classify(OPERATION, error))
+                parking::marker(tx, OPERATION, destination_id, &wanted)
             })
             .await?;
         Ok(Self {

@@ -94,8 +94,12 @@ impl SqliteClaimed {
 
 #[async_trait]
 impl Claimed for SqliteClaimed {
-    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.read_markers(limit).await
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.read_markers(after, limit).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        self.read_marked(keys.to_vec()).await
     }
 
     async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {

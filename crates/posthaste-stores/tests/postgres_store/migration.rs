@@ -67,7 +67,7 @@ async fn what_an_earlier_release_kept_goes_on_where_it_stood() {
     assert!(claim.epoch > 7 && claim.settle > SETTLE / 2, "{claim:?}");
     assert_eq!(claim.former, [OWNER.parse::<uuid::Uuid>().unwrap()]);
     let claimed = store.open(&claim).await.unwrap();
-    let markers = claimed.markers(10).await.unwrap();
+    let markers = claimed.markers(None, 10).await.unwrap();
     assert_eq!((markers.len(), markers[0].key.as_str()), (1, "k\\3"));
     let slot = posthaste::slot("k\\3").to_string();
     assert_eq!(database.psql("select slot from posthaste.markers"), slot);

@@ -59,7 +59,7 @@ async fn a_parked_event_blocks_its_key_until_its_followers_were_read_and_joined(
         .await
         .unwrap();
     claimed.advance(&page.end, &[]).await.unwrap();
-    let marker = &claimed.markers(10).await.unwrap()[0];
+    let marker = &claimed.markers(None, 10).await.unwrap()[0];
     assert_eq!((marker.key.as_str(), marker.released), ("bad", false));
 
     // Another life of the relay finds it all again.
@@ -77,7 +77,7 @@ async fn a_parked_event_blocks_its_key_until_its_followers_were_read_and_joined(
     let due = claimed.due(10).await.unwrap();
     assert!(due.events.is_empty());
     assert_eq!(due.released, ["bad"]);
-    assert!(claimed.markers(10).await.unwrap()[0].released);
+    assert!(claimed.markers(None, 10).await.unwrap()[0].released);
 
     let mut side = claimed.side_read("bad").await.unwrap();
     assert_eq!(drain(&claimed, ALL).await, ["bad5", "good5"]);
@@ -95,7 +95,7 @@ async fn a_parked_event_blocks_its_key_until_its_followers_were_read_and_joined(
     assert_eq!(side_drain(&mut side, &standing.end).await, ["bad7"]);
     claimed.advance(&standing.end, &[]).await.unwrap();
     claimed.join("bad", &standing.end).await.unwrap();
-    assert!(claimed.markers(10).await.unwrap().is_empty());
+    assert!(claimed.markers(None, 10).await.unwrap().is_empty());
     assert_eq!(
         database.psql("select action from posthaste.audit order by id"),
         "destination created\npark\ndelivered\njoin"
@@ -198,7 +198,7 @@ async fn attempts_end_in_death_or_in_a_skip_and_operators_decide() {
     claimed.park(&parkings).await.unwrap();
     let states = || database.psql("select key, state, attempts from posthaste.parked order by id");
     assert_eq!(states(), "a|parked|1\nb|dead|1\nc|skipped|1");
-    assert_eq!(claimed.markers(10).await.unwrap().len(), 2);
+    assert_eq!(claimed.markers(None, 10).await.unwrap().len(), 2);
     let due = claimed.due(10).await.unwrap();
     assert!(due.events.is_empty());
     assert!(due.next_in.unwrap() > Duration::from_secs(3500));

@@ -55,6 +55,8 @@ pub enum Call {
     Open,
     /// `Claimed::markers`.
     Markers,
+    /// [`posthaste_engine::Claimed::marked`].
+    Marked,
     /// `Claimed::set_aside`.
     SetAside,
     /// `Claimed::next`.
@@ -109,6 +111,7 @@ impl Call {
             Self::CheckStore => "check the store",
             Self::Open => "open",
             Self::Markers => "markers",
+            Self::Marked => "marked",
             Self::SetAside => "set aside",
             Self::Next => "next",
             Self::Advance => "advance",

@@ -149,9 +149,14 @@ impl<S: Store + ?Sized> Store for Faulty<Arc<S>> {
 
 #[async_trait]
 impl Claimed for Faulty<Arc<dyn Claimed>> {
-    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        let work = self.inner.markers(limit);
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        let work = self.inner.markers(after, limit);
         self.script.run(Call::Markers, unavailable, work).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        let work = self.inner.marked(keys);
+        self.script.run(Call::Marked, unavailable, work).await
     }
 
     async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {

@@ -183,7 +183,7 @@ fn done_before(log: &[StoredEvent], events: &[Parking]) -> Vec<i64> {
 
 #[async_trait]
 impl Claimed for MemoryClaimed {
-    async fn markers(&self, limit: usize) -> Result<Vec<Marker>, StoreError> {
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
         self.with("reading block markers", |row| {
             let marker = |(key, &at): (&String, &i64)| Marker {
                 key: key.clone(),
@@ -191,8 +191,16 @@ impl Claimed for MemoryClaimed {
                 released: !row.holds(key),
             };
             let all = row.markers.iter();
-            let ours = all.filter(|(key, _)| self.held.owns_key(key));
+            let behind = all.filter(|(key, _)| after.is_none_or(|after| key.as_str() > after));
+            let ours = behind.filter(|(key, _)| self.held.owns_key(key));
             ours.take(limit).map(marker).collect()
+        })
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        self.with("asking for block markers", |row| {
+            let marked = keys.iter().filter(|key| row.markers.contains_key(*key));
+            marked.cloned().collect()
         })
     }
 

@@ -37,11 +37,17 @@ pub(super) async fn set_aside(owner: &Owner) -> Result<Vec<Uuid>, StoreError> {
     look.await
 }
 
-pub(super) async fn markers(owner: &Owner, limit: usize) -> Result<Vec<Marker>, StoreError> {
+pub(super) async fn markers(
+    owner: &Owner,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Marker>, StoreError> {
     let id = owner.grant.destination_id;
     let look = owner.connection.look("read the markers", |database| {
         let tables = &database.now.tables;
         let mut ours = tables.markers_of(owner);
+        ours.sort_by_key(|(key, _)| *key);
+        ours.retain(|(key, _)| after.is_none_or(|after| *key > after));
         ours.truncate(limit);
         let marker = |(key, row): (&str, &MarkerRow)| Marker {
             key: key.to_owned(),
@@ -49,6 +55,18 @@ pub(super) async fn markers(owner: &Owner, limit: usize) -> Result<Vec<Marker>, 
             released: !tables.holds(id, key),
         };
         ours.into_iter().map(marker).collect()
+    });
+    look.await
+}
+
+pub(super) async fn marked(owner: &Owner, keys: &[String]) -> Result<Vec<String>, StoreError> {
+    let id = owner.grant.destination_id;
+    let look = owner.connection.look("ask for markers", |database| {
+        let markers = &database.now.tables.markers;
+        let marked = keys
+            .iter()
+            .filter(|key| markers.contains_key(&(id, (*key).clone())));
+        marked.cloned().collect()
     });
     look.await
 }

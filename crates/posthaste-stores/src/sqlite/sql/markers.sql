@@ -2,6 +2,6 @@ select m.key, m.seq,
        not exists (select 1 from posthaste_parked as p
                    where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
 from posthaste_markers as m
-where m.destination_id = :destination_id
-order by m.seq
+where m.destination_id = :destination_id and (:after is null or m.key > :after)
+order by m.key
 limit :limit

@@ -232,7 +232,7 @@ impl Driver {
 
 /// Each marked key, and whether nothing holds it any longer.
 pub(super) async fn markers(claimed: &dyn Claimed) -> BTreeMap<String, bool> {
-    let markers = claimed.markers(1_000).await.expect("markers");
+    let markers = claimed.markers(None, 1_000).await.expect("markers");
     markers
         .into_iter()
         .map(|marker| (marker.key, marker.released))

@@ -291,7 +291,7 @@ async fn a_removed_destination_begins_anew(bench: Bench) {
     let heir = bench.own_as(heir).await;
     assert!(heir.claim.epoch > owner.claim.epoch, "sinks compare epochs");
     assert_ne!(heir.claim.destination_id, owner.claim.destination_id);
-    assert!(heir.claimed.markers(10).await.unwrap().is_empty());
+    assert!(heir.claimed.markers(None, 10).await.unwrap().is_empty());
     assert_eq!(ids(&heir.events().await), written);
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
 }

@@ -171,7 +171,7 @@ async fn an_old_epoch_changes_nothing(bench: Bench) {
     let mut side = old.claimed.side_read("k").await.unwrap();
 
     let new = old.again(&bench).await;
-    let before = new.claimed.markers(10).await.unwrap();
+    let before = new.claimed.markers(None, 10).await.unwrap();
     assert_fenced(old.claimed.advance(read.end(), &seqs(&read.events)).await);
     assert_fenced(old.claimed.park(&[parking(&read, 1, None)]).await);
     assert_fenced(old.claimed.settle(copy.id, &Settlement::Delivered).await);
@@ -182,7 +182,7 @@ async fn an_old_epoch_changes_nothing(bench: Bench) {
     let seen = bench.store.status().await.unwrap();
     assert_eq!(seen.destinations[0].last_error, None);
 
-    let after = new.claimed.markers(10).await.unwrap();
+    let after = new.claimed.markers(None, 10).await.unwrap();
     assert_eq!((before.len(), after.len()), (1, 1));
     assert!(!after[0].released);
     assert_eq!(new.claimed.due(10).await.unwrap().events.len(), 1);

@@ -150,7 +150,7 @@ async fn side_read_and_join(owner: &Owner) -> Vec<Uuid> {
         side.advance(read.end(), &seqs(&read.events)).await.unwrap();
     }
     owner.claimed.join(KEY, &stands).await.unwrap();
-    assert!(owner.claimed.markers(10).await.unwrap().is_empty());
+    assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
     ids(&read.events)
 }
 
@@ -161,7 +161,7 @@ async fn followers_of_a_blocked_key_get_out_of_the_way(bench: Bench) {
     assert_eq!(left(&bench).await, NOTHING, "all of it went");
     let retained = bench.store.retained().await.unwrap();
     assert_eq!((retained.debt_events, retained.pins), (0, Vec::new()));
-    let markers = owner.claimed.markers(10).await.unwrap();
+    let markers = owner.claimed.markers(None, 10).await.unwrap();
     assert_eq!(markers.len(), 1);
     assert!(!markers[0].released, "the key stays blocked");
     assert!(due(&owner).await.is_empty());

@@ -101,7 +101,7 @@ async fn a_crash_keeps_what_was_answered(bench: Bench) {
         .unwrap();
     bench.outbox.crash().await;
     let owner = restart(&bench, owner.relay).await;
-    let markers = owner.claimed.markers(10).await.unwrap();
+    let markers = owner.claimed.markers(None, 10).await.unwrap();
     assert_eq!(markers.len(), 1);
     let due = owner.claimed.due(10).await.unwrap();
     assert_eq!(due.events[0].event.id(), read.events[0].id());

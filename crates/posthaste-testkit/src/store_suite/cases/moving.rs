@@ -282,7 +282,7 @@ async fn parked_events_follow_their_partition(bench: Bench) {
     let (mut markers, mut copies) = (0, 0);
     for owner in [&first, &second] {
         let owns = |key: &str| owner.claim.partitions.contains_slot(posthaste::slot(key));
-        let marked = owner.claimed.markers(1_000).await.unwrap();
+        let marked = owner.claimed.markers(None, 1_000).await.unwrap();
         assert!(!marked.is_empty() && marked.iter().all(|marker| owns(&marker.key)));
         markers += marked.len();
         let due = owner.claimed.due(1_000).await.unwrap();
@@ -299,7 +299,7 @@ async fn parked_events_follow_their_partition(bench: Bench) {
     }
     assert_eq!((markers, copies), (KEYS, KEYS));
     // A key of others is not there.
-    let theirs = second.claimed.markers(1).await.unwrap().remove(0).key;
+    let theirs = second.claimed.markers(None, 1).await.unwrap().remove(0).key;
     let refused = first.claimed.side_read(&theirs).await.map(|_| ());
     assert!(
         matches!(refused, Err(StoreError::Bug { .. })),
@@ -325,7 +325,7 @@ async fn a_released_key_is_joined_by_its_new_owner(bench: Bench) {
             side.advance(read.end(), &seqs(&read.events)).await.unwrap();
             owner.claimed.join(&key, &stands).await.unwrap();
         }
-        assert!(owner.claimed.markers(10).await.unwrap().is_empty());
+        assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
     }
     // All are the main groups' again, wherever they move.
     let before = ledger.written.clone();

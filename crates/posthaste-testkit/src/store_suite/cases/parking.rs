@@ -27,6 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         two_parked_events_hold_one_key,
         parking_moves_the_marker,
         many_events_are_parked_at_once,
+        markers_come_in_bounded_steps,
     ]
 }
 
@@ -73,7 +74,7 @@ async fn parked_and_marked_before_the_cursor_passes(bench: Bench) {
     let (owner, parked) = one_parked(&bench, |_| ()).await;
     // As after a crash before the advance: read from another handle, under another claim.
     let again = owner.again(&bench).await;
-    let markers = again.claimed.markers(10).await.unwrap();
+    let markers = again.claimed.markers(None, 10).await.unwrap();
     assert_eq!(markers.len(), 1);
     assert_eq!(markers[0].key, "k");
     assert!(!markers[0].released);
@@ -162,7 +163,7 @@ async fn a_delivered_copy_releases_its_key(bench: Bench) {
     assert_eq!(now.released, ["k"]);
     assert_eq!(now.next_in, None);
     let again = owner.again(&bench).await;
-    assert!(again.claimed.markers(10).await.unwrap()[0].released);
+    assert!(again.claimed.markers(None, 10).await.unwrap()[0].released);
     assert_eq!(state(&bench, ParkedState::Delivered).await, 1);
 }
 
@@ -247,7 +248,7 @@ async fn parking_by_policy_skip_sets_no_marker(bench: Bench) {
         parked.skip = true;
     })
     .await;
-    assert!(owner.claimed.markers(10).await.unwrap().is_empty());
+    assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
     let waiting = due(&owner).await;
     assert!(waiting.events.is_empty() && waiting.released.is_empty());
     assert_eq!(state(&bench, ParkedState::Skipped).await, 1);
@@ -255,7 +256,7 @@ async fn parking_by_policy_skip_sets_no_marker(bench: Bench) {
 
 async fn parking_as_dead_blocks_the_key(bench: Bench) {
     let (owner, _) = one_parked(&bench, |parked| parked.retry_in = None).await;
-    let markers = owner.claimed.markers(10).await.unwrap();
+    let markers = owner.claimed.markers(None, 10).await.unwrap();
     assert_eq!(markers.len(), 1);
     assert!(!markers[0].released);
     assert!(due(&owner).await.events.is_empty());
@@ -267,7 +268,7 @@ async fn an_event_without_a_key_blocks_nothing(bench: Bench) {
     let owner = bench.own().await;
     let read = owner.whole().await;
     owner.claimed.park(&[parking(&read, 0, NOW)]).await.unwrap();
-    assert!(owner.claimed.markers(10).await.unwrap().is_empty());
+    assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
     let copy = due(&owner).await.events.remove(0);
     owner
         .claimed
@@ -306,7 +307,7 @@ async fn parking_moves_the_marker(bench: Bench) {
         let parked = parking(&read, index, NOW);
         owner.claimed.park(&[parked]).await.unwrap();
     }
-    assert_eq!(owner.claimed.markers(10).await.unwrap().len(), 1);
+    assert_eq!(owner.claimed.markers(None, 10).await.unwrap().len(), 1);
     owner
         .claimed
         .advance(read.end(), &seqs(&read.events[..3]))
@@ -335,7 +336,33 @@ async fn many_events_are_parked_at_once(bench: Bench) {
     let read = owner.whole().await;
     let parked: Vec<_> = (0..300).map(|index| parking(&read, index, NOW)).collect();
     owner.claimed.park(&parked).await.unwrap();
-    assert_eq!(owner.claimed.markers(1_000).await.unwrap().len(), 300);
-    assert_eq!(owner.claimed.markers(7).await.unwrap().len(), 7);
+    assert_eq!(owner.claimed.markers(None, 1_000).await.unwrap().len(), 300);
+    assert_eq!(owner.claimed.markers(None, 7).await.unwrap().len(), 7);
     assert_eq!(owner.claimed.due(1_000).await.unwrap().events.len(), 300);
+}
+
+async fn markers_come_in_bounded_steps(bench: Bench) {
+    let keys: Vec<String> = (0..30).map(|number| format!("k{number:02}")).collect();
+    let events = keys.iter().map(|key| NewEvent::keyed(key, "x"));
+    bench.commit(&events.collect::<Vec<_>>()).await;
+    let owner = bench.own().await;
+    let read = owner.whole().await;
+    let even = (0..30).step_by(2);
+    let parked: Vec<_> = even.map(|index| parking(&read, index, NOW)).collect();
+    owner.claimed.park(&parked).await.unwrap();
+    let (mut found, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let markers = owner.claimed.markers(after.as_deref(), 4).await.unwrap();
+        let Some(last) = markers.last() else { break };
+        after = Some(last.key.clone());
+        found.extend(markers.into_iter().map(|marker| marker.key));
+    }
+    let blocked: Vec<String> = keys.iter().step_by(2).cloned().collect();
+    assert_eq!(found, blocked, "each once");
+
+    let mut marked = owner.claimed.marked(&keys[..10]).await.unwrap();
+    marked.sort_unstable();
+    assert_eq!(marked, blocked[..5]);
+    let none = owner.claimed.marked(&["never seen".to_owned()]).await;
+    assert!(none.unwrap().is_empty());
 }

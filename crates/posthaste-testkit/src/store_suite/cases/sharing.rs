@@ -338,7 +338,7 @@ async fn who_lost_a_part_is_refused_for_all(bench: Bench) {
         1
     );
     let keeper = if keeps(&new) { &new } else { &other };
-    assert_eq!(keeper.claimed.markers(10).await.unwrap().len(), 1);
+    assert_eq!(keeper.claimed.markers(None, 10).await.unwrap().len(), 1);
     assert_eq!(keeper.claimed.due(10).await.unwrap().events.len(), 1);
 }
 

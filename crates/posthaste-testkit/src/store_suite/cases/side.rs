@@ -114,10 +114,10 @@ async fn a_released_key_is_side_read_and_joined(bench: Bench) {
     let read = side_read_to(&mut *side, &stands, PLENTY).await;
     assert_eq!(ids(&read), followers);
     owner.claimed.join(MINE, &stands).await.unwrap();
-    assert!(owner.claimed.markers(10).await.unwrap().is_empty());
+    assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
     assert!(owner.claimed.due(10).await.unwrap().released.is_empty());
     let again = owner.again(&bench).await;
-    assert!(again.claimed.markers(10).await.unwrap().is_empty());
+    assert!(again.claimed.markers(None, 10).await.unwrap().is_empty());
     assert_eq!(ids(&again.events().await), NOTHING, "nothing comes twice");
 }
 
@@ -203,7 +203,7 @@ async fn a_side_read_goes_on_behind_its_marker(bench: Bench) {
     let rest = side_read_to(&mut *side, &stands, PLENTY).await;
     assert_eq!(ids(&rest), followers[4..]);
     again.claimed.join(MINE, &stands).await.unwrap();
-    assert!(again.claimed.markers(10).await.unwrap().is_empty());
+    assert!(again.claimed.markers(None, 10).await.unwrap().is_empty());
 }
 
 async fn a_side_read_ends_where_all_else_is_gone(bench: Bench) {
@@ -240,7 +240,7 @@ async fn a_rejection_in_a_side_read_moves_the_marker(bench: Bench) {
     assert!(due.released.is_empty(), "blocked again");
     assert_eq!(due.events.len(), 1);
     assert_eq!(due.events[0].event.id(), followers[2]);
-    let marker = owner.claimed.markers(10).await.unwrap();
+    let marker = owner.claimed.markers(None, 10).await.unwrap();
     assert!(!marker[0].released);
 
     let settled = owner
