@@ -384,21 +384,37 @@ fn scenarios_of_retention() -> Vec<Scenario> {
         marks: true,
         ..keeping
     };
+    let one = || vec![vec![A]];
     vec![
+        scenario(
+            "retention: a leaf of 1 row is truncated beside a writer and a new destination (oldest)",
+            with_another(retention(one(), Removal::Truncate(1)), Start::Oldest),
+            false,
+        ),
+        scenario(
+            "retention: rows are deleted beside a writer and a new destination (oldest)",
+            with_another(retention(one(), Removal::Delete), Start::Oldest),
+            false,
+        ),
+        scenario(
+            "retention: rows are deleted beside a writer and a new destination (now)",
+            with_another(retention(one(), Removal::Delete), Start::Now),
+            false,
+        ),
         scenario(
             "retention: a leaf of 2 rows is truncated beside 2 writers and a new destination (oldest)",
             with_another(retention(two(), LEAF), Start::Oldest),
-            false,
+            true,
         ),
         scenario(
             "retention: rows are deleted beside 2 writers and a new destination (oldest)",
             with_another(retention(two(), Removal::Delete), Start::Oldest),
-            false,
+            true,
         ),
         scenario(
             "retention: rows are deleted beside 2 writers and a new destination (now)",
             with_another(retention(two(), Removal::Delete), Start::Now),
-            false,
+            true,
         ),
         scenario(
             "retention: a leaf of 2 rows is truncated beside 2 writers and a blocked key",
