@@ -14,6 +14,13 @@ pub(crate) struct Pacer {
     idle: Duration,
     empty_wait: Duration,
     next: Moment,
+    /// Whether the last read brought nothing.
+    idle_now: bool,
+    /// A hint came while a read was under way, which may have been too early for it.
+    hinted: bool,
+    /// When a hint may bring about a read again: whoever hints all the time gains no more reads than a
+    /// busy outbox has.
+    hint_at: Moment,
 }
 
 /// A poll that brings this many events is one of a busy outbox.
@@ -28,6 +35,9 @@ impl Pacer {
             idle,
             empty_wait: busy,
             next: Moment::default(),
+            idle_now: false,
+            hinted: false,
+            hint_at: Moment::default(),
         }
     }
 
@@ -45,10 +55,27 @@ impl Pacer {
             self.busy
         };
         self.next = now.after(wait);
+        self.idle_now = events == 0 && caught_up;
+        if std::mem::take(&mut self.hinted) {
+            self.hint(now, false);
+        }
+    }
+
+    /// There may be something to read; `reading`: a read is under way. An idle outbox is read at once,
+    /// any other will be soon enough.
+    pub(crate) fn hint(&mut self, now: Moment, reading: bool) {
+        if reading {
+            self.hinted = true;
+        } else if self.idle_now {
+            self.next = self.next.min(now.max(self.hint_at));
+            self.hint_at = self.next.after(self.busy);
+            // A hint that was not for us is followed by a few reads, not by many.
+            self.empty_wait = self.empty_wait.min(self.many);
+        }
     }
 
     /// Something happened that makes an early read worth while.
-    pub(crate) fn hint(&mut self, now: Moment) {
+    pub(crate) fn hurry(&mut self, now: Moment) {
         self.empty_wait = self.busy;
         self.next = self.next.min(now.after(self.busy));
     }
@@ -56,5 +83,67 @@ impl Pacer {
     /// When the next read is due.
     pub(crate) fn next(&self) -> Moment {
         self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUSY: Duration = Duration::from_millis(5);
+    const IDLE: Duration = Duration::from_millis(700);
+
+    /// A pacer that has read nothing until it waits for the longest, and when that was.
+    fn idle() -> (Pacer, Moment) {
+        let mut pacer = Pacer::new(BUSY, IDLE);
+        let mut now = Moment::default();
+        while pacer.empty_wait < IDLE {
+            pacer.read(0, true, now);
+            now = pacer.next();
+        }
+        pacer.read(0, true, now);
+        assert_eq!(now.until(pacer.next()), IDLE);
+        (pacer, now)
+    }
+
+    #[test]
+    fn a_hint_makes_an_idle_reader_read_at_once() {
+        let (mut pacer, now) = idle();
+        pacer.hint(now, false);
+        assert_eq!(pacer.next(), now);
+    }
+
+    #[test]
+    fn a_hint_that_comes_while_a_read_is_under_way_is_not_lost() {
+        let (mut pacer, now) = idle();
+        pacer.hint(now, true);
+        pacer.read(0, true, now);
+        assert_eq!(pacer.next(), now);
+        // Once.
+        pacer.read(0, true, now);
+        assert!(pacer.next() > now);
+    }
+
+    #[test]
+    fn hints_without_end_make_no_more_reads_than_a_busy_outbox() {
+        let (mut pacer, start) = idle();
+        let mut now = start;
+        for _ in 0..10 {
+            pacer.hint(now, false);
+            pacer.hint(now, true);
+            now = pacer.next();
+            pacer.read(0, true, now);
+        }
+        assert!(start.until(now) >= BUSY * 9, "{:?}", start.until(now));
+    }
+
+    #[test]
+    fn a_busy_reader_takes_no_notice_of_hints() {
+        let mut pacer = Pacer::new(BUSY, IDLE);
+        let now = Moment::default();
+        pacer.read(MANY, true, now);
+        let next = pacer.next();
+        pacer.hint(now, false);
+        assert_eq!(pacer.next(), next);
     }
 }

@@ -282,7 +282,7 @@ impl Pipeline {
 
     /// There may be something to read: an idle reader need not wait any longer.
     pub fn hint(&mut self, now: Moment) {
-        self.pacer.hint(now);
+        self.pacer.hint(now, self.reading);
     }
 
     /// A read was answered, and nothing had to be asked ([`asks_for_markers`](Self::asks_for_markers)).

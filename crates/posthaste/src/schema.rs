@@ -130,6 +130,16 @@ pub fn sqlite() -> &'static [Migration] {
 mod tests {
     use super::*;
 
+    /// Writers wait behind whoever waits for a lock on the outbox.
+    #[test]
+    fn migrations_beside_writers_wait_fifty_milliseconds_for_a_lock() {
+        for migration in &postgres()[4..] {
+            let mut lines = migration.sql.lines();
+            let first = lines.find(|line| !line.starts_with("--") && !line.is_empty());
+            assert_eq!(first, Some("set local lock_timeout = '50ms';"));
+        }
+    }
+
     #[test]
     fn versions_count_up_from_one_and_no_placeholder_is_left() {
         for migrations in [postgres(), sqlite()] {

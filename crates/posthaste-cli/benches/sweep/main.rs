@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 
+use latency::Bounds;
 use report::Report;
 
 #[derive(Debug, Parser)]
@@ -78,6 +79,19 @@ enum Part {
     /// A backlog to RabbitMQ, against a bare client
     #[cfg(feature = "rabbitmq")]
     Rabbitmq,
+}
+
+/// Each syncs its file once for many events.
+const FILE: Bounds = bounds(10.0, 50.0);
+#[cfg(feature = "kafka")]
+const KAFKA: Bounds = bounds(5.0, 15.0);
+#[cfg(feature = "kafka")]
+const TRANSACTIONS: Bounds = bounds(50.0, 200.0);
+#[cfg(feature = "rabbitmq")]
+const RABBITMQ: Bounds = bounds(10.0, 50.0);
+
+const fn bounds(p50: f64, p99: f64) -> Bounds {
+    Bounds { p50, p99 }
 }
 
 /// What the parts need to know of the command line.
@@ -136,7 +150,7 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Latency => {
             let folder = tempfile::tempdir()?;
             let file = folder.path().join("events.jsonl");
-            latency::run(plan, report, &format!("file://{}", file.display()), 10.0).await
+            latency::run(plan, report, &format!("file://{}", file.display()), FILE).await
         }
         Part::Idle => idle::run(plan, report).await,
         Part::Writers => writers::run(plan, report).await,
@@ -145,16 +159,22 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Kafka => {
             let kafka = kafka::Kafka::start();
             brokers::run(plan, report, &kafka).await?;
-            latency::run(plan, report, &brokers::Broker::fresh_place(&kafka), 10.0).await?;
+            latency::run(plan, report, &brokers::Broker::fresh_place(&kafka), KAFKA).await?;
             report.begin("kafka, transactional");
             kafka::transactions(plan, report, &kafka).await?;
-            latency::run(plan, report, &kafka.transactional_place(), 50.0).await
+            latency::run(plan, report, &kafka.transactional_place(), TRANSACTIONS).await
         }
         #[cfg(feature = "rabbitmq")]
         Part::Rabbitmq => {
             let rabbitmq = rabbitmq::RabbitMq::start();
             brokers::run(plan, report, &rabbitmq).await?;
-            latency::run(plan, report, &brokers::Broker::fresh_place(&rabbitmq), 10.0).await
+            latency::run(
+                plan,
+                report,
+                &brokers::Broker::fresh_place(&rabbitmq),
+                RABBITMQ,
+            )
+            .await
         }
     }
 }

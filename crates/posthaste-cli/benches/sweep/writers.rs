@@ -32,7 +32,7 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         "a second",
     );
 
-    let paced = compare(plan, &outbox, &mut writers, span, Some(pace)).await?;
+    let paced = compare(plan, &outbox, &mut writers, span, Some(pace), Factor::Relay).await?;
     report.print("pace", pace, "a second");
     report.print(
         "time of a paced transaction, relay off, p50",
@@ -51,9 +51,52 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         Bound::AtLeast(0.95),
     );
 
-    let saturated = compare(plan, &outbox, &mut writers, span, None).await?;
+    let saturated = compare(plan, &outbox, &mut writers, span, None, Factor::Relay).await?;
     report.print("saturating writers, relay on / off", saturated.ratio, "");
+
+    for synchronous_commit in ["on", "off"] {
+        writers
+            .each(&format!("set synchronous_commit = {synchronous_commit}"))
+            .await?;
+        let hints = compare(plan, &outbox, &mut writers, span, None, Factor::Hints).await?;
+        report.hold(
+            format!("beside a relay, hints / no trigger, synchronous_commit {synchronous_commit}"),
+            hints.ratio,
+            "",
+            Bound::AtLeast(0.97),
+        );
+    }
     Ok(())
+}
+
+/// What the rounds of a comparison have and have not.
+#[derive(Debug, Clone, Copy)]
+enum Factor {
+    Relay,
+    /// Beside a relay.
+    Hints,
+}
+
+impl Factor {
+    async fn run(
+        self,
+        on: bool,
+        outbox: &Outbox,
+        writers: &mut Writers,
+        span: Duration,
+        pace: Option<f64>,
+    ) -> Result<Written> {
+        match self {
+            Self::Relay if !on => return writers.run(span, pace).await,
+            Self::Relay => {}
+            Self::Hints => {
+                let switch = if on { "enable" } else { "disable" };
+                let sql = format!("alter table posthaste.outbox {switch} trigger hint");
+                outbox.connect().await?.batch_execute(&sql).await?;
+            }
+        }
+        beside_relay(outbox, writers, span, pace).await
+    }
 }
 
 /// Medians over the rounds.
@@ -69,16 +112,15 @@ async fn compare(
     writers: &mut Writers,
     span: Duration,
     pace: Option<f64>,
+    factor: Factor,
 ) -> Result<Compared> {
     let (mut ratios, mut off_millis, mut on_millis) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..plan.rounds {
-        let (off, on) = if number % 2 == 0 {
-            let off = writers.run(span, pace).await?;
-            (off, beside_relay(outbox, writers, span, pace).await?)
-        } else {
-            let on = beside_relay(outbox, writers, span, pace).await?;
-            (writers.run(span, pace).await?, on)
-        };
+        // Each of the two goes first in every other round.
+        let first = number % 2 == 1;
+        let one = factor.run(first, outbox, writers, span, pace).await?;
+        let other = factor.run(!first, outbox, writers, span, pace).await?;
+        let (off, on) = if first { (other, one) } else { (one, other) };
         println!(
             "round {number}: off {:.0}/s, p50 {:.3} ms; on {:.0}/s, p50 {:.3} ms; ratio {:.3}",
             off.rate,
@@ -140,6 +182,14 @@ impl Writers {
         );
         outbox.connect().await?.batch_execute(&sql).await?;
         Ok(Self { clients })
+    }
+
+    /// Lets each of them run this.
+    async fn each(&self, sql: &str) -> Result<()> {
+        for client in &self.clients {
+            client.batch_execute(sql).await?;
+        }
+        Ok(())
     }
 
     /// Writes for so long; with a pace, each transaction begins at its own moment, however long those

@@ -8,9 +8,9 @@ use posthaste::schema::{self, Migration};
 use posthaste_stores::{postgres, sqlite};
 use serde_json::json;
 
-use super::StoreArgs;
+use super::{StoreArgs, relay::start_logging};
 use crate::{
-    config::units,
+    config::{LogFormat, units},
     failure::{Failure, Status},
     open::StoreKind,
     output,
@@ -34,8 +34,8 @@ pub(crate) struct Init {
     /// whichever is shorter [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     retention: Option<Duration>,
-    /// Let writers hint to idle relays that there is something to read, so that the first event after a pause is not
-    /// found a poll later (PostgreSQL; not through a transaction pooler) [default: off]
+    /// Whether idle relays listen for hints of writers, so that the first event after a pause is not found a poll
+    /// later (PostgreSQL; not through a transaction pooler) [default: on for a new outbox]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     notify: Option<bool>,
     /// Rows of one of the 16 leaves of the ring: a power of two, fixed by the first init (PostgreSQL)
@@ -83,6 +83,8 @@ impl Init {
         }
         let done = match kind {
             StoreKind::Postgres => {
+                // It may have to wait for a lock, and says for whose.
+                start_logging(LogFormat::Text, "warn")?;
                 let done = postgres::init(url.expose(), &self.postgres_options()).await?;
                 let version = newest(schema::postgres());
                 Done {

@@ -78,7 +78,7 @@ impl Relay {
                 destination_tuning: self.destination_tuning,
             },
         )?;
-        start_logging(config.tuning.log.unwrap_or(LogFormat::Text))?;
+        start_logging(config.tuning.log.unwrap_or(LogFormat::Text), "info")?;
         let stop = Stop::listen(self.drain_timeout)?;
         let store = open::store(&config.from)?;
         if !config.routes.catch_all() {
@@ -350,14 +350,15 @@ async fn either(one: &mut Signal, other: &mut Signal) {
     }
 }
 
-fn start_logging(format: LogFormat) -> Result<(), Failure> {
+/// To standard error, from this level on unless the environment names another.
+pub(super) fn start_logging(format: LogFormat, level: &str) -> Result<(), Failure> {
     let filter = match std::env::var(LOG) {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
             Failure::usage(format!(
                 "{LOG}={text}: {error}\nfix: write a level, such as info or debug"
             ))
         })?,
-        _ => EnvFilter::new("info"),
+        _ => EnvFilter::new(level),
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -366,7 +366,7 @@ impl Pipeline {
                 self.unstored.1 = self.unstored.1.saturating_sub(bytes);
                 self.behind_the_store(MAIN..self.main.first());
                 if wants_advance {
-                    self.pacer.hint(now);
+                    self.pacer.hurry(now);
                 }
             }
             // What a settlement released or left due is seen by the next look.

@@ -12,6 +12,7 @@ use super::{
     config::PostgresConfig,
     connection::Connector,
     error::classify,
+    lock_wait::{Patience, is_locked},
 };
 
 const OPERATION: &str = "init";
@@ -38,11 +39,6 @@ pub(super) fn leaves() -> impl Iterator<Item = String> {
 
 const PARTITIONS_MAX: u16 = 4096;
 
-const HINTS_OFF: &str = "drop trigger if exists hint on posthaste.outbox;\n";
-const HINTS_ON: &str = "drop trigger if exists hint on posthaste.outbox;
-create trigger hint after insert on posthaste.outbox for each statement execute function posthaste.hint();
-";
-
 /// What `posthaste init` is asked for. What is none stays as it is, or gets its default.
 #[derive(Debug, Clone, Default)]
 pub struct InitOptions {
@@ -55,8 +51,8 @@ pub struct InitOptions {
     /// Rows in one of the ring's 16 leaves, a power of two from 2^10 to 2^40; default 2^19. Fixed by
     /// the first `init`.
     pub leaf_rows: Option<u64>,
-    /// Whether writers hint to idle relays that there is something to read; default off. Running relays heed a
-    /// change with their next claim.
+    /// Whether relays listen for hints of writers that there is something to read; default on for a
+    /// new outbox. Running relays heed a change with their next claim.
     pub notify: Option<bool>,
     /// How long delivered events are kept, in whole seconds; zero: not at all; default 24 h.
     pub retention: Option<Duration>,
@@ -124,8 +120,13 @@ pub async fn init(url: &str, options: &InitOptions) -> Result<Initialised, Store
     let mut client = connector.connect(Work::Migrate).await?;
     refuse_unfit_server(&client).await?;
     let mut applied = Vec::new();
-    while let Some(version) = apply_next(&mut client, options.placeholders()?).await? {
-        applied.push(version);
+    let mut patience = Patience::default();
+    loop {
+        match apply_next(&mut client, options.placeholders()?).await? {
+            Step::Applied(version) => applied.push(version),
+            Step::Locked => patience.wait(&client).await?,
+            Step::None => break,
+        }
     }
     check::set_sequence_forward(&client).await?;
     // A migrated copy stays a copy.
@@ -150,11 +151,16 @@ async fn refuse_unfit_server(client: &Client) -> Result<(), StoreError> {
     check::refuse_sql_ascii(row.get(1)).map_err(wrong)
 }
 
-/// Applies the first migration that is missing; none when none is.
-async fn apply_next(
-    client: &mut Client,
-    placeholders: Placeholders,
-) -> Result<Option<u32>, StoreError> {
+/// What came of the first migration that is missing.
+enum Step {
+    Applied(u32),
+    /// Somebody else's lock is in the way; nothing was changed.
+    Locked,
+    /// None is missing.
+    None,
+}
+
+async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<Step, StoreError> {
     let failed = |error| classify(OPERATION, error);
     let transaction = client.transaction().await.map_err(failed)?;
     transaction.batch_execute(LOCK).await.map_err(failed)?;
@@ -163,13 +169,16 @@ async fn apply_next(
         .iter()
         .find(|migration| i64::from(migration.version) > i64::from(version))
     else {
-        return Ok(None);
+        return Ok(Step::None);
     };
     for step in [&next.render(placeholders), &record(next)] {
-        transaction.batch_execute(step).await.map_err(failed)?;
+        match transaction.batch_execute(step).await {
+            Err(error) if is_locked(&error) => return Ok(Step::Locked),
+            done => done.map_err(failed)?,
+        }
     }
     transaction.commit().await.map_err(failed)?;
-    Ok(Some(next.version))
+    Ok(Step::Applied(next.version))
 }
 
 /// The schema's version, zero without one; a newer one that asks for a newer build is refused.
@@ -260,16 +269,8 @@ fn settings_sql(options: &InitOptions) -> String {
     if let Some(retention) = options.retention {
         set("retention_seconds", retention.as_secs().to_string());
     }
-    match options.notify {
-        None => {}
-        Some(true) => {
-            set("notify", "on".to_owned());
-            sql += HINTS_ON;
-        }
-        Some(false) => {
-            set("notify", "off".to_owned());
-            sql += HINTS_OFF;
-        }
+    if let Some(notify) = options.notify {
+        set("notify", if notify { "on" } else { "off" }.to_owned());
     }
     sql
 }

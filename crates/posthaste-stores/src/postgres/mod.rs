@@ -18,6 +18,7 @@ mod evacuate;
 #[cfg(test)]
 mod fuzz;
 mod hints;
+mod lock_wait;
 mod migrate;
 #[cfg(feature = "model")]
 #[doc(hidden)]

@@ -53,7 +53,7 @@ pub(super) struct Inner {
     /// One key's side read may look through whole segments; the main group is not to wait for that.
     side_reader: OnceCell<Arc<Reader>>,
     /// None: nobody hints.
-    hints: Option<tokio::sync::Mutex<Heard>>,
+    hints: Option<Heard>,
 }
 
 /// Reads the cursor under a claim. Only a connection of its own may use what it finds: an error on it
@@ -99,7 +99,7 @@ pub(super) async fn open(
         leaf_bits,
     };
     let hints = match row.get::<_, Option<bool>>("notify") {
-        Some(true) => Some(tokio::sync::Mutex::new(hints.listen(connector))),
+        Some(true) => Some(hints.listen(connector)),
         _ => None,
     };
     let advance = writer.prepare(ADVANCE.to_owned(), &ADVANCE_TYPES).await;
@@ -219,11 +219,19 @@ impl Statements for Inner {
         scope: Scope<'_>,
         budget: Budget,
     ) -> Result<Read, StoreError> {
-        let reader = match scope {
-            Scope::Main(_) => Arc::clone(&self.reader),
-            Scope::Key(_) => self.side_reader().await?,
-        };
-        reader.read(operation, request, scope, budget).await
+        match scope {
+            Scope::Main(_) => {
+                let read = self.reader.read(operation, request, scope, budget).await?;
+                if let Some(heard) = &self.hints {
+                    heard.read(!read.events.is_empty());
+                }
+                Ok(read)
+            }
+            Scope::Key(_) => {
+                let reader = self.side_reader().await?;
+                reader.read(operation, request, scope, budget).await
+            }
+        }
     }
 
     async fn store_one(&self, stored: &Stored) -> Result<(), StoreError> {
@@ -295,7 +303,7 @@ impl Statements for Inner {
 
     async fn hinted(&self) {
         match &self.hints {
-            Some(heard) => heard.lock().await.hint().await,
+            Some(heard) => heard.hint().await,
             None => std::future::pending().await,
         }
     }

@@ -10,17 +10,23 @@ use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 
 const OWNER: &str = "00000000-0000-0000-0000-0000000000aa";
 
-/// The schema as the release before partitions were shared left it: a live relay owns `default`, which stands
-/// in the middle of a difference, with a blocked key; `other` is free and has been cut into fewer.
-fn version_2() -> Database {
-    let database = PostgresServer::shared(15).create_database();
-    for migration in &schema::postgres()[..2] {
+/// An empty outbox of an earlier version.
+fn at_version(server: &PostgresServer, version: usize) -> Database {
+    let database = server.create_database();
+    for migration in &schema::postgres()[..version] {
         database.psql(&migration.render(schema::Placeholders { leaf_bits: 10 }));
         database.psql(&format!(
             "insert into posthaste.migrations (version, name, min_relay) values ({}, '{}', {})",
             migration.version, migration.name, migration.min_relay
         ));
     }
+    database
+}
+
+/// The schema as the release before partitions were shared left it: a live relay owns `default`, which stands
+/// in the middle of a difference, with a blocked key; `other` is free and has been cut into fewer.
+fn version_2() -> Database {
+    let database = at_version(PostgresServer::shared(15), 2);
     database.psql("select posthaste.emit('t', n::text, key => 'k\\' || n % 10) from generate_series(1, 100) n");
     let now = database.psql("select pg_current_snapshot()");
     database.psql(&format!(
@@ -111,4 +117,69 @@ async fn a_relay_that_is_too_old_is_told_so() {
     }
     database.psql("update posthaste.settings set value = '0.0.9' where name = 'min_relay'");
     store.renew(relay, LEASE).await.unwrap();
+}
+
+/// A writer that keeps its transaction open delays the migration, and nobody else.
+#[tokio::test]
+async fn a_migration_beside_an_open_writer_delays_no_other_writer() {
+    let server = PostgresServer::builder().setting("fsync", "off").start();
+    let database = at_version(&server, 4);
+    let (open, other) = (writer(&database.url()).await, writer(&database.url()).await);
+    open.batch_execute("begin; select posthaste.emit('t', 'open')")
+        .await
+        .unwrap();
+    other
+        .batch_execute("set lock_timeout = '150ms'")
+        .await
+        .unwrap();
+    let url = database.url();
+    let migrating = tokio::spawn(async move { init(&url, &InitOptions::default()).await });
+    // It was tried again and again, and each of these went through.
+    while server.log().matches("due to lock timeout").count() < 4 {
+        assert!(!migrating.is_finished(), "it has not waited");
+        other
+            .batch_execute("select posthaste.emit('t', 'other')")
+            .await
+            .unwrap();
+    }
+    open.batch_execute("commit").await.unwrap();
+    assert_eq!(migrating.await.unwrap().unwrap().applied, [5]);
+    let claimed =
+        crate::support::open(&store(&database.url()), posthaste_engine::Start::Oldest).await;
+    assert!(drain(&claimed, ALL).await.contains(&"open".to_owned()));
+}
+
+/// `init` locks nothing of the outbox once it is up to date.
+#[tokio::test]
+async fn grants_and_settings_do_not_wait_for_an_open_writer() {
+    let database = fresh().await;
+    let role = format!("both_{}", database.name());
+    database.psql(&format!("create role {role} login"));
+    let open = writer(&database.url()).await;
+    open.batch_execute("begin; select posthaste.emit('t', 'open'); lock table only posthaste.outbox in row exclusive mode")
+        .await
+        .unwrap();
+    let options = InitOptions {
+        writer: Some(role.clone()),
+        relay: Some(role),
+        partitions: Some(32),
+        notify: Some(false),
+        ..InitOptions::default()
+    };
+    let url = database.url();
+    let initialising = init(&url, &options);
+    let done = tokio::time::timeout(Duration::from_secs(30), initialising).await;
+    assert!(done.expect("no wait").unwrap().applied.is_empty());
+    open.batch_execute("commit").await.unwrap();
+}
+
+/// What an operator has set stays; a new outbox has hints.
+#[tokio::test]
+async fn hints_are_on_for_new_outboxes_alone() {
+    let notify = "select value from posthaste.settings where name = 'notify'";
+    assert_eq!(fresh().await.psql(notify), "on");
+    let used = at_version(PostgresServer::shared(15), 4);
+    used.psql("select posthaste.emit('t', 'x')");
+    initialise(&used.url()).await;
+    assert_eq!(used.psql(notify), "off");
 }

@@ -51,7 +51,7 @@ impl Cluster {
         let programs = Programs::find(version, scratch.path());
         let mut lines = String::from(
             "listen_addresses = '127.0.0.1'\nwal_level = logical\nmax_connections = 200\n\
-             max_wal_senders = 10\nmax_replication_slots = 10\nmax_prepared_transactions = 20\n",
+             max_wal_senders = 10\nmax_replication_slots = 10\n",
         );
         for (name, value) in settings {
             lines.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
