@@ -111,9 +111,9 @@ async fn an_old_claim_parks(world: &World) -> bool {
     let old = reopen(&world.store, relay, Start::Oldest).await;
     let page = old.next(ALL).await.unwrap();
     let new = reopen(&world.store, relay, Start::Oldest).await;
-    assert!(new.markers(9).await.unwrap().is_empty());
+    assert!(new.markers(None, 9).await.unwrap().is_empty());
     let parked = old.park(&[parking(&page, None)]).await;
-    let markers = new.markers(9).await.unwrap();
+    let markers = new.markers(None, 9).await.unwrap();
     assert_eq!(parked.is_ok(), markers.len() == 1);
     markers.is_empty()
 }
@@ -384,7 +384,7 @@ async fn a_key_that_something_holds_is_not_joined() {
         let parks = [parking(&page, Some(LEASE))];
         claimed.park(&parks).await.unwrap();
         drop(claimed.join("a", &page.end).await);
-        claimed.markers(9).await.unwrap().len() == 1
+        claimed.markers(None, 9).await.unwrap().len() == 1
     })
     .await;
 }
