@@ -25,12 +25,18 @@ use crate::{
 use appender::Appender;
 
 const EVENT_BYTES_MAX: &str = "max_event_bytes";
+const MODE: &str = "mode";
+/// The relay opens the file again after a rotation or a restart.
+const OWNER_READS_AND_WRITES: u32 = 0o600;
+const MODE_MAX: u32 = 0o777;
 
 /// Appends a line for each event to one file.
 #[derive(Debug)]
 pub struct FileSink {
     path: PathBuf,
     event_bytes_max: Option<u64>,
+    /// None: [`appender::MODE_DEFAULT`], less what the process's umask takes away.
+    mode: Option<u32>,
 }
 
 impl FileSink {
@@ -49,11 +55,12 @@ impl FileSink {
         Ok(Self {
             path,
             event_bytes_max,
+            mode: None,
         })
     }
 
     pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
-        address.expect_options(&[EVENT_BYTES_MAX])?;
+        address.expect_options(&[EVENT_BYTES_MAX, MODE])?;
         let bytes = address.path()?;
         if bytes.is_empty() {
             return Err(address.misconfigured(
@@ -69,7 +76,10 @@ impl FileSink {
             .option(EVENT_BYTES_MAX)
             .map(|value| parse_limit(address, value))
             .transpose()?;
-        Self::new(Path::new(&OsString::from_vec(bytes.to_vec())), limit)
+        let mode = address.option(MODE);
+        let mode = mode.map(|value| parse_mode(address, value)).transpose()?;
+        let sink = Self::new(Path::new(&OsString::from_vec(bytes.to_vec())), limit)?;
+        Ok(Self { mode, ..sink })
     }
 }
 
@@ -82,6 +92,19 @@ fn parse_limit(address: &Address, value: &str) -> Result<u64, SinkError> {
              {EVENT_BYTES_MAX}=1048576"
         ))),
     }
+}
+
+fn parse_mode(address: &Address, value: &str) -> Result<u32, SinkError> {
+    let is_octal = matches!(value.len(), 3 | 4) && value.bytes().all(|b| b.is_ascii_digit());
+    let mode = u32::from_str_radix(value, 8).ok().filter(|mode| {
+        is_octal && *mode <= MODE_MAX && mode & OWNER_READS_AND_WRITES == OWNER_READS_AND_WRITES
+    });
+    mode.ok_or_else(|| {
+        address.misconfigured(format!(
+            "{MODE}={value} is not the mode of a file that its owner reads and writes; write it in \
+             octal, for example {MODE}=0640"
+        ))
+    })
 }
 
 #[async_trait]
@@ -104,7 +127,10 @@ impl Sink for FileSink {
     }
 
     async fn open_lane(&self, _spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let appender = self.blocking(Appender::open).await?;
+        let mode = self.mode;
+        let appender = self
+            .blocking(move |path| Appender::open(path, mode))
+            .await?;
         let lane = WriterLane::start("file", appender, Stop::default(), self.event_bytes_max)?;
         Ok(Box::new(lane))
     }
@@ -114,7 +140,7 @@ impl FileSink {
     /// Runs what may wait for the device off the relay's tasks.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: fn(&Path) -> Result<T, SinkError>,
+        work: impl FnOnce(&Path) -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, SinkError> {
         let path = self.path.clone();
         tokio::task::spawn_blocking(move || work(&path))

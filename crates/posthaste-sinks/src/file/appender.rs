@@ -1,9 +1,9 @@
 //! The open, locked file of a lane.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, Permissions, TryLockError},
     io::{self, Write},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::Path,
     path::PathBuf,
 };
@@ -23,29 +23,30 @@ use crate::writer::Target;
 /// How often a file that is rotated while we lock it is tried again.
 const OPEN_ATTEMPTS_MAX: usize = 8;
 
+/// Of a file that is created: events are not for everybody on the machine.
+pub(super) const MODE_DEFAULT: u32 = 0o640;
+
 /// A file that is ours to append to, for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Appender {
     path: PathBuf,
     file: File,
+    /// As [`super::FileSink`]'s.
+    mode: Option<u32>,
 }
 
 impl Appender {
     /// Opens or creates the file, takes its lock, and repairs a torn last line.
-    pub(super) fn open(path: &Path) -> Result<Self, SinkError> {
+    pub(super) fn open(path: &Path, mode: Option<u32>) -> Result<Self, SinkError> {
         let opening = |error: io::Error| fault::sink_error(path, "opening", &error);
         for _ in 0..OPEN_ATTEMPTS_MAX {
             refuse_special_file(path)?;
-            let file = OpenOptions::new()
-                .read(true)
-                .append(true)
-                .create(true)
-                .open(path)
-                .map_err(opening)?;
+            let file = open_or_create(path, mode).map_err(opening)?;
             lock(path, &file)?;
             let appender = Self {
                 path: path.to_owned(),
                 file,
+                mode,
             };
             // Between opening and locking, the file may have been moved away.
             if appender.is_current().map_err(opening)? {
@@ -96,7 +97,7 @@ impl Appender {
         if current {
             return Ok(());
         }
-        *self = Self::open(&self.path).map_err(|error| Unavailability {
+        *self = Self::open(&self.path, self.mode).map_err(|error| Unavailability {
             cause: error.cause(),
             reason: error.to_string(),
             wait: None,
@@ -143,6 +144,31 @@ impl Target for Appender {
             });
         }
         Ok(())
+    }
+}
+
+/// A file that is there keeps its mode.
+fn open_or_create(path: &Path, mode: Option<u32>) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    options.mode(mode.unwrap_or(MODE_DEFAULT));
+    match options.clone().create_new(true).open(path) {
+        // It came meanwhile, or it is a symbolic link to a file that is not there.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            options.create(true).open(path)
+        }
+        created => {
+            let file = created?;
+            if let Some(mode) = mode {
+                // What was asked for counts, whatever the umask.
+                file.set_permissions(Permissions::from_mode(mode))?;
+            }
+            Ok(file)
+        }
     }
 }
 

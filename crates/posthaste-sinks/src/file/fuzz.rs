@@ -43,7 +43,7 @@ fn fuzz_torn_lines() {
             }
             appender::check(&path).unwrap();
             assert_eq!(fs::read(&path).unwrap(), lines, "a look changes nothing");
-            drop(Appender::open(&path).unwrap());
+            drop(Appender::open(&path, None).unwrap());
             assert_eq!(fs::read(&path).unwrap(), &lines[..whole]);
         });
 }

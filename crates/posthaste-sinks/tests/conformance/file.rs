@@ -1,8 +1,9 @@
 //! What only `file` promises.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, OpenOptions, Permissions},
     io::Write,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -32,6 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("foreign_text_is_left_alone", foreign_text_is_left_alone),
         trial("wrong_places_name_the_fix", wrong_places_name_the_fix),
         trial("limit_is_exact", limit_is_exact),
+        trial(
+            "a_new_file_is_not_for_everybody",
+            a_new_file_is_not_for_everybody,
+        ),
         trial(
             "a_second_lane_waits_for_the_first",
             a_second_lane_waits_for_the_first,
@@ -371,4 +376,26 @@ fn missing_rights_are_denied() -> Result<Completion, Failed> {
 fn set_mode(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+async fn a_new_file_is_not_for_everybody() {
+    let spool = Spool::new();
+    let mode = || fs::metadata(spool.path()).unwrap().permissions().mode() & 0o777;
+    let write = async |url: &str| {
+        let sink = open(url).unwrap();
+        let mut lane = lane(&sink).await;
+        accept(&mut lane, "p").await;
+        lane.abort().await;
+    };
+    let url = file_url(&spool.path());
+    write(&url).await;
+    assert_eq!(mode() & !0o640, 0, "{:o}", mode());
+
+    // What is asked for is set whatever the umask, and what is there is left alone.
+    fs::set_permissions(spool.path(), Permissions::from_mode(0o604)).unwrap();
+    write(&format!("{url}?mode=0666")).await;
+    assert_eq!(mode(), 0o604);
+    fs::remove_file(spool.path()).unwrap();
+    write(&format!("{url}?mode=0666")).await;
+    assert_eq!(mode(), 0o666);
 }
