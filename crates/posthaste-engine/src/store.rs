@@ -39,7 +39,8 @@ pub use ownership::{
     Registered, Registration, Renewal, Shares, Start, Want,
 };
 pub use retention::{
-    Housekeeping, PARKED_RETENTION, Pin, PinKind, Retained, Retention, retention_refused,
+    AUDIT_RETENTION, Housekeeping, PARKED_RETENTION, Pin, PinKind, Retained, Retention,
+    retention_refused,
 };
 
 /// What a store is and can do.

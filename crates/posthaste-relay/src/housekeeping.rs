@@ -51,12 +51,13 @@ fn say(done: &Housekeeping) {
             "followers of blocked keys were set aside, since they kept others from going"
         );
     }
-    if done.leaves > 0 || done.parked > 0 {
+    if done.leaves > 0 || done.parked > 0 || done.audit > 0 {
         info!(
             events = done.events,
             leaves = done.leaves,
             bytes = done.bytes,
             parked = done.parked,
+            audit = done.audit,
             "past their time, removed"
         );
     }

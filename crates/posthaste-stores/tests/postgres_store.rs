@@ -10,6 +10,8 @@ mod check;
 mod crash;
 #[path = "postgres_store/hints.rs"]
 mod hints;
+#[path = "postgres_store/locks.rs"]
+mod locks;
 #[path = "postgres_store/migration.rs"]
 mod migration;
 #[path = "postgres_store/numbers.rs"]
@@ -20,6 +22,8 @@ mod ownership;
 mod parking;
 #[path = "postgres_store/pooler.rs"]
 mod pooler;
+#[path = "postgres_store/publication.rs"]
+mod publication;
 #[path = "postgres_store/retention.rs"]
 mod retention;
 #[path = "postgres_store/rewriting.rs"]

@@ -36,6 +36,7 @@ impl PurgeArgs {
                 "evacuated": done.evacuated,
                 "parked": done.parked,
                 "attempts": done.attempts,
+                "audit": done.audit,
                 "in_the_way": done.in_the_way,
                 "retention_window_seconds": retained.window.as_secs(),
                 "retention_debt_events": retained.debt_events,
@@ -95,6 +96,12 @@ fn as_text(done: &Housekeeping, retained: &Retained) -> String {
             "Removed {} that had been set aside, with {}\n",
             output::count(done.parked, "event"),
             output::count(done.attempts, "attempt")
+        ));
+    }
+    if done.audit > 0 {
+        text.push_str(&format!(
+            "Removed {} of the audit\n",
+            output::count(done.audit, "line")
         ));
     }
     if let Some(what) = &done.in_the_way {

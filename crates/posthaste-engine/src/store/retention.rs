@@ -11,6 +11,9 @@ use super::{Registered, StoreError};
 /// A dead event that holds a key is no such event: its followers wait for an operator's decision.
 pub const PARKED_RETENTION: Duration = Duration::from_secs(30 * 24 * 3_600);
 
+/// For how long lines of the audit are kept: as long as what they may tell about.
+pub const AUDIT_RETENTION: Duration = PARKED_RETENTION;
+
 /// Stores do arithmetic with the window in their own units.
 const WINDOW_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
@@ -40,6 +43,8 @@ pub struct Housekeeping {
     pub parked: u64,
     /// Records of attempts that went with them.
     pub attempts: u64,
+    /// Lines of the audit that went.
+    pub audit: u64,
     /// More is due at once: the step ended because it had done enough.
     pub more: bool,
     /// What kept the step from work that is due. It is worth another try a little later.
@@ -50,7 +55,8 @@ impl Housekeeping {
     /// Whether anything went, or was moved out of the way.
     #[must_use]
     pub fn did_something(&self) -> bool {
-        self.events > 0 || self.leaves > 0 || self.evacuated > 0 || self.parked > 0
+        let went = self.events + self.leaves + self.parked + self.audit;
+        went > 0 || self.evacuated > 0
     }
 
     /// Adds a later step: counts add up, the rest is the later one's.
@@ -61,6 +67,7 @@ impl Housekeeping {
         self.evacuated += later.evacuated;
         self.parked += later.parked;
         self.attempts += later.attempts;
+        self.audit += later.audit;
         self.more = later.more;
         self.in_the_way = later.in_the_way;
     }
@@ -126,8 +133,8 @@ pub struct Retained {
 pub trait Retention: Send + Sync {
     /// One step, bounded in time and rows: removes delivered events that are older than the window and that
     /// no cursor, block marker or side read of any destination needs, whoever owns it and whether or not it
-    /// is paused; and events that were set aside, [`PARKED_RETENTION`] after nothing waited for them any
-    /// more. What a blocked key alone keeps, its followers, is set aside behind the event that blocks it, to be
+    /// is paused; events that were set aside, [`PARKED_RETENTION`] after nothing waited for them any
+    /// more; and lines of the audit that are older than [`AUDIT_RETENTION`]. What a blocked key alone keeps, its followers, is set aside behind the event that blocks it, to be
     /// tried one at a time and in their order ([`super::Claimed::due`]). Without any destination no event goes. No writer waits for it longer than a fraction of a
     /// second. Costs one cheap statement when nothing is due. `by` is the relay, for the record.
     ///

@@ -311,6 +311,14 @@ impl MemoryStore {
         self.lock().retention = window;
     }
 
+    /// Makes every line of the audit so much older, for tests of retention.
+    pub fn age_audit(&self, by: Duration) {
+        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        for line in &mut self.lock().audit {
+            line.at = line.at.saturating_sub(by);
+        }
+    }
+
     /// Begins a writer's transaction.
     #[must_use]
     pub fn begin(&self) -> MemoryTransaction {

@@ -50,6 +50,10 @@ impl Outbox for MemoryOutbox {
         self.0.set_retention(window);
     }
 
+    async fn age_audit(&self, by: Duration) {
+        self.0.age_audit(by);
+    }
+
     async fn crash(&self) {
         self.0.crash();
     }

@@ -14,6 +14,7 @@ use super::{
     claim::with_fragments,
     client::Client,
     error::classify,
+    locks::{Lock, name_holder},
     ownership::{destination_state, from_micros},
     read::push,
     retention::retained,
@@ -190,10 +191,14 @@ impl Admin for PostgresStore {
         for _ in 0..RACES_MAX {
             let transaction = client.transaction().await.map_err(failed)?;
             // Not while somebody claims it.
-            transaction
+            let locked = transaction
                 .query_typed(SHARES_LOCK_BY_NAME, &[(&name, Type::TEXT)])
-                .await
-                .map_err(failed)?;
+                .await;
+            if let Err(error) = locked {
+                drop(transaction);
+                let lock = Lock::Destination(Some(name));
+                return Err(name_holder(&client, lock, failed(error)).await);
+            }
             let row = transaction
                 .query_typed_one(
                     DESTINATION_SET,

@@ -13,15 +13,15 @@ use super::{
     connection::Connector,
     error::classify,
     lock_wait::{Patience, is_locked},
+    locks::{Lock, name_holder},
 };
 
 const OPERATION: &str = "init";
 const GRANT_WRITER: &str = include_str!("sql/grant_writer.sql");
 const GRANT_RELAY: &str = include_str!("sql/grant_relay.sql");
 
-/// Two `init` at once do one thing after the other.
-const LOCK: &str = "select pg_catalog.pg_advisory_xact_lock(\
-                    pg_catalog.hashtextextended('posthaste.init', 0))";
+/// Two `init` at once do one thing after the other. Only the schema's owner may take it.
+const LOCK: &str = "lock table posthaste.migrations in share row exclusive mode";
 
 /// The newest migration that this build knows, which is its level as a relay.
 pub(super) const LEVEL: i32 = 5;
@@ -162,9 +162,17 @@ enum Step {
 
 async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<Step, StoreError> {
     let failed = |error| classify(OPERATION, error);
+    let created = is_created(client).await?;
     let transaction = client.transaction().await.map_err(failed)?;
-    transaction.batch_execute(LOCK).await.map_err(failed)?;
-    let version = version(&transaction).await?;
+    if created && let Err(error) = transaction.batch_execute(LOCK).await {
+        drop(transaction);
+        return Err(name_holder(client, Lock::Migrations, failed(error)).await);
+    }
+    let version = if created {
+        version(&transaction).await?
+    } else {
+        0
+    };
     let Some(next) = migrations()
         .iter()
         .find(|migration| i64::from(migration.version) > i64::from(version))
@@ -173,27 +181,37 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
     };
     for step in [&next.render(placeholders), &record(next)] {
         match transaction.batch_execute(step).await {
+            Ok(()) => {}
             Err(error) if is_locked(&error) => return Ok(Step::Locked),
-            done => done.map_err(failed)?,
+            Err(error) => {
+                drop(transaction);
+                // There is nothing to lock before the first migration: of two, one finds what the
+                // other has created.
+                if !created && is_created(client).await? {
+                    return Box::pin(apply_next(client, placeholders)).await;
+                }
+                return Err(failed(error));
+            }
         }
     }
     transaction.commit().await.map_err(failed)?;
     Ok(Step::Applied(next.version))
 }
 
-/// The schema's version, zero without one; a newer one that asks for a newer build is refused.
-async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
-    let failed = |error| classify(OPERATION, error);
-    let row = transaction
+async fn is_created(client: &Client) -> Result<bool, StoreError> {
+    let row = client
         .query_typed_one(
             "select to_regclass('posthaste.migrations') is not null",
             &[],
         )
         .await
-        .map_err(failed)?;
-    if !row.get::<_, bool>(0) {
-        return Ok(0);
-    }
+        .map_err(|error| classify(OPERATION, error))?;
+    Ok(row.get(0))
+}
+
+/// The schema's version; a newer one that asks for a newer build is refused.
+async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
+    let failed = |error| classify(OPERATION, error);
     let row = transaction
         .query_typed_one(
             "select coalesce(max(version), 0), coalesce(max(min_relay), 0) from posthaste.migrations",

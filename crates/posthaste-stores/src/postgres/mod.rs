@@ -19,6 +19,7 @@ mod evacuate;
 mod fuzz;
 mod hints;
 mod lock_wait;
+mod locks;
 mod migrate;
 #[cfg(feature = "model")]
 #[doc(hidden)]

@@ -15,6 +15,7 @@ use super::{
     claim::{self, lock_and_revoke, refill_incarnation, with_fragments},
     client::Client,
     error::classify,
+    locks::{Lock, name_holder},
     shares::{by_destination, shares_of, with_shares},
 };
 
@@ -125,14 +126,17 @@ impl Ownership for PostgresStore {
             .await
             .map_err(failed)?;
         let transaction = client.transaction().await.map_err(failed)?;
-        lock_and_revoke(
+        let revoked = lock_and_revoke(
             transaction.client(),
             relay,
             found.map(|row| row.get(0)),
             micros(settle),
             OPERATION,
-        )
-        .await?;
+        );
+        if let Err(error) = revoked.await {
+            drop(transaction);
+            return Err(name_holder(&client, Lock::Destination(Some(destination)), error).await);
+        }
         transaction.commit().await.map_err(failed)
     }
 
@@ -189,10 +193,10 @@ async fn leave(
         (&relay.registration as _, Type::UUID),
         (&destination as _, Type::TEXT),
     ];
-    transaction
-        .query_typed(LEAVE_LOCK, &who)
-        .await
-        .map_err(failed)?;
+    if let Err(error) = transaction.query_typed(LEAVE_LOCK, &who).await {
+        drop(transaction);
+        return Err(name_holder(client, Lock::Destination(destination), failed(error)).await);
+    }
     let myself = transaction
         .query_typed_opt(LEAVE_LOOK, &who)
         .await

@@ -23,6 +23,7 @@ use super::{
     client::Client,
     error::classify,
     evacuate::chunk as evacuate_chunk,
+    locks::with_retention_lock,
     migrate::leaves,
     ownership::{from_micros, micros},
 };
@@ -35,6 +36,7 @@ const TRUNCATE: &str = include_str!("sql/retention_truncate.sql");
 const DELETE: &str = include_str!("sql/retention_delete.sql");
 const WINDOW: &str = include_str!("sql/retention_window.sql");
 const DEBT: &str = include_str!("sql/retention_debt.sql");
+const AUDIT: &str = include_str!("sql/retention_audit.sql");
 const PINS: &str = include_str!("sql/retention_pins.sql");
 
 static PARKED: LazyLock<String> =
@@ -49,6 +51,8 @@ pub(super) const ROWS_A_DELETE: u64 = 2_000;
 const DELETES_A_STEP: u32 = 4;
 /// Events set aside that one step removes.
 pub(super) const PARKED_A_STEP: u64 = 500;
+/// Lines of the audit that one step looks at, and removes at the most.
+pub(super) const AUDIT_A_STEP: u64 = 1_000;
 /// What keeps a step from its deeds.
 pub(super) const ANOTHER: &str = "another relay keeps house, or a destination is being created";
 /// Counting stops here; beyond it an upper bound is told.
@@ -86,6 +90,9 @@ pub(super) trait Deeds: Sync {
     /// Removes at most [`PARKED_A_STEP`] events that had been set aside; answers how many, and how many records
     /// of attempts.
     async fn remove_parked(&self) -> Result<(u64, u64), StoreError>;
+
+    /// Removes what is past its time of the oldest [`AUDIT_A_STEP`] lines of the audit; answers how many.
+    async fn remove_audit(&self) -> Result<u64, StoreError>;
 }
 
 /// Keeps house on a connection, for this relay.
@@ -153,6 +160,10 @@ pub(super) async fn step(deeds: &dyn Deeds, turn: usize) -> Result<Housekeeping,
     if survey.parked_due {
         (done.parked, done.attempts) = deeds.remove_parked().await?;
         done.more |= done.parked >= PARKED_A_STEP;
+    }
+    if survey.audit_due {
+        done.audit = deeds.remove_audit().await?;
+        done.more |= done.audit >= AUDIT_A_STEP;
     }
     Ok(done)
 }
@@ -272,7 +283,7 @@ fn name_of(leaf: &Leaf) -> Result<String, StoreError> {
 }
 
 fn truncate_script(leaf: &str, by: Option<Registered>) -> String {
-    TRUNCATE
+    with_retention_lock(TRUNCATE)
         .replace("{past_window}", PAST_WINDOW)
         .replace("{floor}", FLOOR)
         .replace("{relay}", &uuid_literal(by))
@@ -308,7 +319,7 @@ impl Deeds for Housekeeper<'_> {
 
     async fn delete(&self, leaf: &Leaf) -> Result<Went<u64>, StoreError> {
         let name = name_of(leaf)?;
-        let script = DELETE
+        let script = with_retention_lock(DELETE)
             .replace("{past_window}", PAST_WINDOW)
             .replace("{floor}", FLOOR)
             .replace("{rows}", &ROWS_A_DELETE.to_string())
@@ -328,6 +339,14 @@ impl Deeds for Housekeeper<'_> {
             .await
             .map_err(|error| classify(OPERATION, error))?;
         Ok((unsigned(row.get("parked")), unsigned(row.get("attempts"))))
+    }
+
+    async fn remove_audit(&self) -> Result<u64, StoreError> {
+        let limit = i64::try_from(AUDIT_A_STEP).unwrap_or(i64::MAX);
+        self.client
+            .execute_typed(AUDIT, &[(&limit, Type::INT8)])
+            .await
+            .map_err(|error| classify(OPERATION, error))
     }
 }
 

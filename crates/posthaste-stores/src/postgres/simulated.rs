@@ -223,6 +223,21 @@ impl SimulatedPostgres {
         set.await
     }
 
+    /// Makes every line of the audit so much older.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the server is down.
+    pub async fn age_audit(&self, by: Duration) -> Result<(), StoreError> {
+        let connection = self.connect();
+        let age = connection.change("age the audit", move |database| {
+            for line in &mut database.now.tables.audit {
+                Arc::make_mut(line).at -= super::ownership::micros(by);
+            }
+            Ok(())
+        });
+        age.await
+    }
+
     /// The commits of writers that survived, in their order.
     #[must_use]
     pub fn committed(&self) -> Vec<Commit> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered, Retained, Retention, StoreError,
+    AUDIT_RETENTION, Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered, Retained, Retention,
+    StoreError,
 };
 use rusqlite::{OptionalExtension, Row, Transaction, named_params};
 use tokio::time::Instant;
@@ -41,6 +42,11 @@ impl Retention for SqliteStore {
         if due.parked {
             let removed = worker.write(OPERATION, move |tx| remove_parked(tx, by));
             done.add(removed.await?);
+        }
+        if due.audit {
+            let removed = worker.write(OPERATION, remove_audit).await? as u64;
+            done.audit += removed;
+            done.more |= removed >= ROWS_A_TRANSACTION as u64;
         }
         let begun = Instant::now();
         let mut kept_by_keys = due.kept_by_keys;
@@ -93,6 +99,7 @@ struct Due {
     /// Something that is past its time lies behind a block marker and before all cursors.
     kept_by_keys: bool,
     parked: bool,
+    audit: bool,
 }
 
 impl Due {
@@ -115,6 +122,14 @@ impl Due {
             events: goes(oldest(0)?, floor),
             kept_by_keys: goes(oldest(floor.unwrap_or(0))?, passed(tx)?),
             parked: !parked_due(tx, now, 1)?.is_empty(),
+            audit: tx
+                .prepare_cached("select at from posthaste_audit order by id limit 1")
+                .and_then(|mut statement| {
+                    let oldest = statement.query_row([], |row| row.get::<_, i64>(0));
+                    oldest.optional()
+                })
+                .map_err(|error| classify(OPERATION, error))?
+                .is_some_and(|at| at <= now.saturating_sub(micros(AUDIT_RETENTION))),
         })
     }
 }
@@ -213,6 +228,18 @@ fn remove_parked(tx: &Transaction<'_>, by: Option<Registered>) -> Result<Houseke
     }
     done.more = due.len() == ROWS_A_TRANSACTION;
     Ok(done)
+}
+
+/// Looks at the oldest lines of the audit; answers how many went.
+fn remove_audit(tx: &Transaction<'_>) -> Result<usize, StoreError> {
+    let before = clock(tx, OPERATION)?.saturating_sub(micros(AUDIT_RETENTION));
+    execute(
+        tx,
+        OPERATION,
+        "delete from posthaste_audit
+         where id in (select id from posthaste_audit order by id limit :rows) and at <= :before",
+        named_params! { ":before": before, ":rows": rows_max() },
+    )
 }
 
 /// What is kept beyond its time, and why.

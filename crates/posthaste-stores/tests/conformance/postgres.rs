@@ -118,6 +118,14 @@ impl Outbox for PostgresOutbox {
         init(&self.url(), &options).await.unwrap();
     }
 
+    async fn age_audit(&self, by: Duration) {
+        let older = format!(
+            "update posthaste.audit set at = at - interval '{} s'",
+            by.as_secs()
+        );
+        block_in_place(|| self.database.psql(&older));
+    }
+
     async fn crash(&self) {
         block_in_place(|| {
             self.server.crash();

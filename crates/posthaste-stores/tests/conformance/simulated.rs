@@ -68,6 +68,10 @@ impl Outbox for SimulatedOutbox {
         self.0.set_retention(window).await.unwrap();
     }
 
+    async fn age_audit(&self, by: Duration) {
+        self.0.age_audit(by).await.unwrap();
+    }
+
     async fn crash(&self) {
         self.0.crash();
     }

@@ -71,6 +71,15 @@ impl Outbox for SqliteOutbox {
         init(&self.url(), options).await.unwrap();
     }
 
+    async fn age_audit(&self, by: Duration) {
+        self.connect()
+            .execute(
+                "update posthaste_audit set at = at - ?1",
+                [i64::try_from(by.as_micros()).unwrap()],
+            )
+            .unwrap();
+    }
+
     async fn init(&self) -> Result<(), StoreError> {
         init(&self.url(), InitOptions::default()).await.map(drop)
     }

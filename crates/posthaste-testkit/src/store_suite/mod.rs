@@ -141,6 +141,9 @@ pub trait Outbox: Send + Sync {
     /// Stores for how long delivered events are kept.
     async fn set_retention(&self, window: Duration);
 
+    /// Makes every line of the audit so much older.
+    async fn age_audit(&self, by: Duration);
+
     /// Crashes the database and starts it again ([`Capability::Crash`]).
     async fn crash(&self) {
         panic!("the fixture declares `Crash` and does not crash");

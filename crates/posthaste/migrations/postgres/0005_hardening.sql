@@ -6,6 +6,42 @@
 -- once the transaction that holds the lock has ended. `posthaste init` does so by itself.
 set local lock_timeout = '50ms';
 
+-- Locks of relays. An advisory lock may be taken by any role that may connect: these need rights.
+
+-- One row a destination; whoever changes who owns what of it locks the row. It is never updated.
+create table posthaste.destination_locks (
+    destination_id bigint primary key references posthaste.destinations (id)
+);
+
+insert into posthaste.destination_locks (destination_id) select id from posthaste.destinations;
+
+-- Always empty, and locked as a whole, which takes no transaction number: whoever creates a destination waits for what
+-- retention removes, and the other way round.
+create table posthaste.retention_lock (
+    one boolean primary key check (one)
+);
+
+do $$
+declare
+    relay text;
+begin
+    for relay in
+        select distinct pg_get_userbyid(a.grantee)
+        from pg_class c cross join lateral aclexplode(c.relacl) a
+        where c.oid = 'posthaste.cursors'::regclass and a.grantee <> c.relowner and a.grantee <> 0
+            and a.privilege_type = 'UPDATE'
+    loop
+        execute format('grant select, insert, update on posthaste.destination_locks to %I', relay);
+        execute format('grant select, update on posthaste.retention_lock to %I', relay);
+        execute format('grant delete on posthaste.audit to %I', relay);
+    end loop;
+end
+$$;
+
+-- Without a key a publication of all tables lets nobody delete. Numbers of attempts come again when an operator has an
+-- event tried once more.
+alter table posthaste.attempts add column id bigint generated always as identity primary key;
+
 -- Hints of writers to idle relays. An idle relay that listens holds the first lock in share mode. A
 -- commit that notifies takes a lock of the whole database: writers notify for such a relay alone, one
 -- writer at a time. That one holds the second lock, whose number changes ten times a second: a

@@ -1,7 +1,7 @@
 use async_trait::async_trait;
 use posthaste_engine::{
-    DestinationState, Housekeeping, PARKED_RETENTION, ParkedState, Pin, PinKind, Registered,
-    Retained, Retention, StoreError, StoredEvent,
+    AUDIT_RETENTION, DestinationState, Housekeeping, PARKED_RETENTION, ParkedState, Pin, PinKind,
+    Registered, Retained, Retention, StoreError, StoredEvent,
 };
 
 use super::{DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, wall_micros};
@@ -101,6 +101,12 @@ impl Inner {
         }
     }
 
+    fn remove_audit(&mut self, done: &mut Housekeeping) {
+        let (lines, before) = (self.audit.len(), ago(AUDIT_RETENTION));
+        self.audit.retain(|line| line.at > before);
+        done.audit = (lines - self.audit.len()) as u64;
+    }
+
     pub(super) fn retained(&self, mode: MemoryMode) -> Retained {
         let before = ago(self.retention);
         let pinned: Vec<_> = self
@@ -166,6 +172,7 @@ impl Retention for MemoryStore {
         inner.evacuate(self.mode, &mut done);
         inner.remove_delivered(self.mode, &mut done);
         inner.remove_settled(&mut done);
+        inner.remove_audit(&mut done);
         Ok(done)
     }
 

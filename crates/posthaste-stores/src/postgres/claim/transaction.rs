@@ -11,6 +11,7 @@ use super::{
 use crate::postgres::{
     client::Client,
     error::classify,
+    locks::{Lock, RETENTION, name_holder},
     ownership::{destination_state, micros},
     share_out::Change,
     shares::shares_within,
@@ -30,7 +31,6 @@ const BREAKER: &str = include_str!("../sql/breaker.sql");
 const RECUT_FINER: &str = include_str!("../sql/recut_finer.sql");
 const RECUT_COARSER: &str = include_str!("../sql/recut_coarser.sql");
 const RECUT_DONE: &str = include_str!("../sql/recut_done.sql");
-const DESTINATION_LOCK: &str = include_str!("../sql/destination_lock.sql");
 const DESTINATION_CREATE: &str = include_str!("../sql/destination_create.sql");
 
 /// A statement whose text has its fragments filled in.
@@ -97,9 +97,17 @@ pub(in crate::postgres) async fn claim(
             })?,
             proven: before.get("sequence"),
         };
-        if let Some(outcome) = claim.run(&statements).await? {
-            transaction.commit().await.map_err(failed)?;
-            return Ok(outcome);
+        match claim.run(&statements).await {
+            Ok(Some(outcome)) => {
+                transaction.commit().await.map_err(failed)?;
+                return Ok(outcome);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                drop(transaction);
+                let lock = Lock::Destination(Some(request.destination));
+                return Err(name_holder(client, lock, error).await);
+            }
         }
     }
     Err(comes_and_goes(request.destination))
@@ -113,10 +121,10 @@ async fn create(
 ) -> Result<(), StoreError> {
     let failed = |error| classify("create the destination", error);
     let transaction = client.transaction().await.map_err(failed)?;
-    transaction
-        .batch_execute(DESTINATION_LOCK)
-        .await
-        .map_err(failed)?;
+    if let Err(error) = transaction.batch_execute(RETENTION).await {
+        drop(transaction);
+        return Err(name_holder(client, Lock::Retention, failed(error)).await);
+    }
     transaction
         .execute_typed(
             DESTINATION_CREATE,
@@ -143,10 +151,16 @@ pub(in crate::postgres) async fn lock_and_revoke(
     let failed = |error| classify(operation, error);
     let destination = (&destination_id as _, Type::INT8);
     let us = (&relay.registration as _, Type::UUID);
-    client
+    let locked = client
         .query_typed(SHARES_LOCK, std::slice::from_ref(&destination))
         .await
         .map_err(failed)?;
+    if let (Some(id), true) = (destination_id, locked.is_empty()) {
+        return Err(StoreError::Bug {
+            operation,
+            reason: format!("destination {id} has no row in posthaste.destination_locks"),
+        });
+    }
     let myself = client
         .query_typed_opt(FENCE_EXPIRED, &[us.clone(), destination.clone()])
         .await

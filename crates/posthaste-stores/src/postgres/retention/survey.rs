@@ -57,6 +57,7 @@ pub(in crate::postgres) struct Survey {
     pub(in crate::postgres) leaf_bits: u32,
     pub(in crate::postgres) window: Duration,
     pub(in crate::postgres) parked_due: bool,
+    pub(in crate::postgres) audit_due: bool,
     pub(in crate::postgres) leaves: Vec<Leaf>,
 }
 
@@ -88,6 +89,7 @@ impl Survey {
             leaf_bits: u32::try_from(bits).map_err(|_| bug("leaves without rows"))?,
             window: Duration::from_secs(unsigned(setting(first.get("seconds"))?)),
             parked_due: first.get("parked_due"),
+            audit_due: first.get("audit_due"),
             leaves: rows.iter().filter_map(Leaf::read).collect(),
         })
     }
@@ -167,6 +169,7 @@ mod tests {
             leaf_bits: 10,
             window,
             parked_due: false,
+            audit_due: false,
             leaves: Vec::new(),
         }
     }

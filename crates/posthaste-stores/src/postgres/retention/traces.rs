@@ -290,7 +290,9 @@ async fn trace_19_a_destination_from_now_on_waits_before_it_takes_its_snapshot()
         .unwrap();
     let create = bench.open("new", Start::Now);
     let meanwhile = async {
-        bench.wait_for_a_wait("locktype = 'advisory'").await;
+        bench
+            .wait_for_a_wait("mode = 'ShareRowExclusiveLock'")
+            .await;
         // Before the destination's own beginning: it may be delivered by others, and go.
         bench.emit(1);
         keeper.batch_execute("commit").await.unwrap();

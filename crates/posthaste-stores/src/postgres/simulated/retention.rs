@@ -22,7 +22,7 @@ use super::{
 use crate::postgres::{
     ownership::{from_micros, micros},
     retention::{
-        ANOTHER, Deeds, Emptied, PARKED_A_STEP, ROWS_A_DELETE, Went, step,
+        ANOTHER, AUDIT_A_STEP, Deeds, Emptied, PARKED_A_STEP, ROWS_A_DELETE, Went, step,
         survey::{Leaf, Survey},
     },
 };
@@ -31,8 +31,8 @@ const OPERATION: &str = "housekeeping";
 const LEAVES: i64 = 16;
 /// Looks at a leaf that is in use, before the lock's time is out.
 const LOOKS_AT_A_LEAF: u32 = 20;
-/// `sql/retention_parked_due.sql`.
-const PARKED_KEPT: i64 = 30 * 24 * 3_600 * 1_000_000;
+/// `sql/retention_parked_due.sql` and `sql/retention_audit.sql`.
+const KEPT: i64 = 30 * 24 * 3_600 * 1_000_000;
 /// `sql/retention_pins.sql`.
 const PINS_MAX: usize = 20;
 
@@ -85,6 +85,10 @@ impl Database {
             leaf_bits: leaf_bits.into(),
             window: Duration::from_secs(tables.retention_seconds),
             parked_due: tables.parked.values().any(|row| row.is_due(now)),
+            audit_due: tables
+                .audit
+                .first()
+                .is_some_and(|line| line.at <= now - KEPT),
             leaves,
         }
     }
@@ -258,7 +262,7 @@ fn leaf_of(seq: i64, leaf_bits: u8) -> usize {
 impl ParkedRow {
     /// Nothing waits for it any more. A dead event that holds a key waits for an operator, however long.
     fn is_due(&self, now: i64) -> bool {
-        let before = now - PARKED_KEPT;
+        let before = now - KEPT;
         match self.state {
             ParkedState::Skipped | ParkedState::Discarded | ParkedState::Delivered => {
                 self.settled_at.is_some_and(|at| at <= before)
@@ -295,6 +299,16 @@ impl Tables {
             }
         }
         (parked, attempts)
+    }
+
+    /// `sql/retention_audit.sql`.
+    fn remove_audit(&mut self, now: i64) -> u64 {
+        let before = self.audit.len();
+        let looked_at = usize::try_from(AUDIT_A_STEP).unwrap_or(usize::MAX);
+        let later = self.audit.split_off(looked_at.min(before));
+        self.audit.retain(|line| line.at > now - KEPT);
+        self.audit.extend(later);
+        (before - self.audit.len()) as u64
     }
 }
 
@@ -374,6 +388,14 @@ impl Deeds for Housekeeper {
         let remove = self.connection.change(OPERATION, move |database| {
             let now = database.clock();
             Ok(database.now.tables.remove_parked(by, now))
+        });
+        remove.await
+    }
+
+    async fn remove_audit(&self) -> Result<u64, StoreError> {
+        let remove = self.connection.change(OPERATION, |database| {
+            let now = database.clock();
+            Ok(database.now.tables.remove_audit(now))
         });
         remove.await
     }

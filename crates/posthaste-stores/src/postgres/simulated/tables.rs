@@ -109,7 +109,7 @@ pub(super) struct ParkedRow {
     pub(super) tried: Vec<i64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct AuditRow {
     pub(super) at: i64,
     pub(super) relay: Option<Uuid>,

@@ -14,7 +14,9 @@ with tables (name, rights) as (
         ('markers', array['select', 'insert', 'update', 'delete']),
         ('parked', array['select', 'insert', 'update', 'delete']),
         ('attempts', array['select', 'insert', 'delete']),
-        ('audit', array['select', 'insert'])
+        ('audit', array['select', 'insert', 'delete']),
+        ('destination_locks', array['select', 'insert', 'update']),
+        ('retention_lock', array['select', 'update'])
     union all
     select 'outbox_' || lpad(leaf::text, 2, '0'), array['select', 'delete', 'truncate']
     from generate_series(0, 15) leaf

@@ -9,6 +9,8 @@ with created as (
     from posthaste.settings s where s.name = 'partitions'
     on conflict (name) where state <> 'removed' do nothing
     returning id, name, partitions
+), locked as (
+    insert into posthaste.destination_locks (destination_id) select id from created
 ), placed as (
     insert into posthaste.cursors (destination_id, low, floor, floor_min)
     select c.id, case when $2::boolean then pg_catalog.pg_current_snapshot() else '1:1:'::pg_snapshot end, 0, 0

@@ -1,2 +1,3 @@
--- The retention lock. It needs no transaction number, so that the next statement's snapshot still lies before ours.
-select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('posthaste.retention', 0))
+-- The retention lock. It needs no transaction number, as a row's lock does, so that the next statement's snapshot still
+-- lies before ours. Only relays have rights on the table.
+lock table posthaste.retention_lock in share row exclusive mode

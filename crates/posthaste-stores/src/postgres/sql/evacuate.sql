@@ -18,17 +18,14 @@ declare
     reached bigint;
 begin
     perform pg_catalog.set_config('posthaste.went', 'another', true);
-    if not pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('posthaste.retention', 0)) then
-        return;
-    end if;
-    begin
+{retention_lock}    begin
         perform pg_catalog.set_config('posthaste.went', 'kept', true);
         -- Not while somebody claims or removes the destination (shares_lock.sql).
         destinations := array(
-            select d.id from posthaste.destinations d
+            select l.destination_id
+            from posthaste.destination_locks l join posthaste.destinations d on d.id = l.destination_id
             where d.state <> 'removed' and exists (select from posthaste.markers m where m.destination_id = d.id)
-                and pg_catalog.pg_try_advisory_xact_lock_shared(
-                    pg_catalog.hashtextextended('posthaste.destination', d.id)));
+            for share of l skip locked);
         select min(m.floor_min), (select min(c.floor_min) from posthaste.cursors c) into start, stop
         from posthaste.markers m
         where m.destination_id = any(destinations) and exists (

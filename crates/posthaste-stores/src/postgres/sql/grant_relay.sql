@@ -5,4 +5,6 @@ grant select, insert, update, delete on
     posthaste.incarnation, posthaste.destinations, posthaste.relays, posthaste.cursors, posthaste.partitions,
     posthaste.members, posthaste.markers, posthaste.parked, posthaste.attempts, posthaste.audit
     to {role};
+grant select, insert, update on posthaste.destination_locks to {role};
+grant select, update on posthaste.retention_lock to {role};
 grant select, delete, truncate on {leaves} to {role};

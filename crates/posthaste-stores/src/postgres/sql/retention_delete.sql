@@ -7,10 +7,7 @@ declare
     gone bigint;
 begin
     perform pg_catalog.set_config('posthaste.went', 'another', true);
-    if not pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('posthaste.retention', 0)) then
-        return;
-    end if;
-    begin
+{retention_lock}    begin
         -- The condition is read by the statement that deletes.
         delete from only posthaste.{leaf} o
         where o.ctid = any(array(

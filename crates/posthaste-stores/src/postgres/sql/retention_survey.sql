@@ -11,6 +11,8 @@ select
     (select min(c.floor_min) from posthaste.cursors c) as passed,
     s.leaf_bits, s.seconds,
     {parked_due} as parked_due,
+    coalesce((select a.at <= clock_timestamp() - interval '30 days' from posthaste.audit a order by a.id limit 1), false)
+        as audit_due,
     l.leaf, l.least, l.greatest,
     (extract(epoch from clock_timestamp() - l.least_at) * 1000000)::bigint as least_age,
     (extract(epoch from clock_timestamp() - l.greatest_at) * 1000000)::bigint as greatest_age

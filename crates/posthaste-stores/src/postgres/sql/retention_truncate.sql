@@ -13,10 +13,7 @@ declare
     due boolean;
 begin
     perform pg_catalog.set_config('posthaste.went', 'another', true);
-    if not pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('posthaste.retention', 0)) then
-        return;
-    end if;
-    begin
+{retention_lock}    begin
         -- No transaction is open any more that has written into the leaf, ...
         lock table only posthaste.{leaf} in access exclusive mode;
         -- ... and each statement from here on sees what all of them have committed, and every destination.

@@ -28,6 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         what_an_open_transaction_wrote_stays needs OpenTogether,
         a_destination_from_now_on_gets_what_commits_late needs OpenTogether,
         a_new_destination_starts_at_what_is_left,
+        the_audit_forgets_what_is_older_than_a_month,
     ]
 }
 
@@ -370,4 +371,36 @@ async fn a_new_destination_starts_at_what_is_left(bench: Bench) {
     assert_eq!(deliver_and_rest(&new).await, written);
     assert_eq!(deliver_and_rest(&owner).await, written);
     assert_eq!(let_all_go(&bench, &[&owner, &new]).await, 3);
+}
+
+async fn the_audit_forgets_what_is_older_than_a_month(bench: Bench) {
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+    let owner = bench.own().await;
+    let (giver, taker) = (owner.relay, bench.register("the second", LONG).await);
+    let hand_over = |from, to| {
+        let bench = &bench;
+        async move {
+            bench.store.leave(from, Duration::ZERO).await.unwrap();
+            owned(bench.claim(to, "default", Start::Oldest).await);
+        }
+    };
+    hand_over(giver, taker).await;
+    let told = bench.store.hand_overs(100).await.unwrap().len();
+    assert!(told > 0);
+    bench.outbox.age_audit(29 * DAY).await;
+    assert_eq!(keep_house(&bench).await.audit, 0);
+    assert_eq!(bench.store.hand_overs(100).await.unwrap().len(), told);
+
+    bench.outbox.age_audit(2 * DAY).await;
+    let third = bench.register("the third", LONG).await;
+    hand_over(taker, third).await;
+    let all = bench.store.hand_overs(100).await.unwrap().len();
+    assert!(keep_house(&bench).await.audit >= told as u64);
+    let left = bench.store.hand_overs(100).await.unwrap();
+    assert_eq!(left.len(), all - told, "{left:?}");
+    assert!(
+        left.iter()
+            .any(|line| line.relay.as_deref() == Some("the third"))
+    );
+    assert_eq!(keep_house(&bench).await.audit, 0);
 }

@@ -91,10 +91,7 @@ async fn the_destination_is_being_removed() {
     bench.blocked(5).await;
     let operator = bench.client().await;
     operator
-        .batch_execute(
-            "begin; select pg_advisory_xact_lock(hashtextextended('posthaste.destination', id))
-             from posthaste.destinations",
-        )
+        .batch_execute("begin; select destination_id from posthaste.destination_locks for update")
         .await
         .unwrap();
     assert_eq!(bench.chunk().await, "kept");

@@ -1,0 +1,12 @@
+-- $1 destination's name, none: any. Whoever locked a row last left its transaction's number on it.
+l.locktype = 'transactionid' and l.transactionid in (
+    select x.number
+    from posthaste.destinations d
+    cross join lateral (
+        select d.xmax
+        union all
+        select r.xmax from posthaste.destination_locks r where r.destination_id = d.id
+        union all
+        select c.xmax from posthaste.cursors c where c.destination_id = d.id
+    ) x (number)
+    where d.state <> 'removed' and ($1::text is null or d.name = $1::text))
