@@ -1,17 +1,22 @@
 //! Storing where a claim stands.
 
 use posthaste_engine::StoreError;
-use tokio_postgres::{error::SqlState, types::Type};
+use tokio::sync::Mutex;
+use tokio_postgres::{
+    error::SqlState,
+    types::{ToSql, Type},
+};
 
 use super::{
+    client::{Client, Prepared},
     course::Stored,
     error::classify,
     source::{Inner, guarded},
     types::Snapshot,
 };
 
-pub(super) const ADVANCE: &str = include_str!("sql/advance.sql");
-pub(super) const ADVANCE_TYPES: [Type; 10] = [
+const ADVANCE: &str = include_str!("sql/advance.sql");
+const TYPES: [Type; 11] = [
     Type::INT8,
     Type::INT8,
     Type::INT8,
@@ -22,6 +27,7 @@ pub(super) const ADVANCE_TYPES: [Type; 10] = [
     Type::INT8,
     Type::INT8,
     Type::INT8,
+    Type::TEXT,
 ];
 const ADVANCE_MERGING: &str = include_str!("sql/advance_merging.sql");
 const OPERATION: &str = "advance";
@@ -40,34 +46,65 @@ struct Places<'a> {
     floor_mins: Vec<i64>,
 }
 
+/// How the place of a claim's row is stored.
+#[derive(Debug)]
+pub(super) struct Advance {
+    /// Whatever version of the row is the newest.
+    anywhere: Prepared,
+    /// The version that our last advance wrote.
+    there: Prepared,
+    /// Where that is, as PostgreSQL writes it. Not for long: another statement may have written a
+    /// newer version.
+    place: Mutex<Option<String>>,
+}
+
+impl Advance {
+    pub(super) async fn prepare(writer: &Client) -> Result<Self, tokio_postgres::Error> {
+        const ANYWHERE: &[Type] = TYPES.split_at(10).0;
+        let sql = |place| ADVANCE.replace("{place}", place);
+        Ok(Self {
+            anywhere: writer.prepare(sql(""), ANYWHERE).await?,
+            there: writer
+                .prepare(sql("c.ctid = $11::text::tid and "), &TYPES)
+                .await?,
+            place: Mutex::default(),
+        })
+    }
+}
+
 impl Inner {
     /// Stores the place of a claim that has one row.
     pub(super) async fn store_one(&self, stored: &Stored) -> Result<(), StoreError> {
         let (grant, position) = (&self.grant, &stored.advance.position);
         let (high, seq) = position.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();
-        let changed = self
-            .writer
-            .execute(
-                &self.advance,
-                &[
-                    &grant.destination_id,
-                    &grant.cursor_id,
-                    &grant.epoch,
-                    &grant.registration,
-                    &grant.token,
-                    &*position.low,
-                    &high,
-                    &seq,
-                    &position.floors.floor,
-                    &position.floors.floor_min,
-                ],
-            )
-            .await
-            .map_err(|error| classify(OPERATION, error))?;
-        if changed != 1 {
-            return Err(self.refused(OPERATION).await);
+        let params: Vec<&(dyn ToSql + Sync)> = vec![
+            &grant.destination_id,
+            &grant.cursor_id,
+            &grant.epoch,
+            &grant.registration,
+            &grant.token,
+            &*position.low,
+            &high,
+            &seq,
+            &position.floors.floor,
+            &position.floors.floor_min,
+        ];
+        let failed = |error| classify(OPERATION, error);
+        let mut place = self.advance.place.lock().await;
+        if let Some(known) = place.take() {
+            let mut there = params.clone();
+            there.push(&known);
+            let moved = self.writer.change(&self.advance.there, &there).await;
+            *place = moved.map_err(failed)?.map(|row| row.get("place"));
         }
-        Ok(())
+        if place.is_none() {
+            let moved = self.writer.change(&self.advance.anywhere, &params).await;
+            *place = moved.map_err(failed)?.map(|row| row.get("place"));
+        }
+        match *place {
+            Some(_) => Ok(()),
+            None => Err(self.refused(OPERATION).await),
+        }
     }
 
     /// Stores places of several rows and what they imply: rows that have come to one place are merged.

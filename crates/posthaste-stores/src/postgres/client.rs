@@ -190,16 +190,16 @@ impl Client {
         Ok(Prepared { sql, types, named })
     }
 
-    /// Sends a statement that changes something.
-    pub(super) async fn execute(
+    /// Sends a statement that changes one row at the most, and answers something of it.
+    pub(super) async fn change(
         &self,
         statement: &Prepared,
         params: &[Param<'_>],
-    ) -> Result<u64, Error> {
+    ) -> Result<Option<Row>, Error> {
         match &statement.named {
-            Some(named) => self.driver.execute(named, params).await,
+            Some(named) => self.driver.query_opt(named, params).await,
             None => {
-                self.execute_typed(&statement.sql, &statement.typed(params))
+                self.query_typed_opt(&statement.sql, &statement.typed(params))
                     .await
             }
         }

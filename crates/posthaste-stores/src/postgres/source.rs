@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     Grant,
-    advance::{ADVANCE, ADVANCE_TYPES},
+    advance::Advance,
     claim::{none_of, number},
     claimed::{Found, PostgresClaimed},
     client::{Client, Prepared, Typed, Work},
@@ -47,7 +47,7 @@ pub(super) struct Inner {
     slots: Option<Slots>,
     reader: Arc<Reader>,
     pub(super) writer: Client,
-    pub(super) advance: Prepared,
+    pub(super) advance: Advance,
     pub(super) due: Prepared,
     connector: Arc<Connector>,
     /// One key's side read may look through whole segments; the main group is not to wait for that.
@@ -102,7 +102,7 @@ pub(super) async fn open(
         Some(true) => Some(hints.listen(connector)),
         _ => None,
     };
-    let advance = writer.prepare(ADVANCE.to_owned(), &ADVANCE_TYPES).await;
+    let advance = Advance::prepare(&writer).await;
     let due = writer
         .prepare(parking::DUE.to_owned(), &parking::DUE_TYPES)
         .await;
