@@ -40,7 +40,7 @@ pub use ownership::{
 };
 pub use retention::{
     AUDIT_RETENTION, Housekeeping, PARKED_RETENTION, Pin, PinKind, Retained, Retention,
-    retention_refused,
+    RetentionMode, retention_refused,
 };
 
 /// What a store is and can do.

@@ -6,6 +6,8 @@
 
 #[path = "postgres_store/check.rs"]
 mod check;
+#[path = "postgres_store/connections.rs"]
+mod connections;
 #[path = "postgres_store/crash.rs"]
 mod crash;
 #[path = "postgres_store/hints.rs"]
@@ -20,12 +22,16 @@ mod numbers;
 mod ownership;
 #[path = "postgres_store/parking.rs"]
 mod parking;
+#[path = "postgres_store/pinned.rs"]
+mod pinned;
 #[path = "postgres_store/pooler.rs"]
 mod pooler;
 #[path = "postgres_store/publication.rs"]
 mod publication;
 #[path = "postgres_store/retention.rs"]
 mod retention;
+#[path = "postgres_store/retention_mode.rs"]
+mod retention_mode;
 #[path = "postgres_store/rewriting.rs"]
 mod rewriting;
 #[path = "postgres_store/rules.rs"]

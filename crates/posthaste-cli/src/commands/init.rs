@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use posthaste::schema::{self, Migration};
+use posthaste_engine::RetentionMode;
 use posthaste_stores::{postgres, sqlite};
 use serde_json::json;
 
@@ -34,6 +35,10 @@ pub(crate) struct Init {
     /// whichever is shorter [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     retention: Option<Duration>,
+    /// How they go: whole leaves are truncated, or rows are deleted, which takes more of the server
+    /// and disturbs no reader of a hot standby (PostgreSQL) [default: truncate]
+    #[arg(long, value_name = "truncate|delete", value_parser = retention_mode)]
+    retention_mode: Option<RetentionMode>,
     /// Whether idle relays listen for hints of writers, so that the first event after a pause is not found a poll
     /// later (PostgreSQL; not through a transaction pooler) [default: on for a new outbox]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
@@ -53,6 +58,10 @@ fn on_or_off(value: &str) -> Result<bool, &'static str> {
         "off" => Ok(false),
         _ => Err("`on` or `off` is needed"),
     }
+}
+
+fn retention_mode(value: &str) -> Result<RetentionMode, &'static str> {
+    RetentionMode::from_name(value).ok_or("`truncate` or `delete` is needed")
 }
 
 /// What was done, in words that both kinds of store share.
@@ -119,6 +128,7 @@ impl Init {
             ("--writer", self.writer.is_some()),
             ("--relay", self.relay.is_some()),
             ("--leaf-rows", self.leaf_rows.is_some()),
+            ("--retention-mode", self.retention_mode.is_some()),
             ("--notify", self.notify.is_some()),
         ] {
             if given {
@@ -137,6 +147,7 @@ impl Init {
             relay: self.relay.clone(),
             partitions: self.partitions,
             retention: self.retention,
+            retention_mode: self.retention_mode,
             notify: self.notify,
             leaf_rows: self.leaf_rows,
         }
@@ -185,6 +196,13 @@ impl Init {
         if let Some(retention) = self.retention {
             let kept = output::short_duration(retention);
             text.push_str(&format!("Delivered events are kept for {kept}.\n"));
+        }
+        match self.retention_mode {
+            None => {}
+            Some(RetentionMode::Truncate) => {
+                text.push_str("They go a leaf of the ring at a time.\n");
+            }
+            Some(RetentionMode::Delete) => text.push_str("They go in small deletes alone.\n"),
         }
         text
     }

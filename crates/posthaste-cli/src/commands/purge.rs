@@ -38,6 +38,7 @@ impl PurgeArgs {
                 "attempts": done.attempts,
                 "audit": done.audit,
                 "in_the_way": done.in_the_way,
+                "retention_mode": retained.mode.as_str(),
                 "retention_window_seconds": retained.window.as_secs(),
                 "retention_debt_events": retained.debt_events,
                 "retention_debt_exact": retained.debt_exact,

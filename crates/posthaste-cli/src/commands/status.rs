@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 use posthaste_engine::{
-    DestinationState, DestinationStatus, PinKind, RelayStatus, Retained, Status as StoreStatus,
+    DestinationState, DestinationStatus, PinKind, RelayStatus, Retained, RetentionMode,
+    Status as StoreStatus,
 };
 use serde_json::{Value, json};
 
@@ -57,6 +58,8 @@ fn as_json(status: &StoreStatus) -> Value {
         "relays": relays.collect::<Vec<_>>(),
         "retained_bytes": status.retained_bytes,
         "retention_window_seconds": status.retained.window.as_secs(),
+        "retention_mode": status.retained.mode.as_str(),
+        "retention_advice": status.retained.advice,
         "retention_debt_events": status.retained.debt_events,
         "retention_debt_exact": status.retained.debt_exact,
         "pinned_by": pins_json(&status.retained),
@@ -104,14 +107,21 @@ pub(super) fn debt(retained: &Retained) -> String {
 
 pub(super) fn window(retained: &Retained) -> String {
     let kept = output::short_duration(retained.window);
+    let how = match retained.mode {
+        RetentionMode::Truncate => "then truncated",
+        RetentionMode::Delete => "then deleted",
+    };
+    let mut text = format!("Delivered events are kept for {kept}, {how}\n");
     if retained.window < retained.configured_window {
         let wanted = output::short_duration(retained.configured_window);
-        return format!(
-            "Delivered events are kept for {kept}: three quarters of the ring hold no more, instead of \
-             {wanted}\n"
-        );
+        text.push_str(&format!(
+            "Three quarters of the ring hold no more, instead of {wanted}\n"
+        ));
     }
-    format!("Delivered events are kept for {kept}\n")
+    if let Some(advice) = &retained.advice {
+        text.push_str(&format!("Advice: {advice}\n"));
+    }
+    text
 }
 
 pub(super) fn destinations_json(status: &StoreStatus) -> Value {

@@ -264,7 +264,12 @@ fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     for (name, help, number) in of_all {
         page.family(name, help, MetricType::Gauge, [(UNLABELLED, number)])?;
     }
-    Ok(())
+    page.family(
+        "posthaste_retention_mode",
+        "How delivered events go: by truncating leaves of the ring, or by deleting rows",
+        MetricType::Gauge,
+        [([("mode", retained.mode.as_str())], Whole(1))],
+    )
 }
 
 /// How each destination is shared out between the relays that live.

@@ -112,4 +112,13 @@ fn leaves_of_the_ring_go_as_a_whole() {
     assert!(database.psql(lines).parse::<u64>().unwrap() >= 4);
     let nothing = last_json(&world.ends(&["purge", "--store", &url, "--json"], 0));
     assert_eq!(nothing["leaves"], 0);
+    assert_eq!(nothing["retention_mode"], "truncate");
+
+    let delete = ["init", "--store", &url, "--retention-mode", "delete"];
+    let told = world.ends(&delete, 0);
+    assert!(told.stdout.contains("small deletes"), "{told}");
+    let now = last_json(&world.ends(&["purge", "--store", &url, "--json"], 0));
+    assert_eq!(now["retention_mode"], "delete");
+    let refused = world.ends(&["init", "--store", &url, "--retention-mode", "both"], 2);
+    says(&refused, &["`truncate` or `delete`"]);
 }

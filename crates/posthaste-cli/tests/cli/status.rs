@@ -41,6 +41,8 @@ fn the_fields_are_those_of_the_contract() {
             "relays",
             "retained_bytes",
             "retention_window_seconds",
+            "retention_mode",
+            "retention_advice",
             "retention_debt_events",
             "retention_debt_exact",
             "pinned_by",

@@ -112,9 +112,42 @@ pub struct Pin {
     pub detail: String,
 }
 
+/// How delivered events go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RetentionMode {
+    /// In small deletes.
+    #[default]
+    Delete,
+    /// A leaf of the ring as a whole, where there are leaves (PostgreSQL).
+    Truncate,
+}
+
+impl RetentionMode {
+    /// The name used in settings and in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::Truncate => "truncate",
+        }
+    }
+
+    /// The mode of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Delete, Self::Truncate]
+            .into_iter()
+            .find(|mode| mode.as_str() == name)
+    }
+}
+
 /// What retention keeps, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Retained {
+    /// How delivered events go.
+    pub mode: RetentionMode,
+    /// Why another mode would be better here, for people.
+    pub advice: Option<String>,
     /// For how long delivered events are to be kept, as `init` stored it.
     pub configured_window: Duration,
     /// For how long they are kept: less, where the store has less room.
@@ -133,8 +166,9 @@ pub struct Retained {
 pub trait Retention: Send + Sync {
     /// One step, bounded in time and rows: removes delivered events that are older than the window and that
     /// no cursor, block marker or side read of any destination needs, whoever owns it and whether or not it
-    /// is paused; events that were set aside, [`PARKED_RETENTION`] after nothing waited for them any
-    /// more; and lines of the audit that are older than [`AUDIT_RETENTION`]. What a blocked key alone keeps, its followers, is set aside behind the event that blocks it, to be
+    /// is paused; events that were set aside, [`PARKED_RETENTION`] after nothing waited for them
+    /// any more; and lines of the audit that are older than [`AUDIT_RETENTION`]. What a blocked key
+    /// alone keeps, its followers, is set aside behind the event that blocks it, to be
     /// tried one at a time and in their order ([`super::Claimed::due`]). Without any destination no event goes. No writer waits for it longer than a fraction of a
     /// second. Costs one cheap statement when nothing is due. `by` is the relay, for the record.
     ///

@@ -116,7 +116,7 @@ impl Admin for PostgresStore {
             destinations,
             relays: by_relay(&relays),
             retained_bytes: unsigned(table.get("bytes")),
-            retained: retained(&client).await?,
+            retained: retained(&client, &self.emptied).await?,
         })
     }
 

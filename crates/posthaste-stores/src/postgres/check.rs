@@ -10,6 +10,7 @@ const VERSION: &str = include_str!("sql/check_version.sql");
 const RIGHTS: &str = include_str!("sql/check_rights.sql");
 const SOUNDNESS: &str = include_str!("sql/check_soundness.sql");
 const MIN_RELAY: &str = "select value from posthaste.settings where name = 'min_relay'";
+const STANDBYS: &str = include_str!("sql/check_standbys.sql");
 const SYSTEM: &str = include_str!("sql/check_system.sql");
 const SEQUENCE_SET_FORWARD: &str = include_str!("sql/sequence_set_forward.sql");
 
@@ -18,7 +19,25 @@ pub(super) async fn check(client: &Client) -> Result<(), StoreError> {
     version(client).await?;
     min_relay(client, OPERATION).await?;
     rights(client).await?;
-    soundness(client).await
+    soundness(client).await?;
+    if let Some(advice) = advice(client).await? {
+        tracing::warn!("{advice}");
+    }
+    Ok(())
+}
+
+/// Why another mode of retention would be better here, as far as this role may see.
+pub(super) async fn advice(client: &Client) -> Result<Option<String>, StoreError> {
+    let row = client
+        .query_typed_one(STANDBYS, &[])
+        .await
+        .map_err(|error| classify(OPERATION, error))?;
+    let truncates: bool = row.get("truncates");
+    Ok((truncates && row.get("feedback")).then(|| {
+        "a hot standby tells this server what its queries read, and retention truncates: that cancels queries on the \
+         standby, or stops replay there. `posthaste init --retention-mode delete --store URL` disturbs none of them"
+            .to_owned()
+    }))
 }
 
 pub(super) async fn version(client: &Client) -> Result<(), StoreError> {

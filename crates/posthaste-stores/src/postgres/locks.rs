@@ -1,7 +1,8 @@
-//! The locks by which relays do one thing after another, and who holds one that was not had in time.
+//! The locks by which relays do one thing after another, and who holds one that was not had in
+//! time.
 //!
-//! None of them is an advisory lock: any role that may connect could take those and stop all relays. Each is a row or a
-//! table that only relays, or the owner of the schema, have rights on.
+//! None of them is an advisory lock: any role that may connect could take those and stop all
+//! relays. Each is a row or a table that only relays, or the owner of the schema, have rights on.
 
 use posthaste_engine::StoreError;
 use tokio_postgres::{error::SqlState, types::Type};
@@ -30,7 +31,8 @@ pub(super) fn with_retention_lock(script: &str) -> String {
     script.replace("{retention_lock}", RETENTION_TRIED)
 }
 
-/// Adds to the error of a lock that was not had in time who holds it. The failed transaction has ended.
+/// Adds to the error of a lock that was not had in time who holds it. The failed transaction has
+/// ended.
 pub(super) async fn name_holder(client: &Client, lock: Lock<'_>, error: StoreError) -> StoreError {
     let StoreError::Unavailable {
         operation,

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use posthaste::schema::{EVENT_COLUMNS, Migration, Placeholders, postgres as migrations};
-use posthaste_engine::{StoreError, retention_refused};
+use posthaste_engine::{RetentionMode, StoreError, retention_refused};
 use tokio_postgres::{Transaction, types::Type};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     connection::Connector,
     error::classify,
     lock_wait::{Patience, is_locked},
-    locks::{Lock, name_holder},
+    locks::{Lock, RETENTION, name_holder},
 };
 
 const OPERATION: &str = "init";
@@ -22,6 +22,8 @@ const GRANT_RELAY: &str = include_str!("sql/grant_relay.sql");
 
 /// Two `init` at once do one thing after the other. Only the schema's owner may take it.
 const LOCK: &str = "lock table posthaste.migrations in share row exclusive mode";
+
+const RETENTION_MODE: &str = include_str!("sql/retention_mode.sql");
 
 /// The newest migration that this build knows, which is its level as a relay.
 pub(super) const LEVEL: i32 = 5;
@@ -56,6 +58,8 @@ pub struct InitOptions {
     pub notify: Option<bool>,
     /// How long delivered events are kept, in whole seconds; zero: not at all; default 24 h.
     pub retention: Option<Duration>,
+    /// How they go; default [`RetentionMode::Truncate`]. Running relays heed a change at once.
+    pub retention_mode: Option<RetentionMode>,
 }
 
 /// What `init` did.
@@ -287,8 +291,16 @@ fn settings_sql(options: &InitOptions) -> String {
     if let Some(retention) = options.retention {
         set("retention_seconds", retention.as_secs().to_string());
     }
+    if let Some(mode) = options.retention_mode {
+        set("retention_mode", mode.as_str().to_owned());
+    }
     if let Some(notify) = options.notify {
         set("notify", if notify { "on" } else { "off" }.to_owned());
+    }
+    if let Some(mode) = options.retention_mode {
+        sql += &RETENTION_MODE
+            .replace("{mode}", mode.as_str())
+            .replace("{lock}", RETENTION.trim_end());
     }
     sql
 }

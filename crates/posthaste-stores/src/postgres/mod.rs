@@ -51,6 +51,7 @@ use config::PostgresConfig;
 use connection::{Connector, Session};
 use hints::Hints;
 pub use migrate::{InitOptions, Initialised, init, sql};
+use retention::emptied::Emptied;
 
 /// An outbox in a PostgreSQL database, version 14 or later.
 #[derive(Debug)]
@@ -65,6 +66,7 @@ pub struct PostgresStore {
     housekeeping: Session,
     /// Counts the steps of housekeeping.
     turn: AtomicUsize,
+    emptied: Emptied,
     hints: Hints,
 }
 
@@ -79,6 +81,12 @@ impl PostgresStore {
     /// # Errors
     /// [`StoreError::Misconfigured`] when the URL or an option of it is wrong, or `sslrootcert` cannot
     /// be read. No error and no log ever holds the password.
+    ///
+    /// # Connections
+    /// At most five for all that it does beside claims (leases; claiming; housekeeping; what
+    /// operators and metrics ask; hints, where writers give them), each made when it is first
+    /// needed, and three for each claim that is open: one reads, one stores progress, and one, from
+    /// the first key on that is released, reads the followers of such keys.
     pub fn new(url: &str) -> Result<Self, StoreError> {
         let connector = Arc::new(Connector::new(PostgresConfig::parse(url)?)?);
         Ok(Self {
@@ -87,6 +95,7 @@ impl PostgresStore {
             admin: Session::new(Arc::clone(&connector)),
             housekeeping: Session::new(Arc::clone(&connector)),
             turn: AtomicUsize::new(0),
+            emptied: Emptied::default(),
             hints: Hints::default(),
             connector,
         })

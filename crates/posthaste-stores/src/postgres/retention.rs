@@ -5,6 +5,7 @@
 //! A leaf is emptied as a whole when its greatest `seq` lies there and is past the window. It is looked at
 //! without any lock first; what then decides is read anew under the locks.
 
+pub(super) mod emptied;
 pub(super) mod survey;
 #[cfg(test)]
 mod traces;
@@ -12,14 +13,20 @@ mod traces;
 use std::sync::{LazyLock, atomic::Ordering::Relaxed};
 
 use async_trait::async_trait;
-use posthaste_engine::{Housekeeping, Pin, PinKind, Registered, Retained, Retention, StoreError};
+use posthaste_engine::{
+    Housekeeping, Pin, PinKind, Registered, Retained, Retention, RetentionMode, StoreError,
+};
 use tokio_postgres::{Row, SimpleQueryMessage, types::Type};
 use uuid::Uuid;
 
-use self::survey::{Due, Leaf, Survey};
+use self::{
+    emptied::Emptied,
+    survey::{Due, Leaf, Survey},
+};
 use super::{
     PostgresStore,
     admin::unsigned,
+    check,
     client::Client,
     error::classify,
     evacuate::chunk as evacuate_chunk,
@@ -48,7 +55,10 @@ const LEAVES_A_STEP: u32 = 4;
 const CHUNKS_A_STEP: u32 = 16;
 /// Rows of one delete: some 20 ms, and a few hundred KiB of write-ahead log.
 pub(super) const ROWS_A_DELETE: u64 = 2_000;
+/// Where leaves go as a whole, deletes are for what is left over.
 const DELETES_A_STEP: u32 = 4;
+/// Where all goes in deletes they have to keep up with writers.
+const DELETES_ALONE_A_STEP: u32 = 20;
 /// Events set aside that one step removes.
 pub(super) const PARKED_A_STEP: u64 = 500;
 /// Lines of the audit that one step looks at, and removes at the most.
@@ -67,7 +77,7 @@ pub(super) enum Went<T> {
 }
 
 /// A leaf that was emptied.
-pub(super) struct Emptied {
+pub(super) struct Truncated {
     pub(super) least: i64,
     pub(super) greatest: i64,
     pub(super) bytes: u64,
@@ -82,7 +92,7 @@ pub(super) trait Deeds: Sync {
     /// Sets followers of blocked keys aside, one chunk of them; answers how many.
     async fn evacuate(&self) -> Result<Went<u64>, StoreError>;
 
-    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Emptied>, StoreError>;
+    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Truncated>, StoreError>;
 
     /// Deletes at most [`ROWS_A_DELETE`] rows of a leaf; answers how many.
     async fn delete(&self, leaf: &Leaf) -> Result<Went<u64>, StoreError>;
@@ -91,13 +101,15 @@ pub(super) trait Deeds: Sync {
     /// of attempts.
     async fn remove_parked(&self) -> Result<(u64, u64), StoreError>;
 
-    /// Removes what is past its time of the oldest [`AUDIT_A_STEP`] lines of the audit; answers how many.
+    /// Removes what is past its time of the oldest [`AUDIT_A_STEP`] lines of the audit; answers how
+    /// many.
     async fn remove_audit(&self) -> Result<u64, StoreError>;
 }
 
 /// Keeps house on a connection, for this relay.
 struct Housekeeper<'a> {
     client: &'a Client,
+    emptied: &'a Emptied,
     by: Option<Registered>,
 }
 
@@ -115,6 +127,7 @@ impl Retention for PostgresStore {
         let turn = self.turn.fetch_add(1, Relaxed);
         let keeper = Housekeeper {
             client: &client,
+            emptied: &self.emptied,
             by,
         };
         let done = step(&keeper, turn).await;
@@ -127,7 +140,7 @@ impl Retention for PostgresStore {
     }
 
     async fn retained(&self) -> Result<Retained, StoreError> {
-        retained(&*self.housekeeping.client().await?).await
+        retained(&*self.housekeeping.client().await?, &self.emptied).await
     }
 }
 
@@ -141,6 +154,10 @@ pub(super) async fn step(deeds: &dyn Deeds, turn: usize) -> Result<Housekeeping,
     }
     let leaves = survey.leaves.len().max(1);
     survey.leaves.rotate_left(turn % leaves);
+    let deletes_max = match survey.mode {
+        RetentionMode::Truncate => DELETES_A_STEP,
+        RetentionMode::Delete => DELETES_ALONE_A_STEP,
+    };
     let (mut locks, mut deletes) = (0, 0);
     for leaf in &survey.leaves {
         match survey.due(leaf) {
@@ -149,8 +166,8 @@ pub(super) async fn step(deeds: &dyn Deeds, turn: usize) -> Result<Housekeeping,
                 locks += 1;
                 truncate(deeds, &survey, leaf, &mut done).await?;
             }
-            Some(Due::Delete) if deletes < DELETES_A_STEP => {
-                deletes += delete(deeds, leaf, DELETES_A_STEP - deletes, &mut done).await?;
+            Some(Due::Delete) if deletes < deletes_max => {
+                deletes += delete(deeds, leaf, deletes_max - deletes, &mut done).await?;
             }
             Some(_) => done.more = true,
         }
@@ -193,10 +210,10 @@ async fn truncate(
     match deeds.truncate(leaf).await? {
         Went::InTheWay(what) => done.in_the_way = Some(what),
         Went::Kept => {}
-        Went::Done(emptied) => {
+        Went::Done(truncated) => {
             done.leaves += 1;
-            done.events += survey.rows_at_most(emptied.least, emptied.greatest);
-            done.bytes += emptied.bytes;
+            done.events += survey.rows_at_most(truncated.least, truncated.greatest);
+            done.bytes += truncated.bytes;
         }
     }
     Ok(())
@@ -293,14 +310,14 @@ fn truncate_script(leaf: &str, by: Option<Registered>) -> String {
 #[async_trait]
 impl Deeds for Housekeeper<'_> {
     async fn survey(&self) -> Result<Survey, StoreError> {
-        Survey::make(self.client).await
+        Survey::make(self.client, self.emptied).await
     }
 
     async fn evacuate(&self) -> Result<Went<u64>, StoreError> {
         evacuate_chunk(self.client, self.by).await
     }
 
-    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Emptied>, StoreError> {
+    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Truncated>, StoreError> {
         let name = name_of(leaf)?;
         let script = truncate_script(&name, self.by);
         let went = run(self.client, &name, &script).await?;
@@ -309,7 +326,7 @@ impl Deeds for Housekeeper<'_> {
             let [least, greatest, bytes] = numbers[..] else {
                 return Err(bug("the block tells something else"));
             };
-            Ok(Emptied {
+            Ok(Truncated {
                 least,
                 greatest,
                 bytes: unsigned(bytes),
@@ -323,8 +340,19 @@ impl Deeds for Housekeeper<'_> {
             .replace("{past_window}", PAST_WINDOW)
             .replace("{floor}", FLOOR)
             .replace("{rows}", &ROWS_A_DELETE.to_string())
+            .replace("{behind}", &self.emptied.of(leaf.number).to_string())
             .replace("{leaf}", &name);
-        run(self.client, &name, &script).await?.read(count)
+        let went = run(self.client, &name, &script).await?;
+        went.read(|told| {
+            let (gone, reached) = told
+                .split_once(' ')
+                .ok_or_else(|| bug("the block tells less"))?;
+            let reached = reached
+                .parse()
+                .map_err(|_| bug("the block reached nothing"))?;
+            self.emptied.up_to(leaf.number, reached);
+            count(gone)
+        })
     }
 
     async fn remove_parked(&self) -> Result<(u64, u64), StoreError> {
@@ -351,9 +379,9 @@ impl Deeds for Housekeeper<'_> {
 }
 
 /// What is kept beyond its time, and why.
-pub(super) async fn retained(client: &Client) -> Result<Retained, StoreError> {
+pub(super) async fn retained(client: &Client, emptied: &Emptied) -> Result<Retained, StoreError> {
     let failed = |error| classify(OPERATION, error);
-    let survey = Survey::make(client).await?;
+    let survey = Survey::make(client, emptied).await?;
     let mut window = survey.window;
     if survey.ring_edge() > 0 {
         let oldest = client
@@ -393,6 +421,8 @@ pub(super) async fn retained(client: &Client) -> Result<Retained, StoreError> {
         pins.extend(rows.iter().map(pin));
     }
     Ok(Retained {
+        mode: survey.mode,
+        advice: check::advice(client).await?,
         configured_window: survey.window,
         window,
         debt_events: if debt_exact {

@@ -28,7 +28,9 @@ mod writer;
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use posthaste_engine::{AuditLine, Claim, Claimed, Progress, Store, StoreError, StoreInfo};
+use posthaste_engine::{
+    AuditLine, Claim, Claimed, Progress, RetentionMode, Store, StoreError, StoreInfo,
+};
 use uuid::Uuid;
 
 use self::server::{Connection, Server};
@@ -218,6 +220,19 @@ impl SimulatedPostgres {
         let connection = self.connect();
         let set = connection.change("init", move |database| {
             database.now.tables.retention_seconds = window.as_secs();
+            Ok(())
+        });
+        set.await
+    }
+
+    /// As `posthaste init --retention-mode`.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the server is down.
+    pub async fn set_retention_mode(&self, mode: RetentionMode) -> Result<(), StoreError> {
+        let connection = self.connect();
+        let set = connection.change("init", move |database| {
+            database.now.tables.retention_mode = mode;
             Ok(())
         });
         set.await

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_engine::{
     AUDIT_RETENTION, Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered, Retained, Retention,
-    StoreError,
+    RetentionMode, StoreError,
 };
 use rusqlite::{OptionalExtension, Row, Transaction, named_params};
 use tokio::time::Instant;
@@ -288,6 +288,8 @@ pub(super) fn retained(
             .map_err(fail)?,
     };
     Ok(Retained {
+        mode: RetentionMode::Delete,
+        advice: None,
         configured_window: window,
         window,
         debt_events: u64::try_from(debt).map_err(|_| unexpected(operation, "a negative count"))?,

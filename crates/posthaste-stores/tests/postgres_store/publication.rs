@@ -1,4 +1,5 @@
-//! A publication of all tables: whoever deletes or updates needs a table that says which row is meant.
+//! A publication of all tables: whoever deletes or updates needs a table that says which row is
+//! meant.
 
 use posthaste_engine::{Parking, Retention, Start};
 

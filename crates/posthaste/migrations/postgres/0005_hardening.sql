@@ -15,8 +15,8 @@ create table posthaste.destination_locks (
 
 insert into posthaste.destination_locks (destination_id) select id from posthaste.destinations;
 
--- Always empty, and locked as a whole, which takes no transaction number: whoever creates a destination waits for what
--- retention removes, and the other way round.
+-- Always empty, and locked as a whole, which takes no transaction number: whoever creates a
+-- destination waits for what retention removes, and the other way round.
 create table posthaste.retention_lock (
     one boolean primary key check (one)
 );
@@ -38,8 +38,12 @@ begin
 end
 $$;
 
--- Without a key a publication of all tables lets nobody delete. Numbers of attempts come again when an operator has an
--- event tried once more.
+-- How delivered events go: a leaf as a whole, or in small deletes, which disturb no reader of a hot
+-- standby.
+insert into posthaste.settings (name, value) values ('retention_mode', 'truncate');
+
+-- Without a key a publication of all tables lets nobody delete. Numbers of attempts come again when
+-- an operator has an event tried once more.
 alter table posthaste.attempts add column id bigint generated always as identity primary key;
 
 -- Hints of writers to idle relays. An idle relay that listens holds the first lock in share mode. A

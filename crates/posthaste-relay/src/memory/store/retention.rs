@@ -1,7 +1,7 @@
 use async_trait::async_trait;
 use posthaste_engine::{
     AUDIT_RETENTION, DestinationState, Housekeeping, PARKED_RETENTION, ParkedState, Pin, PinKind,
-    Registered, Retained, Retention, StoreError, StoredEvent,
+    Registered, Retained, Retention, RetentionMode, StoreError, StoredEvent,
 };
 
 use super::{DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, wall_micros};
@@ -140,6 +140,8 @@ impl Inner {
             }
         }
         Retained {
+            mode: RetentionMode::Delete,
+            advice: None,
             configured_window: self.retention,
             window: self.retention,
             debt_events: pinned.len() as u64,

@@ -2,10 +2,10 @@
 
 use std::{sync::LazyLock, time::Duration};
 
-use posthaste_engine::StoreError;
-use tokio_postgres::Row;
+use posthaste_engine::{RetentionMode, StoreError};
+use tokio_postgres::{Row, types::Type};
 
-use super::{FLOOR, OPERATION, PARKED_DUE, bug};
+use super::{FLOOR, OPERATION, PARKED_DUE, bug, emptied::Emptied};
 use crate::postgres::{
     admin::unsigned, client::Client, error::classify, migrate::leaves, ownership::from_micros,
 };
@@ -13,7 +13,11 @@ use crate::postgres::{
 static SURVEY: LazyLock<String> = LazyLock::new(|| {
     let leaf = |(number, leaf): (usize, String)| {
         let end = |order| {
-            format!("(select seq, inserted_at from posthaste.{leaf} order by seq {order} limit 1)")
+            format!(
+                "(select seq, inserted_at from posthaste.{leaf} where seq > ($1::bigint[])[{}]
+                  order by seq {order} limit 1)",
+                number + 1
+            )
         };
         format!(
             "select {number} as leaf, a.seq as least, a.inserted_at as least_at, z.seq as greatest,
@@ -56,6 +60,7 @@ pub(in crate::postgres) struct Survey {
     pub(in crate::postgres) passed: Option<i64>,
     pub(in crate::postgres) leaf_bits: u32,
     pub(in crate::postgres) window: Duration,
+    pub(in crate::postgres) mode: RetentionMode,
     pub(in crate::postgres) parked_due: bool,
     pub(in crate::postgres) audit_due: bool,
     pub(in crate::postgres) leaves: Vec<Leaf>,
@@ -69,12 +74,24 @@ pub(in crate::postgres) enum Due {
 }
 
 impl Survey {
-    pub(in crate::postgres) async fn make(client: &Client) -> Result<Self, StoreError> {
-        let rows = client
-            .query_typed(SURVEY.as_str(), &[])
-            .await
-            .map_err(|error| classify(OPERATION, error))?;
-        let first = rows.first().ok_or_else(|| bug("the survey is empty"))?;
+    pub(in crate::postgres) async fn make(
+        client: &Client,
+        emptied: &Emptied,
+    ) -> Result<Self, StoreError> {
+        loop {
+            let behind = emptied.numbers();
+            let rows = client
+                .query_typed(SURVEY.as_str(), &[(&behind, Type::INT8_ARRAY)])
+                .await
+                .map_err(|error| classify(OPERATION, error))?;
+            let first = rows.first().ok_or_else(|| bug("the survey is empty"))?;
+            if emptied.is_of(first.get("incarnation")) {
+                return Self::read(first, &rows);
+            }
+        }
+    }
+
+    fn read(first: &Row, rows: &[Row]) -> Result<Self, StoreError> {
         let setting = |found: Option<i64>| {
             found.ok_or_else(|| StoreError::Misconfigured {
                 operation: OPERATION,
@@ -88,6 +105,7 @@ impl Survey {
             passed: first.get("passed"),
             leaf_bits: u32::try_from(bits).map_err(|_| bug("leaves without rows"))?,
             window: Duration::from_secs(unsigned(setting(first.get("seconds"))?)),
+            mode: mode(first.get("mode"))?,
             parked_due: first.get("parked_due"),
             audit_due: first.get("audit_due"),
             leaves: rows.iter().filter_map(Leaf::read).collect(),
@@ -106,13 +124,16 @@ impl Survey {
 
     pub(in crate::postgres) fn due(&self, leaf: &Leaf) -> Option<Due> {
         let floor = self.floor?;
+        let has_some = leaf.least <= floor && self.is_past_window(leaf.least, leaf.least_age);
+        if self.mode == RetentionMode::Delete {
+            return has_some.then_some(Due::Delete);
+        }
         if leaf.greatest <= floor && self.is_past_window(leaf.greatest, leaf.greatest_age) {
             let worth_it = self.rows_at_most(leaf.least, leaf.greatest) >= ROWS_WORTH_A_LOCK;
             return Some(if worth_it { Due::Truncate } else { Due::Delete });
         }
         let fills_slowly =
             leaf.least_age.saturating_sub(leaf.greatest_age) >= self.window.max(SLOW);
-        let has_some = leaf.least <= floor && self.is_past_window(leaf.least, leaf.least_age);
         (fills_slowly && has_some).then_some(Due::Delete)
     }
 
@@ -142,6 +163,16 @@ impl Survey {
     }
 }
 
+fn mode(name: Option<&str>) -> Result<RetentionMode, StoreError> {
+    name.and_then(RetentionMode::from_name)
+        .ok_or_else(|| StoreError::Misconfigured {
+            operation: OPERATION,
+            reason: "the setting retention_mode is neither `truncate` nor `delete`: run `posthaste init \
+                     --retention-mode truncate`"
+                .to_owned(),
+        })
+}
+
 impl Leaf {
     fn read(row: &Row) -> Option<Self> {
         let age = |name| from_micros(row.get::<_, Option<i64>>(name).unwrap_or(0));
@@ -168,6 +199,7 @@ mod tests {
             passed: floor,
             leaf_bits: 10,
             window,
+            mode: RetentionMode::Truncate,
             parked_due: false,
             audit_due: false,
             leaves: Vec::new(),
@@ -216,6 +248,19 @@ mod tests {
         assert_eq!(survey(Some(1), 24 * HOUR).due(&slow), Some(Due::Delete));
         assert_eq!(survey(Some(0), 24 * HOUR).due(&slow), None);
         assert_eq!(survey(Some(1), 50 * HOUR).due(&slow), None);
+    }
+
+    #[test]
+    fn where_nothing_is_truncated_whatever_is_due_is_deleted() {
+        let due = |floor, age| {
+            let mut survey = survey(Some(floor), 24 * HOUR);
+            survey.mode = RetentionMode::Delete;
+            survey.due(&leaf(age))
+        };
+        assert_eq!(due(1_023, 24 * HOUR), Some(Due::Delete));
+        assert_eq!(due(1, 24 * HOUR), Some(Due::Delete));
+        assert_eq!(due(0, 24 * HOUR), None);
+        assert_eq!(due(1_023, 23 * HOUR), None);
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Bench {
         loop {
             deliver(claimed).await;
             let client = self.store.housekeeping.client().await.unwrap();
-            let survey = Survey::make(&client).await.unwrap();
+            let survey = Survey::make(&client, &self.store.emptied).await.unwrap();
             let mut leaves = survey.leaves.iter();
             if let Some(leaf) = leaves.find(|leaf| survey.due(leaf) == Some(Due::Truncate)) {
                 return (survey.clone(), leaf.clone());
@@ -113,6 +113,7 @@ impl Bench {
         let client = self.store.housekeeping.client().await.unwrap();
         let keeper = Housekeeper {
             client: &client,
+            emptied: &self.store.emptied,
             by: Some(self.relay),
         };
         truncate(&keeper, survey, leaf, &mut done).await.unwrap();
@@ -319,6 +320,7 @@ async fn trace_20_a_key_is_blocked_between_look_and_deed() {
     let client = bench.store.housekeeping.client().await.unwrap();
     let keeper = Housekeeper {
         client: &client,
+        emptied: &bench.store.emptied,
         by: None,
     };
     delete(&keeper, &look.1, 4, &mut done).await.unwrap();

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     DestinationState, Housekeeping, ParkedState, Pin, PinKind, Registered, Retained, Retention,
-    StoreError,
+    RetentionMode, StoreError,
     mutation::{Mutation, planted},
 };
 
@@ -22,7 +22,7 @@ use super::{
 use crate::postgres::{
     ownership::{from_micros, micros},
     retention::{
-        ANOTHER, AUDIT_A_STEP, Deeds, Emptied, PARKED_A_STEP, ROWS_A_DELETE, Went, step,
+        ANOTHER, AUDIT_A_STEP, Deeds, PARKED_A_STEP, ROWS_A_DELETE, Truncated, Went, step,
         survey::{Leaf, Survey},
     },
 };
@@ -84,6 +84,7 @@ impl Database {
             passed: tables.passed(),
             leaf_bits: leaf_bits.into(),
             window: Duration::from_secs(tables.retention_seconds),
+            mode: tables.retention_mode,
             parked_due: tables.parked.values().any(|row| row.is_due(now)),
             audit_due: tables
                 .audit
@@ -100,7 +101,10 @@ impl Database {
         leaf_bits: u8,
         by: Option<Registered>,
         floor: Option<i64>,
-    ) -> Option<Went<Emptied>> {
+    ) -> Option<Went<Truncated>> {
+        if self.now.tables.retention_mode == RetentionMode::Delete {
+            return Some(Went::Kept);
+        }
         let is_of = |seq: i64| leaf_of(seq, leaf_bits) == number;
         if self.reading > 0 || self.is_being_written(is_of) {
             return None;
@@ -124,7 +128,7 @@ impl Database {
         let detail = format!("outbox_{number:02}: seq {least} to {greatest}, {bytes} bytes");
         let by = (by.map(|by| by.registration), None);
         self.now.tables.note(now, by, "truncate", None, detail);
-        Some(Went::Done(Emptied {
+        Some(Went::Done(Truncated {
             least,
             greatest,
             bytes,
@@ -189,6 +193,8 @@ impl Database {
             (Some(_), _) => self.pins(window),
         };
         Retained {
+            mode: survey.mode,
+            advice: None,
             configured_window: survey.window,
             window,
             debt_events: debt,
@@ -361,7 +367,7 @@ impl Deeds for Housekeeper {
         })
     }
 
-    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Emptied>, StoreError> {
+    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Truncated>, StoreError> {
         let (number, by, before) = (leaf.number, self.by, self.looked());
         let leaf_bits = self.connection.server.leaf_bits;
         for _ in 0..LOOKS_AT_A_LEAF {

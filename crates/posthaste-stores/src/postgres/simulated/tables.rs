@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use posthaste_engine::{
-    DestinationState, HostIdentity, Member, ParkedState, Shares, StoreError, StoredEvent,
+    DestinationState, HostIdentity, Member, ParkedState, RetentionMode, Shares, StoreError,
+    StoredEvent,
     mutation::{Mutation, planted},
 };
 use uuid::Uuid;
@@ -21,6 +22,7 @@ pub(super) struct Tables {
     /// Settings: partitions of a destination, seconds of retention.
     pub(super) partitions: u16,
     pub(super) retention_seconds: u64,
+    pub(super) retention_mode: RetentionMode,
     pub(super) store_id: Uuid,
     /// Unlogged: none after a crash, until a relay refills it.
     pub(super) token: Option<Uuid>,
@@ -149,6 +151,7 @@ impl Tables {
         Self {
             partitions: settings.partitions,
             retention_seconds: settings.retention.as_secs(),
+            retention_mode: RetentionMode::Truncate,
             store_id: Uuid::nil(),
             token: None,
             relays: BTreeMap::new(),

@@ -13,7 +13,12 @@ declare
     due boolean;
 begin
     perform pg_catalog.set_config('posthaste.went', 'another', true);
-{retention_lock}    begin
+{retention_lock}    -- Whoever changes it waits for the lock that we have.
+    if (select s.value from posthaste.settings s where s.name = 'retention_mode') = 'delete' then
+        perform pg_catalog.set_config('posthaste.went', 'kept', true);
+        return;
+    end if;
+    begin
         -- No transaction is open any more that has written into the leaf, ...
         lock table only posthaste.{leaf} in access exclusive mode;
         -- ... and each statement from here on sees what all of them have committed, and every destination.
