@@ -65,6 +65,10 @@ async fn every_statement_prepares_on_every_version() {
                 "retention_past_window.",
                 "retention_truncate.",
                 "retention_delete.",
+                "retention_lock.",
+                "retention_mode.",
+                "lock_holder.",
+                "lock_of_",
                 "retention_parked.",
                 "evacuate.",
                 "slots.",
@@ -77,7 +81,7 @@ async fn every_statement_prepares_on_every_version() {
             {
                 continue;
             }
-            let sql = with_shares(&with_fragments(&guarded(&sql)));
+            let sql = with_shares(&with_fragments(&guarded(&sql))).replace("{place}", "");
             let result = client.prepare(&sql).await;
             result.unwrap_or_else(|error| panic!("{name} on {version}: {error:?}"));
             prepared += 1;
