@@ -50,6 +50,9 @@ impl Outbox for MemoryOutbox {
         self.0.set_retention(window);
     }
 
+    /// It knows nothing else.
+    async fn only_delete(&self) {}
+
     async fn age_audit(&self, by: Duration) {
         self.0.age_audit(by);
     }

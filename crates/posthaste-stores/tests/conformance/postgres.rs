@@ -1,7 +1,7 @@
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use posthaste_engine::{Store, StoreError};
+use posthaste_engine::{RetentionMode, Store, StoreError};
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::{
     servers::{
@@ -113,6 +113,14 @@ impl Outbox for PostgresOutbox {
     async fn set_retention(&self, window: Duration) {
         let options = InitOptions {
             retention: Some(window),
+            ..InitOptions::default()
+        };
+        init(&self.url(), &options).await.unwrap();
+    }
+
+    async fn only_delete(&self) {
+        let options = InitOptions {
+            retention_mode: Some(RetentionMode::Delete),
             ..InitOptions::default()
         };
         init(&self.url(), &options).await.unwrap();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::Store;
+use posthaste_engine::{RetentionMode, Store};
 use posthaste_stores::postgres::simulated::{NewEvent, Settings, SimulatedPostgres, Transaction};
 use posthaste_testkit::store_suite::{self, Capability, Fixture, Outbox, Writer};
 use uuid::Uuid;
@@ -66,6 +66,13 @@ impl Outbox for SimulatedOutbox {
 
     async fn set_retention(&self, window: Duration) {
         self.0.set_retention(window).await.unwrap();
+    }
+
+    async fn only_delete(&self) {
+        self.0
+            .set_retention_mode(RetentionMode::Delete)
+            .await
+            .unwrap();
     }
 
     async fn age_audit(&self, by: Duration) {

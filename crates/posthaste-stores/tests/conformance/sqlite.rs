@@ -71,6 +71,9 @@ impl Outbox for SqliteOutbox {
         init(&self.url(), options).await.unwrap();
     }
 
+    /// It knows nothing else.
+    async fn only_delete(&self) {}
+
     async fn age_audit(&self, by: Duration) {
         self.connect()
             .execute(

@@ -141,6 +141,9 @@ pub trait Outbox: Send + Sync {
     /// Stores for how long delivered events are kept.
     async fn set_retention(&self, window: Duration);
 
+    /// Stores that delivered events go in small deletes alone, where that can be chosen.
+    async fn only_delete(&self);
+
     /// Makes every line of the audit so much older.
     async fn age_audit(&self, by: Duration);
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    DeadAction, DestinationState, Housekeeping, ParkedFilter, PinKind, Retained, Start,
+    DeadAction, DestinationState, Housekeeping, ParkedFilter, PinKind, Retained, RetentionMode,
+    Start,
 };
 use uuid::Uuid;
 
@@ -18,6 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         without_a_destination_nothing_goes,
         inside_the_window_nothing_goes,
         delivered_events_past_the_window_go,
+        delivered_events_go_in_small_deletes_alone,
         what_is_read_but_not_finished_stays,
         numbers_never_come_again,
         numbers_never_come_again_after_a_crash needs Crash,
@@ -155,6 +157,23 @@ async fn delivered_events_past_the_window_go(bench: Bench) {
     // The owner goes on as if nothing had been.
     let more = bench.commit_numbered("k", 3).await;
     assert_eq!(ids(&owner.deliver_all().await), more);
+}
+
+async fn delivered_events_go_in_small_deletes_alone(bench: Bench) {
+    bench.outbox.only_delete().await;
+    bench.commit_numbered("k", 1_500).await;
+    let owner = bench.own().await;
+    assert_eq!(deliver_and_rest(&owner).await.len(), 1_500);
+    bench.outbox.set_retention(Duration::ZERO).await;
+    let mut all = Housekeeping::default();
+    while all.events < 1_500 {
+        rest(&owner).await;
+        all.add(keep_house(&bench).await);
+    }
+    assert_eq!((all.events, all.leaves), (1_500, 0));
+    assert_eq!(left(&bench).await, NOTHING);
+    let retained = bench.store.retained().await.unwrap();
+    assert_eq!(retained.mode, RetentionMode::Delete);
 }
 
 async fn what_is_read_but_not_finished_stays(bench: Bench) {
