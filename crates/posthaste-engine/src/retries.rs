@@ -104,6 +104,24 @@ impl Retries {
         self.settlements.push_back((ticket, id, settlement));
     }
 
+    /// All that decides what is sent and settled next.
+    #[cfg(feature = "model")]
+    pub(crate) fn describe(&self, out: crate::model::Out<'_>) {
+        use crate::model::{Part, number};
+        out(Part::Number(self.next_ticket));
+        let waiting = self.waiting.iter().map(|retry| (0, retry));
+        let sent = self.sent.iter();
+        let sent = sent.map(|(&ticket, sent)| (ticket, &sent.retry));
+        for (ticket, retry) in waiting.chain(sent) {
+            out(Part::Number(ticket));
+            out(Part::Event(&retry.copy.event));
+            out(Part::Number(retry.copy.attempts.into()));
+            retry.evidence.describe(out);
+        }
+        out(number(self.waiting.len()));
+        out(Part::Text(&format!("{:?}", self.settlements)));
+    }
+
     pub(crate) fn take_settlement(&mut self) -> Option<(u64, i64, Settlement)> {
         self.settlements.pop_front()
     }

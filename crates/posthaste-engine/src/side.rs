@@ -248,6 +248,21 @@ impl Side {
         self.key = None;
     }
 
+    /// All that decides what comes next, but for the window.
+    #[cfg(feature = "model")]
+    pub(crate) fn describe(&self, out: crate::model::Out<'_>) {
+        out(crate::model::Part::Text(&format!(
+            "{:?} {:?} {:?} {} {} {} {}",
+            self.released,
+            self.key,
+            self.phase,
+            self.next_ticket,
+            self.last_bit,
+            self.reached,
+            self.rejected,
+        )));
+    }
+
     fn end(&mut self) {
         self.phase = Phase::Idle;
         self.last_bit = false;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::{
+    database::Event,
     scenario::{End, Grain, Naive, Pace, System, Transaction},
     state::{Heard, Relay, Sent, State},
 };
@@ -32,6 +33,18 @@ pub enum Action {
     Deliver(usize),
     /// The broker does not take it for now.
     Fail(usize),
+    /// The broker refuses it for good.
+    Refuse(usize),
+    /// The store makes the next change: it parks, settles, advances, or tells what is due.
+    Change(usize),
+    /// A control: what counts as parked is parked.
+    Park(usize),
+    /// The side read makes its next step.
+    Side(usize),
+    /// An operator has a dead event tried again.
+    Retry(Event),
+    /// An operator leaves a dead event behind.
+    Skip(Event),
     /// Its answer arrives.
     Hear(usize),
     /// Its answer arrives twice.
@@ -78,6 +91,12 @@ impl fmt::Display for Action {
             Self::Submit(r) => (relay(r), "submits"),
             Self::Deliver(r) => (relay(r), "'s next record is accepted by the broker"),
             Self::Fail(r) => (relay(r), "'s next record is refused for now"),
+            Self::Refuse(r) => (relay(r), "'s next record is refused for good"),
+            Self::Change(r) => (relay(r), "'s next change of the store is made"),
+            Self::Park(r) => (relay(r), "'s event is parked at last"),
+            Self::Side(r) => (relay(r), "'s side read makes a step"),
+            Self::Retry(event) => (format!("event {event}"), "is to be tried again"),
+            Self::Skip(event) => (format!("event {event}"), "is left behind by an operator"),
             Self::Hear(r) => (relay(r), "hears of it"),
             Self::Doubled(r) => (relay(r), "hears of it twice"),
             Self::Cut(r) => (relay(r), "hears nothing and aborts its lane"),
@@ -169,12 +188,17 @@ impl System {
                 if !reading && self.may_submit(state, r) {
                     actions.push(Action::Submit(r));
                 }
-                match claim.answers.first() {
-                    Some(Heard::Accepted(_)) => {
-                        actions.extend([Action::Hear(r), Action::Doubled(r)]);
-                    }
-                    Some(Heard::Failed(_)) => actions.push(Action::Hear(r)),
-                    Some(Heard::Behind(_)) | None => {}
+                let answer = claim.answers.first();
+                actions.extend(answer.map(|_| Action::Hear(r)));
+                let sets_aside = self.grain == Grain::SettingAside;
+                if matches!(answer, Some(Heard::Accepted(_))) && !sets_aside {
+                    actions.push(Action::Doubled(r));
+                }
+                if sets_aside {
+                    actions.extend([Action::Change(r), Action::Side(r)]);
+                }
+                if !claim.parking.is_empty() {
+                    actions.push(Action::Park(r));
                 }
                 let in_flight = claim.bytes.len() + claim.answers.len() > 0;
                 if left.cuts > 0 && in_flight {
@@ -200,8 +224,12 @@ impl System {
         let claim = state.relays[r].claim();
         if let Some(claim) = claim.filter(|claim| !claim.bytes.is_empty()) {
             actions.push(Action::Deliver(r));
-            if left.failures > 0 && !claim.refusing {
+            let is_taken = !claim.refusing && !claim.bytes[0].refused;
+            if left.failures > 0 && is_taken {
                 actions.push(Action::Fail(r));
+            }
+            if left.refusals > 0 && is_taken {
+                actions.push(Action::Refuse(r));
             }
         }
     }

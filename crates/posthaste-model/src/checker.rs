@@ -39,6 +39,7 @@ impl Model for System {
             actions.push(Action::Drop(at));
         }
         actions.extend((0..state.late.len()).map(Action::Late));
+        self.aside_actions(state, actions);
         if state.left.database > 0 {
             actions.push(Action::DatabaseCrash);
         }

@@ -114,6 +114,7 @@ fn system(grain: Grain, relays: usize, writers: Vec<Vec<Transaction>>) -> System
             page: 2,
             window: 4,
             order: KeyOrder::OneAtATime,
+            sets_aside: false,
         },
         faults: Faults::default(),
         grain,
@@ -149,8 +150,20 @@ fn faults(crashes: u8, pauses: u8, cuts: u8, database: u8) -> Faults {
         pauses,
         cuts,
         failures: 0,
+        refusals: 0,
         database,
     }
+}
+
+/// To a broker that refuses one record for good.
+fn setting_aside(writers: Vec<Vec<Transaction>>, relays: usize, faults: Faults) -> System {
+    let mut system = system(Grain::SettingAside, relays, writers);
+    system.bounds.sets_aside = true;
+    system.faults = Faults {
+        refusals: 1,
+        ..faults
+    };
+    system
 }
 
 /// One record that the broker does not take for now, as well.
@@ -239,6 +252,27 @@ fn every_scenario() -> Vec<Scenario> {
                 vec![vec![A_AT_ONCE, AB_AT_ONCE]],
                 2,
                 and_a_failure(faults(1, 0, 1, 0)),
+            ),
+        ),
+        short(
+            "setting aside: 3 events of 2 keys, 2 relays, 1 refusal, 1 crash",
+            setting_aside(vec![vec![A_AT_ONCE, AB_AT_ONCE]], 2, faults(1, 0, 0, 0)),
+        ),
+        short(
+            "setting aside, pipelined: 3 events of a key, 2 relays, 1 refusal, 1 crash",
+            {
+                let writers = vec![vec![AA_AT_ONCE, A_AT_ONCE]];
+                let mut system = setting_aside(writers, 2, faults(1, 0, 0, 0));
+                system.bounds.order = KeyOrder::Pipelined;
+                system
+            },
+        ),
+        long(
+            "setting aside: 4 events of 2 keys, 2 relays, 1 refusal, 1 crash, 1 lost answer",
+            setting_aside(
+                vec![vec![A_AT_ONCE, AB_AT_ONCE, A_AT_ONCE]],
+                2,
+                faults(1, 0, 1, 0),
             ),
         ),
         long(
@@ -335,6 +369,30 @@ pub fn controls() -> Vec<Control> {
             ),
         ),
         broken("no settle time", naive(Naive::NoSettle, seen, no_settle)),
+        broken(
+            "the cursor passes a refused event before its copy and marker are durable",
+            naive(
+                Naive::PassesBeforeTheCopy,
+                seen,
+                setting_aside(vec![vec![AA_AT_ONCE]], 1, faults(1, 0, 0, 0)),
+            ),
+        ),
+        broken(
+            "a refused event leaves no marker",
+            naive(
+                Naive::NoMarker,
+                seen,
+                setting_aside(vec![vec![AA_AT_ONCE]], 1, faults(1, 0, 0, 0)),
+            ),
+        ),
+        broken(
+            "a key joins before its main group stands still",
+            naive(
+                Naive::JoinsAnywhere,
+                seen,
+                setting_aside(vec![vec![A_AT_ONCE, A_AT_ONCE]], 1, Faults::default()),
+            ),
+        ),
         broken(
             "pipelined, and the receiver takes what follows a failure",
             naive(

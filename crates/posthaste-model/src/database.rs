@@ -124,10 +124,11 @@ impl Database {
         self.open.first().copied().unwrap_or(self.next_xid)
     }
 
-    /// Leaves out rows that no read from the stored place on can bring: what it has passed it never comes back to.
-    pub fn forget_passed(&mut self) {
+    /// Leaves out rows that no read from the stored place on can bring, and that nothing else needs: what it has
+    /// passed it never comes back to.
+    pub fn forget_passed(&mut self, is_needed: impl Fn(&Row) -> bool) {
         let Self { rows, stored, .. } = self;
-        rows.retain(|row| !(row.committed && stored.low_sees(row.xid)));
+        rows.retain(|row| !(row.committed && stored.low_sees(row.xid)) || is_needed(row));
     }
 
     /// Describes all but the rows. `crashes`: whether it may crash.

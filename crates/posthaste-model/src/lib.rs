@@ -6,6 +6,7 @@
 //! and the statements that guard progress (`step`).
 
 pub mod action;
+mod aside;
 mod canonical;
 pub mod checker;
 pub mod configurations;

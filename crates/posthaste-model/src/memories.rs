@@ -11,7 +11,7 @@ use posthaste_stores::postgres::model::{Position, Snapshot};
 
 use crate::{
     database::Event,
-    relay::{Answered, Bounds, Memory},
+    relay::{Answered, Bounds, Found, Memory},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -77,9 +77,21 @@ impl Memories {
 impl Memories {
     /// [`Memory::open`].
     #[must_use]
-    pub fn open(&self, bounds: Bounds, stored: &Position, proven: i64) -> Arc<Memory> {
+    pub fn open(
+        &self,
+        bounds: Bounds,
+        stored: &Position,
+        proven: i64,
+        found: &Found,
+    ) -> Arc<Memory> {
+        self.keep(Memory::open(bounds, stored, proven, found))
+    }
+
+    /// The one of its kind.
+    #[must_use]
+    pub fn keep(&self, memory: Memory) -> Arc<Memory> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.keep(Memory::open(bounds, stored, proven))
+        known.keep(memory)
     }
 
     /// [`Memory::begin_read`].

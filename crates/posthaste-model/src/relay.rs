@@ -1,5 +1,7 @@
 //! A relay's memory under one claim: the production pipeline over the production sweep, with what it has under way.
 
+pub(crate) mod set_aside;
+
 use std::{
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
@@ -8,12 +10,12 @@ use std::{
 };
 
 use posthaste_engine::{
-    Backoff, Cause, Change, DeliveryPolicy, FenceKind, KeyOrder, Moment, OnDead, Outcome,
-    PageBuilder, Pipeline, PipelineLimits, Router, Routes, SinkInfo, StoredFields, Unavailability,
-    Verdict, model::Part,
+    Backoff, Cause, Change, DeliveryPolicy, FenceKind, KeyOrder, Marker, Moment, OnDead, Outcome,
+    PageBuilder, Pipeline, PipelineLimits, Router, Routes, SinkInfo, StoredEvent, StoredFields,
+    Unavailability, Verdict, model::Part,
 };
 use posthaste_stores::postgres::model::{
-    Advance, Number, Position, Reading, Request, Rows, Snapshot, describe_place,
+    Advance, Number, Position, Reading, Request, Rows, Side, Snapshot, describe_place,
 };
 use uuid::Uuid;
 
@@ -38,6 +40,17 @@ pub struct Bounds {
     pub window: usize,
     /// What order the receiver keeps.
     pub order: KeyOrder,
+    /// Whether events may be refused for good: each is dead at once, and an operator decides on it.
+    pub sets_aside: bool,
+}
+
+/// What a claim finds beside the cursor.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Each blocked key, its marker's place, and whether nothing holds the key any more.
+    pub markers: Vec<(&'static str, Position, bool)>,
+    /// Events that were set aside, each with its `seq`.
+    pub set_aside: Vec<(i64, Event)>,
 }
 
 /// A relay's memory. A value never changes: each step answers another one.
@@ -49,6 +62,9 @@ pub struct Memory {
     read: Option<(Request, Snapshot)>,
     /// An advance that was sent.
     advance: Option<Advance>,
+    /// The side read under way, and its key.
+    side: Option<(u8, Side)>,
+    sets_aside: bool,
     /// Tells it from others.
     numbers: Vec<Number>,
     name: u64,
@@ -86,7 +102,7 @@ pub enum FloorRule {
 
 impl Memory {
     /// After a claim: the stored place, and the sequence's value as it was received before the claim was sent.
-    pub fn open(bounds: Bounds, stored: &Position, proven: i64) -> Self {
+    pub fn open(bounds: Bounds, stored: &Position, proven: i64, found: &Found) -> Self {
         let none = Backoff {
             first: Duration::ZERO,
             max: Duration::ZERO,
@@ -106,7 +122,8 @@ impl Memory {
             settle: Duration::ZERO,
             poll_busy: Duration::ZERO,
             poll_idle: Duration::ZERO,
-            due_every: Duration::from_secs(1),
+            // Without anything that is set aside one look is enough.
+            due_every: Duration::from_secs(u64::from(!bounds.sets_aside)),
         };
         let info = SinkInfo {
             kind: "model",
@@ -119,7 +136,7 @@ impl Memory {
             deduplicates: false,
         };
         let policy = DeliveryPolicy {
-            attempts: 5,
+            attempts: if bounds.sets_aside { 1 } else { 5 },
             on_dead: OnDead::Block,
         };
         let router = Router {
@@ -127,16 +144,30 @@ impl Memory {
             topic: None,
             key: None,
         };
+        let markers = found.markers.iter().map(|(key, at, released)| Marker {
+            key: (*key).to_owned(),
+            at: at.cursor(),
+            released: *released,
+        });
+        let markers: Vec<Marker> = markers.collect();
         let mut memory = Self {
-            pipeline: Pipeline::new(limits, info, router, &[]),
+            pipeline: Pipeline::new(limits, info, router, &markers),
             reading: Reading::restore(stored, proven),
             read: None,
             advance: None,
+            side: None,
+            sets_aside: bounds.sets_aside,
             numbers: Vec::new(),
             name: 0,
         };
+        let set_aside = found.set_aside.iter();
+        memory
+            .pipeline
+            .pass_over(set_aside.map(|&(_, event)| id_of(event)));
         memory.pipeline.lane_opened();
-        memory.turn();
+        if !bounds.sets_aside {
+            memory.turn();
+        }
         memory.described()
     }
 
@@ -216,22 +247,7 @@ impl Memory {
     pub fn answer(&self, answered: &Answered) -> Option<Self> {
         let mut memory = self.clone();
         let (mut request, snapshot) = memory.read.take()?;
-        let mut page = PageBuilder::default();
-        for &(seq, event, key) in &answered.rows {
-            let mut texts = [None; 9];
-            texts[0] = Some("model");
-            texts[1] = Some(key);
-            let fields = StoredFields {
-                seq,
-                id: Uuid::from_u128(event.into()),
-                occurred_at: 0,
-                inserted_at: 0,
-                slot: 0,
-                texts,
-                payload: None,
-            };
-            page.push(&fields, std::iter::empty()).ok()?;
-        }
+        let events = stored_events(&answered.rows)?;
         if answered.rule == FloorRule::Unproven {
             request.own(answered.sequence);
         }
@@ -241,9 +257,7 @@ impl Memory {
             last: answered.rows.last().map(|row| row.0),
             more: answered.more,
         };
-        let page = memory
-            .reading
-            .answer(request, snapshot, rows, page.finish());
+        let page = memory.reading.answer(request, snapshot, rows, events);
         let page = page.ok()?;
         if answered.rule == FloorRule::StragglerTakesNewFloor {
             memory.reading.give_new_stragglers_the_new_floor(&former);
@@ -263,7 +277,10 @@ impl Memory {
                     .map(|record| (record.ticket(), event_of(record.event().id()))),
             );
         }
-        (!sent.is_empty()).then(|| (memory.described(), sent))
+        let memory = memory.described();
+        // What follows a refused event of its key is passed over in its turn.
+        let passed_over = self.sets_aside && memory.name != self.name;
+        (!sent.is_empty() || passed_over).then_some((memory, sent))
     }
 
     /// The broker took the record with this ticket.
@@ -346,23 +363,18 @@ impl Memory {
         drop(self.pipeline.take_behind_the_store());
         drop(self.pipeline.take_accepted_inserted_at());
         let mut numbers = Vec::with_capacity(self.numbers.len() + 8);
-        self.pipeline.describe(&mut |part| match part {
-            Part::Number(number) => numbers.push(Number::Plain(number)),
-            Part::Text(text) => {
-                let mut hasher = DefaultHasher::new();
-                text.hash(&mut hasher);
-                numbers.push(Number::Plain(hasher.finish()));
+        self.pipeline
+            .describe(&mut |part| describe(part, &mut numbers));
+        if self.sets_aside {
+            self.pipeline
+                .describe_set_aside(&mut |part| describe(part, &mut numbers));
+            if let Some((key, side)) = &self.side {
+                numbers.push(Number::Plain((*key).into()));
+                side.describe(&mut |number| numbers.push(number));
             }
-            Part::Event(event) => {
-                numbers.push(Number::Plain(event_of(event.id()).into()));
-                numbers.push(Number::Seq(event.seq()));
-            }
-            Part::Seq(seq) => numbers.push(Number::Seq(seq)),
-            Part::Place(place) => {
-                assert!(describe_place(place, &mut |n| numbers.push(n)), "foreign");
-            }
-        });
-        assert!(!self.pipeline.has_rejected(), "not told by a description");
+        } else {
+            assert!(!self.pipeline.has_rejected(), "not told by a description");
+        }
         self.reading.describe(&mut |number| numbers.push(number));
         for is in [self.read.is_some(), self.advance.is_some()] {
             numbers.push(Number::Plain(is.into()));
@@ -381,6 +393,50 @@ impl Memory {
         (self.numbers, self.name) = (numbers, hasher.finish());
         self
     }
+}
+
+fn describe(part: Part<'_>, numbers: &mut Vec<Number>) {
+    match part {
+        Part::Number(number) => numbers.push(Number::Plain(number)),
+        Part::Text(text) => {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            numbers.push(Number::Plain(hasher.finish()));
+        }
+        Part::Event(event) => {
+            numbers.push(Number::Plain(event_of(event.id()).into()));
+            numbers.push(Number::Seq(event.seq()));
+        }
+        Part::Seq(seq) => numbers.push(Number::Seq(seq)),
+        Part::Place(place) => {
+            assert!(describe_place(place, &mut |n| numbers.push(n)), "foreign");
+        }
+    }
+}
+
+/// What a store brings of these rows: `seq`, event and key each.
+fn stored_events(rows: &[(i64, Event, &'static str)]) -> Option<Vec<StoredEvent>> {
+    let mut page = PageBuilder::default();
+    for &(seq, event, key) in rows {
+        let mut texts = [None; 9];
+        texts[0] = Some("model");
+        texts[1] = Some(key);
+        let fields = StoredFields {
+            seq,
+            id: id_of(event),
+            occurred_at: 0,
+            inserted_at: 0,
+            slot: 0,
+            texts,
+            payload: None,
+        };
+        page.push(&fields, std::iter::empty()).ok()?;
+    }
+    Some(page.finish())
+}
+
+fn id_of(event: Event) -> Uuid {
+    Uuid::from_u128(event.into())
 }
 
 fn event_of(id: Uuid) -> Event {

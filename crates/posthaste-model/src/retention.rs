@@ -18,7 +18,7 @@ use crate::{
     canonical,
     checker::{DRAINED, Kept, kept},
     database::{Event, Row},
-    relay::Memory,
+    relay::{Found, Memory},
     scenario::{Promise, System},
     state::State as World,
 };
@@ -261,7 +261,12 @@ impl Keeping {
         database.commit(xid);
         let destination = &mut state.destinations[d];
         let memories = &self.writers.memories;
-        let memory = memories.open(self.writers.bounds, &destination.stored, proven);
+        let memory = memories.open(
+            self.writers.bounds,
+            &destination.stored,
+            proven,
+            &Found::default(),
+        );
         destination.memory = Some(memory);
     }
 

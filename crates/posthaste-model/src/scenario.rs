@@ -66,6 +66,12 @@ pub enum Naive {
     NoSettle,
     /// A read does not look at the incarnation.
     NoIncarnation,
+    /// What is to be parked counts as parked before it is.
+    PassesBeforeTheCopy,
+    /// A refused event leaves a copy, and its key no marker.
+    NoMarker,
+    /// A key joins where its side read's target was, wherever the main group has come to.
+    JoinsAnywhere,
     /// The receiver takes what follows a failure on its lane.
     NoRefusal,
     /// The receiver refuses it only as long as the lane lives: then what is left of it arrives all the same.
@@ -116,6 +122,8 @@ pub struct Faults {
     pub cuts: u8,
     /// The broker does not take a record for now, nor, where the receiver keeps order, what follows it on the lane.
     pub failures: u8,
+    /// The broker refuses a record for good.
+    pub refusals: u8,
     /// The database crashes.
     pub database: u8,
 }
@@ -123,18 +131,20 @@ pub struct Faults {
 impl Faults {
     /// Those after which something may be repeated.
     pub(crate) fn sum(self) -> usize {
-        self.counts().iter().map(|&count| usize::from(count)).sum()
+        let [repeating @ .., _refusals] = self.counts();
+        repeating.iter().map(|&count| usize::from(count)).sum()
     }
 
-    pub(crate) fn counts(self) -> [u8; 5] {
+    pub(crate) fn counts(self) -> [u8; 6] {
         let Self {
             crashes,
             pauses,
             cuts,
             failures,
+            refusals,
             database,
         } = self;
-        [crashes, pauses, cuts, failures, database]
+        [crashes, pauses, cuts, failures, database, refusals]
     }
 }
 
@@ -147,6 +157,8 @@ pub enum Grain {
     /// Submitting, delivering, answering, executing an advance. A poll is one step, and the next one follows the answer
     /// to an advance.
     Delivery,
+    /// Delivering and answering, and each change of the store and each step of a side read as a whole.
+    SettingAside,
 }
 
 /// What is explored.
@@ -196,7 +208,17 @@ impl System {
     }
 
     pub(crate) fn key_name(&self, event: Event) -> &'static str {
-        KEYS[usize::from(self.key_of(event))]
+        self.name_of_key(self.key_of(event))
+    }
+
+    pub(crate) fn name_of_key(&self, key: u8) -> &'static str {
+        KEYS[usize::from(key)]
+    }
+
+    pub(crate) fn key_named(&self, name: &str) -> u8 {
+        let key = KEYS.iter().position(|key| *key == name);
+        key.and_then(|key| u8::try_from(key).ok())
+            .unwrap_or(u8::MAX)
     }
 
     pub(crate) fn key_of(&self, event: Event) -> u8 {

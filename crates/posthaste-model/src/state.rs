@@ -8,10 +8,11 @@ use std::{
 use posthaste_stores::postgres::model::{Number, Position, Standing};
 
 use crate::{
+    aside::Aside,
     canonical,
     database::{Database, Event, Row},
     relay::Memory,
-    scenario::{Faults, Naive, Promise, System},
+    scenario::{Faults, Grain, Naive, Promise, System},
 };
 
 /// A record on its way.
@@ -21,6 +22,8 @@ pub(crate) struct Sent {
     pub(crate) event: Event,
     /// It was submitted after the local deadline.
     pub(crate) late: bool,
+    /// It follows one of its key that was refused, and was submitted before that was heard.
+    pub(crate) refused: bool,
 }
 
 /// The broker's answer about the record with this ticket.
@@ -29,6 +32,8 @@ pub(crate) enum Heard {
     Accepted(u64),
     /// Not now.
     Failed(u64),
+    /// Never.
+    Refused(u64),
     /// It follows one that failed.
     Behind(u64),
 }
@@ -53,6 +58,10 @@ pub(crate) struct Claim {
     pub(crate) answers: Vec<Heard>,
     /// A record of the lane failed: the receiver takes nothing that follows it.
     pub(crate) refusing: bool,
+    /// Keys of which the broker refused a record on this lane, until the relay has heard of it.
+    pub(crate) refused_keys: Vec<u8>,
+    /// A control: what is taken for parked, and is not yet.
+    pub(crate) parking: Vec<(Event, Position)>,
     /// Nothing may be sent before the bytes of others are gone.
     pub(crate) unsettled: bool,
     /// Its lease is over, by its own clock too.
@@ -104,6 +113,32 @@ pub(crate) struct Key {
     pub(crate) first: usize,
     /// Up to here went the last delivery.
     pub(crate) last: usize,
+    /// Left behind by an operator.
+    pub(crate) skipped: Vec<Event>,
+}
+
+impl Key {
+    /// An operator leaves the event behind.
+    pub(crate) fn skip(&mut self, event: Event) {
+        self.skipped.push(event);
+        self.skipped.sort_unstable();
+        self.pass_skipped();
+    }
+
+    /// Nobody waits for what was left behind.
+    pub(crate) fn pass_skipped(&mut self) {
+        let Self {
+            order,
+            first,
+            last,
+            skipped,
+        } = self;
+        for at in [first, last] {
+            while order.get(*at).is_some_and(|event| skipped.contains(event)) {
+                *at += 1;
+            }
+        }
+    }
 }
 
 /// A state of everything.
@@ -116,6 +151,7 @@ pub struct State {
     pub(crate) orphans: Vec<Vec<Sent>>,
     pub(crate) late: Vec<LateAdvance>,
     pub(crate) keys: Vec<Key>,
+    pub(crate) aside: Aside,
     pub(crate) left: Faults,
     pub(crate) repeats: usize,
     pub(crate) broken: Option<Promise>,
@@ -154,6 +190,8 @@ impl State {
     /// Bytes of an aborted lane may still arrive, but for those that the receiver refuses.
     pub(crate) fn orphan(&mut self, system: &System, refusing: bool, bytes: Vec<Sent>) {
         let refused = refusing && !system.without(Naive::RefusalEndsWithTheLane);
+        let bytes = bytes.into_iter().filter(|sent| !sent.refused);
+        let bytes: Vec<Sent> = bytes.collect();
         if !bytes.is_empty() && !refused {
             self.orphans.push(bytes);
             self.orphans.sort();
@@ -173,6 +211,7 @@ impl State {
         let behind =
             |row: &Row| self.database.stored.standing(row.xid, row.seq) == Standing::Behind;
         finished
+            && self.aside.is_empty()
             && self
                 .keys
                 .iter()
@@ -193,6 +232,7 @@ impl System {
             orphans: Vec::new(),
             late: Vec::new(),
             keys: vec![Key::default(); keys],
+            aside: Aside::default(),
             left: self.faults,
             repeats: 0,
             broken: None,
@@ -229,6 +269,9 @@ impl System {
                 Number::Plain(row.committed.into()),
             ]);
         }
+        if self.grain == Grain::SettingAside {
+            self.describe_aside(state, &name, &mut numbers);
+        }
         for (w, writer) in state.writers.iter().enumerate() {
             numbers.push(Number::Plain((self.writers[w].len() - writer.done) as u64));
             if let Some((xid, emitted)) = writer.open {
@@ -244,7 +287,10 @@ impl System {
         if self.checks(Promise::Repeats) {
             numbers.push(Number::Plain(state.repeats as u64));
         }
-        let sent = |sent: &Sent| [name(sent.event), Number::Plain(sent.late.into())];
+        let sent = |sent: &Sent| {
+            let flags = u64::from(sent.late) + 2 * u64::from(sent.refused);
+            [name(sent.event), Number::Plain(flags)]
+        };
         for bytes in &state.orphans {
             numbers.push(Number::Plain(bytes.len() as u64));
             numbers.extend(bytes.iter().flat_map(sent));
@@ -313,12 +359,15 @@ impl System {
             numbers.push(plain(bytes.ticket));
             numbers.extend(sent(bytes));
         }
+        numbers.extend(claim.refused_keys.iter().map(|&key| plain(key.into())));
+        numbers.push(plain(claim.parking.len() as u64));
         numbers.push(plain(claim.answers.len() as u64));
         for answer in &claim.answers {
             let (kind, ticket) = match *answer {
                 Heard::Accepted(ticket) => (0, ticket),
                 Heard::Failed(ticket) => (1, ticket),
                 Heard::Behind(ticket) => (2, ticket),
+                Heard::Refused(ticket) => (3, ticket),
             };
             numbers.extend([plain(kind), plain(ticket)]);
         }

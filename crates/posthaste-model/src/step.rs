@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use posthaste_engine::KeyOrder;
 use posthaste_stores::postgres::model::{Position, Standing};
 
 use crate::{
@@ -18,8 +19,9 @@ impl System {
         let mut state = last.clone();
         self.write(&mut state, action)
             .or_else(|| self.relay_step(&mut state, action))
-            .or_else(|| self.fault(&mut state, action))?;
-        if self.grain == Grain::Delivery {
+            .or_else(|| self.fault(&mut state, action))
+            .or_else(|| self.operate(&mut state, action))?;
+        if self.grain != Grain::Reading {
             self.go_on(&mut state);
         }
         self.check(&mut state);
@@ -42,7 +44,9 @@ impl System {
             if submits {
                 self.submit(claim);
             }
-            if let Some(memory) = self.memories.begin_advance(&claim.memory) {
+            if self.grain == Grain::Delivery
+                && let Some(memory) = self.memories.begin_advance(&claim.memory)
+            {
                 claim.memory = memory;
             }
         }
@@ -52,10 +56,12 @@ impl System {
         let (memory, sent) = self.memories.submit(&claim.memory)?;
         claim.memory = memory;
         let late = claim.expired;
+        let refused_keys = claim.refused_keys.clone();
         let sent = sent.into_iter().map(|(ticket, event)| Sent {
             ticket,
             event,
             late,
+            refused: refused_keys.contains(&self.key_of(event)),
         });
         claim.bytes.extend(sent);
         claim.unsettled = false;
@@ -78,6 +84,7 @@ impl System {
         } else {
             state.repeats += 1;
         }
+        state.keys[usize::from(self.key_of(event))].pass_skipped();
         if at > last {
             state.breaks(self, Promise::Replay);
         }
@@ -87,8 +94,8 @@ impl System {
         }
     }
 
-    /// The guard of an advance.
-    fn refuses(&self, state: &State, epoch: u64, token: u64) -> bool {
+    /// The guard of a change.
+    pub(crate) fn refuses(&self, state: &State, epoch: u64, token: u64) -> bool {
         let database = &state.database;
         let epoch_differs = database.epoch != epoch && !self.without(Naive::NoEpoch);
         let token_differs = database.token != token && !self.without(Naive::NoIncarnation);
@@ -113,13 +120,12 @@ impl System {
     }
 
     fn check(&self, state: &mut State) {
-        let stored = Arc::clone(&state.database.stored);
         let mut broken = None;
         for row in state.database.rows.iter().filter(|row| row.committed) {
             let key = &state.keys[usize::from(self.key_of(row.event))];
             let at = key.order.iter().position(|&event| event == row.event);
             let at = at.unwrap_or(usize::MAX);
-            let standing = stored.standing(row.xid, row.seq);
+            let standing = self.standing(state, row);
             if at >= key.first && standing != Standing::Ahead {
                 broken = Some(Promise::Loss);
             } else if at >= key.last && standing == Standing::Behind {
@@ -131,7 +137,7 @@ impl System {
             state.breaks(self, promise);
         }
         if self.checks(Promise::Authority) {
-            state.database.forget_passed();
+            self.forget_passed(state);
         }
     }
 
@@ -149,7 +155,7 @@ impl System {
                     return None;
                 };
                 let sent = claim.bytes.remove(0);
-                if claim.refusing {
+                if claim.refusing || sent.refused {
                     claim.answers.push(Heard::Behind(sent.ticket));
                 } else {
                     claim.answers.push(Heard::Accepted(sent.ticket));
@@ -165,6 +171,10 @@ impl System {
                 claim.refusing = !self.without(Naive::NoRefusal);
                 state.left.failures -= 1;
             }
+            Action::Refuse(r) => self.refuse(state, r)?,
+            Action::Change(r) => self.change(state, r)?,
+            Action::Park(r) => self.park_late(state, r)?,
+            Action::Side(r) => self.side_step(state, r)?,
             Action::Hear(r) | Action::Doubled(r) => {
                 let claim = state.relays[r].running()?;
                 match claim.answers.remove(0) {
@@ -175,8 +185,14 @@ impl System {
                             claim.memory = self.memories.accepted(&claim.memory, ticket)?;
                         }
                     }
-                    // It is told with the failure, and forgotten with the lane.
-                    Heard::Behind(_) => return None,
+                    Heard::Refused(ticket) => {
+                        claim.memory = self.memories.keep(claim.memory.refused(ticket));
+                        // Whatever is submitted from here on comes from a relay that knows.
+                        claim.refused_keys.clear();
+                    }
+                    Heard::Behind(ticket) => {
+                        claim.memory = self.memories.keep(claim.memory.behind(ticket));
+                    }
                 }
             }
             Action::Cut(r) => {
@@ -205,6 +221,24 @@ impl System {
         Some(())
     }
 
+    /// The broker refuses the next record for good, and what follows it of its key where the receiver keeps order.
+    fn refuse(&self, state: &mut State, r: usize) -> Option<()> {
+        let (Relay::Running(claim) | Relay::Paused(claim)) = &mut state.relays[r] else {
+            return None;
+        };
+        let sent = claim.bytes.remove(0);
+        claim.answers.push(Heard::Refused(sent.ticket));
+        if self.bounds.order == KeyOrder::Pipelined {
+            let key = self.key_of(sent.event);
+            let of_key = |sent: &&mut Sent| self.key_of(sent.event) == key;
+            let behind = claim.bytes.iter_mut().filter(of_key);
+            behind.for_each(|sent| sent.refused = true);
+            claim.refused_keys.push(key);
+        }
+        state.left.refusals -= 1;
+        Some(())
+    }
+
     /// The verdicts of a failure and of what was refused behind it so far come together; the lane goes.
     fn hear_of_a_failure(&self, state: &mut State, r: usize, ticket: u64) -> Option<()> {
         let claim = state.relays[r].running()?;
@@ -224,6 +258,7 @@ impl System {
             return;
         };
         claim.answers.clear();
+        claim.refused_keys.clear();
         claim.unsettled = true;
         let refusing = std::mem::take(&mut claim.refusing);
         let bytes = std::mem::take(&mut claim.bytes);
@@ -243,9 +278,10 @@ impl System {
             claim.expired = true;
         }
         state.database.epoch += 1;
+        let found = self.found(state);
         let memory = self
             .memories
-            .open(self.bounds, &state.database.stored, proven);
+            .open(self.bounds, &state.database.stored, proven, &found);
         state.relays[r] = Relay::Running(Box::new(Claim {
             memory,
             epoch: state.database.epoch,
@@ -253,6 +289,8 @@ impl System {
             bytes: Vec::new(),
             answers: Vec::new(),
             refusing: false,
+            refused_keys: Vec::new(),
+            parking: Vec::new(),
             unsettled: true,
             expired: false,
             advance: None,
@@ -263,7 +301,7 @@ impl System {
         let snapshot = state.database.snapshot();
         let claim = state.relays[r].running()?;
         claim.memory = self.memories.begin_read(&claim.memory, snapshot)?;
-        if self.grain == Grain::Delivery {
+        if self.grain != Grain::Reading {
             self.answer(state, r);
         }
         Some(())
@@ -308,7 +346,7 @@ impl System {
         }
     }
 
-    fn advanced(&self, state: &mut State, r: usize) -> Option<()> {
+    pub(crate) fn advanced(&self, state: &mut State, r: usize) -> Option<()> {
         let begun = state.relays[r].running()?.advance.take();
         let claim = state.relays[r].running()?;
         let (to, epoch, token) = (claim.memory.advancing_to()?, claim.epoch, claim.token);

@@ -40,6 +40,12 @@ impl Blocked {
         }
     }
 
+    /// Those that are kept, and how many more there are.
+    #[cfg(feature = "model")]
+    pub(super) fn parts(&self) -> (&HashSet<String>, usize) {
+        (&self.kept, self.beyond)
+    }
+
     pub(super) fn remove(&mut self, key: &str) {
         if !self.kept.remove(key) {
             self.beyond = self.beyond.saturating_sub(1);

@@ -45,6 +45,43 @@ impl Pipeline {
         }
     }
 
+    /// Describes what [`describe`](Self::describe) leaves out: all that decides what becomes of rejected
+    /// events, and the side read.
+    #[doc(hidden)]
+    pub fn describe_set_aside(&self, out: Out<'_>) {
+        let (blocked, beyond) = self.blocked.parts();
+        out(number(beyond));
+        for keys in [blocked, &self.held] {
+            let mut keys: Vec<&String> = keys.iter().collect();
+            keys.sort();
+            out(number(keys.len()));
+            keys.iter().for_each(|key| out(Part::Text(key)));
+        }
+        let set_aside = self.set_aside.iter();
+        let mut set_aside: Vec<String> = set_aside.map(|of| format!("{of:?}")).collect();
+        set_aside.sort();
+        out(number(set_aside.len()));
+        set_aside.iter().for_each(|of| out(Part::Text(of)));
+        let mut probed: Vec<u64> = self.probed.iter().copied().collect();
+        probed.sort_unstable();
+        out(number(probed.len()));
+        probed.iter().for_each(|&name| out(Part::Number(name)));
+        out(number(self.failed));
+        let joinable = self.joinable.as_ref();
+        for is in [
+            self.drain_target.is_some(),
+            self.stands_joinable,
+            joinable.is_some(),
+        ] {
+            out(Part::Number(is.into()));
+        }
+        if let Some(joinable) = joinable {
+            joinable.describe(out);
+        }
+        self.retries.describe(out);
+        self.side.describe(out);
+    }
+
     /// Whether the pipeline is in a state that [`describe`](Self::describe) does not tell wholly: something was
     /// rejected.
     #[doc(hidden)]

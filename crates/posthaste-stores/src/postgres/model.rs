@@ -13,6 +13,7 @@ use super::{
     claimed::page_of,
     converge::{Group, Row},
     course::{Course, Stored},
+    side_read::{SideCourse, reached, target_of},
     sweep::{self, Answer, Floors, Place},
     types,
 };
@@ -97,6 +98,18 @@ impl Position {
                 floor_min: 0,
             },
         })
+    }
+
+    /// The place that this cursor of ours points to.
+    #[must_use]
+    pub fn of(cursor: &Cursor) -> Option<Self> {
+        Some(Self(cursor.base::<Place>()?.position(cursor.seq())))
+    }
+
+    /// A cursor that points here, as a stored marker has it.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        Cursor::whole(Arc::new(Place::at(&self.0)))
     }
 
     /// Where a destination begins that wants nothing of what this snapshot sees.
@@ -330,6 +343,61 @@ impl Reading {
     /// A positive control: whoever is new in `xip(low)` takes the floor of the new low.
     pub fn give_new_stragglers_the_new_floor(&mut self, former: &[u64]) {
         self.0.parts().0.give_new_stragglers_the_new_floor(former);
+    }
+}
+
+/// A side read under way.
+#[derive(Debug, Clone)]
+pub struct Side(SideCourse);
+
+impl Side {
+    /// From the key's marker on.
+    #[must_use]
+    pub fn open(marker: &Position) -> Self {
+        Self(SideCourse::from_marker(LEAF_BITS, marker.0.clone()))
+    }
+
+    /// The next page, at most so many events long. `rows`: the key's committed rows with their transactions,
+    /// ascending.
+    ///
+    /// # Errors
+    /// What is wrong with the target, in words.
+    pub fn next(
+        &mut self,
+        rows: &[(u64, StoredEvent)],
+        sequence: i64,
+        events: usize,
+        until: &Cursor,
+    ) -> Result<Page, String> {
+        let target = target_of(until).map_err(|error| error.to_string())?;
+        while let Some(request) = self.0.request(&target).map(Request) {
+            // A page says itself what it sees.
+            let snapshot = Snapshot::new(0, Vec::new());
+            let taken =
+                |(xid, event): &&(u64, StoredEvent)| request.takes(&snapshot, *xid, event.seq());
+            let mut taken: Vec<_> = rows
+                .iter()
+                .filter(taken)
+                .map(|(_, event)| event.clone())
+                .collect();
+            let more = taken.len() > events;
+            taken.truncate(events);
+            let place = self.0.answer(&Answer {
+                snapshot: snapshot.0,
+                sequence,
+                last_row: taken.last().map(StoredEvent::seq),
+                more,
+            });
+            if !taken.is_empty() {
+                return Ok(page_of(Arc::new(place), taken));
+            }
+        }
+        Ok(reached(&self.0))
+    }
+
+    /// Describes it.
+    pub fn describe(&self, out: Out<'_>) {
+        self.0.describe(out);
     }
 }
 

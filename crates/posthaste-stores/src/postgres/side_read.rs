@@ -4,23 +4,23 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
+use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError};
 
 use super::{
     claimed::{page_of, place_of},
     read::{Read, Scope},
     statements::Statements,
-    sweep::{Floors, Place, Position, Request, segment_end},
-    types::Snapshot,
+    sweep::{Answer, Floors, Place, Position, Request, segment_end},
 };
 
 /// Segments without a row of the key that one call walks through before it lets its caller look up.
 const EMPTY_PAGES_MAX: u32 = 16;
+const OPERATION: &str = "side read";
 
-#[derive(Debug)]
-pub(super) struct PostgresSideRead {
-    statements: Arc<dyn Statements>,
-    key: String,
+/// Where a side read stands, and what it asks for. Pure state, no I/O.
+#[derive(Debug, Clone)]
+pub(super) struct SideCourse {
+    leaf_bits: u8,
     at: Position,
     /// Floors of the difference's `high`, where they are known: not when it is a stored marker's.
     high_floors: Option<Floors>,
@@ -28,20 +28,38 @@ pub(super) struct PostgresSideRead {
     end: Option<i64>,
 }
 
-impl PostgresSideRead {
-    pub(super) async fn open(
-        statements: Arc<dyn Statements>,
-        key: &str,
-    ) -> Result<Self, StoreError> {
-        let marker = statements.marker(key).await?;
-        let at = marker.ok_or_else(|| no_marker("side read"))?;
-        Ok(Self {
-            statements,
-            key: key.to_owned(),
-            at,
+impl SideCourse {
+    pub(super) fn from_marker(leaf_bits: u8, marker: Position) -> Self {
+        Self {
+            leaf_bits,
+            at: marker,
             high_floors: None,
             end: None,
+        }
+    }
+
+    /// Where it stands.
+    pub(super) fn position(&self) -> &Position {
+        &self.at
+    }
+
+    /// The next read; none: it has reached the target.
+    pub(super) fn request(&mut self, target: &Position) -> Option<Request> {
+        if self.at.within.is_none() && !self.begin(target) {
+            return None;
+        }
+        let (high, last) = self.at.within.as_ref()?;
+        Some(Request::Page {
+            low: Arc::clone(&self.at.low),
+            high: Arc::clone(high),
+            last: *last,
+            until: self.until(*last),
         })
+    }
+
+    fn until(&self, last: i64) -> i64 {
+        let segment_end = segment_end(last, self.leaf_bits);
+        self.end.map_or(segment_end, |end| end.min(segment_end))
     }
 
     /// Begins the difference to the target; false: there is none.
@@ -58,34 +76,20 @@ impl PostgresSideRead {
         true
     }
 
-    async fn read_once(
-        &mut self,
-        budget: Budget,
-        high: Arc<Snapshot>,
-        last: i64,
-    ) -> Result<(Place, Vec<StoredEvent>), StoreError> {
-        const OPERATION: &str = "side read";
-        let segment_end = segment_end(last, self.statements.leaf_bits());
-        let until = self.end.map_or(segment_end, |end| end.min(segment_end));
+    /// Takes the answer to the request; answers the page's place.
+    pub(super) fn answer(&mut self, answer: &Answer) -> Place {
         let (low, floors) = (Arc::clone(&self.at.low), self.at.floors);
-        let request = Request::Page {
-            low: Arc::clone(&low),
-            high: Arc::clone(&high),
-            last,
-            until,
+        let Some((high, last)) = self.at.within.clone() else {
+            return Place::at(&self.at);
         };
-        let Read { answer, events, .. } = self
-            .statements
-            .read(OPERATION, &request, Scope::Key(&self.key), budget)
-            .await?;
         let last = match answer.last_row {
             Some(row) if answer.more => row,
-            _ => until,
+            _ => self.until(last),
         };
         let end = *self.end.get_or_insert(answer.sequence);
         if last < end {
             self.at.within = Some((Arc::clone(&high), last));
-            return Ok((Place::of_side_read(&low, floors, &high, last, None), events));
+            return Place::of_side_read(&low, floors, &high, last, None);
         }
         // Without its own floors `high` takes those of `low`, which hold for all that comes later.
         let at_end = self.high_floors.take().unwrap_or(floors);
@@ -94,37 +98,86 @@ impl PostgresSideRead {
             within: None,
             floors: at_end,
         };
-        let place = Place::of_side_read(&low, floors, &high, last, Some(at_end));
-        Ok((place, events))
+        Place::of_side_read(&low, floors, &high, last, Some(at_end))
+    }
+}
+
+#[cfg(feature = "model")]
+impl SideCourse {
+    /// Tells it from others.
+    pub(super) fn describe(&self, out: super::model::Out<'_>) {
+        use super::model::Number;
+        self.at.describe(out);
+        out(Number::Plain(self.high_floors.is_some().into()));
+        if let Some(floors) = self.high_floors {
+            floors.describe(out);
+        }
+        out(Number::Plain(self.end.is_some().into()));
+        self.end.into_iter().for_each(|end| out(Number::Seq(end)));
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct PostgresSideRead {
+    statements: Arc<dyn Statements>,
+    key: String,
+    course: SideCourse,
+}
+
+impl PostgresSideRead {
+    pub(super) async fn open(
+        statements: Arc<dyn Statements>,
+        key: &str,
+    ) -> Result<Self, StoreError> {
+        let marker = statements.marker(key).await?;
+        let marker = marker.ok_or_else(|| no_marker(OPERATION))?;
+        Ok(Self {
+            course: SideCourse::from_marker(statements.leaf_bits(), marker),
+            statements,
+            key: key.to_owned(),
+        })
+    }
+}
+
+/// A side read can be read up to here, and join.
+pub(super) fn target_of(until: &Cursor) -> Result<Position, StoreError> {
+    let target = place_of(OPERATION, until)?.position(until.seq());
+    if target.within.is_some() {
+        return Err(StoreError::Bug {
+            operation: OPERATION,
+            reason: "its target is not a joinable place".to_owned(),
+        });
+    }
+    Ok(target)
+}
+
+/// The page of a side read that has reached its target.
+pub(super) fn reached(course: &SideCourse) -> Page {
+    Page {
+        caught_up: true,
+        ..page_of(Arc::new(Place::at(course.position())), Vec::new())
     }
 }
 
 #[async_trait]
 impl SideRead for PostgresSideRead {
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
-        let target = place_of("side read", until)?.position(until.seq());
-        if target.within.is_some() {
-            return Err(StoreError::Bug {
-                operation: "side read",
-                reason: "its target is not a joinable place".to_owned(),
-            });
-        }
+        let target = target_of(until)?;
         for _ in 0..EMPTY_PAGES_MAX {
-            let Some((high, last)) = self.at.within.clone() else {
-                if self.begin(&target) {
-                    continue;
-                }
-                return Ok(Page {
-                    caught_up: true,
-                    ..page_of(Arc::new(Place::at(&self.at)), Vec::new())
-                });
+            let Some(request) = self.course.request(&target) else {
+                return Ok(reached(&self.course));
             };
-            let (place, events) = self.read_once(budget, high, last).await?;
+            let Read { answer, events, .. } = self
+                .statements
+                .read(OPERATION, &request, Scope::Key(&self.key), budget)
+                .await?;
+            let place = self.course.answer(&answer);
             if !events.is_empty() {
                 return Ok(page_of(Arc::new(place), events));
             }
         }
-        Ok(page_of(Arc::new(Place::at(&self.at)), Vec::new()))
+        let place = Place::at(self.course.position());
+        Ok(page_of(Arc::new(place), Vec::new()))
     }
 
     async fn advance(&mut self, at: &Cursor, _finished: &[i64]) -> Result<(), StoreError> {

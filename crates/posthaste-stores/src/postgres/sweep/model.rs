@@ -50,6 +50,13 @@ impl Place {
     }
 }
 
+impl super::Floors {
+    pub(in super::super) fn describe(self, out: Out<'_>) {
+        out(Number::Seq(self.floor));
+        out(Number::Seq(self.floor_min));
+    }
+}
+
 impl Sweep {
     pub(in super::super) fn describe(&self, out: Out<'_>) {
         out(Number::Read(self.reads));

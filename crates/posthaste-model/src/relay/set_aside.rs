@@ -1,0 +1,194 @@
+//! What a relay does about an event that the broker refuses: it is parked, its copy tried again, its key read
+//! on the side and joined. Each change of the store is made and answered at once.
+
+use posthaste_engine::{
+    Budget, Cause, Change, Cursor, Due, Outcome, ParkedCopy, Parking, Rejection, RejectionKind,
+    Settlement, SideStep, Unavailability, Verdict,
+    mutation::{Mutation, leave_out},
+};
+use posthaste_stores::postgres::model::{Position, Side};
+
+use super::{Memory, NOW, RANDOM, event_of, stored_events};
+use crate::database::Event;
+
+/// A row's `seq`, event and key.
+pub(crate) type Line = (i64, Event, &'static str);
+
+/// A change that the store is to make.
+#[derive(Debug, Clone)]
+pub(crate) enum Asked {
+    /// Copies and markers: each event, and the place behind it.
+    Park(Vec<(Event, Position)>),
+    /// An attempt with this event's copy ended.
+    Settle { event: Event, delivered: bool },
+    /// As [`Memory::advancing_to`] says.
+    Advance,
+    /// Which copies are due, and which keys released.
+    Look,
+}
+
+/// A step of the side read.
+#[derive(Debug, Clone)]
+pub(crate) enum SideAsked {
+    /// From the key's marker on.
+    Open(String),
+    /// A page.
+    Read { budget: Budget, until: Cursor },
+    /// The marker is moved.
+    Advance(Position),
+    /// It goes.
+    Join(String),
+}
+
+/// A place of this store.
+fn place(cursor: &Cursor) -> Position {
+    Position::of(cursor).unwrap_or_else(|| unreachable!("a foreign cursor"))
+}
+
+impl Memory {
+    /// The broker refused the record with this ticket for good.
+    pub(crate) fn refused(&self, ticket: u64) -> Self {
+        let rejection = Rejection {
+            kind: RejectionKind::Other,
+            reason: "never".to_owned(),
+        };
+        self.told(ticket, Outcome::Rejected(Box::new(rejection)))
+    }
+
+    /// The receiver did not take it, since it follows a refused one.
+    pub(crate) fn behind(&self, ticket: u64) -> Self {
+        let why = Unavailability {
+            cause: Cause::BehindFailure,
+            reason: "it follows a refused one".to_owned(),
+            wait: None,
+        };
+        self.told(ticket, Outcome::Unavailable(why.into()))
+    }
+
+    fn told(&self, ticket: u64, outcome: Outcome) -> Self {
+        let mut memory = self.clone();
+        let verdicts = vec![Verdict { ticket, outcome }];
+        memory.pipeline.verdicts(verdicts, NOW, RANDOM);
+        memory.described()
+    }
+
+    /// The next change, as if it had been sent.
+    pub(crate) fn next_change(&self) -> Option<(Self, Asked)> {
+        let mut memory = self.clone();
+        loop {
+            let asked = match memory.pipeline.next_change(NOW, RANDOM)? {
+                Change::Report { .. } => {
+                    memory.pipeline.change_done(None, false, NOW);
+                    continue;
+                }
+                Change::Advance { up_to, .. } => {
+                    memory.advance = memory.reading.advance(&up_to);
+                    if memory.advance.is_none() {
+                        let wants = memory.reading.wants_advance();
+                        memory.pipeline.change_done(None, wants, NOW);
+                        continue;
+                    }
+                    Asked::Advance
+                }
+                Change::Park(events) => {
+                    let parked = |of: &Parking| (event_of(of.event.id()), place(&of.at));
+                    Asked::Park(events.iter().map(parked).collect())
+                }
+                Change::Settle { id, settlement } => Asked::Settle {
+                    event: Event::try_from(id).unwrap_or(Event::MAX),
+                    delivered: matches!(settlement, Settlement::Delivered),
+                },
+                Change::Due { .. } => Asked::Look,
+            };
+            return Some((memory.described(), asked));
+        }
+    }
+
+    /// What was to be parked or settled is.
+    pub(crate) fn changed(&self) -> Self {
+        let mut memory = self.clone();
+        memory.pipeline.change_done(None, false, NOW);
+        memory.described()
+    }
+
+    /// These copies are due, and these keys released.
+    pub(crate) fn looked(&self, due: &[Line], released: Vec<String>) -> Option<Self> {
+        let mut memory = self.clone();
+        let events = stored_events(due)?.into_iter().map(|event| ParkedCopy {
+            id: event_of(event.id()).into(),
+            event,
+            attempts: 0,
+        });
+        let due = Due {
+            events: events.collect(),
+            released,
+            next_in: None,
+        };
+        memory.pipeline.change_done(Some(due), false, NOW);
+        Some(memory.described())
+    }
+
+    /// The next step of the side read, as if it had been sent. `anywhere`: a control joins where the last
+    /// target was.
+    pub(crate) fn next_side_step(&self, anywhere: bool) -> Option<(Self, SideAsked)> {
+        let mut memory = self.clone();
+        let pipeline = &mut memory.pipeline;
+        let step = match anywhere {
+            true => leave_out(Mutation::JoinAtTheWrongHigh, || pipeline.next_side_step()),
+            false => pipeline.next_side_step(),
+        };
+        let asked = match step? {
+            SideStep::Open(key) => SideAsked::Open(key),
+            SideStep::Read { budget, until } => SideAsked::Read { budget, until },
+            SideStep::Advance { at, .. } => SideAsked::Advance(place(&at)),
+            SideStep::Join { key, .. } => SideAsked::Join(key),
+        };
+        Some((memory, asked))
+    }
+
+    /// The side read of this key begins at its marker.
+    pub(crate) fn side_opened(&self, key: u8, marker: &Position) -> Self {
+        let mut memory = self.clone();
+        memory.side = Some((key, Side::open(marker)));
+        memory.pipeline.side_opened();
+        memory.described()
+    }
+
+    /// The key that is read on the side.
+    pub(crate) fn side_key(&self) -> Option<u8> {
+        self.side.as_ref().map(|(key, _)| *key)
+    }
+
+    /// A page of the key's committed rows, each with its transaction; none: it is refused.
+    pub(crate) fn side_read(
+        &self,
+        rows: &[(u64, Line)],
+        sequence: i64,
+        budget: Budget,
+        until: &Cursor,
+    ) -> Option<Self> {
+        let mut memory = self.clone();
+        let (xids, lines): (Vec<u64>, Vec<Line>) = rows.iter().copied().unzip();
+        let events = stored_events(&lines)?;
+        let rows: Vec<_> = xids.into_iter().zip(events).collect();
+        let (_, side) = memory.side.as_mut()?;
+        let page = side.next(&rows, sequence, budget.events, until).ok()?;
+        memory.pipeline.side_read(page);
+        Some(memory.described())
+    }
+
+    /// The marker was moved.
+    pub(crate) fn side_advanced(&self) -> Self {
+        let mut memory = self.clone();
+        memory.pipeline.side_advanced();
+        memory.described()
+    }
+
+    /// The marker is gone.
+    pub(crate) fn side_joined(&self) -> Self {
+        let mut memory = self.clone();
+        memory.side = None;
+        memory.pipeline.side_joined(NOW);
+        memory.described()
+    }
+}
