@@ -1,6 +1,8 @@
 //! The database schema as numbered migrations, for whoever applies them: `posthaste init`, or a
 //! team's own migration tool.
 //!
+//! A migration for PostgreSQL sets the search path for itself and puts the caller's back at its end.
+//!
 //! Applying them needs no more than running [`Migration::render`]'s text in one transaction and
 //! adding its line to the table of migrations (`posthaste.migrations`, in SQLite
 //! `posthaste_migrations`). A released migration never changes; the next one has the next number.
@@ -64,6 +66,18 @@ pub const EVENT_COLUMNS: [&str; 16] = [
     "expires_at",
 ];
 
+/// Runs under a search path of its own: a role that may create functions and operators must not get
+/// them called by whoever applies the migration.
+macro_rules! protected {
+    ($file:literal) => {
+        concat!(
+            include_str!("../migrations/postgres/search_path_own.sql"),
+            include_str!(concat!("../migrations/postgres/", $file)),
+            include_str!("../migrations/postgres/search_path_back.sql"),
+        )
+    };
+}
+
 /// The migrations of PostgreSQL, in order.
 #[must_use]
 pub fn postgres() -> &'static [Migration] {
@@ -72,31 +86,31 @@ pub fn postgres() -> &'static [Migration] {
             version: 1,
             name: "outbox",
             min_relay: 1,
-            sql: include_str!("../migrations/postgres/0001_outbox.sql"),
+            sql: protected!("0001_outbox.sql"),
         },
         Migration {
             version: 2,
             name: "relay_state",
             min_relay: 2,
-            sql: include_str!("../migrations/postgres/0002_relay_state.sql"),
+            sql: protected!("0002_relay_state.sql"),
         },
         Migration {
             version: 3,
             name: "shared_partitions",
             min_relay: 3,
-            sql: include_str!("../migrations/postgres/0003_shared_partitions.sql"),
+            sql: protected!("0003_shared_partitions.sql"),
         },
         Migration {
             version: 4,
             name: "evacuation",
             min_relay: 4,
-            sql: include_str!("../migrations/postgres/0004_evacuation.sql"),
+            sql: protected!("0004_evacuation.sql"),
         },
         Migration {
             version: 5,
             name: "hardening",
             min_relay: 5,
-            sql: include_str!("../migrations/postgres/0005_hardening.sql"),
+            sql: protected!("0005_hardening.sql"),
         },
     ]
 }

@@ -1,6 +1,126 @@
 -- Mends what an adversary or an unlucky operator could do to an outbox of an earlier version.
 -- Relays that were built before this cannot work on it.
 
+-- Functions that run as a writer: nothing in them is looked up along the writer's search path. SQL bodies are parsed
+-- once, here; PL/pgSQL would look its operators up where it runs, unless they are named exactly. (A SET clause would do
+-- as well, and costs more than the function itself.)
+
+create or replace function posthaste.uuid_v7() returns uuid
+language sql volatile parallel safe
+return pg_catalog.encode(
+    pg_catalog.set_bit(pg_catalog.set_bit(
+        pg_catalog.overlay(
+            pg_catalog.uuid_send(pg_catalog.gen_random_uuid()),
+            pg_catalog.substring(
+                pg_catalog.int8send(
+                    pg_catalog.floor(extract(epoch from pg_catalog.clock_timestamp()) * 1000)::bigint),
+                3),
+            1, 6),
+        52, 1), 53, 1),
+    'hex')::uuid;
+
+create or replace function posthaste.headers_are_valid(headers text[]) returns boolean
+language plpgsql immutable parallel safe
+as $$
+declare
+    bytes bigint := 0;
+    count integer := pg_catalog.cardinality(headers);
+begin
+    if pg_catalog.mod(count, 2) operator(pg_catalog.<>) 0
+        or pg_catalog.array_ndims(headers) operator(pg_catalog.<>) 1
+        or pg_catalog.array_lower(headers, 1) operator(pg_catalog.<>) 1
+    then
+        return false;
+    end if;
+    for i in 1 .. count loop
+        if pg_catalog.mod(i, 2) operator(pg_catalog.=) 1 and headers[i] is null then
+            return false;
+        end if;
+        bytes := bytes operator(pg_catalog.+) coalesce(pg_catalog.octet_length(headers[i]), 0);
+    end loop;
+    return bytes operator(pg_catalog.<=) 65536;
+end
+$$;
+
+create or replace function posthaste.lock_key(key text) returns void
+language sql volatile
+return pg_catalog.pg_advisory_xact_lock(
+    ('x' || pg_catalog.left(
+        pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(key, 'UTF8')), 'hex'), 16
+    ))::bit(64)::bigint);
+
+create or replace function posthaste.check_limit(field text, bytes bigint, max_bytes bigint, hint text default null)
+returns void
+language plpgsql immutable parallel safe
+as $$
+begin
+    if bytes operator(pg_catalog.>) max_bytes then
+        raise exception 'posthaste: % has % bytes, the limit is %', field, bytes, max_bytes
+            using errcode = 'program_limit_exceeded', hint = coalesce(hint, 'Shorten the value.');
+    end if;
+end
+$$;
+
+create or replace function posthaste.emit(
+    topic          text,
+    payload        text default null,
+    key            text default null,
+    type           text default null,
+    headers        text[] default null,
+    content_type   text default null,
+    correlation_id text default null,
+    causation_id   text default null,
+    tenant_id      text default null,
+    traceparent    text default null,
+    tracestate     text default null,
+    occurred_at    timestamptz default null,
+    id             uuid default null,
+    lock_key       boolean default false
+) returns uuid
+language sql volatile security invoker
+return posthaste.emit_bytes(topic, pg_catalog.convert_to(payload, 'UTF8'), key, type, headers, content_type,
+    correlation_id, causation_id, tenant_id, traceparent, tracestate, occurred_at, id, lock_key);
+
+create or replace function posthaste.emit(
+    topic          text,
+    payload        json,
+    key            text default null,
+    type           text default null,
+    headers        text[] default null,
+    content_type   text default 'application/json',
+    correlation_id text default null,
+    causation_id   text default null,
+    tenant_id      text default null,
+    traceparent    text default null,
+    tracestate     text default null,
+    occurred_at    timestamptz default null,
+    id             uuid default null,
+    lock_key       boolean default false
+) returns uuid
+language sql volatile security invoker
+return posthaste.emit_bytes(topic, pg_catalog.convert_to(payload::text, 'UTF8'), key, type, headers, content_type,
+    correlation_id, causation_id, tenant_id, traceparent, tracestate, occurred_at, id, lock_key);
+
+create or replace function posthaste.emit(
+    topic          text,
+    payload        jsonb,
+    key            text default null,
+    type           text default null,
+    headers        text[] default null,
+    content_type   text default 'application/json',
+    correlation_id text default null,
+    causation_id   text default null,
+    tenant_id      text default null,
+    traceparent    text default null,
+    tracestate     text default null,
+    occurred_at    timestamptz default null,
+    id             uuid default null,
+    lock_key       boolean default false
+) returns uuid
+language sql volatile security invoker
+return posthaste.emit_bytes(topic, pg_catalog.convert_to(payload::text, 'UTF8'), key, type, headers, content_type,
+    correlation_id, causation_id, tenant_id, traceparent, tracestate, occurred_at, id, lock_key);
+
 -- A statement that waits for a lock on the outbox makes all writers wait behind it. Where this
 -- migration fails with "canceling statement due to lock timeout", nothing was changed: run it again
 -- once the transaction that holds the lock has ended. `posthaste init` does so by itself.

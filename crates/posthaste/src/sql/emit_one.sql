@@ -1,8 +1,12 @@
+-- Whose search path it is nobody knows: types and operators are named exactly.
 insert into posthaste.outbox
     (id, topic, key, type, content_type, payload, headers, occurred_at,
      correlation_id, causation_id, tenant_id, traceparent, tracestate)
 values
-    ($1::text::uuid, $2::text, $3::text, $4::text, $5::text, $6::bytea, $7::text::text[],
+    ($1::pg_catalog.text::pg_catalog.uuid, $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text,
+     $5::pg_catalog.text, $6::pg_catalog.bytea, $7::pg_catalog.text::pg_catalog.text[],
      -- Seconds and the rest apart: interval arithmetic goes through a double, which is exact for both.
-     timestamptz 'epoch' + $8::bigint / 1000000 * interval '1 second' + $8::bigint % 1000000 * interval '1 microsecond',
-     $9::text, $10::text, $11::text, $12::text, $13::text)
+     'epoch'::pg_catalog.timestamptz
+         operator(pg_catalog.+) (($8::bigint operator(pg_catalog./) 1000000) operator(pg_catalog.*) interval '1 second')
+         operator(pg_catalog.+) (($8::bigint operator(pg_catalog.%) 1000000) operator(pg_catalog.*) interval '1 microsecond'),
+     $9::pg_catalog.text, $10::pg_catalog.text, $11::pg_catalog.text, $12::pg_catalog.text, $13::pg_catalog.text)
