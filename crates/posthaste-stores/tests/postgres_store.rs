@@ -10,6 +10,8 @@ mod check;
 mod connections;
 #[path = "postgres_store/crash.rs"]
 mod crash;
+#[path = "postgres_store/hijack.rs"]
+mod hijack;
 #[path = "postgres_store/hints.rs"]
 mod hints;
 #[path = "postgres_store/locks.rs"]

@@ -3,11 +3,17 @@
 use posthaste_engine::StoreError;
 use tokio_postgres::Row;
 
-use super::{claimed::set_back, client::Client, error::classify, migrate::LEVEL};
+use super::{
+    claimed::set_back,
+    client::Client,
+    error::{FIX_ROW_SECURITY, classify},
+    migrate::LEVEL,
+};
 
 const OPERATION: &str = "check";
 const VERSION: &str = include_str!("sql/check_version.sql");
 const RIGHTS: &str = include_str!("sql/check_rights.sql");
+const ROW_SECURITY: &str = include_str!("sql/check_row_security.sql");
 const SOUNDNESS: &str = include_str!("sql/check_soundness.sql");
 const MIN_RELAY: &str = "select value from posthaste.settings where name = 'min_relay'";
 const STANDBYS: &str = include_str!("sql/check_standbys.sql");
@@ -17,6 +23,7 @@ const SEQUENCE_SET_FORWARD: &str = include_str!("sql/sequence_set_forward.sql");
 /// That the server is a primary was asked when the connection was made.
 pub(super) async fn check(client: &Client) -> Result<(), StoreError> {
     version(client).await?;
+    row_security(client).await?;
     min_relay(client, OPERATION).await?;
     rights(client).await?;
     soundness(client).await?;
@@ -119,6 +126,21 @@ async fn rights(client: &Client) -> Result<(), StoreError> {
                 "missing rights: {missing}. Run `posthaste init --store URL --relay ROLE` as the \
                  schema's owner"
             ),
+        })
+    })
+}
+
+/// Refuses to run where a policy may hide rows of ours.
+async fn row_security(client: &Client) -> Result<(), StoreError> {
+    let tables: Option<String> = client
+        .query_typed_one(ROW_SECURITY, &[])
+        .await
+        .map_err(|error| classify(OPERATION, error))?
+        .get(0);
+    tables.map_or(Ok(()), |tables| {
+        Err(StoreError::Denied {
+            operation: OPERATION,
+            reason: format!("{tables}: {FIX_ROW_SECURITY}"),
         })
     })
 }

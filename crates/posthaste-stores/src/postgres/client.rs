@@ -15,20 +15,49 @@ use tokio_postgres::{
     Transaction,
 };
 
-/// `force_generic_plan`: a custom plan of a read costs more than the read (it plans 16 leaves anew).
-/// Without sequential scans, bitmaps and sorts no statistics can tempt the planner into reading a whole
-/// leaf: it merges the leaves by their indexes, and stops at the limit.
-/// A lost client must not hold locks.
-pub(super) const SETTINGS: [(&str, &str); 8] = [
+/// The names and operators of our statements are PostgreSQL's own, whatever others have created. Of
+/// `pg_temp` only relations and types are ever looked up; unless named last they would come first.
+pub(super) const SEARCH_PATH: &str = "pg_catalog, pg_temp";
+
+/// Everything that our statements rely on, whatever the server, the database or the role is set to.
+/// `session_replication_role` is missing because only superusers may set it: a connection is refused
+/// instead.
+pub(super) const SETTINGS: [(&str, &str); 23] = [
+    // Hidden rows would be taken for delivered: filtering becomes an error.
+    ("row_security", "off"),
+    // For single statements; transactions name theirs.
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_read_only", "off"),
+    ("default_transaction_deferrable", "off"),
+    // How values and texts are turned into each other.
+    ("client_encoding", "UTF8"),
+    ("standard_conforming_strings", "on"),
+    ("TimeZone", "UTC"),
+    ("DateStyle", "ISO, MDY"),
+    ("IntervalStyle", "postgres"),
+    ("bytea_output", "hex"),
+    ("extra_float_digits", "1"),
+    // A custom plan of a read costs more than the read: it plans 16 leaves anew.
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
+    // Without sequential scans, bitmaps and sorts no statistics can tempt the planner into reading a
+    // whole leaf: it merges the leaves by their indexes, and stops at the limit.
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
     ("enable_sort", "off"),
+    ("enable_indexscan", "on"),
+    ("enable_nestloop", "on"),
+    ("enable_partition_pruning", "on"),
     ("max_parallel_workers_per_gather", "0"),
     ("synchronous_commit", "on"),
+    // A lost client must not hold locks.
     ("idle_in_transaction_session_timeout", "30s"),
+    // Our connections are idle between events.
+    ("idle_session_timeout", "0"),
 ];
+
+/// A setting that earlier versions do not know, and the version that brought it.
+const TRANSACTION_TIMEOUT: (&str, u32) = ("transaction_timeout = '0'", 17);
 
 /// What a connection is for: how long its statements may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,21 +78,33 @@ impl Work {
             Self::Migrate => ("0", "1min"),
         };
         let time_outs = [("statement_timeout", statement), ("lock_timeout", lock)];
-        SETTINGS.into_iter().chain(time_outs)
+        time_outs.into_iter().chain(SETTINGS)
     }
 
     /// What the start of a session of our own is asked for.
     pub(super) fn options(self) -> String {
-        let option = |(name, value)| format!(" -c {name}={value}");
-        self.settings().map(option).collect()
+        let settings = self.settings().chain([("search_path", SEARCH_PATH)]);
+        settings
+            .map(|(name, value)| format!(" -c {name}={}", value.replace(' ', "\\ ")))
+            .collect()
     }
 
     /// For one transaction.
-    fn local(self) -> String {
+    fn local(self, server_version: u32) -> String {
         let set = |(name, value)| format!("set local {name} = '{value}';");
-        self.settings().map(set).collect()
+        let mut sql: String = self.settings().map(set).collect();
+        // In quotes it would be one name.
+        sql += &format!("set local search_path = {SEARCH_PATH};");
+        let (setting, since) = TRANSACTION_TIMEOUT;
+        if server_version >= since {
+            sql += &format!("set local {setting};");
+        }
+        sql
     }
 }
+
+/// Without the modes a transaction would have the defaults of a session that is not ours.
+const BEGIN: &str = "begin isolation level read committed read write";
 
 type Param<'a> = &'a (dyn ToSql + Sync);
 /// A parameter and its type.
@@ -86,7 +127,7 @@ struct Pooled {
 
 impl Pooled {
     fn begin(&self) -> String {
-        format!("begin isolation level read committed; {}", self.settings)
+        format!("{BEGIN}; {}", self.settings)
     }
 }
 
@@ -154,13 +195,27 @@ macro_rules! typed {
 }
 
 impl Client {
-    /// `pooled`: the server's session is not ours.
-    pub(super) fn new(driver: Driver, work: Work, pooled: bool) -> Self {
-        let pooled = pooled.then(|| Pooled {
-            settings: work.local(),
-            turn: Mutex::new(()),
-        });
-        Self { driver, pooled }
+    /// A connection whose session began with [`Work::options`].
+    pub(super) async fn own(driver: Driver, server_version: u32) -> Result<Self, Error> {
+        let (setting, since) = TRANSACTION_TIMEOUT;
+        if server_version >= since {
+            driver.batch_execute(&format!("set {setting}")).await?;
+        }
+        Ok(Self {
+            driver,
+            pooled: None,
+        })
+    }
+
+    /// A connection through which each transaction gets another session.
+    pub(super) fn pooled(driver: Driver, server_version: u32, work: Work) -> Self {
+        Self {
+            driver,
+            pooled: Some(Pooled {
+                settings: work.local(server_version),
+                turn: Mutex::new(()),
+            }),
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -247,6 +302,7 @@ impl Client {
             .driver
             .build_transaction()
             .isolation_level(IsolationLevel::ReadCommitted)
+            .read_only(false)
             .start()
             .await?;
         if let Some(pooled) = &self.pooled {
@@ -255,16 +311,24 @@ impl Client {
         Ok(transaction)
     }
 
-    /// Runs a script that begins and ends its own transactions, and leaves nothing in the session.
-    pub(super) async fn simple_query(
-        &self,
-        script: &str,
-    ) -> Result<Vec<SimpleQueryMessage>, Error> {
-        self.driver.simple_query(script).await
+    /// Runs a script of several statements as one transaction, in one round trip.
+    pub(super) async fn script(&self, script: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
+        let begin = match &self.pooled {
+            None => format!("{BEGIN};"),
+            Some(pooled) => pooled.begin(),
+        };
+        self.driver
+            .simple_query(&format!("{begin}\n{script}\ncommit"))
+            .await
     }
 
-    /// The same, and nothing is told.
-    pub(super) async fn batch_execute(&self, script: &str) -> Result<(), Error> {
-        self.driver.batch_execute(script).await
+    /// Ends the transaction of a script that failed or whose caller went away.
+    pub(super) async fn rollback(&self) -> Result<(), Error> {
+        self.driver.batch_execute("rollback").await
+    }
+
+    /// Runs statements on a session of our own, where what they leave behind is meant to stay.
+    pub(super) async fn batch_execute(&self, statements: &str) -> Result<(), Error> {
+        self.driver.batch_execute(statements).await
     }
 }

@@ -13,7 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
-use tokio_postgres::{AsyncMessage, error::SqlState, types::Type};
+use tokio_postgres::{AsyncMessage, SimpleQueryMessage, error::SqlState};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
@@ -54,26 +54,27 @@ impl Connector {
         // Not to be met in a session that somebody else began.
         let mark = Uuid::new_v4().simple().to_string();
         let options = format!("{} -c {MARK}={mark}", work.options());
-        let driver = match self.dial(Some(&options), notified.clone()).await {
+        let dialled = match self.dial(Some(&options), notified.clone()).await {
             Err(error) if self.may_be_refused_by_a_pooler(&error) => {
                 self.dial(None, notified).await
             }
             dialled => dialled,
         };
-        let driver = driver.map_err(|error| classify(OPERATION, error))?;
-        let is_ours = ask(&driver, &mark).await?;
-        if !is_ours {
-            tracing::debug!("the connection leads through a transaction pooler");
+        let failed = |error| classify(OPERATION, error);
+        let (driver, server_version) = dialled.map_err(failed)?;
+        if ask(&driver, &mark).await? {
+            return Client::own(driver, server_version).await.map_err(failed);
         }
-        Ok(Client::new(driver, work, !is_ours))
+        tracing::debug!("the connection leads through a transaction pooler");
+        Ok(Client::pooled(driver, server_version, work))
     }
 
-    /// `options`: what the session is to begin with.
+    /// `options`: what the session is to begin with. Answers the server's major version too.
     async fn dial(
         &self,
         options: Option<&str>,
         notified: impl Fn(&str) + Send + 'static,
-    ) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+    ) -> Result<(tokio_postgres::Client, u32), tokio_postgres::Error> {
         let mut config = self.config.driver.clone();
         if let Some(ours) = options {
             let given = config.get_options().unwrap_or_default();
@@ -86,6 +87,7 @@ impl Connector {
         }
         let tls = MakeRustlsConnect::new(self.tls.clone());
         let (client, mut connection) = config.connect(tls).await?;
+        let server_version = major(connection.parameter("server_version").unwrap_or_default());
         tokio::spawn(async move {
             loop {
                 match poll_fn(|context| connection.poll_message(context)).await {
@@ -100,7 +102,7 @@ impl Connector {
                 }
             }
         });
-        Ok(client)
+        Ok((client, server_version))
     }
 
     /// Whether the same without options may succeed. Of several hosts only the last one's error is known.
@@ -114,24 +116,51 @@ impl Connector {
     }
 }
 
-/// Whether the session is our own: one that began with this mark. A replica is refused: it gives snapshots but can store
-/// nothing.
+/// Of a version as servers give it: `15.4 (Debian 15.4-1)`, `19beta1`.
+fn major(version: &str) -> u32 {
+    let digits = version.find(|c: char| !c.is_ascii_digit());
+    let major = version.get(..digits.unwrap_or(version.len()));
+    major.and_then(|major| major.parse().ok()).unwrap_or(0)
+}
+
+/// Whether the session is our own: one that began with this mark. Refused are a replica, which gives
+/// snapshots but can store nothing, and a session without triggers. Nothing is known of the session's
+/// settings yet: the statement names no operator, and has a time-out of its own.
 async fn ask(client: &tokio_postgres::Client, mark: &str) -> Result<bool, StoreError> {
-    const QUESTIONS: &str = "select pg_catalog.pg_is_in_recovery() as replica,
-        pg_catalog.current_setting($1, true) is not distinct from $2 as ours";
-    let row = client
-        .query_typed_one(QUESTIONS, &[(&MARK, Type::TEXT), (&mark, Type::TEXT)])
+    let questions = format!(
+        "begin; set local statement_timeout = '30s';
+         select pg_catalog.pg_is_in_recovery() as replica,
+             pg_catalog.current_setting('{MARK}', true) as mark,
+             pg_catalog.current_setting('session_replication_role') as triggers;
+         commit"
+    );
+    let answers = client
+        .simple_query(&questions)
         .await
         .map_err(|error| classify(OPERATION, error))?;
-    if row.get("replica") {
-        return Err(StoreError::Misconfigured {
-            operation: OPERATION,
-            reason: "the server is a read replica: name the primary, or several hosts with \
-                     target_session_attrs=read-write"
-                .to_owned(),
-        });
+    let answer = |name| {
+        answers.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(name),
+            _ => None,
+        })
+    };
+    let wrong = |reason: &str| StoreError::Misconfigured {
+        operation: OPERATION,
+        reason: reason.to_owned(),
+    };
+    if answer("replica") == Some("t") {
+        return Err(wrong(
+            "the server is a read replica: name the primary, or several hosts with \
+             target_session_attrs=read-write",
+        ));
     }
-    Ok(row.get("ours"))
+    if answer("triggers") == Some("replica") {
+        return Err(wrong(
+            "session_replication_role is `replica` for this role or database, which switches foreign \
+             keys and triggers off: alter role (or database) NAME reset session_replication_role",
+        ));
+    }
+    Ok(answer("mark") == Some(mark))
 }
 
 /// A connection that is made when it is needed and again when it broke.

@@ -7,6 +7,10 @@ use tokio_postgres::error::SqlState;
 
 const FIX_INIT: &str = "run `posthaste init --store URL`";
 const FIX_GRANT: &str = "run `posthaste init --store URL --relay ROLE` as the schema's owner";
+pub(super) const FIX_ROW_SECURITY: &str = "row-level security hides rows from this role, and hidden events would be lost: \
+     alter table NAME disable row level security, or alter role ROLE bypassrls";
+/// Where the server finds that a policy would hide rows, in every language.
+const ROW_SECURITY: &str = "check_enable_rls";
 
 /// What an SQLSTATE asks the caller to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +27,10 @@ pub(super) fn classify(operation: &'static str, error: tokio_postgres::Error) ->
     let (class, reason) = match error.as_db_error() {
         // Not the detail: it quotes column values.
         Some(db) => (
-            by_sql_state(db.code()),
+            match db.routine() {
+                Some(ROW_SECURITY) => Class::Denied(FIX_ROW_SECURITY),
+                _ => by_sql_state(db.code()),
+            },
             format!("{} (SQLSTATE {})", db.message(), db.code().code()),
         ),
         None => (without_sql_state(&error), chain(&error)),

@@ -25,6 +25,26 @@ const LOCK: &str = "lock table posthaste.migrations in share row exclusive mode"
 
 const RETENTION_MODE: &str = include_str!("sql/retention_mode.sql");
 
+/// Whoever runs the script is nobody that we know, most often a superuser: what other roles have
+/// created must not be called.
+const BEGIN: &str = "begin isolation level read committed read write;
+set local search_path = pg_catalog, pg_temp;
+";
+
+const UTF8: &str = "UTF8";
+
+/// What [`init`] finds out by itself. The script makes new outboxes only.
+const REFUSE_OTHER_ENCODINGS: &str = "do $$
+begin
+    if pg_catalog.current_setting('server_encoding') operator(pg_catalog.<>) 'UTF8' then
+        raise exception 'the database''s encoding is %, in which slots would differ from the published table: '
+            'create the database with encoding UTF8', pg_catalog.current_setting('server_encoding');
+    end if;
+end
+$$;
+
+";
+
 /// The newest migration that this build knows, which is its level as a relay.
 pub(super) const LEVEL: i32 = 5;
 
@@ -143,7 +163,8 @@ async fn refuse_unfit_server(client: &Client) -> Result<(), StoreError> {
     let row = client
         .query_typed_one(
             "select current_setting('server_version_num')::integer,
-                 pg_catalog.pg_encoding_to_char(encoding)
+                 pg_catalog.pg_encoding_to_char(encoding),
+                 to_regclass('posthaste.migrations') is null
              from pg_catalog.pg_database where datname = current_database()",
             &[],
         )
@@ -152,7 +173,16 @@ async fn refuse_unfit_server(client: &Client) -> Result<(), StoreError> {
     if row.get::<_, i32>(0) < SERVER_VERSION_MIN {
         return Err(wrong("the server is older than PostgreSQL 14"));
     }
-    check::refuse_sql_ascii(row.get(1)).map_err(wrong)
+    let encoding: &str = row.get(1);
+    check::refuse_sql_ascii(encoding).map_err(wrong)?;
+    // An outbox that is there already goes on: its slots agree with one another.
+    if encoding != UTF8 && row.get(2) {
+        return Err(wrong(format!(
+            "the database's encoding is {encoding}, in which slots would differ from the published \
+             table: create the database with encoding UTF8"
+        )));
+    }
+    Ok(())
 }
 
 /// What came of the first migration that is missing.
@@ -333,16 +363,18 @@ fn quoted(identifier: &str) -> String {
 /// [`StoreError::Misconfigured`] when an option is wrong.
 pub fn sql(options: &InitOptions) -> Result<String, StoreError> {
     options.check()?;
-    let mut script = String::new();
+    let mut script = REFUSE_OTHER_ENCODINGS.to_owned();
     for migration in migrations() {
         script += &format!("-- {:04}_{}\n", migration.version, migration.name);
-        script += "begin;\n";
+        script += BEGIN;
         script += &migration.render(options.placeholders()?);
         script += &record(migration);
         script += "commit;\n\n";
     }
+    script += BEGIN;
     script += &settings_sql(options);
     script += &grants_sql(options);
+    script += "commit;\n";
     Ok(script)
 }
 

@@ -134,7 +134,7 @@ impl Retention for PostgresStore {
         if done.is_err() {
             // A script that failed, or whose caller went away, leaves the session in a failed transaction.
             // What is wrong with a connection that cannot even do this was told already.
-            drop(client.batch_execute("rollback").await);
+            drop(client.rollback().await);
         }
         done
     }
@@ -251,7 +251,7 @@ pub(super) async fn run(
     script: &str,
 ) -> Result<Went<String>, StoreError> {
     let messages = client
-        .simple_query(script)
+        .script(script)
         .await
         .map_err(|error| classify(OPERATION, error))?;
     let told = messages.iter().find_map(|message| match message {

@@ -2,14 +2,17 @@
 
 use posthaste_testkit::{
     long_form,
-    servers::postgres::{Database, PostgresServer},
+    servers::{
+        pgbouncer::PgBouncer,
+        postgres::{Database, PostgresServer},
+    },
 };
 
-use tokio_postgres::{NoTls, types::Type};
+use tokio_postgres::{NoTls, SimpleQueryMessage, types::Type};
 
 use super::{
     claim::with_fragments,
-    client::{SETTINGS, Work},
+    client::{SEARCH_PATH, SETTINGS, Work},
     config::PostgresConfig,
     connection::Connector,
     migrate::{InitOptions, init},
@@ -100,6 +103,7 @@ async fn a_session_of_our_own_begins_with_our_settings() {
     let expected = SETTINGS.into_iter().chain([
         ("statement_timeout", "10min"),
         ("lock_timeout", "5s"),
+        ("search_path", SEARCH_PATH),
         ("application_name", "posthaste"),
         ("work_mem", "1234kB"),
     ]);
@@ -109,6 +113,101 @@ async fn a_session_of_our_own_begins_with_our_settings() {
             .await
             .unwrap();
         assert_eq!(row.get::<_, &str>(0), value, "{name}");
+    }
+}
+
+/// Each of our settings, set to something else for a role.
+const HOSTILE: [(&str, &str); 27] = [
+    ("search_path", "public"),
+    ("row_security", "on"),
+    ("default_transaction_isolation", "serializable"),
+    ("default_transaction_read_only", "on"),
+    ("default_transaction_deferrable", "on"),
+    ("client_encoding", "LATIN1"),
+    ("standard_conforming_strings", "off"),
+    ("TimeZone", "Asia/Kathmandu"),
+    ("DateStyle", "SQL, DMY"),
+    ("IntervalStyle", "sql_standard"),
+    ("bytea_output", "escape"),
+    ("extra_float_digits", "-15"),
+    ("plan_cache_mode", "force_custom_plan"),
+    ("jit", "on"),
+    ("enable_seqscan", "on"),
+    ("enable_bitmapscan", "on"),
+    ("enable_sort", "on"),
+    ("enable_indexscan", "off"),
+    ("enable_nestloop", "off"),
+    ("enable_partition_pruning", "off"),
+    ("max_parallel_workers_per_gather", "4"),
+    ("synchronous_commit", "off"),
+    ("idle_in_transaction_session_timeout", "2s"),
+    ("idle_session_timeout", "1min"),
+    ("statement_timeout", "500ms"),
+    ("lock_timeout", "1ms"),
+    ("transaction_timeout", "3s"),
+];
+
+async fn has_our_settings(url: &str, pooled: bool, version: u16) {
+    let connector = Connector::new(PostgresConfig::parse(url).unwrap()).unwrap();
+    let mut client = connector.connect(Work::Read).await.unwrap();
+    assert_eq!(client.is_pooled(), pooled);
+    let mut expected: Vec<_> = SETTINGS.into();
+    expected.extend([
+        ("search_path", SEARCH_PATH),
+        ("statement_timeout", "10min"),
+        ("lock_timeout", "5s"),
+        ("transaction_isolation", "read committed"),
+        ("transaction_read_only", "off"),
+        ("transaction_deferrable", "off"),
+    ]);
+    if version >= 17 {
+        expected.push(("transaction_timeout", "0"));
+    }
+    for (name, value) in expected {
+        let question = "select pg_catalog.current_setting($1) as value";
+        let row = client
+            .query_typed_one(question, &[(&name, Type::TEXT)])
+            .await
+            .unwrap();
+        assert_eq!(row.get::<_, &str>(0), value, "{name}");
+        let question = format!("select pg_catalog.current_setting('{name}') as value;");
+        let told = client.script(&question).await.unwrap();
+        let told = told.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get("value"),
+            _ => None,
+        });
+        assert_eq!(told, Some(value), "{name} in a script");
+        let transaction = client.transaction().await.unwrap();
+        let row = transaction
+            .query_typed_one(
+                "select pg_catalog.current_setting($1)",
+                &[(&name, Type::TEXT)],
+            )
+            .await
+            .unwrap();
+        assert_eq!(
+            row.get::<_, &str>(0),
+            value,
+            "{name} in a transaction of several statements"
+        );
+    }
+}
+
+#[tokio::test]
+async fn settings_of_a_role_do_not_reach_our_statements() {
+    for version in [14, 15, 18] {
+        let server = PostgresServer::shared(version);
+        let database = server.create_database();
+        let role = format!("hostile_{}", database.name());
+        database.psql(&format!("create role {role} login superuser"));
+        for (name, value) in HOSTILE {
+            if name != "transaction_timeout" || version >= 17 {
+                database.psql(&format!("alter role {role} set {name} = '{value}'"));
+            }
+        }
+        has_our_settings(&database.url_for(&role), false, version).await;
+        let pooler = PgBouncer::start(server, &[&role]);
+        has_our_settings(&pooler.url(&role, database.name()), true, version).await;
     }
 }
 

@@ -124,6 +124,126 @@ async fn an_encoding_that_lets_any_bytes_pass() {
     assert!(reason.contains("SQL_ASCII"), "{reason}");
 }
 
+/// Slots are hashes of UTF-8 bytes; a server computes them from its own.
+#[tokio::test]
+async fn an_encoding_whose_slots_would_differ_from_the_contract() {
+    let server = PostgresServer::shared(15);
+    let name = "latin";
+    server.psql(
+        "postgres",
+        "create database latin encoding 'LATIN1' template template0 locale 'C'",
+    );
+    let url = server.admin_url(name);
+    let refused = init(&url, &InitOptions::default()).await;
+    let Err(StoreError::Misconfigured { reason, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(
+        reason.contains("LATIN1") && reason.contains("UTF8"),
+        "{reason}"
+    );
+    let script = posthaste_stores::postgres::sql(&InitOptions::default()).unwrap();
+    let by_script = writer(&url).await.batch_execute(&script).await.unwrap_err();
+    assert!(
+        by_script
+            .as_db_error()
+            .unwrap()
+            .message()
+            .contains("LATIN1")
+    );
+
+    // One that is there goes on: nothing of it is lost, and its slots agree with one another.
+    for migration in &posthaste::schema::postgres()[..4] {
+        server.psql(
+            name,
+            &migration.render(posthaste::schema::Placeholders::default()),
+        );
+        server.psql(
+            name,
+            &format!(
+                "insert into posthaste.migrations (version, name, min_relay) values ({}, '{}', {})",
+                migration.version, migration.name, migration.min_relay
+            ),
+        );
+    }
+    init(&url, &InitOptions::default()).await.unwrap();
+    server.psql(
+        name,
+        "select posthaste.emit('t', U&'Gr\\00f6\\00dfe', key => U&'Gr\\00f6\\00dfe')",
+    );
+    let store = store(&url);
+    store.check().await.unwrap();
+    let claimed = open(&store, Start::Oldest).await;
+    let page = claimed.next(ALL).await.unwrap();
+    assert_eq!(payloads_of(&page), ["Größe"]);
+    assert_eq!(page.events[0].key(), Some("Größe"));
+    drop((claimed, store));
+    server.psql("postgres", "drop database latin with (force)");
+}
+
+#[tokio::test]
+async fn a_session_without_triggers_and_foreign_keys() {
+    let database = fresh().await;
+    let role = format!("replica_{}", database.name());
+    database.psql(&format!(
+        "create role {role} login superuser; alter role {role} set session_replication_role = replica"
+    ));
+    let url = database.url_for(&role);
+    assert_eq!(
+        refused(&url, "reset session_replication_role").await,
+        "misconfigured"
+    );
+}
+
+#[tokio::test]
+async fn row_level_security_that_would_hide_rows() {
+    let database = PostgresServer::shared(15).create_database();
+    let role = format!("guarded_{}", database.name());
+    database.psql(&format!("create role {role} login"));
+    let options = InitOptions {
+        relay: Some(role.clone()),
+        writer: Some(role.clone()),
+        ..InitOptions::default()
+    };
+    init(&database.url(), &options).await.unwrap();
+    let url = database.url_for(&role);
+    for table in [
+        "outbox",
+        "outbox_07",
+        "migrations",
+        "settings",
+        "cursors",
+        "parked",
+    ] {
+        let switch = |on: &str| {
+            database.psql(&format!(
+                "alter table posthaste.{table} {on} row level security"
+            ));
+        };
+        switch("enable");
+        let fix = "row-level security hides rows";
+        assert_eq!(refused(&url, fix).await, "denied", "{table}");
+        // An owner sees everything, unless it is made to obey.
+        checked(&database.url()).await.unwrap();
+        switch("disable");
+        checked(&url).await.unwrap();
+    }
+
+    // A writer that a policy lets in is not held up.
+    database.psql(
+        "alter table posthaste.outbox enable row level security;
+         create policy writers on posthaste.outbox for insert with check (true)",
+    );
+    let app = writer(&url).await;
+    app.batch_execute(
+        "select posthaste.emit('t', 'a'); insert into posthaste.outbox (topic) values ('t')",
+    )
+    .await
+    .unwrap();
+    database.psql(&format!("alter role {role} bypassrls"));
+    checked(&url).await.unwrap();
+}
+
 #[tokio::test]
 async fn wrong_addresses_and_passwords() {
     let server = PostgresServer::builder().setting("fsync", "off").start();

@@ -4,11 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::{future::join_all, poll};
-use posthaste_engine::{
-    Admin, ClaimRequest, Claimed, Ownership, Page, ParkedFilter, Parking, Retention, Settlement,
-    Start, Store,
-};
-use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
+use posthaste_engine::{ClaimRequest, Ownership, Parking, Settlement, Start, Store};
+use posthaste_stores::postgres::{InitOptions, init};
 use posthaste_testkit::servers::{
     pgbouncer::PgBouncer,
     postgres::{Database, PostgresServer},
@@ -66,53 +63,6 @@ async fn is_untouched(pooler: &PgBouncer, database: &Database) {
     assert!(!log.contains("idle-in-transaction"), "{log}");
 }
 
-fn parking(page: &Page, index: usize) -> Parking {
-    let event = page.events[index].clone();
-    Parking {
-        at: page.cursor_at(&event),
-        event,
-        attempts: 1,
-        kind: "other",
-        reason: "no such thing".to_owned(),
-        retry_in: Some(Duration::ZERO),
-        skip: false,
-    }
-}
-
-/// One way through everything that a relay asks of its store.
-async fn deliver(store: &PostgresStore, claimed: &Arc<dyn Claimed>, database: &Database) {
-    database.psql(
-        "select posthaste.emit('t', n::text, key => 'k' || n % 2) from generate_series(1, 30) n",
-    );
-    let page = claimed.next(pages_of(10)).await.unwrap();
-    let parking = parking(&page, 0);
-    let key = parking.event.key().unwrap().to_owned();
-    claimed.park(&[parking]).await.unwrap();
-    claimed.advance(&page.end, &[]).await.unwrap();
-    store.status().await.unwrap();
-    let copy = claimed.due(10).await.unwrap().events.remove(0);
-    let parked = store.parked(&ParkedFilter::default(), 10).await.unwrap();
-    assert_eq!(parked.len(), 1);
-    claimed
-        .settle(copy.id, &Settlement::Delivered)
-        .await
-        .unwrap();
-    drain(claimed, ALL).await;
-    let mut side = claimed.side_read(&key).await.unwrap();
-    let standing = claimed.next(ALL).await.unwrap();
-    loop {
-        let page = side.next(ALL, &standing.end).await.unwrap();
-        if page.events.is_empty() && page.caught_up {
-            break;
-        }
-        side.advance(&page.end, &[]).await.unwrap();
-    }
-    claimed.join(&key, &standing.end).await.unwrap();
-    claimed.report("closed", None).await.unwrap();
-    store.housekeep(None).await.unwrap();
-    store.retained().await.unwrap();
-}
-
 async fn everything_is_done_and_nothing_stays(pooler: &PgBouncer, database: &Database) {
     let url = pooler.url("postgres", database.name());
     let options = InitOptions {
@@ -125,7 +75,7 @@ async fn everything_is_done_and_nothing_stays(pooler: &PgBouncer, database: &Dat
     let store = store(&url);
     store.check().await.unwrap();
     let claimed = open(&store, Start::Oldest).await;
-    deliver(&store, &claimed, database).await;
+    deliver(&store, &claimed, |sql| drop(database.psql(sql))).await;
     is_untouched(pooler, database).await;
 }
 

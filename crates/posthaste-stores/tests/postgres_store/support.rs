@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Page, Registered,
-    Registration, Start, Store, StoreError, Want,
+    Admin, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Page,
+    ParkedFilter, Parking, Registered, Registration, Retention, Settlement, Start, Store,
+    StoreError, Want,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -159,4 +160,54 @@ pub(crate) async fn drain(claimed: &Arc<dyn Claimed>, budget: Budget) -> Vec<Str
             return seen;
         }
     }
+}
+
+/// Parks an event of a page, to be tried again at once.
+pub(crate) fn parking(page: &Page, index: usize) -> Parking {
+    let event = page.events[index].clone();
+    Parking {
+        at: page.cursor_at(&event),
+        event,
+        attempts: 1,
+        kind: "other",
+        reason: "no such thing".to_owned(),
+        retry_in: Some(Duration::ZERO),
+        skip: false,
+    }
+}
+
+/// One way through everything that a relay asks of its store.
+pub(crate) async fn deliver(
+    store: &PostgresStore,
+    claimed: &Arc<dyn Claimed>,
+    psql: impl Fn(&str),
+) {
+    psql("select posthaste.emit('t', n::text, key => 'k' || n % 2) from generate_series(1, 30) n");
+    let page = claimed.next(pages_of(10)).await.unwrap();
+    let parking = parking(&page, 0);
+    let key = parking.event.key().unwrap().to_owned();
+    claimed.park(&[parking]).await.unwrap();
+    claimed.advance(&page.end, &[]).await.unwrap();
+    store.status().await.unwrap();
+    let copy = claimed.due(10).await.unwrap().events.remove(0);
+    let parked = store.parked(&ParkedFilter::default(), 10).await.unwrap();
+    assert_eq!(parked.len(), 1);
+    claimed
+        .settle(copy.id, &Settlement::Delivered)
+        .await
+        .unwrap();
+    drain(claimed, ALL).await;
+    let mut side = claimed.side_read(&key).await.unwrap();
+    let standing = claimed.next(ALL).await.unwrap();
+    loop {
+        let page = side.next(ALL, &standing.end).await.unwrap();
+        if page.events.is_empty() && page.caught_up {
+            break;
+        }
+        side.advance(&page.end, &[]).await.unwrap();
+    }
+    claimed.join(&key, &standing.end).await.unwrap();
+    claimed.report("closed", None).await.unwrap();
+    store.housekeep(None).await.unwrap();
+    store.retained().await.unwrap();
 }

@@ -250,6 +250,7 @@ async fn trace_3b_loses_the_late_event_without_the_check_under_the_lock() {
         bench.wait_for_a_wait("mode = 'AccessExclusiveLock'").await;
         writer.batch_execute("commit").await.unwrap();
     };
+    let unchecked = format!("begin; {unchecked} commit");
     let (truncated, ()) = tokio::join!(keeper.batch_execute(&unchecked), commits);
     truncated.unwrap();
     assert_eq!(bench.rows(), 0, "the late event was committed, and is gone");

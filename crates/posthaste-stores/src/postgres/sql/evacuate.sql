@@ -2,7 +2,6 @@
 -- retention_truncate.sql. Copied are rows at or below the least floor of all cursors: every group has passed them over,
 -- and no other row will ever come to lie there. One reading of it bounds the copies and moves the markers. The rest of a
 -- marker's place stays: from now on all at or below its floor counts as done with as well.
-begin isolation level read committed;
 set local statement_timeout = '5s';
 set local lock_timeout = '50ms';
 set local synchronous_commit = local;
@@ -125,4 +124,3 @@ begin
 end
 $retention$;
 select pg_catalog.current_setting('posthaste.went') as went;
-commit;

@@ -1,5 +1,4 @@
 -- A few rows of one leaf, in one round trip, under the retention lock.
-begin isolation level read committed;
 set local statement_timeout = '5s';
 set local lock_timeout = '50ms';
 do $retention$
@@ -32,4 +31,3 @@ begin
 end
 $retention$;
 select pg_catalog.current_setting('posthaste.went') as went;
-commit;

@@ -1,6 +1,5 @@
 -- One leaf, in one round trip: a relay that is stopped in the middle of it holds no lock. What happened is told in a
 -- setting, since a block answers no rows.
-begin isolation level read committed;
 set local statement_timeout = '5s';
 -- Who waits for the leaf waits for us: no longer than this, and a commit that waits for no standby.
 set local lock_timeout = '50ms';
@@ -41,4 +40,3 @@ begin
 end
 $retention$;
 select pg_catalog.current_setting('posthaste.went') as went;
-commit;

@@ -1,0 +1,242 @@
+//! A role that may create functions, operators and types where others look for names: nothing of it is ever called, by
+//! whoever initialises, relays, operates or writes.
+
+use std::time::Duration;
+
+use posthaste::schema;
+use posthaste_engine::{
+    Admin, ClaimRequest, DeadAction, DestinationState, Housekeeping, Ownership, ParkedFilter,
+    Retention, Start, Store,
+};
+use posthaste_stores::postgres::{InitOptions, init, sql};
+use posthaste_testkit::servers::{pgbouncer::PgBouncer, postgres::PostgresServer};
+use tokio_postgres::Client;
+
+use crate::support::*;
+
+const PLANTS: &str = include_str!("hijack/plants.sql");
+const TEMPORARY: &str = include_str!("hijack/temporary.sql");
+/// The pooler's sessions.
+const SESSIONS: usize = 4;
+
+/// A database in which everything is planted.
+struct Planted {
+    server: &'static PostgresServer,
+    name: String,
+}
+
+impl Planted {
+    /// A copy of the database in which it was planted.
+    fn new(template: &str, suffix: &str) -> Self {
+        let planted = Self {
+            server: PostgresServer::shared(15),
+            name: format!("{template}_{suffix}"),
+        };
+        planted.server.psql(
+            "postgres",
+            &format!("create database {} template {template}", planted.name),
+        );
+        planted.server.psql(
+            "postgres",
+            &format!(
+                "alter database {} set search_path = \"$user\", public, pg_catalog",
+                planted.name
+            ),
+        );
+        planted
+    }
+
+    fn url(&self) -> String {
+        self.server.admin_url(&self.name)
+    }
+
+    /// As anybody.
+    fn psql(&self, sql: &str) {
+        self.server.psql(&self.name, sql);
+    }
+
+    /// As somebody who knows of the plants.
+    fn psql_aware(&self, sql: &str) {
+        self.psql(&format!("set search_path = pg_catalog; {sql}"));
+    }
+
+    /// That the plants would be called: a call by name, an operator, a type and a temporary table.
+    async fn is_dangerous(&self) {
+        let client = writer(&self.url()).await;
+        for statement in [
+            "select clock_timestamp()",
+            "select count(*) from posthaste.outbox",
+            "select 1 where 'a'::pg_catalog.text = 'b'::pg_catalog.text",
+            "select '01a206c4-0590-7382-b9d3-664fba6fb6f3'::uuid",
+        ] {
+            let called = client.batch_execute(statement).await;
+            called.expect_err(statement);
+        }
+        self.is_dangerous_in(&client).await;
+    }
+
+    async fn is_dangerous_in(&self, client: &Client) {
+        client.batch_execute(TEMPORARY).await.unwrap();
+        let read = "select datname from pg_database";
+        client.batch_execute(read).await.expect_err(read);
+    }
+
+    /// Everything that writers do.
+    async fn write(&self) {
+        let client = writer(&self.url()).await;
+        client.batch_execute(TEMPORARY).await.unwrap();
+        for statement in [
+            "select posthaste.emit('t', 'text', key => 'k', headers => '{a,b}', lock_key => true)",
+            "select posthaste.emit('t', '{}'::pg_catalog.json)",
+            "select posthaste.emit('t', '{}'::pg_catalog.jsonb)",
+            "select posthaste.emit_bytes('t', 'bytes')",
+            "select posthaste.lock_key('k'), posthaste.uuid_v7(), posthaste.check_limit('f', 1, 2)",
+            "insert into posthaste.outbox (topic, key, headers) values ('t', 'k', '{a,b,c,NULL}')",
+        ] {
+            client.batch_execute(statement).await.expect(statement);
+        }
+        for (statement, code) in [
+            (
+                "insert into posthaste.outbox (topic, headers) values ('t', '{odd}')",
+                "23514",
+            ),
+            ("select posthaste.check_limit('f', 3, 2)", "54000"),
+        ] {
+            let refused = client.batch_execute(statement).await.unwrap_err();
+            assert_eq!(refused.code().unwrap().code(), code, "{refused}");
+        }
+        // What the library sends.
+        for statement in [
+            include_str!("../../../posthaste/src/sql/emit_one.sql"),
+            include_str!("../../../posthaste/src/sql/emit_many.sql"),
+            include_str!("../../../posthaste/src/sql/emitted_postgres.sql"),
+        ] {
+            client.prepare(statement).await.expect(statement);
+        }
+    }
+
+    /// Everything that a relay and an operator do.
+    async fn relay(&self, url: &str) {
+        let store = store(url);
+        store.check().await.unwrap();
+        let relay = register(&store, "relay").await;
+        let claimed = reopen(&store, relay, Start::Oldest).await;
+        deliver(&store, &claimed, |sql| self.psql_aware(sql)).await;
+        drain(&claimed, ALL).await;
+        store.renew(relay, LEASE).await.unwrap();
+        store.shares("default").await.unwrap();
+        store.status().await.unwrap();
+        store.hand_overs(10).await.unwrap();
+        for action in [DeadAction::Retry, DeadAction::Skip, DeadAction::Discard] {
+            let any = ParkedFilter::default();
+            store.act(&any, action).await.unwrap();
+        }
+        self.empty_a_leaf(&store, &claimed).await;
+
+        let other = register(&store, "other").await;
+        let now = ClaimRequest {
+            start: Start::Now,
+            ..ClaimRequest::all("now", "null:")
+        };
+        owned(store.claim(other, &now).await.unwrap());
+        store.withdraw(other, "now", Duration::ZERO).await.unwrap();
+        store
+            .fence(relay, other.registration, "a test")
+            .await
+            .unwrap();
+        store.revoke(relay, "now", SETTLE).await.unwrap();
+        for state in [
+            DestinationState::Paused,
+            DestinationState::Active,
+            DestinationState::Removed,
+        ] {
+            assert!(store.set_destination("now", state).await.unwrap());
+        }
+        store.announce_leaving(relay).await.unwrap();
+        store.leave(relay, SETTLE).await.unwrap();
+        store
+            .set_destination("default", DestinationState::Removed)
+            .await
+            .unwrap();
+    }
+
+    async fn empty_a_leaf(
+        &self,
+        store: &posthaste_stores::postgres::PostgresStore,
+        claimed: &std::sync::Arc<dyn posthaste_engine::Claimed>,
+    ) {
+        let mut done = Housekeeping::default();
+        while done.leaves == 0 {
+            self.psql_aware(
+                "insert into posthaste.outbox (topic) select 't' from generate_series(1, 1024)",
+            );
+            drain(claimed, ALL).await;
+            done.add(store.housekeep(None).await.unwrap());
+        }
+        store.retained().await.unwrap();
+    }
+
+    /// The same behind a pooler whose sessions somebody used before us.
+    async fn relay_behind_a_pooler(&self) {
+        let pooler = PgBouncer::start(self.server, &["postgres"]);
+        let url = pooler.url("postgres", &self.name);
+        let mut clients = Vec::new();
+        for _ in 0..SESSIONS {
+            let client = writer(&url).await;
+            client.batch_execute("begin").await.unwrap();
+            clients.push(client);
+        }
+        for client in clients {
+            client.batch_execute(TEMPORARY).await.unwrap();
+            client.batch_execute("commit").await.unwrap();
+        }
+        self.relay(&url).await;
+    }
+}
+
+fn options() -> InitOptions {
+    InitOptions {
+        leaf_rows: Some(1 << 10),
+        retention: Some(Duration::ZERO),
+        ..InitOptions::default()
+    }
+}
+
+#[tokio::test]
+async fn names_that_others_created_are_never_called() {
+    let server = PostgresServer::shared(15);
+    let template = server.create_database();
+    template.psql(PLANTS);
+
+    let by_init = Planted::new(template.name(), "init");
+    init(&by_init.url(), &options()).await.unwrap();
+    by_init.is_dangerous().await;
+    by_init.write().await;
+    by_init.relay(&by_init.url()).await;
+    by_init.relay_behind_a_pooler().await;
+
+    let by_script = Planted::new(template.name(), "script");
+    by_script.psql(&sql(&options()).unwrap());
+    by_script.write().await;
+    init(&by_script.url(), &InitOptions::default())
+        .await
+        .unwrap();
+
+    let earlier = Planted::new(template.name(), "earlier");
+    for migration in &schema::postgres()[..4] {
+        earlier.psql(&migration.render(schema::Placeholders { leaf_bits: 10 }));
+        earlier.psql(&format!(
+            "insert into posthaste.migrations (version, name, min_relay) values ({}, '{}', {})",
+            migration.version, migration.name, migration.min_relay
+        ));
+    }
+    let applied = init(&earlier.url(), &options()).await.unwrap().applied;
+    assert_eq!(applied.first(), Some(&5));
+    earlier.write().await;
+    earlier.relay(&earlier.url()).await;
+
+    for planted in [by_init, by_script, earlier] {
+        let name = planted.name;
+        server.psql("postgres", &format!("drop database {name} with (force)"));
+    }
+}
