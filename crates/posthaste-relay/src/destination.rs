@@ -33,6 +33,9 @@ pub(crate) struct Ended {
 /// Wait after a failed call to the store. The store's own connecting has its time-outs; this only
 /// keeps a loop from spinning.
 const AGAIN: Duration = Duration::from_millis(250);
+/// What only an operator can mend is asked for less and less often, at last every half a minute: the
+/// store is not to be kept busy with it, and delivery is to go on soon after the mend.
+const REFUSED_MAX: Duration = Duration::from_secs(30);
 /// Who does not reach a broker that others reach stays away from it for two leases, then for twice as long each
 /// time: what it takes back it may have to give up again.
 const AWAY_MAX: Duration = Duration::from_secs(300);
@@ -58,6 +61,34 @@ pub(crate) struct Kept {
     pub(crate) share: Share,
     /// How long to stay away from the destination when others reach it and we do not.
     away_for: Duration,
+    refusals: Refusals,
+}
+
+/// The wait after the next refusal of the store. A minute without any, and it is short again.
+struct Refusals {
+    wait: Duration,
+    last: Moment,
+}
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self {
+            wait: AGAIN,
+            last: Moment::default(),
+        }
+    }
+}
+
+impl Refusals {
+    fn next_wait(&mut self, now: Moment) -> Duration {
+        if self.last.until(now) > self.wait + REFUSED_MAX * 2 {
+            self.wait = AGAIN;
+        }
+        self.last = now;
+        let wait = self.wait;
+        self.wait = (wait * 2).min(REFUSED_MAX);
+        wait
+    }
 }
 
 impl Kept {
@@ -117,14 +148,10 @@ impl DestinationTask {
                         true => Want::All,
                         false => Want::AtMost(claim.partitions.len()),
                     };
-                    self.destination.counters.let_go(Some(&error.to_string()));
-                    said.warn(self.clock.now(), || {
-                        format!(
-                            "destination `{}`: {error}; claiming it anew",
-                            self.destination.name
-                        )
-                    });
-                    tokio::time::sleep(AGAIN).await;
+                    let over = self.unless_over(self.failed(&error, &mut kept, &mut said));
+                    if over.await.is_none() {
+                        break false;
+                    }
                 }
             }
         };
@@ -151,6 +178,7 @@ impl DestinationTask {
             unfenced: false,
             share: Share::new(self.registered, heartbeat, self.owns_together()),
             away_for: self.settings.lease * 2,
+            refusals: Refusals::default(),
         }
     }
 
@@ -210,7 +238,7 @@ impl DestinationTask {
                     kept.share.saw(shares, asked, self.clock.now());
                     want = self.stand_by(kept, said).await;
                 }
-                Err(error) => self.failed(&error, said).await,
+                Err(error) => self.failed(&error, kept, said).await,
             }
         }
     }
@@ -232,13 +260,27 @@ impl DestinationTask {
         self.store.claim(self.registered, &request).await
     }
 
-    async fn failed(&self, error: &StoreError, said: &mut SaidOnce) {
-        let name = &self.destination.name;
+    /// Waits before the next try. Where only an operator can help, until the store finds nothing
+    /// wrong any more: a claim would only raise the epoch.
+    async fn failed(&self, error: &StoreError, kept: &mut Kept, said: &mut SaidOnce) {
+        self.note_failure(error, said);
+        if !error.needs_an_operator() {
+            return tokio::time::sleep(AGAIN).await;
+        }
+        loop {
+            tokio::time::sleep(kept.refusals.next_wait(self.clock.now())).await;
+            match self.store.check().await {
+                Ok(()) => return,
+                Err(error) => self.note_failure(&error, said),
+            }
+        }
+    }
+
+    fn note_failure(&self, error: &StoreError, said: &mut SaidOnce) {
         self.destination.counters.let_go(Some(&error.to_string()));
         said.warn(self.clock.now(), || {
-            format!("destination `{name}`: {error}")
+            format!("destination `{}`: {error}", self.destination.name)
         });
-        tokio::time::sleep(AGAIN).await;
     }
 
     /// We own nothing: waits until there is something to claim, and answers what.
@@ -256,7 +298,7 @@ impl DestinationTask {
             let asked = self.clock.now();
             match self.store.shares(&self.destination.name).await {
                 Ok(shares) => kept.share.saw(shares, asked, self.clock.now()),
-                Err(error) => self.failed(&error, said).await,
+                Err(error) => self.failed(&error, kept, said).await,
             }
             let us = kept.share.shares().member(self.registered.registration);
             // Somebody removed the destination, or us from it; or we are said to own what we do not hold: a fail-over
@@ -278,7 +320,7 @@ impl DestinationTask {
     async fn revoke(&self, kept: &mut Kept, said: &mut SaidOnce) {
         let gone = kept.share.take_gone();
         if let Err(error) = self.revocation().make(&*self.store, gone).await {
-            self.failed(&error, said).await;
+            self.failed(&error, kept, said).await;
         }
     }
 
@@ -327,9 +369,16 @@ impl DestinationTask {
         if claim.breaker_open {
             pipeline.begin_with_a_probe();
         }
-        Runner::new(self, claim, claimed, pipeline, kept)
+        let ran = Runner::new(self, claim, Arc::clone(&claimed), pipeline, kept)
             .run()
-            .await
+            .await;
+        if let Err(error) = ran.as_ref()
+            && error.needs_an_operator()
+        {
+            // For those who ask the store. What else is wrong with it is said when it is asked again.
+            drop(claimed.report("half_open", Some(&error.to_string())).await);
+        }
+        ran
     }
 
     async fn withdraw(&self, unsettled: Duration) {

@@ -72,4 +72,13 @@ impl StoreError {
             Self::Unavailable { .. } | Self::Fenced { .. } | Self::IncarnationChanged { .. }
         )
     }
+
+    /// Whether nobody but an operator can mend it: asking again and again changes nothing.
+    #[must_use]
+    pub fn needs_an_operator(&self) -> bool {
+        matches!(
+            self,
+            Self::Denied { .. } | Self::Schema { .. } | Self::Misconfigured { .. }
+        )
+    }
 }
