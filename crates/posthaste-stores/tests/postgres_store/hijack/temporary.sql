@@ -1,7 +1,7 @@
 -- The same in a session that others use after us: every relation of PostgreSQL and of ours, and the types.
 do $plant$
 declare
-    relation text;
+    relation pg_catalog.text;
 begin
     -- Not to be caught by what is planted.
     perform pg_catalog.set_config('search_path', 'pg_catalog', true);
