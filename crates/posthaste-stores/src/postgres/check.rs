@@ -213,7 +213,7 @@ pub(super) async fn set_sequence_forward(client: &Client) -> Result<(), StoreErr
     let script = SEQUENCE_SET_FORWARD
         .replace("{floor}", &floor.to_string())
         .replace("{sequence}", &sequence.to_string());
-    client.batch_execute(&script).await.map_err(failed)
+    client.script(&script).await.map(drop).map_err(failed)
 }
 
 pub(super) fn refuse_sql_ascii(encoding: &str) -> Result<(), String> {
