@@ -148,7 +148,8 @@ mod tests {
     #[test]
     fn migrations_beside_writers_wait_fifty_milliseconds_for_a_lock() {
         for migration in &postgres()[4..] {
-            let mut lines = migration.sql.lines();
+            let own = include_str!("../migrations/postgres/search_path_own.sql");
+            let mut lines = migration.sql.strip_prefix(own).unwrap().lines();
             let first = lines.find(|line| !line.starts_with("--") && !line.is_empty());
             assert_eq!(first, Some("set local lock_timeout = '50ms';"));
         }

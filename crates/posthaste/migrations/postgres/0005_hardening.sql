@@ -1,6 +1,11 @@
 -- Mends what an adversary or an unlucky operator could do to an outbox of an earlier version.
 -- Relays that were built before this cannot work on it.
 
+-- A statement that waits for a lock on the outbox makes all writers wait behind it. Where this
+-- migration fails with "canceling statement due to lock timeout", nothing was changed: run it again
+-- once the transaction that holds the lock has ended. `posthaste init` does so by itself.
+set local lock_timeout = '50ms';
+
 -- Functions that run as a writer: nothing in them is looked up along the writer's search path. SQL bodies are parsed
 -- once, here; PL/pgSQL would look its operators up where it runs, unless they are named exactly. (A SET clause would do
 -- as well, and costs more than the function itself.)
@@ -120,11 +125,6 @@ create or replace function posthaste.emit(
 language sql volatile security invoker
 return posthaste.emit_bytes(topic, pg_catalog.convert_to(payload::text, 'UTF8'), key, type, headers, content_type,
     correlation_id, causation_id, tenant_id, traceparent, tracestate, occurred_at, id, lock_key);
-
--- A statement that waits for a lock on the outbox makes all writers wait behind it. Where this
--- migration fails with "canceling statement due to lock timeout", nothing was changed: run it again
--- once the transaction that holds the lock has ended. `posthaste init` does so by itself.
-set local lock_timeout = '50ms';
 
 -- Locks of relays. An advisory lock may be taken by any role that may connect: these need rights.
 
