@@ -39,6 +39,16 @@ struct Span {
     len: u32,
 }
 
+/// Which event is meant. An application may emit an id again, so that the id alone does not tell, and after a
+/// crash a database may issue a `seq` again that no committed event had: only both together name one event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventRef {
+    /// [`StoredEvent::seq`].
+    pub seq: i64,
+    /// [`StoredEvent::id`].
+    pub id: Uuid,
+}
+
 /// An event as the store holds it, ready to be routed.
 ///
 /// Its bytes are a view of the page's buffer: cloning an event copies no payload, and the buffer
@@ -75,6 +85,15 @@ impl StoredEvent {
     #[must_use]
     pub fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// What names this event and no other.
+    #[must_use]
+    pub fn reference(&self) -> EventRef {
+        EventRef {
+            seq: self.seq,
+            id: self.id,
+        }
     }
 
     /// The writer's clock: microseconds since 1970-01-01 UTC.

@@ -34,7 +34,7 @@ mod window;
 pub use backoff::Backoff;
 pub use batches::Batches;
 pub use breaker::BreakerState;
-pub use event::{Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
+pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
 pub use partitions::Partitions;
 pub use pipeline::{Change, Counts, Pipeline, PipelineLimits};

@@ -21,10 +21,9 @@ mod stored;
 
 use std::{collections::HashSet, ops::Range};
 
-use uuid::Uuid;
 
 use crate::{
-    Batches, BreakerState, Budget, Cursor, FenceKind, Marker, Moment, Page, Parking, RouteDecision,
+    Batches, BreakerState, Budget, Cursor, EventRef, FenceKind, Marker, Moment, Page, Parking, RouteDecision,
     Router, Settlement, SinkInfo,
     breaker::Breaker,
     pacer::Pacer,
@@ -131,7 +130,7 @@ pub struct Pipeline {
     /// Keys with a marker, durable or about to be.
     blocked: Blocked,
     /// Events that were set aside under an earlier claim, which the main group may read again.
-    set_aside: HashSet<Uuid>,
+    set_aside: HashSet<EventRef>,
     /// Keys whose event is about to be skipped: what follows waits until that is durable.
     held: HashSet<String>,
     /// Keys, and events without one, that a broken destination refused as probes: all others have
@@ -249,7 +248,7 @@ impl Pipeline {
 
     /// These events were set aside under an earlier claim ([`crate::Claimed::set_aside`]): their copies stand for
     /// them, and the cursor passes them.
-    pub fn pass_over(&mut self, set_aside: impl IntoIterator<Item = Uuid>) {
+    pub fn pass_over(&mut self, set_aside: impl IntoIterator<Item = EventRef>) {
         self.set_aside.extend(set_aside);
     }
 
@@ -307,7 +306,7 @@ impl Pipeline {
         } = self;
         self.caught_up = page.caught_up;
         let (events, bytes) = self.main.push(page, |event| {
-            if !set_aside.is_empty() && set_aside.remove(&event.id()) {
+            if !set_aside.is_empty() && set_aside.remove(&event.reference()) {
                 return Some(State::Done { finished: true });
             }
             match router.decide(event) {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::{Cursor, StoreError};
-use crate::StoredEvent;
+use crate::{EventRef, StoredEvent};
 
 /// How much one read may bring. At least one event comes if there is one, whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,12 +145,13 @@ pub trait Claimed: Send + Sync {
     /// [`StoreError`].
     async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError>;
 
-    /// The ids of events that are set aside, whatever became of them since, and that the main group may read
-    /// again because the stored cursor has not passed them. May hold more.
+    /// Events that are set aside, whatever became of them since, and that the main group may read again because
+    /// the stored cursor has not passed them. May hold more. Named by `seq` and id: an event that was skipped may
+    /// be emitted again, mended, under the same id, and that one is to be delivered.
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError>;
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError>;
 
     /// The next page of the main group, from the stored cursors on. Partitions that stand at several places
     /// are brought to one first: those behind are read up to where the others stand, and join them there.

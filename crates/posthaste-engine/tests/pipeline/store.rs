@@ -7,9 +7,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    Budget, Cursor, Due, Marker, Page, ParkedCopy, Parking, Settlement, StoredEvent,
+    Budget, Cursor, Due, EventRef, Marker, Page, ParkedCopy, Parking, Settlement, StoredEvent,
 };
-use uuid::Uuid;
 
 use crate::Dice;
 
@@ -23,7 +22,7 @@ pub(crate) struct Model {
     /// How often each event is still rejected.
     pub(crate) poison: HashMap<i64, u32>,
     pub(crate) skipped: Vec<i64>,
-    pub(crate) set_aside: Vec<Uuid>,
+    pub(crate) set_aside: Vec<EventRef>,
     /// What a transactional broker keeps of a destination: events that were accepted and may be sent again.
     pub(crate) progress: Option<BTreeSet<i64>>,
 }
@@ -94,7 +93,7 @@ impl Model {
 
     pub(crate) fn park(&mut self, parkings: &[Parking]) {
         for parking in parkings {
-            self.set_aside.push(parking.event.id());
+            self.set_aside.push(parking.event.reference());
             if parking.retry_in.is_none() && parking.skip {
                 self.skipped.push(parking.event.seq());
                 continue;

@@ -7,8 +7,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, Claimed, Cursor, Due, Marker, Page, Parking, RejectionKind,
-    Settlement, SideRead, StoreError,
+    AdvanceOutcome, Budget, Claim, Claimed, Cursor, Due, EventRef, Marker, Page, Parking,
+    RejectionKind, Settlement, SideRead, StoreError,
 };
 use uuid::Uuid;
 
@@ -171,7 +171,7 @@ impl Claimed for ObservedClaim {
         self.inner.marked(keys).await
     }
 
-    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         self.inner.set_aside().await
     }
 

@@ -8,8 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claimed, Cursor, Due, Marker, Page, Parking, Partitions, Settlement,
-    SideRead, StoreError, StoredEvent,
+    AdvanceOutcome, Budget, Claimed, Cursor, Due, EventRef, Marker, Page, Parking, Partitions,
+    Settlement, SideRead, StoreError, StoredEvent,
     mutation::{Mutation, planted},
 };
 use tokio::task::JoinHandle;
@@ -233,7 +233,7 @@ impl Claimed for PostgresClaimed {
         self.statements.marked(keys).await
     }
 
-    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         self.statements.set_aside().await
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use posthaste_engine::{
-    Cursor, Due, Marker, PageBuilder, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
+    Cursor, Due, EventRef, Marker, PageBuilder, ParkedCopy, Parking, Settlement, StoreError,
+    StoredEvent,
 };
 use tokio_postgres::{Row, types::Type};
-use uuid::Uuid;
 
 use super::{
     claimed::place_of,
@@ -54,7 +54,7 @@ impl Inner {
     }
 }
 
-pub(super) async fn set_aside(inner: &Inner) -> Result<Vec<Uuid>, StoreError> {
+pub(super) async fn set_aside(inner: &Inner) -> Result<Vec<EventRef>, StoreError> {
     let grant = &inner.grant;
     let (mask, shift) = inner.slots();
     let rows = inner
@@ -71,7 +71,11 @@ pub(super) async fn set_aside(inner: &Inner) -> Result<Vec<Uuid>, StoreError> {
         )
         .await
         .map_err(|error| classify("read what is set aside", error))?;
-    Ok(rows.iter().map(|row| row.get("event_id")).collect())
+    let of_row = |row: &Row| EventRef {
+        seq: row.get("seq"),
+        id: row.get("event_id"),
+    };
+    Ok(rows.iter().map(of_row).collect())
 }
 
 pub(super) async fn markers(

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, Due, Marker, Parking, Settlement, StoreError};
+use posthaste_engine::{Budget, Due, EventRef, Marker, Parking, Settlement, StoreError};
 use uuid::Uuid;
 
 use super::{
@@ -55,7 +55,7 @@ pub(super) trait Statements: Debug + Send + Sync {
     async fn join(&self, key: &str) -> Result<bool, StoreError>;
 
     /// As [`posthaste_engine::Claimed::set_aside`].
-    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError>;
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError>;
 
     /// As [`posthaste_engine::Claimed::park`].
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError>;

@@ -1,10 +1,9 @@
 //! Parked events and the markers of the keys that wait behind them.
 
 use posthaste_engine::{
-    Cursor, Due, Field, Marker, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
+    Cursor, Due, EventRef, Field, Marker, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
 };
 use rusqlite::{OptionalExtension, Transaction, named_params};
-use uuid::Uuid;
 
 use super::{
     audit,
@@ -70,7 +69,7 @@ impl SqliteClaimed {
             .await
     }
 
-    pub(super) async fn read_set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+    pub(super) async fn read_set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         const OPERATION: &str = "read what is set aside";
         let destination_id = self.guard().destination_id();
         let worker = self.parking(OPERATION).await?;
@@ -84,12 +83,14 @@ impl SqliteClaimed {
                     ":destination_id": destination_id, ":cursor_id": standing.cursor_id
                 };
                 let mut rows = statement.query(params).map_err(fail)?;
-                let mut ids = Vec::new();
+                let mut events = Vec::new();
                 while let Some(row) = rows.next().map_err(fail)? {
-                    let id = row::event_id(row, 0).map_err(fail)?;
-                    ids.push(id.ok_or_else(|| unexpected(OPERATION, "an id that is none"))?);
+                    let seq = row.get(0).map_err(fail)?;
+                    let id = row::event_id(row, 1).map_err(fail)?;
+                    let id = id.ok_or_else(|| unexpected(OPERATION, "an id that is none"))?;
+                    events.push(EventRef { seq, id });
                 }
-                Ok(ids)
+                Ok(events)
             })
             .await
     }

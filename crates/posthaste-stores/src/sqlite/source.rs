@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, Claimed, Cursor, Due, Marker, Page, Parking, Settlement,
-    SideRead, StoreError, StoredEvent,
+    AdvanceOutcome, Budget, Claim, Claimed, Cursor, Due, EventRef, Marker, Page, Parking,
+    Settlement, SideRead, StoreError, StoredEvent,
 };
 use rusqlite::{Connection, Transaction, named_params};
 use tokio::sync::OnceCell;
@@ -102,7 +102,7 @@ impl Claimed for SqliteClaimed {
         self.read_marked(keys.to_vec()).await
     }
 
-    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         self.read_set_aside().await
     }
 

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor,
-    DeadAction, DestinationState, Due, Housekeeping, Marker, Ownership, Page, ParkedEvent,
-    ParkedFilter, Parking, Registered, Registration, Renewal, Retained, Retention, Settlement,
-    Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    DeadAction, DestinationState, Due, EventRef, Housekeeping, Marker, Ownership, Page,
+    ParkedEvent, ParkedFilter, Parking, Registered, Registration, Renewal, Retained, Retention,
+    Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
 
@@ -159,7 +159,7 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
         self.script.run(Call::Marked, unavailable, work).await
     }
 
-    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         let work = self.inner.set_aside();
         self.script.run(Call::SetAside, unavailable, work).await
     }

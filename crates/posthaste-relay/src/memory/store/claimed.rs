@@ -5,7 +5,7 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, Claimed, Cursor, DestinationState, Due, Marker, Page,
+    AdvanceOutcome, Budget, Claim, Claimed, Cursor, DestinationState, Due, EventRef, Marker, Page,
     ParkedCopy, ParkedState, Parking, Settlement, SideRead, StoreError, StoredEvent,
 };
 use tokio::time::Instant;
@@ -204,12 +204,12 @@ impl Claimed for MemoryClaimed {
         })
     }
 
-    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         self.with("reading what is set aside", |row| {
             let hindmost = self.held.owned(row).map(|partition| partition.cursor).min();
             let again = |parked: &&ParkedRow| Some(parked.event.seq()) > hindmost;
             let parked = row.parked.iter().filter(again);
-            parked.map(|parked| parked.event.id()).collect()
+            parked.map(|parked| parked.event.reference()).collect()
         })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_engine::{
-    Cursor, Due, Marker, ParkedCopy, ParkedState, Parking, Settlement, StoreError,
+    Cursor, Due, EventRef, Marker, ParkedCopy, ParkedState, Parking, Settlement, StoreError,
 };
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ use crate::postgres::{
     sweep::{Place, Position},
 };
 
-pub(super) async fn set_aside(owner: &Owner) -> Result<Vec<Uuid>, StoreError> {
+pub(super) async fn set_aside(owner: &Owner) -> Result<Vec<EventRef>, StoreError> {
     let grant = &owner.grant;
     let look = owner.connection.look("read what is set aside", |database| {
         let tables = &database.now.tables;
@@ -32,7 +32,7 @@ pub(super) async fn set_aside(owner: &Owner) -> Result<Vec<Uuid>, StoreError> {
                 && passed.is_some_and(|passed| row.event.seq() > passed)
                 && owner.owns(row.event.slot())
         });
-        parked.map(|row| row.event.id()).collect()
+        parked.map(|row| row.event.reference()).collect()
     });
     look.await
 }

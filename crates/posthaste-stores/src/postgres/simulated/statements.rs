@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, Due, Marker, Parking, Settlement, StoreError};
+use posthaste_engine::{Budget, Due, EventRef, Marker, Parking, Settlement, StoreError};
 use uuid::Uuid;
 
 use super::{
@@ -222,7 +222,7 @@ impl Statements for Owner {
         parking::join(self, key).await
     }
 
-    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         parking::set_aside(self).await
     }
 

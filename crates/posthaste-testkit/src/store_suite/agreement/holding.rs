@@ -102,7 +102,7 @@ impl Driver {
             given: VecDeque::new(),
             read: Vec::new(),
             end: None,
-            aside: aside.into_iter().map(|id| self.label_of(id)).collect(),
+            aside: aside.iter().map(|event| self.label_of(event.id)).collect(),
             marked_before: marked.clone(),
             marked,
             copies: BTreeMap::new(),

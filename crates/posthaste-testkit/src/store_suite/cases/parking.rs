@@ -28,6 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         parking_moves_the_marker,
         many_events_are_parked_at_once,
         markers_come_in_bounded_steps,
+        the_same_id_again_is_another_event,
     ]
 }
 
@@ -365,4 +366,34 @@ async fn markers_come_in_bounded_steps(bench: Bench) {
     assert_eq!(marked, blocked[..5]);
     let none = owner.claimed.marked(&["never seen".to_owned()]).await;
     assert!(none.unwrap().is_empty());
+}
+
+/// An event that was skipped is emitted again, mended, under its old id, before the cursor has passed the first.
+async fn the_same_id_again_is_another_event(bench: Bench) {
+    let refused = NewEvent::keyed("k", "refused");
+    let id = bench.commit(std::slice::from_ref(&refused)).await[0];
+    let owner = bench.own().await;
+    let read = owner.whole().await;
+    let mut parked = parking(&read, 0, None);
+    parked.skip = true;
+    owner.claimed.park(&[parked]).await.unwrap();
+    let mended = NewEvent {
+        id: Some(id),
+        ..NewEvent::keyed("k", "mended")
+    };
+    bench.commit(std::slice::from_ref(&mended)).await;
+
+    // As after a crash before the advance.
+    let again = owner.again(&bench).await;
+    let aside = again.claimed.set_aside().await.unwrap();
+    let events = again.events().await;
+    let mut others = events.iter();
+    let of_mended = others.find(|event| event.payload() == Some(b"mended"));
+    let of_mended = of_mended.expect("the mended event is read").reference();
+    assert_eq!(of_mended.id, id);
+    assert!(!aside.contains(&of_mended), "{aside:?}");
+    if bench.store.info().progress == posthaste_engine::Progress::Cursor {
+        assert!(aside.contains(&read.events[0].reference()), "{aside:?}");
+        assert_eq!(events.len(), 2, "the cursor has not passed the first");
+    }
 }
