@@ -1,5 +1,7 @@
 //! Events as a store read them: plain data over one shared buffer a page.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use uuid::Uuid;
 
@@ -62,6 +64,7 @@ pub struct StoredEvent {
     slot: u16,
     spans: [Span; SPANS],
     page: Bytes,
+    fault: Option<Arc<str>>,
 }
 
 impl std::fmt::Debug for StoredEvent {
@@ -166,6 +169,13 @@ impl StoredEvent {
         }
     }
 
+    /// Why the store could not read all of what was written, in words that hold none of it; what it could read is
+    /// here. No sink sees such an event: it is parked at once, and is copied from its row as it stands.
+    #[must_use]
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
     /// Bytes that this event keeps in memory, its share of the page's buffer and of the bookkeeping.
     #[must_use]
     pub fn footprint(&self) -> usize {
@@ -242,6 +252,7 @@ struct Pending {
     inserted_at: i64,
     slot: u16,
     spans: [Span; SPANS],
+    fault: Option<Arc<str>>,
 }
 
 /// The page would outgrow the 32-bit offsets of its buffer (4 GiB).
@@ -318,7 +329,20 @@ impl PageBuilder {
             inserted_at: fields.inserted_at,
             slot: fields.slot,
             spans,
+            fault: None,
         });
+        Ok(())
+    }
+
+    /// Adds an event that the store cannot read as a whole: `fields` are what it could read.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_faulty(&mut self, fields: &StoredFields<'_>, fault: &str) -> Result<(), PageFull> {
+        self.push(fields, std::iter::empty())?;
+        if let Some(event) = self.events.last_mut() {
+            event.fault = Some(fault.into());
+        }
         Ok(())
     }
 
@@ -348,6 +372,7 @@ impl PageBuilder {
                 slot: event.slot,
                 spans: event.spans,
                 page: page.clone(),
+                fault: event.fault,
             })
             .collect()
     }

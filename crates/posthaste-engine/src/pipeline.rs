@@ -21,10 +21,9 @@ mod stored;
 
 use std::{collections::HashSet, ops::Range};
 
-
 use crate::{
-    Batches, BreakerState, Budget, Cursor, EventRef, FenceKind, Marker, Moment, Page, Parking, RouteDecision,
-    Router, Settlement, SinkInfo,
+    Batches, BreakerState, Budget, Cursor, EventRef, FenceKind, Marker, Moment, Page, Parking,
+    RouteDecision, Router, Settlement, SinkInfo,
     breaker::Breaker,
     pacer::Pacer,
     retries::Retries,

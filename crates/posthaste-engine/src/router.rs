@@ -15,8 +15,15 @@ pub struct Router {
 }
 
 impl Router {
+    /// An event that the store could not read is every destination's: what its routes would look at may be what is
+    /// missing, and no attempt will read more of it.
     pub(crate) fn decide(&self, event: &StoredEvent) -> RouteDecision {
-        self.routes.decide(event)
+        let decision = self.routes.decide(event);
+        match (event.fault(), decision) {
+            (None, decision) => decision,
+            (Some(_), RouteDecision::Take(policy)) => RouteDecision::Take(once(policy)),
+            (Some(_), _) => RouteDecision::Take(once(self.routes.policy())),
+        }
     }
 
     /// What happens to this event when it is rejected. The routes may have changed since it was parked:
@@ -29,6 +36,12 @@ impl Router {
     }
 
     pub(crate) fn record(&self, ticket: u64, event: StoredEvent) -> Result<Record, Rejection> {
+        if let Some(fault) = event.fault() {
+            return Err(Rejection {
+                kind: RejectionKind::Undecodable,
+                reason: fault.to_owned(),
+            });
+        }
         let render = |template: &Option<Template>| match template {
             None => Ok(None),
             Some(template) => template
@@ -48,5 +61,12 @@ impl Router {
             record = record.with_key(Some(key));
         }
         Ok(record)
+    }
+}
+
+fn once(policy: DeliveryPolicy) -> DeliveryPolicy {
+    DeliveryPolicy {
+        attempts: 1,
+        ..policy
     }
 }

@@ -112,6 +112,8 @@ pub enum RejectionKind {
     Denied,
     /// It failed alone, again and again, while its destination accepted others.
     FailsAlone,
+    /// The store cannot read what was written ([`crate::StoredEvent::fault`]): no sink saw it.
+    Undecodable,
     /// Anything else that is this event's fault.
     Other,
 }
@@ -126,6 +128,7 @@ impl RejectionKind {
             Self::Unroutable => "unroutable",
             Self::Denied => "denied",
             Self::FailsAlone => "fails_alone",
+            Self::Undecodable => "undecodable",
             Self::Other => "other",
         }
     }

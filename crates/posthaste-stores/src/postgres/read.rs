@@ -2,15 +2,17 @@
 
 use std::{
     collections::HashMap,
+    error::Error,
+    ops::Range,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use postgres_types::{ToSql, Type};
+use postgres_types::{FromSql, ToSql, Type};
 use posthaste_engine::{Budget, PageBuilder, StoreError, StoredEvent, StoredFields};
-use tokio_postgres::Row;
+use tokio_postgres::{Column, Row};
 use uuid::Uuid;
 
 use super::{
@@ -312,33 +314,86 @@ const TOPIC: usize = 2;
 const KEY: usize = 3;
 const PAYLOAD: usize = 6;
 
-/// Copies an event's bytes into the page, straight from the driver's row. Answers its `seq`.
-pub(super) fn push(page: &mut PageBuilder, row: &Row) -> Result<i64, Box<dyn std::error::Error>> {
+/// What the contract allows for an event's own time, in microseconds since 1970-01-01 UTC: the years 1 to 9999.
+const OCCURRED_AT: Range<i64> = -62_135_596_800_000_000..253_402_300_800_000_000;
+
+/// Reads the columns of a row, and remembers what cannot be read.
+struct Columns<'a> {
+    row: &'a Row,
+    fault: Option<String>,
+}
+
+impl<'a> Columns<'a> {
+    fn get<T: FromSql<'a> + Default>(&mut self, column: usize) -> T {
+        match self.row.try_get(column) {
+            Ok(value) => value,
+            Err(error) => {
+                let cause = error.source().map(ToString::to_string);
+                self.refuse(column, &cause.unwrap_or_else(|| error.to_string()));
+                T::default()
+            }
+        }
+    }
+
+    fn occurred_at(&mut self, column: usize) -> i64 {
+        let UnixMicros(at) = self.get(column);
+        if OCCURRED_AT.contains(&at) {
+            return at;
+        }
+        self.refuse(column, "it is not within the years 1 to 9999");
+        0
+    }
+
+    fn slot(&mut self, column: usize) -> u16 {
+        let slot: i16 = self.get(column);
+        // As the statements read it (slots.sql).
+        let of_14_bits = u16::try_from(slot & 0x3fff).unwrap_or(0);
+        if i16::try_from(of_14_bits) != Ok(slot) {
+            self.refuse(column, "it is not within 0 to 16383");
+        }
+        of_14_bits
+    }
+
+    /// The first fault is the one that is told.
+    fn refuse(&mut self, column: usize, why: &str) {
+        let name = self.row.columns().get(column).map_or("?", Column::name);
+        let fault = || format!("its column `{name}` cannot be read: {why}");
+        self.fault.get_or_insert_with(fault);
+    }
+}
+
+/// Copies an event's bytes into the page, straight from the driver's row. Answers its `seq`. Where a column cannot be
+/// read, the event says so, and the reading goes on: one bad row is no reason to stop a destination.
+pub(super) fn push(page: &mut PageBuilder, row: &Row) -> Result<i64, Box<dyn Error>> {
     let seq = row.try_get(SEQ)?;
-    let headers: Headers<'_> = row.try_get(7)?;
-    let occurred_at: UnixMicros = row.try_get(8)?;
-    let inserted_at: UnixMicros = row.try_get(9)?;
-    let slot: i16 = row.try_get(15)?;
+    let mut columns = Columns { row, fault: None };
+    let headers: Headers<'_> = columns.get(7);
+    let topic: &str = columns.get(TOPIC);
+    let UnixMicros(inserted_at) = columns.get(9);
     let fields = StoredFields {
         seq,
-        id: row.try_get(ID)?,
-        occurred_at: occurred_at.0,
-        inserted_at: inserted_at.0,
-        slot: u16::try_from(slot)?,
+        id: columns.get(ID),
+        occurred_at: columns.occurred_at(8),
+        // Only ages are told by it, and the difference to now is to be a number.
+        inserted_at: inserted_at.clamp(OCCURRED_AT.start, OCCURRED_AT.end),
+        slot: columns.slot(15),
         // In the order of `posthaste_engine::Field`.
         texts: [
-            row.try_get(TOPIC)?,
-            row.try_get(KEY)?,
-            row.try_get(4)?,
-            row.try_get(5)?,
-            row.try_get(10)?,
-            row.try_get(11)?,
-            row.try_get(12)?,
-            row.try_get(13)?,
-            row.try_get(14)?,
+            Some(topic),
+            columns.get(KEY),
+            columns.get(4),
+            columns.get(5),
+            columns.get(10),
+            columns.get(11),
+            columns.get(12),
+            columns.get(13),
+            columns.get(14),
         ],
-        payload: row.try_get(PAYLOAD)?,
+        payload: columns.get(PAYLOAD),
     };
-    page.push(&fields, headers)?;
+    match columns.fault {
+        None => page.push(&fields, headers)?,
+        Some(fault) => page.push_faulty(&fields, &fault)?,
+    }
     Ok(seq)
 }

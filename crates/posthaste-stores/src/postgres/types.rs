@@ -121,9 +121,8 @@ impl FromSql<'_> for Snapshot {
     accepts!(PG_SNAPSHOT);
 }
 
-/// `timestamptz` as microseconds since 1970-01-01 UTC. The event contract keeps its times within
-/// the years 1 to 9999, so that nothing here can overflow or be infinite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// `timestamptz` as microseconds since 1970-01-01 UTC; what is infinite is the least or the greatest number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct UnixMicros(pub(super) i64);
 
 /// PostgreSQL counts from 2000-01-01.
@@ -138,7 +137,7 @@ impl FromSql<'_> for UnixMicros {
 }
 
 /// An event's headers, borrowed from the row: a `text[]` of name, value, name, value.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Headers<'a> {
     elements: &'a [u8],
 }

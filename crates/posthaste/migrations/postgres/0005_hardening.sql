@@ -166,6 +166,14 @@ insert into posthaste.settings (name, value) values ('retention_mode', 'truncate
 -- an operator has an event tried once more.
 alter table posthaste.attempts add column id bigint generated always as identity primary key;
 
+-- The copy of an event that cannot be read: what is missing in its row is missing here.
+alter table posthaste.parked
+    alter column event_id drop not null,
+    alter column topic drop not null,
+    alter column headers drop not null,
+    alter column occurred_at drop not null,
+    alter column inserted_at drop not null;
+
 -- Hints of writers to idle relays. An idle relay that listens holds the first lock in share mode. A
 -- commit that notifies takes a lock of the whole database: writers notify for such a relay alone, one
 -- writer at a time. That one holds the second lock, whose number changes ten times a second: a

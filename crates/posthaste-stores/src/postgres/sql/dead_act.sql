@@ -17,4 +17,5 @@ with acted as (
     returning p.event_id, p.seq, d.name
 )
 insert into posthaste.audit (action, destination, detail)
-select 'dead ' || $6::text, name, 'event ' || event_id || ' (seq ' || seq || ')' from acted
+select 'dead ' || $6::text, name, 'event ' || coalesce(event_id::text, 'without an id') || ' (seq ' || seq || ')'
+from acted

@@ -89,12 +89,13 @@ begin
                  content_type, payload, headers, occurred_at, inserted_at, correlation_id, causation_id, tenant_id,
                  traceparent, tracestate)
             select f.destination_id, 'parked', 0, 'evacuated', 'waits for its turn behind an earlier event of its key', true,
-                o.seq, o.id, o.slot, o.topic, o.key, o.type, o.content_type, o.payload, o.headers, o.occurred_at,
-                o.inserted_at, o.correlation_id, o.causation_id, o.tenant_id, o.traceparent, o.tracestate
+                o.seq, o.id, coalesce(o.slot, 0::smallint) & 16383::smallint, o.topic, o.key, o.type, o.content_type,
+                o.payload, o.headers, o.occurred_at, o.inserted_at, o.correlation_id, o.causation_id, o.tenant_id,
+                o.traceparent, o.tracestate
             from found f
             cross join reach r
             cross join lateral (
-                select * from posthaste.outbox o where o.seq = f.seq and o.id = f.id limit 1
+                select * from posthaste.outbox o where o.seq = f.seq and o.id is not distinct from f.id limit 1
             ) o
             where f.seq <= r.last
             order by f.seq

@@ -1,5 +1,6 @@
 -- $1 the number that three quarters of the ring reach back to: how old is what comes behind it, in microseconds.
-select (extract(epoch from clock_timestamp() - o.inserted_at) * 1000000)::bigint as age
+select (extract(epoch from clock_timestamp() - least(
+        greatest(o.inserted_at, timestamptz 'epoch'), clock_timestamp())) * 1000000)::bigint as age
 from posthaste.outbox o
 where o.seq > $1::bigint
 order by o.seq

@@ -17,7 +17,8 @@ with {guard}, settled as (
 ), noted as (
     insert into posthaste.audit (relay, action, destination, detail)
     select $4::uuid, case when $7::text = 'skipped' then 'skip' else $7::text end, d.name,
-        'event ' || s.event_id || ' (seq ' || s.seq || ') after ' || s.attempts || ' attempts: ' || $8::text
+        'event ' || coalesce(s.event_id::text, 'without an id') || ' (seq ' || s.seq || ') after ' || s.attempts
+            || ' attempts: ' || $8::text
     from settled s join posthaste.destinations d on d.id = s.destination_id
     where $7::text <> 'parked'
 )

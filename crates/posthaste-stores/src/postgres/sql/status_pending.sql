@@ -17,7 +17,8 @@ with candidates as materialized (
     where d.id = any($1::bigint[])
     group by d.id, c.id
 ), unfinished as (
-    select o.inserted_at
+    -- An infinite time, which a plain INSERT may set, cannot be subtracted.
+    select least(greatest(o.inserted_at, timestamptz 'epoch'), clock_timestamp()) as inserted_at
     from candidates o
     where exists (
             select from places c
