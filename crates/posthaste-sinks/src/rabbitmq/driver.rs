@@ -77,6 +77,7 @@ struct Running {
 
 struct Returning {
     why: (u16, String),
+    routing_key: String,
     /// Id and bytes still to come, once its header has come.
     content: Option<(String, u64)>,
 }
@@ -232,9 +233,14 @@ impl Running {
         match incoming {
             Incoming::Ack { tag, multiple } => self.confirmed(tag, multiple, true),
             Incoming::Nack { tag, multiple } => self.confirmed(tag, multiple, false),
-            Incoming::Return { code, text } => {
+            Incoming::Return {
+                code,
+                text,
+                routing_key,
+            } => {
                 self.returning = Some(Returning {
                     why: (code, text),
+                    routing_key,
                     content: None,
                 });
                 Ok(())
@@ -291,6 +297,7 @@ impl Running {
         }
         let Some(Returning {
             why: (code, text),
+            routing_key,
             content: Some((id, _)),
         }) = self.returning.take()
         else {
@@ -304,7 +311,8 @@ impl Running {
                  routing key; bind one, or give the exchange an alternate exchange"
             ),
         };
-        self.window.returned(&id, why).map_err(mismatch)
+        let returned = self.window.returned(&id, &routing_key, why);
+        returned.map_err(mismatch)
     }
 
     fn look_at_the_clock(&mut self, now: Instant) -> Result<(), Fault> {

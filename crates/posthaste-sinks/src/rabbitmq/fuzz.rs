@@ -67,10 +67,12 @@ fn read_in_pieces(input: &[u8]) {
             | Incoming::ConnectionClose { text, .. }
             | Incoming::Blocked { reason: text }
             | Incoming::ChannelClose { text, .. }
-            | Incoming::Return { text, .. }
             | Incoming::Content {
                 message_id: text, ..
             } => text.len(),
+            Incoming::Return {
+                text, routing_key, ..
+            } => text.len() + routing_key.len(),
             _ => 0,
         };
         assert!(
@@ -104,6 +106,7 @@ fn fuzz_methods() {
             let length = u32::try_from(text.len()).unwrap().to_be_bytes();
             let long = [&length[..], text.as_bytes()].concat();
             let code_and_text = [&code.to_be_bytes()[..], &short, &[0, 0, 0, 0]].concat();
+            let returned = [&code.to_be_bytes()[..], &short, &[1, b'x'], &short].concat();
             let mark = [&tag.to_be_bytes()[..], &[u8::from(multiple)]].concat();
             let tune = [&[0, 9][..], &size.to_be_bytes(), &code.to_be_bytes()].concat();
             for (method, arguments, meant) in [
@@ -139,13 +142,21 @@ fn fuzz_methods() {
                 ),
                 (
                     METHODS[8],
-                    code_and_text.clone(),
+                    code_and_text,
                     Incoming::ChannelClose {
                         code,
                         text: text.clone(),
                     },
                 ),
-                (METHODS[11], code_and_text, Incoming::Return { code, text }),
+                (
+                    METHODS[11],
+                    returned,
+                    Incoming::Return {
+                        code,
+                        routing_key: text.clone(),
+                        text,
+                    },
+                ),
                 (METHODS[12], mark.clone(), Incoming::Ack { tag, multiple }),
                 (METHODS[13], mark, Incoming::Nack { tag, multiple }),
             ] {

@@ -2,7 +2,8 @@
 //!
 //! The broker numbers publishes on a channel from 1 on and confirms by number. A message that it could
 //! not route it returns *before* it confirms it, without a number: the returned message is told by its
-//! message id, and is the oldest unconfirmed one of that id not yet returned.
+//! message id and routing key, and is the oldest unconfirmed one of both not yet returned. The id alone does
+//! not tell: it may have been emitted twice, and only one of the two be routable.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -69,12 +70,18 @@ impl Window {
         self.sent.front().map(|sent| sent.at)
     }
 
-    /// The broker had nowhere to put a message with this id.
-    pub(super) fn returned(&mut self, message_id: &str, why: String) -> Result<(), Mismatch> {
+    /// The broker had nowhere to put a message with this id and routing key.
+    pub(super) fn returned(
+        &mut self,
+        message_id: &str,
+        routing_key: &str,
+        why: String,
+    ) -> Result<(), Mismatch> {
         let from = usize::try_from(self.returned_to.saturating_sub(self.taken)).unwrap_or(0);
         let is_it = |sent: &Sent| {
             !sent.answered
                 && sent.returned.is_none()
+                && sent.record.topic() == routing_key
                 && *sent
                     .record
                     .event()
@@ -209,7 +216,7 @@ mod tests {
 
         fn bounce(&mut self, event: &SuiteEvent) -> Result<(), Mismatch> {
             self.window
-                .returned(&event.id.to_string(), "312".to_owned())
+                .returned(&event.id.to_string(), &event.topic, "312".to_owned())
         }
 
         /// Ticket and how it ended, since the last call.
@@ -279,11 +286,22 @@ mod tests {
     }
 
     #[test]
+    fn of_one_id_the_one_with_the_returned_routing_key_is_meant() {
+        let mut sent = events(2);
+        sent[1].id = sent[0].id;
+        sent[1].topic = "nobody.wants.this".to_owned();
+        let mut channel = Channel::with(&sent);
+        channel.bounce(&sent[1]).unwrap();
+        channel.ack(2, true).unwrap();
+        assert_eq!(channel.told(), [(0, 'a'), (1, 'r')]);
+    }
+
+    #[test]
     fn answers_that_fit_nothing_are_refused() {
         let sent = events(2);
         let mut channel = Channel::with(&sent[..1]);
         assert!(channel.bounce(&sent[1]).is_err());
-        assert!(channel.window.returned("", String::new()).is_err());
+        assert!(channel.window.returned("", "", String::new()).is_err());
         assert!(channel.ack(2, false).is_err());
         assert!(channel.ack(2, true).is_err());
         assert!(channel.ack(0, false).is_err());

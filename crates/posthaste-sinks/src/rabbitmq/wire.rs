@@ -70,6 +70,7 @@ pub(super) enum Incoming {
     Return {
         code: u16,
         text: String,
+        routing_key: String,
     },
     /// Properties and size of the message that was returned.
     Content {
@@ -162,10 +163,14 @@ impl Reader<'_> {
             },
             (40, 11) => Incoming::ExchangeDeclareOk,
             (85, 11) => Incoming::ConfirmSelectOk,
-            (BASIC, 50) => Incoming::Return {
-                code: self.u16()?,
-                text: self.short()?,
-            },
+            (BASIC, 50) => {
+                let (code, text, _exchange) = (self.u16()?, self.short()?, self.short()?);
+                Incoming::Return {
+                    code,
+                    text,
+                    routing_key: self.short()?,
+                }
+            }
             (BASIC, 80) => Incoming::Ack {
                 tag: self.u64()?,
                 multiple: self.u8()? & 1 != 0,

@@ -21,6 +21,10 @@ pub(super) fn trials() -> Vec<Trial> {
             each_unroutable_event_is_told,
         ),
         trial(
+            "of_one_id_the_unroutable_event_is_told",
+            of_one_id_the_unroutable_event_is_told,
+        ),
+        trial(
             "an_event_in_flight_twice_is_returned_once",
             an_event_in_flight_twice,
         ),
@@ -67,6 +71,22 @@ fn cause(outcome: &Outcome) -> (Cause, &str) {
 }
 
 /// Small batches and large ones, so that confirms of many and of one are among them.
+/// An id is emitted twice, and only one of the two has somewhere to go.
+async fn of_one_id_the_unroutable_event_is_told() {
+    let place = Place::new(RabbitMqServer::shared());
+    let mut lane = lane(&place.sink()).await;
+    let mut events = plain(200);
+    for pair in events.chunks_mut(2) {
+        pair[1].id = pair[0].id;
+        pair[1].topic = "nobody.wants.this".to_owned();
+    }
+    lane.submit(records(&events, 0)).await;
+    let outcomes = settle(&mut lane, events.len()).await;
+    for pair in outcomes.chunks(2) {
+        assert!(accepted(&pair[0]) && unroutable(&pair[1]), "{pair:?}");
+    }
+}
+
 async fn each_unroutable_event_is_told() {
     let place = Place::new(RabbitMqServer::shared());
     let mut lane = lane(&place.sink()).await;
