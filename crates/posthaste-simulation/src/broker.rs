@@ -11,7 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Partitions, Record, Sink, SinkError, SinkInfo,
+    EventRef, FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Partitions, Record, Sink, SinkError,
+    SinkInfo,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -118,8 +119,8 @@ struct State {
     tokens: BTreeMap<u16, (u64, u64)>,
     /// The producer epoch of each relay's transactional id.
     producers: BTreeMap<Uuid, u64>,
-    /// Ids that were accepted and may be sent again, with their slots.
-    progress: BTreeMap<Uuid, u16>,
+    /// Events that were accepted and may be sent again, with their slots.
+    progress: BTreeMap<EventRef, u16>,
     /// The greatest number accepted of each eighth of the slots: by which nothing may be suppressed.
     positions: BTreeMap<u16, i64>,
     /// Who holds the lock of the file.
@@ -258,21 +259,21 @@ impl State {
     }
 
     /// Ends what former owners may have under way; answers the progress of the lane's partitions.
-    fn take_over(&mut self, scope: &LaneScope) -> BTreeMap<Uuid, u16> {
+    fn take_over(&mut self, scope: &LaneScope) -> BTreeMap<EventRef, u16> {
         for former in &scope.former {
             *self.producers.entry(*former).or_default() += 1;
         }
         let ours = self.progress.iter();
         ours.filter(|(_, slot)| scope.partitions.contains_slot(**slot))
-            .map(|(id, slot)| (*id, *slot))
+            .map(|(event, slot)| (*event, *slot))
             .collect()
     }
 
     /// Replaces the progress of these partitions.
-    fn keep_progress(&mut self, partitions: &Partitions, accepted: &BTreeMap<Uuid, u16>) {
+    fn keep_progress(&mut self, partitions: &Partitions, accepted: &BTreeMap<EventRef, u16>) {
         self.progress
             .retain(|_, slot| !partitions.contains_slot(*slot));
-        let accepted = accepted.iter().map(|(id, slot)| (*id, *slot));
+        let accepted = accepted.iter().map(|(event, slot)| (*event, *slot));
         self.progress.extend(accepted);
     }
 

@@ -12,12 +12,11 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Cause, FailedKeys, KeyOrder, Lane, LaneSpec, Outcome, Record, RejectionKind, SinkError,
-    Verdict,
+    Cause, EventRef, FailedKeys, KeyOrder, Lane, LaneSpec, Outcome, Record, RejectionKind,
+    SinkError, Verdict,
     mutation::{Mutation, planted},
 };
 use tokio::{sync::mpsc, time::Instant};
-use uuid::Uuid;
 
 use super::{BadKey, Broker, Kind, State};
 use crate::{
@@ -33,10 +32,10 @@ type Send = (Instant, u64, Vec<Record>);
 /// What a transactional lane knows of the progress that the broker keeps.
 #[derive(Default)]
 struct Progress {
-    accepted: BTreeMap<Uuid, u16>,
+    accepted: BTreeMap<EventRef, u16>,
     /// Learned when the lane took over, and not submitted since.
-    learned: BTreeSet<Uuid>,
-    tickets: HashMap<u64, Uuid>,
+    learned: BTreeSet<EventRef>,
+    tickets: HashMap<u64, EventRef>,
 }
 
 pub(super) struct NetworkLane {
@@ -224,10 +223,11 @@ impl FarEnd {
             return Err((Cause::Throttled, "the queue is full"));
         }
         if broker.kind == Kind::KafkaTransactional {
-            progress.learned.remove(&id);
-            progress.tickets.insert(record.ticket(), id);
-            let (slot, seq) = (record.event().slot(), record.event().seq());
-            let known = progress.accepted.insert(id, slot).is_some();
+            let event = record.event().reference();
+            progress.learned.remove(&event);
+            progress.tickets.insert(record.ticket(), event);
+            let (slot, seq) = (record.event().slot(), event.seq);
+            let known = progress.accepted.insert(event, slot).is_some();
             let passed = state.positions.entry(slot >> 11).or_default();
             let is_passed = seq <= *passed;
             *passed = seq.max(*passed);
@@ -310,10 +310,10 @@ impl Lane for NetworkLane {
             tickets: known,
             ..
         } = &mut *progress;
-        known.retain(|ticket, id| {
+        known.retain(|ticket, event| {
             let stored = tickets.contains(ticket);
             if stored {
-                accepted.remove(id);
+                accepted.remove(event);
             }
             !stored
         });
@@ -321,8 +321,8 @@ impl Lane for NetworkLane {
 
     fn caught_up(&mut self) {
         let mut progress = self.progress();
-        for id in std::mem::take(&mut progress.learned) {
-            progress.accepted.remove(&id);
+        for event in std::mem::take(&mut progress.learned) {
+            progress.accepted.remove(&event);
         }
     }
 

@@ -142,6 +142,9 @@ impl KafkaLane {
         if let Some(outcome) = self.ledger.behind_failure(item) {
             return Step::Answered(outcome);
         }
+        if let Some(refused) = self.settings.refuse_progress_topic(record) {
+            return Step::Answered(refused);
+        }
         let (topics, client) = (&mut self.topics, &self.client);
         let partitions = match route(topics, client, item, self.publish_timeout, now) {
             Route::Partitions(count) => count,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_engine::SinkError;
+use posthaste_engine::{Outcome, Record, RejectionKind, SinkError};
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
 use super::topics;
@@ -69,6 +69,24 @@ pub(super) struct Settings {
     linger: Duration,
     /// Where progress is kept; none: delivery without transactions.
     pub(super) progress_topic: Option<String>,
+}
+
+impl Settings {
+    /// The rejection of an event that would be written where progress is kept: whoever takes over would read it as
+    /// progress. Without transactions that is where other relays keep theirs, unless they were told another topic.
+    pub(super) fn refuse_progress_topic(&self, record: &Record) -> Option<Outcome> {
+        let kept = self
+            .progress_topic
+            .as_deref()
+            .unwrap_or(PROGRESS_TOPIC_DEFAULT);
+        (record.topic() == kept).then(|| {
+            let reason = format!(
+                "topic `{kept}` is where Posthaste keeps the progress of its transactions: publish the event to \
+                 another topic"
+            );
+            Outcome::rejected(RejectionKind::Invalid, reason)
+        })
+    }
 }
 
 impl Settings {

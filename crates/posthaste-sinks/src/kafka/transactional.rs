@@ -31,7 +31,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{Cause, Lane, LaneScope, LaneSpec, Record, SinkError, Verdict};
+use posthaste_engine::{Cause, EventRef, Lane, LaneScope, LaneSpec, Record, SinkError, Verdict};
 use rdkafka::types::RDKafkaErrorCode as Code;
 use tokio::sync::oneshot;
 
@@ -91,7 +91,7 @@ struct Flying {
     order_key: Option<u64>,
     topic: usize,
     batch: u64,
-    event: u128,
+    event: EventRef,
     bytes: usize,
     /// The destination's partition.
     partition: u16,
@@ -211,7 +211,7 @@ impl TransactionalLane {
             }
             if alone {
                 let topic = self.topics.name(record.topic);
-                self.common.suspects.acquit(record.event, topic, true);
+                self.common.suspects.acquit(id(record.event), topic, true);
             }
         }
     }
@@ -232,8 +232,9 @@ impl TransactionalLane {
     }
 }
 
-fn id(record: &Record) -> u128 {
-    record.event().id().as_u128()
+/// What suspicion is kept by.
+fn id(event: EventRef) -> u128 {
+    event.id.as_u128()
 }
 
 #[async_trait]
@@ -256,8 +257,8 @@ impl Lane for TransactionalLane {
         // Before it is its turn: what was learned may be dropped, unless it was submitted.
         for record in &batch {
             let partition = self.progress.partition_of(record.event().slot());
-            self.progress
-                .suppresses(partition, id(record), record.ticket());
+            let event = record.event().reference();
+            self.progress.suppresses(partition, event, record.ticket());
         }
         self.ledger.submit(batch, &mut self.topics);
         self.rotation = self.rotation.wrapping_add(1);

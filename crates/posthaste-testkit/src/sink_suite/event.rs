@@ -1,6 +1,11 @@
 //! Events of the suite: sent as records, and read again as a consumer sees them.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use posthaste_engine::{Field, LaneScope, LaneSpec, PageBuilder, Partitions, Record, StoredFields};
 use uuid::Uuid;
@@ -71,6 +76,13 @@ impl SuiteEvent {
         // Or keys that differ in their last byte alone lie side by side.
         let hash = (hash ^ hash >> 15).wrapping_mul(0x85eb_ca6b);
         u16::try_from(hash >> 18).expect("14 bits are left")
+    }
+
+    /// Its number: always the same for the same event, and another one for another event of the same id.
+    fn seq(&self) -> i64 {
+        let mut hasher = DefaultHasher::new();
+        (self.id, &self.payload).hash(&mut hasher);
+        i64::try_from(hasher.finish() >> 1).expect("63 bits are left")
     }
 
     fn texts(&self) -> [(&'static str, Field, Option<&str>); 9] {
@@ -168,9 +180,9 @@ pub fn lane_spec(number: u64) -> LaneSpec {
 #[must_use]
 pub fn records(events: &[SuiteEvent], first_ticket: u64) -> Vec<Record> {
     let mut page = PageBuilder::default();
-    for (seq, event) in (1..).zip(events) {
+    for event in events {
         let mut fields = StoredFields {
-            seq,
+            seq: event.seq(),
             id: event.id,
             occurred_at: event.occurred_at,
             inserted_at: event.occurred_at,

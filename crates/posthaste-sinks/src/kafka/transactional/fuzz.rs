@@ -1,9 +1,9 @@
 //! Bytes from outside: the progress topic's records; and events of any content on their way to Kafka.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bolero::{TypeGenerator, check};
-use posthaste_engine::{LaneScope, Partitions};
+use posthaste_engine::{EventRef, LaneScope, Partitions};
 use posthaste_testkit::fuzz::{iterations, spelled};
 use rdkafka::message::Headers as _;
 use uuid::Uuid;
@@ -61,19 +61,30 @@ fn fuzz_progress_values() {
         .with_iterations(iterations(1_000))
         .with_max_len(100)
         .for_each(|input: &[u8]| {
-            for value in [input.to_vec(), [&[1], input].concat()] {
+            for value in [
+                input.to_vec(),
+                [&[1], input].concat(),
+                [&[2], input].concat(),
+            ] {
                 let mut progress = Progress::new(&scope(1));
-                let ours = value.first() == Some(&1) && value.len() % 16 == 1;
+                let size = match value.first() {
+                    Some(1) => 16,
+                    Some(2) => 24,
+                    _ => 0,
+                };
+                let ours = size > 0 && value.len() % size == 1;
                 match progress.learn(&(0..=16_383), &value) {
                     Ok(()) => {
                         assert!(ours);
                         let (_, written) = progress.record(0, &[]);
-                        let mut ids: Vec<_> = value[1..].as_chunks::<16>().0.to_vec();
-                        let mut found: Vec<_> = written[1..].as_chunks::<16>().0.to_vec();
-                        ids.sort_unstable();
-                        found.sort_unstable();
-                        ids.dedup();
-                        assert_eq!(found, ids);
+                        let of_ids = i64::MIN.to_be_bytes();
+                        let events = value[1..].chunks(size);
+                        let events: BTreeSet<_> = events
+                            .map(|event| [event, &of_ids[..24 - size]].concat())
+                            .collect();
+                        let found: BTreeSet<_> =
+                            written[1..].chunks(24).map(<[u8]>::to_vec).collect();
+                        assert_eq!(found, events);
                     }
                     Err(reason) => assert!(!ours && !reason.is_empty()),
                 }
@@ -83,7 +94,7 @@ fn fuzz_progress_values() {
 
 #[derive(Debug, Clone, TypeGenerator)]
 enum Step {
-    Submit { slot: u16, id: u8 },
+    Submit { slot: u16, id: u8, seq: bool },
     Stored { tickets: u8 },
     HandOver { partitions: u8 },
     CaughtUp,
@@ -99,25 +110,31 @@ fn fuzz_progress_histories() {
         .for_each(|steps| {
             let mut progress = Progress::new(&scope(4));
             let mut count = 4;
-            // Slots of the events that were ever accepted, by id.
-            let mut accepted: BTreeMap<u128, u16> = BTreeMap::new();
+            // Slots of the events that were ever accepted.
+            let mut accepted: BTreeMap<EventRef, u16> = BTreeMap::new();
             // Those that must be known, each with the ticket that stands for it on this lane.
-            let mut held: BTreeMap<u128, Option<u64>> = BTreeMap::new();
+            let mut held: BTreeMap<EventRef, Option<u64>> = BTreeMap::new();
             let (mut ticket, mut behind) = (0, 0);
             for step in steps {
                 match step {
-                    Step::Submit { slot, id } => {
-                        let id = u128::from(*id % 32);
-                        let known = accepted.contains_key(&id);
-                        let slot = *accepted.entry(id).or_insert(slot % 16_384);
+                    Step::Submit { slot, id, seq } => {
+                        let event = EventRef {
+                            seq: i64::from(*seq),
+                            id: Uuid::from_u128(u128::from(*id % 16)),
+                        };
+                        let known = accepted.contains_key(&event);
+                        let slot = *accepted.entry(event).or_insert(slot % 16_384);
                         let partition = progress.partition_of(slot);
-                        let suppressed = progress.suppresses(partition, id, ticket);
-                        assert!(!suppressed || known, "{id} was never accepted");
-                        assert!(suppressed || !held.contains_key(&id), "{id} is repeated");
+                        let suppressed = progress.suppresses(partition, event, ticket);
+                        assert!(!suppressed || known, "{event:?} was never accepted");
+                        assert!(
+                            suppressed || !held.contains_key(&event),
+                            "{event:?} is repeated"
+                        );
                         if !suppressed {
-                            progress.accepted(partition, id, ticket);
+                            progress.accepted(partition, event, ticket);
                         }
-                        held.insert(id, Some(ticket));
+                        held.insert(event, Some(ticket));
                         ticket += 1;
                     }
                     Step::Stored { tickets } => {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, mem, time::Instant};
 
-use posthaste_engine::{Outcome, Record, RejectionKind};
+use posthaste_engine::{EventRef, Outcome, Record, RejectionKind};
 
 use super::{
     super::{
@@ -65,13 +65,13 @@ impl TransactionalLane {
             let step = match key {
                 Some(key) if waiting_keys.contains(&key) => Step::Wait,
                 // The same event twice: the second one finds the first one accepted.
-                _ if is_full || taken.contains(&id(&item.record)) => Step::WaitAll,
+                _ if is_full || taken.contains(&item.record.event().reference()) => Step::WaitAll,
                 _ => self.step(&item, now, wary),
             };
             match step {
                 Step::Take(None) => suppressed.push(self.flying(&item, false)),
                 Step::Take(Some(partition)) => {
-                    taken.insert(id(&item.record));
+                    taken.insert(item.record.event().reference());
                     self.open.push(self.flying(&item, true));
                     sending.push(to(partition, item.record));
                 }
@@ -104,11 +104,12 @@ impl TransactionalLane {
         if let Some(outcome) = self.ledger.behind_failure(item) {
             return Step::Answered(outcome);
         }
+        if let Some(refused) = self.common.settings.refuse_progress_topic(record) {
+            return Step::Answered(refused);
+        }
+        let event = record.event().reference();
         let partition = self.progress.partition_of(record.event().slot());
-        if self
-            .progress
-            .suppresses(partition, id(record), record.ticket())
-        {
+        if self.progress.suppresses(partition, event, record.ticket()) {
             return Step::Take(None);
         }
         let (topics, client) = (&mut self.topics, &self.client);
@@ -121,7 +122,7 @@ impl TransactionalLane {
             return Step::Answered(refused);
         }
         let trust = match wary {
-            true => self.common.suspects.trust(id(record), record.topic(), now),
+            true => self.common.suspects.trust(id(event), record.topic(), now),
             false => Trust::Full,
         };
         let place = topics::place(record, partitions, self.rotation);
@@ -144,7 +145,7 @@ impl TransactionalLane {
             order_key: record.order_key(),
             topic: item.topic,
             batch: item.batch,
-            event: id(record),
+            event: record.event().reference(),
             bytes: message::bytes(record),
             partition: self.progress.partition_of(record.event().slot()),
             sent,
@@ -152,7 +153,7 @@ impl TransactionalLane {
     }
 
     fn begin(&mut self, records: Vec<Sending>, progress_partition: i32) {
-        let mut touched: Vec<(u16, u128)> = self
+        let mut touched: Vec<(u16, EventRef)> = self
             .open
             .iter()
             .filter(|record| record.sent)
@@ -162,7 +163,7 @@ impl TransactionalLane {
         let progress = touched
             .chunk_by(|(one, _), (other, _)| one == other)
             .map(|of_partition| {
-                let further: Vec<u128> = of_partition.iter().map(|&(_, event)| event).collect();
+                let further: Vec<EventRef> = of_partition.iter().map(|&(_, event)| event).collect();
                 let (key, value) = self.progress.record(of_partition[0].0, &further);
                 Written {
                     partition: progress_partition,

@@ -10,7 +10,7 @@ use super::{
         blame::{self, Accused},
         faults::{self, Fault},
     },
-    TransactionalLane, place,
+    TransactionalLane, id, place,
 };
 
 impl TransactionalLane {
@@ -47,7 +47,7 @@ impl TransactionalLane {
         self.alone = false;
         for record in mem::take(&mut self.open) {
             let topic = self.topics.name(record.topic);
-            self.common.suspects.acquit(record.event, topic, false);
+            self.common.suspects.acquit(id(record.event), topic, false);
             self.ledger.refuse(
                 record.ticket,
                 record.order_key,
@@ -114,14 +114,14 @@ impl TransactionalLane {
         }
         if !is_known {
             let sent = self.open.iter().filter(|record| record.sent);
-            sent.for_each(|record| suspects.suspect(record.event));
+            sent.for_each(|record| suspects.suspect(id(record.event)));
         }
     }
 
     fn accused(&self, at: usize) -> Option<Accused<'_>> {
         let record = self.open.get(at).filter(|record| record.sent)?;
         Some(Accused {
-            event: record.event,
+            event: id(record.event),
             bytes: record.bytes,
             topic: self.topics.name(record.topic),
         })

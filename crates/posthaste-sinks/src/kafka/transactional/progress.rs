@@ -1,33 +1,40 @@
 //! Which events were accepted and are not known to be behind what the store holds.
 //!
-//! Kept by event id, never by position, for each of the destination's partitions. Every transaction
-//! writes the whole set of each partition that it touches to the progress topic, so that the latest
-//! record of a partition is all that its next owner needs. An id that is found there was accepted by a
-//! committed transaction, whoever wrote it and however long ago: suppressing it is never wrong, and
-//! forgetting one too early is a repeat. An id leaves when the store has the event behind it.
+//! Kept by event, for each of the destination's partitions: by `seq` and id together. A `seq` alone may be
+//! issued again after a crash, and an application may emit an id again, which is another event. Every
+//! transaction writes the whole set of each partition that it touches to the progress topic, so that the
+//! latest record of a partition is all that its next owner needs. An event that is found there was accepted
+//! by a committed transaction, whoever wrote it and however long ago: suppressing it is never wrong, and
+//! forgetting one too early is a repeat. An event leaves when the store has it behind it.
 
 use std::{
     collections::{BTreeMap, HashMap},
     ops::{Range, RangeInclusive},
 };
 
-use posthaste_engine::{LaneScope, Partitions};
+use posthaste_engine::{EventRef, LaneScope, Partitions};
+use uuid::Uuid;
 
 /// Slots of a key's hash.
 const SLOTS: u32 = 1 << 14;
-/// The first byte of a record's value.
-const VERSION: u8 = 1;
+/// The first byte of a record's value: ids and `seq`s follow.
+const VERSION: u8 = 2;
+const EVENT_BYTES: usize = 24;
+/// An earlier version's first byte: ids follow.
+const VERSION_OF_IDS: u8 = 1;
 const ID_BYTES: usize = 16;
+/// Stands for the `seq` of an event that a record of ids names. No database issues it.
+const ANY_SEQ: i64 = i64::MIN;
 
 /// The progress of one lane's partitions.
 pub(super) struct Progress {
     keys: Keys,
     partitions: Partitions,
-    /// By partition, then by event id, the ticket that stands for the event; none if it was not submitted
+    /// By partition, then by event, the ticket that stands for the event; none if it was not submitted
     /// on this lane.
-    held: HashMap<u16, HashMap<u128, Option<u64>>>,
-    /// Partition and event id by ticket.
-    tickets: BTreeMap<u64, (u16, u128)>,
+    held: HashMap<u16, HashMap<EventRef, Option<u64>>>,
+    /// Partition and event by ticket.
+    tickets: BTreeMap<u64, (u16, EventRef)>,
 }
 
 /// The keys of a destination's records in the progress topic: `store/destination id/first-last`, of slots. Slots,
@@ -82,14 +89,14 @@ impl Progress {
         slots: &RangeInclusive<u16>,
         value: &[u8],
     ) -> Result<(), String> {
-        let ids = decode(value)?;
+        let events = decode(value)?;
         // With another number of partitions a record tells of several of ours, or of a part of one. Which
-        // of its ids are whose it does not say, and an id too many does no harm.
+        // of its events are whose it does not say, and an event too many does no harm.
         for partition in self.partitions.iter() {
             let ours = slots_of(partition, self.partitions.count());
             if ours.start() <= slots.end() && slots.start() <= ours.end() {
                 let held = self.held.entry(partition).or_default();
-                held.extend(ids.iter().map(|&id| (id, None)));
+                held.extend(events.iter().map(|&event| (event, None)));
             }
         }
         Ok(())
@@ -100,33 +107,41 @@ impl Progress {
     }
 
     /// Whether the event was accepted before; then this ticket stands for it from now on.
-    pub(super) fn suppresses(&mut self, partition: u16, id: u128, ticket: u64) -> bool {
-        let held = self.held.get_mut(&partition);
-        let Some(known) = held.and_then(|held| held.get_mut(&id)) else {
+    pub(super) fn suppresses(&mut self, partition: u16, event: EventRef, ticket: u64) -> bool {
+        let Some(held) = self.held.get_mut(&partition) else {
             return false;
         };
-        if let Some(former) = known.replace(ticket) {
+        let of_id = EventRef {
+            seq: ANY_SEQ,
+            ..event
+        };
+        // One event only: from now on it has its `seq`.
+        if !held.contains_key(&event) && held.remove(&of_id).is_none() {
+            return false;
+        }
+        if let Some(former) = held.insert(event, Some(ticket)).flatten() {
             self.tickets.remove(&former);
         }
-        self.tickets.insert(ticket, (partition, id));
+        self.tickets.insert(ticket, (partition, event));
         true
     }
 
     /// The event was accepted by a transaction.
-    pub(super) fn accepted(&mut self, partition: u16, id: u128, ticket: u64) {
+    pub(super) fn accepted(&mut self, partition: u16, event: EventRef, ticket: u64) {
         let held = self.held.entry(partition).or_default();
-        held.insert(id, Some(ticket));
-        self.tickets.insert(ticket, (partition, id));
+        held.insert(event, Some(ticket));
+        self.tickets.insert(ticket, (partition, event));
     }
 
     /// The record of a partition for a transaction with these further events: key and value.
-    pub(super) fn record(&self, partition: u16, further: &[u128]) -> (String, Vec<u8>) {
+    pub(super) fn record(&self, partition: u16, further: &[EventRef]) -> (String, Vec<u8>) {
         let held = self.held.get(&partition);
         let count = held.map_or(0, HashMap::len) + further.len();
-        let mut value = Vec::with_capacity(1 + count * ID_BYTES);
+        let mut value = Vec::with_capacity(1 + count * EVENT_BYTES);
         value.push(VERSION);
-        for id in held.into_iter().flat_map(HashMap::keys).chain(further) {
-            value.extend_from_slice(&id.to_be_bytes());
+        for event in held.into_iter().flat_map(HashMap::keys).chain(further) {
+            value.extend_from_slice(event.id.as_bytes());
+            value.extend_from_slice(&event.seq.to_be_bytes());
         }
         let slots = slots_of(partition, self.partitions.count());
         (self.keys.key(&slots), value)
@@ -137,9 +152,9 @@ impl Progress {
         let mut rest = self.tickets.split_off(&tickets.start);
         let mut behind = rest.split_off(&tickets.end);
         std::mem::swap(&mut behind, &mut rest);
-        for (partition, id) in behind.into_values() {
+        for (partition, event) in behind.into_values() {
             if let Some(held) = self.held.get_mut(&partition) {
-                held.remove(&id);
+                held.remove(&event);
             }
         }
         self.tickets.append(&mut rest);
@@ -160,21 +175,38 @@ fn slots_of(partition: u16, count: u16) -> RangeInclusive<u16> {
     slot(first)..=slot(end.saturating_sub(1))
 }
 
-fn decode(value: &[u8]) -> Result<Vec<u128>, String> {
-    let (&version, ids) = value.split_first().ok_or("it is empty")?;
-    if version != VERSION {
-        return Err(format!(
-            "it has version {version}, this Posthaste knows {VERSION}: a newer one wrote it"
-        ));
+fn decode(value: &[u8]) -> Result<Vec<EventRef>, String> {
+    let (&version, mut rest) = value.split_first().ok_or("it is empty")?;
+    let has_seqs = match version {
+        VERSION => true,
+        VERSION_OF_IDS => false,
+        _ => {
+            return Err(format!(
+                "it has version {version}, this Posthaste knows {VERSION}: a newer one wrote it"
+            ));
+        }
+    };
+    let size = if has_seqs { EVENT_BYTES } else { ID_BYTES };
+    let mut events = Vec::with_capacity(rest.len() / size);
+    while let Some((id, behind)) = rest.split_first_chunk::<ID_BYTES>() {
+        let (seq, behind) = match has_seqs {
+            true => match behind.split_first_chunk() {
+                Some((seq, behind)) => (i64::from_be_bytes(*seq), behind),
+                None => break,
+            },
+            false => (ANY_SEQ, behind),
+        };
+        let id = Uuid::from_bytes(*id);
+        events.push(EventRef { seq, id });
+        rest = behind;
     }
-    let (ids, rest) = ids.as_chunks::<ID_BYTES>();
     if !rest.is_empty() {
         return Err(format!(
-            "it ends within an event id, after {} bytes",
+            "it ends within an event, after {} bytes",
             value.len()
         ));
     }
-    Ok(ids.iter().map(|&id| u128::from_be_bytes(id)).collect())
+    Ok(events)
 }
 
 #[cfg(test)]
@@ -199,17 +231,20 @@ mod tests {
     }
 
     fn ids(progress: &Progress, partition: u16) -> BTreeSet<u128> {
-        decode(&progress.record(partition, &[]).1)
-            .unwrap()
-            .into_iter()
-            .collect()
+        let held = decode(&progress.record(partition, &[]).1).unwrap();
+        held.iter().map(|event| event.id.as_u128()).collect()
+    }
+
+    fn event(id: u128) -> EventRef {
+        let (id, seq) = (Uuid::from_u128(id), 1_000);
+        EventRef { seq, id }
     }
 
     #[test]
     fn a_record_is_cumulative_and_read_by_whoever_comes_next() {
         let mut first = Progress::new(&scope(4, &[1]));
-        first.accepted(1, 10, 0);
-        let (key, value) = first.record(1, &[11, 12]);
+        first.accepted(1, event(10), 0);
+        let (key, value) = first.record(1, &[11, 12].map(event));
         assert_eq!(key, "00000000-0000-0000-0000-000000000000/12/4096-8191");
         let mut next = Progress::new(&scope(4, &[0, 1]));
         let slots = next.keys.slots(key.as_bytes()).unwrap();
@@ -217,20 +252,22 @@ mod tests {
         assert_eq!(ids(&next, 1), [10, 11, 12].into());
         assert_eq!(ids(&next, 0), [].into());
         assert!(
-            next.suppresses(1, 11, 7) && !next.suppresses(0, 11, 8) && !next.suppresses(1, 13, 9)
+            next.suppresses(1, event(11), 7)
+                && !next.suppresses(0, event(11), 8)
+                && !next.suppresses(1, event(13), 9)
         );
-        next.accepted(1, 13, 9);
+        next.accepted(1, event(13), 9);
         assert_eq!(ids(&next, 1), [10, 11, 12, 13].into());
     }
 
     #[test]
     fn an_id_leaves_behind_the_store_or_when_it_was_left_over() {
         let mut progress = Progress::new(&scope(1, &[0]));
-        let (_, inherited) = progress.record(0, &[1, 2, 3]);
+        let (_, inherited) = progress.record(0, &[1, 2, 3].map(event));
         progress.learn(&(0..=16_383), &inherited).unwrap();
-        assert!(progress.suppresses(0, 1, 100));
-        progress.accepted(0, 4, 101);
-        progress.accepted(0, 5, 102);
+        assert!(progress.suppresses(0, event(1), 100));
+        progress.accepted(0, event(4), 101);
+        progress.accepted(0, event(5), 102);
         progress.stored(0..100);
         assert_eq!(ids(&progress, 0), [1, 2, 3, 4, 5].into());
         progress.stored(0..102);
@@ -245,25 +282,58 @@ mod tests {
     #[test]
     fn the_latest_ticket_stands_for_an_event() {
         let mut progress = Progress::new(&scope(1, &[0]));
-        progress.accepted(0, 1, 100);
-        assert!(progress.suppresses(0, 1, 200));
+        progress.accepted(0, event(1), 100);
+        assert!(progress.suppresses(0, event(1), 200));
         progress.stored(100..101);
-        assert!(progress.suppresses(0, 1, 200));
+        assert!(progress.suppresses(0, event(1), 200));
         progress.stored(200..201);
-        assert!(!progress.suppresses(0, 1, 201));
+        assert!(!progress.suppresses(0, event(1), 201));
+    }
+
+    #[test]
+    fn the_same_id_again_is_another_event() {
+        let mut progress = Progress::new(&scope(1, &[0]));
+        progress.accepted(0, event(1), 100);
+        let again = EventRef {
+            seq: 1_001,
+            ..event(1)
+        };
+        assert!(!progress.suppresses(0, again, 101));
+        progress.accepted(0, again, 101);
+        progress.stored(100..101);
+        assert!(progress.suppresses(0, again, 102) && !progress.suppresses(0, event(1), 103));
+    }
+
+    #[test]
+    fn a_record_of_ids_suppresses_one_event_of_each() {
+        let ids: [u128; 2] = [1, 2];
+        let ids = ids.iter().flat_map(|id| id.to_be_bytes());
+        let value: Vec<u8> = [1].into_iter().chain(ids).collect();
+        let mut progress = Progress::new(&scope(1, &[0]));
+        progress.learn(&(0..=16_383), &value).unwrap();
+        let again = EventRef {
+            seq: 1_001,
+            ..event(1)
+        };
+        assert!(progress.suppresses(0, event(1), 100) && !progress.suppresses(0, again, 101));
+        assert!(progress.suppresses(0, event(1), 102));
+        let (_, written) = progress.record(0, &[]);
+        let mut next = Progress::new(&scope(1, &[0]));
+        next.learn(&(0..=16_383), &written).unwrap();
+        assert!(next.suppresses(0, event(2), 1) && !next.suppresses(0, again, 2));
     }
 
     #[test]
     fn records_of_another_number_of_partitions_are_read() {
         let mut few = Progress::new(&scope(2, &[1]));
-        few.accepted(1, 1, 0);
+        few.accepted(1, event(1), 0);
         let (key, value) = few.record(1, &[]);
         let mut many = Progress::new(&scope(8, &[3, 4, 7]));
         let slots = many.keys.slots(key.as_bytes()).unwrap();
         many.learn(&slots, &value).unwrap();
         assert_eq!(ids(&many, 3), [].into());
         assert_eq!((ids(&many, 4), ids(&many, 7)), ([1].into(), [1].into()));
-        let (key, value) = many.record(7, &[2]);
+        let (key, value) = many.record(7, &[2].map(event));
         let slots = few.keys.slots(key.as_bytes()).unwrap();
         few.learn(&slots, &value).unwrap();
         assert_eq!(ids(&few, 1), [1, 2].into());
@@ -291,8 +361,9 @@ mod tests {
         let mut progress = Progress::new(&scope(1, &[0]));
         for (value, said) in [
             (&[][..], "empty"),
-            (&[2], "newer"),
-            (&[1, 0], "within an event id"),
+            (&[3], "newer"),
+            (&[1, 0], "within an event"),
+            (&[2; 24], "within an event"),
         ] {
             let fault = progress.learn(&(0..=1), value).unwrap_err();
             assert!(fault.contains(said), "{fault}");

@@ -24,7 +24,9 @@ use uuid::Uuid;
 
 use super::{
     brokers::{self, Broker, fresh_topic, noise},
-    driving::{answers, cause, event, expect_accepted, lane_with, send, submit},
+    driving::{
+        answers, cause, event, expect_accepted, lane_with, rejection, send, sink_at, submit,
+    },
     secure, trial,
 };
 
@@ -44,6 +46,8 @@ pub(super) fn trials() -> Vec<Trial> {
         a_partition_moves_away_and_back,
         another_number_of_partitions_finds_its_progress,
         what_is_stored_leaves_the_progress,
+        the_same_id_again_is_another_event,
+        an_event_to_the_progress_topic_is_refused,
         open_transactions_of_others_are_waited_for,
         a_killed_broker_repeats_nothing,
         a_progress_topic_that_forgets_is_refused,
@@ -171,6 +175,67 @@ async fn what_an_aborted_lane_left_is_seen_once() {
     let mut lane = scene.lane(&sink, relay, &[]).await;
     expect_all_accepted(&mut lane, &events).await;
     scene.expect_once(server, &events);
+}
+
+/// An application may emit an id again: whether the broker has the first one says nothing of the second.
+async fn the_same_id_again_is_another_event() {
+    let server = KafkaServer::shared();
+    let scene = Scene::new(server);
+    let sink = scene.sink(&server.bootstrap());
+    let relay = Uuid::new_v4();
+    let events = scene.events(2);
+    let again = SuiteEvent {
+        id: events[0].id,
+        ..event(&scene.topic, events[0].key.as_deref(), "again")
+    };
+    let mut lane = scene.lane(&sink, relay, &[]).await;
+    expect_all_accepted(&mut lane, &events).await;
+    expect_accepted(&mut lane, &again).await;
+    lane.abort().await;
+    // The next owner knows both.
+    let mut lane = scene.lane(&sink, relay, &[]).await;
+    let all = [events[0].clone(), events[1].clone(), again];
+    expect_all_accepted(&mut lane, &all).await;
+    let seen = scene.seen(server);
+    assert_eq!(seen.len(), all.len(), "{seen:?}");
+    assert!(all.iter().all(|event| seen.contains(event)), "{seen:?}");
+}
+
+/// Else whoever takes over would read it as progress.
+async fn an_event_to_the_progress_topic_is_refused() {
+    let server = KafkaServer::shared();
+    let scene = Scene::new(server);
+    let sink = scene.sink(&server.bootstrap());
+    let mut lane = scene.lane(&sink, Uuid::new_v4(), &[]).await;
+    let mut events = scene.events(3);
+    events[1].topic.clone_from(&scene.progress);
+    let outcomes = submit(&mut lane, records(&events, 0)).await;
+    for at in [0, 2] {
+        assert!(
+            matches!(outcomes[&at], Outcome::Accepted(_)),
+            "{outcomes:?}"
+        );
+    }
+    let refused = rejection(&outcomes[&1]);
+    assert_eq!(refused.kind, RejectionKind::Invalid);
+    assert!(
+        refused.reason.contains(&scene.progress),
+        "{}",
+        refused.reason
+    );
+    server.settle_transactions();
+    let kept = server.consume_as(&[&scene.progress], Isolation::ReadUncommitted);
+    let ours = scene.store.to_string();
+    let is_ours = |key: &Option<Vec<u8>>| {
+        key.as_deref()
+            .is_some_and(|key| key.starts_with(ours.as_bytes()))
+    };
+    assert!(kept.iter().all(|message| is_ours(&message.key)), "{kept:?}");
+    // Relays without transactions keep away from where others keep theirs.
+    let plain = sink_at(&server.bootstrap());
+    let mut lane = lane_with(&plain, lane_spec(1)).await;
+    let refused = send(&mut lane, &event("posthaste-progress", None, "x")).await;
+    assert_eq!(rejection(&refused).kind, RejectionKind::Invalid);
 }
 
 /// The control of all others: what suppresses is the progress, and nothing else.
@@ -421,9 +486,10 @@ fn progress(server: &KafkaServer, scene: &Scene) -> BTreeSet<Uuid> {
     latest
         .into_values()
         .flat_map(|value| {
-            assert_eq!(value[0], 1, "the version");
-            let ids = value[1..].as_chunks::<16>().0.iter();
-            ids.map(|id| Uuid::from_bytes(*id)).collect::<Vec<_>>()
+            assert_eq!(value[0], 2, "the version");
+            let events = value[1..].chunks_exact(24);
+            let id = |event: &[u8]| Uuid::from_slice(&event[..16]).unwrap();
+            events.map(id).collect::<Vec<_>>()
         })
         .collect()
 }
