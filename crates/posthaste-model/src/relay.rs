@@ -10,9 +10,9 @@ use std::{
 };
 
 use posthaste_engine::{
-    Backoff, Cause, Change, DeliveryPolicy, FenceKind, KeyOrder, Marker, Moment, OnDead, Outcome,
-    PageBuilder, Pipeline, PipelineLimits, Router, Routes, SinkInfo, StoredEvent, StoredFields,
-    Unavailability, Verdict, model::Part,
+    Backoff, Cause, Change, DeliveryPolicy, EventRef, FenceKind, KeyOrder, Marker, Moment, OnDead,
+    Outcome, PageBuilder, Pipeline, PipelineLimits, Router, Routes, SinkInfo, StoredEvent,
+    StoredFields, Unavailability, Verdict, model::Part,
 };
 use posthaste_stores::postgres::model::{
     Advance, Number, Position, Reading, Request, Rows, Side, Snapshot, describe_place,
@@ -160,10 +160,11 @@ impl Memory {
             numbers: Vec::new(),
             name: 0,
         };
-        let set_aside = found.set_aside.iter();
-        memory
-            .pipeline
-            .pass_over(set_aside.map(|&(_, event)| id_of(event)));
+        let set_aside = found.set_aside.iter().map(|&(seq, event)| EventRef {
+            seq,
+            id: id_of(event),
+        });
+        memory.pipeline.pass_over(set_aside);
         memory.pipeline.lane_opened();
         if !bounds.sets_aside {
             memory.turn();

@@ -58,7 +58,8 @@ impl Pipeline {
             keys.iter().for_each(|key| out(Part::Text(key)));
         }
         let set_aside = self.set_aside.iter();
-        let mut set_aside: Vec<String> = set_aside.map(|of| format!("{of:?}")).collect();
+        // The model emits no id twice, and numbers of its own would part states that are alike.
+        let mut set_aside: Vec<String> = set_aside.map(|of| of.id.to_string()).collect();
         set_aside.sort();
         out(number(set_aside.len()));
         set_aside.iter().for_each(|of| out(Part::Text(of)));
