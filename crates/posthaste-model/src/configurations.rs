@@ -1,5 +1,7 @@
 //! What is explored: scenarios in which every promise holds, and rules without which one of them breaks.
 
+mod retention;
+
 use posthaste_engine::KeyOrder;
 
 use crate::{
@@ -7,7 +9,7 @@ use crate::{
     memories::Memories,
     polling::{Polling, Rule},
     relay::Bounds,
-    retention::{Keeping, Removal, Shortcut, Start},
+    retention::Keeping,
     scenario::{End, Faults, Grain, Naive, Pace, Promise, System, Transaction},
 };
 
@@ -181,7 +183,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let long_form = std::env::var_os("POSTHASTE_TEST_LONG")
         .is_some_and(|value| !value.is_empty() && value != "0");
     let mut scenarios = every_scenario();
-    scenarios.extend(scenarios_of_retention());
+    scenarios.extend(retention::scenarios());
     scenarios.retain(|scenario| long_form || !scenario.long);
     scenarios
 }
@@ -410,127 +412,6 @@ pub fn controls() -> Vec<Control> {
             ),
         ),
     ];
-    controls.extend(controls_of_retention());
+    controls.extend(retention::controls());
     controls
-}
-
-fn retention(writers: Vec<Vec<Transaction>>, removal: Removal) -> Keeping {
-    Keeping {
-        writers: system(Grain::Delivery, 0, writers),
-        removal,
-        marks: false,
-        creates: None,
-        shortcut: None,
-    }
-}
-
-/// A leaf of two rows.
-const LEAF: Removal = Removal::Truncate(2);
-
-fn scenarios_of_retention() -> Vec<Scenario> {
-    let scenario = |name, keeping, long| Scenario {
-        name,
-        explored: Explored::Retention(keeping),
-        long,
-    };
-    let two = || vec![vec![A], vec![B_AT_ONCE]];
-    let with_another = |keeping, start| Keeping {
-        creates: Some(start),
-        ..keeping
-    };
-    let with_a_marker = |keeping| Keeping {
-        marks: true,
-        ..keeping
-    };
-    let one = || vec![vec![A]];
-    vec![
-        scenario(
-            "retention: a leaf of 1 row is truncated beside a writer and a new destination (oldest)",
-            with_another(retention(one(), Removal::Truncate(1)), Start::Oldest),
-            false,
-        ),
-        scenario(
-            "retention: rows are deleted beside a writer and a new destination (oldest)",
-            with_another(retention(one(), Removal::Delete), Start::Oldest),
-            false,
-        ),
-        scenario(
-            "retention: rows are deleted beside a writer and a new destination (now)",
-            with_another(retention(one(), Removal::Delete), Start::Now),
-            false,
-        ),
-        scenario(
-            "retention: a leaf of 2 rows is truncated beside 2 writers and a new destination (oldest)",
-            with_another(retention(two(), LEAF), Start::Oldest),
-            true,
-        ),
-        scenario(
-            "retention: rows are deleted beside 2 writers and a new destination (oldest)",
-            with_another(retention(two(), Removal::Delete), Start::Oldest),
-            true,
-        ),
-        scenario(
-            "retention: rows are deleted beside 2 writers and a new destination (now)",
-            with_another(retention(two(), Removal::Delete), Start::Now),
-            true,
-        ),
-        scenario(
-            "retention: a leaf of 2 rows is truncated beside 2 writers and a blocked key",
-            with_a_marker(retention(two(), LEAF)),
-            false,
-        ),
-        scenario(
-            "retention: a leaf of 2 rows, 2 writers of 3 events, a blocked key and a new destination",
-            with_another(
-                with_a_marker(retention(vec![vec![LONG_A], vec![A, B_AT_ONCE]], LEAF)),
-                Start::Oldest,
-            ),
-            true,
-        ),
-    ]
-}
-
-fn controls_of_retention() -> Vec<Control> {
-    let control = |name, shortcut, keeping| Control {
-        name,
-        explored: Explored::Retention(Keeping {
-            shortcut: Some(shortcut),
-            ..keeping
-        }),
-    };
-    let two = |removal| retention(vec![vec![A], vec![B]], removal);
-    let with_another = |keeping| Keeping {
-        creates: Some(Start::Oldest),
-        ..keeping
-    };
-    vec![
-        control(
-            "truncation decides by what it saw before its lock",
-            Shortcut::DecidesByTheLook,
-            two(LEAF),
-        ),
-        control(
-            "deletion takes the floor that it read before its lock",
-            Shortcut::DecidesByTheLook,
-            with_another(two(Removal::Delete)),
-        ),
-        control(
-            "truncation does not wait for open writers",
-            Shortcut::IgnoresOpenWriters,
-            two(LEAF),
-        ),
-        control(
-            "a destination is created without the retention lock",
-            Shortcut::CreatesWithoutTheLock,
-            with_another(two(Removal::Delete)),
-        ),
-        control(
-            "the floor is read without the block markers",
-            Shortcut::IgnoresMarkers,
-            Keeping {
-                marks: true,
-                ..two(Removal::Delete)
-            },
-        ),
-    ]
 }

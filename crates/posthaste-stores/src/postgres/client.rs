@@ -104,7 +104,7 @@ impl Work {
 }
 
 /// Without the modes a transaction would have the defaults of a session that is not ours.
-const BEGIN: &str = "begin isolation level read committed read write";
+const BEGIN: &str = "begin isolation level read committed read write not deferrable";
 
 type Param<'a> = &'a (dyn ToSql + Sync);
 /// A parameter and its type.
@@ -303,6 +303,7 @@ impl Client {
             .build_transaction()
             .isolation_level(IsolationLevel::ReadCommitted)
             .read_only(false)
+            .deferrable(false)
             .start()
             .await?;
         if let Some(pooled) = &self.pooled {

@@ -69,6 +69,7 @@ async fn every_statement_prepares_on_every_version() {
                 "retention_truncate.",
                 "retention_delete.",
                 "retention_lock.",
+                "sequence_set_forward.",
                 "retention_mode.",
                 "lock_holder.",
                 "lock_of_",
