@@ -121,6 +121,8 @@ impl Planted {
         store.check().await.unwrap();
         let relay = register(&store, "relay").await;
         let claimed = reopen(&store, relay, Start::Oldest).await;
+        // A former life of the destination may have left some.
+        drain(&claimed, ALL).await;
         deliver(&store, &claimed, |sql| self.psql_aware(sql)).await;
         drain(&claimed, ALL).await;
         store.renew(relay, LEASE).await.unwrap();
@@ -166,13 +168,18 @@ impl Planted {
         claimed: &std::sync::Arc<dyn posthaste_engine::Claimed>,
     ) {
         let mut done = Housekeeping::default();
-        while done.leaves == 0 {
+        // Twice what a leaf holds, so that one is always full and goes as a whole.
+        for _ in 0..100 {
+            if done.leaves > 0 {
+                break;
+            }
             self.psql_aware(
-                "insert into posthaste.outbox (topic) select 't' from generate_series(1, 1024)",
+                "insert into posthaste.outbox (topic) select 't' from generate_series(1, 2048)",
             );
             drain(claimed, ALL).await;
             done.add(store.housekeep(None).await.unwrap());
         }
+        assert!(done.leaves > 0, "no leaf was emptied");
         store.retained().await.unwrap();
     }
 
