@@ -66,7 +66,7 @@ impl StoreArgs {
 
     /// Opens the store and looks whether its schema is one that this build honours.
     async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
-        let store = open::store(&self.url()?)?;
+        let store = open::bounded_store(&self.url()?)?;
         store.check().await?;
         Ok(store)
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_engine::{Sink, Store};
+use posthaste_relay::BoundedStore;
 use posthaste_stores::{postgres::PostgresStore, sqlite::SqliteStore};
 
 use crate::{failure::Failure, secret::SecretUrl};
@@ -53,6 +54,14 @@ pub(crate) fn store(url: &SecretUrl) -> Result<Arc<dyn Store>, Failure> {
         StoreKind::Postgres => Arc::new(PostgresStore::new(url.expose())?),
         StoreKind::Sqlite => Arc::new(SqliteStore::new(url.expose())?),
     })
+}
+
+/// The same for questions of our own, each of which is answered or fails in time. A relay sets its own limits.
+///
+/// # Errors
+/// The URL is wrong.
+pub(crate) fn bounded_store(url: &SecretUrl) -> Result<Arc<dyn Store>, Failure> {
+    Ok(Arc::new(BoundedStore::new(store(url)?)))
 }
 
 /// The sink at a URL; touches nothing yet.

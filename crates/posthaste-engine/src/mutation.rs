@@ -56,11 +56,13 @@ pub enum Mutation {
     /// Repeats are suppressed by position, not by id. The simulated broker, for the progress that the sink for Kafka
     /// keeps.
     SuppressedByPosition,
+    /// No deadline of a store call: an answer that never comes is waited for. The relay's bounded store.
+    NoDeadlineOfAStoreCall,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::AdvanceBeforeTheAnswer,
         Self::NoEpochCheck,
         Self::RetryOutOfOrder,
@@ -79,6 +81,7 @@ impl Mutation {
         Self::SecondAfterAFailure,
         Self::TruncationUnchecked,
         Self::SuppressedByPosition,
+        Self::NoDeadlineOfAStoreCall,
     ];
 }
 

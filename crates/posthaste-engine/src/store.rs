@@ -13,6 +13,12 @@
 //! **Unknown outcomes.** After any other error of a changing call its effect is unknown. The engine
 //! claims anew (which raises the epoch) before it reads the cursor again, so that a late effect of the
 //! lost call is refused.
+//!
+//! **Calls that are not answered.** Every call is given a deadline by its caller, who drops it when that is over: a
+//! connection may stay open and never answer again. So a call may be dropped at any point, and its outcome is unknown
+//! then. A connection on which an answer is missing is never used again; dropping it waits for nothing; and nobody
+//! waits for a lock that a dropped call held. What blocks in the operating system (a file on a device that hangs) cannot
+//! be ended: it keeps its thread, and calls behind [`Store::disconnect`] use another one.
 
 mod admin;
 mod claimed;
@@ -87,4 +93,9 @@ pub trait Store: Ownership + Admin + Retention + Send + Sync {
     /// # Errors
     /// [`StoreError::Fenced`] when the claim is no longer the newest.
     async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError>;
+
+    /// Ends all connections, and waits for none of them: what is under way fails, and later calls make new ones. For a
+    /// relay whose lease ran out: it trusts no connection that was there meanwhile. A store without connections does
+    /// nothing.
+    fn disconnect(&self) {}
 }

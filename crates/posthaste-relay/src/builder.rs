@@ -112,7 +112,7 @@ pub struct RelayBuilder {
 }
 
 /// The lease: a take-over waits at most 1.1 times this long. Shorter adds take-overs, not safety.
-const LEASE: Duration = Duration::from_secs(15);
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
 
 impl RelayBuilder {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {

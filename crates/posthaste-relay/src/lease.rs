@@ -8,6 +8,8 @@ use posthaste_engine::{
     mutation::{Mutation, planted},
 };
 
+use tracing::warn;
+
 use crate::{Clock, health::SharedMoment, jitter::Jitter, relay::SaidOnce, watch};
 
 /// What the tasks of a relay know of its right to live.
@@ -58,15 +60,25 @@ pub(crate) async fn keep(
 ) {
     let mut said = SaidOnce::default();
     let mut wait = jitter.spread(lease / 3);
+    let mut ran_out = false;
     loop {
         tokio::time::sleep(wait).await;
         wait = match renew(&*store, &*clock, relay, lease, &lease_state).await {
-            Ok(()) => jitter.spread(lease / 3),
+            Ok(()) => {
+                ran_out = false;
+                jitter.spread(lease / 3)
+            }
             Err(StoreError::Fenced { .. }) => return,
             Err(error) => {
                 said.warn(clock.now(), || {
                     format!("the lease was not renewed: {error}")
                 });
+                let is_over = lease_state.borrow().deadline <= by_its_clock(&*clock, clock.now());
+                // Once: a server that comes back is met by new connections.
+                if is_over && !std::mem::replace(&mut ran_out, true) {
+                    warn!("the lease ran out; all connections to the store are made anew");
+                    store.disconnect();
+                }
                 lease / 15
             }
         };

@@ -7,7 +7,7 @@ use tokio::{task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use crate::{
-    Clock, Counters, Destination, Health, RelayBuilder, RelayError,
+    BoundedStore, Clock, Counters, Destination, Health, RelayBuilder, RelayError,
     builder::Settings,
     destination::DestinationTask,
     health::SharedMoment,
@@ -18,6 +18,9 @@ use crate::{
 
 /// A store or broker that is away is spoken of this often.
 const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// Of the time that a planned stop may take, one part of so many is for leaving; the rest is for what is in flight.
+const LEAVE_SHARE: u32 = 5;
 
 /// Says a thing at once, and again only every ten seconds while it lasts.
 #[derive(Debug, Default)]
@@ -84,7 +87,7 @@ impl Relay {
             destination.counters.progressed(clock.now());
         }
         Self {
-            store,
+            store: Arc::new(BoundedStore::for_lease(store, settings.lease)),
             clock,
             settings: Arc::new(settings),
             destinations,
@@ -228,6 +231,7 @@ impl Relay {
         let mut unsettled = Duration::ZERO;
         let limit = tokio::time::sleep(Duration::MAX);
         tokio::pin!(limit);
+        let mut stop_by = None;
         let mut notice: BoxFuture<'_> = Box::pin(std::future::pending());
         loop {
             tokio::select! {
@@ -235,11 +239,15 @@ impl Relay {
                 () = lease_watch.wait_for(|lease| lease.fenced), if !fenced => {
                     // The tasks see it too, abort their lanes and end.
                     fenced = true;
-                    limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);
+                    if !asked {
+                        limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);
+                    }
                 }
                 () = &mut *shutdown, if !asked => {
                     asked = true;
-                    limit.as_mut().reset(Instant::now() + self.settings.shutdown_timeout);
+                    let end = Instant::now() + self.settings.shutdown_timeout;
+                    stop_by = Some(end);
+                    limit.as_mut().reset(end - self.settings.shutdown_timeout / LEAVE_SHARE);
                     notice = Box::pin(self.give_notice(registered, lease_state.clone()));
                 }
                 () = &mut notice, if asked && !stopping => {
@@ -273,7 +281,8 @@ impl Relay {
         if !clean {
             unsettled = self.settings.settle;
         }
-        self.leave(registered, unsettled).await;
+        let stop_by = stop_by.unwrap_or_else(|| Instant::now() + self.settings.shutdown_timeout);
+        self.leave(registered, unsettled, stop_by).await;
         Ok(Some(Summary {
             drained: drained == self.destinations.len(),
             clean,
@@ -327,9 +336,9 @@ impl Relay {
     }
 
     /// Leaves; a store that is away is not waited for, since the lease ends by itself.
-    async fn leave(&self, registered: Registered, unsettled: Duration) {
+    async fn leave(&self, registered: Registered, unsettled: Duration, stop_by: Instant) {
         let leave = self.store.leave(registered, unsettled);
-        match tokio::time::timeout(self.settings.shutdown_timeout, leave).await {
+        match tokio::time::timeout_at(stop_by, leave).await {
             Ok(Ok(())) => {}
             Ok(Err(StoreError::Fenced { .. })) => {}
             Ok(Err(error)) => warn!("the relay could not leave; its lease will run out: {error}"),

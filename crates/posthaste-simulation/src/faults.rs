@@ -23,6 +23,8 @@ pub enum Injection {
     AnswerSlow,
     /// A statement arrives late.
     StatementLate,
+    /// A call is never answered, whether or not it was done: its connection stays open and is silent for good.
+    NeverAnswered,
     /// A lane breaks before a batch was handed to the network.
     LaneCut,
     /// A batch is taken, and its acknowledgement is lost.
@@ -79,7 +81,7 @@ pub enum Injection {
 
 impl Injection {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::RelayKilled,
         Self::RelayStopped,
         Self::PlannedStop,
@@ -89,6 +91,7 @@ impl Injection {
         Self::AnswerLost,
         Self::AnswerSlow,
         Self::StatementLate,
+        Self::NeverAnswered,
         Self::LaneCut,
         Self::AckLost,
         Self::HalfOpen,

@@ -219,4 +219,8 @@ impl Store for Observed {
         let of = self.observer.clone();
         Ok(Arc::new(ObservedClaim::new(inner, of, claim, life)))
     }
+
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
 }

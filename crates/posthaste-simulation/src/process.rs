@@ -149,11 +149,14 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
         return None;
     }
     let wait = witness.millis(20, 4_000);
-    let (injection, fault) = match (call == Call::Submit, witness.roll(6)) {
+    let (injection, fault) = match (call == Call::Submit, witness.roll(8)) {
         (false, 0) => (Injection::CallRefused, Fault::Refuse),
         (false, 1 | 2) => (Injection::AnswerLost, Fault::FailAfter),
         (false, 3) => (Injection::AnswerSlow, Fault::Slow(wait)),
-        (false, _) => (Injection::StatementLate, Fault::Late(wait)),
+        (false, 4 | 5) => (Injection::StatementLate, Fault::Late(wait)),
+        // Nobody releases what is held.
+        (false, 6) => (Injection::NeverAnswered, Fault::Hold),
+        (false, _) => (Injection::NeverAnswered, Fault::Silent),
         (true, 0 | 1) => (Injection::LaneCut, Fault::Refuse),
         (true, 2 | 3) => (Injection::AckLost, Fault::FailAfter),
         (true, _) if !cuts.stalls => return None,

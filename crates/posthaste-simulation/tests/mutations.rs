@@ -76,6 +76,7 @@ fn cases() -> Vec<Case> {
         case(Rule::CoverageMissing, Usual, &["I1", "I10"], 1),
         case(Rule::SecondAfterAFailure, Usual, &["I3", "I4"], 2),
         case(Rule::SuppressedByPosition, Usual, &["I1", "I10"], 7),
+        case(Rule::NoDeadlineOfAStoreCall, Usual, &["I5"], 1),
     ]
 }
 
@@ -131,6 +132,7 @@ fn words(rule: Mutation) -> &'static str {
         Rule::SecondAfterAFailure => "a receiver refuses what follows a failure",
         Rule::TruncationUnchecked => "truncation checks inside its lock",
         Rule::SuppressedByPosition => "repeats are suppressed by id",
+        Rule::NoDeadlineOfAStoreCall => "every call to a store has a deadline",
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
@@ -59,6 +59,7 @@ enum Flow {
     Free,
     Dosed { bytes_per_second: u32 },
     Held,
+    Frozen,
     Closed,
 }
 
@@ -66,7 +67,7 @@ impl Order {
     /// The flow of a connection that began after so many freezes.
     fn flow(&self, freezes: u64, direction: Direction) -> Flow {
         if self.freezes > freezes {
-            return Flow::Held;
+            return Flow::Frozen;
         }
         self.mode.flow(direction)
     }
@@ -163,8 +164,9 @@ impl Proxy {
         self.give(|order| order.mode = Mode::Stall);
     }
 
-    /// Every connection stays open and never moves a byte again, until a [`Self::cut`]; new ones are
-    /// welcome. So it looks to both ends when a firewall between them forgets a connection.
+    /// Every connection stays open and never moves a byte again, until its client closes it or a
+    /// [`Self::cut`]; new ones are welcome. So it looks to a client when a firewall, a pooler or a load balancer
+    /// forgets what lies behind a connection.
     pub fn freeze(&self) {
         self.give(|order| order.freezes += 1);
     }
@@ -314,6 +316,16 @@ async fn pump(
                 }
                 continue;
             }
+            Flow::Frozen => {
+                tokio::select! {
+                    changed = orders.changed() => if changed.is_err() { return },
+                    () = is_closed(&from), if met.is_some() => {
+                        met.inspect(|met| met.notify_one());
+                        return std::future::pending().await;
+                    }
+                }
+                continue;
+            }
             Flow::Closed => break,
         };
         let read = tokio::select! {
@@ -338,6 +350,18 @@ async fn pump(
     }
     // Fails only if the other side is gone, which is what it would have told it.
     let _ = to.shutdown().await;
+}
+
+/// Waits until the other side has closed a connection, whatever it had sent before.
+async fn is_closed(from: &ReadHalf<'_>) {
+    // What is there to be read would wake us at once, again and again.
+    const EVERY: Duration = Duration::from_millis(100);
+    while let Ok(ready) = from.ready(Interest::READABLE).await {
+        if ready.is_read_closed() {
+            return;
+        }
+        tokio::time::sleep(EVERY).await;
+    }
 }
 
 /// Whether a stream has these bytes, of which `tail` may hold the beginning.

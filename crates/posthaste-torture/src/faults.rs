@@ -37,6 +37,10 @@ faults! {
     CutDatabase = "relay cut off from the database",
     /// No way to the broker beyond the lease; the database is in reach.
     CutBroker = "relay cut off from the broker",
+    /// A relay's connections to the database stay open and are never answered again; new ones are served.
+    SilentDatabase = "connections to the database silent for good",
+    /// The same with those to the broker.
+    SilentBroker = "connections to the broker silent for good",
     /// SIGTERM.
     Stop = "relay stopped in order",
     /// The server ends all connections of relays.
@@ -74,7 +78,11 @@ impl Fault {
             Self::Stop | Self::Poison | Self::Long | Self::Giant | Self::WriterKill => 0,
             Self::Kill | Self::Freeze => 1,
             // The lane ends with the lease, and what a network kept may come besides.
-            Self::Two | Self::CutDatabase | Self::CutBroker => 2,
+            Self::Two
+            | Self::CutDatabase
+            | Self::CutBroker
+            | Self::SilentDatabase
+            | Self::SilentBroker => 2,
             Self::EndBackends | Self::Crash | Self::Restart => all,
             Self::DiskFull | Self::NoFolder => all,
             // What it had taken and not answered, and once more what a lane sent while it went.

@@ -132,7 +132,9 @@ impl Scene {
             | Fault::Two
             | Fault::Stop
             | Fault::CutDatabase
-            | Fault::CutBroker => self.a_relay_suffers(fault).await,
+            | Fault::CutBroker
+            | Fault::SilentDatabase
+            | Fault::SilentBroker => self.a_relay_suffers(fault).await,
             Fault::EndBackends => self.end_backends(),
             Fault::Crash => self.crash().await,
             Fault::Restart => self.restart().await,
@@ -201,6 +203,12 @@ impl Scene {
                 stop_after_whatever(self.fleet.take(who));
                 self.fleet.is_taken_over_from(&[who]).await;
                 self.fleet.start(who);
+            }
+            // Nothing mends it but the relay itself, beside all that follows.
+            Fault::SilentDatabase => self.fleet.database_way(who).freeze(),
+            Fault::SilentBroker => {
+                let way = self.target.proxy(who);
+                way.expect("a broker that can be reached").freeze();
             }
             Fault::CutDatabase => {
                 let _cut = Cut::off(self.fleet.database_way(who), &mut self.random);

@@ -96,13 +96,16 @@ impl Setting {
         match fault {
             Fault::Kill | Fault::Freeze | Fault::Stop => true,
             Fault::Two => relays > 2,
-            Fault::CutBroker | Fault::BrokerKill | Fault::BrokerStop | Fault::BrokerPause => {
-                !self.is_to_file()
-            }
+            Fault::CutBroker
+            | Fault::SilentBroker
+            | Fault::BrokerKill
+            | Fault::BrokerStop
+            | Fault::BrokerPause => !self.is_to_file(),
             Fault::DiskFull | Fault::NoFolder | Fault::Poison => self.is_to_file(),
             Fault::WriterKill => self.is_on_sqlite(),
             // A transaction that is held open stops every other writer of SQLite.
             Fault::CutDatabase
+            | Fault::SilentDatabase
             | Fault::EndBackends
             | Fault::Crash
             | Fault::Restart

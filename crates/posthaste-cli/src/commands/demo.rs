@@ -184,7 +184,7 @@ impl Stage {
         std::fs::create_dir(&warehouse)?;
         Ok(Self {
             run: Uuid::new_v4().simple().to_string()[..8].to_owned(),
-            store: open::store(&url)?,
+            store: open::bounded_store(&url)?,
             file: warehouse.join("events.jsonl"),
             warehouse,
             directory,

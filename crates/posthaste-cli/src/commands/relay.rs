@@ -12,7 +12,9 @@ use std::{
 
 use clap::Args;
 use posthaste_engine::{Backoff, DeliveryPolicy, Sink, SinkError, Start, Store};
-use posthaste_relay::{Destination, DestinationHealth, Relay as Runner, RelayError, Summary};
+use posthaste_relay::{
+    BoundedStore, Destination, DestinationHealth, Relay as Runner, RelayError, Summary,
+};
 use rustix::process::Signal as RawSignal;
 use serde_json::json;
 use tokio::{
@@ -81,6 +83,8 @@ impl Relay {
         start_logging(config.tuning.log.unwrap_or(LogFormat::Text), "info")?;
         let stop = Stop::listen(self.drain_timeout)?;
         let store = open::store(&config.from)?;
+        // For watchers, and at the end.
+        let asked: Arc<dyn Store> = Arc::new(BoundedStore::new(Arc::clone(&store)));
         if !config.routes.catch_all() {
             warn!(
                 "events that no route takes are counted and left behind; add a last route without \
@@ -93,14 +97,9 @@ impl Relay {
         };
         let sinks = open_sinks(&config, self.json)?;
         let destinations = destinations(&config, &sinks);
-        let relay = build(
-            &config,
-            Arc::clone(&store),
-            destinations,
-            self.until_drained,
-        )?;
+        let relay = build(&config, store, destinations, self.until_drained)?;
         let health = relay.health();
-        let serving = server.map(|server| server.serve(health.clone(), Arc::clone(&store)));
+        let serving = server.map(|server| server.serve(health.clone(), Arc::clone(&asked)));
         check_sinks(&config, &sinks).await?;
 
         let timed_out = Arc::clone(&stop.timed_out);
@@ -126,7 +125,7 @@ impl Relay {
                 "destinations": destinations,
             }))?;
         }
-        end(store.as_ref(), &config, &summary, timed_out.load(Relaxed)).await
+        end(asked.as_ref(), &config, &summary, timed_out.load(Relaxed)).await
     }
 }
 

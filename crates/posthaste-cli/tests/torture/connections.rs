@@ -15,7 +15,7 @@ use posthaste_torture::{
     database::{Database, Plan},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
+    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, until},
 };
 
 const FLAGS: [&str; 6] = [
@@ -54,11 +54,7 @@ async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order()
     let server = PostgresServer::builder().start();
     let postgres = Arc::new(Postgres::new(&server));
     let delivered = Delivered::new();
-    let proxy = Proxy::to_local_port(server.port()).unwrap();
-    let url = postgres.url().replace(
-        &format!(":{}/", server.port()),
-        &format!(":{}/", proxy.port()),
-    );
+    let (proxy, url) = proxied(&server, &postgres);
     let relay = Relay::new(&url, &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 5 } else { 1 };
@@ -84,6 +80,62 @@ async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order()
     })
     .await;
     assert_said_seldom(&running, began.elapsed());
+}
+
+/// So it looks when a pooler or a load balancer survives a hard fail-over of what stood behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_never_answer_again_are_replaced() {
+    let server = PostgresServer::builder().start();
+    let postgres = Arc::new(Postgres::new(&server));
+    let delivered = Delivered::new();
+    let (proxy, url) = proxied(&server, &postgres);
+    let relay = Relay::new(&url, &delivered).flags(&FLAGS);
+    let began = Instant::now();
+    let rounds = if long_form() { 20 } else { 3 };
+    let said = under_load(&postgres, &relay, &delivered, async |_: &Running| {
+        for _ in 0..rounds {
+            proxy.freeze();
+            delivers(&postgres, &delivered).await;
+        }
+    })
+    .await;
+    assert!(said.contains("no answer within"), "{said}");
+    assert_said_seldom(&said, began.elapsed());
+}
+
+/// New connections are taken, and nothing comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_end_where_the_server_never_answers() {
+    let server = PostgresServer::builder().start();
+    let postgres = Postgres::new(&server);
+    let (proxy, url) = proxied(&server, &postgres);
+    proxy.stall();
+    std::thread::scope(|scope| {
+        for command in [
+            &["init"][..],
+            &["status"],
+            &["relays"],
+            &["dead", "list"],
+            &["destination", "list"],
+            &["purge"],
+        ] {
+            let args = [command, &["--store", &url]].concat();
+            scope.spawn(move || {
+                let ended = posthaste(&args).expect_status(1);
+                assert!(ended.stderr.contains("did not answer within"), "{ended}");
+            });
+        }
+    });
+}
+
+/// A way to the database that can be broken.
+fn proxied(server: &PostgresServer, postgres: &Postgres) -> (Proxy, String) {
+    let proxy = Proxy::to_local_port(server.port()).unwrap();
+    let url = postgres.url().replace(
+        &format!(":{}/", server.port()),
+        &format!(":{}/", proxy.port()),
+    );
+    (proxy, url)
 }
 
 /// Runs writers and a relay beside the faults, then asserts that all is there; answers what the relay

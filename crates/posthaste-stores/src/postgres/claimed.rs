@@ -107,7 +107,25 @@ struct Ahead {
     page: ReadAhead,
 }
 
-type ReadAhead = JoinHandle<Result<Read, StoreError>>;
+/// A read that goes on beside its caller. Dropping it ends it: it may be waiting for an answer that never comes.
+#[derive(Debug)]
+struct ReadAhead(JoinHandle<Result<Read, StoreError>>);
+
+impl ReadAhead {
+    async fn answer(mut self) -> Result<Read, StoreError> {
+        let answer = (&mut self.0).await;
+        answer.map_err(|error| StoreError::Bug {
+            operation: READ,
+            reason: error.to_string(),
+        })?
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// What a read brought, up to this place.
 pub(super) fn page_of(place: Arc<Place>, events: Vec<StoredEvent>) -> Page {
@@ -152,10 +170,10 @@ impl PostgresClaimed {
     fn read_ahead(&self, budget: Budget) {
         let request = self.course().request();
         let (statements, (of, slots)) = (Arc::clone(&self.statements), request.clone());
-        let page = tokio::spawn(async move {
+        let page = ReadAhead(tokio::spawn(async move {
             let scope = Scope::Main(slots.as_deref());
             statements.read(READ, &of, scope, budget).await
-        });
+        }));
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ahead { request, page });
     }
 
@@ -171,10 +189,7 @@ impl PostgresClaimed {
     async fn read_once(&self, budget: Budget) -> Result<(Step, Page), StoreError> {
         let request = self.course().request();
         let mut read = match self.take_ahead(&request) {
-            Some(page) => page.await.map_err(|error| StoreError::Bug {
-                operation: READ,
-                reason: error.to_string(),
-            })??,
+            Some(page) => page.answer().await?,
             None => {
                 let scope = Scope::Main(request.1.as_deref());
                 let read = self.statements.read(READ, &request.0, scope, budget);

@@ -5,15 +5,20 @@
 //! which begins by setting what is ours. On a session of our own the settings were made when it began, and statements
 //! that are sent often are prepared.
 
-use std::pin::Pin;
+use std::{
+    ops::Deref,
+    pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use futures_util::{FutureExt, TryStreamExt, future::join};
 use postgres_types::{ToSql, Type};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::{
     Client as Driver, Error, IsolationLevel, Row, RowStream, SimpleQueryMessage, Statement,
-    Transaction,
 };
+
+use super::connection::Held;
 
 /// The names and operators of our statements are PostgreSQL's own, whatever others have created. Of
 /// `pg_temp` only relations and types are ever looked up; unless named last they would come first.
@@ -114,6 +119,10 @@ pub(super) type Typed<'a> = (Param<'a>, Type);
 #[derive(Debug)]
 pub(super) struct Client {
     driver: Driver,
+    /// Calls and transactions that have begun and not come to their end.
+    unfinished: AtomicUsize,
+    /// Tells the connection's task that nobody is left.
+    _held: Held,
     /// None: the server's session is ours.
     pooled: Option<Pooled>,
 }
@@ -177,16 +186,17 @@ macro_rules! typed {
     ($($name:ident -> $answer:ty;)*) => {$(
         pub(super) async fn $name(&self, sql: &str, params: &[Typed<'_>]) -> Result<$answer, Error> {
             let Some(pooled) = &self.pooled else {
-                return self.driver.$name(sql, params).await;
+                return self.finish(self.driver.$name(sql, params)).await;
             };
             let _turn = pooled.turn.lock().await;
             let begin = pooled.begin();
             // All are sent at the first poll, in this order: whoever drops this leaves no transaction open.
-            let ((begun, answer), ended) = join(
-                join(self.driver.batch_execute(&begin), self.driver.$name(sql, params)),
-                self.driver.batch_execute("commit"),
-            )
-            .await;
+            let ((begun, answer), ended) = self
+                .finish(join(
+                    join(self.driver.batch_execute(&begin), self.driver.$name(sql, params)),
+                    self.driver.batch_execute("commit"),
+                ))
+                .await;
             begun?;
             let answer = answer?;
             ended.map(|()| answer)
@@ -196,30 +206,52 @@ macro_rules! typed {
 
 impl Client {
     /// A connection whose session began with [`Work::options`].
-    pub(super) async fn own(driver: Driver, server_version: u32) -> Result<Self, Error> {
+    pub(super) async fn own(
+        driver: Driver,
+        held: Held,
+        server_version: u32,
+    ) -> Result<Self, Error> {
         let (setting, since) = TRANSACTION_TIMEOUT;
         if server_version >= since {
             driver.batch_execute(&format!("set {setting}")).await?;
         }
-        Ok(Self {
-            driver,
-            pooled: None,
-        })
+        Ok(Self::new(driver, held, None))
     }
 
     /// A connection through which each transaction gets another session.
-    pub(super) fn pooled(driver: Driver, server_version: u32, work: Work) -> Self {
+    pub(super) fn pooled(driver: Driver, held: Held, server_version: u32, work: Work) -> Self {
+        let pooled = Pooled {
+            settings: work.local(server_version),
+            turn: Mutex::new(()),
+        };
+        Self::new(driver, held, Some(pooled))
+    }
+
+    fn new(driver: Driver, held: Held, pooled: Option<Pooled>) -> Self {
         Self {
             driver,
-            pooled: Some(Pooled {
-                settings: work.local(server_version),
-                turn: Mutex::new(()),
-            }),
+            unfinished: AtomicUsize::new(0),
+            _held: held,
+            pooled,
         }
+    }
+
+    /// Whether its user left it as it was: open, without an answer that is still to come, which the
+    /// next answer would wait behind, and without a transaction.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_closed() && self.unfinished.load(Relaxed) == 0
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.driver.is_closed()
+    }
+
+    /// Counts the call as unfinished, for good if it is dropped in the midst.
+    async fn finish<T>(&self, call: impl Future<Output = T>) -> T {
+        self.unfinished.fetch_add(1, Relaxed);
+        let answer = call.await;
+        self.unfinished.fetch_sub(1, Relaxed);
+        answer
     }
 
     pub(super) fn is_pooled(&self) -> bool {
@@ -239,7 +271,7 @@ impl Client {
         types: &'static [Type],
     ) -> Result<Prepared, Error> {
         let named = match &self.pooled {
-            None => Some(self.driver.prepare_typed(&sql, types).await?),
+            None => Some(self.finish(self.driver.prepare_typed(&sql, types)).await?),
             Some(_) => None,
         };
         Ok(Prepared { sql, types, named })
@@ -252,7 +284,7 @@ impl Client {
         params: &[Param<'_>],
     ) -> Result<Option<Row>, Error> {
         match &statement.named {
-            Some(named) => self.driver.query_opt(named, params).await,
+            Some(named) => self.finish(self.driver.query_opt(named, params)).await,
             None => {
                 self.query_typed_opt(&statement.sql, &statement.typed(params))
                     .await
@@ -296,8 +328,9 @@ impl Client {
         })
     }
 
-    /// A transaction of several statements.
+    /// A transaction of several statements. Unless it is committed, the connection is not used for anything else.
     pub(super) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
+        self.unfinished.fetch_add(1, Relaxed);
         let transaction = self
             .driver
             .build_transaction()
@@ -309,7 +342,10 @@ impl Client {
         if let Some(pooled) = &self.pooled {
             transaction.batch_execute(&pooled.settings).await?;
         }
-        Ok(transaction)
+        Ok(Transaction {
+            transaction,
+            unfinished: &self.unfinished,
+        })
     }
 
     /// Runs a script of several statements as one transaction, in one round trip.
@@ -318,18 +354,39 @@ impl Client {
             None => format!("{BEGIN};"),
             Some(pooled) => pooled.begin(),
         };
-        self.driver
-            .simple_query(&format!("{begin}\n{script}\ncommit"))
-            .await
+        let script = format!("{begin}\n{script}\ncommit");
+        self.finish(self.driver.simple_query(&script)).await
     }
 
     /// Ends the transaction of a script that failed or whose caller went away.
     pub(super) async fn rollback(&self) -> Result<(), Error> {
-        self.driver.batch_execute("rollback").await
+        self.finish(self.driver.batch_execute("rollback")).await
     }
 
     /// Runs statements on a session of our own, where what they leave behind is meant to stay.
     pub(super) async fn batch_execute(&self, statements: &str) -> Result<(), Error> {
-        self.driver.batch_execute(statements).await
+        self.finish(self.driver.batch_execute(statements)).await
+    }
+}
+
+/// A transaction of a [`Client`]. Dropped, it is rolled back.
+pub(super) struct Transaction<'a> {
+    transaction: tokio_postgres::Transaction<'a>,
+    unfinished: &'a AtomicUsize,
+}
+
+impl Transaction<'_> {
+    pub(super) async fn commit(self) -> Result<(), Error> {
+        self.transaction.commit().await?;
+        self.unfinished.fetch_sub(1, Relaxed);
+        Ok(())
+    }
+}
+
+impl<'a> Deref for Transaction<'a> {
+    type Target = tokio_postgres::Transaction<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.transaction
     }
 }

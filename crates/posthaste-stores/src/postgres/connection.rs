@@ -1,6 +1,16 @@
-//! Connections: TLS, and the questions that every new connection is asked.
+//! Connections: TLS, the questions that every new connection is asked, and how a connection ends.
 
-use std::{future::poll_fn, path::Path, sync::Arc};
+use std::{
+    convert::Infallible,
+    future::{pending, poll_fn},
+    path::Path,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use posthaste_engine::StoreError;
 use rustls::{
@@ -12,8 +22,14 @@ use rustls::{
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
-use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
-use tokio_postgres::{AsyncMessage, SimpleQueryMessage, error::SqlState};
+use tokio::{
+    sync::{MappedMutexGuard, Mutex, MutexGuard, oneshot, watch},
+    time::timeout,
+};
+use tokio_postgres::{
+    AsyncMessage, Connection, SimpleQueryMessage, Socket, config::LoadBalanceHosts,
+    error::SqlState, tls::TlsStream,
+};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
@@ -26,18 +42,57 @@ use super::{
 const OPERATION: &str = "connect";
 /// A setting that only we make.
 const MARK: &str = "posthaste.connection";
+/// For TLS, authentication and our questions; the driver's own limit covers nothing but the network's handshake.
+const GREETING_MAX: Duration = Duration::from_secs(5);
+/// A connection that nobody holds any more ends in order within this time, or is cut.
+const PARTING_MAX: Duration = Duration::from_secs(5);
+
+/// Held by whoever uses a connection, which ends soon after this is dropped.
+pub(super) type Held = oneshot::Sender<Infallible>;
 
 /// Makes connections to one server, or to the primary among several.
 #[derive(Debug)]
 pub(super) struct Connector {
     config: PostgresConfig,
     tls: ClientConfig,
+    /// Cuts every connection.
+    cut: watch::Sender<()>,
+    /// The last attempt met a host that did not answer, or was given up by its caller: of several hosts another one
+    /// is to have its turn.
+    met_silence: AtomicBool,
+}
+
+/// Notes an attempt that does not come to its end.
+struct Attempt<'a>(&'a AtomicBool);
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 impl Connector {
     pub(super) fn new(config: PostgresConfig) -> Result<Self, StoreError> {
         let tls = tls_config(config.ssl_mode, config.ssl_root_cert.as_deref())?;
-        Ok(Self { config, tls })
+        Ok(Self {
+            config,
+            tls,
+            cut: watch::Sender::default(),
+            met_silence: AtomicBool::new(false),
+        })
+    }
+
+    /// Cuts every connection, and those that are being made. Waits for none of them.
+    pub(super) fn cut(&self) {
+        self.cut.send_replace(());
+    }
+
+    /// How long a new connection may take.
+    fn limit(&self) -> Duration {
+        let driver = &self.config.driver;
+        let hosts = u32::try_from(driver.get_hosts().len()).unwrap_or(u32::MAX);
+        let each = driver.get_connect_timeout().copied().unwrap_or_default();
+        each.saturating_mul(hosts).saturating_add(GREETING_MAX)
     }
 
     /// A new connection with our settings.
@@ -47,6 +102,25 @@ impl Connector {
 
     /// The same, and `notified` is told of each notification's channel.
     pub(super) async fn connect_and(
+        &self,
+        work: Work,
+        notified: impl Fn(&str) + Clone + Send + 'static,
+    ) -> Result<Client, StoreError> {
+        let limit = self.limit();
+        let attempt = Attempt(&self.met_silence);
+        let connected = timeout(limit, self.greet(work, notified)).await;
+        drop(attempt);
+        self.met_silence.store(connected.is_err(), Relaxed);
+        connected.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable {
+                operation: OPERATION,
+                reason: format!("the server did not answer within {limit:?}"),
+                source: None,
+            })
+        })
+    }
+
+    async fn greet(
         &self,
         work: Work,
         notified: impl Fn(&str) + Clone + Send + 'static,
@@ -61,12 +135,13 @@ impl Connector {
             dialled => dialled,
         };
         let failed = |error| classify(OPERATION, error);
-        let (driver, server_version) = dialled.map_err(failed)?;
+        let (driver, held, server_version) = dialled.map_err(failed)?;
         if ask(&driver, &mark).await? {
-            return Client::own(driver, server_version).await.map_err(failed);
+            let own = Client::own(driver, held, server_version).await;
+            return own.map_err(failed);
         }
         tracing::debug!("the connection leads through a transaction pooler");
-        Ok(Client::pooled(driver, server_version, work))
+        Ok(Client::pooled(driver, held, server_version, work))
     }
 
     /// `options`: what the session is to begin with. Answers the server's major version too.
@@ -74,7 +149,7 @@ impl Connector {
         &self,
         options: Option<&str>,
         notified: impl Fn(&str) + Send + 'static,
-    ) -> Result<(tokio_postgres::Client, u32), tokio_postgres::Error> {
+    ) -> Result<(tokio_postgres::Client, Held, u32), tokio_postgres::Error> {
         let mut config = self.config.driver.clone();
         if let Some(ours) = options {
             let given = config.get_options().unwrap_or_default();
@@ -85,24 +160,40 @@ impl Connector {
             }
             config.options(all);
         }
+        if self.met_silence.load(Relaxed) {
+            config.load_balance_hosts(LoadBalanceHosts::Random);
+        }
+        let mut cut = self.cut.subscribe();
         let tls = MakeRustlsConnect::new(self.tls.clone());
-        let (client, mut connection) = config.connect(tls).await?;
+        let (client, connection) = config.connect(tls.clone()).await?;
         let server_version = major(connection.parameter("server_version").unwrap_or_default());
+        let (held, left) = oneshot::channel();
+        let cancel = client.cancel_token();
         tokio::spawn(async move {
-            loop {
-                match poll_fn(|context| connection.poll_message(context)).await {
-                    Some(Ok(AsyncMessage::Notification(of))) => notified(of.channel()),
-                    Some(Ok(_)) => {}
-                    // Whoever waits for an answer learns of the error too.
-                    Some(Err(error)) => {
-                        tracing::debug!(%error, "PostgreSQL connection ended");
-                        return;
-                    }
-                    None => return,
+            let is_cut = async {
+                if cut.changed().await.is_err() {
+                    pending().await
+                }
+            };
+            // What is sent is answered, and the server is told, where it still answers.
+            let parted = async {
+                drop(left.await);
+                tokio::time::sleep(PARTING_MAX).await;
+            };
+            {
+                let messages = pin!(pass_on(connection, notified));
+                tokio::select! {
+                    () = messages => return,
+                    () = is_cut => {}
+                    () = parted => {}
                 }
             }
+            // Nobody waits for what the server may still be doing for us.
+            if let Ok(Err(error)) = timeout(PARTING_MAX, cancel.cancel_query(tls)).await {
+                tracing::debug!(%error, "a statement that was given up is not cancelled");
+            }
         });
-        Ok((client, server_version))
+        Ok((client, held, server_version))
     }
 
     /// Whether the same without options may succeed. Of several hosts only the last one's error is known.
@@ -113,6 +204,25 @@ impl Connector {
         ];
         self.config.driver.get_hosts().len() > 1
             || error.code().is_some_and(|code| refused.contains(code))
+    }
+}
+
+/// Runs a connection to its end.
+async fn pass_on<T: TlsStream + Unpin>(
+    mut connection: Connection<Socket, T>,
+    notified: impl Fn(&str),
+) {
+    loop {
+        match poll_fn(|context| connection.poll_message(context)).await {
+            Some(Ok(AsyncMessage::Notification(of))) => notified(of.channel()),
+            Some(Ok(_)) => {}
+            // Whoever waits for an answer learns of the error too.
+            Some(Err(error)) => {
+                tracing::debug!(%error, "PostgreSQL connection ended");
+                return;
+            }
+            None => return,
+        }
     }
 }
 
@@ -163,7 +273,7 @@ async fn ask(client: &tokio_postgres::Client, mark: &str) -> Result<bool, StoreE
     Ok(answer("mark") == Some(mark))
 }
 
-/// A connection that is made when it is needed and again when it broke.
+/// A connection that is made when it is needed, and again when it broke or when a call on it was given up.
 #[derive(Debug)]
 pub(super) struct Session {
     connector: Arc<Connector>,
@@ -181,7 +291,9 @@ impl Session {
     /// The connection, to its holder alone.
     pub(super) async fn client(&self) -> Result<MappedMutexGuard<'_, Client>, StoreError> {
         let mut slot = self.client.lock().await;
-        if slot.as_ref().is_none_or(Client::is_closed) {
+        if !slot.as_ref().is_some_and(Client::is_idle) {
+            // Gone before the new one is asked for.
+            *slot = None;
             *slot = Some(self.connector.connect(Work::Change).await?);
         }
         MutexGuard::try_map(slot, Option::as_mut).map_err(|_| StoreError::Bug {

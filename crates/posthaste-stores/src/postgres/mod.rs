@@ -143,4 +143,8 @@ impl Store for PostgresStore {
         let claimed = source::open(&self.connector, &self.hints, grant.clone()).await?;
         Ok(Arc::new(claimed))
     }
+
+    fn disconnect(&self) {
+        self.connector.cut();
+    }
 }

@@ -132,7 +132,7 @@ impl Retention for PostgresStore {
         };
         let done = step(&keeper, turn).await;
         if done.is_err() {
-            // A script that failed, or whose caller went away, leaves the session in a failed transaction.
+            // A script that failed leaves the session in a failed transaction.
             // What is wrong with a connection that cannot even do this was told already.
             drop(client.rollback().await);
         }

@@ -1,5 +1,8 @@
 //! The statements as they are shipped: each prepares, and the planner reads them as it should.
 
+use std::{sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
 use posthaste_testkit::{
     long_form,
     servers::{
@@ -14,7 +17,7 @@ use super::{
     claim::with_fragments,
     client::{SEARCH_PATH, SETTINGS, Work},
     config::PostgresConfig,
-    connection::Connector,
+    connection::{Connector, Session},
     migrate::{InitOptions, init},
     read::{Kind, PAGE_SIZES},
     shares::with_shares,
@@ -209,6 +212,50 @@ async fn settings_of_a_role_do_not_reach_our_statements() {
         has_our_settings(&database.url_for(&role), false, version).await;
         let pooler = PgBouncer::start(server, &[&role]);
         has_our_settings(&pooler.url(&role, database.name()), true, version).await;
+    }
+}
+
+async fn backend(session: &Session) -> i32 {
+    let client = session.client().await.unwrap();
+    let row = client.query_typed_one("select pg_backend_pid()", &[]);
+    row.await.unwrap().get(0)
+}
+
+/// A pooler may keep a connection open and silent: whoever comes next must not wait behind an answer that never comes.
+#[tokio::test]
+async fn a_call_that_is_given_up_takes_its_connection_along() {
+    let database = PostgresServer::shared(15).create_database();
+    let config = PostgresConfig::parse(&database.url()).unwrap();
+    let connector = Arc::new(Connector::new(config).unwrap());
+    let session = Session::new(Arc::clone(&connector));
+    let first = backend(&session).await;
+    assert_eq!(backend(&session).await, first, "it is kept");
+
+    let client = session.client().await.unwrap();
+    let call = client.batch_execute("select pg_sleep(86400)");
+    assert!(call.now_or_never().is_none(), "it is sent, and given up");
+    drop(client);
+    let second = backend(&session).await;
+    assert_ne!(second, first);
+
+    let mut client = session.client().await.unwrap();
+    drop(client.transaction().await.unwrap());
+    drop(client);
+    let third = backend(&session).await;
+    assert_ne!(third, second, "it was in a transaction");
+
+    let client = session.client().await.unwrap();
+    let call = client.batch_execute("select pg_sleep(86400)");
+    let cut = async { connector.cut() };
+    let (answer, ()) = tokio::join!(call, cut);
+    assert!(answer.is_err(), "what is under way fails");
+    drop(client);
+    assert_ne!(backend(&session).await, third);
+
+    // The server is told too that nobody waits any more.
+    let left = format!("select count(*) from pg_stat_activity where pid in ({first}, {third})");
+    while database.psql(&left) != "0" {
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 

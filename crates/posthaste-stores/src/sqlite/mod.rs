@@ -162,6 +162,15 @@ impl Store for SqliteStore {
     async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
         Ok(Arc::new(SqliteClaimed::open(&self.config, claim).await?))
     }
+
+    fn disconnect(&self) {
+        for place in [&self.control, &self.admin, &self.housekeeper] {
+            // Whoever holds it is opening a new one.
+            if let Ok(mut worker) = place.try_lock() {
+                *worker = None;
+            }
+        }
+    }
 }
 
 fn denied(config: &SqliteConfig) -> StoreError {

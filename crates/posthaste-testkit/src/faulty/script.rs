@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    future::Future,
+    future::{Future, pending},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -25,6 +25,8 @@ pub enum Fault {
     Slow(Duration),
     /// The work is done so much later (tokio's clock), and the answer comes then.
     Late(Duration),
+    /// Nothing is done, and no answer ever comes.
+    Silent,
 }
 
 /// The calls that can be made to fail.
@@ -309,6 +311,10 @@ impl Script {
             self.note(call);
             return Err(unavailable(call));
         }
+        if fault == Fault::Silent {
+            self.note(call);
+            return pending().await;
+        }
         let answer = work.await;
         let mut releases = self.releases();
         self.note(call);
@@ -325,7 +331,7 @@ impl Script {
                 answer
             }
             Fault::Late(_) => answer,
-            Fault::FailAfter | Fault::Refuse => Err(unavailable(call)),
+            Fault::FailAfter | Fault::Refuse | Fault::Silent => Err(unavailable(call)),
         }
     }
 }

@@ -86,6 +86,7 @@ impl Answers {
             Fault::Hold => self.held.push(answer),
             Fault::Slow(later) => self.slow.push((Instant::now() + later, answer)),
             Fault::Late(_) => self.ready.push(answer),
+            Fault::Silent => {}
             Fault::FailAfter | Fault::Refuse => {
                 self.ready.push(verdict(answer.ticket, Cause::Unknown));
             }
@@ -165,6 +166,9 @@ impl Lane for FaultyLane {
         if fault == Some(Fault::Refuse) {
             self.broken = true;
             self.refuse(&batch, Cause::Connection);
+            return self.script.note(Call::Submit);
+        }
+        if fault == Some(Fault::Silent) {
             return self.script.note(Call::Submit);
         }
         if let Some(Fault::Late(later)) = fault {

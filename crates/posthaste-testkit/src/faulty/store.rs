@@ -145,6 +145,10 @@ impl<S: Store + ?Sized> Store for Faulty<Arc<S>> {
         let claimed = self.script.run(Call::Open, unavailable, work).await?;
         Ok(Arc::new(Faulty::new(claimed, self.script.clone())))
     }
+
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
 }
 
 #[async_trait]
