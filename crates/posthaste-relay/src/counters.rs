@@ -91,7 +91,7 @@ impl Counters {
     }
 
     /// Adds what a claim has counted since `before`.
-    pub(crate) fn add(&self, before: Counts, now: Counts, at: Moment) {
+    pub(crate) fn add(&self, before: Counts, now: Counts) {
         self.accepted
             .fetch_add(now.accepted - before.accepted, Relaxed);
         self.rejected
@@ -104,9 +104,6 @@ impl Counters {
         self.read.fetch_add(now.read - before.read, Relaxed);
         self.repeated
             .fetch_add(now.repeated - before.repeated, Relaxed);
-        if now.accepted > before.accepted || now.parked > before.parked {
-            self.progressed(at);
-        }
     }
 
     pub(crate) fn latency(&self, micros: u64) {

@@ -50,6 +50,8 @@ pub(crate) struct Kept {
     pub(crate) lane_number: u64,
     /// A lane was opened.
     pub(crate) began: bool,
+    /// A claim was lost and nothing has been stored since: what is accepted may be the same again and again.
+    pub(crate) repeats: bool,
     /// That the destination is away.
     pub(crate) away: SaidOnce,
     /// It was said, and that it is back was not.
@@ -144,6 +146,7 @@ impl DestinationTask {
                 }
                 Err(error) => {
                     clean = false;
+                    kept.repeats = true;
                     want = match self.owns_together() {
                         true => Want::All,
                         false => Want::AtMost(claim.partitions.len()),
@@ -172,6 +175,7 @@ impl DestinationTask {
         Kept {
             lane_number: 0,
             began: false,
+            repeats: false,
             away: SaidOnce::default(),
             is_away: false,
             settled_at: Moment::default(),

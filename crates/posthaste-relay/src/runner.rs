@@ -378,6 +378,7 @@ impl<'a> Runner<'a> {
             Input::Changed(Changed::Done) => self.pipeline.change_done(None, false, now),
             Input::Changed(Changed::Advanced(advanced)) => {
                 self.pipeline.change_done(None, advanced.wants_advance, now);
+                self.kept.repeats = false;
                 self.task.destination.counters.progressed(now);
             }
             Input::Changed(Changed::Due(due)) => self.pipeline.change_done(Some(due), false, now),
@@ -417,6 +418,7 @@ impl<'a> Runner<'a> {
             SideAnswer::Advanced(side) => {
                 self.side = Some(side);
                 self.pipeline.side_advanced();
+                self.kept.repeats = false;
                 self.task.destination.counters.progressed(now);
             }
             SideAnswer::Joined => {
@@ -458,7 +460,11 @@ impl<'a> Runner<'a> {
                     "some events match no route; add a catch-all route or one that drops them"
                 );
             }
-            counters.add(self.counted, counts, self.task.clock.now());
+            counters.add(self.counted, counts);
+            let is_new = counts.accepted > self.counted.accepted && !self.kept.repeats;
+            if is_new || counts.parked > self.counted.parked {
+                counters.progressed(self.task.clock.now());
+            }
             self.counted = counts;
         }
         counters.blocked_keys(self.pipeline.blocked_keys());

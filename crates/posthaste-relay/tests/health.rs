@@ -299,12 +299,13 @@ async fn progress_that_cannot_be_stored_is_none() {
     let (faulty, script) = faulty(&store);
     let relay = Watched::start(faulty, vec![destination("d", &sink)]);
     relay.stays_ready().await;
-    script.always(Call::Advance, Fault::Hold);
-    emit(&store, "t", "k", "1");
-    relay.turns_red("d").await;
-    script.heal();
-    script.release();
-    relay.turns_green().await;
+    for fault in [Fault::Silent, Fault::Refuse] {
+        script.always(Call::Advance, fault);
+        emit(&store, "t", "k", "1");
+        relay.turns_red("d").await;
+        script.heal();
+        relay.turns_green().await;
+    }
     relay.stop().await;
 }
 
