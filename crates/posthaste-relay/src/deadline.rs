@@ -22,9 +22,9 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor,
-    DeadAction, DestinationState, Due, Housekeeping, Marker, Ownership, Page, ParkedEvent,
-    ParkedFilter, Parking, Registered, Registration, Renewal, Retained, Retention, Settlement,
-    Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    DeadAction, DestinationState, Due, EventRef, Housekeeping, Marker, Ownership, Page,
+    ParkedEvent, ParkedFilter, Parking, Registered, Registration, Renewal, Retained, Retention,
+    Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
     mutation::{Mutation, planted},
 };
 use tokio::time::Instant;
@@ -292,7 +292,7 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
         self.read.bound("look for block markers", call).await
     }
 
-    async fn set_aside(&self) -> Result<Vec<Uuid>, StoreError> {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         let call = self.inner.set_aside();
         self.read.bound("read what is set aside", call).await
     }
