@@ -10,6 +10,8 @@ mod check;
 mod connections;
 #[path = "postgres_store/crash.rs"]
 mod crash;
+#[path = "postgres_store/eras.rs"]
+mod eras;
 #[path = "postgres_store/hijack.rs"]
 mod hijack;
 #[path = "postgres_store/hints.rs"]

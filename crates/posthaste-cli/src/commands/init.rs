@@ -1,6 +1,8 @@
 //! `posthaste init`: creates or migrates the schema, grants least privilege, stores what all relays
 //! share.
 
+mod era;
+
 use std::time::Duration;
 
 use clap::Args;
@@ -47,6 +49,13 @@ pub(crate) struct Init {
     /// [default: 524288]
     #[arg(long, value_name = "N")]
     leaf_rows: Option<u64>,
+    /// Let a copied database (a restored dump, pg_upgrade, a template) go on by itself: tells what would be pending and
+    /// sent again, and changes nothing without --yes (PostgreSQL)
+    #[arg(long, conflicts_with = "sql")]
+    new_era: bool,
+    /// Begin the new era
+    #[arg(long, requires = "new_era")]
+    yes: bool,
     /// Print the SQL instead of running it, for your own migration tool
     #[arg(long)]
     sql: bool,
@@ -69,6 +78,7 @@ struct Done {
     applied: Vec<u32>,
     version: u32,
     granted: Vec<String>,
+    new_era: Option<postgres::NewEra>,
 }
 
 /// What an `init` that went well leaves behind.
@@ -90,6 +100,9 @@ impl Init {
             })?;
             return Ok(Status::Done);
         }
+        if self.new_era && !self.yes {
+            return era::tell_plan(url, self.store.json).await;
+        }
         let done = match kind {
             StoreKind::Postgres => {
                 // It may have to wait for a lock, and says for whose.
@@ -100,6 +113,7 @@ impl Init {
                     applied: done.applied,
                     version,
                     granted: self.granted(),
+                    new_era: done.new_era,
                 }
             }
             StoreKind::Sqlite => {
@@ -108,6 +122,7 @@ impl Init {
                     applied: done.applied,
                     version: done.version,
                     granted: Vec::new(),
+                    new_era: None,
                 }
             }
         };
@@ -116,6 +131,7 @@ impl Init {
                 "version": done.version,
                 "applied": done.applied,
                 "granted": done.granted,
+                "new_era": done.new_era.as_ref().map(era::as_json),
             }))?;
         } else {
             output::print(&self.report(&url.to_string(), &done))?;
@@ -130,10 +146,11 @@ impl Init {
             ("--leaf-rows", self.leaf_rows.is_some()),
             ("--retention-mode", self.retention_mode.is_some()),
             ("--notify", self.notify.is_some()),
+            ("--new-era", self.new_era),
         ] {
             if given {
                 return Err(Failure::usage(format!(
-                    "{flag} means nothing to SQLite, which has neither roles nor leaves nor notifications\nfix: leave it \
+                    "{flag} means nothing to SQLite, which has neither roles nor leaves nor notifications nor eras\nfix: leave it \
                      out; the rights are those of the file"
                 )));
             }
@@ -150,6 +167,7 @@ impl Init {
             retention_mode: self.retention_mode,
             notify: self.notify,
             leaf_rows: self.leaf_rows,
+            new_era: self.new_era && self.yes,
         }
     }
 
@@ -177,6 +195,11 @@ impl Init {
                 )
             }
         };
+        match &done.new_era {
+            Some(begun) => text.push_str(&era::begun(begun)),
+            None if self.new_era => text.push_str(era::NO_COPY),
+            None => {}
+        }
         if let Some(writer) = &self.writer {
             text.push_str(&format!(
                 "Role `{writer}` may write events, and nothing else.\n"

@@ -5,6 +5,7 @@
 mod consumers;
 mod guide;
 mod page;
+mod restore;
 mod tools;
 
 use std::{fs, process::Command};

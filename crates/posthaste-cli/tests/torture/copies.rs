@@ -1,4 +1,4 @@
-//! A database that is a copy of another one is not relayed as if it were the original.
+//! A database that is a copy of another one is not relayed as if it were the original, until a new era begins.
 
 use std::{path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use posthaste_testkit::{process::run, servers::postgres::PostgresServer};
 use posthaste_torture::{
     database::{Database, Plan},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay},
+    relay::{Delivered, LIMIT, Relay, posthaste, posthaste_json},
 };
 
 /// An outbox with a delivered part and a backlog, as a backup finds it.
@@ -26,12 +26,42 @@ async fn is_refused(copy: &str, original: &Postgres, delivered: &Delivered) {
     let refused = Relay::new(copy, &elsewhere).drain(2);
     assert!(refused.stderr.contains("copy"), "{refused}");
     assert!(
-        refused.stderr.contains("posthaste init"),
+        refused
+            .stderr
+            .contains("posthaste init --store URL --new-era")
+            && !refused.stderr.contains("drop"),
         "no fix is named:\n{refused}"
     );
+    for command in [
+        &["status", "--store", copy][..],
+        &["relays", "--store", copy],
+        &["init", "--store", copy],
+    ] {
+        let refused = posthaste(command);
+        assert_ne!(refused.status.code(), Some(0), "{refused}");
+        assert!(refused.stderr.contains("--new-era"), "{refused}");
+    }
     assert_eq!(elsewhere.lines(), 0);
     Relay::new(&original.url(), delivered).drain(0);
     assert_eq!(delivered.lines(), original.committed().await);
+}
+
+/// After a new era has begun, exactly what was not delivered is delivered from the copy.
+fn goes_on(copy: &str) {
+    let plan = posthaste(&["init", "--store", copy, "--new-era"]).expect_status(0);
+    assert!(plan.stdout.contains("Nothing was changed"), "{plan}");
+    assert!(plan.stdout.contains("50 events pending"), "{plan}");
+    assert!(plan.stdout.contains("at most 0 events"), "{plan}");
+    let elsewhere = Delivered::new();
+    Relay::new(copy, &elsewhere).drain(2);
+    let begun = posthaste_json(&["init", "--store", copy, "--new-era", "--yes"]);
+    assert_eq!(begun["new_era"]["destinations"][0]["pending"], 50);
+    Relay::new(copy, &elsewhere).drain(0);
+    assert_eq!(elsewhere.lines(), 50);
+    assert!(!elsewhere.holds("\"before\"") && elsewhere.holds("\"backlog\""));
+    let again = posthaste(&["init", "--store", copy, "--new-era", "--yes"]).expect_status(0);
+    assert!(again.stdout.contains("no copy"), "{again}");
+    assert_eq!(posthaste_json(&["status", "--store", copy])["pending"], 0);
 }
 
 #[tokio::test]
@@ -51,6 +81,7 @@ async fn a_restored_dump_with_a_backlog_is_refused() {
     );
     assert_eq!(copy.psql("select count(*) from posthaste.outbox"), "100");
     is_refused(&copy.url(), &original, &delivered).await;
+    goes_on(&copy.url());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,6 +96,7 @@ async fn a_template_copy_is_refused() {
         &format!("create database {copy} template {name}"),
     );
     is_refused(&server.admin_url(&copy), &original, &delivered).await;
+    goes_on(&server.admin_url(&copy));
 }
 
 fn client(program: &Path, args: &[&str]) {

@@ -1,7 +1,7 @@
 //! Whether a relay may start on this database. Changes nothing.
 
 use posthaste_engine::StoreError;
-use tokio_postgres::Row;
+use tokio_postgres::{Client as Driver, Row};
 
 use super::{
     claimed::set_back,
@@ -17,6 +17,7 @@ const ROW_SECURITY: &str = include_str!("sql/check_row_security.sql");
 const SOUNDNESS: &str = include_str!("sql/check_soundness.sql");
 const MIN_RELAY: &str = "select value from posthaste.settings where name = 'min_relay'";
 const STANDBYS: &str = include_str!("sql/check_standbys.sql");
+const COPY: &str = include_str!("sql/check_copy.sql");
 const SYSTEM: &str = include_str!("sql/check_system.sql");
 const SEQUENCE_SET_FORWARD: &str = include_str!("sql/sequence_set_forward.sql");
 
@@ -146,20 +147,12 @@ async fn row_security(client: &Client) -> Result<(), StoreError> {
 }
 
 pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
-    let failed = |error| classify(OPERATION, error);
     let wrong = |reason: String| StoreError::Misconfigured {
         operation: OPERATION,
         reason,
     };
-    let row = client
-        .query_typed_opt(SOUNDNESS, &[])
-        .await
-        .map_err(failed)?
-        .ok_or_else(|| StoreError::Schema {
-            operation: OPERATION,
-            reason: "posthaste.identity is empty: run `posthaste init --store URL` on a new schema"
-                .to_owned(),
-        })?;
+    let row = client.query_typed_one(SOUNDNESS, &[]).await;
+    let row = row.map_err(failed)?;
     refuse_sql_ascii(row.get("encoding")).map_err(wrong)?;
     let (cache, increment): (i64, i64) = (row.get("cache"), row.get("increment"));
     if cache != 1 || increment != 1 || row.get::<_, bool>("cycles") {
@@ -169,9 +162,6 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
                 .to_owned(),
         ));
     }
-    if let Some((sequence, floor)) = below_floor(&row) {
-        return Err(set_back(OPERATION, sequence, floor));
-    }
     if row.get("subscribed") {
         return Err(wrong(
             "a subscription writes into posthaste.outbox: its rows carry another server's \
@@ -179,19 +169,9 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
                 .to_owned(),
         ));
     }
-    let other_system = if row.get("ask_system") {
-        let row = client.query_typed_one(SYSTEM, &[]).await;
-        row.map_err(failed)?.get(0)
-    } else {
-        false
-    };
-    if other_system || row.get("other_database") || row.get("other_table") {
-        return Err(wrong(
-            "this outbox is a copy (a restored dump, pg_upgrade or a template): its progress means \
-             nothing here, and the original may still deliver. Relay the original; or, to begin anew \
-             here, drop schema posthaste cascade and run `posthaste init --store URL`"
-                .to_owned(),
-        ));
+    refuse_copy(client, OPERATION).await?;
+    if let Some((sequence, floor)) = below_floor(&row) {
+        return Err(set_back(OPERATION, sequence, floor));
     }
     Ok(())
 }
@@ -214,6 +194,57 @@ pub(super) async fn set_sequence_forward(client: &Client) -> Result<(), StoreErr
         .replace("{floor}", &floor.to_string())
         .replace("{sequence}", &sequence.to_string());
     client.script(&script).await.map(drop).map_err(failed)
+}
+
+/// Refuses a copy that was not told to go on by itself. Asked at every claim too: whoever restores a dump under a
+/// running relay does not restart it.
+pub(super) async fn refuse_copy(
+    client: &Client,
+    operation: &'static str,
+) -> Result<(), StoreError> {
+    if !is_copy(client).await? {
+        return Ok(());
+    }
+    Err(StoreError::Misconfigured {
+        operation,
+        reason: "this outbox is a copy (a restored dump, pg_upgrade or a template): its progress counts the \
+                 original's transactions, and the original may still deliver. Make sure that the original no longer \
+                 delivers, or events are sent twice; then run `posthaste init --store URL --new-era`: it tells how \
+                 many events would be sent again, and with --yes carries the progress over, so that all that is \
+                 pending is delivered from here"
+            .to_owned(),
+    })
+}
+
+/// Whether the database is another one than the outbox was made in, or had its last era begun in.
+pub(super) async fn is_copy(client: &Client) -> Result<bool, StoreError> {
+    is_copy_by(|sql| client.query_typed_opt(sql, &[])).await
+}
+
+/// The same inside a transaction.
+pub(super) async fn is_copy_within(transaction: &Driver) -> Result<bool, StoreError> {
+    is_copy_by(|sql| transaction.query_typed_opt(sql, &[])).await
+}
+
+async fn is_copy_by<A>(ask: impl Fn(&'static str) -> A) -> Result<bool, StoreError>
+where
+    A: Future<Output = Result<Option<Row>, tokio_postgres::Error>>,
+{
+    let row = ask(COPY).await.map_err(failed)?;
+    let row = row.ok_or_else(|| StoreError::Schema {
+        operation: OPERATION,
+        reason: "posthaste.identity is empty: run `posthaste init --store URL` on a new schema"
+            .to_owned(),
+    })?;
+    if row.get("copied") || !row.get::<_, bool>("ask_system") {
+        return Ok(row.get("copied"));
+    }
+    let row = ask(SYSTEM).await.map_err(failed)?;
+    Ok(row.is_some_and(|row| row.get(0)))
+}
+
+fn failed(error: tokio_postgres::Error) -> StoreError {
+    classify(OPERATION, error)
 }
 
 pub(super) fn refuse_sql_ascii(encoding: &str) -> Result<(), String> {

@@ -168,7 +168,7 @@ impl Converge {
                 let arrived = last >= *end.get_or_insert(answer.sequence);
                 if arrived {
                     *to = Position {
-                        low: Arc::clone(&high),
+                        low: Snapshot::behind(&high),
                         within: None,
                         floors: *floors,
                     };
@@ -238,7 +238,7 @@ fn way(from: &mut Position, to: &Position) -> Option<Way> {
             Some(way(&to.low, least, stop))
         }
         (Some((high, last)), _) => {
-            let stop = Stop::End(floors_of(high, from), None);
+            let stop = Stop::End(floors_of(high, from), from.end_of_era());
             Some(way(high, *last, stop))
         }
     }
@@ -268,7 +268,7 @@ fn raised(floors: Floors, floor_min: i64) -> Floors {
 }
 
 /// Floors of a difference's `high`: what is new in it was at or above the `xmax` of `low`, whose floor is its.
-fn floors_of(high: &Snapshot, from: &Position) -> Floors {
+pub(super) fn floors_of(high: &Snapshot, from: &Position) -> Floors {
     let Floors { floor, floor_min } = from.floors;
     let remains = |xid: &u64| from.low.xip().binary_search(xid).is_ok();
     Floors {

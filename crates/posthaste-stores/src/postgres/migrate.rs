@@ -11,6 +11,7 @@ use super::{
     client::{Client, Work},
     config::PostgresConfig,
     connection::Connector,
+    eras::{self, NewEra},
     error::classify,
     lock_wait::{Patience, is_locked},
     locks::{Lock, RETENTION, name_holder},
@@ -21,7 +22,7 @@ const GRANT_WRITER: &str = include_str!("sql/grant_writer.sql");
 const GRANT_RELAY: &str = include_str!("sql/grant_relay.sql");
 
 /// Two `init` at once do one thing after the other. Only the schema's owner may take it.
-const LOCK: &str = "lock table posthaste.migrations in share row exclusive mode";
+pub(super) const LOCK: &str = "lock table posthaste.migrations in share row exclusive mode";
 
 const RETENTION_MODE: &str = include_str!("sql/retention_mode.sql");
 
@@ -80,6 +81,8 @@ pub struct InitOptions {
     pub retention: Option<Duration>,
     /// How they go; default [`RetentionMode::Truncate`]. Running relays heed a change at once.
     pub retention_mode: Option<RetentionMode>,
+    /// Whether a copied database is to go on by itself: a new era begins. See [`plan_new_era`](super::plan_new_era).
+    pub new_era: bool,
 }
 
 /// What `init` did.
@@ -87,6 +90,8 @@ pub struct InitOptions {
 pub struct Initialised {
     /// Migrations that were applied now.
     pub applied: Vec<u32>,
+    /// The era that began; none: it was not asked for, or the database is no copy.
+    pub new_era: Option<NewEra>,
 }
 
 fn wrong(reason: impl Into<String>) -> StoreError {
@@ -152,11 +157,16 @@ pub async fn init(url: &str, options: &InitOptions) -> Result<Initialised, Store
             Step::None => break,
         }
     }
-    check::set_sequence_forward(&client).await?;
+    let new_era = match options.new_era {
+        true => eras::begin(&mut client).await?,
+        false => None,
+    };
     // A migrated copy stays a copy.
+    check::refuse_copy(&client, OPERATION).await?;
+    check::set_sequence_forward(&client).await?;
     check::soundness(&client).await?;
     settings(&mut client, options).await?;
-    Ok(Initialised { applied })
+    Ok(Initialised { applied, new_era })
 }
 
 async fn refuse_unfit_server(client: &Client) -> Result<(), StoreError> {

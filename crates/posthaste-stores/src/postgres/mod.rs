@@ -13,6 +13,7 @@ mod config;
 mod connection;
 mod converge;
 mod course;
+mod eras;
 mod error;
 mod evacuate;
 #[cfg(test)]
@@ -49,6 +50,7 @@ use uuid::Uuid;
 
 use config::PostgresConfig;
 use connection::{Connector, Session};
+pub use eras::{EraDestination, NewEra, plan_new_era};
 use hints::Hints;
 pub use migrate::{InitOptions, Initialised, init, sql};
 use retention::emptied::Emptied;

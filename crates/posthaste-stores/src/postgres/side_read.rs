@@ -8,9 +8,11 @@ use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError};
 
 use super::{
     claimed::{page_of, place_of},
+    converge::floors_of,
     read::{Read, Scope},
     statements::Statements,
     sweep::{Answer, Floors, Place, Position, Request, segment_end},
+    types::Snapshot,
 };
 
 /// Segments without a row of the key that one call walks through before it lets its caller look up.
@@ -32,9 +34,9 @@ impl SideCourse {
     pub(super) fn from_marker(leaf_bits: u8, marker: Position) -> Self {
         Self {
             leaf_bits,
-            at: marker,
             high_floors: None,
-            end: None,
+            end: marker.end_of_era(),
+            at: marker,
         }
     }
 
@@ -91,10 +93,10 @@ impl SideCourse {
             self.at.within = Some((Arc::clone(&high), last));
             return Place::of_side_read(&low, floors, &high, last, None);
         }
-        // Without its own floors `high` takes those of `low`, which hold for all that comes later.
-        let at_end = self.high_floors.take().unwrap_or(floors);
+        let own_floors = self.high_floors.take();
+        let at_end = own_floors.unwrap_or_else(|| floors_of(&high, &self.at));
         self.at = Position {
-            low: Arc::clone(&high),
+            low: Snapshot::behind(&high),
             within: None,
             floors: at_end,
         };

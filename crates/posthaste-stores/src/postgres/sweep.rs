@@ -14,6 +14,9 @@
 //! - `floor_min` is the least of all. What is stored are the floors of the stored `low`, also in the
 //!   middle of a difference; after a restart they are all that is known.
 //! - A difference ends when a page has reached F, never because a page was short or empty.
+//! - Transactions of an ended era are numbered by another counter. What of it is left over is a difference from
+//!   the empty snapshot to one that sees everything, and ends at the era's last `seq`; all that is behind is read
+//!   from a snapshot that sees nothing, with that `seq` as its floor.
 
 #[cfg(feature = "model")]
 mod model;
@@ -44,6 +47,15 @@ pub(super) struct Position {
     pub(super) low: Arc<Snapshot>,
     pub(super) within: Option<(Arc<Snapshot>, i64)>,
     pub(super) floors: Floors,
+}
+
+impl Position {
+    /// The last `seq` of what an ended era left over, as long as that is being read: it takes the floor's
+    /// place, and behind it begins a new era (`eras.rs`).
+    pub(super) fn end_of_era(&self) -> Option<i64> {
+        let (high, _) = self.within.as_ref()?;
+        high.sees_everything().then_some(self.floors.floor)
+    }
 }
 
 /// Where the page of a read ends.
@@ -135,7 +147,7 @@ impl Place {
         let within = match (seq, self.end) {
             (None, End::Whole(floors)) => {
                 return Position {
-                    low: Arc::clone(&self.high),
+                    low: Snapshot::behind(&self.high),
                     within: None,
                     floors,
                 };
@@ -244,6 +256,8 @@ pub(super) struct Sweep {
     /// Each transaction of `xip(low)` with its floor.
     stragglers: BTreeMap<u64, i64>,
     difference: Option<Difference>,
+    /// The `floor_min` of what an ended era left over, while that is being read: the floor is its end.
+    left_over: Option<i64>,
     /// The greatest F received.
     received: i64,
     /// The greatest F that is proven for polls sent from now on.
@@ -264,6 +278,7 @@ impl Sweep {
             floor,
             stragglers: BTreeMap::new(),
             difference: None,
+            left_over: None,
             received: proven,
             proven,
             stored: stored.floors,
@@ -284,11 +299,12 @@ impl Sweep {
         // Which straggler had which floor died with the memory that knew; the least holds for all.
         let stragglers = place.low.xip().iter().map(|&xid| (xid, floor_min));
         self.stragglers = stragglers.collect();
+        self.left_over = place.end_of_era().map(|_| floor_min);
         self.difference = place.within.as_ref().map(|(high, seq)| Difference {
             high: Arc::clone(high),
             owned: floor,
             last: *seq,
-            end: None,
+            end: place.end_of_era(),
         });
     }
 
@@ -418,12 +434,14 @@ impl Sweep {
             .iter()
             .map(|xid| (*xid, *self.stragglers.get(xid).unwrap_or(&former_floor)))
             .collect();
-        self.low = Arc::clone(high);
+        self.low = Snapshot::behind(high);
         self.floor = owned;
+        self.left_over = None;
     }
 
     fn floors(&self) -> Floors {
-        let least = self.stragglers.values().copied().min();
+        let floors = self.stragglers.values().copied();
+        let least = floors.chain(self.left_over).min();
         Floors {
             floor: self.floor,
             floor_min: least.map_or(self.floor, |least| least.min(self.floor)),

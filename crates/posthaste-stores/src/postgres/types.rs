@@ -1,6 +1,6 @@
 //! PostgreSQL's 64-bit transaction numbers and snapshots in their binary form.
 
-use std::error::Error;
+use std::{error::Error, sync::Arc};
 
 use bytes::{Buf, BufMut, BytesMut};
 use postgres_types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
@@ -30,7 +30,41 @@ pub(super) struct Snapshot {
     xip: Vec<u64>,
 }
 
+/// Greater than any transaction's number.
+const END_OF_NUMBERS: u64 = i64::MAX as u64;
+/// The least number that PostgreSQL gives to a transaction.
+const FIRST_NUMBER: u64 = 3;
+
 impl Snapshot {
+    /// Sees every transaction, of whatever era: the `high` of a difference that holds what an ended era
+    /// left over. `sql/era_places.sql` and `sql/destination_create.sql` write it.
+    #[cfg(test)]
+    pub(super) fn everything() -> Self {
+        Self {
+            xmin: END_OF_NUMBERS,
+            xmax: END_OF_NUMBERS,
+            xip: Vec::new(),
+        }
+    }
+
+    /// Whether it sees every transaction.
+    pub(super) fn sees_everything(&self) -> bool {
+        self.xmin == END_OF_NUMBERS
+    }
+
+    /// The `low` of whoever has used up a difference to `high`. Behind what an ended era left over,
+    /// nothing of the new era has been seen yet; and that is later than the empty snapshot.
+    pub(super) fn behind(high: &Arc<Self>) -> Arc<Self> {
+        if !high.sees_everything() {
+            return Arc::clone(high);
+        }
+        Arc::new(Self {
+            xmin: FIRST_NUMBER,
+            xmax: FIRST_NUMBER,
+            xip: Vec::new(),
+        })
+    }
+
     /// Sees nothing: where a destination that starts at the oldest event stands.
     #[cfg(any(test, feature = "simulation", feature = "model"))]
     pub(super) fn empty() -> Self {

@@ -3,6 +3,7 @@
 mod address;
 mod cluster;
 mod install;
+mod upgrade;
 
 use crate::tls::TestCa;
 use address::Address;
@@ -298,6 +299,24 @@ impl PostgresServer {
     /// When it is none.
     pub fn promote(&self) {
         assert_eq!(self.psql("postgres", "select pg_promote()"), "t");
+    }
+
+    /// What `pg_upgrade` makes of this server, which stays stopped: one of the packaged version.
+    ///
+    /// # Panics
+    ///
+    /// When the server is not ours, does not run, or is not older.
+    #[must_use]
+    pub fn upgrade(&self) -> Self {
+        assert!(self.version < install::PACKAGED, "it is not older");
+        let old = self.own();
+        old.stop(rustix::process::Signal::INT);
+        let cluster = Cluster::start_from(install::PACKAGED, |data| upgrade::run(old, data));
+        Self {
+            version: install::PACKAGED,
+            address: Address::local(cluster.port()),
+            cluster: Some(cluster),
+        }
     }
 
     /// What the server has written to its log, for a failure's message.

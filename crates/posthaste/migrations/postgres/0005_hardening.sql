@@ -174,6 +174,28 @@ alter table posthaste.parked
     alter column occurred_at drop not null,
     alter column inserted_at drop not null;
 
+-- Eras. A copy (dump, template, pg_upgrade) is another store, with other counters: it goes on in a new era.
+alter table posthaste.identity
+    add column era integer not null default 1,
+    -- The last `seq` of the eras before. What rows up to here say of transactions means nothing in this one.
+    add column after_seq bigint not null default 0;
+
+alter table posthaste.identity rename column created_at to began_at;
+
+-- Eras that have ended, and where everything stood.
+create table posthaste.eras (
+    era               integer primary key,
+    store_id          uuid not null,
+    system_identifier bigint,
+    database_oid      oid not null,
+    outbox_oid        oid not null,
+    began_at          timestamptz not null,
+    ended_at          timestamptz not null default clock_timestamp(),
+    last_seq          bigint not null,
+    cursors           jsonb,
+    markers           jsonb
+);
+
 -- Hints of writers to idle relays. An idle relay that listens holds the first lock in share mode. A
 -- commit that notifies takes a lock of the whole database: writers notify for such a relay alone, one
 -- writer at a time. That one holds the second lock, whose number changes ten times a second: a

@@ -9,6 +9,7 @@ use super::{
     Apply, Claiming, Cut, Found, FoundGroup, OPERATION, RACES_MAX, Statements, comes_and_goes,
 };
 use crate::postgres::{
+    check,
     client::Client,
     error::classify,
     locks::{Lock, RETENTION, name_holder},
@@ -60,6 +61,7 @@ pub(in crate::postgres) async fn claim(
     relay: Registered,
     request: &ClaimRequest<'_>,
 ) -> Result<ClaimOutcome, StoreError> {
+    check::refuse_copy(client, OPERATION).await?;
     refill_incarnation(client, relay.registration).await?;
     for _ in 0..RACES_MAX {
         // Received before the claim's own transaction is sent: see `Grant::proven`.

@@ -9,12 +9,7 @@ select
         join pg_catalog.pg_partition_tree('posthaste.outbox') t on t.relid = r.srrelid
     ) or exists (
         select from pg_catalog.pg_subscription_rel r where r.srrelid = 'posthaste.outbox'::regclass
-    ) as subscribed,
-    i.database_oid <> d.oid as other_database,
-    i.outbox_oid <> 'posthaste.outbox'::regclass::oid as other_table,
-    i.system_identifier is not null
-        and pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'execute') as ask_system
-from posthaste.identity i
-join pg_catalog.pg_database d on d.datname = current_database()
+    ) as subscribed
+from pg_catalog.pg_database d
 cross join pg_catalog.pg_sequence s
-where i.one and s.seqrelid = 'posthaste.outbox_seq_seq'::regclass
+where d.datname = current_database() and s.seqrelid = 'posthaste.outbox_seq_seq'::regclass

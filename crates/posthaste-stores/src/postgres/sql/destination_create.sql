@@ -1,5 +1,6 @@
 -- $1 name, $2 start now (else at the oldest event), $3 registration. The snapshot is the statement's own, taken before
--- its transaction has a number. Floors of zero are always proven.
+-- its transaction has a number. Floors of zero are always proven, and so is the end of the eras before: rows up to there
+-- are all committed, and are read as what they left over (`eras.rs`).
 with created as (
     -- Sinks compare epochs, relays versions: a name that was removed goes on above them.
     insert into posthaste.destinations (name, partitions, epoch, shares_version)
@@ -12,9 +13,13 @@ with created as (
 ), locked as (
     insert into posthaste.destination_locks (destination_id) select id from created
 ), placed as (
-    insert into posthaste.cursors (destination_id, low, floor, floor_min)
-    select c.id, case when $2::boolean then pg_catalog.pg_current_snapshot() else '1:1:'::pg_snapshot end, 0, 0
-    from created c
+    insert into posthaste.cursors (destination_id, low, high, seq, floor, floor_min)
+    select c.id, case when $2::boolean then pg_catalog.pg_current_snapshot() else '1:1:'::pg_snapshot end,
+        case when i.after_seq > 0 and not $2::boolean
+            then '9223372036854775807:9223372036854775807:'::pg_snapshot end,
+        case when i.after_seq > 0 and not $2::boolean then 0 end,
+        i.after_seq, case when $2::boolean then i.after_seq else 0 end
+    from created c join posthaste.identity i on i.one
     returning id, destination_id
 ), cut as (
     insert into posthaste.partitions (destination_id, partition, cursor_id)

@@ -7,7 +7,7 @@ with candidates as materialized (
     limit $3::bigint
 ), places as materialized (
     -- Each group with its partitions, unless it has them all.
-    select c.low, c.high, c.seq, 16384 / d.partitions as slots,
+    select c.low, c.high, c.seq, c.floor_min, 16384 / d.partitions as slots,
         case when count(*) < d.partitions then (
             select array_agg(a.cursor_id = c.id order by a.partition) from posthaste.partitions a
             where a.destination_id = d.id) end as mask
@@ -23,6 +23,8 @@ with candidates as materialized (
     where exists (
             select from places c
             where (c.mask is null or c.mask[o.slot / c.slots + 1])
+                -- What is passed of another era, no snapshot of this one tells.
+                and o.seq > c.floor_min
                 and not (
                     pg_catalog.pg_visible_in_snapshot(o.xid, c.low)
                     or coalesce(o.seq <= c.seq and pg_catalog.pg_visible_in_snapshot(o.xid, c.high), false)))

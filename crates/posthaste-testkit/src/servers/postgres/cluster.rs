@@ -38,7 +38,7 @@ rm -rf "$1"
 #[derive(Debug)]
 pub(super) struct Cluster {
     process: Mutex<Option<Child>>,
-    programs: Programs,
+    pub(super) programs: Programs,
     port: Port,
     folder: TempDir,
     _guard: Guard,
@@ -160,7 +160,7 @@ impl Cluster {
         )
     }
 
-    fn data(&self) -> PathBuf {
+    pub(super) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 

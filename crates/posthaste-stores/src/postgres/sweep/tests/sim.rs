@@ -17,6 +17,14 @@ pub(super) struct Row {
     xid: u64,
     key: u32,
     pub(super) id: u32,
+    /// Copied, or of an ended era: visible, whatever its transaction's number means here.
+    copied: bool,
+}
+
+impl Row {
+    fn is_of(&self, xid: u64) -> bool {
+        self.xid == xid && !self.copied
+    }
 }
 
 /// What a write-ahead log holds, or memory.
@@ -84,7 +92,13 @@ impl Db {
     pub(super) fn insert_with(&mut self, xid: u64, seq: i64, key: u32) {
         let id = self.next_id;
         self.next_id += 1;
-        self.now.rows.push(Row { seq, xid, key, id });
+        self.now.rows.push(Row {
+            seq,
+            xid,
+            key,
+            id,
+            copied: false,
+        });
     }
 
     pub(super) fn insert(&mut self, xid: u64, key: u32) {
@@ -99,7 +113,7 @@ impl Db {
 
     /// A commit flushes everything before it.
     pub(super) fn commit(&mut self, xid: u64) {
-        let mut own: Vec<_> = self.now.rows.iter().filter(|row| row.xid == xid).collect();
+        let mut own: Vec<_> = self.now.rows.iter().filter(|row| row.is_of(xid)).collect();
         own.sort_by_key(|row| row.seq);
         self.committed
             .extend(own.iter().map(|row| (row.key, row.id)));
@@ -113,7 +127,7 @@ impl Db {
     }
 
     pub(super) fn abort(&mut self, xid: u64) {
-        self.now.rows.retain(|row| row.xid != xid);
+        self.now.rows.retain(|row| !row.is_of(xid));
         self.complete(xid, Fate::Aborted);
     }
 
@@ -128,6 +142,58 @@ impl Db {
         self.now.latest_completed = self.now.next_xid - 1;
         self.flushed = self.now.clone();
         self.token += 1;
+    }
+
+    /// A copy, on a server whose counter of transactions stands elsewhere.
+    pub(super) fn copy(&mut self, next_xid: u64) {
+        let open = |(xid, fate): (&u64, &Fate)| (*fate == Fate::Open).then_some(*xid);
+        let open: Vec<u64> = self.now.fates.iter().filter_map(open).collect();
+        for xid in open {
+            self.abort(xid);
+        }
+        self.now.fates.clear();
+        self.now.next_xid = next_xid;
+        self.now.latest_completed = next_xid - 1;
+        self.end_era();
+    }
+
+    fn end_era(&mut self) {
+        for row in &mut self.now.rows {
+            row.copied = true;
+        }
+        self.flushed = self.now.clone();
+        self.token += 1;
+    }
+
+    /// As `sql/era_cursors.sql` and `sql/era_begin.sql`.
+    pub(super) fn begin_era(&mut self) {
+        let Position {
+            low,
+            within,
+            floors,
+        } = &self.now.stored;
+        let passed = |row: &Row| {
+            let in_high =
+                |(high, seq): &(Arc<Snapshot>, i64)| row.seq <= *seq && high.sees(row.xid);
+            row.seq <= floors.floor_min || low.sees(row.xid) || within.as_ref().is_some_and(in_high)
+        };
+        let known = floors.floor.max(within.as_ref().map_or(0, |(_, seq)| *seq));
+        let unfinished = self
+            .now
+            .rows
+            .iter()
+            .filter(|row| row.seq <= known && !passed(row));
+        let start = unfinished.map(|row| row.seq - 1).min().unwrap_or(known);
+        let everything = Arc::new(Snapshot::everything());
+        self.now.stored = Position {
+            low: Arc::new(Snapshot::empty()),
+            within: Some((everything, start)),
+            floors: Floors {
+                floor: self.now.sequence,
+                floor_min: start,
+            },
+        };
+        self.end_era();
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -166,7 +232,8 @@ impl Db {
 
     /// The rows of a read whose snapshot was taken earlier, in the order in which they are sent.
     fn rows(&self, request: &Request, snapshot: &Snapshot, apart: bool) -> Vec<Row> {
-        let committed = |row: &&Row| self.now.fates.get(&row.xid) == Some(&Fate::Committed);
+        let committed =
+            |row: &&Row| row.copied || self.now.fates.get(&row.xid) == Some(&Fate::Committed);
         let mut rows: Vec<Row> = match request {
             Request::Poll {
                 low,
@@ -180,8 +247,8 @@ impl Db {
                     .min()
                     .unwrap_or(*floor)
                     .min(*floor);
-                let new =
-                    |row: &&Row| row.seq > start && !low.sees(row.xid) && snapshot.sees(row.xid);
+                let seen = |row: &&Row| row.copied || snapshot.sees(row.xid);
+                let new = |row: &&Row| row.seq > start && !low.sees(row.xid) && seen(row);
                 self.now
                     .rows
                     .iter()
@@ -237,6 +304,7 @@ pub(super) enum Naive {
     NoToken,
     TokenReadLater,
     ClaimProvesWhatItReads,
+    CopyWithoutEra,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -456,6 +524,13 @@ impl Trial {
         }
         self.place = None;
         self.token = self.db.token;
+    }
+
+    /// Goes on with a copy of the database.
+    pub(super) fn begin_era(&mut self) {
+        if !self.rules.without(Naive::CopyWithoutEra) {
+            self.db.begin_era();
+        }
     }
 
     fn drop_memory(&mut self) {

@@ -19,6 +19,8 @@ struct Walk {
     writers: HashMap<u32, (u64, u32)>,
     poll: Option<Sent>,
     advance: Option<(Advance, Option<u64>)>,
+    /// Whether the database is copied now and then.
+    copies: bool,
 }
 
 impl Walk {
@@ -34,7 +36,13 @@ impl Walk {
             writers: HashMap::new(),
             poll: None,
             advance: None,
+            copies: false,
         }
+    }
+
+    fn with_copies(mut self) -> Self {
+        self.copies = true;
+        self
     }
 
     fn write(&mut self) {
@@ -99,6 +107,20 @@ impl Walk {
         self.forget();
     }
 
+    /// Somebody may write to the copy before its era begins.
+    fn copy(&mut self) {
+        self.writers.clear();
+        self.advance = None;
+        self.trial.db.copy(self.random.random_range(3..200));
+        for _ in 0..self.random.random_range(0..3) {
+            let (xid, key) = (self.trial.db.begin(), self.random.random_range(0..4));
+            self.trial.db.insert(xid, key);
+            self.trial.db.commit(xid);
+        }
+        self.trial.begin_era();
+        self.forget();
+    }
+
     fn run(mut self) -> Result<(), String> {
         for _ in 0..STEPS {
             match self.random.random_range(0..100) {
@@ -106,6 +128,7 @@ impl Walk {
                 45..75 => self.read(),
                 75..95 => self.move_cursor(),
                 95..97 => self.forget(),
+                97 if self.copies && self.random.random_bool(0.7) => self.copy(),
                 97 => self.crash(),
                 _ => self.trial.db.truncate(),
             }
@@ -130,6 +153,23 @@ fn random_histories_lose_and_invert_nothing() {
             panic!("seed {seed}: {broken}");
         }
     }
+}
+
+#[test]
+fn random_copies_lose_and_invert_nothing() {
+    let histories = if posthaste_testkit::long_form() {
+        200_000
+    } else {
+        20_000
+    };
+    for seed in 0..histories {
+        if let Err(broken) = Walk::new(seed, Rules::default()).with_copies().run() {
+            panic!("seed {seed}: {broken}");
+        }
+    }
+    let naive = |seed| Walk::new(seed, Rules(Some(Naive::CopyWithoutEra)));
+    let found = (0..histories).any(|seed| naive(seed).with_copies().run().is_err());
+    assert!(found, "a copy without an era was not found");
 }
 
 #[test]
