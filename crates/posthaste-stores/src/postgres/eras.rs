@@ -112,9 +112,11 @@ pub(super) async fn begin(client: &mut Client) -> Result<Option<NewEra>, StoreEr
     if !check::is_copy_within(driver).await? {
         return Ok(None);
     }
-    // A relay that was not stopped ends here, and moves no place meanwhile.
+    // A relay that was not stopped ends here, and moves no place meanwhile. In the order in which a claim locks.
     driver
-        .batch_execute("lock table posthaste.cursors, posthaste.markers in exclusive mode")
+        .batch_execute(
+            "lock table posthaste.destination_locks, posthaste.cursors, posthaste.markers in exclusive mode",
+        )
         .await
         .map_err(failed)?;
     let (mut era, places) = survey(driver).await?;

@@ -483,6 +483,32 @@ async fn an_era_waits_for_open_writers_without_holding_others_up() {
     assert_eq!(seen, expected.concat());
 }
 
+/// The relay was not stopped, and is in the midst of a claim.
+#[tokio::test]
+async fn an_era_waits_for_a_claim_under_way() {
+    let database = fresh().await;
+    let restored = PostgresServer::shared(15).create_database();
+    restore(&database.url(), &restored.url());
+    let claimer = writer(&restored.url()).await;
+    claimer
+        .batch_execute("begin; select from posthaste.destination_locks for update")
+        .await
+        .unwrap();
+    let url = restored.url();
+    let mut era = tokio::spawn(async move { begin_era(&url).await });
+    tokio::select! {
+        () = wait_for_waits(&restored, 1) => (),
+        _ = &mut era => panic!("it has not waited"),
+    }
+    claimer
+        .batch_execute(
+            "update posthaste.cursors set epoch = epoch; update posthaste.destinations set epoch = epoch; commit",
+        )
+        .await
+        .unwrap();
+    era.await.unwrap().new_era.unwrap();
+}
+
 #[tokio::test]
 async fn an_upgraded_server_goes_on_in_a_new_era() {
     let server = PostgresServer::builder()

@@ -214,11 +214,11 @@ async fn a_park_meets_a_take_over(world: &World) -> bool {
     let parks = [parking(&page, None)];
     let parked = claimed.park(&parks);
     let take_over = async {
-        wait_for_waits(world, 1).await;
+        wait_for_waits(&world.database, 1).await;
         world.store.fence(two, one.registration, "").await.unwrap();
         let request = whole("null:");
         let claim = world.store.claim(two, &request);
-        let held_up = wait_for_waits(world, 2);
+        let held_up = wait_for_waits(&world.database, 2);
         tokio::select! {
             claim = claim => owned(claim.unwrap()).epoch > 0,
             () = held_up => false,
@@ -231,17 +231,6 @@ async fn a_park_meets_a_take_over(world: &World) -> bool {
     });
     let (parked, taken_over_first) = both.await;
     !(parked.is_ok() && taken_over_first)
-}
-
-/// Returns once so many sessions of the database wait for a row's lock, or for whoever has changed it.
-async fn wait_for_waits(world: &World, count: u32) {
-    let waits = format!(
-        "select count(*) >= {count} from pg_stat_activity
-         where datname = current_database() and wait_event_type = 'Lock'"
-    );
-    while world.database.psql(&waits) == "f" {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test]

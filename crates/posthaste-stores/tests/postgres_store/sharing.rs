@@ -356,10 +356,7 @@ async fn a_merge_that_waits_for_a_new_cut_leaves_no_partition_behind() {
         .unwrap();
     let advance = all.advance(&page.end, &[]);
     let commit = async {
-        let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
-        while database.psql(waits) == "0" {
-            tokio::task::yield_now().await;
-        }
+        wait_for_waits(&database, 1).await;
         claimer.batch_execute("commit").await.unwrap();
     };
     let (advanced, ()) = tokio::join!(advance, commit);

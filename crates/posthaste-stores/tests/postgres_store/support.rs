@@ -211,3 +211,14 @@ pub(crate) async fn deliver(
     store.housekeep(None).await.unwrap();
     store.retained().await.unwrap();
 }
+
+/// Returns once so many sessions of the database wait for a lock, or for whoever has changed a row.
+pub(crate) async fn wait_for_waits(database: &Database, count: u32) {
+    let waits = format!(
+        "select count(*) >= {count} from pg_stat_activity
+         where datname = current_database() and wait_event_type = 'Lock'"
+    );
+    while database.psql(&waits) == "f" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
