@@ -10,7 +10,7 @@ use posthaste_testkit::{
     long_form, process::Running, proxy::Proxy, servers::postgres::PostgresServer,
 };
 
-use crate::verdict::Lives;
+use crate::verdict::{Lives, Verdict};
 use posthaste_torture::{
     database::{Database, Plan},
     load::{Load, OnTrouble},
@@ -35,7 +35,7 @@ async fn ended_backends_cost_neither_events_nor_order() {
     let relay = Relay::new(&postgres.url(), &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 200 } else { 30 };
-    let running = under_load(&postgres, &relay, &delivered, async |_: &Running| {
+    let faults = async |_: &Running, _: &Load| {
         let mut ended = 0;
         while ended < rounds {
             ended += postgres.number(
@@ -44,9 +44,9 @@ async fn ended_backends_cost_neither_events_nor_order() {
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-    })
-    .await;
-    assert_said_seldom(&running, began.elapsed());
+    };
+    let (said, _) = under_load(&postgres, &relay, &delivered, OnTrouble::Fail, faults).await;
+    assert_said_seldom(&said, began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +58,7 @@ async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order()
     let relay = Relay::new(&url, &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 5 } else { 1 };
-    let running = under_load(&postgres, &relay, &delivered, async |_: &Running| {
+    let faults = async |_: &Running, _: &Load| {
         for _ in 0..rounds {
             for _ in 0..5 {
                 proxy.cut();
@@ -77,9 +77,9 @@ async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order()
                 delivers(&postgres, &delivered).await;
             }
         }
-    })
-    .await;
-    assert_said_seldom(&running, began.elapsed());
+    };
+    let (said, _) = under_load(&postgres, &relay, &delivered, OnTrouble::Fail, faults).await;
+    assert_said_seldom(&said, began.elapsed());
 }
 
 /// So it looks when a pooler or a load balancer survives a hard fail-over of what stood behind it.
@@ -92,13 +92,13 @@ async fn connections_that_never_answer_again_are_replaced() {
     let relay = Relay::new(&url, &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 20 } else { 3 };
-    let said = under_load(&postgres, &relay, &delivered, async |_: &Running| {
+    let faults = async |_: &Running, _: &Load| {
         for _ in 0..rounds {
             proxy.freeze();
             delivers(&postgres, &delivered).await;
         }
-    })
-    .await;
+    };
+    let (said, _) = under_load(&postgres, &relay, &delivered, OnTrouble::Fail, faults).await;
     assert!(said.contains("no answer within"), "{said}");
     assert_said_seldom(&said, began.elapsed());
 }
@@ -139,18 +139,19 @@ fn proxied(server: &PostgresServer, postgres: &Postgres) -> (Proxy, String) {
 }
 
 /// Runs writers and a relay beside the faults, then asserts that all is there; answers what the relay
-/// said.
-async fn under_load(
+/// said, and what was repeated.
+pub(crate) async fn under_load(
     postgres: &Arc<Postgres>,
     relay: &Relay,
     delivered: &Delivered,
-    faults: impl AsyncFnOnce(&Running),
-) -> String {
+    on_trouble: OnTrouble,
+    faults: impl AsyncFnOnce(&Running, &Load),
+) -> (String, Verdict) {
     let database: Arc<dyn Database> = Arc::clone(postgres) as Arc<dyn Database>;
-    let load = Load::start(&database, OnTrouble::Fail);
+    let load = Load::start(&database, on_trouble);
     let mut running = relay.start();
     running.wait_for_stderr("claimed", LIMIT);
-    faults(&running).await;
+    faults(&running, &load).await;
     delivers(postgres, delivered).await;
     assert!(
         running.is_running(),
@@ -165,7 +166,7 @@ async fn under_load(
     println!("{}", verdict.report);
     verdict.report.assert_good();
     assert_no_panic(&stopped.stderr);
-    stopped.stderr
+    (stopped.stderr, verdict)
 }
 
 /// A fresh event arrives.

@@ -3,14 +3,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use posthaste_testkit::{long_form, servers::postgres::PostgresServer};
+use posthaste_testkit::{long_form, process::Running, servers::postgres::PostgresServer};
 
-use crate::{connections::delivers, verdict::Lives};
+use crate::{
+    connections::{delivers, under_load},
+    verdict::Lives,
+};
 use posthaste_torture::{
     database::{Database, Hold, Plan},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
+    relay::{Delivered, LIMIT, Relay, until},
 };
 
 const LEASE: &str = "3s";
@@ -48,41 +51,28 @@ async fn a_server_without_room_connections_or_locks_costs_neither_events_nor_ord
     let delivered = Delivered::new();
     let url = server.url("relay", postgres.name());
     let relay = Relay::new(&url, &delivered).flags(&FLAGS);
-    let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
-    let load = Load::start(&database, OnTrouble::Fail);
-    let mut running = relay.start();
-    running.wait_for_stderr("claimed", LIMIT);
+    let troubles = async |running: &Running, _: &Load| {
+        postgres.rows(FULL);
+        running.wait_for_stderr("No space left on device", LIMIT);
+        tokio::time::sleep(BEYOND_LEASE).await;
+        postgres.rows(ROOM_AGAIN);
+        delivers(&postgres, &delivered).await;
 
-    postgres.rows(FULL);
-    running.wait_for_stderr("No space left on device", LIMIT);
-    tokio::time::sleep(BEYOND_LEASE).await;
-    postgres.rows(ROOM_AGAIN);
-    delivers(&postgres, &delivered).await;
+        postgres.rows("alter role relay connection limit 0");
+        postgres
+            .rows("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'relay'");
+        running.wait_for_stderr("too many connections", LIMIT);
+        tokio::time::sleep(BEYOND_LEASE).await;
+        postgres.rows("alter role relay connection limit -1");
+        delivers(&postgres, &delivered).await;
 
-    postgres.rows("alter role relay connection limit 0");
-    postgres.rows("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'relay'");
-    running.wait_for_stderr("too many connections", LIMIT);
-    tokio::time::sleep(BEYOND_LEASE).await;
-    postgres.rows("alter role relay connection limit -1");
-    delivers(&postgres, &delivered).await;
-
-    let holder = postgres.client().await.unwrap();
-    holder.batch_execute(LOCKS).await.unwrap();
-    tokio::time::sleep(2 * BEYOND_LEASE).await;
-    holder.batch_execute("rollback").await.unwrap();
-    delivers(&postgres, &delivered).await;
-
-    assert!(running.is_running(), "the relay ended");
-    load.stop().await;
-    running.terminate();
-    let stopped = running.wait(LIMIT).expect_status(0);
-    relay.drain(0);
-    Lives::first()
-        .judge(&*database, &delivered)
-        .await
-        .report
-        .assert_good();
-    assert_no_panic(&stopped.stderr);
+        let holder = postgres.client().await.unwrap();
+        holder.batch_execute(LOCKS).await.unwrap();
+        tokio::time::sleep(2 * BEYOND_LEASE).await;
+        holder.batch_execute("rollback").await.unwrap();
+        delivers(&postgres, &delivered).await;
+    };
+    under_load(&postgres, &relay, &delivered, OnTrouble::Fail, troubles).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,29 +81,13 @@ async fn a_server_that_turns_read_only_and_back_costs_neither_events_nor_order()
     let postgres = Arc::new(Postgres::new(&server));
     let delivered = Delivered::new();
     let relay = Relay::new(&postgres.url(), &delivered).flags(&FLAGS);
-    let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
-    let load = Load::start(&database, OnTrouble::Reconnect);
-    let mut running = relay.start();
-    running.wait_for_stderr("claimed", LIMIT);
-
-    let failing = load.failing();
-    server.demote();
-    running.wait_for_stderr("read replica", LIMIT);
-    server.promote();
-    drop(failing);
-    delivers(&postgres, &delivered).await;
-
-    assert!(running.is_running(), "the relay ended");
-    load.stop().await;
-    running.terminate();
-    let stopped = running.wait(LIMIT).expect_status(0);
-    relay.drain(0);
-    Lives::first()
-        .judge(&*database, &delivered)
-        .await
-        .report
-        .assert_good();
-    assert_no_panic(&stopped.stderr);
+    let turn = async |running: &Running, load: &Load| {
+        let _failing = load.failing();
+        server.demote();
+        running.wait_for_stderr("read replica", LIMIT);
+        server.promote();
+    };
+    under_load(&postgres, &relay, &delivered, OnTrouble::Reconnect, turn).await;
 }
 
 /// Each in a transaction of its own, as a DBA would type it.
@@ -137,24 +111,14 @@ async fn an_outbox_that_is_altered_beside_a_relay_loses_and_reorders_nothing() {
     let postgres = Arc::new(Postgres::new(PostgresServer::shared(15)));
     let delivered = Delivered::new();
     let relay = Relay::new(&postgres.url(), &delivered).flags(&FLAGS);
-    let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
-    let load = Load::start(&database, OnTrouble::Fail);
-    let mut running = relay.start();
-    running.wait_for_stderr("claimed", LIMIT);
-    for statement in DDL {
-        postgres.rows(statement);
-        delivers(&postgres, &delivered).await;
-    }
-    assert!(running.is_running(), "the relay ended");
-    load.stop().await;
-    running.terminate();
-    let stopped = running.wait(LIMIT).expect_status(0);
-    relay.drain(0);
-    Lives::first()
-        .judge(&*database, &delivered)
-        .await
-        .assert_good(0);
-    assert_no_panic(&stopped.stderr);
+    let alter = async |_: &Running, _: &Load| {
+        for statement in DDL {
+            postgres.rows(statement);
+            delivers(&postgres, &delivered).await;
+        }
+    };
+    let (_, verdict) = under_load(&postgres, &relay, &delivered, OnTrouble::Fail, alter).await;
+    verdict.assert_good(0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
