@@ -39,8 +39,9 @@ pub use limits::PipelineLimits;
 const MAIN: u64 = 0;
 const SIDE: u64 = 1 << 62;
 const RETRY: u64 = 1 << 63;
-/// Parked events that are in memory at once: they may be of any size.
-const DUE_EVENTS: usize = 16;
+/// Parked events that are in memory at once, and released keys that are looked for at once. Events may be of any size:
+/// how many bytes of them come, the store bounds.
+const DUE_EVENTS: usize = 2_500;
 
 /// A change that the store is to make; one at a time.
 #[derive(Debug)]
@@ -336,12 +337,13 @@ impl Pipeline {
         if !parkings.is_empty() {
             return Some(Change::Park(parkings));
         }
+        // Before settlements, of which there may be thousands.
+        if let Some(advance) = self.next_advance(now) {
+            return Some(advance);
+        }
         if let Some((ticket, id, settlement)) = self.retries.take_settlement() {
             self.change = Some(UnderWay::Settle(ticket));
             return Some(Change::Settle { id, settlement });
-        }
-        if let Some(advance) = self.next_advance(now) {
-            return Some(advance);
         }
         if let Some(report) = self.next_report(now) {
             return Some(report);

@@ -1,32 +1,35 @@
-//! Side read and join: how a released key comes back to the main group.
+//! Side read and join: how released keys come back to the main group, many at a time.
 //!
 //! ```text
-//!   idle --released key--> opening --> reading --page--> delivering --all done--+
+//!   idle -released keys--> opening --> reading --page--> delivering --all done--+
 //!    ^                                    ^                                     |
 //!    |                                    +-- not there yet: read on -----------+
 //!    |                                    +-- there: hold the main group until  |
 //!    |                                        it stands, read the last bit -----+
-//!    +------ joined (or blocked again by a rejection) <---- there, and it stands
+//!    +------ joined (or all blocked again) <--------------- there, and it stands
 //! ```
 //!
 //! The join is at one place that both have finished: the main group stands still there, and handles no
-//! answer, from the side read's last target to the end of the join's transaction.
+//! answer, from the side read's last target to the end of the join's transaction. A key whose event is
+//! rejected leaves the side read, and stands where that was parked; the others go on.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use crate::{
     Budget, Cursor, KeyOrder, Page, StoredEvent,
     mutation::{Mutation, planted},
-    window::{State, Window},
+    window::{Passed, State, Window},
 };
 
 /// What the runner is to do for the side read; one step at a time.
 #[derive(Debug)]
 pub enum SideStep {
-    /// [`crate::Claimed::side_read`] of this key.
-    Open(String),
+    /// [`crate::Claimed::side_read`] of these keys.
+    Open(Vec<String>),
     /// [`crate::SideRead::next`].
     Read {
+        /// Before that, [`crate::SideRead::leave`] of these keys.
+        left: Vec<String>,
         /// How much.
         budget: Budget,
         /// Up to here.
@@ -34,6 +37,8 @@ pub enum SideStep {
     },
     /// [`crate::SideRead::advance`].
     Advance {
+        /// Before that, [`crate::SideRead::leave`] of these keys.
+        left: Vec<String>,
         /// To here.
         at: Cursor,
         /// What was finished.
@@ -41,8 +46,8 @@ pub enum SideStep {
     },
     /// [`crate::Claimed::join`].
     Join {
-        /// The key that comes back.
-        key: String,
+        /// The keys that come back.
+        keys: Vec<String>,
         /// Where the main group stands.
         at: Cursor,
     },
@@ -61,19 +66,27 @@ enum Phase {
     Joining,
 }
 
+/// Keys of one side read at the most: each is sent along with every page's request.
+const KEYS_MAX: usize = 10_000;
+/// Bytes of them, likewise.
+const KEYS_BYTES_MAX: usize = 1 << 20;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Side {
     order: KeyOrder,
     released: VecDeque<String>,
-    key: Option<String>,
+    /// The same, to find one.
+    is_released: HashSet<String>,
+    /// Those that are read now.
+    pub(crate) keys: HashSet<String>,
+    /// Those that were among them, which the store is to be told.
+    left: Vec<String>,
     phase: Phase,
     pub(crate) window: Window,
     next_ticket: u64,
     /// The last read had the standing main group as its target.
     last_bit: bool,
     reached: bool,
-    /// An event was rejected: what lies behind it waits, or belongs to the key's next side read.
-    rejected: bool,
 }
 
 impl Side {
@@ -81,40 +94,42 @@ impl Side {
         Self {
             order,
             released: VecDeque::new(),
-            key: None,
+            is_released: HashSet::new(),
+            keys: HashSet::new(),
+            left: Vec::new(),
             phase: Phase::Idle,
             window: Window::new(order, first_ticket),
             next_ticket: first_ticket,
             last_bit: false,
             reached: false,
-            rejected: false,
         }
     }
 
     /// Keys that no parked event holds any longer.
     pub(crate) fn release(&mut self, keys: Vec<String>) {
         for key in keys {
-            if self.key.as_ref() != Some(&key) && !self.released.contains(&key) {
+            if !self.keys.contains(&key) && self.is_released.insert(key.clone()) {
                 self.released.push_back(key);
             }
         }
     }
 
-    /// The ticket that the next event read will bear.
-    pub(crate) fn next_ticket(&self) -> u64 {
-        self.next_ticket
+    /// As many released keys as one side read takes, one at least if there is one.
+    fn take_released(&mut self) -> Vec<String> {
+        let (mut keys, mut bytes) = (Vec::new(), 0);
+        while let Some(key) = self.released.front()
+            && (keys.is_empty() || keys.len() < KEYS_MAX && bytes + key.len() <= KEYS_BYTES_MAX)
+        {
+            bytes += key.len();
+            self.is_released.remove(key);
+            keys.extend(self.released.pop_front());
+        }
+        keys
     }
 
-    pub(crate) fn may_send(&self) -> bool {
-        !self.rejected
-    }
-
-    pub(crate) fn send_no_more(&mut self) {
-        self.rejected = true;
-    }
-
-    pub(crate) fn send_again(&mut self) {
-        self.rejected = false;
+    /// An event of this key is to be parked: what lies behind it belongs to the key's next side read.
+    pub(crate) fn leave(&mut self, key: &str) {
+        self.left.extend(self.keys.take(key));
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -139,23 +154,22 @@ impl Side {
             Phase::Idle => {
                 // Without a joinable place there is no target yet; the first read brings one.
                 joinable?;
-                let key = self.released.pop_front()?;
-                self.key = Some(key.clone());
+                let keys = self.take_released();
+                if keys.is_empty() {
+                    return None;
+                }
+                self.keys = keys.iter().cloned().collect();
                 self.phase = Phase::Opening;
-                Some(SideStep::Open(key))
+                Some(SideStep::Open(keys))
             }
             Phase::Read => {
-                self.phase = Phase::Reading;
-                joinable.map(|until| SideStep::Read {
-                    budget,
-                    until: until.clone(),
-                })
+                let until = joinable?.clone();
+                Some(self.read_step(budget, until))
             }
             Phase::Holding => {
                 let until = standing?.clone();
                 self.last_bit = true;
-                self.phase = Phase::Reading;
-                Some(SideStep::Read { budget, until })
+                Some(self.read_step(budget, until))
             }
             Phase::Delivering if self.window.is_done() => {
                 // It was there when this read was sent.
@@ -174,6 +188,24 @@ impl Side {
         }
     }
 
+    fn read_step(&mut self, budget: Budget, until: Cursor) -> SideStep {
+        self.phase = Phase::Reading;
+        SideStep::Read {
+            left: std::mem::take(&mut self.left),
+            budget,
+            until,
+        }
+    }
+
+    fn advance_step(&mut self, passed: Passed) -> SideStep {
+        self.phase = Phase::Advancing;
+        SideStep::Advance {
+            left: std::mem::take(&mut self.left),
+            at: passed.up_to,
+            finished: passed.finished,
+        }
+    }
+
     /// When the relay stops: stores what was delivered, so that a planned stop repeats nothing.
     pub(crate) fn last_step(&mut self) -> Option<SideStep> {
         if self.phase != Phase::Delivering || self.window.has_sent() {
@@ -183,11 +215,7 @@ impl Side {
             .window
             .take_passed()
             .filter(|passed| passed.events > 0)?;
-        self.phase = Phase::Advancing;
-        Some(SideStep::Advance {
-            at: passed.up_to,
-            finished: passed.finished,
-        })
+        Some(self.advance_step(passed))
     }
 
     /// Whether all that was delivered is stored, and nothing is under way that would be.
@@ -199,11 +227,11 @@ impl Side {
         if let Some(passed) = self.window.take_passed()
             && passed.events > 0
         {
-            self.phase = Phase::Advancing;
-            return Some(SideStep::Advance {
-                at: passed.up_to,
-                finished: passed.finished,
-            });
+            return Some(self.advance_step(passed));
+        }
+        if self.keys.is_empty() {
+            self.end();
+            return None;
         }
         if !self.reached {
             self.phase = Phase::Read;
@@ -213,9 +241,11 @@ impl Side {
             self.phase = Phase::Holding;
             return None;
         }
-        let (key, at) = (self.key.clone()?, standing?.clone());
+        let at = standing?.clone();
         self.phase = Phase::Joining;
-        Some(SideStep::Join { key, at })
+        let mut keys: Vec<String> = self.keys.iter().cloned().collect();
+        keys.sort_unstable();
+        Some(SideStep::Join { keys, at })
     }
 
     pub(crate) fn opened(&mut self) {
@@ -236,37 +266,28 @@ impl Side {
         self.phase = Phase::Delivering;
     }
 
-    /// The key is the main group's again. Answers it.
-    pub(crate) fn joined(&mut self) -> Option<String> {
+    /// The keys are the main group's again. Answers them.
+    pub(crate) fn joined(&mut self) -> HashSet<String> {
+        let keys = std::mem::take(&mut self.keys);
         self.end();
-        self.key.take()
-    }
-
-    /// An event of the side read was parked: the key is blocked again, at a later place.
-    pub(crate) fn blocked_again(&mut self) {
-        self.end();
-        self.key = None;
+        keys
     }
 
     /// All that decides what comes next, but for the window.
     #[cfg(feature = "model")]
     pub(crate) fn describe(&self, out: crate::model::Out<'_>) {
+        let mut keys: Vec<&String> = self.keys.iter().collect();
+        keys.sort_unstable();
         out(crate::model::Part::Text(&format!(
-            "{:?} {:?} {:?} {} {} {} {}",
-            self.released,
-            self.key,
-            self.phase,
-            self.next_ticket,
-            self.last_bit,
-            self.reached,
-            self.rejected,
+            "{:?} {keys:?} {:?} {:?} {} {} {}",
+            self.released, self.left, self.phase, self.next_ticket, self.last_bit, self.reached,
         )));
     }
 
     fn end(&mut self) {
         self.phase = Phase::Idle;
         self.last_bit = false;
-        self.rejected = false;
+        self.left.clear();
         self.window = Window::new(self.order, self.next_ticket);
     }
 }

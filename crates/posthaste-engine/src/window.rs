@@ -240,13 +240,6 @@ impl Window {
         entries.find(is_sent).map(|(ticket, _)| ticket)
     }
 
-    pub(crate) fn count_failed(&self) -> usize {
-        self.entries
-            .iter()
-            .filter(|entry| matches!(entry.state, State::Failed(_)))
-            .count()
-    }
-
     pub(crate) fn has_ready(&self) -> bool {
         self.ready_stale || !self.ready.is_empty()
     }

@@ -12,7 +12,7 @@ use crate::{
     database::{Event, Row},
     relay::{
         Found, Memory,
-        set_aside::{Asked, Line, SideAsked},
+        set_aside::{Asked, Behind, Line, SideAsked},
     },
     scenario::{Naive, System},
     state::State,
@@ -252,34 +252,50 @@ impl System {
 
     fn side_answer(&self, state: &mut State, sent: &Memory, asked: SideAsked) -> Option<Memory> {
         match asked {
-            SideAsked::Open(name) => {
-                let key = self.key_named(&name);
-                Some(sent.side_opened(key, state.aside.marker(key)?))
+            SideAsked::Open(names) => {
+                let marker = |name: String| {
+                    let marker = state.aside.marker(self.key_named(&name))?;
+                    Some((name, marker.clone()))
+                };
+                let markers: Option<Vec<_>> = names.into_iter().map(marker).collect();
+                Some(sent.side_opened(&markers?))
             }
             SideAsked::Read { budget, until } => {
-                let key = sent.side_key()?;
-                let rows = state.database.rows.iter();
-                let rows = rows.filter(|row| row.committed && self.key_of(row.event) == key);
-                let line = |row: &Row| (row.xid, (row.seq, row.event, self.key_name(row.event)));
-                let mut rows: Vec<_> = rows.map(line).collect();
-                rows.sort_unstable_by_key(|(_, (seq, ..))| *seq);
+                let keys = sent.side_keys().iter().map(|name| self.key_named(name));
+                let keys: Vec<u8> = keys.collect();
+                let behind = |row: &Row| {
+                    let key = self.key_of(row.event);
+                    let is_read = row.committed && keys.contains(&key);
+                    let marker = state.aside.marker(key).filter(|_| is_read)?;
+                    Some(Behind {
+                        line: (row.seq, row.event, self.key_name(row.event)),
+                        xid: row.xid,
+                        marker,
+                    })
+                };
+                let mut rows: Vec<_> = state.database.rows.iter().filter_map(behind).collect();
+                rows.sort_unstable_by_key(|row| row.line.0);
                 sent.side_read(&rows, state.database.sequence, budget, &until)
             }
-            SideAsked::Advance(at) => {
-                let key = sent.side_key()?;
-                state.aside.marker(key)?;
-                if !self.holds(&state.aside, key) {
-                    state.aside.set_marker(key, at);
+            SideAsked::Advance(moves) => {
+                for (name, at) in moves {
+                    let key = self.key_named(&name);
+                    state.aside.marker(key)?;
+                    if !self.holds(&state.aside, key) {
+                        state.aside.set_marker(key, at);
+                    }
                 }
                 Some(sent.side_advanced())
             }
-            SideAsked::Join(name) => {
-                let key = self.key_named(&name);
-                state.aside.marker(key)?;
-                if self.holds(&state.aside, key) {
-                    return None;
+            SideAsked::Join(names) => {
+                for name in names {
+                    let key = self.key_named(&name);
+                    state.aside.marker(key)?;
+                    if self.holds(&state.aside, key) {
+                        return None;
+                    }
+                    state.aside.markers.retain(|(of, _)| *of != key);
                 }
-                state.aside.markers.retain(|(of, _)| *of != key);
                 Some(sent.side_joined())
             }
         }

@@ -62,8 +62,8 @@ pub struct Memory {
     read: Option<(Request, Snapshot)>,
     /// An advance that was sent.
     advance: Option<Advance>,
-    /// The side read under way, and its key.
-    side: Option<(u8, Side)>,
+    /// The side read under way.
+    side: Option<Side>,
     sets_aside: bool,
     /// Tells it from others.
     numbers: Vec<Number>,
@@ -369,8 +369,7 @@ impl Memory {
         if self.sets_aside {
             self.pipeline
                 .describe_set_aside(&mut |part| describe(part, &mut numbers));
-            if let Some((key, side)) = &self.side {
-                numbers.push(Number::Plain((*key).into()));
+            if let Some(side) = &self.side {
                 side.describe(&mut |number| numbers.push(number));
             }
         } else {

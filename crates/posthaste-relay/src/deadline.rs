@@ -324,8 +324,8 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
         within(self.change, "settle", call).await
     }
 
-    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
-        let call = self.inner.side_read(key);
+    async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
+        let call = self.inner.side_read(keys);
         let inner = within(self.change, "begin a side read", call).await?;
         Ok(Box::new(Bounded {
             inner,
@@ -334,8 +334,8 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
         }))
     }
 
-    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
-        within(self.change, "join", self.inner.join(key, at)).await
+    async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
+        within(self.change, "join", self.inner.join(keys, at)).await
     }
 
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
@@ -360,6 +360,10 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
 
 #[async_trait]
 impl SideRead for Bounded<Box<dyn SideRead>> {
+    fn leave(&mut self, keys: &[String]) {
+        self.inner.leave(keys);
+    }
+
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
         let call = self.inner.next(budget, until);
         self.read.bound("side read", call).await

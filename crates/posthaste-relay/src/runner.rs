@@ -422,8 +422,8 @@ impl<'a> Runner<'a> {
                 self.task.destination.counters.progressed(now);
             }
             SideAnswer::Joined => {
-                self.pipeline.side_joined(now);
-                info!(destination = %self.claim.destination, "a blocked key is released");
+                let keys = self.pipeline.side_joined(now);
+                info!(destination = %self.claim.destination, keys, "blocked keys are released");
             }
         }
     }

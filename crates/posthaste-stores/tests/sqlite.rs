@@ -317,7 +317,7 @@ async fn text_that_is_not_utf8_is_delivered_and_found_again() {
     assert_eq!(headers, [("a", Some("\u{fffd}"))]);
     claimed.park(&[parking(&page, 0)]).await.unwrap();
     claimed.advance(&page.end, &[]).await.unwrap();
-    let mut side = claimed.side_read("k\u{fffd}").await.unwrap();
+    let mut side = claimed.side_read(&["k\u{fffd}".into()]).await.unwrap();
     let behind = side.next(PLENTY, &page.end).await.unwrap();
     assert_eq!(seqs(&behind), [page.events[1].seq()]);
 }
@@ -371,7 +371,7 @@ async fn a_side_read_looks_past_many_rows_of_others() {
         }
     };
     claimed.advance(&end, &[]).await.unwrap();
-    let mut side = claimed.side_read("k").await.unwrap();
+    let mut side = claimed.side_read(&["k".into()]).await.unwrap();
     let page = side.next(PLENTY, &end).await.unwrap();
     assert_eq!(seqs(&page), [50_002]);
     let page = side.next(PLENTY, &end).await.unwrap();

@@ -1,9 +1,9 @@
 //! Many keys blocked at once, on PostgreSQL: a relay that finds them delivers everything else, and each comes back
 //! when it is released.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
-use posthaste_testkit::{lines, servers::postgres::PostgresServer};
+use posthaste_testkit::{lines, long_form, servers::postgres::PostgresServer};
 
 use posthaste_torture::{
     database::Database,
@@ -11,13 +11,12 @@ use posthaste_torture::{
     relay::{Delivered, Relay, posthaste, posthaste_json},
 };
 
-const FOLLOWERS: u32 = 3;
 /// Events of keys that nothing blocks.
 const OTHERS: u32 = 2_000;
 
 /// So many keys, each with a dead event and followers, as several relays leave them to one: by hand, since it would
 /// take them minutes. The destination has not read any of it.
-fn many_blocked(keys: u32) -> (Postgres, Delivered) {
+fn many_blocked(keys: u32, followers: u32) -> (Postgres, Delivered) {
     let database = Postgres::new(PostgresServer::shared(15));
     let delivered = Delivered::new();
     relay(&database, &delivered).drain(0);
@@ -40,7 +39,7 @@ fn many_blocked(keys: u32) -> (Postgres, Delivered) {
          insert into posthaste.markers (destination_id, key, slot, low, floor, floor_min)
          select d.id, o.key, o.slot, pg_current_snapshot(), 0, 0 from posthaste.destinations d, posthaste.outbox o;",
     );
-    for n in 1..=FOLLOWERS {
+    for n in 1..=followers {
         write(
             &database,
             &format!(
@@ -79,7 +78,7 @@ fn by_key(delivered: &Delivered) -> BTreeMap<String, Vec<u32>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_finds_more_blocked_keys_than_it_keeps() {
     const KEYS: u32 = 25_000;
-    let (database, delivered) = many_blocked(KEYS);
+    let (database, delivered) = many_blocked(KEYS, 3);
     let url = database.url();
     relay(&database, &delivered).drain(3);
     let found = by_key(&delivered);
@@ -100,4 +99,38 @@ async fn a_claim_finds_more_blocked_keys_than_it_keeps() {
     }
     let status = posthaste_json(&["status", "--store", &url]);
     assert_eq!(status["blocked_keys"], KEYS - 3, "{status:#}");
+}
+
+/// One side read serves them all: the work grows with the rows, not with keys times rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_released_keys_come_back_together() {
+    let (keys, followers) = if long_form() {
+        (10_000, 30)
+    } else {
+        (3_000, 5)
+    };
+    let (database, delivered) = many_blocked(keys, followers);
+    let url = database.url();
+    relay(&database, &delivered).drain(3);
+    posthaste(&["dead", "retry", "--all", "--store", &url]).expect_status(0);
+    let since = Instant::now();
+    relay(&database, &delivered).drain(0);
+    println!(
+        "{keys} keys with {followers} followers each came back within {:?}",
+        since.elapsed()
+    );
+    let mut found = by_key(&delivered);
+    found.retain(|key, _| key.starts_with('b'));
+    assert_eq!(found.len(), keys as usize);
+    let in_order: Vec<u32> = (0..=followers).collect();
+    for (key, of_key) in found {
+        assert_eq!(of_key, in_order, "{key}");
+    }
+    let joins = "select count(*) from posthaste.audit where action = 'join'";
+    assert!(
+        database.number(joins) < u64::from(keys) / 100,
+        "a handful of side reads"
+    );
+    let status = posthaste_json(&["status", "--store", &url]);
+    assert_eq!(status["blocked_keys"], 0, "{status:#}");
 }

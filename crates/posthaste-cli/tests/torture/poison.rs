@@ -281,7 +281,7 @@ async fn a_key_released_under_load_keeps_its_order() {
         &database.url(),
     ])
     .expect_status(0);
-    running.wait_for_stderr("a blocked key is released", LIMIT);
+    running.wait_for_stderr("blocked keys are released", LIMIT);
     let after = commits(300);
     until("events after the release", || load.commits() >= after).await;
     load.stop().await;

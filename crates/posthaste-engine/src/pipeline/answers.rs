@@ -136,10 +136,10 @@ impl Pipeline {
                 self.held.insert(key.to_owned());
             } else {
                 self.blocked.insert(key, ticket >= SIDE);
+                if ticket >= SIDE {
+                    self.side.leave(key);
+                }
             }
-        }
-        if ticket >= SIDE {
-            self.side.send_no_more();
         }
     }
 
@@ -317,12 +317,8 @@ impl Pipeline {
         }
         let mut parkings = Vec::new();
         let mut tickets = Vec::new();
-        let mut candidates = self.main.parkable();
-        // A parked event ends the side read, so what it has under way must be answered first.
-        if !self.side.window.has_sent() {
-            candidates.extend(self.side.window.parkable());
-        }
-        for ticket in candidates {
+        let candidates = [self.main.parkable(), self.side.window.parkable()];
+        for ticket in candidates.concat() {
             let Some(window) = self.window_of(ticket) else {
                 continue;
             };
@@ -382,13 +378,6 @@ impl Pipeline {
     fn parked(&mut self, tickets: Vec<(u64, bool)>, now: Moment) {
         self.counts.parked += tickets.len() as u64;
         for (ticket, skip) in tickets {
-            if ticket >= SIDE && !skip {
-                // The marker has passed all that this side read sent.
-                self.behind_the_store(SIDE..self.side.next_ticket());
-                self.side.blocked_again();
-                self.failed = self.main.count_failed();
-                continue;
-            }
             let Some(window) = self.window_of(ticket) else {
                 continue;
             };
@@ -398,7 +387,6 @@ impl Pipeline {
             window.finish(ticket, true);
             if skip {
                 window.send_held();
-                self.side.send_again();
                 key.map(|key| self.held.remove(&key));
             }
         }

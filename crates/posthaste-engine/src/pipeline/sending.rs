@@ -8,6 +8,7 @@ use crate::{
     StoredEvent, Verdict,
     mutation::{Mutation, planted},
     retries::{Retries, Sent},
+    side::Side,
     suspects::turn_name,
     window::{State, Window},
 };
@@ -205,23 +206,29 @@ impl Pipeline {
     }
 
     fn gather_side(&mut self, batch: &mut Gathering, number: u64, suspect: Option<u64>) {
-        let Self {
-            side,
-            router,
-            probed,
-            suspects,
-            ..
-        } = self;
-        if !side.may_send() {
-            return;
-        }
-        let failed = gather(&mut side.window, batch, number, router, |event| {
-            match suspects.is_turn(event, suspect) && !was_probed(probed, event) {
-                true => Turn::Send,
-                false => Turn::Wait,
-            }
-        });
-        if let Some((ticket, rejection)) = failed {
+        loop {
+            let Self {
+                side: Side { window, keys, .. },
+                router,
+                held,
+                probed,
+                suspects,
+                ..
+            } = self;
+            let failed = gather(window, batch, number, router, |event| {
+                if is_one_of(held, event) {
+                    Turn::Wait
+                } else if !is_one_of(keys, event) {
+                    Turn::Pass
+                } else if !suspects.is_turn(event, suspect) || was_probed(probed, event) {
+                    Turn::Wait
+                } else {
+                    Turn::Send
+                }
+            });
+            let Some((ticket, rejection)) = failed else {
+                break;
+            };
             self.fail(ticket, rejection);
         }
     }

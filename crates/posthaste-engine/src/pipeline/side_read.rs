@@ -34,7 +34,7 @@ impl Pipeline {
         self.main.is_empty() && self.unstored.0 == 0 && self.change.is_none()
     }
 
-    /// The side read of the key was opened.
+    /// The side read was opened.
     pub fn side_opened(&mut self) {
         self.side.opened();
     }
@@ -48,17 +48,19 @@ impl Pipeline {
         });
     }
 
-    /// The marker was moved.
+    /// The markers were moved.
     pub fn side_advanced(&mut self) {
         self.behind_the_store(SIDE..self.side.window.first());
         self.side.advanced();
     }
 
-    /// The marker is gone: the key is the main group's again. Answers the key.
-    pub fn side_joined(&mut self, now: Moment) -> Option<String> {
-        let key = self.side.joined()?;
-        self.blocked.remove(&key);
+    /// The markers are gone: the keys are the main group's again. Answers how many.
+    pub fn side_joined(&mut self, now: Moment) -> usize {
+        let keys = self.side.joined();
+        for key in &keys {
+            self.blocked.remove(key);
+        }
         self.due_at = now;
-        Some(key)
+        keys.len()
     }
 }

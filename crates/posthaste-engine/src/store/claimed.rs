@@ -191,19 +191,19 @@ pub trait Claimed: Send + Sync {
     /// [`StoreError`].
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError>;
 
-    /// Begins to read what one blocked key has behind its marker.
+    /// Begins to read what released keys have behind their markers, each behind its own.
     ///
     /// # Errors
-    /// [`StoreError`]; [`StoreError::Bug`] when the key has no marker.
-    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError>;
+    /// [`StoreError`]; [`StoreError::Bug`] when one of them has no marker.
+    async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError>;
 
-    /// Removes a key's marker. The caller has side-read the key up to `at`, which is joinable, the
-    /// main group stands at `at`, everything before it is finished and stored, and nothing of it is
+    /// Removes the markers of these keys. The caller has side-read them up to `at`, which is joinable,
+    /// the main group stands at `at`, everything before it is finished and stored, and nothing of it is
     /// in flight.
     ///
     /// # Errors
-    /// [`StoreError`].
-    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError>;
+    /// [`StoreError`]; [`StoreError::Bug`] when one of them has no marker, or something that waits holds it.
+    async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError>;
 
     /// Tells operators and other relays how the destination is for this one: the breaker's state and its
     /// last error. The next claim of the destination answers it; not needed for correctness.
@@ -228,10 +228,14 @@ pub trait Claimed: Send + Sync {
     fn registration(&self) -> Uuid;
 }
 
-/// Reads one key from its marker on.
+/// Reads released keys, each from its marker on, in the order in which each is to be delivered.
 #[async_trait]
 pub trait SideRead: Send {
-    /// The next page of the key: events behind the side read's own place and at or before `until`, a
+    /// These keys were blocked again: their markers stand where [`Claimed::park`] has put them, and this
+    /// side read neither reads nor moves them any more.
+    fn leave(&mut self, keys: &[String]);
+
+    /// The next page: events behind the side read's own place and at or before `until`, a
     /// joinable cursor of the main group. An empty page whose `caught_up` is set means that the side
     /// read has reached `until`. A place that lies behind the side read's own (a key that was blocked
     /// in mid-difference) is reached already; the side read never goes back to it.
@@ -240,8 +244,8 @@ pub trait SideRead: Send {
     /// [`StoreError`].
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError>;
 
-    /// Moves the marker to `at` of a page that this side read returned: everything of the key up to
-    /// there is accepted or parked. Durable when it returns.
+    /// Moves the markers of the keys of which pages brought something since the last advance to `at` of one
+    /// of them: everything of them up to there is accepted or parked. Durable when it returns.
     ///
     /// # Errors
     /// [`StoreError`].

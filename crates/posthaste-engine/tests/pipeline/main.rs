@@ -23,7 +23,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use lane::ModelLane;
-use store::{Model, place};
+use store::{Model, ModelSide, place};
 
 const WINDOW: usize = 12;
 
@@ -69,7 +69,7 @@ struct Life {
     pipeline: Pipeline,
     lane: Option<ModelLane>,
     read_to: i64,
-    side: Option<(String, i64)>,
+    side: Option<ModelSide>,
 }
 
 impl Life {
@@ -242,29 +242,40 @@ impl History {
 
     fn side_step(&mut self, life: &mut Life, step: SideStep) {
         match step {
-            SideStep::Open(key) => {
-                let at = self.model.markers[&key];
-                life.side = Some((key, at));
+            SideStep::Open(keys) => {
+                let start = |key: String| (key.clone(), self.model.markers[&key]);
+                life.side = Some(ModelSide::new(keys.into_iter().map(start).collect()));
                 life.pipeline.side_opened();
             }
-            SideStep::Read { budget, until } => {
-                let (key, at) = life.side.as_mut().unwrap();
-                let page = self.model.side_read(key, at, place(&until), budget);
+            SideStep::Read {
+                left,
+                budget,
+                until,
+            } => {
+                let side = life.side.as_mut().unwrap();
+                side.starts.retain(|key, _| !left.contains(key));
+                let page = self.model.side_read(side, place(&until), budget);
                 life.pipeline.side_read(page);
             }
-            SideStep::Advance { at, .. } => {
-                let (key, _) = life.side.as_ref().unwrap();
-                self.model.markers.insert(key.clone(), place(&at));
+            SideStep::Advance { left, at, .. } => {
+                let side = life.side.as_mut().unwrap();
+                side.starts.retain(|key, _| !left.contains(key));
+                for key in side.starts.keys() {
+                    let marker = self.model.markers.get_mut(key).unwrap();
+                    *marker = place(&at).max(*marker);
+                }
                 life.pipeline.side_advanced();
             }
-            SideStep::Join { key, at } => {
+            SideStep::Join { keys, at } => {
                 assert_eq!(
                     place(&at),
                     self.model.cursor,
                     "the main group stands where it joins"
                 );
-                assert!(!self.model.holds(&key));
-                self.model.markers.remove(&key);
+                for key in keys {
+                    assert!(!self.model.holds(&key));
+                    assert!(self.model.markers.remove(&key).is_some());
+                }
                 life.side = None;
                 life.pipeline.side_joined(self.now);
             }

@@ -60,20 +60,22 @@ impl Model {
         self.page(events, *from, caught_up || dice.one_in(2), caught_up)
     }
 
-    pub(crate) fn side_read(&self, key: &str, from: &mut i64, until: i64, budget: Budget) -> Page {
+    pub(crate) fn side_read(&self, side: &mut ModelSide, until: i64, budget: Budget) -> Page {
         let behind = self
             .log
             .iter()
-            .filter(|e| e.seq() > *from && e.seq() <= until);
-        let of_key: Vec<_> = behind.filter(|e| e.key() == Some(key)).cloned().collect();
-        let caught_up = of_key.len() <= budget.events.min(3);
-        let events: Vec<_> = of_key.into_iter().take(budget.events.min(3)).collect();
-        *from = if caught_up {
-            until.max(*from)
+            .filter(|e| e.seq() > side.at && e.seq() <= until);
+        let start = |e: &StoredEvent| e.key().and_then(|key| side.starts.get(key).copied());
+        let ours = behind.filter(|e| start(e).is_some_and(|start| e.seq() > start));
+        let ours: Vec<_> = ours.cloned().collect();
+        let caught_up = ours.len() <= budget.events.min(3);
+        let events: Vec<_> = ours.into_iter().take(budget.events.min(3)).collect();
+        side.at = if caught_up {
+            until.max(side.at)
         } else {
             events.last().unwrap().seq()
         };
-        self.page(events, *from, true, caught_up)
+        self.page(events, side.at, true, caught_up)
     }
 
     pub(crate) fn holds(&self, key: &str) -> bool {
@@ -149,5 +151,18 @@ impl Model {
                 row.2 = retry_in.is_none();
             }
         }
+    }
+}
+
+/// A side read: where each key's marker stood, and how far it has come.
+pub(crate) struct ModelSide {
+    pub(crate) starts: BTreeMap<String, i64>,
+    at: i64,
+}
+
+impl ModelSide {
+    pub(crate) fn new(starts: BTreeMap<String, i64>) -> Self {
+        let at = starts.values().copied().min().unwrap();
+        Self { starts, at }
     }
 }

@@ -3,10 +3,10 @@
 
 use posthaste_engine::{
     Budget, Cause, Change, Cursor, Due, Outcome, ParkedCopy, Parking, Rejection, RejectionKind,
-    Settlement, SideStep, Unavailability, Verdict,
+    Settlement, SideStep, StoredEvent, Unavailability, Verdict,
     mutation::{Mutation, leave_out},
 };
-use posthaste_stores::postgres::model::{Position, Side};
+use posthaste_stores::postgres::model::{Position, Side, SideRow};
 
 use super::{Memory, NOW, RANDOM, event_of, stored_events};
 use crate::database::Event;
@@ -30,19 +30,27 @@ pub(crate) enum Asked {
 /// A step of the side read.
 #[derive(Debug, Clone)]
 pub(crate) enum SideAsked {
-    /// From the key's marker on.
-    Open(String),
+    /// From the markers of these keys on.
+    Open(Vec<String>),
     /// A page.
     Read { budget: Budget, until: Cursor },
-    /// The marker is moved.
-    Advance(Position),
-    /// It goes.
-    Join(String),
+    /// The markers of these keys are moved.
+    Advance(Vec<(String, Position)>),
+    /// Those of these keys go.
+    Join(Vec<String>),
 }
 
-/// A place of this store.
-fn place(cursor: &Cursor) -> Position {
-    Position::of(cursor).unwrap_or_else(|| unreachable!("a foreign cursor"))
+/// A committed row, its transaction, and where its key's marker stands.
+pub(crate) struct Behind<'a> {
+    pub(crate) line: Line,
+    pub(crate) xid: u64,
+    pub(crate) marker: &'a Position,
+}
+
+/// Where the marker of this event's key is to stand.
+fn place(cursor: &Cursor, event: &StoredEvent) -> Position {
+    let key = event.key().unwrap_or_default();
+    Position::of(cursor, key).unwrap_or_else(|| unreachable!("a foreign cursor"))
 }
 
 impl Memory {
@@ -91,7 +99,7 @@ impl Memory {
                     Asked::Advance
                 }
                 Change::Park(events) => {
-                    let parked = |of: &Parking| (event_of(of.event.id()), place(&of.at));
+                    let parked = |of: &Parking| (event_of(of.event.id()), place(&of.at, &of.event));
                     Asked::Park(events.iter().map(parked).collect())
                 }
                 Change::Settle { id, settlement } => Asked::Settle {
@@ -138,53 +146,70 @@ impl Memory {
             false => pipeline.next_side_step(),
         };
         let asked = match step? {
-            SideStep::Open(key) => SideAsked::Open(key),
-            SideStep::Read { budget, until } => SideAsked::Read { budget, until },
-            SideStep::Advance { at, .. } => SideAsked::Advance(place(&at)),
-            SideStep::Join { key, .. } => SideAsked::Join(key),
+            SideStep::Open(keys) => SideAsked::Open(keys),
+            SideStep::Read {
+                left,
+                budget,
+                until,
+            } => {
+                memory.side.as_mut()?.leave(&left);
+                SideAsked::Read { budget, until }
+            }
+            SideStep::Advance { left, at, .. } => {
+                let side = memory.side.as_mut()?;
+                side.leave(&left);
+                let moves = side.moves(&at);
+                SideAsked::Advance(moves.unwrap_or_else(|why| unreachable!("{why}")))
+            }
+            SideStep::Join { keys, .. } => SideAsked::Join(keys),
         };
         Some((memory, asked))
     }
 
-    /// The side read of this key begins at its marker.
-    pub(crate) fn side_opened(&self, key: u8, marker: &Position) -> Self {
+    /// The side read of these keys begins at their markers.
+    pub(crate) fn side_opened(&self, markers: &[(String, Position)]) -> Self {
         let mut memory = self.clone();
-        memory.side = Some((key, Side::open(marker)));
+        memory.side = Some(Side::open(markers));
         memory.pipeline.side_opened();
         memory.described()
     }
 
-    /// The key that is read on the side.
-    pub(crate) fn side_key(&self) -> Option<u8> {
-        self.side.as_ref().map(|(key, _)| *key)
+    /// The keys that are read on the side.
+    pub(crate) fn side_keys(&self) -> &[String] {
+        self.side.as_ref().map_or(&[], Side::keys)
     }
 
-    /// A page of the key's committed rows, each with its transaction; none: it is refused.
+    /// A page of the keys' committed rows; none: it is refused.
     pub(crate) fn side_read(
         &self,
-        rows: &[(u64, Line)],
+        rows: &[Behind<'_>],
         sequence: i64,
         budget: Budget,
         until: &Cursor,
     ) -> Option<Self> {
         let mut memory = self.clone();
-        let (xids, lines): (Vec<u64>, Vec<Line>) = rows.iter().copied().unzip();
-        let events = stored_events(&lines)?;
-        let rows: Vec<_> = xids.into_iter().zip(events).collect();
-        let (_, side) = memory.side.as_mut()?;
+        let lines: Vec<Line> = rows.iter().map(|row| row.line).collect();
+        let events = stored_events(&lines)?.into_iter();
+        let rows = rows.iter().zip(events).map(|(row, event)| SideRow {
+            xid: row.xid,
+            event,
+            marker: row.marker,
+        });
+        let rows: Vec<SideRow<'_>> = rows.collect();
+        let side = memory.side.as_mut()?;
         let page = side.next(&rows, sequence, budget.events, until).ok()?;
         memory.pipeline.side_read(page);
         Some(memory.described())
     }
 
-    /// The marker was moved.
+    /// The markers were moved.
     pub(crate) fn side_advanced(&self) -> Self {
         let mut memory = self.clone();
         memory.pipeline.side_advanced();
         memory.described()
     }
 
-    /// The marker is gone.
+    /// The markers are gone.
     pub(crate) fn side_joined(&self) -> Self {
         let mut memory = self.clone();
         memory.side = None;

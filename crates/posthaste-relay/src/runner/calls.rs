@@ -117,16 +117,25 @@ pub(super) async fn side_step(
         })
     };
     match step {
-        SideStep::Open(key) => claimed.side_read(&key).await.map(SideAnswer::Opened),
-        SideStep::Read { budget, until } => read_side(opened(side)?, budget, until).await,
-        SideStep::Advance { at, finished } => {
+        SideStep::Open(keys) => claimed.side_read(&keys).await.map(SideAnswer::Opened),
+        SideStep::Read {
+            left,
+            budget,
+            until,
+        } => {
             let mut side = opened(side)?;
+            side.leave(&left);
+            read_side(side, budget, until).await
+        }
+        SideStep::Advance { left, at, finished } => {
+            let mut side = opened(side)?;
+            side.leave(&left);
             side.advance(&at, &finished).await?;
             Ok(SideAnswer::Advanced(side))
         }
-        SideStep::Join { key, at } => {
+        SideStep::Join { keys, at } => {
             drop(side);
-            claimed.join(&key, &at).await.map(|()| SideAnswer::Joined)
+            claimed.join(&keys, &at).await.map(|()| SideAnswer::Joined)
         }
     }
 }

@@ -277,8 +277,8 @@ impl Claimed for ObservedClaim {
         Ok(())
     }
 
-    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
-        let inner = self.inner.side_read(key).await?;
+    async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
+        let inner = self.inner.side_read(keys).await?;
         Ok(Box::new(ObservedSide {
             inner,
             of: self.of.clone(),
@@ -286,9 +286,9 @@ impl Claimed for ObservedClaim {
         }))
     }
 
-    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
+    async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
         let sent = self.of.sends();
-        let answer = self.inner.join(key, at).await;
+        let answer = self.inner.join(keys, at).await;
         self.of.moved(sent, "join", &answer);
         answer?;
         self.of.observer.witness.reach(Reached::Join);
@@ -320,6 +320,10 @@ struct ObservedSide {
 
 #[async_trait]
 impl SideRead for ObservedSide {
+    fn leave(&mut self, keys: &[String]) {
+        self.inner.leave(keys);
+    }
+
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
         let page = self.inner.next(budget, until).await?;
         let events = page.events.iter();

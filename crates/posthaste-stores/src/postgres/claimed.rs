@@ -301,26 +301,24 @@ impl Claimed for PostgresClaimed {
         self.statements.settle(id, settlement).await
     }
 
-    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
-        let side_read = PostgresSideRead::open(Arc::clone(&self.statements), key).await?;
+    async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
+        let side_read = PostgresSideRead::open(Arc::clone(&self.statements), keys).await?;
         Ok(Box::new(side_read))
     }
 
-    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
+    async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
         const OPERATION: &str = "join";
         let bug = |reason: &str| StoreError::Bug {
             operation: OPERATION,
             reason: reason.to_owned(),
         };
         if at.seq().is_some() || !place_of(OPERATION, at)?.is_joinable() {
-            return Err(bug("a key can only join at a whole snapshot"));
+            return Err(bug("keys can only join at a whole snapshot"));
         }
-        if self.statements.join(key).await? {
+        if self.statements.join(keys).await? {
             return Ok(());
         }
-        Err(bug(
-            "the key has no marker, or a parked event still holds it",
-        ))
+        Err(bug("a key has no marker, or a parked event still holds it"))
     }
 
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {

@@ -13,7 +13,7 @@ use super::{
     claimed::page_of,
     converge::{Group, Row},
     course::{Course, Stored},
-    side_read::{SideCourse, reached, target_of},
+    side_read::{SideCourse, SidePlace, SideRequest, brings, marker_at, target_of},
     sweep::{self, Answer, Floors, Place},
     types,
 };
@@ -100,10 +100,11 @@ impl Position {
         })
     }
 
-    /// The place that this cursor of ours points to.
+    /// Where the marker of a key is to stand whose event was set aside at this cursor of ours.
     #[must_use]
-    pub fn of(cursor: &Cursor) -> Option<Self> {
-        Some(Self(cursor.base::<Place>()?.position(cursor.seq())))
+    pub fn of(cursor: &Cursor, key: &str) -> Option<Self> {
+        let position = marker_at("park", cursor, Some(key));
+        position.ok().map(Self)
     }
 
     /// A cursor that points here, as a stored marker has it.
@@ -350,49 +351,79 @@ impl Reading {
 #[derive(Debug, Clone)]
 pub struct Side(SideCourse);
 
+/// A committed row of a key that is read on the side.
+#[derive(Debug)]
+pub struct SideRow<'a> {
+    /// Its transaction.
+    pub xid: u64,
+    /// What it holds.
+    pub event: StoredEvent,
+    /// Where its key's marker stands.
+    pub marker: &'a Position,
+}
+
 impl Side {
-    /// From the key's marker on.
+    /// From the markers of these keys on.
     #[must_use]
-    pub fn open(marker: &Position) -> Self {
-        Self(SideCourse::from_marker(LEAF_BITS, marker.0.clone()))
+    pub fn open(markers: &[(String, Position)]) -> Self {
+        let keys: Vec<String> = markers.iter().map(|(key, _)| key.clone()).collect();
+        let markers = markers.iter().map(|(key, at)| (key.clone(), at.0.clone()));
+        let course = SideCourse::from_markers(LEAF_BITS, &keys, markers.collect());
+        Self(course.unwrap_or_else(|| unreachable!("there are as many markers as keys")))
     }
 
-    /// The next page, at most so many events long. `rows`: the key's committed rows with their transactions,
-    /// ascending.
+    /// These keys were blocked again.
+    pub fn leave(&mut self, keys: &[String]) {
+        self.0.leave(keys);
+    }
+
+    /// The keys that it reads.
+    #[must_use]
+    pub fn keys(&self) -> &[String] {
+        self.0.keys()
+    }
+
+    /// The next page, at most so many events long. `rows`: those of the keys that it reads, ascending.
     ///
     /// # Errors
     /// What is wrong with the target, in words.
     pub fn next(
         &mut self,
-        rows: &[(u64, StoredEvent)],
+        rows: &[SideRow<'_>],
         sequence: i64,
         events: usize,
         until: &Cursor,
     ) -> Result<Page, String> {
         let target = target_of(until).map_err(|error| error.to_string())?;
-        while let Some(request) = self.0.request(&target).map(Request) {
-            // A page says itself what it sees.
-            let snapshot = Snapshot::new(0, Vec::new());
-            let taken =
-                |(xid, event): &&(u64, StoredEvent)| request.takes(&snapshot, *xid, event.seq());
-            let mut taken: Vec<_> = rows
-                .iter()
-                .filter(taken)
-                .map(|(_, event)| event.clone())
-                .collect();
+        while let Some(request) = self.0.request(&target) {
+            let taken = rows.iter().filter(|row| takes(&request, row));
+            let mut taken: Vec<_> = taken.map(|row| row.event.clone()).collect();
             let more = taken.len() > events;
             taken.truncate(events);
-            let place = self.0.answer(&Answer {
-                snapshot: snapshot.0,
+            self.0.answer(&Answer {
+                // A page says itself what it sees.
+                snapshot: types::Snapshot::new(0, Vec::new()),
                 sequence,
                 last_row: taken.last().map(StoredEvent::seq),
                 more,
             });
             if !taken.is_empty() {
-                return Ok(page_of(Arc::new(place), taken));
+                return Ok(self.0.page(taken));
             }
         }
-        Ok(reached(&self.0))
+        Ok(self.0.reached())
+    }
+
+    /// Where the markers are to stand that an advance to this cursor moves.
+    ///
+    /// # Errors
+    /// What is wrong with the cursor, in words.
+    pub fn moves(&mut self, at: &Cursor) -> Result<Vec<(String, Position)>, String> {
+        let moves = self.0.moves(at).map_err(|error| error.to_string())?;
+        Ok(moves
+            .into_iter()
+            .map(|(key, to)| (key, Position(to)))
+            .collect())
     }
 
     /// Describes it.
@@ -401,10 +432,30 @@ impl Side {
     }
 }
 
+/// Whether the statement brings this row: `side_page.sql` in words.
+fn takes(request: &SideRequest, row: &SideRow<'_>) -> bool {
+    let sweep::Request::Page {
+        low,
+        high,
+        last,
+        until,
+    } = &request.page
+    else {
+        return false;
+    };
+    let (xid, seq) = (row.xid, row.event.seq());
+    let to = (!request.rests).then_some(&**high);
+    seq > *last && seq <= *until && !low.sees(xid) && brings(&row.marker.0, to, xid, seq)
+}
+
 /// Describes a place that a cursor of ours points into; false: it is another store's.
 pub fn describe_place(place: &(dyn Any + Send + Sync), out: Out<'_>) -> bool {
-    place
-        .downcast_ref::<Place>()
-        .map(|place| place.describe(out))
-        .is_some()
+    if let Some(place) = place.downcast_ref::<Place>() {
+        place.describe(out);
+    } else if let Some(place) = place.downcast_ref::<SidePlace>() {
+        place.describe(out);
+    } else {
+        return false;
+    }
+    true
 }

@@ -1,6 +1,6 @@
 //! Parked events, their attempts, and the markers of the keys that they block.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use posthaste_engine::{
     Cursor, Due, EventRef, Marker, PageBuilder, ParkedCopy, Parking, Settlement, StoreError,
@@ -9,11 +9,11 @@ use posthaste_engine::{
 use tokio_postgres::{Row, types::Type};
 
 use super::{
-    claimed::place_of,
     client::Typed,
     error::classify,
     ownership::from_micros,
     read::push,
+    side_read::marker_at,
     source::{Inner, guarded, position, wait_micros},
     sweep::{Place, Position},
     types::Snapshot,
@@ -137,6 +137,12 @@ struct Columns<'a> {
     reasons: Vec<&'a str>,
     retries: Vec<Option<i64>>,
     skips: Vec<bool>,
+    places: Places,
+}
+
+/// Where markers are to stand.
+#[derive(Default)]
+struct Places {
     lows: Vec<Snapshot>,
     highs: Vec<Option<Snapshot>>,
     lasts: Vec<Option<i64>>,
@@ -144,15 +150,33 @@ struct Columns<'a> {
     floor_mins: Vec<i64>,
 }
 
+impl Places {
+    fn push(&mut self, at: &Position) {
+        let within = at.within.as_ref();
+        let (high, last) = within.map(|(h, last)| (h.as_ref().clone(), *last)).unzip();
+        self.lows.push(at.low.as_ref().clone());
+        self.highs.push(high);
+        self.lasts.push(last);
+        self.floors.push(at.floors.floor);
+        self.floor_mins.push(at.floors.floor_min);
+    }
+
+    fn params(&self) -> [Typed<'_>; 5] {
+        [
+            (&self.lows, Type::PG_SNAPSHOT_ARRAY),
+            (&self.highs, Type::PG_SNAPSHOT_ARRAY),
+            (&self.lasts, Type::INT8_ARRAY),
+            (&self.floors, Type::INT8_ARRAY),
+            (&self.floor_mins, Type::INT8_ARRAY),
+        ]
+    }
+}
+
 pub(super) async fn park(inner: &Inner, events: &[Parking]) -> Result<(), StoreError> {
     const OPERATION: &str = "park";
     let mut columns = Columns::default();
     for parking in events {
-        let at = place_of(OPERATION, &parking.at)?.position(parking.at.seq());
-        let (high, last) = at
-            .within
-            .map(|(h, last)| (h.as_ref().clone(), last))
-            .unzip();
+        let at = marker_at(OPERATION, &parking.at, parking.event.key())?;
         columns.seqs.push(parking.event.seq());
         columns.ids.push(parking.event.id());
         columns.attempts.push(whole(parking.attempts));
@@ -160,32 +184,19 @@ pub(super) async fn park(inner: &Inner, events: &[Parking]) -> Result<(), StoreE
         columns.reasons.push(&parking.reason);
         columns.retries.push(wait_micros(parking.retry_in));
         columns.skips.push(parking.skip);
-        columns.lows.push(at.low.as_ref().clone());
-        columns.highs.push(high);
-        columns.lasts.push(last);
-        columns.floors.push(at.floors.floor);
-        columns.floor_mins.push(at.floors.floor_min);
+        columns.places.push(&at);
     }
-    let row = inner
-        .change(
-            OPERATION,
-            PARK,
-            &[
-                (&columns.seqs, Type::INT8_ARRAY),
-                (&columns.ids, Type::UUID_ARRAY),
-                (&columns.attempts, Type::INT4_ARRAY),
-                (&columns.kinds, Type::TEXT_ARRAY),
-                (&columns.reasons, Type::TEXT_ARRAY),
-                (&columns.retries, Type::INT8_ARRAY),
-                (&columns.skips, Type::BOOL_ARRAY),
-                (&columns.lows, Type::PG_SNAPSHOT_ARRAY),
-                (&columns.highs, Type::PG_SNAPSHOT_ARRAY),
-                (&columns.lasts, Type::INT8_ARRAY),
-                (&columns.floors, Type::INT8_ARRAY),
-                (&columns.floor_mins, Type::INT8_ARRAY),
-            ],
-        )
-        .await?;
+    let mut params: Vec<Typed<'_>> = vec![
+        (&columns.seqs, Type::INT8_ARRAY),
+        (&columns.ids, Type::UUID_ARRAY),
+        (&columns.attempts, Type::INT4_ARRAY),
+        (&columns.kinds, Type::TEXT_ARRAY),
+        (&columns.reasons, Type::TEXT_ARRAY),
+        (&columns.retries, Type::INT8_ARRAY),
+        (&columns.skips, Type::BOOL_ARRAY),
+    ];
+    params.extend(columns.places.params());
+    let row = inner.change(OPERATION, PARK, &params).await?;
     if row.get::<_, bool>("complete") {
         return Ok(());
     }
@@ -286,49 +297,52 @@ pub(super) async fn settle(
         .map(drop)
 }
 
-pub(super) async fn join(inner: &Inner, key: &str) -> Result<bool, StoreError> {
-    let row = inner.change("join", JOIN, &[(&key, Type::TEXT)]).await?;
+pub(super) async fn join(inner: &Inner, keys: &[String]) -> Result<bool, StoreError> {
+    let row = inner
+        .change("join", JOIN, &[(&keys, Type::TEXT_ARRAY)])
+        .await?;
     Ok(row.get("changed"))
 }
 
-pub(super) async fn marker(inner: &Inner, key: &str) -> Result<Option<Position>, StoreError> {
+pub(super) async fn stands(
+    inner: &Inner,
+    keys: &[String],
+) -> Result<HashMap<String, Position>, StoreError> {
     let failed = |error| classify("side read", error);
     let (mask, shift) = inner.slots();
-    let row = inner
+    let rows = inner
         .writer
-        .query_typed_opt(
+        .query_typed(
             MARKER,
             &[
                 (&inner.grant.destination_id, Type::INT8),
-                (&key, Type::TEXT),
+                (&keys, Type::TEXT_ARRAY),
                 (&mask, Type::BYTEA),
                 (&shift, Type::INT4),
             ],
         )
         .await
         .map_err(failed)?;
-    row.as_ref().map(position).transpose().map_err(failed)
+    let stands = rows
+        .iter()
+        .map(|row| position(row).map(|at| (row.get("key"), at)));
+    stands.collect::<Result<_, _>>().map_err(failed)
 }
 
-pub(super) async fn move_marker(
+pub(super) async fn move_markers(
     inner: &Inner,
-    key: &str,
-    to: &Position,
+    to: &[(String, Position)],
 ) -> Result<bool, StoreError> {
-    let (high, seq) = to.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();
+    let mut places = Places::default();
+    let mut keys = Vec::new();
+    for (key, at) in to {
+        keys.push(key);
+        places.push(at);
+    }
+    let mut params: Vec<Typed<'_>> = vec![(&keys, Type::TEXT_ARRAY)];
+    params.extend(places.params());
     let row = inner
-        .change(
-            "advance a side read",
-            MARKER_MOVE,
-            &[
-                (&key, Type::TEXT),
-                (&*to.low, Type::PG_SNAPSHOT),
-                (&high, Type::PG_SNAPSHOT),
-                (&seq, Type::INT8),
-                (&to.floors.floor, Type::INT8),
-                (&to.floors.floor_min, Type::INT8),
-            ],
-        )
+        .change("advance a side read", MARKER_MOVE, &params)
         .await?;
     Ok(row.get("changed"))
 }

@@ -41,8 +41,9 @@ const FIRST_PAGE_SIZE: usize = 10;
 pub(super) enum Scope<'a> {
     /// Everything, or what lies in these slots.
     Main(Option<&'a Slots>),
-    /// One key of a page request.
-    Key(&'a str),
+    /// What these keys have behind their markers; with `rests`, only as far as the differences go in which those
+    /// stand.
+    Keys { keys: &'a [String], rests: bool },
 }
 
 /// What a read brought.
@@ -109,13 +110,14 @@ impl Kind {
             Type::BYTEA,
             Type::INT4,
         ];
-        const SIDE_PAGE: [Type; 6] = [
+        const SIDE_PAGE: [Type; 7] = [
             Type::INT8,
             Type::PG_SNAPSHOT,
             Type::PG_SNAPSHOT,
             Type::INT8,
             Type::INT8,
-            Type::TEXT,
+            Type::TEXT_ARRAY,
+            Type::BOOL,
         ];
         match self {
             Self::Poll => &POLL[..5],
@@ -249,8 +251,8 @@ impl Reader {
                 of_slots
             }
             // A side read has no polls.
-            Scope::Key(key) => {
-                params.push(key);
+            Scope::Keys { keys, rests } => {
+                params.extend::<[&(dyn ToSql + Sync); 2]>([keys, rests]);
                 Kind::SidePage
             }
         };

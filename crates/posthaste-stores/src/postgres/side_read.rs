@@ -1,143 +1,387 @@
-//! Reads one key from its marker on: first the rest of the difference in which the marker stands,
-//! then, up to whatever joinable place the main group has come to, the rows between.
+//! Reads released keys, each from its marker on: first the rest of the differences in which their markers stand, then,
+//! up to whatever joinable place the main group has come to, the rows between. One pass over the outbox serves all keys.
+//!
+//! A stored marker is the whole truth about its key. A page brings no row that the marker has passed
+//! (`sql/side_page.sql`), and the marker of each key that had rows in a page moves before the next page is read. The
+//! markers of the other keys stay where they are: between there and here are no rows of theirs.
 
-use std::sync::Arc;
+#[cfg(feature = "model")]
+mod model;
+
+use std::{
+    any::Any,
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError};
+use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 
 use super::{
-    claimed::{page_of, place_of},
+    claimed::place_of,
     converge::floors_of,
     read::{Read, Scope},
     statements::Statements,
-    sweep::{Answer, Floors, Place, Position, Request, segment_end},
+    sweep::{Answer, Position, Request, segment_end},
     types::Snapshot,
 };
 
-/// Segments without a row of the key that one call walks through before it lets its caller look up.
+/// Segments without a row of the keys that one call walks through before it lets its caller look up.
 const EMPTY_PAGES_MAX: u32 = 16;
 const OPERATION: &str = "side read";
+
+/// Where the marker of each key stood.
+type Starts = Arc<HashMap<String, Position>>;
+
+/// What one pass over the outbox reads.
+#[derive(Debug, Clone)]
+enum Stretch {
+    /// Of each key, the rest of the difference in which its marker stands.
+    Rests(Starts),
+    /// From behind the rests, or from the whole place that all keys have reached, to another whole place, which is
+    /// the main group's.
+    Whole {
+        starts: Starts,
+        from: Option<Position>,
+        to: Position,
+    },
+}
+
+impl Stretch {
+    /// Where a key stands behind `seq`; none: behind all of it.
+    fn position(&self, key: &str, seq: Option<i64>) -> Option<Position> {
+        match self {
+            Self::Rests(starts) => {
+                let start = starts.get(key)?;
+                let Some((high, last)) = &start.within else {
+                    return Some(start.clone());
+                };
+                // Behind the end of an ended era nothing is part of its rest.
+                let end = start.end_of_era().unwrap_or(i64::MAX);
+                let seq = seq?.min(end).max(*last);
+                Some(Position {
+                    within: Some((Arc::clone(high), seq)),
+                    ..start.clone()
+                })
+            }
+            Self::Whole { starts, from, to } => {
+                let mut at = rested(starts.get(key)?);
+                if let Some(from) = from {
+                    at = later(at, from);
+                }
+                let Some(seq) = seq else {
+                    return Some(later(at, to));
+                };
+                Some(Position {
+                    within: Some((Arc::clone(&to.low), seq)),
+                    ..at
+                })
+            }
+        }
+    }
+}
+
+/// Where a key stands that has read the rest of its difference.
+fn rested(start: &Position) -> Position {
+    let Some((high, _)) = &start.within else {
+        return start.clone();
+    };
+    Position {
+        low: Snapshot::behind(high),
+        within: None,
+        floors: floors_of(high, start),
+    }
+}
+
+/// The later one of two whole places.
+fn later(a: Position, b: &Position) -> Position {
+    if b.low.covers(&a.low) { b.clone() } else { a }
+}
+
+/// Whether a key at this whole place has something to read up to there. After a restart the main group may stand
+/// before a marker that was moved under the former claim. Then nothing is left to read, and what follows is a repeat.
+fn is_before(at: &Position, target: &Position) -> bool {
+    at.low != target.low && target.low.covers(&at.low)
+}
+
+/// What the cursors of a side read's page are made of: each key has a place of its own.
+#[derive(Debug, Clone)]
+pub(super) struct SidePlace {
+    stretch: Stretch,
+    /// How far of it; none: all.
+    last: Option<i64>,
+}
+
+/// Where the marker of a key is to stand.
+pub(super) fn marker_at(
+    operation: &'static str,
+    at: &Cursor,
+    key: Option<&str>,
+) -> Result<Position, StoreError> {
+    let Some(place) = at.base::<SidePlace>() else {
+        return Ok(place_of(operation, at)?.position(at.seq()));
+    };
+    let position = key.and_then(|key| place.stretch.position(key, at.seq().or(place.last)));
+    position.ok_or_else(|| StoreError::Bug {
+        operation,
+        reason: "an event is of a key that is not read here".to_owned(),
+    })
+}
+
+/// Whether a page brings a row of a key whose marker stands there: `sql/side_page.sql` in words. `to`: where the pass
+/// ends; none: it reads the rests.
+#[cfg(any(feature = "simulation", feature = "model"))]
+pub(super) fn brings(marker: &Position, to: Option<&Snapshot>, xid: u64, seq: i64) -> bool {
+    let Position {
+        low,
+        within,
+        floors,
+    } = marker;
+    if seq <= floors.floor_min || low.sees(xid) {
+        return false;
+    }
+    let of_rest =
+        |high: &Snapshot| high.sees(xid) && (seq <= floors.floor || !high.sees_everything());
+    match (within, to) {
+        (Some((high, last)), None) => of_rest(high) && seq > *last,
+        (Some((high, last)), Some(to)) if of_rest(high) => seq > *last && **high == *to,
+        (_, Some(to)) => to.sees(xid),
+        (None, None) => false,
+    }
+}
+
+/// What all keys have read.
+#[derive(Debug, Clone)]
+enum Reached {
+    Starts,
+    Rests,
+    Whole(Position),
+}
+
+/// A pass under way.
+#[derive(Debug, Clone)]
+struct Pass {
+    stretch: Stretch,
+    last: i64,
+    /// The greatest `seq` that it can hold, once F was read.
+    end: Option<i64>,
+}
+
+impl Pass {
+    fn until(&self, leaf_bits: u8) -> i64 {
+        let segment_end = segment_end(self.last, leaf_bits);
+        self.end.map_or(segment_end, |end| end.min(segment_end))
+    }
+
+    /// The rests; none: no marker stands within a difference.
+    fn over_rests(starts: &Starts) -> Option<Self> {
+        let rests = || starts.values().filter(|start| start.within.is_some());
+        let lasts = rests().filter_map(|start| start.within.as_ref().map(|(_, last)| *last));
+        let ends: Option<Vec<i64>> = rests().map(Position::end_of_era).collect();
+        Some(Self {
+            stretch: Stretch::Rests(Arc::clone(starts)),
+            last: lasts.min()?,
+            end: ends.and_then(|ends| ends.into_iter().max()),
+        })
+    }
+
+    /// From behind the rests to the target; none: there is nothing in between.
+    fn behind_rests(starts: &Starts, target: &Position) -> Option<Self> {
+        let rested = starts.values().map(rested);
+        let before = rested.filter(|at| is_before(at, target));
+        Some(Self {
+            last: before.map(|at| at.floors.floor_min).min()?,
+            stretch: Stretch::Whole {
+                starts: Arc::clone(starts),
+                from: None,
+                to: target.clone(),
+            },
+            end: None,
+        })
+    }
+}
+
+/// A read to be sent.
+#[derive(Debug)]
+pub(super) struct SideRequest {
+    pub(super) page: Request,
+    /// Only what lies in the differences in which the markers stand.
+    pub(super) rests: bool,
+}
 
 /// Where a side read stands, and what it asks for. Pure state, no I/O.
 #[derive(Debug, Clone)]
 pub(super) struct SideCourse {
     leaf_bits: u8,
-    at: Position,
-    /// Floors of the difference's `high`, where they are known: not when it is a stored marker's.
-    high_floors: Option<Floors>,
-    /// The greatest `seq` that the difference can hold, once F was read.
-    end: Option<i64>,
+    keys: Vec<String>,
+    starts: Starts,
+    reached: Reached,
+    pass: Option<Pass>,
+    stands: SidePlace,
+    /// The keys of the pages since the last advance.
+    touched: BTreeSet<String>,
+    /// Where the last of them ends.
+    end: Option<Cursor>,
 }
 
 impl SideCourse {
-    pub(super) fn from_marker(leaf_bits: u8, marker: Position) -> Self {
-        Self {
-            leaf_bits,
-            high_floors: None,
-            end: marker.end_of_era(),
-            at: marker,
+    /// None: one of the keys has no marker.
+    pub(super) fn from_markers(
+        leaf_bits: u8,
+        keys: &[String],
+        markers: HashMap<String, Position>,
+    ) -> Option<Self> {
+        if markers.len() < keys.len() {
+            return None;
         }
+        let starts = Arc::new(markers);
+        Some(Self {
+            leaf_bits,
+            keys: keys.to_vec(),
+            reached: Reached::Starts,
+            pass: None,
+            stands: SidePlace {
+                stretch: Stretch::Rests(Arc::clone(&starts)),
+                last: Some(i64::MIN),
+            },
+            starts,
+            touched: BTreeSet::new(),
+            end: None,
+        })
     }
 
-    /// Where it stands.
-    pub(super) fn position(&self) -> &Position {
-        &self.at
+    /// The keys that it reads.
+    pub(super) fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    pub(super) fn leave(&mut self, keys: &[String]) {
+        if keys.is_empty() {
+            return;
+        }
+        let left: BTreeSet<&String> = keys.iter().collect();
+        self.keys.retain(|key| !left.contains(key));
+        self.touched.retain(|key| !left.contains(key));
     }
 
     /// The next read; none: it has reached the target.
-    pub(super) fn request(&mut self, target: &Position) -> Option<Request> {
-        if self.at.within.is_none() && !self.begin(target) {
-            return None;
+    pub(super) fn request(&mut self, target: &Position) -> Option<SideRequest> {
+        if self.pass.is_none() {
+            self.pass = self.next_pass(target);
         }
-        let (high, last) = self.at.within.as_ref()?;
-        Some(Request::Page {
-            low: Arc::clone(&self.at.low),
-            high: Arc::clone(high),
-            last: *last,
-            until: self.until(*last),
-        })
+        let pass = self.pass.as_ref()?;
+        let nothing = || Arc::new(Snapshot::empty());
+        let (low, high, rests) = match &pass.stretch {
+            Stretch::Rests(_) => (nothing(), nothing(), true),
+            Stretch::Whole { from, to, .. } => {
+                let low = from.as_ref().map_or_else(nothing, |at| Arc::clone(&at.low));
+                (low, Arc::clone(&to.low), false)
+            }
+        };
+        let page = Request::Page {
+            low,
+            high,
+            last: pass.last,
+            until: pass.until(self.leaf_bits),
+        };
+        Some(SideRequest { page, rests })
     }
 
-    fn until(&self, last: i64) -> i64 {
-        let segment_end = segment_end(last, self.leaf_bits);
-        self.end.map_or(segment_end, |end| end.min(segment_end))
-    }
-
-    /// Begins the difference to the target; false: there is none.
-    fn begin(&mut self, target: &Position) -> bool {
-        // After a restart the main group may stand before a marker that was moved under the former
-        // claim. Then nothing is left to read, and what follows is a repeat.
-        if target.low == self.at.low || !target.low.covers(&self.at.low) {
-            return false;
+    fn next_pass(&mut self, target: &Position) -> Option<Pass> {
+        if matches!(self.reached, Reached::Starts) {
+            let rests = Pass::over_rests(&self.starts);
+            if rests.is_some() {
+                return rests;
+            }
+            self.reached = Reached::Rests;
         }
-        let first = self.at.floors.floor_min;
-        self.at.within = Some((Arc::clone(&target.low), first));
-        self.high_floors = Some(target.floors);
-        self.end = None;
-        true
+        match &self.reached {
+            Reached::Whole(from) => is_before(from, target).then(|| Pass {
+                last: from.floors.floor_min,
+                stretch: Stretch::Whole {
+                    starts: Arc::clone(&self.starts),
+                    from: Some(from.clone()),
+                    to: target.clone(),
+                },
+                end: None,
+            }),
+            _ => Pass::behind_rests(&self.starts, target),
+        }
     }
 
-    /// Takes the answer to the request; answers the page's place.
-    pub(super) fn answer(&mut self, answer: &Answer) -> Place {
-        let (low, floors) = (Arc::clone(&self.at.low), self.at.floors);
-        let Some((high, last)) = self.at.within.clone() else {
-            return Place::at(&self.at);
+    /// Takes the answer to the request.
+    pub(super) fn answer(&mut self, answer: &Answer) {
+        let Some(pass) = self.pass.take() else {
+            return;
         };
         let last = match answer.last_row {
             Some(row) if answer.more => row,
-            _ => self.until(last),
+            _ => pass.until(self.leaf_bits),
         };
-        let end = *self.end.get_or_insert(answer.sequence);
+        let end = pass.end.unwrap_or(answer.sequence);
+        let stretch = pass.stretch;
         if last < end {
-            self.at.within = Some((Arc::clone(&high), last));
-            return Place::of_side_read(&low, floors, &high, last, None);
+            self.pass = Some(Pass {
+                stretch: stretch.clone(),
+                last,
+                end: Some(end),
+            });
+            let last = Some(last);
+            self.stands = SidePlace { stretch, last };
+            return;
         }
-        let own_floors = self.high_floors.take();
-        let at_end = own_floors.unwrap_or_else(|| floors_of(&high, &self.at));
-        self.at = Position {
-            low: Snapshot::behind(&high),
-            within: None,
-            floors: at_end,
+        let last = match &stretch {
+            Stretch::Rests(_) => {
+                self.reached = Reached::Rests;
+                // Behind all of its difference a key stands just as well behind its last row.
+                Some(last)
+            }
+            Stretch::Whole { to, .. } => {
+                self.reached = Reached::Whole(to.clone());
+                None
+            }
         };
-        Place::of_side_read(&low, floors, &high, last, Some(at_end))
+        self.stands = SidePlace { stretch, last };
     }
-}
 
-#[cfg(feature = "model")]
-impl SideCourse {
-    /// Tells it from others.
-    pub(super) fn describe(&self, out: super::model::Out<'_>) {
-        use super::model::Number;
-        self.at.describe(out);
-        out(Number::Plain(self.high_floors.is_some().into()));
-        if let Some(floors) = self.high_floors {
-            floors.describe(out);
+    /// The page of what an answer brought.
+    pub(super) fn page(&mut self, events: Vec<StoredEvent>) -> Page {
+        let keys = events.iter().filter_map(StoredEvent::key);
+        self.touched.extend(keys.map(str::to_owned));
+        let base: Arc<dyn Any + Send + Sync> = Arc::new(self.stands.clone());
+        let end = Cursor::whole(Arc::clone(&base));
+        if !events.is_empty() {
+            self.end = Some(end.clone());
         }
-        out(Number::Plain(self.end.is_some().into()));
-        self.end.into_iter().for_each(|end| out(Number::Seq(end)));
+        Page {
+            events,
+            base,
+            end,
+            joinable: self.stands.last.is_none(),
+            caught_up: false,
+            wants_advance: false,
+            shares_version: 0,
+        }
     }
-}
 
-#[derive(Debug)]
-pub(super) struct PostgresSideRead {
-    statements: Arc<dyn Statements>,
-    key: String,
-    course: SideCourse,
-}
+    /// The page of a side read that has reached its target.
+    pub(super) fn reached(&mut self) -> Page {
+        Page {
+            caught_up: true,
+            ..self.page(Vec::new())
+        }
+    }
 
-impl PostgresSideRead {
-    pub(super) async fn open(
-        statements: Arc<dyn Statements>,
-        key: &str,
-    ) -> Result<Self, StoreError> {
-        let marker = statements.marker(key).await?;
-        let marker = marker.ok_or_else(|| no_marker(OPERATION))?;
-        Ok(Self {
-            course: SideCourse::from_marker(statements.leaf_bits(), marker),
-            statements,
-            key: key.to_owned(),
-        })
+    /// Where the markers are to stand that an advance to this cursor moves.
+    pub(super) fn moves(&mut self, at: &Cursor) -> Result<Vec<(String, Position)>, StoreError> {
+        let touched = self.touched.iter();
+        let moved = touched
+            .map(|key| marker_at("advance a side read", at, Some(key)).map(|to| (key.clone(), to)));
+        let moves = moved.collect::<Result<_, _>>()?;
+        if self.end.as_ref().is_some_and(|end| end.is(at)) {
+            self.touched.clear();
+        }
+        Ok(moves)
     }
 }
 
@@ -153,48 +397,62 @@ pub(super) fn target_of(until: &Cursor) -> Result<Position, StoreError> {
     Ok(target)
 }
 
-/// The page of a side read that has reached its target.
-pub(super) fn reached(course: &SideCourse) -> Page {
-    Page {
-        caught_up: true,
-        ..page_of(Arc::new(Place::at(course.position())), Vec::new())
+#[derive(Debug)]
+pub(super) struct PostgresSideRead {
+    statements: Arc<dyn Statements>,
+    course: SideCourse,
+}
+
+impl PostgresSideRead {
+    pub(super) async fn open(
+        statements: Arc<dyn Statements>,
+        keys: &[String],
+    ) -> Result<Self, StoreError> {
+        let markers = statements.stands(keys).await?;
+        let course = SideCourse::from_markers(statements.leaf_bits(), keys, markers);
+        Ok(Self {
+            course: course.ok_or_else(|| no_marker(OPERATION))?,
+            statements,
+        })
     }
 }
 
 #[async_trait]
 impl SideRead for PostgresSideRead {
+    fn leave(&mut self, keys: &[String]) {
+        self.course.leave(keys);
+    }
+
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
         let target = target_of(until)?;
         for _ in 0..EMPTY_PAGES_MAX {
-            let Some(request) = self.course.request(&target) else {
-                return Ok(reached(&self.course));
+            let Some(SideRequest { page, rests }) = self.course.request(&target) else {
+                return Ok(self.course.reached());
             };
-            let Read { answer, events, .. } = self
-                .statements
-                .read(OPERATION, &request, Scope::Key(&self.key), budget)
-                .await?;
-            let place = self.course.answer(&answer);
+            let keys = self.course.keys();
+            let scope = Scope::Keys { keys, rests };
+            let read = self.statements.read(OPERATION, &page, scope, budget);
+            let Read { answer, events, .. } = read.await?;
+            self.course.answer(&answer);
             if !events.is_empty() {
-                return Ok(page_of(Arc::new(place), events));
+                return Ok(self.course.page(events));
             }
         }
-        let place = Place::at(self.course.position());
-        Ok(page_of(Arc::new(place), Vec::new()))
+        Ok(self.course.page(Vec::new()))
     }
 
     async fn advance(&mut self, at: &Cursor, _finished: &[i64]) -> Result<(), StoreError> {
-        const OPERATION: &str = "advance a side read";
-        let to = place_of(OPERATION, at)?.position(at.seq());
-        match self.statements.move_marker(&self.key, &to).await? {
-            true => Ok(()),
-            false => Err(no_marker(OPERATION)),
+        let moves = self.course.moves(at)?;
+        if moves.is_empty() || self.statements.move_markers(&moves).await? {
+            return Ok(());
         }
+        Err(no_marker("advance a side read"))
     }
 }
 
 fn no_marker(operation: &'static str) -> StoreError {
     StoreError::Bug {
         operation,
-        reason: "the key has no marker".to_owned(),
+        reason: "a key has no marker".to_owned(),
     }
 }

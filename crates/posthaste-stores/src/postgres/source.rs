@@ -1,6 +1,6 @@
 //! What the owner of a claim holds: one connection that reads, one that changes.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{Budget, Due, EventRef, Marker, Parking, Settlement, StoreError};
@@ -50,7 +50,7 @@ pub(super) struct Inner {
     pub(super) advance: Advance,
     pub(super) due: Prepared,
     connector: Arc<Connector>,
-    /// One key's side read may look through whole segments; the main group is not to wait for that.
+    /// A side read may look through whole segments; the main group is not to wait for that.
     side_reader: OnceCell<Arc<Reader>>,
     /// None: nobody hints.
     hints: Option<Heard>,
@@ -227,7 +227,7 @@ impl Statements for Inner {
                 }
                 Ok(read)
             }
-            Scope::Key(_) => {
+            Scope::Keys { .. } => {
                 let reader = self.side_reader().await?;
                 reader.read(operation, request, scope, budget).await
             }
@@ -250,16 +250,16 @@ impl Statements for Inner {
         parking::marked(self, keys).await
     }
 
-    async fn marker(&self, key: &str) -> Result<Option<Position>, StoreError> {
-        parking::marker(self, key).await
+    async fn stands(&self, keys: &[String]) -> Result<HashMap<String, Position>, StoreError> {
+        parking::stands(self, keys).await
     }
 
-    async fn move_marker(&self, key: &str, to: &Position) -> Result<bool, StoreError> {
-        parking::move_marker(self, key, to).await
+    async fn move_markers(&self, to: &[(String, Position)]) -> Result<bool, StoreError> {
+        parking::move_markers(self, to).await
     }
 
-    async fn join(&self, key: &str) -> Result<bool, StoreError> {
-        parking::join(self, key).await
+    async fn join(&self, keys: &[String]) -> Result<bool, StoreError> {
+        parking::join(self, keys).await
     }
 
     async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {

@@ -1,7 +1,7 @@
 //! What the owner of a claim asks of its database. The rules beside it (`claimed.rs`, `side_read.rs`) decide what
 //! to ask and what an answer means; they hold for any database that answers as PostgreSQL does.
 
-use std::fmt::Debug;
+use std::{collections::HashMap, fmt::Debug};
 
 use async_trait::async_trait;
 use posthaste_engine::{Budget, Due, EventRef, Marker, Parking, Settlement, StoreError};
@@ -24,7 +24,7 @@ pub(super) trait Statements: Debug + Send + Sync {
     /// The registration that holds the claim.
     fn registration(&self) -> Uuid;
 
-    /// Reads one page. A key is read beside the main group, and keeps it from nothing.
+    /// Reads one page. Released keys are read beside the main group, and keep it from nothing.
     async fn read(
         &self,
         operation: &'static str,
@@ -45,14 +45,14 @@ pub(super) trait Statements: Debug + Send + Sync {
     /// As [`posthaste_engine::Claimed::marked`].
     async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError>;
 
-    /// Where a key's marker stands; none: it has none.
-    async fn marker(&self, key: &str) -> Result<Option<Position>, StoreError>;
+    /// Where the markers of these keys stand; of those that have none, nothing.
+    async fn stands(&self, keys: &[String]) -> Result<HashMap<String, Position>, StoreError>;
 
-    /// Moves a key's marker, unless something that waits holds the key. False: it has none.
-    async fn move_marker(&self, key: &str, to: &Position) -> Result<bool, StoreError>;
+    /// Moves the markers of these keys, unless something that waits holds the key. False: one has none.
+    async fn move_markers(&self, to: &[(String, Position)]) -> Result<bool, StoreError>;
 
-    /// Removes a key's marker. False: it has none, or something that waits holds the key.
-    async fn join(&self, key: &str) -> Result<bool, StoreError>;
+    /// Removes the markers of these keys. False: one has none, or something that waits holds it.
+    async fn join(&self, keys: &[String]) -> Result<bool, StoreError>;
 
     /// As [`posthaste_engine::Claimed::set_aside`].
     async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError>;

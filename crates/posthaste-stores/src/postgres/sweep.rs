@@ -118,24 +118,6 @@ impl Place {
         }
     }
 
-    /// A page of a side read; with the floors of `high` where it has used the difference up.
-    pub(super) fn of_side_read(
-        low: &Arc<Snapshot>,
-        floors: Floors,
-        high: &Arc<Snapshot>,
-        last: i64,
-        end: Option<Floors>,
-    ) -> Self {
-        Self {
-            read: 0,
-            low: Arc::clone(low),
-            floors,
-            high: Arc::clone(high),
-            end: end.map_or(End::Within(last), End::Whole),
-            among: None,
-        }
-    }
-
     /// Where all groups stand behind `seq` of this page; none: there is one only.
     pub(super) fn layout(&self, seq: Option<i64>) -> Option<Vec<Row>> {
         let among = self.among.as_ref()?;

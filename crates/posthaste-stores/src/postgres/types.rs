@@ -66,7 +66,6 @@ impl Snapshot {
     }
 
     /// Sees nothing: where a destination that starts at the oldest event stands.
-    #[cfg(any(test, feature = "simulation", feature = "model"))]
     pub(super) fn empty() -> Self {
         Self {
             xmin: 1,

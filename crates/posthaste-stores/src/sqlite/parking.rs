@@ -148,15 +148,19 @@ impl SqliteClaimed {
             .await
     }
 
-    pub(super) async fn remove_marker(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
-        const OPERATION: &str = "join a key";
+    pub(super) async fn remove_markers(
+        &self,
+        keys: &[String],
+        at: &Cursor,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "join released keys";
         let destination_id = self.guard().destination_id();
         let at = cursor::seq(OPERATION, at)?;
-        let key = key.to_owned();
+        let keys = keys.to_vec();
         self.guard()
             .write(&self.writer, OPERATION, move |tx, standing| {
-                // I1: further on, the main group has passed over events of this key that only the
-                // marker still stands for.
+                // I1: further on, the main group has passed over events of these keys that only their
+                // markers still stand for.
                 if standing.seq != at {
                     return Err(unexpected(
                         OPERATION,
@@ -166,17 +170,19 @@ impl SqliteClaimed {
                         ),
                     ));
                 }
-                let removed = execute(
-                    tx,
-                    OPERATION,
-                    include_str!("sql/marker_delete.sql"),
-                    named_params! { ":destination_id": destination_id, ":key": key, ":at": at },
-                )?;
-                if removed == 0 {
-                    return Err(unexpected(
+                for key in &keys {
+                    let removed = execute(
+                        tx,
                         OPERATION,
-                        "the key has no marker, or a parked event still holds it",
-                    ));
+                        include_str!("sql/marker_delete.sql"),
+                        named_params! { ":destination_id": destination_id, ":key": key, ":at": at },
+                    )?;
+                    if removed == 0 {
+                        return Err(unexpected(
+                            OPERATION,
+                            "a key has no marker, or a parked event still holds it",
+                        ));
+                    }
                 }
                 Ok(((), Changed::Something))
             })

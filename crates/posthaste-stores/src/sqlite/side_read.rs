@@ -1,9 +1,12 @@
-//! Reads what one blocked key has behind its marker.
+//! Reads what released keys have behind their markers.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError};
+use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 use rusqlite::{Transaction, named_params};
 
 use super::{
@@ -20,52 +23,80 @@ use super::{
 /// long keeps the write-ahead log from being started over: this many rows take some milliseconds.
 const ROWS_A_TRANSACTION: usize = 20_000;
 
-/// A side read of one key. It is bound to its claim like everything else.
+/// A side read of released keys. It is bound to its claim like everything else.
 pub(super) struct SqliteSideRead {
     guard: Guard,
     worker: Arc<Worker>,
-    key: String,
+    /// Where each key's marker stood.
+    starts: Arc<HashMap<String, i64>>,
     after: i64,
+    /// The keys of the pages since the last advance.
+    touched: BTreeSet<String>,
+    /// Where the last of them ends.
+    end: Option<Cursor>,
 }
 
 impl SqliteSideRead {
-    pub(super) async fn begin(claimed: &SqliteClaimed, key: &str) -> Result<Self, StoreError> {
+    pub(super) async fn begin(
+        claimed: &SqliteClaimed,
+        keys: &[String],
+    ) -> Result<Self, StoreError> {
         const OPERATION: &str = "begin a side read";
         let guard = claimed.guard().clone();
         let worker = claimed.parking(OPERATION).await?;
         let destination_id = guard.destination_id();
-        let wanted = key.to_owned();
-        let marker: Option<i64> = guard
+        let keys = keys.to_vec();
+        let starts: HashMap<String, i64> = guard
             .read(&worker, OPERATION, move |tx, _| {
-                parking::marker(tx, OPERATION, destination_id, &wanted)
+                let mut starts = HashMap::new();
+                for key in keys {
+                    let at = parking::marker(tx, OPERATION, destination_id, &key)?;
+                    let at = at.ok_or_else(|| unexpected(OPERATION, "a key has no marker"))?;
+                    starts.insert(key, at);
+                }
+                Ok(starts)
             })
             .await?;
         Ok(Self {
             guard,
             worker,
-            key: key.to_owned(),
-            after: marker.ok_or_else(|| unexpected(OPERATION, "the key has no marker"))?,
+            after: starts.values().copied().min().unwrap_or_default(),
+            starts: Arc::new(starts),
+            touched: BTreeSet::new(),
+            end: None,
         })
     }
 }
 
 #[async_trait]
 impl SideRead for SqliteSideRead {
+    fn leave(&mut self, keys: &[String]) {
+        let starts = Arc::make_mut(&mut self.starts);
+        for key in keys {
+            starts.remove(key);
+            self.touched.remove(key);
+        }
+    }
+
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
-        const OPERATION: &str = "side-read a key";
+        const OPERATION: &str = "side-read released keys";
         let until = cursor::seq(OPERATION, until)?;
         while self.after < until {
-            let (key, after) = (self.key.clone(), self.after);
+            let (starts, after) = (Arc::clone(&self.starts), self.after);
             let (found, looked_at) = self
                 .guard
                 .read(&self.worker, OPERATION, move |tx, _| {
-                    read_key(tx, OPERATION, &key, after, until, budget)
+                    read_keys(tx, OPERATION, &starts, after, until, budget)
                 })
                 .await?;
             self.after = if found.all { until } else { looked_at };
             if let Some(last) = found.events.last() {
+                let keys = found.events.iter().filter_map(StoredEvent::key);
+                self.touched.extend(keys.map(str::to_owned));
                 self.guard.has_read(last.seq(), last.id());
-                return Ok(page(found.events, self.after, found.all));
+                let page = page(found.events, self.after, found.all);
+                self.end = Some(page.end.clone());
+                return Ok(page);
             }
         }
         Ok(page(Vec::new(), self.after, true))
@@ -77,20 +108,25 @@ impl SideRead for SqliteSideRead {
         // The marker says it all.
         _finished: &[i64],
     ) -> Result<(), StoreError> {
-        const OPERATION: &str = "move a marker";
+        const OPERATION: &str = "move markers";
         let seq = cursor::seq(OPERATION, at)?;
         let destination_id = self.guard.destination_id();
-        let key = self.key.clone();
+        let keys = self.touched.clone();
+        if self.end.as_ref().is_some_and(|end| end.is(at)) {
+            self.touched.clear();
+        }
         self.guard
             .write(&self.worker, OPERATION, move |tx, _| {
-                let moved = execute(
-                    tx,
-                    OPERATION,
-                    include_str!("sql/marker_move.sql"),
-                    named_params! { ":seq": seq, ":destination_id": destination_id, ":key": key },
-                )?;
-                if moved == 0 {
-                    return Err(unexpected(OPERATION, "the key has no marker"));
+                for key in &keys {
+                    let moved = execute(
+                        tx,
+                        OPERATION,
+                        include_str!("sql/marker_move.sql"),
+                        named_params! { ":seq": seq, ":destination_id": destination_id, ":key": key },
+                    )?;
+                    if moved == 0 {
+                        return Err(unexpected(OPERATION, "a key has no marker"));
+                    }
                 }
                 Ok(((), Changed::Something))
             })
@@ -98,11 +134,11 @@ impl SideRead for SqliteSideRead {
     }
 }
 
-/// One transaction's worth of the key's events, and the last number that was looked at.
-fn read_key(
+/// One transaction's worth of the keys' events, and the last number that was looked at.
+fn read_keys(
     tx: &Transaction<'_>,
     operation: &'static str,
-    key: &str,
+    starts: &HashMap<String, i64>,
     after: i64,
     until: i64,
     budget: Budget,
@@ -126,13 +162,16 @@ fn read_key(
             break;
         }
         // Compared as it is delivered, so that a key whose bytes are not UTF-8 finds its followers.
-        if row::key(operation, row, row::KEY)?.as_deref() == Some(key)
+        let seq: i64 = row.get(0).map_err(fail)?;
+        let key = row::key(operation, row, row::KEY)?;
+        let start = key.as_deref().and_then(|key| starts.get(key));
+        if start.is_some_and(|&start| seq > start)
             && row::push(&mut events, budget, operation, row)? == Pushed::NoRoom
         {
             all = false;
             break;
         }
-        looked_at = row.get(0).map_err(fail)?;
+        looked_at = seq;
     }
     Ok((
         Found {

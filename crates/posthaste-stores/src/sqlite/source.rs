@@ -174,12 +174,12 @@ impl Claimed for SqliteClaimed {
         self.write_settlement(id, settlement.clone()).await
     }
 
-    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
-        Ok(Box::new(SqliteSideRead::begin(self, key).await?))
+    async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
+        Ok(Box::new(SqliteSideRead::begin(self, keys).await?))
     }
 
-    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
-        self.remove_marker(key, at).await
+    async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
+        self.remove_markers(keys, at).await
     }
 
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {

@@ -56,7 +56,7 @@ async fn side_read(store: &PostgresStore, claimed: &Arc<dyn Claimed>) {
     claimed.advance(&page.end, &[]).await.unwrap();
     let dead = ParkedFilter::default();
     store.act(&dead, DeadAction::Skip).await.unwrap();
-    let mut side = claimed.side_read("k").await.unwrap();
+    let mut side = claimed.side_read(&["k".into()]).await.unwrap();
     side.next(ALL, &page.end).await.unwrap();
 }
 

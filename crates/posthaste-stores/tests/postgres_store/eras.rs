@@ -288,11 +288,11 @@ async fn blocked_keys_and_parked_events_go_on_in_the_new_era() {
     assert_eq!(claimed.due(10).await.unwrap().released, ["bad"]);
     // Moved along and read anew, as after a restart.
     let mut seen = Vec::new();
-    let mut side = claimed.side_read("bad").await.unwrap();
+    let mut side = claimed.side_read(&["bad".into()]).await.unwrap();
     let page = side.next(pages_of(2), &standing.end).await.unwrap();
     seen.extend(payloads_of(&page));
     side.advance(&page.end, &[]).await.unwrap();
-    let mut side = claimed.side_read("bad").await.unwrap();
+    let mut side = claimed.side_read(&["bad".into()]).await.unwrap();
     loop {
         let page = side.next(ALL, &standing.end).await.unwrap();
         seen.extend(payloads_of(&page));
@@ -302,7 +302,7 @@ async fn blocked_keys_and_parked_events_go_on_in_the_new_era() {
         }
     }
     assert_eq!(seen, numbered("bad", 2, 7));
-    claimed.join("bad", &standing.end).await.unwrap();
+    claimed.join(&["bad".into()], &standing.end).await.unwrap();
     assert_eq!(drain(&claimed, ALL).await, Vec::<String>::new());
 }
 

@@ -79,7 +79,7 @@ async fn a_parked_event_blocks_its_key_until_its_followers_were_read_and_joined(
     assert_eq!(due.released, ["bad"]);
     assert!(claimed.markers(None, 10).await.unwrap()[0].released);
 
-    let mut side = claimed.side_read("bad").await.unwrap();
+    let mut side = claimed.side_read(&["bad".into()]).await.unwrap();
     assert_eq!(drain(&claimed, ALL).await, ["bad5", "good5"]);
     emit(&database, "bad", "bad6");
     let standing = claimed.next(ALL).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_parked_event_blocks_its_key_until_its_followers_were_read_and_joined(
     let standing = claimed.next(ALL).await.unwrap();
     assert_eq!(side_drain(&mut side, &standing.end).await, ["bad7"]);
     claimed.advance(&standing.end, &[]).await.unwrap();
-    claimed.join("bad", &standing.end).await.unwrap();
+    claimed.join(&["bad".into()], &standing.end).await.unwrap();
     assert!(claimed.markers(None, 10).await.unwrap().is_empty());
     assert_eq!(
         database.psql("select action from posthaste.audit order by id"),
@@ -138,16 +138,16 @@ async fn a_marker_inside_a_difference_reads_its_rest_first_also_after_a_restart(
         1
     );
     assert_eq!(claimed.due(10).await.unwrap().released, ["k"]);
-    let mut side = claimed.side_read("k").await.unwrap();
+    let mut side = claimed.side_read(&["k".into()]).await.unwrap();
     let expected: Vec<String> = (3..=3000).map(|n| format!("e{n}")).collect();
     assert_eq!(side_drain(&mut side, &standing.end).await, expected);
 
     // Moved along, it is not behind the end of the difference any more.
     let again = reopen(&store, relay, Start::Oldest).await;
-    let mut side = again.side_read("k").await.unwrap();
+    let mut side = again.side_read(&["k".into()]).await.unwrap();
     let standing = again.next(ALL).await.unwrap();
     assert!(side_drain(&mut side, &standing.end).await.is_empty());
-    again.join("k", &standing.end).await.unwrap();
+    again.join(&["k".into()], &standing.end).await.unwrap();
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn a_side_read_finds_rows_of_transactions_that_committed_late() {
         .unwrap();
     let standing = claimed.next(ALL).await.unwrap();
     assert_eq!(payloads_of(&standing), ["late"]);
-    let mut side = claimed.side_read("k").await.unwrap();
+    let mut side = claimed.side_read(&["k".into()]).await.unwrap();
     assert_eq!(side_drain(&mut side, &standing.end).await, ["late"]);
 }
 
@@ -254,7 +254,7 @@ async fn a_zombie_changes_nothing() {
     emit(&database, "k", "e");
     let page = zombie.next(ALL).await.unwrap();
     zombie.park(&[parking(&page, 0, None)]).await.unwrap();
-    let mut side = zombie.side_read("k").await.unwrap();
+    let mut side = zombie.side_read(&["k".into()]).await.unwrap();
     let _newer = reopen(&store, relay, Start::Oldest).await;
     let before =
         database.psql("select * from posthaste.parked, posthaste.markers, posthaste.cursors");
@@ -267,7 +267,7 @@ async fn a_zombie_changes_nothing() {
     fenced(zombie.park(&[parking(&page, 0, None)]).await);
     fenced(zombie.settle(1, &Settlement::Delivered).await);
     fenced(zombie.advance(&page.end, &[]).await.map(drop));
-    fenced(zombie.join("k", &page.end).await);
+    fenced(zombie.join(&["k".into()], &page.end).await);
     fenced(side.advance(&page.end, &[]).await);
     assert_eq!(
         database.psql("select * from posthaste.parked, posthaste.markers, posthaste.cursors"),

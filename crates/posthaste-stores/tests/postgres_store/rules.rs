@@ -348,7 +348,7 @@ async fn followers_are_found(world: &World) -> bool {
     let claimed = reopen(&world.store, relay, Start::Oldest).await;
     let filter = ParkedFilter::default();
     world.store.act(&filter, DeadAction::Skip).await.unwrap();
-    let Ok(mut side) = claimed.side_read("a").await else {
+    let Ok(mut side) = claimed.side_read(&["a".into()]).await else {
         return false;
     };
     let standing = claimed.next(ALL).await.unwrap();
@@ -372,7 +372,7 @@ async fn a_key_that_something_holds_is_not_joined() {
         let page = claimed.next(ALL).await.unwrap();
         let parks = [parking(&page, Some(LEASE))];
         claimed.park(&parks).await.unwrap();
-        drop(claimed.join("a", &page.end).await);
+        drop(claimed.join(&["a".into()], &page.end).await);
         claimed.markers(None, 9).await.unwrap().len() == 1
     })
     .await;

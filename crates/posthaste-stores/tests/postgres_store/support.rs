@@ -197,7 +197,7 @@ pub(crate) async fn deliver(
         .await
         .unwrap();
     drain(claimed, ALL).await;
-    let mut side = claimed.side_read(&key).await.unwrap();
+    let mut side = claimed.side_read(std::slice::from_ref(&key)).await.unwrap();
     let standing = claimed.next(ALL).await.unwrap();
     loop {
         let page = side.next(ALL, &standing.end).await.unwrap();
@@ -206,7 +206,10 @@ pub(crate) async fn deliver(
         }
         side.advance(&page.end, &[]).await.unwrap();
     }
-    claimed.join(&key, &standing.end).await.unwrap();
+    claimed
+        .join(std::slice::from_ref(&key), &standing.end)
+        .await
+        .unwrap();
     claimed.report("closed", None).await.unwrap();
     store.housekeep(None).await.unwrap();
     store.retained().await.unwrap();

@@ -197,14 +197,14 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
         self.script.run(Call::Settle, unavailable, work).await
     }
 
-    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
-        let work = self.inner.side_read(key);
+    async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
+        let work = self.inner.side_read(keys);
         let side = self.script.run(Call::SideRead, unavailable, work).await?;
         Ok(Box::new(Faulty::new(side, self.script.clone())))
     }
 
-    async fn join(&self, key: &str, at: &Cursor) -> Result<(), StoreError> {
-        let work = self.inner.join(key, at);
+    async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
+        let work = self.inner.join(keys, at);
         self.script.run(Call::Join, unavailable, work).await
     }
 
@@ -229,6 +229,10 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
 
 #[async_trait]
 impl SideRead for Faulty<Box<dyn SideRead>> {
+    fn leave(&mut self, keys: &[String]) {
+        self.inner.leave(keys);
+    }
+
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
         let work = self.inner.next(budget, until);
         self.script.run(Call::SideNext, unavailable, work).await

@@ -1,4 +1,5 @@
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -330,27 +331,36 @@ impl Claimed for MemoryClaimed {
         })
     }
 
-    async fn side_read(&self, key: &str) -> Result<Box<dyn SideRead>, StoreError> {
+    async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
         let operation = "beginning a side read";
-        let at = self.with(operation, |row| row.markers.get(key).copied())?;
-        let place = at
-            .filter(|_| self.held.owns_key(key))
+        let ours = keys.iter().filter(|key| self.held.owns_key(key));
+        let starts: BTreeMap<String, i64> = self.with(operation, |row| {
+            ours.filter_map(|key| row.markers.get(key).map(|&at| (key.clone(), at)))
+                .collect()
+        })?;
+        let place = starts.values().copied().min();
+        let place = place
+            .filter(|_| starts.len() == keys.len())
             .ok_or(StoreError::Bug {
                 operation,
-                reason: "the key has no block marker".into(),
+                reason: "a key has no block marker".into(),
             })?;
         let (store, held) = (self.store.clone(), Arc::clone(&self.held));
         Ok(Box::new(MemorySideRead {
             store,
             held,
-            key: key.to_owned(),
+            starts,
             place,
+            touched: BTreeSet::new(),
+            end: None,
         }))
     }
 
-    async fn join(&self, key: &str, _at: &Cursor) -> Result<(), StoreError> {
-        self.with("joining a released key", |row| {
-            row.markers.remove(key);
+    async fn join(&self, keys: &[String], _at: &Cursor) -> Result<(), StoreError> {
+        self.with("joining released keys", |row| {
+            for key in keys {
+                row.markers.remove(key);
+            }
         })
     }
 
@@ -428,36 +438,58 @@ fn due(row: &DestinationRow, held: &Held, limit: usize) -> Due {
 struct MemorySideRead {
     store: MemoryStore,
     held: Arc<Held>,
-    key: String,
+    /// Where each key's marker stood.
+    starts: BTreeMap<String, i64>,
     place: i64,
+    /// The keys of the pages since the last advance.
+    touched: BTreeSet<String>,
+    /// Where the last of them ends.
+    end: Option<Cursor>,
 }
 
 #[async_trait]
 impl SideRead for MemorySideRead {
+    fn leave(&mut self, keys: &[String]) {
+        for key in keys {
+            self.starts.remove(key);
+            self.touched.remove(key);
+        }
+    }
+
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
         let mut inner = self.store.lock();
         self.held.row(&mut inner, "reading a released key")?;
         let row = &inner.destinations[self.held.destination];
         let (mode, until) = (self.store.mode, place(until));
-        // Not by the log's cursor: the main group has passed this key's events over.
+        // Not by the log's cursor: the main group has passed these keys' events over.
         let wanted = |event: &StoredEvent| {
             let marked = mode == MemoryMode::Mark && row.is_passed(mode, event);
-            event.key() == Some(&*self.key) && !marked
+            let start = event.key().and_then(|key| self.starts.get(key));
+            start.is_some_and(|&start| event.seq() > start) && !marked
         };
         let (events, read_to) = read(&inner.log, self.place, until, budget, wanted);
         self.place = read_to;
+        let keys = events.iter().filter_map(StoredEvent::key);
+        self.touched.extend(keys.map(str::to_owned));
         let caught_up = read_to >= until.min(last(&inner.log));
-        Ok(page(row, events, read_to, true, caught_up))
+        let page = page(row, events, read_to, true, caught_up);
+        self.end = Some(page.end.clone());
+        Ok(page)
     }
 
     async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError> {
         let mut inner = self.store.lock();
         let row = self.held.row(&mut inner, "advancing a block marker")?;
-        if let Some(marker) = row.markers.get_mut(&self.key) {
-            *marker = (*marker).max(place(at));
+        for key in &self.touched {
+            if let Some(marker) = row.markers.get_mut(key) {
+                *marker = (*marker).max(place(at));
+            }
         }
         if self.store.mode == MemoryMode::Mark {
             row.finished.extend(finished);
+        }
+        if self.end.as_ref().is_some_and(|end| end.is(at)) {
+            self.touched.clear();
         }
         Ok(())
     }

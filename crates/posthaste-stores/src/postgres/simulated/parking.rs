@@ -1,6 +1,6 @@
 //! Parked events, their attempts, and the markers of the keys that they block.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use posthaste_engine::{
     Cursor, Due, EventRef, Marker, ParkedCopy, ParkedState, Parking, Settlement, StoreError,
@@ -13,8 +13,8 @@ use super::{
     tables::{MarkerRow, ParkedRow, Tables},
 };
 use crate::postgres::{
-    claimed::place_of,
     ownership::{from_micros, micros},
+    side_read::marker_at,
     sweep::{Place, Position},
 };
 
@@ -71,48 +71,62 @@ pub(super) async fn marked(owner: &Owner, keys: &[String]) -> Result<Vec<String>
     look.await
 }
 
-pub(super) async fn marker(owner: &Owner, key: &str) -> Result<Option<Position>, StoreError> {
-    let of = (owner.grant.destination_id, key.to_owned());
+pub(super) async fn stands(
+    owner: &Owner,
+    keys: &[String],
+) -> Result<HashMap<String, Position>, StoreError> {
+    let id = owner.grant.destination_id;
     let look = owner.connection.look("side read", |database| {
-        let row = database.now.tables.markers.get(&of);
-        let row = row.filter(|row| owner.owns(row.slot));
-        row.map(|row| row.position.clone())
+        let of = |key: &String| {
+            let row = database.now.tables.markers.get(&(id, key.clone()))?;
+            owner
+                .owns(row.slot)
+                .then(|| (key.clone(), row.position.clone()))
+        };
+        keys.iter().filter_map(of).collect()
     });
     look.await
 }
 
-pub(super) async fn move_marker(
+pub(super) async fn move_markers(
     owner: &Owner,
-    key: &str,
-    to: &Position,
+    to: &[(String, Position)],
 ) -> Result<bool, StoreError> {
-    let (key, to) = (key.to_owned(), to.clone());
+    let to = to.to_vec();
     let change = owner.change("advance a side read", move |database, grant| {
         let tables = &mut database.now.tables;
-        let held = tables.holds(grant.destination_id, &key);
-        let row = tables.markers.get_mut(&(grant.destination_id, key));
-        let changed = row.is_some();
-        if let Some(row) = row.filter(|_| !held) {
-            row.position = to;
+        let mut changed = true;
+        for (key, to) in to {
+            let held = tables.holds(grant.destination_id, &key);
+            let row = tables.markers.get_mut(&(grant.destination_id, key));
+            changed &= row.is_some();
+            if let Some(row) = row.filter(|_| !held) {
+                row.position = to;
+            }
         }
         Ok(changed)
     });
     change.await
 }
 
-pub(super) async fn join(owner: &Owner, key: &str) -> Result<bool, StoreError> {
-    let key = key.to_owned();
+pub(super) async fn join(owner: &Owner, keys: &[String]) -> Result<bool, StoreError> {
+    let keys = keys.to_vec();
     let change = owner.change("join", move |database, grant| {
         let (id, now) = (grant.destination_id, database.clock());
         let tables = &mut database.now.tables;
-        if tables.holds(id, &key) || tables.markers.remove(&(id, key)).is_none() {
-            return Ok(false);
+        let (asked, mut joined) = (keys.len(), 0);
+        for key in keys {
+            if !tables.holds(id, &key) && tables.markers.remove(&(id, key)).is_some() {
+                joined += 1;
+            }
         }
-        let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
-        let detail = "a released key came back to the main group".to_owned();
-        tables.note(now, by, "join", name.as_deref(), detail);
-        database.counters.joins += 1;
-        Ok(true)
+        if joined > 0 {
+            let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
+            let detail = format!("released keys that came back to the main group: {joined}");
+            tables.note(now, by, "join", name.as_deref(), detail);
+            database.counters.joins += 1;
+        }
+        Ok(joined == asked)
     });
     change.await
 }
@@ -128,7 +142,7 @@ pub(super) async fn park(owner: &Owner, events: &[Parking]) -> Result<(), StoreE
     const OPERATION: &str = "park";
     let mut parked = Vec::new();
     for parking in events {
-        let at = place_of(OPERATION, &parking.at)?.position(parking.at.seq());
+        let at = marker_at(OPERATION, &parking.at, parking.event.key())?;
         let parking = parking.clone();
         parked.push(Parked { parking, at });
     }

@@ -15,6 +15,7 @@ use super::{
 use crate::postgres::{
     Grant,
     read::{Read, Scope},
+    side_read::brings,
     sweep::{Answer, Request},
     types::Snapshot,
 };
@@ -127,7 +128,7 @@ fn page(
 ) -> Found {
     let is_in_scope = |event: &StoredEvent| match &reading.scope {
         Scope::Main(slots) => within(*slots, event.slot()),
-        Scope::Key(key) => event.key() == Some(*key),
+        Scope::Keys { keys, .. } => event.key().is_some_and(|key| keys.iter().any(|k| k == key)),
     };
     let (range, low, high) = match reading.request {
         Request::Poll {
@@ -147,12 +148,23 @@ fn page(
             until,
         } => (*last..=*until, low, Some(high)),
     };
+    let rests = matches!(reading.scope, Scope::Keys { rests: true, .. });
+    let is_behind_its_marker = |row: &Arc<Row>| {
+        let (Scope::Keys { .. }, Some(key)) = (&reading.scope, row.event.key()) else {
+            return true;
+        };
+        let of = (reading.grant.destination_id, key.to_owned());
+        let marker = database.now.tables.markers.get(&of);
+        let to = high.filter(|_| !rests).map(|high| &**high);
+        marker.is_some_and(|marker| brings(&marker.position, to, row.xid, row.event.seq()))
+    };
     let is_meant = |row: &Arc<Row>| {
         let xid = row.xid;
         snapshot.sees(xid)
             && !low.sees(xid)
-            && high.is_none_or(|high| high.sees(xid))
+            && high.is_none_or(|high| rests || high.sees(xid))
             && is_in_scope(&row.event)
+            && is_behind_its_marker(row)
     };
     let (first, last) = (range.start() + 1, *range.end());
     let mut found = Found {

@@ -1,6 +1,6 @@
 //! What the owner of a claim asks of the database.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use posthaste_engine::{Budget, Due, EventRef, Marker, Parking, Settlement, StoreError};
@@ -210,16 +210,16 @@ impl Statements for Owner {
         parking::marked(self, keys).await
     }
 
-    async fn marker(&self, key: &str) -> Result<Option<Position>, StoreError> {
-        parking::marker(self, key).await
+    async fn stands(&self, keys: &[String]) -> Result<HashMap<String, Position>, StoreError> {
+        parking::stands(self, keys).await
     }
 
-    async fn move_marker(&self, key: &str, to: &Position) -> Result<bool, StoreError> {
-        parking::move_marker(self, key, to).await
+    async fn move_markers(&self, to: &[(String, Position)]) -> Result<bool, StoreError> {
+        parking::move_markers(self, to).await
     }
 
-    async fn join(&self, key: &str) -> Result<bool, StoreError> {
-        parking::join(self, key).await
+    async fn join(&self, keys: &[String]) -> Result<bool, StoreError> {
+        parking::join(self, keys).await
     }
 
     async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {

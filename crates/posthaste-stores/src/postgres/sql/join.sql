@@ -1,15 +1,17 @@
--- $6 key.
+-- $6 keys.
 with {guard}, joined as (
     delete from posthaste.markers m
     using guard g
-    where m.destination_id = g.destination_id and m.key = $6::text
+    where m.destination_id = g.destination_id and m.key = any($6::text[])
         and not exists (
             select from posthaste.parked p
             where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
     returning m.destination_id
 ), noted as (
     insert into posthaste.audit (relay, action, destination, detail)
-    select $4::uuid, 'join', d.name, 'a released key came back to the main group'
-    from joined j join posthaste.destinations d on d.id = j.destination_id
+    select $4::uuid, 'join', d.name, 'released keys that came back to the main group: ' || j.keys
+    from (select destination_id, count(*) as keys from joined group by destination_id) j
+    join posthaste.destinations d on d.id = j.destination_id
 )
-select exists (select from guard) as guarded, exists (select from joined) as changed
+select exists (select from guard) as guarded,
+    (select count(*) = cardinality($6::text[]) from joined) as changed

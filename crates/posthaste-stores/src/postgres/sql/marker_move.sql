@@ -1,14 +1,17 @@
--- $6 key, then its new place. While something that waits holds the key, no side read moves its marker: it stands
+-- $6 keys, then their new places. While something that waits holds a key, no side read moves its marker: it stands
 -- where that was parked, or further on, where retention has put it.
 with {guard}, moved as (
     update posthaste.markers m
-    set low = $7::pg_snapshot, high = $8::pg_snapshot, seq = $9::bigint, floor = $10::bigint, floor_min = $11::bigint
+    set low = u.low, high = u.high, seq = u.seq, floor = u.floor, floor_min = u.floor_min
     from guard g
-    where m.destination_id = g.destination_id and m.key = $6::text
+    cross join unnest($6::text[], $7::pg_snapshot[], $8::pg_snapshot[], $9::bigint[], $10::bigint[], $11::bigint[])
+        u (key, low, high, seq, floor, floor_min)
+    where m.destination_id = g.destination_id and m.key = u.key
         and not exists (
             select from posthaste.parked p
             where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
     returning m.key
 )
-select exists (select from guard) as guarded, exists (
-    select from posthaste.markers m where m.destination_id = $1::bigint and m.key = $6::text) as changed
+select exists (select from guard) as guarded, (
+    select count(*) = cardinality($6::text[]) from posthaste.markers m
+    where m.destination_id = $1::bigint and m.key = any($6::text[])) as changed

@@ -1,12 +1,30 @@
--- $2 low, $3 high, $4 last, $5 until (within the segment of last + 1), $6 key.
+-- $2 low, $3 high, $4 last, $5 until (within the segment of last + 1), $6 keys, $7 whether only the rests are read: what
+-- lies in the differences in which the keys' markers stand. What a key's marker has passed does not come.
+-- "Is true" keeps the list of keys a hash table; a limit of one keeps the marker's look-up behind it.
 {header}
 union all
 (select
-    seq, id, topic, key, type, content_type, payload, headers, occurred_at, inserted_at,
-    correlation_id, causation_id, tenant_id, traceparent, tracestate, slot
-from posthaste.outbox
-where seq > $4::bigint and seq <= $5::bigint and key = $6::text
-    and not pg_catalog.pg_visible_in_snapshot(xid, $2::pg_snapshot)
-    and pg_catalog.pg_visible_in_snapshot(xid, $3::pg_snapshot)
-order by seq
+    o.seq, o.id, o.topic, o.key, o.type, o.content_type, o.payload, o.headers, o.occurred_at, o.inserted_at,
+    o.correlation_id, o.causation_id, o.tenant_id, o.traceparent, o.tracestate, o.slot
+from posthaste.outbox o
+cross join lateral (
+    select m.key
+    from posthaste.markers m
+    where m.destination_id = $1::bigint and m.key = o.key
+        -- Retention may have copied rows that the marker's snapshots do not see.
+        and o.seq > m.floor_min
+        and not pg_catalog.pg_visible_in_snapshot(o.xid, m.low)
+        -- Whether it is part of the rest. That of an ended era goes up to the marker's floor (`eras.rs`).
+        and case when pg_catalog.pg_visible_in_snapshot(o.xid, m.high)
+                and (o.seq <= m.floor or m.high::text <> '9223372036854775807:9223372036854775807:')
+            -- The rest of another difference than the one that is read was read before.
+            then o.seq > m.seq and ($7::boolean or m.high::text = $3::pg_snapshot::text)
+            else not $7::boolean end
+    limit 1
+) behind
+where o.seq > $4::bigint and o.seq <= $5::bigint
+    and (o.key in (select u.key from unnest($6::text[]) u (key))) is true
+    and not pg_catalog.pg_visible_in_snapshot(o.xid, $2::pg_snapshot)
+    and ($7::boolean or pg_catalog.pg_visible_in_snapshot(o.xid, $3::pg_snapshot))
+order by o.seq
 limit {limit})

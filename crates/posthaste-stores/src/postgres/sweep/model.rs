@@ -50,13 +50,6 @@ impl Place {
     }
 }
 
-impl super::Floors {
-    pub(in super::super) fn describe(self, out: Out<'_>) {
-        out(Number::Seq(self.floor));
-        out(Number::Seq(self.floor_min));
-    }
-}
-
 impl Sweep {
     pub(in super::super) fn describe(&self, out: Out<'_>) {
         out(Number::Read(self.reads));

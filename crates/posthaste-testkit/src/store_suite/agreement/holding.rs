@@ -178,8 +178,8 @@ impl Driver {
                 }
             }
             (2, _, _, Some((end, true))) => Both {
-                subject: subject.join("key-0", end).await,
-                reference: reference.join("key-0", &lost.reference_end).await,
+                subject: subject.join(&["key-0".into()], end).await,
+                reference: reference.join(&["key-0".into()], &lost.reference_end).await,
             },
             (_, _, _, Some((end, _))) => Both {
                 subject: subject.advance(end, &[]).await.map(drop),

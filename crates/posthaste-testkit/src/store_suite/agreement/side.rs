@@ -103,8 +103,8 @@ impl Driver {
         }
         let claimed = &holding.claimed;
         let reads = Both {
-            subject: claimed.subject.side_read(key).await,
-            reference: claimed.reference.side_read(key).await,
+            subject: claimed.subject.side_read(&[key.into()]).await,
+            reference: claimed.reference.side_read(&[key.into()]).await,
         };
         Side {
             reads: Both {
@@ -235,8 +235,15 @@ impl Driver {
 
     async fn join(&mut self, holding: &mut Holding, key: &str, until: &Cursor) {
         let claimed = &holding.claimed;
-        claimed.subject.join(key, until).await.expect("a join");
-        let joined = claimed.reference.join(key, &holding.reference_end).await;
+        claimed
+            .subject
+            .join(&[key.into()], until)
+            .await
+            .expect("a join");
+        let joined = claimed
+            .reference
+            .join(&[key.into()], &holding.reference_end)
+            .await;
         joined.expect("a join");
         holding.marked.remove(key);
         holding.sides.remove(key);

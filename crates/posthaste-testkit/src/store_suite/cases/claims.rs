@@ -168,7 +168,7 @@ async fn an_old_epoch_changes_nothing(bench: Bench) {
     let all = ParkedFilter::default();
     assert_eq!(bench.store.act(&all, DeadAction::Retry).await.unwrap(), 1);
     let copy = old.claimed.due(10).await.unwrap().events.remove(0);
-    let mut side = old.claimed.side_read("k").await.unwrap();
+    let mut side = old.claimed.side_read(&["k".into()]).await.unwrap();
 
     let new = old.again(&bench).await;
     let before = new.claimed.markers(None, 10).await.unwrap();
@@ -176,7 +176,7 @@ async fn an_old_epoch_changes_nothing(bench: Bench) {
     assert_fenced(old.claimed.park(&[parking(&read, 1, None)]).await);
     assert_fenced(old.claimed.settle(copy.id, &Settlement::Delivered).await);
     assert_fenced(side.advance(read.end(), &seqs(&read.events)).await);
-    assert_fenced(old.claimed.join("k", read.end()).await);
+    assert_fenced(old.claimed.join(&["k".into()], read.end()).await);
     // Nothing depends on what is reported, so its answer is the store's business.
     drop(old.claimed.report("open", Some("away")).await);
     let seen = bench.store.status().await.unwrap();
@@ -186,7 +186,7 @@ async fn an_old_epoch_changes_nothing(bench: Bench) {
     assert_eq!((before.len(), after.len()), (1, 1));
     assert!(!after[0].released);
     assert_eq!(new.claimed.due(10).await.unwrap().events.len(), 1);
-    let mut side = new.claimed.side_read("k").await.unwrap();
+    let mut side = new.claimed.side_read(&["k".into()]).await.unwrap();
     let (rest, until) = new.up_to_joinable().await;
     assert_eq!(ids(&rest), ids(&read.events[1..]));
     let behind = side_read_whole(&mut *side, &until).await;

@@ -144,12 +144,12 @@ fn of_key() -> ParkedFilter {
 async fn side_read_and_join(owner: &Owner) -> Vec<Uuid> {
     let stands: Cursor = pass_over(owner).await;
     assert_eq!(owner.claimed.due(10).await.unwrap().released, [KEY]);
-    let mut side = owner.claimed.side_read(KEY).await.unwrap();
+    let mut side = owner.claimed.side_read(&[KEY.into()]).await.unwrap();
     let read = side_read_whole(&mut *side, &stands).await;
     if !read.events.is_empty() {
         side.advance(read.end(), &seqs(&read.events)).await.unwrap();
     }
-    owner.claimed.join(KEY, &stands).await.unwrap();
+    owner.claimed.join(&[KEY.into()], &stands).await.unwrap();
     assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
     ids(&read.events)
 }
@@ -342,7 +342,7 @@ async fn a_released_key_is_left_to_its_side_read(bench: Bench) {
     } = Blocked::new(&bench).await;
     skip_the_dead(&bench).await;
     let stands = pass_over(&owner).await;
-    let mut side = owner.claimed.side_read(KEY).await.unwrap();
+    let mut side = owner.claimed.side_read(&[KEY.into()]).await.unwrap();
     let read = side_read_whole(&mut *side, &stands).await;
     assert_eq!(let_go(&bench).await.evacuated, 0);
     let retained = bench.store.retained().await.unwrap();

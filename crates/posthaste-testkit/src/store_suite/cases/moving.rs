@@ -300,7 +300,11 @@ async fn parked_events_follow_their_partition(bench: Bench) {
     assert_eq!((markers, copies), (KEYS, KEYS));
     // A key of others is not there.
     let theirs = second.claimed.markers(None, 1).await.unwrap().remove(0).key;
-    let refused = first.claimed.side_read(&theirs).await.map(|_| ());
+    let refused = first
+        .claimed
+        .side_read(std::slice::from_ref(&theirs))
+        .await
+        .map(|_| ());
     assert!(
         matches!(refused, Err(StoreError::Bug { .. })),
         "{refused:?}"
@@ -319,11 +323,19 @@ async fn a_released_key_is_joined_by_its_new_owner(bench: Bench) {
             // The main group passes over what is blocked.
             let (_, stands) = owner.up_to_joinable().await;
             owner.claimed.advance(&stands, &[]).await.unwrap();
-            let mut side = owner.claimed.side_read(&key).await.unwrap();
+            let mut side = owner
+                .claimed
+                .side_read(std::slice::from_ref(&key))
+                .await
+                .unwrap();
             let read = side_read_whole(&mut *side, &stands).await;
             assert_eq!(ids(&read.events), ledger.written[&key][1..]);
             side.advance(read.end(), &seqs(&read.events)).await.unwrap();
-            owner.claimed.join(&key, &stands).await.unwrap();
+            owner
+                .claimed
+                .join(std::slice::from_ref(&key), &stands)
+                .await
+                .unwrap();
         }
         assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
     }
@@ -388,10 +400,18 @@ async fn no_key_is_joined_while_partitions_catch_up(bench: Bench) {
             .unwrap();
         ledger.deliver(&owner, &events);
         if page.joinable && !joined {
-            let mut side = owner.claimed.side_read(&blocked).await.unwrap();
+            let mut side = owner
+                .claimed
+                .side_read(std::slice::from_ref(&blocked))
+                .await
+                .unwrap();
             let read = side_read_whole(&mut *side, &page.end).await;
             side.advance(read.end(), &seqs(&read.events)).await.unwrap();
-            owner.claimed.join(&blocked, &page.end).await.unwrap();
+            owner
+                .claimed
+                .join(std::slice::from_ref(&blocked), &page.end)
+                .await
+                .unwrap();
             ledger.deliver(&owner, &read.events);
             joined = true;
         }

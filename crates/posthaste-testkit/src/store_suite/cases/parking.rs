@@ -322,7 +322,7 @@ async fn parking_moves_the_marker(bench: Bench) {
             .unwrap();
     }
     let (_, until) = owner.up_to_joinable().await;
-    let mut side = owner.claimed.side_read("k").await.unwrap();
+    let mut side = owner.claimed.side_read(&["k".into()]).await.unwrap();
     let behind = side_read_whole(&mut *side, &until).await;
     assert_eq!(ids(&behind.events), written[3..], "from the later place on");
 }

@@ -317,11 +317,15 @@ async fn a_released_key_pins_its_followers(bench: Bench) {
     assert!(retained.debt_events >= 4, "{retained:?}");
 
     let stands = pass_over(&owner).await;
-    let mut side = owner.claimed.side_read("blocked").await.unwrap();
+    let mut side = owner.claimed.side_read(&["blocked".into()]).await.unwrap();
     let read = side_read_whole(&mut *side, &stands).await;
     assert_eq!(ids(&read.events), followers);
     side.advance(read.end(), &seqs(&read.events)).await.unwrap();
-    owner.claimed.join("blocked", &stands).await.unwrap();
+    owner
+        .claimed
+        .join(&["blocked".into()], &stands)
+        .await
+        .unwrap();
     let_all_go(&bench, &[&owner]).await;
     assert_eq!(left(&bench).await, NOTHING);
 }
@@ -331,7 +335,7 @@ async fn a_side_read_pins_what_it_has_not_finished(bench: Bench) {
     let followers = blocked(&bench, &owner).await;
     skip_the_dead(&bench).await;
     let stands = pass_over(&owner).await;
-    let mut side = owner.claimed.side_read("blocked").await.unwrap();
+    let mut side = owner.claimed.side_read(&["blocked".into()]).await.unwrap();
     let read = side_read_whole(&mut *side, &stands).await;
     side.advance(&read.cursor_at(1), &seqs(&read.events[..2]))
         .await
@@ -339,7 +343,7 @@ async fn a_side_read_pins_what_it_has_not_finished(bench: Bench) {
     let_go(&bench).await;
     let again = owner.again(&bench).await;
     let stands = pass_over(&again).await;
-    let mut side = again.claimed.side_read("blocked").await.unwrap();
+    let mut side = again.claimed.side_read(&["blocked".into()]).await.unwrap();
     let rest = side_read_whole(&mut *side, &stands).await;
     assert_eq!(ids(&rest.events), followers[2..]);
 }

@@ -315,7 +315,7 @@ async fn who_lost_a_part_is_refused_for_all(bench: Bench) {
     let parked = parking(&read, 0, Some(Duration::ZERO));
     old.claimed.park(&[parked]).await.unwrap();
     let copy = old.claimed.due(10).await.unwrap().events.remove(0);
-    let mut side = old.claimed.side_read("k").await.unwrap();
+    let mut side = old.claimed.side_read(&["k".into()]).await.unwrap();
     // One partition goes, whichever it is.
     let all = old.claim.partitions.count();
     let new = own_some(&bench, old.relay, all - 1).await;
@@ -330,7 +330,7 @@ async fn who_lost_a_part_is_refused_for_all(bench: Bench) {
     assert_fenced(old.claimed.park(&[parking(&read, 1, None)]).await);
     assert_fenced(old.claimed.settle(copy.id, &Settlement::Delivered).await);
     assert_fenced(side.advance(read.end(), &seqs(&read.events)).await);
-    assert_fenced(old.claimed.join("k", read.end()).await);
+    assert_fenced(old.claimed.join(&["k".into()], read.end()).await);
     assert_fenced(old.claimed.fences_taken(&[]).await);
     let filter = ParkedFilter::default();
     assert_eq!(

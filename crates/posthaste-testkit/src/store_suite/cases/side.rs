@@ -1,10 +1,10 @@
 //! Side read and join: how a released key comes back to the main group.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use posthaste_engine::{
-    Budget, Claimed, Cursor, DeadAction, ParkedFilter, Progress, Settlement, SideRead, StoreError,
-    StoredEvent,
+    Budget, Claimed, Cursor, DeadAction, Page, ParkedFilter, Parking, Progress, Settlement,
+    SideRead, StoreError, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -24,6 +24,8 @@ pub(super) fn cases() -> Vec<Case> {
         a_rejection_in_a_side_read_moves_the_marker,
         a_joined_key_is_the_main_groups_again,
         a_side_read_needs_a_marker,
+        many_released_keys_are_side_read_and_joined_at_once,
+        a_key_that_is_blocked_again_leaves_the_others,
         late_commits_of_a_blocked_key_are_side_read needs OpenTogether needs LateCommitDelaysOnlyItself,
     ]
 }
@@ -110,10 +112,10 @@ async fn a_released_key_is_side_read_and_joined(bench: Bench) {
         stands,
     } = blocked(&bench, 30).await;
     release(&bench, &owner).await;
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let read = side_read_to(&mut *side, &stands, PLENTY).await;
     assert_eq!(ids(&read), followers);
-    owner.claimed.join(MINE, &stands).await.unwrap();
+    owner.claimed.join(&[MINE.into()], &stands).await.unwrap();
     assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
     assert!(owner.claimed.due(10).await.unwrap().released.is_empty());
     let again = owner.again(&bench).await;
@@ -128,14 +130,14 @@ async fn a_side_read_pages_within_the_budget(bench: Bench) {
         stands,
     } = blocked(&bench, 90).await;
     release(&bench, &owner).await;
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let budget = Budget {
         events: 4,
         bytes: 1 << 20,
     };
     let read = side_read_to(&mut *side, &stands, budget).await;
     assert_eq!(ids(&read), followers);
-    let mut tiny = owner.claimed.side_read(MINE).await.unwrap();
+    let mut tiny = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let budget = Budget {
         events: 4,
         bytes: 1,
@@ -155,7 +157,7 @@ async fn a_side_read_follows_the_main_group(bench: Bench) {
         stands,
     } = blocked(&bench, 12).await;
     release(&bench, &owner).await;
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let mut read = side_read_to(&mut *side, &stands, PLENTY).await;
     let mut stands = stands;
     for _ in 0..3 {
@@ -170,7 +172,7 @@ async fn a_side_read_follows_the_main_group(bench: Bench) {
     let beyond = bench.commit_numbered(MINE, 2).await;
     let rest = side_read_to(&mut *side, &stands, PLENTY).await;
     assert_eq!(ids(&rest), NOTHING);
-    owner.claimed.join(MINE, &stands).await.unwrap();
+    owner.claimed.join(&[MINE.into()], &stands).await.unwrap();
     assert_eq!(
         ids(&owner.deliver_all().await),
         beyond,
@@ -185,7 +187,7 @@ async fn a_side_read_goes_on_behind_its_marker(bench: Bench) {
         stands,
     } = blocked(&bench, 30).await;
     release(&bench, &owner).await;
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let read = side_read_whole(&mut *side, &stands).await;
     assert_eq!(ids(&read.events), followers);
     // A part of it is delivered; then the relay dies.
@@ -199,10 +201,10 @@ async fn a_side_read_goes_on_behind_its_marker(bench: Bench) {
     if bench.store.info().progress == Progress::Cursor {
         assert_eq!(ids(&events), NOTHING);
     }
-    let mut side = again.claimed.side_read(MINE).await.unwrap();
+    let mut side = again.claimed.side_read(&[MINE.into()]).await.unwrap();
     let rest = side_read_to(&mut *side, &stands, PLENTY).await;
     assert_eq!(ids(&rest), followers[4..]);
-    again.claimed.join(MINE, &stands).await.unwrap();
+    again.claimed.join(&[MINE.into()], &stands).await.unwrap();
     assert!(again.claimed.markers(None, 10).await.unwrap().is_empty());
 }
 
@@ -212,7 +214,7 @@ async fn a_side_read_ends_where_all_else_is_gone(bench: Bench) {
     while bench.store.housekeep(None).await.unwrap().more {}
     bench.commit_numbered("other", 1).await;
     release(&bench, &owner).await;
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     for _ in 0..10 {
         let page = side.next(PLENTY, &stands).await.unwrap();
         assert!(page.events.is_empty());
@@ -230,7 +232,7 @@ async fn a_rejection_in_a_side_read_moves_the_marker(bench: Bench) {
         stands,
     } = blocked(&bench, 30).await;
     release(&bench, &owner).await;
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let read = side_read_whole(&mut *side, &stands).await;
     // Two are accepted, the third is refused.
     let again = parking(&read, 2, Some(std::time::Duration::ZERO));
@@ -247,7 +249,7 @@ async fn a_rejection_in_a_side_read_moves_the_marker(bench: Bench) {
         .claimed
         .settle(due.events[0].id, &Settlement::Delivered);
     settled.await.unwrap();
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let rest = side_read_to(&mut *side, &stands, PLENTY).await;
     assert_eq!(ids(&rest), followers[3..]);
 }
@@ -255,9 +257,9 @@ async fn a_rejection_in_a_side_read_moves_the_marker(bench: Bench) {
 async fn a_joined_key_is_the_main_groups_again(bench: Bench) {
     let Blocked { owner, stands, .. } = blocked(&bench, 9).await;
     release(&bench, &owner).await;
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     side_read_to(&mut *side, &stands, PLENTY).await;
-    owner.claimed.join(MINE, &stands).await.unwrap();
+    owner.claimed.join(&[MINE.into()], &stands).await.unwrap();
     let more = bench.commit_numbered(MINE, 3).await;
     let read = owner.whole().await;
     assert_eq!(ids(&read.events), more);
@@ -273,14 +275,14 @@ async fn a_joined_key_is_the_main_groups_again(bench: Bench) {
         .await
         .unwrap();
     let (_, stands) = owner.up_to_joinable().await;
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let read = side_read_whole(&mut *side, &stands).await;
     assert_eq!(ids(&read.events), more[1..]);
 }
 
 async fn a_side_read_needs_a_marker(bench: Bench) {
     let owner = bench.own().await;
-    let refused = Claimed::side_read(&*owner.claimed, "never blocked").await;
+    let refused = Claimed::side_read(&*owner.claimed, &["never blocked".into()]).await;
     assert!(matches!(refused.map(|_| ()), Err(StoreError::Bug { .. })));
 }
 
@@ -295,11 +297,168 @@ async fn late_commits_of_a_blocked_key_are_side_read(bench: Bench) {
     let (events, stands) = pass_over(&owner).await;
     assert_eq!(ids(&events), [early_place]);
     release(&bench, &owner).await;
-    let mut side = owner.claimed.side_read(MINE).await.unwrap();
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let mut read = ids(&side_read_to(&mut *side, &stands, PLENTY).await);
     let mut expected = [followers, vec![early_place]].concat();
     // The late one committed last; no order binds it to those that do not share its lock.
     read.sort_unstable();
     expected.sort_unstable();
     assert_eq!(read, expected);
+}
+
+const ROUNDS: usize = 7;
+
+/// Five keys, blocked one by one: each from its event of another round on.
+struct ManyBlocked {
+    owner: Owner,
+    keys: Vec<String>,
+    /// Of each key, behind its parked event, in order.
+    followers: BTreeMap<String, Vec<Uuid>>,
+    stands: Cursor,
+}
+
+async fn many_released(bench: &Bench) -> ManyBlocked {
+    let keys = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
+    for round in 0..ROUNDS {
+        let of_round = keys
+            .iter()
+            .map(|key| NewEvent::keyed(key, round.to_string()));
+        bench.commit(&of_round.collect::<Vec<_>>()).await;
+    }
+    let owner = bench.own().await;
+    let read = owner.whole().await;
+    let from = |key: usize| key * keys.len() + key;
+    for key in 0..keys.len() {
+        let parked = parking(&read, from(key), None);
+        owner.claimed.park(&[parked]).await.unwrap();
+    }
+    let followers: BTreeMap<String, Vec<Uuid>> = keys
+        .iter()
+        .enumerate()
+        .map(|(at, key)| {
+            let behind = read.events[from(at) + 1..].iter();
+            let ours = behind.filter(|event| event.key() == Some(key));
+            (key.clone(), ids(ours))
+        })
+        .collect();
+    let owner = owner.again(bench).await;
+    let (events, stands) = owner.up_to_joinable().await;
+    let waits = |event: &StoredEvent| {
+        event
+            .key()
+            .is_some_and(|key| followers[key].contains(&event.id()))
+    };
+    let finished: Vec<StoredEvent> = events.into_iter().filter(|event| !waits(event)).collect();
+    owner
+        .claimed
+        .advance(&stands, &seqs(&finished))
+        .await
+        .unwrap();
+    let all = ParkedFilter::default();
+    assert_eq!(bench.store.act(&all, DeadAction::Skip).await.unwrap(), 5);
+    let mut released = owner.claimed.due(10).await.unwrap().released;
+    released.sort_unstable();
+    assert_eq!(released, keys);
+    ManyBlocked {
+        owner,
+        keys,
+        followers,
+        stands,
+    }
+}
+
+fn by_key(events: &[StoredEvent]) -> BTreeMap<String, Vec<Uuid>> {
+    let mut by_key: BTreeMap<String, Vec<Uuid>> = BTreeMap::new();
+    for event in events {
+        let of_key = by_key.entry(event.key().unwrap().to_owned()).or_default();
+        of_key.push(event.id());
+    }
+    by_key
+}
+
+const FOUR: Budget = Budget {
+    events: 4,
+    bytes: 1 << 20,
+};
+
+async fn many_released_keys_are_side_read_and_joined_at_once(bench: Bench) {
+    let ManyBlocked {
+        owner,
+        keys,
+        followers,
+        stands,
+    } = many_released(&bench).await;
+    let mut side = owner.claimed.side_read(&keys).await.unwrap();
+    let page = side.next(FOUR, &stands).await.unwrap();
+    side.advance(&page.end, &seqs(&page.events)).await.unwrap();
+    // The relay dies: each key goes on behind its own marker, wherever that has come to.
+    let again = owner.again(&bench).await;
+    let (_, stands) = again.up_to_joinable().await;
+    let mut side = again.claimed.side_read(&keys).await.unwrap();
+    let mut read = page.events;
+    read.extend(side_read_to(&mut *side, &stands, FOUR).await);
+    assert_eq!(by_key(&read), followers);
+    again.claimed.join(&keys, &stands).await.unwrap();
+    assert!(again.claimed.markers(None, 10).await.unwrap().is_empty());
+    let last = again.again(&bench).await;
+    assert_eq!(ids(&last.events().await), NOTHING, "nothing comes twice");
+}
+
+fn blocked_again(page: &Page, event: &StoredEvent) -> Parking {
+    Parking {
+        event: event.clone(),
+        at: page.cursor_at(event),
+        attempts: 1,
+        kind: "unroutable",
+        reason: "nowhere to put it".to_owned(),
+        retry_in: None,
+        skip: false,
+    }
+}
+
+async fn a_key_that_is_blocked_again_leaves_the_others(bench: Bench) {
+    let ManyBlocked {
+        owner,
+        keys,
+        mut followers,
+        stands,
+    } = many_released(&bench).await;
+    let mut side = owner.claimed.side_read(&keys).await.unwrap();
+    let (mut read, mut left) = (Vec::new(), false);
+    loop {
+        let page = side.next(FOUR, &stands).await.unwrap();
+        let is_c = |event: &StoredEvent| event.key() == Some("c");
+        let first_of_c = page.events.iter().find(|event| is_c(event));
+        if let Some(event) = first_of_c {
+            assert!(!left, "it has left");
+            left = true;
+            owner
+                .claimed
+                .park(&[blocked_again(&page, event)])
+                .await
+                .unwrap();
+            side.leave(&["c".into()]);
+        }
+        // A decision in between does not bring it back.
+        let all = ParkedFilter::default();
+        bench.store.act(&all, DeadAction::Skip).await.unwrap();
+        // What came behind the parked event is not finished.
+        let others: Vec<_> = page.events.iter().filter(|event| !is_c(event)).collect();
+        let finished = others.iter().copied().chain(first_of_c);
+        let finished: Vec<i64> = finished.map(StoredEvent::seq).collect();
+        side.advance(&page.end, &finished).await.unwrap();
+        read.extend(others.into_iter().cloned());
+        if page.caught_up {
+            break;
+        }
+    }
+    let of_c = followers.remove("c").unwrap();
+    assert_eq!(by_key(&read), followers);
+    let others: Vec<String> = followers.into_keys().collect();
+    owner.claimed.join(&others, &stands).await.unwrap();
+    let mut side = owner.claimed.side_read(&["c".into()]).await.unwrap();
+    let rest = side_read_to(&mut *side, &stands, FOUR).await;
+    assert_eq!(ids(&rest), of_c[1..]);
+    owner.claimed.join(&["c".into()], &stands).await.unwrap();
+    assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
 }

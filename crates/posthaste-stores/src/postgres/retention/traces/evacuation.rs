@@ -111,7 +111,7 @@ async fn the_relay_dies_between_two_chunks() {
         .psql("update posthaste.parked set state = 'delivered', due_at = null, settled_at = now()");
     let claimed = bench.open("default", Start::Oldest).await;
     let stands = claimed.next(ALL).await.unwrap();
-    let mut side = claimed.side_read(KEY).await.unwrap();
+    let mut side = claimed.side_read(&[KEY.into()]).await.unwrap();
     let mut rest = Vec::new();
     loop {
         let page = side.next(ALL, &stands.end).await.unwrap();
@@ -198,7 +198,7 @@ impl Model {
     }
 
     async fn side_read(&mut self, stands: &Cursor, odds: f64) {
-        let mut side = self.claimed.side_read(KEY).await.unwrap();
+        let mut side = self.claimed.side_read(&[KEY.into()]).await.unwrap();
         loop {
             let page = side.next(ALL, stands).await.unwrap();
             for event in &page.events {
@@ -213,7 +213,7 @@ impl Model {
                 break;
             }
         }
-        self.claimed.join(KEY, stands).await.unwrap();
+        self.claimed.join(&[KEY.into()], stands).await.unwrap();
         self.blocked = false;
     }
 
