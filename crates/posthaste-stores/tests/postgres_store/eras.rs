@@ -306,6 +306,80 @@ async fn blocked_keys_and_parked_events_go_on_in_the_new_era() {
     assert_eq!(drain(&claimed, ALL).await, Vec::<String>::new());
 }
 
+/// Keys with markers of both eras.
+#[tokio::test]
+async fn released_keys_are_side_read_together_across_the_eras() {
+    let database = fresh().await;
+    let original = store(&database.url());
+    let relay = register(&original, "original").await;
+    let claimed = reopen(&original, relay, Start::Oldest).await;
+    let emit_to = |database: &Database, keys: &str, from: u32, to: u32| {
+        database.psql(&format!(
+            "select posthaste.emit('t', k || n, key => k)
+             from generate_series({from}, {to}) n, unnest('{keys}'::text[]) k order by n, k"
+        ));
+    };
+    emit_to(&database, "{a, b, c}", 0, 3);
+    let page = claimed.next(ALL).await.unwrap();
+    // The first of `a`, the third of `b`, the last of `c`.
+    let parked = [0, 7, 11].map(|index| parking(&page, index));
+    claimed.park(&parked).await.unwrap();
+    claimed.advance(&page.end, &[]).await.unwrap();
+    come_to_rest(&claimed).await;
+
+    let copy = PostgresServer::builder().setting("fsync", "off").start();
+    burn(&copy, 20_000);
+    let restored = copy.create_database();
+    restore(&database.url(), &restored.url());
+    begin_era(&restored.url()).await;
+
+    emit_to(&restored, "{a, b, c, d}", 4, 6);
+    let store = store(&restored.url());
+    let relay = register(&store, "copy").await;
+    let claimed = reopen(&store, relay, Start::Oldest).await;
+    let standing = loop {
+        let page = claimed.next(ALL).await.unwrap();
+        let of_d = |event: &StoredEvent| event.key() == Some("d");
+        if let Some(index) = page.events.iter().position(of_d) {
+            claimed.park(&[parking(&page, index)]).await.unwrap();
+        }
+        claimed.advance(&page.end, &[]).await.unwrap();
+        if page.caught_up {
+            break page;
+        }
+    };
+    for copy in claimed.due(10).await.unwrap().events {
+        let delivered = Settlement::Delivered;
+        claimed.settle(copy.id, &delivered).await.unwrap();
+    }
+    let keys = ["a", "b", "c", "d"].map(str::to_owned);
+    let mut released = claimed.due(10).await.unwrap().released;
+    released.sort();
+    assert_eq!(released, keys);
+    // Each page by a side read of its own, as after restarts.
+    let mut seen: Vec<String> = Vec::new();
+    loop {
+        let mut side = claimed.side_read(&keys).await.unwrap();
+        let page = side.next(pages_of(2), &standing.end).await.unwrap();
+        seen.extend(payloads_of(&page));
+        side.advance(&page.end, &[]).await.unwrap();
+        let beyond = "select count(*) from posthaste.markers
+                      where seq > floor and pg_snapshot_xmin(high) = '9223372036854775807'";
+        assert_eq!(restored.psql(beyond), "0");
+        if page.events.is_empty() && page.caught_up {
+            break;
+        }
+    }
+    for (key, from) in [("a", 1), ("b", 3), ("c", 4), ("d", 5)] {
+        let of_key = seen.iter().filter(|payload| payload.starts_with(key));
+        let of_key: Vec<String> = of_key.cloned().collect();
+        assert_eq!(of_key, numbered(key, from, 6));
+    }
+    assert_eq!(seen.len(), 15);
+    claimed.join(&keys, &standing.end).await.unwrap();
+    assert_eq!(drain(&claimed, ALL).await, Vec::<String>::new());
+}
+
 /// Groups of partitions that stand at several places come together, across the end of the old era.
 #[tokio::test]
 async fn groups_at_several_places_converge_across_the_eras() {

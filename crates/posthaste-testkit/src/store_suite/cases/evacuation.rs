@@ -29,6 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_new_owner_goes_on_with_the_next_follower,
         keys_are_set_aside_side_by_side,
         a_released_key_is_left_to_its_side_read,
+        keys_with_and_without_copies_are_side_read_together,
     ]
 }
 
@@ -357,4 +358,43 @@ async fn a_released_key_is_left_to_its_side_read(bench: Bench) {
     skip_the_dead(&bench).await;
     assert_eq!(deliver_due(&owner).await, followers[3..]);
     assert_eq!(side_read_and_join(&owner).await, NOTHING);
+}
+
+/// The first event of `one` is decided on at once, that of `other` after its followers were copied. Their rows stay,
+/// since `one` still needs its own.
+async fn keys_with_and_without_copies_are_side_read_together(bench: Bench) {
+    let (one, other) = (format!("{KEY} 1"), format!("{KEY} 2"));
+    let owner = bench.own().await;
+    // Theirs come by turns, the heads first.
+    let keys = [&one, &other].into_iter().cycle().take(10);
+    let events: Vec<_> = keys.map(|key| NewEvent::keyed(key, "")).collect();
+    let written = bench.commit(&events).await;
+    let of_one: Vec<Uuid> = written.iter().copied().step_by(2).collect();
+    let of_other: Vec<Uuid> = written.iter().copied().skip(1).step_by(2).collect();
+    block(&owner).await;
+    let head = ParkedFilter {
+        key: Some(one.clone()),
+        ..ParkedFilter::default()
+    };
+    assert_eq!(act(&bench, head, DeadAction::Skip).await, 1);
+    bench.outbox.set_retention(Duration::ZERO).await;
+    let mut evacuated = 0;
+    for _ in 0..STEPS_MAX {
+        pass_over(&owner).await;
+        evacuated += keep_house(&bench).await.evacuated;
+        if evacuated == 4 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(evacuated, 4);
+    skip_the_dead(&bench).await;
+    assert_eq!(deliver_due(&owner).await, of_other[1..]);
+    let stands = pass_over(&owner).await;
+    let both = [one, other];
+    let mut side = owner.claimed.side_read(&both).await.unwrap();
+    let read = side_read_whole(&mut *side, &stands).await;
+    assert_eq!(ids(&read.events), of_one[1..]);
+    side.advance(read.end(), &seqs(&read.events)).await.unwrap();
+    owner.claimed.join(&both, &stands).await.unwrap();
 }
