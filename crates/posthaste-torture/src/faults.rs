@@ -49,6 +49,11 @@ faults! {
     Crash = "PostgreSQL crashed",
     /// PostgreSQL, stopped in order and started again.
     Restart = "PostgreSQL restarted",
+    /// Row-level security hides the outbox's rows from the relays for a while.
+    RowSecurity = "row-level security switched on",
+    /// New sessions of the relays' role begin with settings that do not suit their statements, for
+    /// a while.
+    Settings = "hostile settings of the relays' role",
     /// `kill -9`.
     BrokerKill = "broker killed",
     /// SIGTERM.
@@ -84,7 +89,9 @@ impl Fault {
             | Self::SilentDatabase
             | Self::SilentBroker => 2,
             Self::EndBackends | Self::Crash | Self::Restart => all,
-            Self::DiskFull | Self::NoFolder => all,
+            Self::DiskFull | Self::NoFolder | Self::RowSecurity => all,
+            // Backends are ended twice: when the settings are made and when they are reset.
+            Self::Settings => 2 * all,
             // What it had taken and not answered, and once more what a lane sent while it went.
             Self::BrokerKill | Self::BrokerStop | Self::BrokerPause => 2 * all,
         }

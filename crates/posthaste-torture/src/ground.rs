@@ -6,6 +6,10 @@ use posthaste_testkit::{proxy::Proxy, servers::postgres::PostgresServer};
 
 use crate::{database::Database, postgres::Postgres, sqlite::Sqlite};
 
+/// The role of the relays: no superuser and not the owner of the outbox, so that policies and
+/// rights count for it.
+pub(crate) const RELAYS_ROLE: &str = "mover";
+
 /// A server with one database that is tortured, or a file.
 pub enum Ground {
     /// Relays reach it through proxies.
@@ -30,7 +34,15 @@ impl Ground {
             .setting("log_lock_waits", "on")
             .setting("deadlock_timeout", "200ms")
             .start();
-        let init = ["--leaf-rows", "8192", "--retention", "1s"];
+        server.psql("postgres", &format!("create role {RELAYS_ROLE} login"));
+        let init = [
+            "--leaf-rows",
+            "8192",
+            "--retention",
+            "1s",
+            "--relay",
+            RELAYS_ROLE,
+        ];
         let postgres = Postgres::with_init(&server, &init).with_paced_writers();
         postgres.watch_ownership();
         Self::Postgres {
@@ -64,7 +76,7 @@ impl Ground {
             Self::Postgres { server, postgres } => {
                 let proxy = Proxy::to_local_port(server.port()).unwrap();
                 let (port, name) = (proxy.port(), postgres.name());
-                let url = format!("postgres://postgres@127.0.0.1:{port}/{name}");
+                let url = format!("postgres://{RELAYS_ROLE}@127.0.0.1:{port}/{name}");
                 (url, Some(proxy))
             }
             Self::Sqlite(file) => (file.url(), None),

@@ -31,7 +31,9 @@ const LOCK: &str = "insert into counters as c values ($1, $2)
 /// Notes whoever takes what another one owns, and every epoch that goes back (I8), past whatever the relays do.
 const WATCH: &str = "
     create table thefts (what text not null);
-    create function watch() returns trigger language plpgsql as $$
+    -- With the rights of its owner: the relays' role may not write to our tables.
+    create function watch() returns trigger
+    language plpgsql security definer set search_path = public as $$
     begin
         if new.epoch < old.epoch then
             insert into thefts values (format('epoch %s after %s', new.epoch, old.epoch));

@@ -1,5 +1,7 @@
 //! A fleet and a load at work, and everything that is done to them.
 
+mod server;
+
 use std::{
     fs,
     path::PathBuf,
@@ -8,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_testkit::{process::Running, proxy::Proxy, servers::postgres::PostgresServer};
+use posthaste_testkit::{process::Running, proxy::Proxy};
 use rand::{Rng, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::task::JoinHandle;
@@ -17,13 +19,11 @@ use uuid::Uuid;
 use crate::{
     brokers::{Broker, REFUSED_BYTES_MIN, Target},
     clocks::Clocks,
-    crash::crash_server,
     database::{Database, Gate, Hold, Plan, Step, Trouble},
     faults::Fault,
     fleet::Fleet,
     ground::Ground,
     load::{Experience, Load, OnTrouble},
-    postgres::Postgres,
     relay::{LIMIT, assert_no_panic, posthaste, posthaste_json, until},
     setting::Setting,
 };
@@ -138,6 +138,8 @@ impl Scene {
             Fault::EndBackends => self.end_backends(),
             Fault::Crash => self.crash().await,
             Fault::Restart => self.restart().await,
+            Fault::RowSecurity => self.row_security().await,
+            Fault::Settings => self.hostile_settings().await,
             Fault::BrokerKill => self.broker_ends(|broker| broker.kill9()).await,
             Fault::BrokerStop => self.broker_ends(|broker| broker.stop()).await,
             Fault::BrokerPause => self.broker_stands_still().await,
@@ -239,55 +241,6 @@ impl Scene {
         }
         outlast(began).await;
         self.fleet.running(who).resume();
-    }
-
-    fn end_backends(&self) {
-        let (_, postgres) = self.postgres();
-        let ended = postgres.number(
-            "select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity
-             where application_name = 'posthaste' and datname = current_database()",
-        );
-        assert!(ended > 0, "no relay was connected");
-    }
-
-    /// Half of the time no transaction is under way, so that numbers of aborted ones are the last.
-    async fn crash(&mut self) {
-        let is_quiet = self.random.random_bool(0.5) && self.open.is_none();
-        let _failing = self.load.failing();
-        let (server, postgres) = self.postgres();
-        let mut again = 0;
-        if is_quiet {
-            let paused = self.load.pause().await;
-            crash_server(server, postgres, &mut again, || ()).await;
-            drop(paused);
-        } else {
-            server.crash();
-            server.start_again();
-        }
-        self.numbers_issued_again += again;
-        self.forget_what_was_open().await;
-    }
-
-    async fn restart(&mut self) {
-        let _failing = self.load.failing();
-        let (server, _) = self.postgres();
-        server.stop_fast();
-        server.start_again();
-        self.forget_what_was_open().await;
-    }
-
-    /// The server has ended it.
-    async fn forget_what_was_open(&mut self) {
-        if let Some(open) = self.open.take() {
-            open.ends().await;
-        }
-    }
-
-    fn postgres(&self) -> (&PostgresServer, &Postgres) {
-        match &*self.ground {
-            Ground::Postgres { server, postgres } => (server, postgres),
-            Ground::Sqlite(_) => panic!("{} has no server", self.setting),
-        }
     }
 
     fn broker(&self) -> &dyn Broker {

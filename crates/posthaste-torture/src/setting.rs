@@ -109,6 +109,8 @@ impl Setting {
             | Fault::EndBackends
             | Fault::Crash
             | Fault::Restart
+            | Fault::RowSecurity
+            | Fault::Settings
             | Fault::Long
             | Fault::Giant => !self.is_on_sqlite(),
         }
