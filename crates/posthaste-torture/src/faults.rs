@@ -54,6 +54,9 @@ faults! {
     /// New sessions of the relays' role begin with settings that do not suit their statements, for
     /// a while.
     Settings = "hostile settings of the relays' role",
+    /// A transaction on a hot standby keeps its snapshot and reads the outbox while rows are
+    /// removed.
+    StandbyReader = "long reader on a standby",
     /// `kill -9`.
     BrokerKill = "broker killed",
     /// SIGTERM.
@@ -80,7 +83,12 @@ impl Fault {
     pub fn windows(self, relays: usize) -> u64 {
         let all = relays as u64;
         match self {
-            Self::Stop | Self::Poison | Self::Long | Self::Giant | Self::WriterKill => 0,
+            Self::Stop
+            | Self::Poison
+            | Self::Long
+            | Self::Giant
+            | Self::WriterKill
+            | Self::StandbyReader => 0,
             Self::Kill | Self::Freeze => 1,
             // The lane ends with the lease, and what a network kept may come besides.
             Self::Two

@@ -10,13 +10,28 @@ use crate::{database::Database, postgres::Postgres, sqlite::Sqlite};
 /// rights count for it.
 pub(crate) const RELAYS_ROLE: &str = "mover";
 
+/// Of a server and its standby.
+const STANDBY_SETTINGS: [(&str, &str); 6] = [
+    ("hot_standby_feedback", "on"),
+    ("wal_receiver_status_interval", "1s"),
+    ("wal_retrieve_retry_interval", "500ms"),
+    // Enough for a standby that was cut off by a crash: it has no slot.
+    ("wal_keep_size", "1GB"),
+    // A reader in the way of replay is cancelled soon, but not over a lock that it has for a moment.
+    ("max_standby_streaming_delay", "500ms"),
+    // Often enough that it works beside a reader.
+    ("autovacuum_naptime", "5s"),
+];
+
 /// A server with one database that is tortured, or a file.
 pub enum Ground {
     /// Relays reach it through proxies.
     Postgres {
         /// The server, which may be crashed.
-        server: PostgresServer,
-        /// The database on it.
+        server: Box<PostgresServer>,
+        /// A hot standby that streams from it.
+        standby: Option<Box<PostgresServer>>,
+        /// The database on the server.
         postgres: Arc<Postgres>,
     },
     /// Relays open it.
@@ -28,25 +43,41 @@ impl Ground {
     /// a lock longer than writers may wait, and shrinks its outbox soon.
     #[must_use]
     pub fn postgres() -> Self {
-        let server = PostgresServer::builder()
+        Self::on_servers(false)
+    }
+
+    /// The same with a hot standby beside it, and with retention that deletes: truncation would
+    /// cancel readers of the standby.
+    #[must_use]
+    pub fn postgres_with_standby() -> Self {
+        Self::on_servers(true)
+    }
+
+    fn on_servers(has_standby: bool) -> Self {
+        let mut builder = PostgresServer::builder()
             // What nobody waits for stays unwritten.
             .setting("wal_writer_delay", "10s")
             .setting("log_lock_waits", "on")
-            .setting("deadlock_timeout", "200ms")
-            .start();
+            .setting("deadlock_timeout", "200ms");
+        if has_standby {
+            for (name, value) in STANDBY_SETTINGS {
+                builder = builder.setting(name, value);
+            }
+        }
+        let server = Box::new(builder.start());
         server.psql("postgres", &format!("create role {RELAYS_ROLE} login"));
+        let mode = if has_standby { "delete" } else { "truncate" };
         let init = [
-            "--leaf-rows",
-            "8192",
-            "--retention",
-            "1s",
-            "--relay",
-            RELAYS_ROLE,
+            ["--leaf-rows", "8192"],
+            ["--retention", "1s"],
+            ["--retention-mode", mode],
+            ["--relay", RELAYS_ROLE],
         ];
-        let postgres = Postgres::with_init(&server, &init).with_paced_writers();
+        let postgres = Postgres::with_init(&server, init.as_flattened()).with_paced_writers();
         postgres.watch_ownership();
         Self::Postgres {
             postgres: Arc::new(postgres),
+            standby: has_standby.then(|| Box::new(server.standby())),
             server,
         }
     }
@@ -73,7 +104,9 @@ impl Ground {
     #[must_use]
     pub fn way(&self) -> (String, Option<Proxy>) {
         match self {
-            Self::Postgres { server, postgres } => {
+            Self::Postgres {
+                server, postgres, ..
+            } => {
                 let proxy = Proxy::to_local_port(server.port()).unwrap();
                 let (port, name) = (proxy.port(), postgres.name());
                 let url = format!("postgres://{RELAYS_ROLE}@127.0.0.1:{port}/{name}");

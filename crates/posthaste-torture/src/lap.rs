@@ -198,6 +198,7 @@ impl Order {
         let knows = |fault: &&Fault| {
             lap.setting.knows(**fault, lap.props.relays)
                 && (**fault != Fault::WriterKill || lap.props.writer.is_some())
+                && (**fault != Fault::StandbyReader || lap.props.standby)
         };
         match &lap.course {
             Course::Rounds(rounds, faults) => Self {

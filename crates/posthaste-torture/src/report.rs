@@ -33,6 +33,8 @@ pub struct LapRecord {
     pub number: u32,
     /// Where.
     pub setting: Setting,
+    /// Whether PostgreSQL had a hot standby.
+    pub standby: bool,
     /// Of the lap alone.
     pub seed: u64,
     /// What came out, or why it did not come to its end.
@@ -49,10 +51,16 @@ impl LapRecord {
         }
     }
 
+    /// The setting in words, with the standby.
+    fn place(&self) -> String {
+        let standby = if self.standby { ", standby" } else { "" };
+        format!("{}{standby}", self.setting)
+    }
+
     /// The lap in one line, for who watches.
     #[must_use]
     pub fn line(&self) -> String {
-        let (number, setting) = (self.number, self.setting);
+        let (number, setting) = (self.number, self.place());
         match &self.outcome {
             Ok(outcome) => {
                 let (report, faults) = (&outcome.report, outcome.faults.values().sum::<u64>());
@@ -192,7 +200,7 @@ impl Report {
              | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
         )?;
         for lap in &self.laps {
-            let (number, setting) = (lap.number, lap.setting);
+            let (number, setting) = (lap.number, lap.place());
             let Ok(outcome) = &lap.outcome else {
                 writeln!(
                     f,
@@ -354,6 +362,7 @@ mod tests {
             laps: vec![LapRecord {
                 number: 3,
                 setting: Setting::PostgresToFile,
+                standby: true,
                 seed: 9,
                 outcome: Err("not within 120s: delivery".to_owned()),
             }],
@@ -362,6 +371,7 @@ mod tests {
         let text = report.to_string();
         for part in [
             "Not every lap came to its end",
+            "| 3 | PostgreSQL to a file, standby |",
             "not within 120s: delivery",
             "--for \"1m\" --seed 7 --lap 3",
         ] {

@@ -1,6 +1,7 @@
 //! A fleet and a load at work, and everything that is done to them.
 
 mod server;
+mod standby;
 
 use std::{
     fs,
@@ -56,6 +57,9 @@ pub struct Props {
     pub seed: u64,
     /// How many events a giant transaction has.
     pub giant_events: u32,
+    /// Whether PostgreSQL has a hot standby, and then retention that deletes instead of
+    /// truncating.
+    pub standby: bool,
     /// A program that writes when called as `PROGRAM write --store URL --seed N`; without it no writer is killed.
     pub writer: Option<PathBuf>,
 }
@@ -95,7 +99,7 @@ impl Scene {
     /// Everything is up, and partitions are shared out.
     pub async fn set(setting: Setting, props: Props) -> Self {
         let (ground, target) = (
-            Arc::new(setting.ground().await),
+            Arc::new(setting.ground(props.standby).await),
             setting.target(props.relays),
         );
         let mut fleet = Fleet::new(&ground, &target, props.relays, &FLAGS);
@@ -140,6 +144,7 @@ impl Scene {
             Fault::Restart => self.restart().await,
             Fault::RowSecurity => self.row_security().await,
             Fault::Settings => self.hostile_settings().await,
+            Fault::StandbyReader => self.standby_reader().await,
             Fault::BrokerKill => self.broker_ends(|broker| broker.kill9()).await,
             Fault::BrokerStop => self.broker_ends(|broker| broker.stop()).await,
             Fault::BrokerPause => self.broker_stands_still().await,

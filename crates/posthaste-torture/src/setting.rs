@@ -52,10 +52,12 @@ impl Setting {
         }
     }
 
-    /// The database.
-    pub async fn ground(self) -> Ground {
+    /// The database, with a standby if so; SQLite has none.
+    pub async fn ground(self, has_standby: bool) -> Ground {
         if self.is_on_sqlite() {
             Ground::sqlite().await
+        } else if has_standby {
+            Ground::postgres_with_standby()
         } else {
             Ground::postgres()
         }
@@ -90,7 +92,7 @@ impl Setting {
         matches!(self, Self::PostgresToFile | Self::SqliteToFile)
     }
 
-    /// Whether this fault can happen to so many relays here.
+    /// Whether this fault can happen to so many relays here, with a standby where it needs one.
     #[must_use]
     pub fn knows(self, fault: Fault, relays: usize) -> bool {
         match fault {
@@ -111,6 +113,7 @@ impl Setting {
             | Fault::Restart
             | Fault::RowSecurity
             | Fault::Settings
+            | Fault::StandbyReader
             | Fault::Long
             | Fault::Giant => !self.is_on_sqlite(),
         }

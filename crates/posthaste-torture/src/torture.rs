@@ -60,8 +60,8 @@ impl Torture {
 
     /// One lap; a panic in it is a failure of the lap.
     async fn lap(&self, number: u32, time: Duration) -> LapRecord {
-        let place = usize::try_from(number).unwrap() % Setting::ALL.len();
-        let setting = Setting::ALL[place];
+        let turn = usize::try_from(number).unwrap();
+        let setting = Setting::ALL[turn % Setting::ALL.len()];
         let seed = lap_seed(self.seed, number);
         let giant_events = match (self.time >= LONG, setting) {
             (true, Setting::PostgresToFile) => 1_000_000,
@@ -70,17 +70,20 @@ impl Torture {
             (false, Setting::PostgresToFile) | (true, _) => 200_000,
             (false, _) => 20_000,
         };
+        let standby = !setting.is_on_sqlite() && has_standby(self.seed, number);
         let lap = Lap {
             setting,
             props: Props {
                 relays: setting.relays(),
                 seed,
                 giant_events,
+                standby,
                 writer: self.writer.clone(),
             },
             course: Course::For { time, giant: true },
         };
-        println!("lap {number}: {setting}, seed {seed}, {time:?}");
+        let beside = if standby { ", a standby" } else { "" };
+        println!("lap {number}: {setting}{beside}, seed {seed}, {time:?}");
         let run = tokio::spawn(async move { Box::pin(lap.run()).await });
         let outcome = run.await.map_err(|ended| {
             let panic = ended.into_panic();
@@ -91,6 +94,7 @@ impl Torture {
         let record = LapRecord {
             number,
             setting,
+            standby,
             seed,
             outcome,
         };
@@ -99,7 +103,36 @@ impl Torture {
     }
 }
 
+/// Every other time that a setting has its turn; the seed says which of its turns that is.
+fn has_standby(seed: u64, lap: u32) -> bool {
+    let settings = u32::try_from(Setting::ALL.len()).unwrap();
+    // Two of the four settings on PostgreSQL have one in each round.
+    let (round, pair) = (lap / settings, lap % settings / 2);
+    (seed ^ u64::from(round) ^ u64::from(pair)) & 1 == 1
+}
+
 /// So that a lap can be run alone, and neighbours have nothing in common.
 fn lap_seed(seed: u64, lap: u32) -> u64 {
     seed.wrapping_add(u64::from(lap).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Setting, has_standby};
+
+    #[test]
+    fn each_setting_has_a_standby_every_other_time() {
+        let settings = u32::try_from(Setting::ALL.len()).unwrap();
+        for seed in 0..4 {
+            for lap in 0..4 * settings {
+                assert_ne!(has_standby(seed, lap), has_standby(seed, lap + settings));
+                assert_ne!(has_standby(seed, lap), has_standby(seed + 1, lap));
+            }
+            let on_postgres = (0..settings).filter(|lap| {
+                let setting = Setting::ALL[usize::try_from(*lap).unwrap()];
+                !setting.is_on_sqlite() && has_standby(seed, *lap)
+            });
+            assert_eq!(on_postgres.count(), 2);
+        }
+    }
 }

@@ -24,14 +24,17 @@ async fn laps(setting: Setting, sizes: &[usize], faults: &[Fault]) {
         } else {
             Course::Rounds(1, faults.to_vec())
         };
-        let seed = rand::random();
-        println!("{setting}, {relays} relays, seed {seed}");
+        let seed: u64 = rand::random();
+        let standby =
+            faults.contains(&Fault::StandbyReader) || (long_form() && seed.is_multiple_of(2));
+        println!("{setting}, {relays} relays, standby {standby}, seed {seed}");
         let lap = Lap {
             setting,
             props: Props {
                 relays,
                 seed,
                 giant_events: 0,
+                standby,
                 writer: None,
             },
             course,
@@ -71,6 +74,13 @@ async fn two_relays_to_a_file_lose_nothing_and_keep_order() {
         Fault::Crash,
         Fault::Poison,
     ];
+    laps(Setting::PostgresToFile, &[2], &faults).await;
+}
+
+/// What an operator does to the database beside the relays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_settings_and_readers_of_a_standby_lose_nothing_and_keep_order() {
+    let faults = [Fault::RowSecurity, Fault::Settings, Fault::StandbyReader];
     laps(Setting::PostgresToFile, &[2], &faults).await;
 }
 
