@@ -11,7 +11,7 @@ use posthaste_relay::{
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::{
     pgbouncer::PgBouncer,
-    postgres::{Database, PostgresServer},
+    postgres::{Database, PostgresServer, odd_settings},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -150,32 +150,6 @@ async fn row_level_security_stops_a_running_relay_until_it_is_off_and_hides_noth
     assert!(running.stop().await.clean);
 }
 
-/// What a DBA may have set for a database or a role.
-const SETTINGS: [(&str, &str); 22] = [
-    ("search_path", "public"),
-    ("default_transaction_read_only", "on"),
-    ("default_transaction_deferrable", "on"),
-    ("statement_timeout", "100ms"),
-    ("lock_timeout", "1ms"),
-    ("idle_in_transaction_session_timeout", "2s"),
-    ("client_encoding", "LATIN1"),
-    ("standard_conforming_strings", "off"),
-    ("TimeZone", "Asia/Kathmandu"),
-    ("DateStyle", "SQL, DMY"),
-    ("IntervalStyle", "sql_standard"),
-    ("bytea_output", "escape"),
-    ("extra_float_digits", "-15"),
-    ("plan_cache_mode", "force_custom_plan"),
-    ("jit", "on"),
-    ("jit_above_cost", "0"),
-    ("enable_seqscan", "on"),
-    ("enable_indexscan", "off"),
-    ("enable_nestloop", "off"),
-    ("enable_partition_pruning", "off"),
-    ("synchronous_commit", "off"),
-    ("max_parallel_workers_per_gather", "4"),
-];
-
 const WRITERS: usize = 4;
 const TRANSACTIONS: usize = 50;
 
@@ -207,15 +181,10 @@ async fn delivers_as_ever(version: u16, pooled: bool, isolation: &str) {
     let server = PostgresServer::shared(version);
     let database = server.create_database();
     let role = role(&database, "odd", "superuser");
-    let others = [
-        ("default_transaction_isolation", isolation),
-        ("transaction_timeout", "3s"),
-    ];
-    for (name, value) in SETTINGS.into_iter().chain(others) {
-        if name != "transaction_timeout" || version >= 17 {
-            database.psql(&format!("alter role {role} set {name} = '{value}'"));
-        }
-    }
+    database.psql(&odd_settings(&format!("role {role}"), version));
+    database.psql(&format!(
+        "alter role {role} set default_transaction_isolation = '{isolation}'"
+    ));
     let pooler = pooled.then(|| PgBouncer::start(server, &[&role]));
     let url = match &pooler {
         None => database.url_for(&role),

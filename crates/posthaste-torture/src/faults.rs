@@ -53,7 +53,7 @@ faults! {
     RowSecurity = "row-level security switched on",
     /// New sessions of the relays' role begin with settings that do not suit their statements, for
     /// a while.
-    Settings = "hostile settings of the relays' role",
+    Settings = "odd settings of the relays' role",
     /// A transaction on a hot standby keeps its snapshot and reads the outbox while rows are
     /// removed.
     StandbyReader = "long reader on a standby",

@@ -143,7 +143,7 @@ impl Scene {
             Fault::Crash => self.crash().await,
             Fault::Restart => self.restart().await,
             Fault::RowSecurity => self.row_security().await,
-            Fault::Settings => self.hostile_settings().await,
+            Fault::Settings => self.odd_settings_of_the_relays().await,
             Fault::StandbyReader => self.standby_reader().await,
             Fault::BrokerKill => self.broker_ends(|broker| broker.kill9()).await,
             Fault::BrokerStop => self.broker_ends(|broker| broker.stop()).await,

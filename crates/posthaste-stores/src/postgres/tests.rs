@@ -7,7 +7,7 @@ use posthaste_testkit::{
     long_form,
     servers::{
         pgbouncer::PgBouncer,
-        postgres::{Database, PostgresServer},
+        postgres::{Database, PostgresServer, odd_settings},
     },
 };
 
@@ -123,37 +123,6 @@ async fn a_session_of_our_own_begins_with_our_settings() {
     }
 }
 
-/// Each of our settings, set to something else for a role.
-const HOSTILE: [(&str, &str); 27] = [
-    ("search_path", "public"),
-    ("row_security", "on"),
-    ("default_transaction_isolation", "serializable"),
-    ("default_transaction_read_only", "on"),
-    ("default_transaction_deferrable", "on"),
-    ("client_encoding", "LATIN1"),
-    ("standard_conforming_strings", "off"),
-    ("TimeZone", "Asia/Kathmandu"),
-    ("DateStyle", "SQL, DMY"),
-    ("IntervalStyle", "sql_standard"),
-    ("bytea_output", "escape"),
-    ("extra_float_digits", "-15"),
-    ("plan_cache_mode", "force_custom_plan"),
-    ("jit", "on"),
-    ("enable_seqscan", "on"),
-    ("enable_bitmapscan", "on"),
-    ("enable_sort", "on"),
-    ("enable_indexscan", "off"),
-    ("enable_nestloop", "off"),
-    ("enable_partition_pruning", "off"),
-    ("max_parallel_workers_per_gather", "4"),
-    ("synchronous_commit", "off"),
-    ("idle_in_transaction_session_timeout", "2s"),
-    ("idle_session_timeout", "1min"),
-    ("statement_timeout", "500ms"),
-    ("lock_timeout", "1ms"),
-    ("transaction_timeout", "3s"),
-];
-
 async fn has_our_settings(url: &str, pooled: bool, version: u16) {
     let connector = Connector::new(PostgresConfig::parse(url).unwrap()).unwrap();
     let mut client = connector.connect(Work::Read).await.unwrap();
@@ -207,11 +176,7 @@ async fn settings_of_a_role_do_not_reach_our_statements() {
         let database = server.create_database();
         let role = format!("hostile_{}", database.name());
         database.psql(&format!("create role {role} login superuser"));
-        for (name, value) in HOSTILE {
-            if name != "transaction_timeout" || version >= 17 {
-                database.psql(&format!("alter role {role} set {name} = '{value}'"));
-            }
-        }
+        database.psql(&odd_settings(&format!("role {role}"), version));
         has_our_settings(&database.url_for(&role), false, version).await;
         let pooler = PgBouncer::start(server, &[&role]);
         has_our_settings(&pooler.url(&role, database.name()), true, version).await;

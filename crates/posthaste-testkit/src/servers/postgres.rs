@@ -3,7 +3,10 @@
 mod address;
 mod cluster;
 mod install;
+mod settings;
 mod upgrade;
+
+pub use settings::odd_settings;
 
 use crate::tls::TestCa;
 use address::Address;

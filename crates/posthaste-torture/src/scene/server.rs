@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_testkit::servers::postgres::PostgresServer;
+use posthaste_testkit::servers::postgres::{PostgresServer, odd_settings};
 use rand::Rng;
 use tokio_postgres::error::SqlState;
 
@@ -13,33 +13,6 @@ use crate::{
     postgres::Postgres,
     relay::{LIMIT, until},
 };
-
-/// What somebody may have set for the relays' role. No statement of theirs may depend on it.
-const HOSTILE_SETTINGS: [(&str, &str); 23] = [
-    ("search_path", ""),
-    ("row_security", "on"),
-    ("default_transaction_isolation", "serializable"),
-    ("default_transaction_read_only", "on"),
-    ("default_transaction_deferrable", "on"),
-    ("statement_timeout", "1ms"),
-    ("lock_timeout", "1ms"),
-    ("idle_in_transaction_session_timeout", "1ms"),
-    ("idle_session_timeout", "1ms"),
-    ("client_encoding", "LATIN1"),
-    ("standard_conforming_strings", "off"),
-    ("timezone", "Australia/Eucla"),
-    ("datestyle", "SQL, DMY"),
-    ("intervalstyle", "sql_standard"),
-    ("bytea_output", "escape"),
-    ("extra_float_digits", "-15"),
-    ("synchronous_commit", "off"),
-    ("jit", "on"),
-    ("jit_above_cost", "0"),
-    ("plan_cache_mode", "force_custom_plan"),
-    ("enable_indexscan", "off"),
-    ("enable_nestloop", "off"),
-    ("enable_partition_pruning", "off"),
-];
 
 impl Scene {
     pub(super) fn end_backends(&self) {
@@ -121,22 +94,18 @@ impl Scene {
         altered.expect("a moment in which nobody uses the outbox");
     }
 
-    /// Each session of the relays begins with hostile settings until they are reset. Delivery goes
+    /// Each session of the relays begins with odd settings until they are reset. Delivery goes
     /// on meanwhile.
-    pub(super) async fn hostile_settings(&mut self) {
+    pub(super) async fn odd_settings_of_the_relays(&mut self) {
         let on = LEASE.mul_f64(self.random.random_range(0.2..1.5));
-        let (_, postgres) = self.postgres();
-        let alter = format!(
-            "alter role {RELAYS_ROLE} in database {name}",
-            name = postgres.name()
-        );
-        let set = HOSTILE_SETTINGS.map(|(name, value)| format!("{alter} set {name} = '{value}';"));
-        postgres.rows(&set.concat());
+        let (server, postgres) = self.postgres();
+        let role = format!("role {RELAYS_ROLE} in database {}", postgres.name());
+        postgres.rows(&odd_settings(&role, server.version()));
         self.end_backends();
         self.fleet.delivers().await;
         tokio::time::sleep(on).await;
         self.fleet.delivers().await;
-        postgres.rows(&format!("{alter} reset all"));
+        postgres.rows(&format!("alter {role} reset all"));
         self.end_backends();
     }
 
