@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use posthaste::schema::{EVENT_COLUMNS, Migration, Placeholders, postgres as migrations};
 use posthaste_engine::{RetentionMode, StoreError, retention_refused};
-use tokio_postgres::{Transaction, types::Type};
+use tokio_postgres::{Client as Driver, Transaction, types::Type};
 
 use super::{
     check,
@@ -34,6 +34,26 @@ set local search_path = pg_catalog, pg_temp;
 
 const UTF8: &str = "UTF8";
 
+const FOREIGN: &str = include_str!("sql/init_foreign.sql");
+
+/// The same in the script.
+fn refuse_foreign_in_script() -> String {
+    format!(
+        "do $$
+declare
+    foreign_ text := (
+{FOREIGN});
+begin
+    if foreign_ is not null then
+        raise exception '%: whoever that is could have put code there that would run with your rights', foreign_
+            using hint = 'Drop or take back what that role has there, or run this as that role.';
+    end if;
+end
+$$;
+"
+    )
+}
+
 /// What [`init`] finds out by itself. The script makes new outboxes only.
 const REFUSE_OTHER_ENCODINGS: &str = "do $$
 begin
@@ -53,7 +73,7 @@ pub(super) const LEVEL: i32 = 5;
 const SERVER_VERSION_MIN: i32 = 140_000;
 
 /// The leaves of the ring, by number.
-const LEAVES: u8 = 16;
+pub(super) const LEAVES: u8 = 16;
 
 /// Their names.
 pub(super) fn leaves() -> impl Iterator<Item = String> {
@@ -208,6 +228,7 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
     let failed = |error| classify(OPERATION, error);
     let created = is_created(client).await?;
     let transaction = client.transaction().await.map_err(failed)?;
+    refuse_foreign(transaction.client()).await?;
     if created && let Err(error) = transaction.batch_execute(LOCK).await {
         drop(transaction);
         return Err(name_holder(client, Lock::Migrations, failed(error)).await);
@@ -238,8 +259,25 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
             }
         }
     }
+    // Somebody may have created the schema since.
+    refuse_foreign(transaction.client()).await?;
     transaction.commit().await.map_err(failed)?;
     Ok(Step::Applied(next.version))
+}
+
+/// Refuses a schema into which others may have put what would run with our rights.
+pub(super) async fn refuse_foreign(client: &Driver) -> Result<(), StoreError> {
+    let row = client.query_typed_one(FOREIGN, &[]).await;
+    let found: Option<String> = row.map_err(|error| classify(OPERATION, error))?.get(0);
+    found.map_or(Ok(()), |found| {
+        Err(StoreError::Denied {
+            operation: OPERATION,
+            reason: format!(
+                "{found}, who could have put code there that would run with your rights. Drop or take back what \
+                 that role has there, or run `init` as that role"
+            ),
+        })
+    })
 }
 
 async fn is_created(client: &Client) -> Result<bool, StoreError> {
@@ -377,6 +415,7 @@ pub fn sql(options: &InitOptions) -> Result<String, StoreError> {
     for migration in migrations() {
         script += &format!("-- {:04}_{}\n", migration.version, migration.name);
         script += BEGIN;
+        script += &refuse_foreign_in_script();
         script += &migration.render(options.placeholders()?);
         script += &record(migration);
         script += "commit;\n\n";

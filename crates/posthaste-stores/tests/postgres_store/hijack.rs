@@ -6,10 +6,13 @@ use std::time::Duration;
 use posthaste::schema;
 use posthaste_engine::{
     Admin, ClaimRequest, DeadAction, DestinationState, Housekeeping, Ownership, ParkedFilter,
-    Retention, Start, Store,
+    Retention, Start, Store, StoreError,
 };
-use posthaste_stores::postgres::{InitOptions, init, sql};
-use posthaste_testkit::servers::{pgbouncer::PgBouncer, postgres::PostgresServer};
+use posthaste_stores::postgres::{InitOptions, init, plan_new_era, sql};
+use posthaste_testkit::servers::{
+    pgbouncer::PgBouncer,
+    postgres::{Database, PostgresServer},
+};
 use tokio_postgres::Client;
 
 use crate::support::*;
@@ -246,4 +249,67 @@ async fn names_that_others_created_are_never_called() {
         let name = planted.name;
         server.psql("postgres", &format!("drop database {name} with (force)"));
     }
+}
+
+/// A view where `init` looks for its own table; reading it counts.
+const SQUATTED: &str = "
+    create schema posthaste authorization {role};
+    set role {role};
+    create sequence posthaste.ran;
+    create function posthaste.run() returns integer language sql volatile as $$ select nextval('posthaste.ran')::integer $$;
+    create view posthaste.migrations as
+        select posthaste.run() as version, 'x'::text as name, 5 as min_relay, now() as applied_at;
+    create view posthaste.identity as
+        select true as one, 1::oid as database_oid, 1::oid as outbox_oid, posthaste.run()::bigint as system_identifier;
+    create table posthaste.outbox (seq bigint)";
+
+/// Whoever may create a schema could be there first, and wait for a superuser's `init`.
+#[tokio::test]
+async fn a_schema_that_others_have_filled_is_refused_unread() {
+    let server = PostgresServer::shared(15);
+    let script = sql(&InitOptions::default()).unwrap();
+    let new_era = InitOptions {
+        new_era: true,
+        ..InitOptions::default()
+    };
+    let is_refused = async |database: &Database, role: &str| {
+        for options in [&InitOptions::default(), &new_era] {
+            let refused = init(&database.url(), options).await;
+            let refused = refused.expect_err("a schema of others");
+            assert!(matches!(refused, StoreError::Denied { .. }), "{refused}");
+            assert!(refused.to_string().contains(role), "{refused}");
+        }
+        let by_script = writer(&database.url()).await.batch_execute(&script).await;
+        let by_script = by_script.expect_err("a schema of others");
+        let told = by_script.as_db_error().unwrap().message();
+        assert!(told.contains(role), "{told}");
+    };
+
+    let squatted = server.create_database();
+    let role = format!("squatter_{}", squatted.name());
+    squatted.psql(&format!("create role {role} login"));
+    squatted.psql(&SQUATTED.replace("{role}", &role));
+    is_refused(&squatted, &role).await;
+    let plan = plan_new_era(&squatted.url()).await;
+    assert!(matches!(plan, Err(StoreError::Denied { .. })), "{plan:?}");
+    assert_eq!(squatted.psql("select is_called from posthaste.ran"), "f");
+
+    let shared = server.create_database();
+    shared.psql(&format!(
+        "create schema posthaste; grant create on schema posthaste to {role}"
+    ));
+    is_refused(&shared, &role).await;
+    shared.psql(&format!("revoke create on schema posthaste from {role}"));
+    init(&shared.url(), &InitOptions::default()).await.unwrap();
+
+    // An owner without more rights than its own may be anybody, as long as it initialises by itself.
+    let own = server.create_database();
+    own.psql(&format!(
+        "create schema posthaste authorization {role}; grant create on database {} to {role}",
+        own.name()
+    ));
+    init(&own.url_for(&role), &InitOptions::default())
+        .await
+        .unwrap();
+    is_refused(&own, &role).await;
 }
