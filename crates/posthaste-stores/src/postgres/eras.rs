@@ -4,8 +4,8 @@
 //! the counter of transactions that both speak of. So a cursor cannot go on as it is: a snapshot of the original
 //! says nothing about transactions of this server, nor one of this server about the original's.
 //!
-//! A new era begins behind the last `seq` that was given. What is at or below it is final: the outbox is locked
-//! for a moment, so that no writer is under way. Each place is moved by arithmetic of the ending era alone, to
+//! A new era begins behind the last `seq` that was given. What is at or below it is final: for a moment the outbox
+//! is locked, so that no writer is under way, and whoever writes later draws a greater `seq`. Each place is moved by arithmetic of the ending era alone, to
 //! the last `seq` below which nothing is unfinished: all rows behind that are sent, whatever transaction they
 //! name, and then those of the new era. No row is rewritten. Rows behind the first unfinished one that were
 //! delivered before are sent again; they are counted first.
@@ -30,6 +30,7 @@ use super::{
 
 const OPERATION: &str = "begin a new era";
 const NUMBERS: &str = include_str!("sql/era_numbers.sql");
+const LAST_SEQ: &str = include_str!("sql/era_last_seq.sql");
 const PASSED: &str = include_str!("sql/era_passed.sql");
 const CURSORS: &str = include_str!("sql/era_cursors.sql");
 const MARKERS: &str = include_str!("sql/era_markers.sql");
@@ -44,7 +45,8 @@ const PLANS: &str =
 /// Writers wait behind whoever waits for the lock.
 const LOCK: &str = "savepoint before_the_lock; set local lock_timeout = '50ms';
                     lock table only posthaste.outbox in share mode";
-const BACK: &str = "rollback to before_the_lock";
+/// Gives the lock back.
+const UNLOCK: &str = "rollback to before_the_lock";
 const LOCK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 const LOCK_TRIES: u32 = 240;
 
@@ -92,17 +94,22 @@ struct Places {
 pub async fn plan_new_era(url: &str) -> Result<Option<NewEra>, StoreError> {
     let connector = Connector::new(PostgresConfig::parse(url)?)?;
     let mut client = connector.connect(Work::Migrate).await?;
+    let looking = client.transaction().await.map_err(failed)?;
+    migrate::refuse_foreign(looking.client()).await?;
+    drop(looking);
     check::version(&client).await?;
+    check::completeness(&client).await?;
     if !check::is_copy(&client).await? {
         return Ok(None);
     }
     let transaction = client.transaction().await.map_err(failed)?;
-    let (era, _) = survey(transaction.client()).await?;
-    Ok(Some(era))
+    let survey = survey(transaction.client()).await?;
+    Ok(Some(survey.era))
 }
 
 /// Begins a new era; none: the database is no copy, and nothing was changed.
 pub(super) async fn begin(client: &mut Client) -> Result<Option<NewEra>, StoreError> {
+    check::completeness(client).await?;
     let transaction = client.transaction().await.map_err(failed)?;
     transaction
         .batch_execute(migrate::LOCK)
@@ -119,33 +126,51 @@ pub(super) async fn begin(client: &mut Client) -> Result<Option<NewEra>, StoreEr
         )
         .await
         .map_err(failed)?;
-    let (mut era, places) = survey(driver).await?;
-    lock_writers_out(driver).await?;
-    let (given, known) = numbers(driver).await?;
-    let last_seq = given.max(known);
-    if given < last_seq {
-        driver
-            .query_typed(FORWARD, &[(&last_seq, Type::INT8)])
-            .await
-            .map_err(failed)?;
-    }
-    era.last_seq = unsigned(last_seq);
-    store(driver, last_seq, &places, &era).await?;
+    let mut survey = survey(driver).await?;
+    let last_seq = last_seq(driver, &survey).await?;
+    survey.era.last_seq = unsigned(last_seq);
+    store(driver, last_seq, &survey).await?;
     transaction.commit().await.map_err(failed)?;
-    Ok(Some(era))
+    Ok(Some(survey.era))
 }
 
 fn failed(error: tokio_postgres::Error) -> StoreError {
     classify(OPERATION, error)
 }
 
-/// Waits until no transaction is open that has written an event, in tries that hold writers up for a moment each.
-async fn lock_writers_out(driver: &Driver) -> Result<(), StoreError> {
+/// The last `seq` of the ending era, learnt while no transaction is open that has written an event: in tries that hold
+/// writers up for a moment each. The sequence stands there at least, when writers go on.
+async fn last_seq(driver: &Driver, survey: &Survey) -> Result<i64, StoreError> {
     for _ in 0..LOCK_TRIES {
         match driver.batch_execute(LOCK).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                let row = driver.query_typed_one(LAST_SEQ, &[]).await;
+                let row = row.map_err(failed)?;
+                let (given, written): (i64, i64) = (row.get("given"), row.get("written"));
+                let last_seq = given.max(written).max(survey.known);
+                if given < last_seq {
+                    driver
+                        .query_typed(FORWARD, &[(&last_seq, Type::INT8)])
+                        .await
+                        .map_err(failed)?;
+                }
+                driver.batch_execute(UNLOCK).await.map_err(failed)?;
+                // Of what was given since, the survey could not tell that it was given twice.
+                if survey.given < survey.known
+                    && survey.given < given
+                    && !survey.era.seq_given_twice
+                {
+                    return Err(StoreError::Unavailable {
+                        operation: OPERATION,
+                        reason: "events were written meanwhile with numbers that the original has given: run it again"
+                            .to_owned(),
+                        source: None,
+                    });
+                }
+                return Ok(last_seq);
+            }
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                driver.batch_execute(BACK).await.map_err(failed)?;
+                driver.batch_execute(UNLOCK).await.map_err(failed)?;
                 tokio::time::sleep(LOCK_AGAIN_AFTER).await;
             }
             Err(error) => return Err(failed(error)),
@@ -160,17 +185,24 @@ async fn lock_writers_out(driver: &Driver) -> Result<(), StoreError> {
     })
 }
 
-async fn numbers(driver: &Driver) -> Result<(i64, i64), StoreError> {
-    let row = driver.query_typed_one(NUMBERS, &[]).await.map_err(failed)?;
-    Ok((row.get("given"), row.get("known")))
+/// What is found out before anybody is held up.
+struct Survey {
+    era: NewEra,
+    places: Places,
+    /// What the sequence had given.
+    given: i64,
+    /// The greatest `seq` that anything knows of.
+    known: i64,
 }
 
 /// Where each place goes on, and what that means.
-async fn survey(driver: &Driver) -> Result<(NewEra, Places), StoreError> {
+async fn survey(driver: &Driver) -> Result<Survey, StoreError> {
     driver.batch_execute(PLANS).await.map_err(failed)?;
-    let (given, known) = numbers(driver).await?;
+    let row = driver.query_typed_one(NUMBERS, &[]).await.map_err(failed)?;
+    let (given, written): (i64, i64) = (row.get("given"), row.get("written"));
+    let known = written.max(row.get("known"));
     // A sequence that did not come along and was not used yet is only set forward.
-    let seq_given_twice = 0 < given && given < known;
+    let seq_given_twice = row.get("twice") || (0 < given && given < known);
     let twice = (&seq_given_twice as _, Type::BOOL);
     let last_seq = given.max(known);
     let with_passed = |sql: &str| sql.replace("{passed}", PASSED);
@@ -225,15 +257,16 @@ async fn survey(driver: &Driver) -> Result<(NewEra, Places), StoreError> {
         seq_given_twice,
         destinations,
     };
-    Ok((era, places))
+    Ok(Survey {
+        era,
+        places,
+        given,
+        known,
+    })
 }
 
-async fn store(
-    driver: &Driver,
-    last_seq: i64,
-    places: &Places,
-    era: &NewEra,
-) -> Result<(), StoreError> {
+async fn store(driver: &Driver, last_seq: i64, survey: &Survey) -> Result<(), StoreError> {
+    let Survey { era, places, .. } = survey;
     let may_ask = driver.query_typed_one(MAY_ASK_SYSTEM, &[]).await;
     let system: Option<i64> = match may_ask.map_err(failed)?.get(0) {
         true => {

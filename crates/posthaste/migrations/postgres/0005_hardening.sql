@@ -192,8 +192,7 @@ create table posthaste.eras (
     began_at          timestamptz not null,
     ended_at          timestamptz not null default clock_timestamp(),
     last_seq          bigint not null,
-    cursors           jsonb,
-    markers           jsonb
+    cursors           jsonb
 );
 
 -- Hints of writers to idle relays. An idle relay that listens holds the first lock in share mode. A

@@ -2,10 +2,9 @@
 -- $6 destination and key of markers and $7 the same of them, $8 destinations' names and $9 what the audit says of them.
 with ended as (
     insert into posthaste.eras
-        (era, store_id, system_identifier, database_oid, outbox_oid, began_at, last_seq, cursors, markers)
+        (era, store_id, system_identifier, database_oid, outbox_oid, began_at, last_seq, cursors)
     select i.era, i.store_id, i.system_identifier, i.database_oid, i.outbox_oid, i.began_at, $1::bigint,
-        (select jsonb_agg(to_jsonb(c) order by c.id) from posthaste.cursors c),
-        (select jsonb_agg(to_jsonb(m) order by m.destination_id, m.key) from posthaste.markers m)
+        (select jsonb_agg(to_jsonb(c) order by c.id) from posthaste.cursors c)
     from posthaste.identity i where i.one
 ), begun as (
     update posthaste.identity i
