@@ -7,7 +7,7 @@ use super::{
     claimed::set_back,
     client::Client,
     error::{FIX_ROW_SECURITY, classify},
-    migrate::LEVEL,
+    migrate::{LEAVES, LEVEL},
 };
 
 const OPERATION: &str = "check";
@@ -153,6 +153,7 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
     };
     let row = client.query_typed_one(SOUNDNESS, &[]).await;
     let row = row.map_err(failed)?;
+    refuse_incomplete(&row)?;
     refuse_sql_ascii(row.get("encoding")).map_err(wrong)?;
     let (cache, increment): (i64, i64) = (row.get("cache"), row.get("increment"));
     if cache != 1 || increment != 1 || row.get::<_, bool>("cycles") {
@@ -162,16 +163,37 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
                 .to_owned(),
         ));
     }
+    refuse_copy(client, OPERATION).await?;
+    if let Some((sequence, floor)) = below_floor(&row) {
+        return Err(set_back(OPERATION, sequence, floor));
+    }
+    Ok(())
+}
+
+/// That nothing is missing of the outbox, and that nobody but its writers fills it; a copy is told, too.
+pub(super) async fn completeness(client: &Client) -> Result<(), StoreError> {
+    let row = client.query_typed_one(SOUNDNESS, &[]).await;
+    refuse_incomplete(&row.map_err(failed)?)
+}
+
+fn refuse_incomplete(row: &Row) -> Result<(), StoreError> {
+    let wrong = |reason: String| StoreError::Misconfigured {
+        operation: OPERATION,
+        reason,
+    };
+    let leaves: i64 = row.get("leaves");
+    if leaves != i64::from(LEAVES) {
+        return Err(wrong(format!(
+            "posthaste.outbox has {leaves} of its {LEAVES} leaves: what lies in the others would be passed over. Attach \
+             them again (alter table posthaste.outbox attach partition ...), or restore the whole schema posthaste"
+        )));
+    }
     if row.get("subscribed") {
         return Err(wrong(
             "a subscription writes into posthaste.outbox: its rows carry another server's \
              transaction numbers. Take the table out of the publication"
                 .to_owned(),
         ));
-    }
-    refuse_copy(client, OPERATION).await?;
-    if let Some((sequence, floor)) = below_floor(&row) {
-        return Err(set_back(OPERATION, sequence, floor));
     }
     Ok(())
 }
@@ -236,8 +258,17 @@ where
         reason: "posthaste.identity is empty: run `posthaste init --store URL` on a new schema"
             .to_owned(),
     })?;
-    if row.get("copied") || !row.get::<_, bool>("ask_system") {
+    if row.get("copied") || !row.get::<_, bool>("has_system") {
         return Ok(row.get("copied"));
+    }
+    // A restored dump may have the same numbers: two servers count alike.
+    if !row.get::<_, bool>("may_ask") {
+        return Err(StoreError::Denied {
+            operation: OPERATION,
+            reason: "this role may not ask which server this is, so that a copy of the outbox would not be noticed: \
+                     as a superuser, grant execute on function pg_catalog.pg_control_system() to this role"
+                .to_owned(),
+        });
     }
     let row = ask(SYSTEM).await.map_err(failed)?;
     Ok(row.is_some_and(|row| row.get(0)))

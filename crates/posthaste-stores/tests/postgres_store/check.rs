@@ -527,3 +527,39 @@ async fn roles_get_what_they_need_and_no_more() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_role_that_may_not_ask_which_server_this_is() {
+    let database = fresh().await;
+    let role = format!("blind_{}", database.name());
+    database.psql(&format!("create role {role} login"));
+    let options = InitOptions {
+        relay: Some(role.clone()),
+        ..InitOptions::default()
+    };
+    init(&database.url(), &options).await.unwrap();
+    let url = database.url_for(&role);
+    checked(&url).await.unwrap();
+    database.psql("revoke execute on function pg_control_system() from public");
+    assert_eq!(refused(&url, "pg_control_system").await, "denied");
+    database.psql(&format!(
+        "grant execute on function pg_control_system() to {role}"
+    ));
+    checked(&url).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_leaf_that_is_missing() {
+    let database = fresh().await;
+    database.psql("alter table posthaste.outbox detach partition posthaste.outbox_03");
+    let reason = "15 of its 16 leaves";
+    assert_eq!(refused(&database.url(), reason).await, "misconfigured");
+    let new_era = InitOptions {
+        new_era: true,
+        ..InitOptions::default()
+    };
+    for options in [new_era, InitOptions::default()] {
+        let refused = init(&database.url(), &options).await.unwrap_err();
+        assert!(refused.to_string().contains(reason), "{refused}");
+    }
+}
