@@ -180,8 +180,9 @@ impl Admin for BoundedStore {
     }
 
     async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
+        // One statement after another, for as many events as there are.
         let call = self.inner.act(filter, action);
-        within(OPERATION_MAX, action.as_str(), call).await
+        within(READ_MAX, action.as_str(), call).await
     }
 
     async fn set_destination(
@@ -316,7 +317,7 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
 
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
         let call = self.inner.due(limit);
-        within(self.change, "look for due events", call).await
+        self.read.bound("look for due events", call).await
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
@@ -423,7 +424,7 @@ mod tests {
         let calls = [
             Call::Renew,
             Call::Claim,
-            Call::Due,
+            Call::Settle,
             Call::Report,
             Call::Leave,
         ];
@@ -433,7 +434,7 @@ mod tests {
         assert!(renewal * 2 < LEASE, "{renewal:?} leaves no other try");
         for took in [
             gives_up(store.claim(relay, &request)).await,
-            gives_up(claimed.due(1)).await,
+            gives_up(claimed.settle(1, &Settlement::Delivered)).await,
             gives_up(claimed.report("closed", None)).await,
             gives_up(store.leave(relay, Duration::ZERO)).await,
         ] {

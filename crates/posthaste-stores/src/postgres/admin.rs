@@ -28,6 +28,8 @@ const STATUS_RELAYS: &str = include_str!("sql/status_relays.sql");
 const STATUS_TABLE: &str = include_str!("sql/status_table.sql");
 const PARKED: &str = include_str!("sql/parked.sql");
 const DEAD_ACT: &str = include_str!("sql/dead_act.sql");
+/// Parked events that one statement acts on: there may be millions, and a statement has its time.
+const ACTED_AT_ONCE: i64 = 10_000;
 const SHARES_LOCK_BY_NAME: &str = include_str!("sql/shares_lock_by_name.sql");
 const HAND_OVERS_READ: &str = include_str!("sql/hand_overs.sql");
 const DESTINATION_SET: &str = include_str!("sql/destination_set.sql");
@@ -163,20 +165,31 @@ impl Admin for PostgresStore {
             DeadAction::Skip => ParkedState::Skipped,
             DeadAction::Discard => ParkedState::Discarded,
         };
-        client
-            .execute_typed(
-                DEAD_ACT,
-                &[
-                    (&filter.destination, Type::TEXT),
-                    (&filter.id, Type::UUID),
-                    (&filter.key, Type::TEXT),
-                    (&states(filter), Type::TEXT_ARRAY),
-                    (&state.as_str(), Type::TEXT),
-                    (&action.as_str(), Type::TEXT),
-                ],
-            )
-            .await
-            .map_err(|error| classify(action.as_str(), error))
+        let (mut all, mut behind) = (0, 0_i64);
+        loop {
+            let row = client
+                .query_typed_one(
+                    DEAD_ACT,
+                    &[
+                        (&filter.destination, Type::TEXT),
+                        (&filter.id, Type::UUID),
+                        (&filter.key, Type::TEXT),
+                        (&states(filter), Type::TEXT_ARRAY),
+                        (&state.as_str(), Type::TEXT),
+                        (&action.as_str(), Type::TEXT),
+                        (&behind, Type::INT8),
+                        (&ACTED_AT_ONCE, Type::INT8),
+                    ],
+                )
+                .await
+                .map_err(|error| classify(action.as_str(), error))?;
+            let acted: i64 = row.get("acted");
+            all += unsigned(acted);
+            if acted < ACTED_AT_ONCE {
+                return Ok(all);
+            }
+            behind = row.get("last");
+        }
     }
 
     async fn set_destination(

@@ -281,6 +281,31 @@ const PAGE_TYPES: &str = "bigint, pg_snapshot, pg_snapshot, bigint, bigint";
 /// One partition of 64.
 const SOME_SLOTS: &str = "'\\x0100000000000000', 8";
 
+/// A claim goes through any number of markers, so each page must begin in the index where it begins.
+#[tokio::test]
+async fn a_page_of_markers_begins_in_the_index() {
+    let database = database(1 << 14).await;
+    database.psql(
+        "insert into posthaste.destinations (name) values ('d');
+         insert into posthaste.markers (destination_id, key, slot, low, floor, floor_min)
+         select d.id, 'k' || lpad(n::text, 6, '0'), 0, pg_current_snapshot(), 0, 0
+         from posthaste.destinations d, generate_series(1, 20000) n;
+         analyze posthaste.markers",
+    );
+    let settings = SETTINGS.map(|(name, value)| format!("set {name} = '{value}';"));
+    let plan = database.psql(&format!(
+        "{}; prepare p(bigint, bytea, integer, bigint, text) as {};
+         explain (costs off) execute p(1, null, null, 100, 'k019000')",
+        settings.concat(),
+        include_str!("sql/markers.sql"),
+    ));
+    let condition = plan
+        .lines()
+        .find(|line| line.contains("Index Cond"))
+        .unwrap();
+    assert!(condition.contains("key >= "), "{plan}");
+}
+
 /// What the planner must do with rows that were delivered and kept, and with rows that are pending.
 fn the_plans_hold(database: &Database, rows: i64, leaf_bits: u8) {
     let now = database.psql("select pg_current_snapshot()");
