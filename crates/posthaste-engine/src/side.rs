@@ -79,7 +79,10 @@ pub(crate) struct Side {
     is_released: HashSet<String>,
     /// Those that are read now.
     pub(crate) keys: HashSet<String>,
-    /// Those that were among them, which the store is to be told.
+    /// Those that were among them, whose event is to be parked: they are neither read nor released, and what was
+    /// delivered before that event is still stored.
+    leaving: HashSet<String>,
+    /// Those whose event was parked, which the store is to be told.
     left: Vec<String>,
     phase: Phase,
     pub(crate) window: Window,
@@ -96,6 +99,7 @@ impl Side {
             released: VecDeque::new(),
             is_released: HashSet::new(),
             keys: HashSet::new(),
+            leaving: HashSet::new(),
             left: Vec::new(),
             phase: Phase::Idle,
             window: Window::new(order, first_ticket),
@@ -108,7 +112,9 @@ impl Side {
     /// Keys that no parked event holds any longer.
     pub(crate) fn release(&mut self, keys: Vec<String>) {
         for key in keys {
-            if !self.keys.contains(&key) && self.is_released.insert(key.clone()) {
+            // The store was asked before the event of a leaving key was parked.
+            let is_here = self.keys.contains(&key) || self.leaving.contains(&key);
+            if !is_here && self.is_released.insert(key.clone()) {
                 self.released.push_back(key);
             }
         }
@@ -129,7 +135,12 @@ impl Side {
 
     /// An event of this key is to be parked: what lies behind it belongs to the key's next side read.
     pub(crate) fn leave(&mut self, key: &str) {
-        self.left.extend(self.keys.take(key));
+        self.leaving.extend(self.keys.take(key));
+    }
+
+    /// An event of this key was parked, and the key's marker stands there.
+    pub(crate) fn parked(&mut self, key: &str) {
+        self.left.extend(self.leaving.take(key));
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -278,8 +289,10 @@ impl Side {
     pub(crate) fn describe(&self, out: crate::model::Out<'_>) {
         let mut keys: Vec<&String> = self.keys.iter().collect();
         keys.sort_unstable();
+        let mut leaving: Vec<&String> = self.leaving.iter().collect();
+        leaving.sort_unstable();
         out(crate::model::Part::Text(&format!(
-            "{:?} {keys:?} {:?} {:?} {} {} {}",
+            "{:?} {keys:?} {leaving:?} {:?} {:?} {} {} {}",
             self.released, self.left, self.phase, self.next_ticket, self.last_bit, self.reached,
         )));
     }

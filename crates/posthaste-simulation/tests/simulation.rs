@@ -58,7 +58,7 @@ fn what_was_found_once_is_not_found_again() {
 #[test]
 fn random_histories_keep_every_promise_under_every_fault() {
     const OFTEN: u64 = 1_000;
-    let seeds = if long_form() { 6_000 } else { 400 };
+    let seeds = if long_form() { 6_000 } else { 500 };
     let totals = many(1, seeds);
     println!("{totals}");
     assert!(totals.failed.is_empty(), "{:?}", totals.failed);

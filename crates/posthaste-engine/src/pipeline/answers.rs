@@ -388,6 +388,8 @@ impl Pipeline {
             if skip {
                 window.send_held();
                 key.map(|key| self.held.remove(&key));
+            } else if let Some(key) = key.filter(|_| ticket >= SIDE) {
+                self.side.parked(&key);
             }
         }
         self.due_at = now;
