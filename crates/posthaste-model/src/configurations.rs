@@ -269,6 +269,15 @@ fn every_scenario() -> Vec<Scenario> {
                 system
             },
         ),
+        short(
+            "setting aside: 4 events of 2 keys, both read beside the main group at once, 1 relay, 2 refusals",
+            {
+                let writers = vec![vec![AB_AT_ONCE, AB_AT_ONCE]];
+                let mut system = setting_aside(writers, 1, Faults::default());
+                system.faults.refusals = 2;
+                system
+            },
+        ),
         long(
             "setting aside: 4 events of 2 keys, 2 relays, 1 refusal, 1 crash, 1 lost answer",
             setting_aside(
