@@ -168,6 +168,13 @@ fn setting_aside(writers: Vec<Vec<Transaction>>, relays: usize, faults: Faults) 
     system
 }
 
+/// Of each of two keys, so that one side read brings both back.
+fn two_refusals(faults: Faults) -> System {
+    let mut system = setting_aside(vec![vec![AB_AT_ONCE, AB_AT_ONCE]], 1, faults);
+    system.faults.refusals = 2;
+    system
+}
+
 /// One record that the broker does not take for now, as well.
 fn and_a_failure(faults: Faults) -> Faults {
     Faults {
@@ -271,12 +278,11 @@ fn every_scenario() -> Vec<Scenario> {
         ),
         short(
             "setting aside: 4 events of 2 keys, both read beside the main group at once, 1 relay, 2 refusals",
-            {
-                let writers = vec![vec![AB_AT_ONCE, AB_AT_ONCE]];
-                let mut system = setting_aside(writers, 1, Faults::default());
-                system.faults.refusals = 2;
-                system
-            },
+            two_refusals(Faults::default()),
+        ),
+        long(
+            "setting aside: the same, 1 crash",
+            two_refusals(faults(1, 0, 0, 0)),
         ),
         long(
             "setting aside: 4 events of 2 keys, 2 relays, 1 refusal, 1 crash, 1 lost answer",
