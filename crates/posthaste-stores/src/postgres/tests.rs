@@ -286,7 +286,7 @@ const SOME_SLOTS: &str = "'\\x0100000000000000', 8";
 async fn a_page_of_markers_begins_in_the_index() {
     let database = database(1 << 14).await;
     database.psql(
-        "insert into posthaste.destinations (name) values ('d');
+        "insert into posthaste.destinations (name, partitions) values ('d', 64);
          insert into posthaste.markers (destination_id, key, slot, low, floor, floor_min)
          select d.id, 'k' || lpad(n::text, 6, '0'), 0, pg_current_snapshot(), 0, 0
          from posthaste.destinations d, generate_series(1, 20000) n;
