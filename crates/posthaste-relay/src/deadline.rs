@@ -1,6 +1,6 @@
 //! A deadline for every call to a store: a connection may stay open and never answer again.
 //!
-//! Whoever stands between us and the database (a pooler, a load balancer, a firewall) may keep a connection open after
+//! A pooler, a load balancer or a firewall between us and the database may keep a connection open after
 //! what stood behind it is gone, and answer even the keepalives. Only the missing answer tells. So each call ends within
 //! a limit, as one that failed: its effect is unknown, its connection is not used again (a store's promise, see
 //! [`Store`]), and its claim ends.
@@ -51,7 +51,7 @@ pub struct BoundedStore {
 
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// What is short and lies beside the renewal: when it fails there is time for another try.
+    /// Short calls beside the renewal: when one fails there is time for another try.
     renewal: Duration,
     /// Claims and progress: over before the lease is.
     change: Duration,

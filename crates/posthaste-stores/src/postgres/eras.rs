@@ -30,7 +30,7 @@ use super::{
 
 const OPERATION: &str = "begin a new era";
 const NUMBERS: &str = include_str!("sql/era_numbers.sql");
-const LAST_SEQ: &str = include_str!("sql/era_last_seq.sql");
+const KNOWN: &str = include_str!("sql/era_known.sql");
 const PASSED: &str = include_str!("sql/era_passed.sql");
 const CURSORS: &str = include_str!("sql/era_cursors.sql");
 const MARKERS: &str = include_str!("sql/era_markers.sql");
@@ -138,37 +138,33 @@ fn failed(error: tokio_postgres::Error) -> StoreError {
     classify(OPERATION, error)
 }
 
-/// The last `seq` of the ending era, learnt while no transaction is open that has written an event: in tries that hold
-/// writers up for a moment each. The sequence stands there at least, when writers go on.
+/// The last `seq` of the ending era, learnt while no transaction is open that has written an event. The sequence stands
+/// there at least, when writers go on.
 async fn last_seq(driver: &Driver, survey: &Survey) -> Result<i64, StoreError> {
+    lock_writers_out(driver).await?;
+    let (given, written) = numbers(driver).await?;
+    let last_seq = given.max(written).max(survey.known);
+    if given < last_seq {
+        driver
+            .query_typed(FORWARD, &[(&last_seq, Type::INT8)])
+            .await
+            .map_err(failed)?;
+    }
+    driver.batch_execute(UNLOCK).await.map_err(failed)?;
+    // Of what was given since, the survey could not tell that it was given twice.
+    if survey.given < survey.known && survey.given < given && !survey.era.seq_given_twice {
+        return Err(unavailable(
+            "events were written meanwhile with numbers that the original has given: run it again",
+        ));
+    }
+    Ok(last_seq)
+}
+
+/// Waits until no transaction is open that has written an event, in tries that hold writers up for a moment each.
+async fn lock_writers_out(driver: &Driver) -> Result<(), StoreError> {
     for _ in 0..LOCK_TRIES {
         match driver.batch_execute(LOCK).await {
-            Ok(()) => {
-                let row = driver.query_typed_one(LAST_SEQ, &[]).await;
-                let row = row.map_err(failed)?;
-                let (given, written): (i64, i64) = (row.get("given"), row.get("written"));
-                let last_seq = given.max(written).max(survey.known);
-                if given < last_seq {
-                    driver
-                        .query_typed(FORWARD, &[(&last_seq, Type::INT8)])
-                        .await
-                        .map_err(failed)?;
-                }
-                driver.batch_execute(UNLOCK).await.map_err(failed)?;
-                // Of what was given since, the survey could not tell that it was given twice.
-                if survey.given < survey.known
-                    && survey.given < given
-                    && !survey.era.seq_given_twice
-                {
-                    return Err(StoreError::Unavailable {
-                        operation: OPERATION,
-                        reason: "events were written meanwhile with numbers that the original has given: run it again"
-                            .to_owned(),
-                        source: None,
-                    });
-                }
-                return Ok(last_seq);
-            }
+            Ok(()) => return Ok(()),
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
                 driver.batch_execute(UNLOCK).await.map_err(failed)?;
                 tokio::time::sleep(LOCK_AGAIN_AFTER).await;
@@ -176,13 +172,24 @@ async fn last_seq(driver: &Driver, survey: &Survey) -> Result<i64, StoreError> {
             Err(error) => return Err(failed(error)),
         }
     }
-    Err(StoreError::Unavailable {
+    Err(unavailable(
+        "transactions that have written events are open all the time: end them (pg_locks, relation \
+         posthaste.outbox, tells whose they are; pg_prepared_xacts holds prepared ones), then run it again",
+    ))
+}
+
+fn unavailable(reason: &str) -> StoreError {
+    StoreError::Unavailable {
         operation: OPERATION,
-        reason: "transactions that have written events are open all the time: end them (pg_locks, relation \
-                 posthaste.outbox, tells whose they are; pg_prepared_xacts holds prepared ones), then run it again"
-            .to_owned(),
+        reason: reason.to_owned(),
         source: None,
-    })
+    }
+}
+
+/// What the sequence has given, and the greatest `seq` of a row.
+async fn numbers(driver: &Driver) -> Result<(i64, i64), StoreError> {
+    let row = driver.query_typed_one(NUMBERS, &[]).await.map_err(failed)?;
+    Ok((row.get("given"), row.get("written")))
 }
 
 /// What is found out before anybody is held up.
@@ -198,8 +205,8 @@ struct Survey {
 /// Where each place goes on, and what that means.
 async fn survey(driver: &Driver) -> Result<Survey, StoreError> {
     driver.batch_execute(PLANS).await.map_err(failed)?;
-    let row = driver.query_typed_one(NUMBERS, &[]).await.map_err(failed)?;
-    let (given, written): (i64, i64) = (row.get("given"), row.get("written"));
+    let (given, written) = numbers(driver).await?;
+    let row = driver.query_typed_one(KNOWN, &[]).await.map_err(failed)?;
     let known = written.max(row.get("known"));
     // A sequence that did not come along and was not used yet is only set forward.
     let seq_given_twice = row.get("twice") || (0 < given && given < known);

@@ -39,7 +39,7 @@ fn planned(url: &str, plan: &NewEra) -> String {
     )
 }
 
-/// What a new era that has begun means.
+/// Tells what a new era means that has begun.
 pub(super) fn begun(era: &NewEra) -> String {
     format!(
         "A new era has begun behind seq {}:\n{}",
@@ -72,21 +72,15 @@ fn line(destination: &EraDestination) -> String {
         1 => "; 1 key stays blocked".to_owned(),
         keys => format!("; {} keys stay blocked", output::thousands(keys)),
     };
+    let (was, is) = match destination.again_max {
+        1 => ("was", "is"),
+        _ => ("were", "are"),
+    };
     format!(
-        "  destination `{}`: {bound}{} pending, and at most {} that {} delivered before {} sent again{blocked}\n",
+        "  destination `{}`: {bound}{} pending, and at most {} that {was} delivered before {is} sent again{blocked}\n",
         destination.name,
         events(destination.pending),
         events(destination.again_max),
-        if destination.again_max == 1 {
-            "was"
-        } else {
-            "were"
-        },
-        if destination.again_max == 1 {
-            "is"
-        } else {
-            "are"
-        },
     )
 }
 

@@ -1,17 +1,3 @@
--- What the sequence has given, the greatest `seq` of a row, the greatest that a place knows of, and whether rows show that
--- a `seq` was given twice: a sequence that came along with less than it had given has perhaps passed it again.
-with places as materialized (
-    select max(c.updated_at) as newest, max(greatest(c.floor, c.seq)) as floor from posthaste.cursors c
-)
+-- What the sequence has given, and the greatest `seq` of a row.
 select coalesce(pg_catalog.pg_sequence_last_value('posthaste.outbox_seq_seq'::regclass), 0) as given,
-    coalesce((select max(o.seq) from posthaste.outbox o), 0) as written,
-    greatest(
-        0, p.floor,
-        (select max(greatest(m.floor, m.seq)) from posthaste.markers m),
-        (select max(k.seq) from posthaste.parked k)) as known,
-    -- A place knows of no `seq` that was given after it was stored.
-    exists (
-        select from posthaste.outbox o
-        where o.seq <= p.floor and o.inserted_at > p.newest and o.inserted_at < 'infinity')
-    or exists (select o.seq from posthaste.outbox o group by o.seq having count(*) > 1) as twice
-from places p
+    coalesce((select max(o.seq) from posthaste.outbox o), 0) as written
