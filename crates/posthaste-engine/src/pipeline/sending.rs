@@ -126,7 +126,7 @@ impl Pipeline {
     ) {
         if self.stop_behind.is_none() {
             self.gather_retries(batch, number, retries_max, suspect);
-            self.gather_side(batch, number, suspect);
+            self.gather_group(Group::Side, batch, number, suspect);
         }
         self.gather_main(batch, number, suspect);
     }
@@ -205,42 +205,28 @@ impl Pipeline {
         }
     }
 
-    fn gather_side(&mut self, batch: &mut Gathering, number: u64, suspect: Option<u64>) {
-        loop {
-            let Self {
-                side: Side { window, keys, .. },
-                router,
-                held,
-                probed,
-                suspects,
-                ..
-            } = self;
-            let failed = gather(window, batch, number, router, |event| {
-                if is_one_of(held, event) {
-                    Turn::Wait
-                } else if !is_one_of(keys, event) {
-                    Turn::Pass
-                } else if !suspects.is_turn(event, suspect) || was_probed(probed, event) {
-                    Turn::Wait
-                } else {
-                    Turn::Send
-                }
-            });
-            let Some((ticket, rejection)) = failed else {
-                break;
-            };
-            self.fail(ticket, rejection);
-        }
-    }
-
     fn gather_main(&mut self, batch: &mut Gathering, number: u64, suspect: Option<u64>) {
         if let Some(limit) = self.stop_behind {
             self.main.drop_ready_from(limit);
         }
         let before = batch.records.len();
+        self.gather_group(Group::Main, batch, number, suspect);
+        for record in &batch.records[before..] {
+            self.highest_sent = self.highest_sent.max(Some(record.ticket()));
+        }
+    }
+
+    fn gather_group(
+        &mut self,
+        group: Group,
+        batch: &mut Gathering,
+        number: u64,
+        suspect: Option<u64>,
+    ) {
         loop {
             let Self {
                 main,
+                side: Side { window, keys, .. },
                 router,
                 blocked,
                 held,
@@ -248,10 +234,18 @@ impl Pipeline {
                 suspects,
                 ..
             } = self;
-            let failed = gather(main, batch, number, router, |event| {
+            let window = match group {
+                Group::Main => main,
+                Group::Side => window,
+            };
+            let is_of_the_other = |event: &StoredEvent| match group {
+                Group::Main => blocked.has(event),
+                Group::Side => !is_one_of(keys, event),
+            };
+            let failed = gather(window, batch, number, router, |event| {
                 if is_one_of(held, event) {
                     Turn::Wait
-                } else if blocked.has(event) {
+                } else if is_of_the_other(event) {
                     Turn::Pass
                 } else if !suspects.is_turn(event, suspect) || was_probed(probed, event) {
                     Turn::Wait
@@ -263,9 +257,6 @@ impl Pipeline {
                 break;
             };
             self.fail(ticket, rejection);
-        }
-        for record in &batch.records[before..] {
-            self.highest_sent = self.highest_sent.max(Some(record.ticket()));
         }
     }
 
@@ -381,16 +372,25 @@ fn was_probed(probed: &HashSet<u64>, event: &StoredEvent) -> bool {
     !probed.is_empty() && probed.contains(&turn_name(event))
 }
 
+/// Who sends an event.
+#[derive(Clone, Copy)]
+enum Group {
+    Main,
+    /// The side read.
+    Side,
+}
+
 /// What becomes of a ready event.
 enum Turn {
     Send,
-    /// Its key is blocked: the side read will send it.
+    /// The other group sends it, or a later side read: its key is blocked, or has left this one.
     Pass,
     /// Others go first, or its key is held: not now.
     Wait,
 }
 
-/// Moves ready events of a window into the batch, in order, while they fit. Ends early at an event that cannot be made into a record, and answers it.
+/// Moves ready events of a window into the batch, in order, while they fit. Ends early at an event
+/// that cannot be made into a record, and answers it.
 fn gather(
     window: &mut Window,
     batch: &mut Gathering,

@@ -147,10 +147,6 @@ async fn row_security(client: &Client) -> Result<(), StoreError> {
 }
 
 pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
-    let wrong = |reason: String| StoreError::Misconfigured {
-        operation: OPERATION,
-        reason,
-    };
     let row = client.query_typed_one(SOUNDNESS, &[]).await;
     let row = row.map_err(failed)?;
     refuse_incomplete(&row)?;
@@ -176,16 +172,20 @@ pub(super) async fn completeness(client: &Client) -> Result<(), StoreError> {
     refuse_incomplete(&row.map_err(failed)?)
 }
 
-fn refuse_incomplete(row: &Row) -> Result<(), StoreError> {
-    let wrong = |reason: String| StoreError::Misconfigured {
+fn wrong(reason: String) -> StoreError {
+    StoreError::Misconfigured {
         operation: OPERATION,
         reason,
-    };
+    }
+}
+
+fn refuse_incomplete(row: &Row) -> Result<(), StoreError> {
     let leaves: i64 = row.get("leaves");
     if leaves != i64::from(LEAVES) {
         return Err(wrong(format!(
-            "posthaste.outbox has {leaves} of its {LEAVES} leaves: what lies in the others would be passed over. Attach \
-             them again (alter table posthaste.outbox attach partition ...), or restore the whole schema posthaste"
+            "posthaste.outbox has {leaves} of its {LEAVES} leaves: what lies in the others would be \
+             passed over. Attach them again (alter table posthaste.outbox attach partition ...), or \
+             restore the whole schema posthaste"
         )));
     }
     if row.get("subscribed") {

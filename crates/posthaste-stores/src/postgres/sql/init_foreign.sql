@@ -25,7 +25,7 @@ with schema as (
     from schema s join pg_catalog.pg_type t on t.typnamespace = s.oid
 )
 select (
-    select f.what || ' role ' || case f.role when 0 then 'PUBLIC' else pg_catalog.quote_ident(f.role::regrole::text) end
+    select f.what || ' role ' || case f.role when 0 then 'PUBLIC' else f.role::pg_catalog.regrole::text end
     from found f
     where not exists (select from trusted t where t.oid = f.role)
     limit 1) as found
