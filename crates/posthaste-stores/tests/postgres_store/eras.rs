@@ -4,8 +4,7 @@ use std::{process::Command, sync::Arc};
 
 use crate::support::*;
 use posthaste_engine::{
-    Admin, Claimed, Ownership, Page, Parking, Retention, Settlement, Start, Store, StoreError,
-    StoredEvent,
+    Admin, Claimed, Ownership, Retention, Settlement, Start, Store, StoreError, StoredEvent,
 };
 use posthaste_stores::postgres::{InitOptions, Initialised, NewEra, init, plan_new_era};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -110,19 +109,6 @@ async fn drain_with_restarts(url: &str) -> Vec<String> {
         if page.caught_up && page.events.is_empty() {
             return seen;
         }
-    }
-}
-
-fn parking(page: &Page, index: usize) -> Parking {
-    let event = page.events[index].clone();
-    Parking {
-        at: page.cursor_at(&event),
-        event,
-        attempts: 1,
-        kind: "other",
-        reason: "no such thing".to_owned(),
-        retry_in: Some(std::time::Duration::ZERO),
-        skip: false,
     }
 }
 
@@ -251,7 +237,7 @@ async fn blocked_keys_and_parked_events_go_on_in_the_new_era() {
         emit_to(&database, "good", &format!("good{n}"));
     }
     let page = claimed.next(ALL).await.unwrap();
-    claimed.park(&[parking(&page, 2)]).await.unwrap();
+    claimed.park(&[parking(&page, 2, AT_ONCE)]).await.unwrap();
     claimed.advance(&page.end, &[]).await.unwrap();
     drain(&claimed, ALL).await;
     come_to_rest(&claimed).await;
@@ -322,7 +308,7 @@ async fn released_keys_are_side_read_together_across_the_eras() {
     emit_to(&database, "{a, b, c}", 0, 2);
     let page = claimed.next(ALL).await.unwrap();
     // The first of `a`, the second of `b`, the last of `c`.
-    let parked = [0, 4, 8].map(|index| parking(&page, index));
+    let parked = [0, 4, 8].map(|index| parking(&page, index, AT_ONCE));
     claimed.park(&parked).await.unwrap();
     claimed.advance(&page.end, &[]).await.unwrap();
     come_to_rest(&claimed).await;
@@ -341,7 +327,10 @@ async fn released_keys_are_side_read_together_across_the_eras() {
         let page = claimed.next(ALL).await.unwrap();
         let first_of_d = |event: &StoredEvent| event.payload() == Some(b"d3");
         if let Some(index) = page.events.iter().position(first_of_d) {
-            claimed.park(&[parking(&page, index)]).await.unwrap();
+            claimed
+                .park(&[parking(&page, index, AT_ONCE)])
+                .await
+                .unwrap();
         }
         claimed.advance(&page.end, &[]).await.unwrap();
         if page.caught_up {

@@ -4,23 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use crate::support::*;
 use posthaste_engine::{
-    Admin, Claimed, Cursor, DeadAction, Page, ParkedFilter, ParkedState, Parking, Settlement,
-    SideRead, Start, StoreError,
+    Admin, Claimed, Cursor, DeadAction, ParkedFilter, ParkedState, Parking, Settlement, SideRead,
+    Start, StoreError,
 };
 use posthaste_testkit::servers::postgres::Database;
-
-fn parking(page: &Page, index: usize, retry_in: Option<Duration>) -> Parking {
-    let event = page.events[index].clone();
-    Parking {
-        at: page.cursor_at(&event),
-        event,
-        attempts: 1,
-        kind: "other",
-        reason: "no such thing".to_owned(),
-        retry_in,
-        skip: false,
-    }
-}
 
 fn emit(database: &Database, key: &str, payload: &str) {
     database.psql(&format!(
@@ -54,10 +41,7 @@ async fn a_parked_event_blocks_its_key_until_its_followers_were_read_and_joined(
         emit(&database, "good", &format!("good{n}"));
     }
     let page = claimed.next(ALL).await.unwrap();
-    claimed
-        .park(&[parking(&page, 0, Some(Duration::ZERO))])
-        .await
-        .unwrap();
+    claimed.park(&[parking(&page, 0, AT_ONCE)]).await.unwrap();
     claimed.advance(&page.end, &[]).await.unwrap();
     let marker = &claimed.markers(None, 10).await.unwrap()[0];
     assert_eq!((marker.key.as_str(), marker.released), ("bad", false));

@@ -181,7 +181,9 @@ async fn calls_at_once_on_one_connection_do_not_mix_their_transactions() {
         "select posthaste.emit('t', n::text) from generate_series(1, {COPIES}) n"
     ));
     let page = claimed.next(pages_of(COPIES)).await.unwrap();
-    let all: Vec<Parking> = (0..COPIES).map(|index| parking(&page, index)).collect();
+    let all: Vec<Parking> = (0..COPIES)
+        .map(|index| parking(&page, index, AT_ONCE))
+        .collect();
     claimed.park(&all).await.unwrap();
     let copies = claimed.due(COPIES).await.unwrap().events;
     let tries = copies.iter().map(|copy| {

@@ -1,15 +1,13 @@
 //! Each rule that a shipped statement carries is taken out of it once, on its way to the server: then the history that
 //! the rule is against breaks a promise, and with the shipped text it does not.
 
-use std::time::Duration;
-
 use crate::{
     rewriting::{Cut, Rewriting},
     support::*,
 };
 use posthaste_engine::{
-    Admin, ClaimOutcome, Claimed, DeadAction, Ownership, Page, ParkedFilter, Parking, Settlement,
-    Start, Store,
+    Admin, ClaimOutcome, Claimed, DeadAction, Ownership, Page, ParkedFilter, Settlement, Start,
+    Store,
 };
 use posthaste_stores::postgres::PostgresStore;
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -78,19 +76,6 @@ async fn carries_one(
     carries(&[Cut { text, instead }], history).await;
 }
 
-fn parking(page: &Page, retry_in: Option<Duration>) -> Parking {
-    let event = page.events[0].clone();
-    Parking {
-        at: page.cursor_at(&event),
-        event,
-        attempts: 1,
-        kind: "other",
-        reason: "no such thing".to_owned(),
-        retry_in,
-        skip: false,
-    }
-}
-
 /// An advance whose answer was lost is executed after its relay has claimed and read the cursor again.
 async fn an_old_claim_advances(world: &World) -> bool {
     world.emit("a");
@@ -112,7 +97,7 @@ async fn an_old_claim_parks(world: &World) -> bool {
     let page = old.next(ALL).await.unwrap();
     let new = reopen(&world.store, relay, Start::Oldest).await;
     assert!(new.markers(None, 9).await.unwrap().is_empty());
-    let parked = old.park(&[parking(&page, None)]).await;
+    let parked = old.park(&[parking(&page, 0, None)]).await;
     let markers = new.markers(None, 9).await.unwrap();
     assert_eq!(parked.is_ok(), markers.len() == 1);
     markers.is_empty()
@@ -135,7 +120,7 @@ async fn an_old_life_parks(world: &World) -> bool {
     let page = old.next(ALL).await.unwrap();
     world.database.psql("truncate posthaste.incarnation");
     register(&world.store, "two").await;
-    old.park(&[parking(&page, None)]).await.is_err()
+    old.park(&[parking(&page, 0, None)]).await.is_err()
 }
 
 /// Somebody fenced the relay, and has not taken anything over yet.
@@ -211,7 +196,7 @@ async fn a_park_meets_a_take_over(world: &World) -> bool {
         )
         .await
         .unwrap();
-    let parks = [parking(&page, None)];
+    let parks = [parking(&page, 0, None)];
     let parked = claimed.park(&parks);
     let take_over = async {
         wait_for_waits(&world.database, 1).await;
@@ -317,7 +302,7 @@ async fn what_an_operator_settled_stays_settled() {
         world.emit("a");
         let claimed = open(&world.store, Start::Oldest).await;
         let page = claimed.next(ALL).await.unwrap();
-        let parks = [parking(&page, Some(Duration::ZERO))];
+        let parks = [parking(&page, 0, AT_ONCE)];
         claimed.park(&parks).await.unwrap();
         let due = claimed.due(9).await.unwrap();
         // It is under way once more when an operator leaves it behind.
@@ -343,7 +328,7 @@ async fn followers_are_found(world: &World) -> bool {
     let relay = register(&world.store, "one").await;
     let claimed = reopen(&world.store, relay, Start::Oldest).await;
     let page = claimed.next(ALL).await.unwrap();
-    claimed.park(&[parking(&page, None)]).await.unwrap();
+    claimed.park(&[parking(&page, 0, None)]).await.unwrap();
     claimed.advance(&page.end, &[]).await.unwrap();
     let claimed = reopen(&world.store, relay, Start::Oldest).await;
     let filter = ParkedFilter::default();
@@ -370,7 +355,7 @@ async fn a_key_that_something_holds_is_not_joined() {
         world.emit("a");
         let claimed = open(&world.store, Start::Oldest).await;
         let page = claimed.next(ALL).await.unwrap();
-        let parks = [parking(&page, Some(LEASE))];
+        let parks = [parking(&page, 0, Some(LEASE))];
         claimed.park(&parks).await.unwrap();
         drop(claimed.join(&["a".into()], &page.end).await);
         claimed.markers(None, 9).await.unwrap().len() == 1

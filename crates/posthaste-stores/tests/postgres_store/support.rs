@@ -162,8 +162,10 @@ pub(crate) async fn drain(claimed: &Arc<dyn Claimed>, budget: Budget) -> Vec<Str
     }
 }
 
-/// Parks an event of a page, to be tried again at once.
-pub(crate) fn parking(page: &Page, index: usize) -> Parking {
+pub(crate) const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
+
+/// Sets an event of a page aside.
+pub(crate) fn parking(page: &Page, index: usize, retry_in: Option<Duration>) -> Parking {
     let event = page.events[index].clone();
     Parking {
         at: page.cursor_at(&event),
@@ -171,7 +173,7 @@ pub(crate) fn parking(page: &Page, index: usize) -> Parking {
         attempts: 1,
         kind: "other",
         reason: "no such thing".to_owned(),
-        retry_in: Some(Duration::ZERO),
+        retry_in,
         skip: false,
     }
 }
@@ -184,7 +186,7 @@ pub(crate) async fn deliver(
 ) {
     psql("select posthaste.emit('t', n::text, key => 'k' || n % 2) from generate_series(1, 30) n");
     let page = claimed.next(pages_of(10)).await.unwrap();
-    let parking = parking(&page, 0);
+    let parking = parking(&page, 0, AT_ONCE);
     let key = parking.event.key().unwrap().to_owned();
     claimed.park(&[parking]).await.unwrap();
     claimed.advance(&page.end, &[]).await.unwrap();
