@@ -57,17 +57,22 @@ impl LapRecord {
         format!("{}{standby}", self.setting)
     }
 
-    /// The lap in one line, for who watches.
+    /// The lap in one line and one for each violation, for who watches.
     #[must_use]
-    pub fn line(&self) -> String {
+    pub fn lines(&self) -> String {
         let (number, setting) = (self.number, self.place());
         match &self.outcome {
             Ok(outcome) => {
                 let (report, faults) = (&outcome.report, outcome.faults.values().sum::<u64>());
-                let violations = outcome.violations.len();
-                format!(
-                    "lap {number}: {setting}: {faults} faults, {violations} violations, {report}"
-                )
+                let violations = &outcome.violations;
+                let mut lines = format!(
+                    "lap {number}: {setting}: {faults} faults, {} violations, {report}",
+                    violations.len()
+                );
+                for violation in violations.iter().take(LINES_MAX) {
+                    lines += &format!("\n  {violation}");
+                }
+                lines
             }
             Err(why) => format!("lap {number}: {setting}: {why}"),
         }

@@ -98,7 +98,7 @@ impl Torture {
             seed,
             outcome,
         };
-        println!("{}", record.line());
+        println!("{}", record.lines());
         record
     }
 }
