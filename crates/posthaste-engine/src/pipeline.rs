@@ -131,8 +131,6 @@ pub struct Pipeline {
     blocked: Blocked,
     /// Events that were set aside under an earlier claim, which the main group may read again.
     set_aside: HashSet<EventRef>,
-    /// Keys whose event is about to be skipped: what follows waits until that is durable.
-    held: HashSet<String>,
     /// Keys, and events without one, that a broken destination refused as probes: all others have
     /// their turn before these.
     probed: HashSet<u64>,
@@ -199,7 +197,6 @@ impl Pipeline {
             retries: Retries::new(RETRY),
             blocked: Blocked::new(markers),
             set_aside: HashSet::new(),
-            held: HashSet::new(),
             probed: HashSet::new(),
             ramp: None,
             suspects: Suspects::default(),

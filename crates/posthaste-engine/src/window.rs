@@ -7,7 +7,11 @@
 //!   ready --key is blocked--> passed over (done for the cursor, not finished for the store)
 //! ```
 
-use std::{any::Any, collections::HashMap, collections::VecDeque, sync::Arc};
+use std::{
+    any::Any,
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
 
 use crate::{
     Cursor, KeyOrder, Page, Rejection, StoredEvent,
@@ -71,6 +75,8 @@ pub(crate) struct Window {
     ready_stale: bool,
     /// With [`KeyOrder::OneAtATime`]: the unfinished events of each key; only the first may be sent.
     queues: HashMap<u64, VecDeque<u64>>,
+    /// The failed events of each key, until they are parked: what follows the first of them waits.
+    failed: HashMap<u64, BTreeSet<u64>>,
     done_prefix: usize,
 }
 
@@ -105,6 +111,7 @@ impl Window {
             ready: VecDeque::new(),
             ready_stale: false,
             queues: HashMap::new(),
+            failed: HashMap::new(),
             done_prefix: 0,
         }
     }
@@ -212,6 +219,13 @@ impl Window {
         if self.ready_stale {
             self.rebuild_ready();
         }
+        while self
+            .ready
+            .front()
+            .is_some_and(|&ticket| !self.is_ready(ticket))
+        {
+            self.ready.pop_front();
+        }
         let ticket = *self.ready.front()?;
         let index = self.index(ticket)?;
         self.entries.get(index).map(|entry| (ticket, entry))
@@ -259,6 +273,30 @@ impl Window {
         }
     }
 
+    /// An event is to be parked. Nothing that follows it in its key is sent before that is durable; what
+    /// goes before it still is.
+    pub(crate) fn fail(&mut self, ticket: u64, rejection: Rejection) -> bool {
+        let Some(entry) = self.entry_mut(ticket) else {
+            return false;
+        };
+        entry.state = State::Failed(Box::new(rejection));
+        if let Some(key) = entry.order_key {
+            self.failed.entry(key).or_default().insert(ticket);
+        }
+        true
+    }
+
+    /// Whether it can be sent: not if an earlier event of its key failed, and is not parked yet.
+    fn is_ready(&self, ticket: u64) -> bool {
+        let entry = self.index(ticket).and_then(|index| self.entries.get(index));
+        entry.is_some_and(|entry| {
+            let failed = entry
+                .order_key
+                .and_then(|key| self.failed.get(&key)?.first());
+            entry.state == State::Ready && failed.is_none_or(|&failed| ticket < failed)
+        })
+    }
+
     /// The cursor may pass this event. Lets the next event of its key go.
     pub(crate) fn finish(&mut self, ticket: u64, finished: bool) {
         let Some(index) = self.index(ticket) else {
@@ -269,6 +307,14 @@ impl Window {
         };
         entry.state = State::Done { finished };
         let Some(key) = entry.order_key else { return };
+        if let Some(failed) = self.failed.get_mut(&key)
+            && failed.remove(&ticket)
+        {
+            if failed.is_empty() {
+                self.failed.remove(&key);
+            }
+            self.ready_stale = true;
+        }
         if let Some(queue) = self.queues.get_mut(&key) {
             if queue.front() == Some(&ticket) {
                 queue.pop_front();
@@ -299,8 +345,8 @@ impl Window {
         })
     }
 
-    /// Events that were popped and not sent, because their key was held, are ready again.
-    pub(crate) fn send_held(&mut self) {
+    /// Events that were popped and not sent, because others went first, are ready again.
+    pub(crate) fn send_passed_over(&mut self) {
         self.ready_stale = true;
     }
 
@@ -334,7 +380,7 @@ impl Window {
 
     /// Rejected events that may be parked: the fate of every earlier event of their key is known.
     pub(crate) fn parkable(&self) -> Vec<u64> {
-        let mut undecided = std::collections::HashSet::new();
+        let mut undecided = HashSet::new();
         let mut parkable = Vec::new();
         for (index, entry) in self.entries.iter().enumerate().skip(self.done_prefix) {
             let behind = entry.order_key.is_some_and(|key| undecided.contains(&key));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LaneState, MAIN, Pipeline, SIDE, UnderWay};
+use super::{LaneState, MAIN, Pipeline, SIDE, UnderWay, sending::Group};
 use crate::{
     Cause, DeliveryPolicy, Due, Moment, OnDead, Outcome, ParkedCopy, Parking, Rejection,
     RejectionKind, Settlement, StoredEvent, Unavailability, Verdict,
@@ -99,13 +99,12 @@ impl Pipeline {
         let mut broken = self
             .breaker
             .rejected(rejection.kind, &rejection.reason, now, random);
-        if !broken && self.blocked.len() >= self.limits.blocked_keys_max {
+        let blocked = self.blocked.len() + self.failed;
+        if !broken && blocked >= self.limits.blocked_keys_max {
             let reason = format!(
-                "{} keys are blocked, {} at the most before a destination counts as broken; release some with \
+                "{blocked} keys are blocked, {} at the most before a destination counts as broken; release some with \
                  `posthaste dead`: {}",
-                self.blocked.len(),
-                self.limits.blocked_keys_max,
-                rejection.reason
+                self.limits.blocked_keys_max, rejection.reason
             );
             self.breaker.unavailable(reason, None, now, random);
             broken = true;
@@ -119,34 +118,9 @@ impl Pipeline {
         }
     }
 
-    /// An event is to be parked. Nothing of its key is sent before that is durable: its followers are
-    /// passed over (only because a marker will come), or held where no marker will.
     pub(super) fn fail(&mut self, ticket: u64, rejection: Rejection) {
-        let Some(entry) = self
-            .window_of(ticket)
-            .and_then(|window| window.entry_mut(ticket))
-        else {
-            return;
-        };
-        entry.state = State::Failed(Box::new(rejection));
-        let event = entry.event.clone();
-        self.failed += 1;
-        if let Some(key) = event.key() {
-            if self.skips_at_once(&event) {
-                self.held.insert(key.to_owned());
-            } else {
-                self.blocked.insert(key, ticket >= SIDE);
-                if ticket >= SIDE {
-                    self.side.leave(key);
-                }
-            }
-        }
-    }
-
-    /// Whether the event's first failure is its last, and its key goes on without it.
-    fn skips_at_once(&self, event: &StoredEvent) -> bool {
-        let policy = self.router.policy(event);
-        policy.attempts <= 1 && policy.on_dead == OnDead::Skip
+        let window = self.window_of(ticket);
+        self.failed += usize::from(window.is_some_and(|window| window.fail(ticket, rejection)));
     }
 
     fn window_unavailable(&mut self, ticket: u64, why: &Unavailability, now: Moment, random: f64) {
@@ -310,7 +284,7 @@ impl Pipeline {
     }
 
     /// Rejected events that may be parked now: each becomes a copy and, unless its key goes on without
-    /// it, a marker.
+    /// it, a marker. A later one of a key that is blocked by then is left to the side read.
     pub(super) fn parkings(&mut self, random: f64) -> Vec<Parking> {
         if self.failed == 0 {
             return Vec::new();
@@ -334,7 +308,20 @@ impl Pipeline {
             };
             let event = entry.event.clone();
             self.failed -= 1;
+            let group = Group::of(ticket);
+            if group.leaves_out(&event, &self.blocked, &self.side.keys) {
+                if let Some(window) = self.window_of(ticket) {
+                    window.finish(ticket, false);
+                }
+                continue;
+            }
             let (retry_in, skip) = self.after_attempt(1, self.router.policy(&event), random);
+            if let (Some(key), false) = (event.key(), skip) {
+                self.blocked.insert(key, ticket >= SIDE);
+                if ticket >= SIDE {
+                    self.side.leave(key);
+                }
+            }
             tickets.push((ticket, skip));
             parkings.push(Parking {
                 event,
@@ -385,10 +372,7 @@ impl Pipeline {
                 .entry_mut(ticket)
                 .and_then(|e| e.event.key().map(str::to_owned));
             window.finish(ticket, true);
-            if skip {
-                window.send_held();
-                key.map(|key| self.held.remove(&key));
-            } else if let Some(key) = key.filter(|_| ticket >= SIDE) {
+            if let Some(key) = key.filter(|_| ticket >= SIDE && !skip) {
                 self.side.parked(&key);
             }
         }

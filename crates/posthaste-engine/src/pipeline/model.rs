@@ -51,12 +51,10 @@ impl Pipeline {
     pub fn describe_set_aside(&self, out: Out<'_>) {
         let (blocked, beyond) = self.blocked.parts();
         out(number(beyond));
-        for keys in [blocked, &self.held] {
-            let mut keys: Vec<&String> = keys.iter().collect();
-            keys.sort();
-            out(number(keys.len()));
-            keys.iter().for_each(|key| out(Part::Text(key)));
-        }
+        let mut keys: Vec<&String> = blocked.iter().collect();
+        keys.sort();
+        out(number(keys.len()));
+        keys.iter().for_each(|key| out(Part::Text(key)));
         let set_aside = self.set_aside.iter();
         // The model emits no id twice, and numbers of its own would part states that are alike.
         let mut set_aside: Vec<String> = set_aside.map(|of| of.id.to_string()).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{LaneState, Pipeline, RETRY, SIDE, is_one_of};
+use super::{LaneState, Pipeline, RETRY, SIDE, blocked::Blocked, is_one_of};
 use crate::{
     BreakerState, Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement, SinkError,
     StoredEvent, Verdict,
@@ -10,7 +10,7 @@ use crate::{
     retries::{Retries, Sent},
     side::Side,
     suspects::turn_name,
-    window::{State, Window},
+    window::Window,
 };
 
 /// A probe of a destination that was away, as long as no event is suspect. Beside suspects it is one event: its
@@ -86,7 +86,7 @@ impl Pipeline {
             }
             // All others had their turn.
             self.probed.clear();
-            self.send_held();
+            self.send_passed_over();
             return self.take_batch(now);
         }
         self.counts.repeated += batch.repeated;
@@ -135,11 +135,11 @@ impl Pipeline {
     /// suspect any more.
     fn gather_a_suspect(&mut self, batch: &mut Gathering, number: u64) {
         batch.events_max = 1;
-        self.send_held();
+        self.send_passed_over();
         while let Some(suspect) = self.suspects.first() {
             self.gather(batch, number, 1, Some(suspect));
             // All that were passed over.
-            self.send_held();
+            self.send_passed_over();
             if !batch.records.is_empty() {
                 return;
             }
@@ -147,9 +147,9 @@ impl Pipeline {
         }
     }
 
-    fn send_held(&mut self) {
-        self.main.send_held();
-        self.side.window.send_held();
+    fn send_passed_over(&mut self) {
+        self.main.send_passed_over();
+        self.side.window.send_passed_over();
     }
 
     fn take_for_accepted(&mut self, records: &[Record], now: Moment) {
@@ -229,7 +229,6 @@ impl Pipeline {
                 side: Side { window, keys, .. },
                 router,
                 blocked,
-                held,
                 probed,
                 suspects,
                 ..
@@ -238,14 +237,8 @@ impl Pipeline {
                 Group::Main => main,
                 Group::Side => window,
             };
-            let is_of_the_other = |event: &StoredEvent| match group {
-                Group::Main => blocked.has(event),
-                Group::Side => !is_one_of(keys, event),
-            };
             let failed = gather(window, batch, number, router, |event| {
-                if is_one_of(held, event) {
-                    Turn::Wait
-                } else if is_of_the_other(event) {
+                if group.leaves_out(event, blocked, keys) {
                     Turn::Pass
                 } else if !suspects.is_turn(event, suspect) || was_probed(probed, event) {
                     Turn::Wait
@@ -374,18 +367,41 @@ fn was_probed(probed: &HashSet<u64>, event: &StoredEvent) -> bool {
 
 /// Who sends an event.
 #[derive(Clone, Copy)]
-enum Group {
+pub(super) enum Group {
     Main,
     /// The side read.
     Side,
 }
 
+impl Group {
+    pub(super) fn of(ticket: u64) -> Self {
+        if ticket < SIDE {
+            Self::Main
+        } else {
+            Self::Side
+        }
+    }
+
+    /// Whether the other one sends it, or a later side read: its key is blocked, or has left this one.
+    pub(super) fn leaves_out(
+        self,
+        event: &StoredEvent,
+        blocked: &Blocked,
+        keys: &HashSet<String>,
+    ) -> bool {
+        match self {
+            Self::Main => blocked.has(event),
+            Self::Side => !is_one_of(keys, event),
+        }
+    }
+}
+
 /// What becomes of a ready event.
 enum Turn {
     Send,
-    /// The other group sends it, or a later side read: its key is blocked, or has left this one.
+    /// The group leaves it out.
     Pass,
-    /// Others go first, or its key is held: not now.
+    /// Others go first.
     Wait,
 }
 
@@ -399,10 +415,6 @@ fn gather(
     turn: impl Fn(&StoredEvent) -> Turn,
 ) -> Option<(u64, Rejection)> {
     while let Some((ticket, entry)) = window.peek_ready() {
-        if entry.state != State::Ready {
-            window.pop_ready();
-            continue;
-        }
         match turn(&entry.event) {
             Turn::Send => {}
             Turn::Pass => {

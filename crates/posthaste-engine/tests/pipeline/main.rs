@@ -17,7 +17,8 @@ use std::{
 
 use posthaste_engine::{
     Backoff, Change, DeliveryPolicy, Due, FenceKind, Field, KeyOrder, Moment, OnDead, PageBuilder,
-    Pipeline, PipelineLimits, Router, Routes, SideStep, SinkInfo, StoredEvent, StoredFields,
+    Pipeline, PipelineLimits, Route, RouteAction, RouteMatch, Router, Routes, SideStep, SinkInfo,
+    StoredEvent, StoredFields,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -45,10 +46,17 @@ impl Dice {
     }
 }
 
-fn event(seq: i64, key: Option<&str>) -> StoredEvent {
+/// Of events that are tried once, and then left behind, whatever the destination does with others.
+const SKIPS: &str = "skips";
+
+/// What the topic is made from. An event without it is refused before it is sent, whatever is in flight.
+const TYPE: Option<&str> = Some("made");
+
+fn event(seq: i64, topic: &str, made_from: Option<&str>, key: Option<&str>) -> StoredEvent {
     let mut texts = [None; 9];
-    texts[Field::Topic as usize] = Some("t");
+    texts[Field::Topic as usize] = Some(topic);
     texts[Field::Key as usize] = key;
+    texts[Field::Type as usize] = made_from;
     let id = Uuid::from_u128(u128::try_from(seq).unwrap());
     let fields = StoredFields {
         seq,
@@ -135,10 +143,24 @@ impl History {
             single_lane: true,
             deduplicates: false,
         };
-        let routes = Routes::default().for_destination("model", self.policy);
+        let to = |topic: Option<&str>, policy: DeliveryPolicy| Route {
+            matches: RouteMatch {
+                topic: topic.map(str::to_owned),
+                ..RouteMatch::default()
+            },
+            action: RouteAction::To(vec!["model".to_owned()]),
+            attempts: Some(policy.attempts),
+            on_dead: Some(policy.on_dead),
+        };
+        let skips = DeliveryPolicy {
+            attempts: 1,
+            on_dead: OnDead::Skip,
+        };
+        let routes = Routes::new(vec![to(Some(SKIPS), skips), to(None, self.policy)]);
+        let routes = routes.unwrap().for_destination("model", self.policy);
         let router = Router {
             routes,
-            topic: None,
+            topic: Some("{type}".parse().unwrap()),
             key: None,
         };
         let markers = self.model.markers();
@@ -294,10 +316,13 @@ impl History {
         let mut steps = 0;
         while !self.at_rest(&life) {
             self.step(&mut life, false);
-            // The operator lets everything that is dead try again.
-            for row in self.model.parked.values_mut() {
-                row.2 = false;
-            }
+            // The operator lets everything that is dead try again, but for what can never be sent.
+            self.model.parked.retain(|_, (event, _, dead)| {
+                let skipped = *dead && event.text(Field::Type).is_none();
+                self.model.skipped.extend(skipped.then(|| event.seq()));
+                *dead = false;
+                !skipped
+            });
             steps += 1;
             assert!(steps < 400_000, "it does not come to rest");
         }
@@ -387,6 +412,10 @@ struct Case {
     pipelined: bool,
     transactional: bool,
     skip: bool,
+    /// Some events of a key are skipped, others not.
+    mixed: bool,
+    /// Some events cannot be sent.
+    unmakeable: bool,
     attempts: u32,
     events: i64,
     keys: u64,
@@ -404,7 +433,13 @@ impl Case {
                     poison.insert(seq, u32::try_from(dice.roll(5)).unwrap());
                 }
                 let key = format!("k{}", dice.roll(self.keys));
-                event(seq, (!dice.one_in(10)).then_some(&*key))
+                let topic = if self.mixed && dice.one_in(2) {
+                    SKIPS
+                } else {
+                    "t"
+                };
+                let made_from = TYPE.filter(|_| !(self.unmakeable && dice.one_in(8)));
+                event(seq, topic, made_from, (!dice.one_in(10)).then_some(&*key))
             })
             .collect();
         let mut history = History {
@@ -450,6 +485,8 @@ fn what_is_skipped_may_have_come_before() {
         pipelined: false,
         transactional: false,
         skip: true,
+        mixed: false,
+        unmakeable: false,
         attempts: 2,
         events: 40,
         keys: 4,
@@ -468,6 +505,8 @@ proptest! {
         pipelined: bool,
         transactional: bool,
         skip: bool,
+        mixed: bool,
+        unmakeable: bool,
         attempts in 1..4_u32,
         events in 1..120_i64,
         keys in 1..6_u64,
@@ -475,7 +514,7 @@ proptest! {
         kept in prop::sample::select(vec![0, 1, 100_usize]),
     ) {
         let case =
-            Case { seed, pipelined, transactional, skip, attempts, events, keys, crash_every, kept };
+            Case { seed, pipelined, transactional, skip, mixed, unmakeable, attempts, events, keys, crash_every, kept };
         case.holds();
     }
 }

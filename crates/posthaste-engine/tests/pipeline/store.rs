@@ -98,6 +98,14 @@ impl Model {
             self.set_aside.push(parking.event.reference());
             if parking.retry_in.is_none() && parking.skip {
                 self.skipped.push(parking.event.seq());
+                // A side read of its key goes on behind it, after a crash as well.
+                if let Some(marker) = parking
+                    .event
+                    .key()
+                    .and_then(|key| self.markers.get_mut(key))
+                {
+                    *marker = place(&parking.at);
+                }
                 continue;
             }
             let dead = parking.retry_in.is_none();

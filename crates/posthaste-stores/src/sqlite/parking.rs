@@ -259,15 +259,21 @@ fn park(
         .map_err(|error| classify(operation, error))?;
     let number = i64::from(parking.attempts);
     attempt(tx, operation, id, number, parking.kind, &parking.reason)?;
-    if let Some(key) = event.key()
-        && !parking.skip
-    {
-        execute(
+    match event.key() {
+        // It leaves no marker, but takes along one that stands: a side read would bring it again.
+        Some(key) if parking.skip => drop(execute(
+            tx,
+            operation,
+            include_str!("sql/marker_move.sql"),
+            named_params! { ":destination_id": destination_id, ":key": key, ":seq": seq },
+        )?),
+        Some(key) => drop(execute(
             tx,
             operation,
             include_str!("sql/marker_set.sql"),
             named_params! { ":destination_id": destination_id, ":key": key, ":seq": seq, ":now": now },
-        )?;
+        )?),
+        None => {}
     }
     if state != "parked" {
         audit_event(tx, operation, destination_id, state, event)?;

@@ -281,7 +281,10 @@ impl Claimed for MemoryClaimed {
                 due: parking.retry_in.map(|wait| Instant::now() + wait),
             });
             next_id += 1;
-            if let (Some(key), false) = (parking.event.key(), parking.skip) {
+            // What is skipped leaves no marker, but takes along one that stands.
+            if let Some(key) = parking.event.key()
+                && (!parking.skip || row.markers.contains_key(key))
+            {
                 row.markers.insert(key.to_owned(), place(&parking.at));
             }
             if self.store.mode == MemoryMode::Mark {

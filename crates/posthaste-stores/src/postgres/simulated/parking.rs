@@ -100,13 +100,23 @@ pub(super) async fn move_markers(
             let held = tables.holds(grant.destination_id, &key);
             let row = tables.markers.get_mut(&(grant.destination_id, key));
             changed &= row.is_some();
-            if let Some(row) = row.filter(|_| !held) {
+            if let Some(row) = row.filter(|row| !held && !is_further(&row.position, &to)) {
                 row.position = to;
             }
         }
         Ok(changed)
     });
     change.await
+}
+
+/// Whether a marker stands further along in the very same difference: what was skipped has taken it there.
+fn is_further(marker: &Position, to: &Position) -> bool {
+    match (&marker.within, &to.within) {
+        (Some((high, last)), Some((to_high, to_last))) => {
+            marker.low == to.low && high == to_high && last > to_last
+        }
+        _ => false,
+    }
 }
 
 pub(super) async fn join(owner: &Owner, keys: &[String]) -> Result<bool, StoreError> {
@@ -185,14 +195,16 @@ fn set_one_aside(database: &mut Database, (id, by): (i64, Uuid), one: Parked, no
     let detail = format!("event {} (seq {}): {kind}", event.id(), event.seq());
     let name = tables.name_of(id);
     tables.note(now, (Some(by), None), action, name.as_deref(), detail);
-    if let Some(key) = event.key().filter(|_| !parking.skip) {
-        let row = MarkerRow {
-            slot: event.slot(),
-            position: at.clone(),
-            since: now,
-        };
+    if let Some(key) = event.key() {
         let marker = tables.markers.entry((id, key.to_owned()));
-        marker.and_modify(|row| row.position = at).or_insert(row);
+        let marker = marker.and_modify(|row| row.position = at.clone());
+        if !parking.skip {
+            marker.or_insert(MarkerRow {
+                slot: event.slot(),
+                position: at,
+                since: now,
+            });
+        }
     }
     tables.insert_parked(ParkedRow {
         destination_id: id,

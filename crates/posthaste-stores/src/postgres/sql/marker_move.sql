@@ -7,6 +7,8 @@ with {guard}, moved as (
     cross join unnest($6::text[], $7::pg_snapshot[], $8::pg_snapshot[], $9::bigint[], $10::bigint[], $11::bigint[])
         u (key, low, high, seq, floor, floor_min)
     where m.destination_id = g.destination_id and m.key = u.key
+        -- What was skipped has taken it further along.
+        and not (m.low::text = u.low::text and m.high::text = u.high::text and m.seq > u.seq)
         and not exists (
             select from posthaste.parked p
             where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))

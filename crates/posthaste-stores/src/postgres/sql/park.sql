@@ -44,7 +44,9 @@ with {guard}, input as (
     insert into posthaste.markers (destination_id, key, slot, low, high, seq, floor, floor_min)
     select distinct on (f.key) f.destination_id, f.key, f.slot, f.low, f.high, f.last, f.floor, f.floor_min
     from found f, complete
-    where f.key is not null and not f.skip
+    -- What is skipped leaves no marker. It takes along one that stands: a side read would bring it again.
+    where f.key is not null and (not f.skip or exists (
+        select from posthaste.markers m where m.destination_id = f.destination_id and m.key = f.key))
     order by f.key, f.position desc
     on conflict (destination_id, key) do update
         set low = excluded.low, high = excluded.high, seq = excluded.seq,

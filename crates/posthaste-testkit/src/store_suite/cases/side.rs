@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_side_read_goes_on_behind_its_marker,
         a_side_read_ends_where_all_else_is_gone,
         a_rejection_in_a_side_read_moves_the_marker,
+        what_a_side_read_skips_does_not_come_again,
         a_joined_key_is_the_main_groups_again,
         a_side_read_needs_a_marker,
         many_released_keys_are_side_read_and_joined_at_once,
@@ -252,6 +253,38 @@ async fn a_rejection_in_a_side_read_moves_the_marker(bench: Bench) {
     let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let rest = side_read_to(&mut *side, &stands, PLENTY).await;
     assert_eq!(ids(&rest), followers[3..]);
+}
+
+async fn what_a_side_read_skips_does_not_come_again(bench: Bench) {
+    let Blocked {
+        owner,
+        followers,
+        stands,
+    } = blocked(&bench, 30).await;
+    release(&bench, &owner).await;
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
+    let read = side_read_whole(&mut *side, &stands).await;
+    let skip = Parking {
+        skip: true,
+        ..parking(&read, 2, None)
+    };
+    owner.claimed.park(&[skip]).await.unwrap();
+    // A relay that stops stores what lies before the first event that waits, and here that is of another key.
+    let before = read.cursor_at(0);
+    side.advance(&before, &seqs(&read.events[..1]))
+        .await
+        .unwrap();
+    drop(side);
+    let markers = owner.claimed.markers(None, 10).await.unwrap();
+    assert!(markers[0].released, "the key goes on");
+
+    let owner = owner.again(&bench).await;
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
+    let rest = side_read_to(&mut *side, &stands, PLENTY).await;
+    assert_eq!(ids(&rest), followers[3..]);
+    // Without a marker none is left.
+    owner.claimed.join(&[MINE.into()], &stands).await.unwrap();
+    assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
 }
 
 async fn a_joined_key_is_the_main_groups_again(bench: Bench) {
