@@ -14,6 +14,7 @@ const OPERATION: &str = "check";
 const VERSION: &str = include_str!("sql/check_version.sql");
 const RIGHTS: &str = include_str!("sql/check_rights.sql");
 const ROW_SECURITY: &str = include_str!("sql/check_row_security.sql");
+pub(super) const FOREIGN_TRIGGERS: &str = include_str!("sql/foreign_triggers.sql");
 const SOUNDNESS: &str = include_str!("sql/check_soundness.sql");
 const MIN_RELAY: &str = "select value from posthaste.settings where name = 'min_relay'";
 const STANDBYS: &str = include_str!("sql/check_standbys.sql");
@@ -26,12 +27,31 @@ pub(super) async fn check(client: &Client) -> Result<(), StoreError> {
     version(client).await?;
     row_security(client).await?;
     min_relay(client, OPERATION).await?;
+    let triggers = client.query_typed_one(FOREIGN_TRIGGERS, &[]).await;
+    refuse_foreign_triggers(triggers, OPERATION)?;
     rights(client).await?;
     soundness(client).await?;
     if let Some(advice) = advice(client).await? {
         tracing::warn!("{advice}");
     }
     Ok(())
+}
+
+/// Refuses tables whose triggers others may set: their code would run as whoever writes there.
+pub(super) fn refuse_foreign_triggers(
+    asked: Result<Row, tokio_postgres::Error>,
+    operation: &'static str,
+) -> Result<(), StoreError> {
+    let found: Option<String> = asked.map_err(|error| classify(operation, error))?.get(0);
+    found.map_or(Ok(()), |found| {
+        Err(StoreError::Denied {
+            operation,
+            reason: format!(
+                "{found}, whose code would run with the rights of all who write there: drop that role's triggers, and \
+                 revoke trigger on all tables in schema posthaste from it"
+            ),
+        })
+    })
 }
 
 /// Why another mode of retention would be better here, as far as this role may see.

@@ -36,13 +36,19 @@ const UTF8: &str = "UTF8";
 
 const FOREIGN: &str = include_str!("sql/init_foreign.sql");
 
+/// What each migration is enclosed in.
+const RELATIONS_BEFORE: &str = include_str!("sql/relations_before.sql");
+const NEW_RELATIONS_REVOKE: &str = include_str!("sql/new_relations_revoke.sql");
+
 /// The same in the script.
 fn refuse_foreign_in_script() -> String {
+    let triggers = check::FOREIGN_TRIGGERS;
     format!(
         "do $$
 declare
-    foreign_ text := (
-{FOREIGN});
+    foreign_ text := coalesce((
+{FOREIGN}), (
+{triggers}));
 begin
     if foreign_ is not null then
         raise exception '%: whoever that is could have put code there that would run with your rights', foreign_
@@ -244,7 +250,12 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
     else {
         return Ok(Step::None);
     };
-    for step in [&next.render(placeholders), &record(next)] {
+    for step in [
+        RELATIONS_BEFORE,
+        &next.render(placeholders),
+        NEW_RELATIONS_REVOKE,
+        &record(next),
+    ] {
         match transaction.batch_execute(step).await {
             Ok(()) => {}
             Err(error) if is_locked(&error) => return Ok(Step::Locked),
@@ -269,15 +280,17 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
 pub(super) async fn refuse_foreign(client: &Driver) -> Result<(), StoreError> {
     let row = client.query_typed_one(FOREIGN, &[]).await;
     let found: Option<String> = row.map_err(|error| classify(OPERATION, error))?.get(0);
-    found.map_or(Ok(()), |found| {
-        Err(StoreError::Denied {
+    if let Some(found) = found {
+        return Err(StoreError::Denied {
             operation: OPERATION,
             reason: format!(
                 "{found}, who could have put code there that would run with your rights. Drop or take back what \
                  that role has there, or run `init` as that role"
             ),
-        })
-    })
+        });
+    }
+    let triggers = client.query_typed_one(check::FOREIGN_TRIGGERS, &[]).await;
+    check::refuse_foreign_triggers(triggers, OPERATION)
 }
 
 async fn is_created(client: &Client) -> Result<bool, StoreError> {
@@ -416,7 +429,10 @@ pub fn sql(options: &InitOptions) -> Result<String, StoreError> {
         script += &format!("-- {:04}_{}\n", migration.version, migration.name);
         script += BEGIN;
         script += &refuse_foreign_in_script();
+        script += RELATIONS_BEFORE.trim_end();
+        script += ";\n";
         script += &migration.render(options.placeholders()?);
+        script += NEW_RELATIONS_REVOKE;
         script += &record(migration);
         script += "commit;\n\n";
     }

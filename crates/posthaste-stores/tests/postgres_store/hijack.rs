@@ -8,12 +8,12 @@ use posthaste_engine::{
     Admin, ClaimRequest, DeadAction, DestinationState, Housekeeping, Ownership, ParkedFilter,
     Retention, Start, Store, StoreError,
 };
-use posthaste_stores::postgres::{InitOptions, init, plan_new_era, sql};
+use posthaste_stores::postgres::{InitOptions, PostgresStore, init, plan_new_era, sql};
 use posthaste_testkit::servers::{
     pgbouncer::PgBouncer,
     postgres::{Database, PostgresServer},
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, error::SqlState};
 
 use crate::support::*;
 
@@ -304,12 +304,75 @@ async fn a_schema_that_others_have_filled_is_refused_unread() {
 
     // An owner without more rights than its own may be anybody, as long as it initialises by itself.
     let own = server.create_database();
-    own.psql(&format!(
-        "create schema posthaste authorization {role}; grant create on database {} to {role}",
-        own.name()
-    ));
+    own.psql(&format!("create schema posthaste authorization {role}"));
     init(&own.url_for(&role), &InitOptions::default())
         .await
         .unwrap();
     is_refused(&own, &role).await;
+}
+
+/// A common set-up, after which whoever may write to the outbox could also set triggers on its tables.
+#[tokio::test]
+async fn default_privileges_let_nobody_run_code_as_relay_or_superuser() {
+    let server = PostgresServer::shared(15);
+    let script = sql(&InitOptions::default()).unwrap();
+    for by_script in [false, true] {
+        let database = server.create_database();
+        let role = format!("app_{}", database.name());
+        database.psql(&format!(
+            "create role {role} login; create schema app authorization {role};
+             alter default privileges grant all on tables to {role}"
+        ));
+        if by_script {
+            let superuser = writer(&database.url()).await;
+            superuser.batch_execute(&script).await.unwrap();
+        }
+        let options = InitOptions {
+            writer: Some(role.clone()),
+            ..InitOptions::default()
+        };
+        init(&database.url(), &options).await.unwrap();
+        let app = writer(&database.url_for(&role)).await;
+        let evil = "create function app.evil() returns trigger language plpgsql as $$ begin return new; end $$";
+        app.batch_execute(evil).await.unwrap();
+        for table in ["settings", "relays", "outbox", "audit", "eras"] {
+            let planted = format!(
+                "create trigger evil before insert on posthaste.{table} for each row execute function app.evil()"
+            );
+            let planted = app.batch_execute(&planted).await;
+            let refused = planted.expect_err("a trigger of a writer");
+            assert_eq!(refused.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE));
+        }
+        let event = "insert into posthaste.outbox (topic, payload) values ('t', 'x')";
+        app.batch_execute(event).await.unwrap();
+
+        // An outbox of before, or rights that somebody gave.
+        let is_refused = async |what: &str| {
+            let initialised = init(&database.url(), &InitOptions::default()).await;
+            let store = PostgresStore::new(&database.url()).unwrap();
+            let again = sql(&InitOptions::default()).unwrap();
+            let by_script = writer(&database.url()).await.batch_execute(&again).await;
+            let told = by_script.expect_err("rights of others");
+            let told = told.as_db_error().unwrap().message().to_owned();
+            for refused in [initialised.unwrap_err(), store.check().await.unwrap_err()] {
+                assert!(matches!(refused, StoreError::Denied { .. }), "{refused}");
+                let refused = refused.to_string();
+                assert!(
+                    refused.contains(what) && refused.contains(&role),
+                    "{refused}"
+                );
+            }
+            assert!(told.contains(what) && told.contains(&role), "{told}");
+        };
+        database.psql(&format!("grant trigger on posthaste.audit to {role}"));
+        is_refused("TRIGGER on posthaste.audit").await;
+        let planted = "create trigger evil before insert on posthaste.audit for each row execute function app.evil()";
+        app.batch_execute(planted).await.unwrap();
+        database.psql(&format!("revoke trigger on posthaste.audit from {role}"));
+        is_refused("trigger evil on posthaste.audit").await;
+        database.psql("drop trigger evil on posthaste.audit");
+        init(&database.url(), &InitOptions::default())
+            .await
+            .unwrap();
+    }
 }

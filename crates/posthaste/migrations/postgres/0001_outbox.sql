@@ -1,7 +1,14 @@
 -- The outbox: a public contract for writers in every language (docs/sql-contract.md).
 -- Numbered migrations are never edited after a release.
 
-create schema if not exists posthaste;
+-- Who may not create schemas may have been given this one.
+do $$
+begin
+    if pg_catalog.to_regnamespace('posthaste') is null then
+        create schema posthaste;
+    end if;
+end
+$$;
 
 create table posthaste.migrations (
     version    integer primary key,

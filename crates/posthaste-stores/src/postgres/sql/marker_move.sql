@@ -8,7 +8,7 @@ with {guard}, moved as (
         u (key, low, high, seq, floor, floor_min)
     where m.destination_id = g.destination_id and m.key = u.key
         -- What was skipped has taken it further along.
-        and not (m.low::text = u.low::text and m.high::text = u.high::text and m.seq > u.seq)
+        and (m.low::text = u.low::text and m.high::text = u.high::text and m.seq > u.seq) is not true
         and not exists (
             select from posthaste.parked p
             where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
