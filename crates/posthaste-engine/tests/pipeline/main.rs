@@ -26,8 +26,6 @@ use uuid::Uuid;
 use lane::ModelLane;
 use store::{Model, ModelSide, place};
 
-const WINDOW: usize = 12;
-
 /// Numbers out of proptest's own seed, so that a failing history shrinks and replays.
 struct Dice(u64);
 
@@ -106,6 +104,8 @@ struct History {
     dice: Dice,
     /// Blocked keys that are kept in memory.
     kept: usize,
+    window: usize,
+    in_flight: usize,
 }
 
 impl History {
@@ -117,7 +117,7 @@ impl History {
             jitter: 0.25,
         };
         let limits = PipelineLimits {
-            window_events: WINDOW,
+            window_events: self.window,
             window_bytes: 1 << 20,
             batch_events: 5,
             batch_bytes: 1 << 20,
@@ -137,7 +137,7 @@ impl History {
             kind: "model",
             batch_events_max: 4,
             batch_bytes_max: 1 << 20,
-            in_flight_events_max: 9,
+            in_flight_events_max: self.in_flight,
             key_order: self.order,
             fence: FenceKind::Timing,
             single_lane: true,
@@ -392,7 +392,7 @@ impl History {
         // and what a side read and the retries had under way.
         let faults = self.crashes + 3_000 / 40;
         assert!(
-            repeats <= faults * (WINDOW + 2 * 9),
+            repeats <= faults * (self.window + 2 * self.in_flight),
             "I4: {repeats} repeats"
         );
     }
@@ -421,6 +421,8 @@ struct Case {
     keys: u64,
     crash_every: u64,
     kept: usize,
+    window: usize,
+    in_flight: usize,
 }
 
 impl Case {
@@ -471,6 +473,8 @@ impl Case {
             now: Moment(Duration::from_secs(1)),
             dice,
             kept: self.kept,
+            window: self.window,
+            in_flight: self.in_flight,
         };
         history.run(self.crash_every);
         history.check();
@@ -492,6 +496,50 @@ fn what_is_skipped_may_have_come_before() {
         keys: 4,
         crash_every: 60,
         kept: 100,
+        window: 12,
+        in_flight: 9,
+    };
+    case.holds();
+}
+
+/// It is refused before it is sent, and the lane ends over what is in flight.
+#[test]
+fn what_goes_before_an_event_that_cannot_be_sent_is_delivered() {
+    let case = Case {
+        seed: 15_111_518_297_119_868_401,
+        pipelined: true,
+        transactional: false,
+        skip: false,
+        mixed: false,
+        unmakeable: true,
+        attempts: 2,
+        events: 111,
+        keys: 5,
+        crash_every: 60,
+        kept: 0,
+        window: 12,
+        in_flight: 9,
+    };
+    case.holds();
+}
+
+/// While it waits to be parked, the main group has events of its key in the window.
+#[test]
+fn a_key_of_which_a_side_read_skips_an_event_comes_back() {
+    let case = Case {
+        seed: 2_163_950_609_055_345_728,
+        pipelined: false,
+        transactional: false,
+        skip: true,
+        mixed: true,
+        unmakeable: false,
+        attempts: 2,
+        events: 91,
+        keys: 3,
+        crash_every: 100_000,
+        kept: 0,
+        window: 60,
+        in_flight: 1,
     };
     case.holds();
 }
@@ -512,9 +560,13 @@ proptest! {
         keys in 1..6_u64,
         crash_every in prop::sample::select(vec![60, 300, 100_000_u64]),
         kept in prop::sample::select(vec![0, 1, 100_usize]),
+        window in prop::sample::select(vec![12, 60_usize]),
+        in_flight in prop::sample::select(vec![1, 9_usize]),
     ) {
         let case =
-            Case { seed, pipelined, transactional, skip, mixed, unmakeable, attempts, events, keys, crash_every, kept };
+            Case {
+                seed, pipelined, transactional, skip, mixed, unmakeable, attempts, events, keys, crash_every, kept, window, in_flight,
+            };
         case.holds();
     }
 }
