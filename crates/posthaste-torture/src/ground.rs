@@ -129,12 +129,9 @@ impl Ground {
         let Self::Postgres { server, .. } = self else {
             return Vec::new();
         };
-        let log = server.log();
-        let waits = log
-            .lines()
-            .filter(|line| line.contains("still waiting for") && line.contains("on relation"))
-            .filter(|line| !line.contains("AccessShareLock"));
-        waits.map(str::to_owned).collect()
+        let mut waits = server.waits_for_tables();
+        waits.retain(|line| !line.contains("AccessShareLock"));
+        waits
     }
 
     /// Leaves of the outbox that were emptied.

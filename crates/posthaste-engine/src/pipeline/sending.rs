@@ -365,7 +365,7 @@ fn was_probed(probed: &HashSet<u64>, event: &StoredEvent) -> bool {
     !probed.is_empty() && probed.contains(&turn_name(event))
 }
 
-/// Who sends an event.
+/// The two that send events for the first time.
 #[derive(Clone, Copy)]
 pub(super) enum Group {
     Main,
@@ -382,7 +382,7 @@ impl Group {
         }
     }
 
-    /// Whether the other one sends it, or a later side read: its key is blocked, or has left this one.
+    /// True: the other one sends it, or a later side read. Its key is blocked, or has left this one.
     pub(super) fn leaves_out(
         self,
         event: &StoredEvent,

@@ -186,7 +186,7 @@ fn unavailable(reason: &str) -> StoreError {
     }
 }
 
-/// What the sequence has given, and the greatest `seq` of a row.
+/// The last number that the sequence has given, and the greatest `seq` of a row.
 async fn numbers(driver: &Driver) -> Result<(i64, i64), StoreError> {
     let row = driver.query_typed_one(NUMBERS, &[]).await.map_err(failed)?;
     Ok((row.get("given"), row.get("written")))

@@ -34,13 +34,12 @@ set local search_path = pg_catalog, pg_temp;
 
 const UTF8: &str = "UTF8";
 
-const FOREIGN: &str = include_str!("sql/init_foreign.sql");
-
-/// What each migration is enclosed in.
 const RELATIONS_BEFORE: &str = include_str!("sql/relations_before.sql");
 const NEW_RELATIONS_REVOKE: &str = include_str!("sql/new_relations_revoke.sql");
 
-/// The same in the script.
+const FOREIGN: &str = include_str!("sql/init_foreign.sql");
+
+/// [`refuse_foreign`] in the script.
 fn refuse_foreign_in_script() -> String {
     let triggers = check::FOREIGN_TRIGGERS;
     format!(
@@ -250,24 +249,17 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
     else {
         return Ok(Step::None);
     };
-    for step in [
-        RELATIONS_BEFORE,
-        &next.render(placeholders),
-        NEW_RELATIONS_REVOKE,
-        &record(next),
-    ] {
-        match transaction.batch_execute(step).await {
-            Ok(()) => {}
-            Err(error) if is_locked(&error) => return Ok(Step::Locked),
-            Err(error) => {
-                drop(transaction);
-                // There is nothing to lock before the first migration: of two, one finds what the
-                // other has created.
-                if !created && is_created(client).await? {
-                    return Box::pin(apply_next(client, placeholders)).await;
-                }
-                return Err(failed(error));
+    match transaction.batch_execute(&text(next, placeholders)).await {
+        Ok(()) => {}
+        Err(error) if is_locked(&error) => return Ok(Step::Locked),
+        Err(error) => {
+            drop(transaction);
+            // There is nothing to lock before the first migration: of two, one finds what the
+            // other has created.
+            if !created && is_created(client).await? {
+                return Box::pin(apply_next(client, placeholders)).await;
             }
+            return Err(failed(error));
         }
     }
     // Somebody may have created the schema since.
@@ -321,10 +313,18 @@ async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
     Ok(version)
 }
 
-fn record(migration: &Migration) -> String {
+/// A migration with all that belongs to it; to be run in one transaction.
+fn text(migration: &Migration, placeholders: Placeholders) -> String {
+    let body = migration.render(placeholders);
+    let Migration {
+        version,
+        name,
+        min_relay,
+        ..
+    } = migration;
     format!(
-        "insert into posthaste.migrations (version, name, min_relay) values ({}, '{}', {});\n",
-        migration.version, migration.name, migration.min_relay
+        "{RELATIONS_BEFORE}{body}{NEW_RELATIONS_REVOKE}\
+         insert into posthaste.migrations (version, name, min_relay) values ({version}, '{name}', {min_relay});\n"
     )
 }
 
@@ -429,11 +429,7 @@ pub fn sql(options: &InitOptions) -> Result<String, StoreError> {
         script += &format!("-- {:04}_{}\n", migration.version, migration.name);
         script += BEGIN;
         script += &refuse_foreign_in_script();
-        script += RELATIONS_BEFORE.trim_end();
-        script += ";\n";
-        script += &migration.render(options.placeholders()?);
-        script += NEW_RELATIONS_REVOKE;
-        script += &record(migration);
+        script += &text(migration, options.placeholders()?);
         script += "commit;\n\n";
     }
     script += BEGIN;

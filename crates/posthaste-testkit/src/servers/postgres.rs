@@ -332,6 +332,21 @@ impl PostgresServer {
         self.own().log()
     }
 
+    /// Lines of the log that tell of waits for a table's lock, longer than `deadlock_timeout`, where
+    /// `log_lock_waits` is on.
+    ///
+    /// # Panics
+    ///
+    /// When the server is not ours.
+    #[must_use]
+    pub fn waits_for_tables(&self) -> Vec<String> {
+        let log = self.log();
+        let waits = log
+            .lines()
+            .filter(|line| line.contains("still waiting for") && line.contains("on relation"));
+        waits.map(str::to_owned).collect()
+    }
+
     /// The folder of `psql` and the other client programs.
     ///
     /// # Panics

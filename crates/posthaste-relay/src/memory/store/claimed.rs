@@ -281,7 +281,7 @@ impl Claimed for MemoryClaimed {
                 due: parking.retry_in.map(|wait| Instant::now() + wait),
             });
             next_id += 1;
-            // What is skipped leaves no marker, but takes along one that stands.
+            // A skipped event leaves no marker, but takes along one that stands.
             if let Some(key) = parking.event.key()
                 && (!parking.skip || row.markers.contains_key(key))
             {

@@ -109,7 +109,7 @@ pub(super) async fn move_markers(
     change.await
 }
 
-/// Whether a marker stands further along in the very same difference: what was skipped has taken it there.
+/// True: the marker stands further along in the very same difference. A skipped event has taken it there.
 fn is_further(marker: &Position, to: &Position) -> bool {
     match (&marker.within, &to.within) {
         (Some((high, last)), Some((to_high, to_last))) => {
