@@ -4,13 +4,11 @@ use crate::Moment;
 
 /// When to read again: adaptive polling.
 ///
-/// At once after a page that was cut; soon when few rows come, later when many do (a poll per five
-/// milliseconds beside a saturated group commit costs writers more than it gains), ever later when
-/// nothing comes.
+/// At once after a page that was cut; soon when few rows come, later the more do (beside a saturated
+/// group commit, many polls cost writers more than they gain), ever later when nothing comes.
 #[derive(Debug, Clone)]
 pub(crate) struct Pacer {
     busy: Duration,
-    many: Duration,
     idle: Duration,
     empty_wait: Duration,
     next: Moment,
@@ -23,15 +21,16 @@ pub(crate) struct Pacer {
     hint_at: Moment,
 }
 
-/// A poll that brings this many events is one of a busy outbox.
-const MANY: usize = 100;
+/// From this many events on, the wait is so many times as long as after fewer, so that polls stay a
+/// small part of a busy database's work.
+const SOME: (usize, u32) = (10, 3);
+const MANY: (usize, u32) = (100, 10);
 
 impl Pacer {
     /// Waits `busy` after a few events and up to `idle` when none come.
     pub(crate) fn new(busy: Duration, idle: Duration) -> Self {
         Self {
             busy,
-            many: busy * 4,
             idle,
             empty_wait: busy,
             next: Moment::default(),
@@ -46,8 +45,9 @@ impl Pacer {
         let wait = match (caught_up, events) {
             (false, _) => Duration::ZERO,
             (true, 0) => self.empty_wait,
-            (true, n) if n < MANY => self.busy,
-            (true, _) => self.many,
+            (true, n) if n < SOME.0 => self.busy,
+            (true, n) if n < MANY.0 => self.busy * SOME.1,
+            (true, _) => self.busy * MANY.1,
         };
         self.empty_wait = if events == 0 && caught_up {
             (self.empty_wait * 2).min(self.idle)
@@ -68,9 +68,9 @@ impl Pacer {
             self.hinted = true;
         } else if self.idle_now {
             self.next = self.next.min(now.max(self.hint_at));
-            self.hint_at = self.next.after(self.busy);
+            self.hint_at = self.next.after(self.busy * SOME.1);
             // A hint that was not for us is followed by a few reads, not by many.
-            self.empty_wait = self.empty_wait.min(self.many);
+            self.empty_wait = self.empty_wait.min(self.busy * MANY.1);
         }
     }
 
@@ -90,7 +90,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    const BUSY: Duration = Duration::from_millis(5);
+    const BUSY: Duration = Duration::from_millis(2);
     const IDLE: Duration = Duration::from_millis(700);
 
     /// A pacer that has read nothing until it waits for the longest, and when that was.
@@ -134,14 +134,32 @@ mod tests {
             now = pacer.next();
             pacer.read(0, true, now);
         }
-        assert!(start.until(now) >= BUSY * 9, "{:?}", start.until(now));
+        assert!(
+            start.until(now) >= BUSY * SOME.1 * 9,
+            "{:?}",
+            start.until(now)
+        );
+    }
+
+    #[test]
+    fn the_more_events_come_the_later_is_the_next_read() {
+        let mut pacer = Pacer::new(BUSY, IDLE);
+        let now = Moment::default();
+        let waits = [1, 9, 10, 99, 100, 10_000].map(|events| {
+            pacer.read(events, true, now);
+            now.until(pacer.next()).as_millis()
+        });
+        assert_eq!(waits, [2, 2, 6, 6, 20, 20]);
+        // There is more: at once.
+        pacer.read(1, false, now);
+        assert_eq!(pacer.next(), now);
     }
 
     #[test]
     fn a_busy_reader_takes_no_notice_of_hints() {
         let mut pacer = Pacer::new(BUSY, IDLE);
         let now = Moment::default();
-        pacer.read(MANY, true, now);
+        pacer.read(MANY.0, true, now);
         let next = pacer.next();
         pacer.hint(now, false);
         assert_eq!(pacer.next(), next);

@@ -140,7 +140,8 @@ impl RelayBuilder {
             // Ten row versions a second: cheap for the database, and a tenth of a second to repeat.
             advance_every: Duration::from_millis(100),
             settle: LEASE / 6,
-            poll_busy: Duration::from_millis(5),
+            // Most of what an event waits for at a few hundred a second.
+            poll_busy: Duration::from_millis(2),
             poll_idle: Duration::from_millis(700),
             due_every: Duration::from_secs(5),
         };

@@ -61,7 +61,7 @@ pub(crate) struct RelayTuning {
     /// Bytes of the same [default: 8MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) window_size: Option<usize>,
-    /// Wait between reads of a busy outbox [default: 5ms]
+    /// Wait after a read that brought a few events; up to ten times as long after many [default: 2ms]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(crate) poll_busy: Option<Duration>,
     /// Longest wait between reads of an idle outbox [default: 700ms for each destination]

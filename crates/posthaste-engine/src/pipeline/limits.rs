@@ -28,7 +28,7 @@ pub struct PipelineLimits {
     pub advance_every: Duration,
     /// How long after an abort nothing is sent, unless the sink fences exactly.
     pub settle: Duration,
-    /// Wait between reads of a busy outbox.
+    /// Wait after a read that brought a few events; up to ten times as long after many.
     pub poll_busy: Duration,
     /// Wait between reads of an idle outbox.
     pub poll_idle: Duration,
