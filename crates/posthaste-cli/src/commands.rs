@@ -9,7 +9,7 @@ mod relay;
 mod relays;
 mod status;
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use posthaste_engine::Store;
@@ -64,11 +64,19 @@ impl StoreArgs {
         )?)
     }
 
-    /// Opens the store and looks whether its schema is one that this build honours.
-    async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
+    /// Opens the store, looks whether its schema is one that this build honours, and closes it after the work.
+    async fn with_store<T>(
+        &self,
+        work: impl AsyncFnOnce(&dyn Store) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let store = open::bounded_store(&self.url()?)?;
-        store.check().await?;
-        Ok(store)
+        let done = async {
+            store.check().await?;
+            work(&*store).await
+        };
+        let done = done.await;
+        store.close().await;
+        done
     }
 }
 

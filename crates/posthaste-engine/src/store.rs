@@ -98,4 +98,8 @@ pub trait Store: Ownership + Admin + Retention + Send + Sync {
     /// relay whose lease ran out: it trusts no connection that was there meanwhile. A store without connections does
     /// nothing.
     fn disconnect(&self) {}
+
+    /// Leaves the database as one would find it that nobody uses, as far as others do not wait for that; nothing is lost
+    /// without it. For whoever is done with this store; later calls make new connections.
+    async fn close(&self) {}
 }

@@ -238,6 +238,16 @@ impl Store for BoundedStore {
     fn disconnect(&self) {
         self.inner.disconnect();
     }
+
+    async fn close(&self) {
+        let closed = async {
+            self.inner.close().await;
+            Ok(())
+        };
+        if let Err(error) = within(self.limits.change, "close the store", closed).await {
+            tracing::warn!("{error}");
+        }
+    }
 }
 
 /// How long a read of one destination may take.

@@ -128,6 +128,15 @@ impl Relay {
         self,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<Summary, RelayError> {
+        let ended = self.run_until(shutdown).await;
+        self.store.close().await;
+        ended
+    }
+
+    async fn run_until(
+        &self,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<Summary, RelayError> {
         tokio::pin!(shutdown);
         tokio::select! {
             biased;

@@ -391,6 +391,14 @@ async fn what_is_wrong_with_a_file_is_said_with_the_fix() {
     assert!(missing.to_string().contains("posthaste init"), "{missing}");
 
     fs::create_dir(directory.path().join("folder")).unwrap();
+    let wide = directory.path().join("wide.db");
+    let connection = Connection::open(&wide).unwrap();
+    connection
+        .execute_batch("pragma encoding = 'UTF-16le'; create table t (x)")
+        .unwrap();
+    let refused = init(&url(&wide), InitOptions::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("needs UTF-8"), "{refused}");
+
     let folder = check("folder").await;
     assert!(folder.to_string().contains("not a file"), "{folder}");
 
@@ -427,21 +435,105 @@ async fn what_is_wrong_with_a_file_is_said_with_the_fix() {
 async fn a_counter_that_was_set_back_is_refused() {
     let outbox = Outbox::new().await;
     outbox.emit(&["k", "k", "k"]);
-    let (_, _, claimed) = outbox.own().await;
+    let (relay, _, claimed) = outbox.own().await;
     let page = claimed.next(PLENTY).await.unwrap();
     claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+    assert!(claimed.next(PLENTY).await.unwrap().events.is_empty());
     outbox
         .connect()
-        .execute_batch(
-            "delete from posthaste_outbox;
-             update sqlite_sequence set seq = 1 where name = 'posthaste_outbox'",
-        )
+        .execute_batch("delete from posthaste_outbox; delete from sqlite_sequence")
         .unwrap();
-    let refused = outbox.store.check().await.unwrap_err();
-    assert!(
-        matches!(refused, StoreError::Misconfigured { .. }),
-        "{refused}"
-    );
+    outbox.emit(&["hidden", "hidden too"]);
+    // A running relay and one that starts.
+    for refused in [
+        claimed.next(PLENTY).await.map(drop),
+        outbox.store.check().await,
+    ] {
+        let refused = refused.unwrap_err();
+        assert!(refused.needs_an_operator(), "{refused}");
+        assert!(
+            refused.to_string().contains("Run `posthaste init`"),
+            "{refused}"
+        );
+    }
+    init(&url(&outbox.path()), InitOptions::default())
+        .await
+        .unwrap();
+    outbox.store.check().await.unwrap();
+    outbox.emit(&["after"]);
+    let claimed = outbox
+        .store
+        .open(&claim(&outbox.store, relay).await)
+        .await
+        .unwrap();
+    let page = claimed.next(PLENTY).await.unwrap();
+    assert_eq!(seqs(&page), [4, 5, 6]);
+    let keys: Vec<_> = page.events.iter().map(StoredEvent::key).collect();
+    assert_eq!(keys, [Some("hidden"), Some("hidden too"), Some("after")]);
+}
+
+#[tokio::test]
+async fn a_file_with_two_names_is_refused() {
+    let outbox = Outbox::new().await;
+    let second = outbox.directory.path().join("second.db");
+    fs::hard_link(outbox.path(), &second).unwrap();
+    for path in [&second, &outbox.path()] {
+        let store = SqliteStore::new(&url(path)).unwrap();
+        let init = init(&url(path), InitOptions::default()).await.map(drop);
+        for refused in [init, store.check().await] {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("remove the other name"), "{refused}");
+        }
+    }
+    fs::remove_file(second).unwrap();
+    outbox.store.check().await.unwrap();
+}
+
+/// Its owner is gone, and its lease was given by a clock that went an hour ahead.
+#[tokio::test]
+async fn a_lease_of_a_clock_that_was_set_back_ends() {
+    const HOUR: &str =
+        "update posthaste_relays set lease_expires_at = lease_expires_at + 3600000000";
+    let outbox = Outbox::new().await;
+    let (owner, _, _) = outbox.own().await;
+    let store = SqliteStore::new(&url(&outbox.path())).unwrap();
+    let lease = Duration::from_millis(300);
+    let by = store
+        .register(&Registration {
+            lease,
+            ..registration()
+        })
+        .await
+        .unwrap();
+    outbox.store.renew(owner, lease).await.unwrap();
+    outbox.connect().execute_batch(HOUR).unwrap();
+    let request = ClaimRequest::all("default", "null:");
+    let held = async || match store.claim(by, &request).await.unwrap() {
+        ClaimOutcome::Held(shares) => {
+            assert!(
+                shares
+                    .members
+                    .iter()
+                    .all(|member| member.lease_left <= lease)
+            );
+            true
+        }
+        ClaimOutcome::Owned(_) => false,
+    };
+    // Whoever renews it is not dead.
+    for _ in 0..4 {
+        assert!(held().await);
+        tokio::time::sleep(lease / 2).await;
+        outbox.store.renew(owner, lease).await.unwrap();
+        outbox.connect().execute_batch(HOUR).unwrap();
+    }
+    let began = std::time::Instant::now();
+    while held().await {
+        assert!(began.elapsed() < lease * 100);
+        tokio::time::sleep(lease / 10).await;
+    }
+    assert!(began.elapsed() >= lease);
+    assert!(outbox.store.renew(owner, lease).await.is_err());
 }
 
 #[tokio::test]
@@ -520,7 +612,7 @@ async fn the_second_schema_is_migrated_with_its_progress() {
         )
         .unwrap();
     let report = init(&url(&path), InitOptions::default()).await.unwrap();
-    assert_eq!((report.applied, report.version), (vec![3], 3));
+    assert_eq!((report.applied, report.version), (vec![3, 4], 4));
     let store = SqliteStore::new(&url(&path)).unwrap();
     store.check().await.unwrap();
     let lines = store.hand_overs(10).await.unwrap();

@@ -137,6 +137,12 @@ pub fn sqlite() -> &'static [Migration] {
             min_relay: 3,
             sql: include_str!("../migrations/sqlite/0003_members.sql"),
         },
+        Migration {
+            version: 4,
+            name: "leases",
+            min_relay: 4,
+            sql: include_str!("../migrations/sqlite/0004_leases.sql"),
+        },
     ]
 }
 

@@ -105,21 +105,19 @@ impl Dead {
         if let What::Retry(which) | What::Skip(which) | What::Discard(which) = &self.what {
             which.demand_a_choice(self.action())?;
         }
-        let store = self.store.open().await?;
         let json = self.store.json;
-        match &self.what {
+        let answer = async |store: &dyn Store| match &self.what {
             What::List {
                 which,
                 state,
                 limit,
-            } => list(store.as_ref(), &which.filter(*state), *limit, json).await,
-            What::Show { id, destination } => {
-                show(store.as_ref(), *id, destination.clone(), json).await
-            }
+            } => list(store, &which.filter(*state), *limit, json).await,
+            What::Show { id, destination } => show(store, *id, destination.clone(), json).await,
             What::Retry(which) | What::Skip(which) | What::Discard(which) => {
-                act(store.as_ref(), &which.filter(None), self.action(), json).await
+                act(store, &which.filter(None), self.action(), json).await
             }
-        }
+        };
+        self.store.with_store(answer).await
     }
 
     fn action(&self) -> DeadAction {

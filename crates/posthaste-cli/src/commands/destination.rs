@@ -41,9 +41,14 @@ enum What {
 
 impl DestinationArgs {
     pub(crate) async fn run(self) -> Result<Status, Failure> {
-        let store = self.store.open().await?;
+        self.store
+            .with_store(async |store| self.on(store).await)
+            .await
+    }
+
+    async fn on(&self, store: &dyn Store) -> Result<Status, Failure> {
         let (name, state, said) = match &self.what {
-            What::List => return list(store.as_ref(), self.store.json).await,
+            What::List => return list(store, self.store.json).await,
             What::Pause { name } => (
                 name,
                 DestinationState::Paused,

@@ -25,9 +25,10 @@ pub(crate) struct PurgeArgs {
 
 impl PurgeArgs {
     pub(crate) async fn run(self) -> Result<Status, Failure> {
-        let store = self.store.open().await?;
-        let done = purge(&*store).await?;
-        let retained = store.retained().await?;
+        let (done, retained) = self
+            .store
+            .with_store(async |store| Ok((purge(store).await?, store.retained().await?)))
+            .await?;
         if self.store.json {
             output::print_json(&json!({
                 "events_at_most": done.events,

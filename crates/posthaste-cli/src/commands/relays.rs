@@ -1,7 +1,7 @@
 //! `posthaste relays`: who delivers what, and how it came to be so.
 
 use clap::Args;
-use posthaste_engine::{AuditLine, HostIdentity, RelayShare, RelayStatus};
+use posthaste_engine::{AuditLine, HostIdentity, RelayShare, RelayStatus, Store};
 use serde_json::{Value, json};
 
 use super::StoreArgs;
@@ -24,9 +24,13 @@ pub(crate) struct RelaysArgs {
 
 impl RelaysArgs {
     pub(crate) async fn run(self) -> Result<Status, Failure> {
-        let store = self.store.open().await?;
-        let relays = store.status().await?.relays;
-        let hand_overs = store.hand_overs(self.last).await?;
+        let look = async |store: &dyn Store| {
+            Ok((
+                store.status().await?.relays,
+                store.hand_overs(self.last).await?,
+            ))
+        };
+        let (relays, hand_overs) = self.store.with_store(look).await?;
         if self.store.json {
             output::print_json(&json!({
                 "relays": relays.iter().map(relay_json).collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use posthaste_engine::{
     DestinationState, DestinationStatus, PinKind, RelayStatus, Retained, RetentionMode,
-    Status as StoreStatus,
+    Status as StoreStatus, Store,
 };
 use serde_json::{Value, json};
 
@@ -23,9 +23,8 @@ pub(crate) struct StatusArgs {
 
 impl StatusArgs {
     pub(crate) async fn run(self) -> Result<Status, Failure> {
-        let store = self.store.open().await?;
-        let kind = store.info().kind;
-        let status = store.status().await?;
+        let look = async |store: &dyn Store| Ok((store.info().kind, store.status().await?));
+        let (kind, status) = self.store.with_store(look).await?;
         if self.store.json {
             output::print_json(&as_json(&status))?;
         } else {

@@ -191,3 +191,48 @@ fn a_decision_needs_to_know_on_what() {
     world.on_store(&["dead", "show", "00000000-0000-7000-8000-000000000000"], 1);
     assert_eq!(parked(&world).len(), 1);
 }
+
+#[test]
+fn a_row_that_breaks_the_tables_checks_is_parked_and_all_others_go_on() {
+    let world = World::with_outbox();
+    for n in 0..6 {
+        world.emit("t", &format!("k{n}"), &format!("e{n}"));
+    }
+    let database = rusqlite::Connection::open(world.path("shop.db")).unwrap();
+    database
+        .execute_batch(
+            "pragma ignore_check_constraints = on;
+             update posthaste_outbox set headers = 'x' where seq = 2;
+             update posthaste_outbox set id = 'odd', payload = 7 where seq = 3;
+             update posthaste_outbox set key = x'ff', occurred_at = 'now' where seq = 5",
+        )
+        .unwrap();
+    world.drain(PATIENT, &[], 3);
+    assert_eq!(world.payloads("out.jsonl"), ["e0", "e3", "e5"]);
+    let events = parked(&world);
+    let reasons: Vec<_> = events
+        .iter()
+        .map(|event| (event["kind"].as_str(), event["reason"].as_str()))
+        .collect();
+    for (reason, column) in reasons.iter().zip(["headers", "payload", "key"]) {
+        assert_eq!(reason.0, Some("undecodable"), "{reasons:?}");
+        let named = format!("`{column}` breaks the table's own checks");
+        assert!(reason.1.unwrap().contains(&named), "{reasons:?}");
+    }
+    assert_eq!(reasons.len(), 3);
+    let copied: u32 = database
+        .query_row(
+            "select count(*) from posthaste_parked as p join posthaste_outbox as o using (seq)
+             where (o.id, o.headers, o.payload, o.occurred_at) is (p.event_id, p.headers, p.payload, p.occurred_at)",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(copied, 3, "every byte is kept");
+    // No attempt reads more of them: dead again, and no loop.
+    world.on_store(&["dead", "retry", "--all"], 0);
+    world.drain(PATIENT, &[], 3);
+    assert_eq!(parked(&world).len(), 3);
+    world.on_store(&["dead", "skip", "--all"], 0);
+    world.drain(PATIENT, &[], 0);
+}

@@ -15,3 +15,4 @@ mod relay;
 mod relays;
 mod start;
 mod status;
+mod write_ahead_log;

@@ -48,6 +48,12 @@ impl SqliteConfig {
                 "`:memory:` is private to one connection: give the path of a file",
             ));
         }
+        if path.starts_with("file:") {
+            return Err(wrong(
+                "SQLite's own addresses (`file:…`) are not read: write `sqlite:orders.db`, and for a file whose \
+                 name begins so `sqlite:./file:…`",
+            ));
+        }
         let mut config = Self {
             path: PathBuf::from(path),
             busy_timeout: Duration::from_secs(5),
@@ -132,6 +138,7 @@ mod tests {
             ("postgres://h/db", "sqlite:"),
             ("sqlite:", "path is missing"),
             ("sqlite::memory:", "private"),
+            ("sqlite:file:a.db", "`sqlite:orders.db`"),
             ("sqlite:a.db?busy_timeout=5", "unit"),
             ("sqlite:a.db?busy_timeout=0s", "an hour"),
             ("sqlite:a.db?busy_timeout=2h", "unit"),

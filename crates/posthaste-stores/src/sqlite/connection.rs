@@ -209,6 +209,7 @@ pub(super) fn open(
     config: &SqliteConfig,
     more: OpenFlags,
 ) -> Result<Connection, StoreError> {
+    refuse_two_names(operation, &config.path)?;
     let fail = |error| classify(operation, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
     let connection = Connection::open_with_flags(&config.path, flags).map_err(fail)?;
@@ -228,6 +229,60 @@ pub(super) fn open(
         .pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)
         .map_err(fail)?;
     Ok(connection)
+}
+
+/// The write-ahead log and its index lie beside the file, under its name: whoever opens the file by another
+/// name has others, and both damage it.
+fn refuse_two_names(operation: &'static str, path: &Path) -> Result<(), StoreError> {
+    // What is not there or out of reach, opening says.
+    let links = fs::metadata(path).map_or(0, |metadata| metadata.nlink());
+    let reason = if links > 1 {
+        "it has a second name (a hard link), and SQLite keeps a log of its own under each, which damages the \
+         file: remove the other name, or let all use a copy"
+    } else if is_mounted(path) {
+        "it is mounted as a single file, and SQLite's log beside it is another one than outside, which \
+         damages the file: mount its directory instead"
+    } else {
+        return Ok(());
+    };
+    Err(StoreError::Misconfigured {
+        operation,
+        reason: format!("{}: {reason}", path.display()),
+    })
+}
+
+#[cfg(target_os = "linux")]
+fn is_mounted(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+    statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
+        .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_mounted(_path: &Path) -> bool {
+    false
+}
+
+/// Writers wait while the log is emptied, and it waits for readers so long.
+const EMPTYING_MAX: Duration = Duration::from_millis(100);
+
+/// Moves what stands in the write-ahead log into the file, and empties it if nobody reads it. Answers whether it is empty.
+pub(super) fn empty_log(
+    operation: &'static str,
+    connection: &mut Connection,
+) -> Result<bool, StoreError> {
+    let checkpoint = |mode: &str| {
+        connection.query_row(&format!("pragma wal_checkpoint({mode})"), [], |row| {
+            row.get::<_, bool>(0)
+        })
+    };
+    let patience = PATIENCE.replace(EMPTYING_MAX);
+    // Nobody waits for the first, which does most of the work.
+    let busy = checkpoint("passive").and_then(|_| checkpoint("truncate"));
+    PATIENCE.set(patience);
+    busy.map(|busy| !busy)
+        .map_err(|error| classify(operation, error))
 }
 
 pub(super) fn transaction<T>(

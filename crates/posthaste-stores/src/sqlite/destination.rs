@@ -143,6 +143,26 @@ pub(super) fn last_seq(tx: &Transaction<'_>, operation: &'static str) -> Result<
         .map_err(|error| classify(operation, error))
 }
 
+/// Refuses a counter below a number that was read: it hides new events.
+pub(super) fn refuse_counter_set_back(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    furthest: i64,
+) -> Result<(), StoreError> {
+    let last = last_seq(tx, operation)?;
+    if furthest <= last {
+        return Ok(());
+    }
+    Err(StoreError::Misconfigured {
+        operation,
+        reason: format!(
+            "the outbox has drawn numbers up to {last}, below {furthest} that was read of it: the table was \
+             emptied or made anew and its counter set back, which hides new events. Run `posthaste init`, which \
+             sets it forward and has all events that the table holds delivered, some of them again; nothing is lost"
+        ),
+    })
+}
+
 /// The state of this name.
 pub(super) fn state_named(
     operation: &'static str,

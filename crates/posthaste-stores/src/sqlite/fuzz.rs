@@ -128,7 +128,11 @@ fn take(outbox: &Connection) -> Result<StoredEvent, String> {
         })
         .unwrap();
     outbox.execute("delete from posthaste_outbox", []).unwrap();
-    event
+    let event = event?;
+    match event.fault() {
+        Some(fault) => Err(fault.to_owned()),
+        None => Ok(event),
+    }
 }
 
 /// SQLite's functions, and so the table's checks, end at a NUL; such a row used to hold up the outbox.

@@ -261,5 +261,5 @@ fn event_id(
                 .optional()
         })
         .map_err(|error| classify(operation, error))?;
-    Ok(id.flatten())
+    Ok(id.map(Option::unwrap_or_default))
 }

@@ -8,7 +8,8 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, named_pa
 
 use super::{
     config::SqliteConfig,
-    connection::{execute, open, transaction},
+    connection::{empty_log, execute, open, transaction},
+    destination::last_seq,
     error::{classify, unexpected},
     settings::{PARTITIONS, RETENTION_SECONDS},
 };
@@ -111,7 +112,6 @@ fn stored(options: InitOptions) -> Vec<(&'static str, String)> {
 }
 
 fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitReport, StoreError> {
-    let fail = |error| classify(OPERATION, error);
     let directory = match config.path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => std::path::Path::new("."),
@@ -129,6 +129,7 @@ fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitRepo
         )));
     }
     let mut connection = open(OPERATION, config, OpenFlags::SQLITE_OPEN_CREATE)?;
+    expect_utf8(&connection)?;
     write_ahead(&connection)?;
     let mut applied = Vec::new();
     for migration in schema::sqlite() {
@@ -137,6 +138,7 @@ fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitRepo
         applied.extend(done.then_some(migration.version));
     }
     immediate(&mut connection, |tx| {
+        set_counter_forward(tx)?;
         for (name, value) in stored(options) {
             execute(
                 tx,
@@ -148,10 +150,7 @@ fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitRepo
         Ok(())
     })?;
     let version = level(&connection, OPERATION)?.0;
-    // The schema into the main file, without waiting for anybody.
-    connection
-        .query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()))
-        .map_err(fail)?;
+    empty_log(OPERATION, &mut connection)?;
     Ok(InitReport { applied, version })
 }
 
@@ -160,6 +159,21 @@ fn immediate<T>(
     work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     transaction(connection, OPERATION, TransactionBehavior::Immediate, work)
+}
+
+/// Any other encoding would be converted at each comparison, and says nothing that UTF-8 does not.
+fn expect_utf8(connection: &Connection) -> Result<(), StoreError> {
+    let encoding: String = connection
+        .query_row("pragma encoding", [], |row| row.get(0))
+        .map_err(|error| classify(OPERATION, error))?;
+    if encoding == "UTF-8" {
+        Ok(())
+    } else {
+        Err(wrong(format!(
+            "the file's encoding is {encoding}, an outbox needs UTF-8: copy it into a new file, with \
+             `.dump` of the old one behind `pragma encoding = 'UTF-8'`"
+        )))
+    }
 }
 
 /// Switches the file to write-ahead logging, which stays with it: readers and the writer do not keep
@@ -198,6 +212,34 @@ fn apply(tx: &Transaction<'_>, migration: &Migration) -> Result<bool, StoreError
         },
     )?;
     Ok(true)
+}
+
+/// Behind everything that was read, if it was set back, and all events with it: which of them were delivered
+/// is not known.
+fn set_counter_forward(tx: &Transaction<'_>) -> Result<(), StoreError> {
+    let fail = |error| classify(OPERATION, error);
+    let last = last_seq(tx, OPERATION)?;
+    let furthest: i64 = tx
+        .query_row(include_str!("sql/furthest.sql"), [], |row| row.get(0))
+        .map_err(fail)?;
+    if furthest <= last {
+        return Ok(());
+    }
+    // No number is above `last`, so that none meets another on its way.
+    for (sql, by) in [
+        ("update posthaste_outbox set seq = seq + ?1", furthest),
+        (
+            "delete from sqlite_sequence where name = 'posthaste_outbox' and ?1",
+            1,
+        ),
+        (
+            "insert into sqlite_sequence (name, seq) values ('posthaste_outbox', ?1)",
+            furthest + last,
+        ),
+    ] {
+        tx.execute(sql, [by]).map_err(fail)?;
+    }
+    Ok(())
 }
 
 /// The newest migration that this build knows.

@@ -31,6 +31,7 @@ mod shares;
 mod side_read;
 mod source;
 mod status;
+mod watch;
 
 use std::sync::Arc;
 
@@ -42,9 +43,10 @@ use tokio::sync::Mutex;
 pub use config::SqliteConfig;
 pub use migrate::{InitOptions, InitReport, init, sql};
 
-use connection::{Worker, transaction};
+use connection::{Worker, empty_log, transaction};
 use error::classify;
 use source::SqliteClaimed;
+use watch::Watch;
 
 /// An outbox in an SQLite file.
 ///
@@ -56,6 +58,7 @@ pub struct SqliteStore {
     control: Mutex<Option<Arc<Worker>>>,
     admin: Mutex<Option<Arc<Worker>>>,
     housekeeper: Mutex<Option<Arc<Worker>>>,
+    watch: Arc<Watch>,
 }
 
 impl SqliteStore {
@@ -69,6 +72,7 @@ impl SqliteStore {
             control: Mutex::new(None),
             admin: Mutex::new(None),
             housekeeper: Mutex::new(None),
+            watch: Arc::default(),
         })
     }
 
@@ -171,6 +175,27 @@ impl Store for SqliteStore {
             }
         }
     }
+
+    /// A backup that is put in the place of the file takes up a write-ahead log that lies there, and is damaged by it; a
+    /// copy of the file alone lacks what stands in the log.
+    async fn close(&self) {
+        const OPERATION: &str = "empty the write-ahead log";
+        let emptied = async {
+            let worker = self.admin(OPERATION).await?;
+            worker
+                .plain(OPERATION, |connection| empty_log(OPERATION, connection))
+                .await
+        };
+        match emptied.await {
+            Ok(true) => {}
+            Ok(false) => tracing::info!(
+                "{} is in use: the log beside it, which belongs to it, is left to whoever uses it",
+                self.config.path.display()
+            ),
+            Err(error) => tracing::warn!("{error}"),
+        }
+        self.disconnect();
+    }
 }
 
 fn denied(config: &SqliteConfig) -> StoreError {
@@ -218,7 +243,6 @@ fn check_file(
     }
     // Without the write lock: people look at a store above all while something is wrong with it.
     transaction(connection, operation, TransactionBehavior::Deferred, |tx| {
-        let last = destination::last_seq(tx, operation)?;
         let furthest: i64 = tx
             .query_row(
                 "select coalesce(max(seq), 0) from posthaste_cursors",
@@ -226,16 +250,6 @@ fn check_file(
                 |row| row.get(0),
             )
             .map_err(fail)?;
-        if furthest > last {
-            return Err(StoreError::Misconfigured {
-                operation,
-                reason: format!(
-                    "the outbox has drawn numbers up to {last}, but a destination has finished \
-                         {furthest}: the table was made anew or its counter set back, and new events \
-                         would be passed over; restore the whole file from one backup"
-                ),
-            });
-        }
-        Ok(())
+        destination::refuse_counter_set_back(tx, operation, furthest)
     })
 }

@@ -1,6 +1,6 @@
 //! Leases and claims.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -17,6 +17,7 @@ use super::{
     error::unexpected,
     owning::{delist, fence, give_up, must_be_valid, revoke, take},
     shares::{served, shares},
+    watch::Watch,
 };
 
 /// The store's own part of a claim.
@@ -65,6 +66,7 @@ impl Ownership for SqliteStore {
                         ":process_started": started,
                         ":now": now,
                         ":lease_expires_at": now.saturating_add(micros(relay.lease)),
+                        ":lease": micros(relay.lease),
                     },
                 )?;
                 Ok(Registered { registration: id })
@@ -75,6 +77,7 @@ impl Ownership for SqliteStore {
     async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
         const OPERATION: &str = "renew the lease";
         let registration = relay.registration.to_string();
+        let watch = Arc::clone(&self.watch);
         self.control(OPERATION)
             .await?
             .write(OPERATION, move |tx| {
@@ -86,6 +89,7 @@ impl Ownership for SqliteStore {
                     named_params! {
                         ":registration": registration,
                         ":lease_expires_at": now.saturating_add(micros(lease)),
+                        ":lease": micros(lease),
                     },
                 )?;
                 if renewed == 0 {
@@ -95,7 +99,7 @@ impl Ownership for SqliteStore {
                 }
                 let mut renewal = Renewal::default();
                 for (id, name, state) in served(tx, OPERATION, &registration)? {
-                    let shares = shares(tx, OPERATION, id, now)?;
+                    let shares = shares(tx, OPERATION, id, now, &watch)?;
                     renewal.destinations.push((name, state, shares));
                 }
                 Ok(renewal)
@@ -122,9 +126,12 @@ impl Ownership for SqliteStore {
     ) -> Result<ClaimOutcome, StoreError> {
         const OPERATION: &str = "claim a destination";
         let wanted = Wanted::of(request);
+        let watch = Arc::clone(&self.watch);
         self.control(OPERATION)
             .await?
-            .write(OPERATION, move |tx| wanted.claim(tx, OPERATION, relay))
+            .write(OPERATION, move |tx| {
+                wanted.claim(tx, OPERATION, relay, &watch)
+            })
             .await
     }
 
@@ -136,12 +143,13 @@ impl Ownership for SqliteStore {
     ) -> Result<(), StoreError> {
         const OPERATION: &str = "revoke a destination";
         let name = destination.to_owned();
+        let watch = Arc::clone(&self.watch);
         self.control(OPERATION)
             .await?
             .write(OPERATION, move |tx| {
                 must_be_valid(tx, OPERATION, relay)?;
                 match find(tx, OPERATION, &name)? {
-                    Some(found) => revoke(tx, OPERATION, relay, found.id, settle),
+                    Some(found) => revoke(tx, OPERATION, relay, found.id, settle, &watch),
                     None => Ok(()),
                 }
             })
@@ -151,6 +159,7 @@ impl Ownership for SqliteStore {
     async fn shares(&self, destination: &str) -> Result<Shares, StoreError> {
         const OPERATION: &str = "look at a destination's relays";
         let name = destination.to_owned();
+        let watch = Arc::clone(&self.watch);
         self.control(OPERATION)
             .await?
             .read(OPERATION, move |tx| {
@@ -159,7 +168,7 @@ impl Ownership for SqliteStore {
                     operation: OPERATION,
                     reason: format!("there is no destination `{name}`"),
                 })?;
-                shares(tx, OPERATION, found.id, clock(tx, OPERATION)?)
+                shares(tx, OPERATION, found.id, clock(tx, OPERATION)?, &watch)
             })
             .await
     }
@@ -267,6 +276,7 @@ impl Wanted {
         tx: &Transaction<'_>,
         operation: &'static str,
         relay: Registered,
+        watch: &Watch,
     ) -> Result<ClaimOutcome, StoreError> {
         must_be_valid(tx, operation, relay)?;
         let name = &self.destination;
@@ -274,7 +284,7 @@ impl Wanted {
             Some(found) => found,
             None => create(tx, operation, name, &self.address, self.start)?,
         };
-        revoke(tx, operation, relay, found.id, self.settle)?;
+        revoke(tx, operation, relay, found.id, self.settle, watch)?;
         execute(
             tx,
             operation,
@@ -294,13 +304,13 @@ impl Wanted {
                 give_up(tx, operation, relay, of, self.unsettled, "release")?;
                 None
             }
-            Want::All | Want::AtMost(_) => take(tx, operation, relay, name, &found)?,
+            Want::All | Want::AtMost(_) => take(tx, operation, relay, name, &found, watch)?,
         };
         match taken {
             Some(claim) => Ok(ClaimOutcome::Owned(claim)),
             None => {
                 let now = clock(tx, operation)?;
-                shares(tx, operation, found.id, now).map(ClaimOutcome::Held)
+                shares(tx, operation, found.id, now, watch).map(ClaimOutcome::Held)
             }
         }
     }

@@ -14,6 +14,7 @@ use super::{
     ownership::ClaimInner,
     settings,
     shares::{Left, owned, registration, shares},
+    watch::Watch,
 };
 
 /// That the relay is neither fenced nor gone.
@@ -80,10 +81,11 @@ pub(super) fn revoke(
     by: Registered,
     destination_id: i64,
     settle: Duration,
+    watch: &Watch,
 ) -> Result<(), StoreError> {
     let now = clock(tx, operation)?;
     let us = by.registration.to_string();
-    let owner = owned(tx, operation, destination_id, now)?.by;
+    let owner = owned(tx, operation, destination_id, now, watch)?.by;
     let Some(owner) = owner.filter(|owner| !owner.live && owner.registration != us) else {
         return Ok(());
     };
@@ -181,16 +183,17 @@ pub(super) fn take(
     relay: Registered,
     name: &str,
     found: &Found,
+    watch: &Watch,
 ) -> Result<Option<Claim>, StoreError> {
     let fail = |error| classify(operation, error);
     let now = clock(tx, operation)?;
     let us = relay.registration.to_string();
-    let before = owned(tx, operation, found.id, now)?;
+    let before = owned(tx, operation, found.id, now, watch)?;
     if before.by.is_some_and(|owner| owner.registration != us) {
         return Ok(None);
     }
     let partitions = settings::partitions(tx, operation)?;
-    let (epoch, not_before, version): (i64, i64, i64) = tx
+    let (epoch, version): (i64, i64) = tx
         .prepare_cached(include_str!("sql/claim.sql"))
         .and_then(|mut statement| {
             statement.query_row(
@@ -199,7 +202,7 @@ pub(super) fn take(
                     ":partitions": partitions,
                     ":destination_id": found.id,
                 },
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+                |row| Ok((row.get(0)?, row.get(1)?)),
             )
         })
         .map_err(fail)?;
@@ -213,13 +216,13 @@ pub(super) fn take(
         epoch: u64::try_from(epoch).map_err(|_| unexpected(operation, "a negative epoch"))?,
         partitions: Partitions::all_of(partitions)
             .map_err(|reason| unexpected(operation, reason))?,
-        settle: until(now, not_before),
+        settle: until(now, before.not_before),
         state: found.state,
         breaker_open: found.breaker_open,
         store_id: Uuid::try_parse(&store_id)
             .map_err(|_| unexpected(operation, "a store's identity that is no UUID"))?,
         former: former(tx, operation, found.id, relay)?,
-        shares: shares(tx, operation, found.id, now)?,
+        shares: shares(tx, operation, found.id, now, watch)?,
         inner: Arc::new(ClaimInner {
             destination_id: found.id,
             registration: relay.registration,

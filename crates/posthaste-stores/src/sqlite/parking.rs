@@ -86,8 +86,7 @@ impl SqliteClaimed {
                 let mut events = Vec::new();
                 while let Some(row) = rows.next().map_err(fail)? {
                     let seq = row.get(0).map_err(fail)?;
-                    let id = row::event_id(row, 1).map_err(fail)?;
-                    let id = id.ok_or_else(|| unexpected(OPERATION, "an id that is none"))?;
+                    let id = row::event_id(row, 1).map_err(fail)?.unwrap_or_default();
                     events.push(EventRef { seq, id });
                 }
                 Ok(events)
@@ -257,6 +256,14 @@ fn park(
             )
         })
         .map_err(|error| classify(operation, error))?;
+    if event.fault().is_some() {
+        execute(
+            tx,
+            operation,
+            include_str!("sql/park_as_it_stands.sql"),
+            named_params! { ":id": id },
+        )?;
+    }
     let number = i64::from(parking.attempts);
     attempt(tx, operation, id, number, parking.kind, &parking.reason)?;
     match event.key() {

@@ -37,7 +37,8 @@ pub(super) fn page(budget: Budget) -> PageBuilder {
     PageBuilder::with_capacity(budget.events.min(256), budget.bytes.min(64 << 10))
 }
 
-/// Copies the row's event into the page. The first event of a page always fits.
+/// Copies the row's event into the page. The first event of a page always fits. Where a column cannot be read, the
+/// event says so, and the reading goes on: one bad row is no reason to stop a destination.
 pub(super) fn push(
     page: &mut PageBuilder,
     budget: Budget,
@@ -49,21 +50,15 @@ pub(super) fn push(
     if page.len() >= budget.events.max(1) {
         return Ok(Pushed::NoRoom);
     }
-    let texts = read_texts(operation, row, seq)?;
-    let payload = match row.get_ref(PAYLOAD).map_err(fail)? {
-        ValueRef::Null => None,
-        ValueRef::Blob(bytes) | ValueRef::Text(bytes) => Some(bytes),
-        _ => return Err(malformed(operation, seq, "payload")),
+    let mut columns = Columns {
+        row,
+        seq,
+        fault: None,
     };
-    let header_texts = match row.get_ref(HEADERS).map_err(fail)? {
-        // The usual row has none and pays nothing.
-        ValueRef::Text(b"[]") => Vec::new(),
-        ValueRef::Text(json) => headers::parse(&utf8(as_checked(json), seq, "headers"))
-            .ok_or_else(|| malformed(operation, seq, "headers"))?,
-        _ => return Err(malformed(operation, seq, "headers")),
-    };
-    let headers =
-        headers::pairs(&header_texts).ok_or_else(|| malformed(operation, seq, "headers"))?;
+    let texts = columns.texts().map_err(fail)?;
+    let payload = columns.payload().map_err(fail)?;
+    let header_texts = columns.headers().map_err(fail)?;
+    let headers = headers::pairs(&header_texts).unwrap_or_default();
 
     let texts_bytes: usize = texts.iter().flatten().map(|text| text.len()).sum();
     let headers_bytes: usize = header_texts
@@ -76,9 +71,7 @@ pub(super) fn push(
         return Ok(Pushed::NoRoom);
     }
 
-    let id = event_id(row, ID)
-        .map_err(fail)?
-        .ok_or_else(|| malformed(operation, seq, "id"))?;
+    let id = columns.id().map_err(fail)?;
     let key = texts[Field::Key as usize].as_deref();
     let slot = match key {
         Some(key) => posthaste::slot(key),
@@ -87,16 +80,95 @@ pub(super) fn push(
     let fields = StoredFields {
         seq,
         id,
-        occurred_at: row.get(OCCURRED_AT).map_err(fail)?,
-        inserted_at: row.get(INSERTED_AT).map_err(fail)?,
+        occurred_at: columns.micros(OCCURRED_AT).map_err(fail)?,
+        inserted_at: columns.micros(INSERTED_AT).map_err(fail)?,
         slot,
         texts: std::array::from_fn(|field| texts[field].as_deref()),
         payload,
     };
-    match page.push(&fields, headers.into_iter()) {
+    let pushed = match &columns.fault {
+        None => page.push(&fields, headers.into_iter()),
+        Some(fault) => page.push_faulty(&fields, fault),
+    };
+    match pushed {
         Ok(()) => Ok(Pushed::Added),
         Err(full) if page.is_empty() => Err(unexpected(operation, format!("event {seq}: {full}"))),
         Err(_) => Ok(Pushed::NoRoom),
+    }
+}
+
+/// A row that may break the table's own checks: the file was changed behind them.
+struct Columns<'a> {
+    row: &'a Row<'a>,
+    seq: i64,
+    fault: Option<String>,
+}
+
+impl<'a> Columns<'a> {
+    fn id(&mut self) -> rusqlite::Result<Uuid> {
+        let id = event_id(self.row, ID)?;
+        if id.is_none() {
+            self.refuse(ID);
+        }
+        Ok(id.unwrap_or_default())
+    }
+
+    fn texts(&mut self) -> rusqlite::Result<[Option<Cow<'a, str>>; 9]> {
+        let mut texts: [Option<Cow<'a, str>>; 9] = Default::default();
+        for (column, text) in (TEXTS..).zip(&mut texts) {
+            *text = match self.row.get_ref(column)? {
+                ValueRef::Null => None,
+                ValueRef::Text(bytes) => Some(utf8(bytes, self.seq, "a text column")),
+                value => {
+                    self.refuse(column);
+                    value.as_bytes().ok().map(String::from_utf8_lossy)
+                }
+            };
+        }
+        Ok(texts)
+    }
+
+    fn payload(&mut self) -> rusqlite::Result<Option<&'a [u8]>> {
+        Ok(match self.row.get_ref(PAYLOAD)? {
+            ValueRef::Null => None,
+            ValueRef::Blob(bytes) | ValueRef::Text(bytes) => Some(bytes),
+            _ => {
+                self.refuse(PAYLOAD);
+                None
+            }
+        })
+    }
+
+    /// Names and values in turn.
+    fn headers(&mut self) -> rusqlite::Result<Vec<Option<String>>> {
+        let texts = match self.row.get_ref(HEADERS)? {
+            // The usual row has none and pays nothing.
+            ValueRef::Text(b"[]") => return Ok(Vec::new()),
+            ValueRef::Text(json) => headers::parse(&utf8(as_checked(json), self.seq, "headers")),
+            _ => None,
+        };
+        let texts = texts.filter(|texts| headers::pairs(texts).is_some());
+        if texts.is_none() {
+            self.refuse(HEADERS);
+        }
+        Ok(texts.unwrap_or_default())
+    }
+
+    fn micros(&mut self, column: usize) -> rusqlite::Result<i64> {
+        Ok(match self.row.get_ref(column)? {
+            ValueRef::Integer(micros) => micros,
+            _ => {
+                self.refuse(column);
+                0
+            }
+        })
+    }
+
+    /// The first fault is the one that is told.
+    fn refuse(&mut self, column: usize) {
+        let name = self.row.as_ref().column_name(column).unwrap_or("?");
+        let fault = || format!("its column `{name}` breaks the table's own checks");
+        self.fault.get_or_insert_with(fault);
     }
 }
 
@@ -124,8 +196,7 @@ pub(super) fn key<'a>(
         .map_err(|error| classify(operation, error))?
     {
         ValueRef::Null => Ok(None),
-        ValueRef::Text(bytes) => Ok(Some(String::from_utf8_lossy(bytes))),
-        _ => Err(unexpected(operation, "a key that is not text")),
+        value => Ok(value.as_bytes().ok().map(String::from_utf8_lossy)),
     }
 }
 
@@ -147,25 +218,6 @@ fn as_checked(text: &[u8]) -> &[u8] {
 /// Where the statement of a page holds the key.
 pub(super) const KEY: usize = TEXTS + Field::Key as usize;
 
-fn read_texts<'a>(
-    operation: &'static str,
-    row: &'a Row<'_>,
-    seq: i64,
-) -> Result<[Option<Cow<'a, str>>; 9], StoreError> {
-    let mut texts: [Option<Cow<'a, str>>; 9] = Default::default();
-    for (field, text) in texts.iter_mut().enumerate() {
-        *text = match row
-            .get_ref(TEXTS + field)
-            .map_err(|error| classify(operation, error))?
-        {
-            ValueRef::Null => None,
-            ValueRef::Text(bytes) => Some(utf8(bytes, seq, "a text column")),
-            _ => return Err(malformed(operation, seq, "a text column")),
-        };
-    }
-    Ok(texts)
-}
-
 /// SQLite takes any bytes as text, and no CHECK can refuse them. One such event must neither stop the
 /// outbox nor be lost, so it is delivered with U+FFFD where the bytes mean nothing.
 fn utf8<'a>(bytes: &'a [u8], seq: i64, what: &str) -> Cow<'a, str> {
@@ -174,14 +226,4 @@ fn utf8<'a>(bytes: &'a [u8], seq: i64, what: &str) -> Cow<'a, str> {
         tracing::warn!(seq, "{what} of event {seq} is not UTF-8: U+FFFD stands in");
     }
     text
-}
-
-/// A row that the table's checks refuse: the file was changed behind them.
-fn malformed(operation: &'static str, seq: i64, what: &str) -> StoreError {
-    StoreError::Misconfigured {
-        operation,
-        reason: format!(
-            "event {seq} of posthaste_outbox breaks the table's own checks ({what}): mend the row"
-        ),
-    }
 }

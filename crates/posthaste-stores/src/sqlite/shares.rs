@@ -1,14 +1,17 @@
 //! Who owns a destination, and who stands by.
 
+use std::time::Duration;
+
 use posthaste_engine::{DestinationState, HostIdentity, Member, Shares, StoreError};
 use rusqlite::{Row, Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
-    connection::until,
+    connection::{micros, until},
     destination::state_named,
     error::{classify, unexpected},
     settings,
+    watch::Watch,
 };
 
 /// A destination's row of ownership: one relay owns all of its partitions.
@@ -34,20 +37,41 @@ pub(super) struct Left {
     pub(super) dead: bool,
 }
 
+fn length(row: &Row<'_>, column: usize) -> rusqlite::Result<Duration> {
+    let micros: i64 = row.get(column)?;
+    Ok(Duration::from_micros(micros.unsigned_abs()))
+}
+
+/// A settle time is a part of a lease; this many leases are none.
+const SETTLE_MAX: u32 = 10;
+
 pub(super) fn owned(
     tx: &Transaction<'_>,
     operation: &'static str,
     destination_id: i64,
     now: i64,
+    watch: &Watch,
 ) -> Result<Owned, StoreError> {
     let owned = |row: &Row<'_>| {
-        let live = row.get(3)?;
+        let valid: bool = row.get(3)?;
         let by = row.get::<_, Option<String>>(2)?;
+        let live = match &by {
+            Some(relay) if valid => !watch.is_past(relay, row.get(7)?, now, length(row, 8)?),
+            _ => false,
+        };
+        let settle = format!("settle of {destination_id}");
+        let mut not_before = row.get(1)?;
+        let settle_max = length(row, 9)? * SETTLE_MAX;
+        not_before = match watch.is_past(&settle, not_before, now, settle_max) {
+            true => 0,
+            // Whoever takes it waits by a clock that is never set.
+            false => not_before.min(now.saturating_add(micros(settle_max))),
+        };
         let (dead, name) = (row.get(5)?, row.get(6)?);
         let left = row.get::<_, Option<String>>(4)?;
         Ok(Owned {
             partitions: row.get(0)?,
-            not_before: row.get(1)?,
+            not_before,
             by: by.map(|registration| Owner { registration, live }),
             left: left.map(|registration| Left {
                 registration,
@@ -58,8 +82,7 @@ pub(super) fn owned(
     };
     tx.prepare_cached(include_str!("sql/ownership.sql"))
         .and_then(|mut statement| {
-            let of = named_params! { ":destination_id": destination_id, ":now": now };
-            statement.query_row(of, owned)
+            statement.query_row(named_params! { ":destination_id": destination_id }, owned)
         })
         .map_err(|error| classify(operation, error))
 }
@@ -69,8 +92,9 @@ pub(super) fn shares(
     operation: &'static str,
     destination_id: i64,
     now: i64,
+    watch: &Watch,
 ) -> Result<Shares, StoreError> {
-    let owned = owned(tx, operation, destination_id, now)?;
+    let owned = owned(tx, operation, destination_id, now, watch)?;
     let mut shares = Shares {
         // Nothing is shared out: who stands by looks for itself.
         version: 0,
@@ -111,7 +135,7 @@ pub(super) fn members(
             registration: registration(operation, row, 0)?,
             name: row.get(1).map_err(fail)?,
             host: host(operation, row, 2)?,
-            lease_left: until(now, row.get(6).map_err(fail)?),
+            lease_left: until(0, row.get(6).map_err(fail)?),
             leaving: row.get(7).map_err(fail)?,
             partitions_max: row.get(8).map_err(fail)?,
             reaches: row.get(9).map_err(fail)?,

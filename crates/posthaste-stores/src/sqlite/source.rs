@@ -15,6 +15,7 @@ use super::{
     config::SqliteConfig,
     connection::{Worker, execute},
     cursor::{self, Position},
+    destination::refuse_counter_set_back,
     error::classify,
     guard::{Changed, Guard},
     row::{self, Pushed},
@@ -119,7 +120,11 @@ impl Claimed for SqliteClaimed {
         let Found { events, all } = self
             .guard
             .read(&self.reader, OPERATION, move |tx, _| {
-                read_page(tx, OPERATION, after, i64::MAX, budget)
+                let found = read_page(tx, OPERATION, after, i64::MAX, budget)?;
+                if found.events.is_empty() {
+                    refuse_counter_set_back(tx, OPERATION, after)?;
+                }
+                Ok(found)
             })
             .await?;
         let end = events.last().map_or(after, StoredEvent::seq);

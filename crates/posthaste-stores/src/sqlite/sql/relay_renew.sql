@@ -1,2 +1,2 @@
-update posthaste_relays set lease_expires_at = :lease_expires_at
+update posthaste_relays set lease_expires_at = :lease_expires_at, lease = :lease
 where registration = :registration and fenced_at is null and left_at is null
