@@ -53,6 +53,14 @@ impl StdoutSink {
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| unavailable(format!("cannot be used: {error}")))?;
+        if stands_in(&out) {
+            return Err(SinkError::Misconfigured {
+                target: "stdout".to_owned(),
+                reason: "standard output is closed: events would be gone; open it, or use `null:` if that is \
+                         meant"
+                    .to_owned(),
+            });
+        }
         Ok(Self::to(out))
     }
 
@@ -106,6 +114,17 @@ impl Sink for StdoutSink {
         };
         Ok(Box::new(WriterLane::start("stdout", target, stop, None)?))
     }
+}
+
+/// Whether this is what Rust opens at the start where standard output is closed: `/dev/null`, to be read too. Who
+/// sends output there opens it to be written.
+fn stands_in(out: &OwnedFd) -> bool {
+    let is_null = rustix::fs::fstat(out).is_ok_and(|out| {
+        rustix::fs::stat("/dev/null")
+            .is_ok_and(|null| out.st_rdev == null.st_rdev && out.st_mode == null.st_mode)
+    });
+    is_null
+        && rustix::fs::fcntl_getfl(out).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::RDWR))
 }
 
 const CLOSED: &str = "nobody reads standard output any more (closed pipe); \

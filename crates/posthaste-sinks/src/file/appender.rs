@@ -20,8 +20,10 @@ use super::{
 };
 use crate::writer::Target;
 
-/// How often a file that is rotated while we lock it is tried again.
-const OPEN_ATTEMPTS_MAX: usize = 8;
+/// How often a file that is rotated while we lock it, or write, is tried again.
+const ATTEMPTS_MAX: usize = 8;
+const REPLACED: &str =
+    "it is replaced again and again, faster than it can be written; rotate it less often";
 
 /// Of a file that is created: events are not for everybody on the machine.
 pub(super) const MODE_DEFAULT: u32 = 0o640;
@@ -39,7 +41,7 @@ impl Appender {
     /// Opens or creates the file, takes its lock, and repairs a torn last line.
     pub(super) fn open(path: &Path, mode: Option<u32>) -> Result<Self, SinkError> {
         let opening = |error: io::Error| fault::sink_error(path, "opening", &error);
-        for _ in 0..OPEN_ATTEMPTS_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             refuse_special_file(path)?;
             let file = open_or_create(path, mode).map_err(opening)?;
             lock(path, &file)?;
@@ -51,13 +53,16 @@ impl Appender {
             // Between opening and locking, the file may have been moved away.
             if appender.is_current().map_err(opening)? {
                 appender.repair()?;
+                // What cannot be synced is refused before a line is written.
+                let syncing = |error| fault::sink_error(path, "syncing to the device", &error);
+                appender.file.sync_data().map_err(syncing)?;
                 sync_directory(path)?;
                 return Ok(appender);
             }
         }
         Err(SinkError::Unavailable {
             target: fault::target(path),
-            reason: "it was replaced again and again while it was opened".to_owned(),
+            reason: REPLACED.to_owned(),
         })
     }
 
@@ -76,6 +81,10 @@ impl Appender {
         match tail::inspect(&self.file).map_err(repairing)? {
             Tail::Whole => Ok(()),
             Tail::Foreign => Err(foreign(&self.path)),
+            Tail::Unended { end } => {
+                self.file.set_len(end).map_err(repairing)?;
+                (&self.file).write_all(b"\n").map_err(repairing)
+            }
             Tail::Torn { start } => {
                 let end = self.file.metadata().map_err(repairing)?.len();
                 self.file.set_len(start).map_err(repairing)?;
@@ -91,10 +100,7 @@ impl Appender {
 
     /// Goes on in the file that the path names now, when ours was rotated or removed.
     fn follow_path(&mut self) -> Result<(), Unavailability> {
-        let current = self
-            .is_current()
-            .map_err(|error| fault::unavailable(&self.path, "looking it up", &error))?;
-        if current {
+        if self.is_still_current()? {
             return Ok(());
         }
         *self = Self::open(&self.path, self.mode).map_err(|error| Unavailability {
@@ -109,22 +115,12 @@ impl Appender {
         Ok(())
     }
 
-    /// Takes back what was written of a group that does not count. What a failed sync left on the
-    /// device is unknown, and must not stand between accepted lines.
-    fn cut_back(&self, accepted: u64) {
-        if let Err(error) = self.file.set_len(accepted) {
-            tracing::warn!(
-                file = %self.path.display(),
-                %error,
-                "could not cut a group that failed; the next lane repairs the last line"
-            );
-        }
+    fn is_still_current(&self) -> Result<bool, Unavailability> {
+        self.is_current()
+            .map_err(|error| fault::unavailable(&self.path, "looking it up", &error))
     }
-}
 
-impl Target for Appender {
-    fn append(&mut self, lines: &[u8]) -> Result<(), Unavailability> {
-        self.follow_path()?;
+    fn write(&self, lines: &[u8]) -> Result<(), Unavailability> {
         let failed = |doing, error: &io::Error| fault::unavailable(&self.path, doing, error);
         // Asked anew each time: somebody may have truncated the file under us.
         let accepted = self
@@ -144,6 +140,37 @@ impl Target for Appender {
             });
         }
         Ok(())
+    }
+
+    /// Takes back what was written of a group that does not count. What a failed sync left on the
+    /// device is unknown, and must not stand between accepted lines.
+    fn cut_back(&self, accepted: u64) {
+        if let Err(error) = self.file.set_len(accepted) {
+            tracing::warn!(
+                file = %self.path.display(),
+                %error,
+                "could not cut a group that failed; the next lane repairs the last line"
+            );
+        }
+    }
+}
+
+impl Target for Appender {
+    fn append(&mut self, lines: &[u8]) -> Result<(), Unavailability> {
+        for _ in 0..ATTEMPTS_MAX {
+            self.follow_path()?;
+            self.write(lines)?;
+            // Whoever moved the file away meanwhile may have read it to its end before the lines came,
+            // and remove it: they count in the file alone that the path names once they are synced.
+            if self.is_still_current()? {
+                return Ok(());
+            }
+        }
+        Err(Unavailability {
+            cause: Cause::Connection,
+            reason: format!("{}: {REPLACED}", fault::target(&self.path)),
+            wait: None,
+        })
     }
 }
 
@@ -180,7 +207,7 @@ pub(super) fn check(path: &Path) -> Result<(), SinkError> {
     let checking = |error: io::Error| fault::sink_error(path, "checking", &error);
     match OpenOptions::new().read(true).append(true).open(path) {
         Ok(file) => match tail::inspect(&file).map_err(checking)? {
-            Tail::Whole | Tail::Torn { .. } => Ok(()),
+            Tail::Whole | Tail::Unended { .. } | Tail::Torn { .. } => Ok(()),
             Tail::Foreign => Err(foreign(path)),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -275,4 +302,56 @@ fn lock_holder(file: &File) -> Option<u32> {
         .get(4)?
         .parse()
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn lines_that_a_mover_reads_no_more_are_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        // So many that they are still being written when the file goes.
+        let lines = [&[b'x'; 999], &b"\n"[..]].concat().repeat(50_000);
+        let mut appender = Appender::open(&path, None).unwrap();
+        for _ in 0..3 {
+            let mover = thread::spawn({
+                let path = path.clone();
+                move || {
+                    while fs::metadata(&path).unwrap().len() == 0 {}
+                    let moved = path.with_extension("moved");
+                    fs::rename(&path, &moved).unwrap();
+                    let taken = fs::read(&moved).unwrap();
+                    fs::remove_file(&moved).unwrap();
+                    taken
+                }
+            });
+            appender.append(&lines).unwrap();
+            let taken = mover.join().unwrap();
+            // A second time, where the mover came too late to miss any.
+            let kept = fs::read(&path).unwrap_or_default();
+            assert!(kept == lines || taken == lines, "{} bytes", taken.len());
+            fs::remove_file(&path).unwrap_or_default();
+            appender = Appender::open(&path, None).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_accepted_line_without_its_newline_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        for (found, kept) in [
+            ("{\"seq\":1}\n{\"seq\":2}", "{\"seq\":1}\n{\"seq\":2}\n"),
+            ("{\"seq\":1}\n{\"seq\":2}\0\0", "{\"seq\":1}\n{\"seq\":2}\n"),
+            ("{\"seq\":1}\n\0\0\0", "{\"seq\":1}\n"),
+            ("{\"seq\":1}\n{\"seq\":2\0", "{\"seq\":1}\n"),
+        ] {
+            fs::write(&path, found).unwrap();
+            drop(Appender::open(&path, None).unwrap());
+            assert_eq!(fs::read_to_string(&path).unwrap(), kept);
+        }
+    }
 }

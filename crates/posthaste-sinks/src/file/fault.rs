@@ -55,6 +55,7 @@ fn classify(error: &io::Error) -> (Cause, &'static str) {
             "let the relay's user read and write the file and its directory",
         ),
         Some(Errno::ROFS) => (Cause::Denied, "mount the file system for writing"),
+        Some(Errno::INVAL) => (Cause::Misconfigured, "name a file on a device"),
         Some(Errno::NOENT) => (Cause::Misconfigured, "create its directory"),
         Some(Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::NAMETOOLONG) => {
             (Cause::Misconfigured, "correct the path in the address")
@@ -77,6 +78,7 @@ mod tests {
             (Errno::IO, Cause::Connection, "/spool/x"),
             (Errno::STALE, Cause::Connection, "/spool/x"),
             (Errno::FBIG, Cause::Misconfigured, "ulimit -f"),
+            (Errno::INVAL, Cause::Misconfigured, "on a device"),
             (Errno::NOENT, Cause::Misconfigured, "create its directory"),
             (Errno::NOTDIR, Cause::Misconfigured, "correct the path"),
             (Errno::ISDIR, Cause::Misconfigured, "correct the path"),

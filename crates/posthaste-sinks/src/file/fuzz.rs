@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{fuzz::AnyEvent, jsonl};
 
-/// What is left when a write ends after any byte: the whole lines stay, of the last one nothing does, and
+/// What is left when a write ends after any byte: the whole lines stay, of one that is torn nothing does, and
 /// never is it taken for somebody else's.
 #[test]
 fn fuzz_torn_lines() {
@@ -37,14 +37,21 @@ fn fuzz_torn_lines() {
             let whole = whole.map_or(0, |at| at + 1);
             let start = whole as u64;
             let found = tail::inspect(&fs::File::open(&path).unwrap()).unwrap();
-            match whole == lines.len() {
-                true => assert_eq!(found, Tail::Whole),
-                false => assert_eq!(found, Tail::Torn { start }),
-            }
+            let repaired = if whole == lines.len() {
+                assert_eq!(found, Tail::Whole);
+                lines.clone()
+            } else if is_json(&lines[whole..]) {
+                let end = lines.len() as u64;
+                assert_eq!(found, Tail::Unended { end });
+                [&lines[..], b"\n"].concat()
+            } else {
+                assert_eq!(found, Tail::Torn { start });
+                lines[..whole].to_vec()
+            };
             appender::check(&path).unwrap();
             assert_eq!(fs::read(&path).unwrap(), lines, "a look changes nothing");
             drop(Appender::open(&path, None).unwrap());
-            assert_eq!(fs::read(&path).unwrap(), &lines[..whole]);
+            assert_eq!(fs::read(&path).unwrap(), repaired);
         });
 }
 
@@ -64,16 +71,36 @@ fn fuzz_tail() {
             };
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(&contents).unwrap();
-            let last = contents.rsplit(|&byte| byte == b'\n').next().unwrap();
-            let expected = if last.is_empty() {
-                Tail::Whole
-            } else if last.starts_with(jsonl::LINE_START) || jsonl::LINE_START.starts_with(last) {
-                Tail::Torn {
-                    start: (contents.len() - last.len()) as u64,
+            let end = contents.iter().rposition(|&byte| byte != 0);
+            let text = &contents[..end.map_or(0, |at| at + 1)];
+            let ours = |line: &[u8]| {
+                line.starts_with(jsonl::LINE_START) || jsonl::LINE_START.starts_with(line)
+            };
+            let mut lines = text.rsplit(|&byte| byte == b'\n');
+            let last = lines.next().unwrap();
+            let start = (text.len() - last.len()) as u64;
+            let expected = if !last.is_empty() {
+                match ours(last) {
+                    false => Tail::Foreign,
+                    true if is_json(last) => Tail::Unended {
+                        end: text.len() as u64,
+                    },
+                    true => Tail::Torn { start },
                 }
+            } else if text.len() == contents.len() {
+                Tail::Whole
+            } else if lines
+                .next()
+                .is_none_or(|former| former.starts_with(jsonl::LINE_START))
+            {
+                Tail::Torn { start }
             } else {
                 Tail::Foreign
             };
             assert_eq!(tail::inspect(&file).unwrap(), expected);
         });
+}
+
+fn is_json(line: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()
 }

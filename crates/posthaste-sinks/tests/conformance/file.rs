@@ -32,6 +32,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("torn_line_is_repaired", torn_line_is_repaired),
         trial("foreign_text_is_left_alone", foreign_text_is_left_alone),
         trial("wrong_places_name_the_fix", wrong_places_name_the_fix),
+        #[cfg(target_os = "linux")]
+        trial(
+            "what_cannot_be_synced_is_refused_unwritten",
+            what_cannot_be_synced_is_refused_unwritten,
+        ),
         trial("limit_is_exact", limit_is_exact),
         trial(
             "a_new_file_is_not_for_everybody",
@@ -188,6 +193,14 @@ async fn wrong_places_name_the_fix() {
             assert!(said.contains(place.to_str().unwrap()), "{said}");
         }
     }
+}
+
+/// It says that it is a regular file.
+#[cfg(target_os = "linux")]
+async fn what_cannot_be_synced_is_refused_unwritten() {
+    let error = refusal(&open("file:/proc/self/comm").unwrap()).await;
+    assert_eq!(error.cause(), Cause::Misconfigured, "{error}");
+    assert!(error.to_string().contains("on a device"), "{error}");
 }
 
 async fn limit_is_exact() {
