@@ -8,13 +8,18 @@ mod listener;
 mod metrics;
 mod store_status;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Router,
-    extract::State,
+    extract::{Request, State},
     http::{HeaderValue, StatusCode, header},
-    middleware,
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -28,6 +33,7 @@ use self::{listener::Bounded, store_status::StoreStatus};
 use crate::failure::Failure;
 
 const HINT: &str = "posthaste serves /healthz, /readyz and /metrics\n";
+const HOST_HINT: &str = "the header `Host` names another host; ask for localhost or an address, and let a proxy do so\n";
 
 /// Parses an address to listen on: of this machine only.
 ///
@@ -122,6 +128,7 @@ fn router(watched: Watched) -> Router {
                 HINT,
             )
         })
+        .layer(middleware::from_fn(of_this_machine))
         .layer(middleware::map_response(one_answer))
         .with_state(watched)
 }
@@ -133,6 +140,26 @@ async fn one_answer(mut response: Response) -> Response {
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// Refuses whoever asks for another host's page: a browser does so for a page of that host, whose name was made to
+/// lead here.
+async fn of_this_machine(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST);
+    let is_ours = host.is_none_or(|host| host.to_str().is_ok_and(names_this_machine));
+    if is_ours {
+        return next.run(request).await;
+    }
+    (StatusCode::MISDIRECTED_REQUEST, HOST_HINT).into_response()
+}
+
+fn names_this_machine(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
 async fn healthz() -> &'static str {
@@ -185,6 +212,29 @@ async fn metrics(State(watched): State<Watched>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_are_told_apart() {
+        for ours in [
+            "localhost",
+            "LOCALHOST:9187",
+            "127.0.0.1:9187",
+            "10.0.0.1",
+            "[::1]:9187",
+            "[::1]",
+        ] {
+            assert!(names_this_machine(ours), "{ours}");
+        }
+        for other in [
+            "",
+            "evil.example",
+            "evil.example:9187",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:1",
+        ] {
+            assert!(!names_this_machine(other), "{other}");
+        }
+    }
 
     #[test]
     fn only_this_machine_may_listen() {

@@ -12,6 +12,10 @@ mod secret;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rustix::process::{Resource, getrlimit};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::failure::Failure;
 
 /// Moves every committed event of a transactional outbox to where it belongs: in order, at least
 /// once, none lost.
@@ -33,16 +37,35 @@ fn main() -> ExitCode {
     if command.runs_for_long() {
         heaps::share();
     }
-    run(command)
-}
-
-#[tokio::main]
-async fn run(command: commands::Command) -> ExitCode {
-    match command.run().await {
+    let ended = match runtime() {
+        Ok(runtime) => runtime.block_on(command.run()),
+        Err(failure) => Err(failure),
+    };
+    match ended {
         Ok(status) => status.into(),
         Err(failure) => {
             eprintln!("error: {failure}");
             failure.status.into()
         }
     }
+}
+
+/// With fewer open files the runtime panics, or nothing could be opened.
+const OPEN_FILES_MIN: u64 = 32;
+
+fn runtime() -> Result<Runtime, Failure> {
+    let open_files = getrlimit(Resource::Nofile).current;
+    if let Some(few) = open_files.filter(|&files| files < OPEN_FILES_MIN) {
+        return Err(Failure::usage(format!(
+            "{few} open files at the most are too few\nfix: raise the limit (ulimit -n), to 1024 for a relay"
+        )));
+    }
+    Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            Failure::usage(format!(
+                "no threads to work with: {error}\nfix: raise the limit of processes (ulimit -u)"
+            ))
+        })
 }

@@ -62,16 +62,31 @@ impl fmt::Display for SecretUrl {
     }
 }
 
-/// Where the password of `scheme://user:password@host` stands. Its end is the last `@` there is, so that
-/// none of one that was written without its escapes is seen. Without any `@`, what stands where a port
-/// does, and is no number.
+/// Where the password of `scheme://user:password@host` stands, with `//` or without as sinks take it. Its end
+/// is the last `@` there is, so that none of one that was written without its escapes is seen. Without any
+/// `@`, what stands where a port does, and is no number.
 fn login(url: &str) -> Option<Range<usize>> {
-    let start = url.find("://")? + 3;
+    let slashes = url.find("://");
+    let colon = slashes.or_else(|| url.find(':'))?;
+    if names_a_path(&url[..colon]) {
+        return None;
+    }
+    let start = colon + if slashes.is_some() { "://".len() } else { 1 };
     let Some(end) = url[start..].rfind('@') else {
-        return after_colon(url, start);
+        return slashes.and_then(|_| after_colon(url, start));
     };
     let colon = start + url[start..start + end].find(':')?;
     (colon + 1 < start + end).then_some(colon + 1..start + end)
+}
+
+/// Schemes behind which a path stands, in which `:` and `@` are letters like others.
+const OF_PATHS: [&str; 2] = ["sqlite", "file"];
+
+/// The scheme may stand in a line of a configuration file.
+fn names_a_path(before_colon: &str) -> bool {
+    OF_PATHS
+        .iter()
+        .any(|scheme| before_colon.to_ascii_lowercase().ends_with(scheme))
 }
 
 fn after_colon(url: &str, start: usize) -> Option<Range<usize>> {
@@ -152,7 +167,17 @@ mod tests {
             ("postgres://app:s3cret", "postgres://app:***"),
             ("amqp://one:1,app:s3cret,b:2/v", "amqp://one:1,app:***"),
             ("kafka://one:9092,[::1]:9092", "kafka://one:9092,[::1]:9092"),
+            // Without `//`, and in a line of a file.
+            ("amqp:app:s3cret@one:1/v", "amqp:app:***@one:1/v"),
+            (
+                "kafka:app:s3:c@ret@one:1,two:2",
+                "kafka:app:***@one:1,two:2",
+            ),
+            ("kafka:one:9092,two:9092", "kafka:one:9092,two:9092"),
+            ("url = \"amqp:app:s3cret@one", "url = \"amqp:app:***@one"),
             ("sqlite:shop.db", "sqlite:shop.db"),
+            ("sqlite:/srv/a:b@c.db", "sqlite:/srv/a:b@c.db"),
+            ("file:///srv/a:b@c", "file:///srv/a:b@c"),
             (
                 "file:///tmp/x?max_event_bytes=3",
                 "file:///tmp/x?max_event_bytes=3",

@@ -1,10 +1,10 @@
 //! Connections with bounds: so many at once, and none for longer than a request needs.
 
 use std::{
+    collections::VecDeque,
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -13,7 +13,7 @@ use axum::serve::Listener;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::oneshot,
     time::{Sleep, sleep},
 };
 
@@ -23,17 +23,19 @@ const CONNECTIONS_MAX: usize = 32;
 /// answer is bounded below this.
 const CONNECTION_MAX: Duration = Duration::from_secs(5);
 
-/// Accepts the next connection when there is room for it; until then it waits in the system's queue.
+/// Ends the oldest connection where there is no room for the next: a client that says nothing keeps nobody
+/// waiting.
 pub(super) struct Bounded {
     listener: TcpListener,
-    room: Arc<Semaphore>,
+    /// The oldest first; dropping it ends the connection.
+    open: VecDeque<oneshot::Sender<()>>,
 }
 
 impl Bounded {
     pub(super) fn new(listener: TcpListener) -> Self {
         Self {
             listener,
-            room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            open: VecDeque::with_capacity(CONNECTIONS_MAX),
         }
     }
 }
@@ -43,13 +45,17 @@ impl Listener for Bounded {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // An error would mean a closed semaphore; this one is never closed.
-        let room = Arc::clone(&self.room).acquire_owned().await.ok();
         let (stream, address) = Listener::accept(&mut self.listener).await;
+        self.open.retain(|connection| !connection.is_closed());
+        if self.open.len() >= CONNECTIONS_MAX {
+            self.open.pop_front();
+        }
+        let (open, ended) = oneshot::channel();
+        self.open.push_back(open);
         let connection = Connection {
             stream,
             deadline: Box::pin(sleep(CONNECTION_MAX)),
-            _room: room,
+            ended,
         };
         (connection, address)
     }
@@ -59,20 +65,21 @@ impl Listener for Bounded {
     }
 }
 
-/// A connection that fails when its time is over.
+/// A connection that fails when its time is over, or its room is needed.
 pub(super) struct Connection {
     stream: TcpStream,
     deadline: Pin<Box<Sleep>>,
-    _room: Option<OwnedSemaphorePermit>,
+    ended: oneshot::Receiver<()>,
 }
 
 impl Connection {
     /// The stream, while there is time; the task wakes when that ends.
     fn in_time(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut TcpStream>> {
-        match self.deadline.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
-            Poll::Pending => Ok(Pin::new(&mut self.stream)),
+        let over = self.deadline.as_mut().poll(cx).is_ready();
+        if over || Pin::new(&mut self.ended).poll(cx).is_ready() {
+            return Err(io::ErrorKind::TimedOut.into());
         }
+        Ok(Pin::new(&mut self.stream))
     }
 }
 

@@ -166,6 +166,32 @@ fn secrets_come_from_files_and_a_password_on_the_command_line_warns() {
 }
 
 #[test]
+fn a_password_in_an_address_without_slashes_is_shown_and_stored_nowhere() {
+    let world = World::with_outbox();
+    let url = "amqp:shop:hunter2@127.0.0.1:1/shop?exchange=e";
+    let relay = world.start(&["relay", "--from", "sqlite:shop.db", "--to", url]);
+    relay.wait_for_stderr("claimed", LIMIT);
+    relay.terminate();
+    let relay = relay.wait(LIMIT);
+    says(&relay, &["warning: the secret in --to can be seen"]);
+    world.write("relay.toml", &format!("[destinations.a]\nurl = \"{url}\n"));
+    let refused = world.ends(&["relay", "--config", "relay.toml"], 2);
+    says(&refused, &["not valid TOML", "amqp:shop:***@127.0.0.1"]);
+    let shown = world.on_store(&["destination", "list"], 0);
+    let database = rusqlite::Connection::open(world.path("shop.db")).unwrap();
+    let stored: String = database
+        .query_row("select url from posthaste_destinations", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert_eq!(stored, "amqp:shop:***@127.0.0.1:1/shop?exchange=e");
+    for finished in [&relay, &refused, &shown] {
+        assert!(!finished.stderr.contains("hunter2"), "{finished}");
+        assert!(!finished.stdout.contains("hunter2"), "{finished}");
+    }
+}
+
+#[test]
 fn templates_and_routes_shape_what_arrives() {
     let world = World::with_outbox();
     world.emit("orders.new", "k", "1");

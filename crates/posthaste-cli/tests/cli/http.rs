@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Command, Stdio},
     thread,
@@ -53,9 +53,13 @@ impl Watched {
     }
 
     fn ask(&self, request: &str) -> Answer {
+        self.ask_host("localhost", request)
+    }
+
+    fn ask_host(&self, host: &str, request: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        write!(stream, "{request} HTTP/1.1\r\nhost: relay\r\n\r\n").unwrap();
+        write!(stream, "{request} HTTP/1.1\r\nhost: {host}\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
@@ -410,6 +414,21 @@ fn readiness_tells_a_standstill_by_its_destination() {
     watched.stop();
 }
 
+/// As a browser asks for a page of another host whose name was made to lead here.
+#[test]
+fn the_name_of_another_host_is_not_answered() {
+    let world = World::with_outbox();
+    let watched = Watched::start(&world, "sqlite:shop.db", "null:", &[]);
+    let own = format!("[::1]:{}", watched.address.port());
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let refused = watched.ask_host("evil.example:9187", &format!("GET {path}"));
+        assert_eq!(refused.status, 421, "{}", refused.body);
+        assert!(refused.body.contains("`Host`"), "{}", refused.body);
+        assert_eq!(watched.ask_host(&own, &format!("GET {path}")).status, 200);
+    }
+    watched.stop();
+}
+
 #[test]
 fn silent_clients_hold_neither_others_nor_the_relay_up() {
     let world = World::with_outbox();
@@ -423,6 +442,11 @@ fn silent_clients_hold_neither_others_nor_the_relay_up() {
             stream
         })
         .collect();
+    assert_eq!(watched.get("/healthz").status, 200);
+    // The oldest made room, and no more of them than had to.
+    silent[20].set_nonblocking(true).unwrap();
+    let unanswered = silent[20].peek(&mut [0]).unwrap_err();
+    assert_eq!(unanswered.kind(), io::ErrorKind::WouldBlock);
     world.emit("t", "k", "1");
     watched.wait_for_metric("posthaste_delivered_total{destination=\"default\"}", 1.0);
     let address = watched.address;

@@ -1,9 +1,13 @@
 //! At the start: what waiting does not mend ends with status 2 and the fix; what it may mend is
 //! waited for.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
-use posthaste_testkit::{ports, servers::postgres::PostgresServer};
+use posthaste_testkit::{
+    ports,
+    process::{Finished, run},
+    servers::postgres::PostgresServer,
+};
 use rusqlite::Connection;
 
 use crate::harness::{LIMIT, World, says};
@@ -187,4 +191,79 @@ fn waiting_for_a_server_ends_with_a_signal() {
     relay.wait_for_stderr("waiting for the store", LIMIT);
     relay.terminate();
     relay.wait(LIMIT).expect_status(0);
+}
+
+/// The shell sets something up, and becomes the program.
+fn from_shell(world: &World, set_up: &str, args: &[&str]) -> Finished {
+    let command = world.command(args);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("{set_up}; exec \"$0\" \"$@\"")])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir(world.path("."));
+    run(&mut shell, LIMIT)
+}
+
+#[test]
+fn a_standard_output_that_is_closed_takes_no_event() {
+    let world = World::with_outbox();
+    world.emit("t", "k", "1");
+    let drain = [
+        "relay",
+        "--from",
+        "sqlite:shop.db",
+        "--until-drained",
+        "--to",
+        "stdout:",
+    ];
+    let refused = from_shell(&world, "exec >&-", &drain).expect_status(2);
+    says(&refused, &["standard output is closed", "`null:`"]);
+    from_shell(&world, "exec >/dev/null", &drain).expect_status(0);
+}
+
+#[test]
+fn too_few_open_files_end_with_the_fix() {
+    let world = World::with_outbox();
+    for files in 4..16 {
+        let ended = from_shell(
+            &world,
+            &format!("ulimit -n {files}"),
+            &["status", "--store", "sqlite:shop.db"],
+        );
+        assert!(!ended.stderr.contains("panicked"), "{files}: {ended}");
+    }
+    let refused = from_shell(
+        &world,
+        "ulimit -n 4",
+        &["status", "--store", "sqlite:shop.db"],
+    );
+    says(&refused.expect_status(2), &["ulimit -n"]);
+}
+
+/// As `docker run -v shop.db:/shop.db` does.
+#[test]
+fn a_file_that_is_mounted_by_itself_is_refused() {
+    let world = World::with_outbox();
+    world.write("mounted.db", "");
+    let mount = "mount --bind shop.db mounted.db";
+    let allowed = Command::new("unshare")
+        .args(["--map-root-user", "--mount", "sh", "-c", mount])
+        .current_dir(world.path("."))
+        .output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        eprintln!("not tested: this machine allows no mount (`unshare --map-root-user --mount`)");
+        return;
+    }
+    let set_up = format!(
+        "exec unshare --map-root-user --mount sh -c '{mount} && exec \"$0\" \"$@\"' \"$0\" \"$@\""
+    );
+    for args in [
+        &["status", "--store", "sqlite:mounted.db"][..],
+        &["init", "--store", "sqlite:mounted.db"],
+        &["relay", "--from", "sqlite:mounted.db", "--to", "null:"],
+    ] {
+        let refused = from_shell(&world, &set_up, args).expect_status(2);
+        says(&refused, &["mount its directory"]);
+    }
 }
