@@ -43,9 +43,11 @@ pub(super) fn blame(code: Code) -> Blame {
         Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
             Blame::Record(TooLarge)
         }
-        Code::InvalidRecord | Code::InvalidTimestamp | Code::PolicyViolation => {
-            Blame::Record(Invalid)
-        }
+        // Topics that are the broker's own among them, as `__consumer_offsets`.
+        Code::InvalidTopic
+        | Code::InvalidRecord
+        | Code::InvalidTimestamp
+        | Code::PolicyViolation => Blame::Record(Invalid),
         Code::TopicAuthorizationFailed => Blame::DeniedTopic,
         // Said of the others in a batch of which one record is invalid, of what was under way when the
         // producer ended, and of what we purged. A topic that went away is found by the next look-up.
@@ -135,6 +137,7 @@ mod tests {
                 Blame::Record(RejectionKind::TooLarge),
             ),
             (Code::InvalidRecord, Blame::Record(RejectionKind::Invalid)),
+            (Code::InvalidTopic, Blame::Record(RejectionKind::Invalid)),
             (Code::TopicAuthorizationFailed, Blame::DeniedTopic),
             (Code::UnknownTopic, Blame::Destination(Cause::LaneEnded)),
             (

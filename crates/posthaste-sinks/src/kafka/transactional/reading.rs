@@ -119,10 +119,16 @@ impl<'a> Reading<'a> {
 
     /// Waits until the topic is known: one that was made just now is not at once.
     fn partitions(&self) -> Result<i32, Stop> {
+        let mut missing = None;
         loop {
-            let metadata = self
+            let metadata = match self
                 .uncommitted
-                .fetch_metadata(Some(self.topic), self.left())?;
+                .fetch_metadata(Some(self.topic), self.left())
+            {
+                Ok(metadata) => metadata,
+                // Out of time with the answer known.
+                Err(error) => return Err(missing.unwrap_or_else(|| error.into())),
+            };
             let topic = metadata.topics().first();
             let code = match topic.and_then(|topic| topic.error()) {
                 Some(code) => code.into(),
@@ -135,6 +141,7 @@ impl<'a> Reading<'a> {
                 Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::LeaderNotAvailable
                     if !self.left().is_zero() =>
                 {
+                    missing = Some(Stop::Fault(fault(code)));
                     thread::sleep(POLL);
                 }
                 code => return Err(Stop::Fault(fault(code))),

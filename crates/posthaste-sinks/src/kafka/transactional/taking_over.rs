@@ -114,13 +114,8 @@ impl TransactionalLane {
             target: target.clone(),
             reason: "the task that reads progress broke down".to_owned(),
         })?;
-        let found = found.inspect_err(|error| {
-            // It may be gone: the next lane looks, and makes it.
-            seen_topic.store(
-                matches!(error, SinkError::Unavailable { .. }),
-                Ordering::Relaxed,
-            );
-        })?;
+        // It may be gone, whatever the error says: the next lane looks, and makes it.
+        let found = found.inspect_err(|_| seen_topic.store(false, Ordering::Relaxed))?;
         for (key, value) in &found.records {
             let Some(slots) = keys.slots(key) else {
                 continue;

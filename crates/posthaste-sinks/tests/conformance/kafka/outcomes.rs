@@ -26,6 +26,10 @@ pub(super) fn trials() -> Vec<Trial> {
             "a_missing_topic_is_unroutable_and_delays_nobody_else",
             a_missing_topic_is_unroutable_and_delays_nobody_else,
         ),
+        trial(
+            "a_topic_of_the_brokers_own_is_rejected_and_delays_nobody_else",
+            a_topic_of_the_brokers_own_is_rejected_and_delays_nobody_else,
+        ),
         trial("a_topic_made_later_is_found", a_topic_made_later_is_found),
         trial(
             "a_broker_that_makes_topics_is_let_to",
@@ -94,6 +98,29 @@ async fn a_missing_topic_is_unroutable_and_delays_nobody_else() {
         }
     }
     assert!(!brokers::topics(server).contains(&"missing".to_owned()));
+}
+
+/// No client may write to it.
+async fn a_topic_of_the_brokers_own_is_rejected_and_delays_nobody_else() {
+    const INTERNAL: &str = "__consumer_offsets";
+    let server = KafkaServer::shared();
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(server, 2, &[]);
+    if !brokers::topics(server).contains(&INTERNAL.to_owned()) {
+        brokers::create_topic(server, INTERNAL, 1, &[]);
+    }
+    let events: Vec<SuiteEvent> = (0..60)
+        .map(|n| match n % 20 {
+            7 => event(INTERNAL, Some("bad"), "x"),
+            _ => event(&topic, Some(&format!("key-{}", n % 3)), format!("{n}")),
+        })
+        .collect();
+    let driven = drive(&sink, &events).await;
+    assert_eq!(driven.rejected.len(), 3);
+    for why in driven.rejected.values() {
+        assert_eq!(why.kind, RejectionKind::Invalid);
+    }
+    driven.expect_arrivals(server, &[&topic]);
 }
 
 async fn a_topic_made_later_is_found() {

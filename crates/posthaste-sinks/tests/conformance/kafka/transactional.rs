@@ -52,6 +52,7 @@ pub(super) fn trials() -> Vec<Trial> {
         a_killed_broker_repeats_nothing,
         a_progress_topic_that_forgets_is_refused,
         the_progress_topic_is_made_compacted_and_once,
+        a_progress_topic_that_is_deleted_under_a_lane_is_made_again,
         missing_rights_are_named,
     ]
 }
@@ -611,6 +612,40 @@ async fn the_progress_topic_is_made_compacted_and_once() {
         assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
     }
     sink.check().await.unwrap();
+}
+
+async fn a_progress_topic_that_is_deleted_under_a_lane_is_made_again() {
+    let server = KafkaServer::shared();
+    let scene = Scene::new(server);
+    let sink = scene.sink(&server.bootstrap());
+    let relay = Uuid::new_v4();
+    let events = scene.events(2);
+    let mut lane = scene.lane(&sink, relay, &[]).await;
+    expect_all_accepted(&mut lane, &events[..1]).await;
+    server.delete_topic(&scene.progress);
+    lane.abort().await;
+    let reopened = async {
+        loop {
+            let spec = scene.spec(relay, Partitions::all_of(64).unwrap(), &[]);
+            let mut lane = match sink.open_lane(spec).await {
+                Ok(lane) => lane,
+                Err(error) => panic!("{error}"),
+            };
+            match lane.take_over().await {
+                Ok(()) => return lane,
+                Err(error) => {
+                    assert!(error.to_string().contains(&scene.progress), "{error}");
+                    lane.abort().await;
+                }
+            }
+        }
+    };
+    let mut lane = tokio::time::timeout(crate::trial::HANG, reopened)
+        .await
+        .expect("wedged");
+    expect_all_accepted(&mut lane, &events[1..]).await;
+    lane.abort().await;
+    assert!(brokers::topics(server).contains(&scene.progress));
 }
 
 async fn missing_rights_are_named() {
