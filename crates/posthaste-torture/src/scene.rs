@@ -424,14 +424,16 @@ fn stop_after_whatever(running: Running) {
     }
 }
 
-/// SIGTERM, and a good end.
+/// SIGTERM, and a good end. Answers its log.
 ///
 /// # Panics
 ///
 /// When it ends otherwise.
-pub fn stop_in_order(running: Running) {
+pub fn stop_in_order(running: Running) -> String {
     running.terminate();
-    assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
+    let said = running.wait(LIMIT).expect_status(0).stderr;
+    assert_no_panic(&said);
+    said
 }
 
 /// A transaction that stays open.
