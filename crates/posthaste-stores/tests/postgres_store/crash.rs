@@ -5,8 +5,11 @@ use posthaste_engine::{Start, Store, StoreError};
 use posthaste_testkit::servers::postgres::PostgresServer;
 
 /// A server of its own: nobody else draws transaction numbers.
+/// No transaction but ours: autovacuum takes numbers too.
 async fn quiet_server() -> PostgresServer {
-    let server = PostgresServer::builder().start();
+    let server = PostgresServer::builder()
+        .setting("autovacuum", "off")
+        .start();
     initialise(&server.admin_url("postgres")).await;
     server
 }
