@@ -17,8 +17,7 @@ const STANDBY_SETTINGS: [(&str, &str); 6] = [
     ("wal_retrieve_retry_interval", "500ms"),
     // Enough for a standby that was cut off by a crash: it has no slot.
     ("wal_keep_size", "1GB"),
-    // A reader in the way of replay holds it up, which is seen, and is not cancelled over a page that it stands on
-    // in the moment at which a vacuum of that page is replayed.
+    // A reader in the way of replay holds it up, which is seen, whatever it is in the way of.
     ("max_standby_streaming_delay", "-1"),
     // Often enough that it works beside a reader.
     ("autovacuum_naptime", "5s"),
