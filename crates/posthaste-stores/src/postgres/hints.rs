@@ -171,6 +171,8 @@ async fn listen(connector: &Connector, line: &Line) -> Result<(), StoreError> {
         let _ = heard.notified().now_or_never();
         run(&client, ARM).await?;
         until(&client, &heard).await?;
+        // Every read of an idle claim says so again; the hint has woken all of them.
+        let _ = line.idle.notified().now_or_never();
         run(&client, DISARM).await?;
     }
 }

@@ -43,16 +43,26 @@ async fn number(client: &Client, sql: &str) -> i64 {
 
 /// Reads nothing until the relay waits for a hint.
 async fn idle(claimed: &Arc<dyn Claimed>, observer: &Client) {
-    while number(observer, ARMED).await == 0 {
-        assert!(claimed.next(ALL).await.unwrap().events.is_empty());
-        tokio::task::yield_now().await;
-    }
+    let armed = async {
+        while number(observer, ARMED).await == 0 {
+            assert!(claimed.next(ALL).await.unwrap().events.is_empty());
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, armed)
+        .await
+        .expect("an idle relay waits for a hint");
 }
 
 async fn until_disarmed(observer: &Client) {
-    while number(observer, ARMED).await > 0 {
-        tokio::task::yield_now().await;
-    }
+    let disarmed = async {
+        while number(observer, ARMED).await > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, disarmed)
+        .await
+        .expect("nobody waits for a hint any longer");
 }
 
 /// Who listens as a relay does, but holds the lock only when told to.
@@ -108,6 +118,25 @@ async fn a_commit_hints_to_whoever_waits() {
         hinted(&claimed).await;
         until_disarmed(&writes).await;
         assert_eq!(drain(&claimed, ALL).await, ["x"]);
+    }
+}
+
+#[tokio::test]
+async fn what_an_idle_relay_read_before_a_hint_does_not_arm_it_again() {
+    let database = fresh().await;
+    let claimed = open(&store(&database.url()), Start::Oldest).await;
+    hinted(&claimed).await;
+    let writes = writer(&database.url()).await;
+    idle(&claimed, &writes).await;
+    for _ in 0..3 {
+        assert!(claimed.next(ALL).await.unwrap().events.is_empty());
+    }
+    writes.batch_execute(EMIT).await.unwrap();
+    hinted(&claimed).await;
+    until_disarmed(&writes).await;
+    // Longer than a relay needs to arm itself.
+    for _ in 0..100 {
+        assert_eq!(number(&writes, ARMED).await, 0);
     }
 }
 
