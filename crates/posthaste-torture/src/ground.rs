@@ -17,8 +17,8 @@ const STANDBY_SETTINGS: [(&str, &str); 6] = [
     ("wal_retrieve_retry_interval", "500ms"),
     // Enough for a standby that was cut off by a crash: it has no slot.
     ("wal_keep_size", "1GB"),
-    // A reader in the way of replay holds it up, which is seen, whatever it is in the way of.
-    ("max_standby_streaming_delay", "-1"),
+    // A reader in the way of replay is cancelled soon, but not over a lock that it has for a moment.
+    ("max_standby_streaming_delay", "500ms"),
     // Often enough that it works beside a reader.
     ("autovacuum_naptime", "5s"),
 ];

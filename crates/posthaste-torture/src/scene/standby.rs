@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use posthaste_testkit::servers::postgres::PostgresServer;
 use rand::Rng;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 use super::{LEASE, Scene};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// What one snapshot shows of the outbox: rows, their sum, and the least of them.
-type Seen = (i64, Option<String>, Option<i64>);
+type Seen = (Option<i64>, Option<i64>, Option<i64>);
 
 impl Scene {
     /// A transaction on the standby reads the outbox until rows that it sees are removed and
@@ -101,9 +101,18 @@ async fn begin(standby: &PostgresServer, database: &str) -> Client {
     client
 }
 
+/// Asks by the simple protocol, which ends the query with its answer. By the other one the portal
+/// stays open until the next statement, and a bitmap scan then keeps the last page that it read
+/// pinned: an idle reader would hold up the replay of whatever prunes that page.
 async fn sees(reader: &Client) -> Seen {
-    let rows = "select count(*), sum(seq)::text, min(seq) from posthaste.outbox";
-    let row = reader.query_one(rows, &[]).await;
-    let row = row.expect("a reader on the standby that is left alone");
-    (row.get(0), row.get(1), row.get(2))
+    let rows = "select count(*), sum(seq), min(seq) from posthaste.outbox";
+    let answer = reader.simple_query(rows).await;
+    let answer = answer.expect("a reader on the standby that is left alone");
+    let row = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let row = row.expect("a row");
+    let number = |column| row.get(column).map(|text| text.parse().expect("a number"));
+    (number(0), number(1), number(2))
 }
