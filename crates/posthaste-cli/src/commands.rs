@@ -73,8 +73,8 @@ impl StoreArgs {
         let done = async {
             store.check().await?;
             work(&*store).await
-        };
-        let done = done.await;
+        }
+        .await;
         store.close().await;
         done
     }

@@ -53,7 +53,7 @@ impl Appender {
             // Between opening and locking, the file may have been moved away.
             if appender.is_current().map_err(opening)? {
                 appender.repair()?;
-                // What cannot be synced is refused before a line is written.
+                // Refuses a file that cannot be synced before a line is written.
                 let syncing = |error| fault::sink_error(path, "syncing to the device", &error);
                 appender.file.sync_data().map_err(syncing)?;
                 sync_directory(path)?;
@@ -160,8 +160,8 @@ impl Target for Appender {
         for _ in 0..ATTEMPTS_MAX {
             self.follow_path()?;
             self.write(lines)?;
-            // Whoever moved the file away meanwhile may have read it to its end before the lines came,
-            // and remove it: they count in the file alone that the path names once they are synced.
+            // The lines count in the file alone that the path names once they are synced: somebody who
+            // moved it away meanwhile may have read it to its end before they came, and remove it.
             if self.is_still_current()? {
                 return Ok(());
             }

@@ -234,7 +234,7 @@ pub(super) fn open(
 /// The write-ahead log and its index lie beside the file, under its name: whoever opens the file by another
 /// name has others, and both damage it.
 fn refuse_two_names(operation: &'static str, path: &Path) -> Result<(), StoreError> {
-    // What is not there or out of reach, opening says.
+    // Opening tells of a file that is not there or out of reach.
     let links = fs::metadata(path).map_or(0, |metadata| metadata.nlink());
     let reason = if links > 1 {
         "it has a second name (a hard link), and SQLite keeps a log of its own under each, which damages the \
@@ -278,7 +278,7 @@ pub(super) fn empty_log(
         })
     };
     let patience = PATIENCE.replace(EMPTYING_MAX);
-    // Nobody waits for the first, which does most of the work.
+    // The passive one does most of the work, and nobody waits for it.
     let busy = checkpoint("passive").and_then(|_| checkpoint("truncate"));
     PATIENCE.set(patience);
     busy.map(|busy| !busy)

@@ -226,19 +226,19 @@ fn set_counter_forward(tx: &Transaction<'_>) -> Result<(), StoreError> {
         return Ok(());
     }
     // No number is above `last`, so that none meets another on its way.
-    for (sql, by) in [
-        ("update posthaste_outbox set seq = seq + ?1", furthest),
-        (
-            "delete from sqlite_sequence where name = 'posthaste_outbox' and ?1",
-            1,
-        ),
-        (
-            "insert into sqlite_sequence (name, seq) values ('posthaste_outbox', ?1)",
-            furthest + last,
-        ),
-    ] {
-        tx.execute(sql, [by]).map_err(fail)?;
-    }
+    tx.execute("update posthaste_outbox set seq = seq + ?1", [furthest])
+        .map_err(fail)?;
+    // There is no row where the table has drawn no number since.
+    tx.execute(
+        "delete from sqlite_sequence where name = 'posthaste_outbox'",
+        [],
+    )
+    .map_err(fail)?;
+    tx.execute(
+        "insert into sqlite_sequence (name, seq) values ('posthaste_outbox', ?1)",
+        [furthest + last],
+    )
+    .map_err(fail)?;
     Ok(())
 }
 

@@ -60,12 +60,12 @@ pub(super) fn owned(
             _ => false,
         };
         let settle = format!("settle of {destination_id}");
-        let mut not_before = row.get(1)?;
+        let settled_at = row.get(1)?;
         let settle_max = length(row, 9)? * SETTLE_MAX;
-        not_before = match watch.is_past(&settle, not_before, now, settle_max) {
+        let not_before = match watch.is_past(&settle, settled_at, now, settle_max) {
             true => 0,
             // Whoever takes it waits by a clock that is never set.
-            false => not_before.min(now.saturating_add(micros(settle_max))),
+            false => settled_at.min(now.saturating_add(micros(settle_max))),
         };
         let (dead, name) = (row.get(5)?, row.get(6)?);
         let left = row.get::<_, Option<String>>(4)?;
@@ -135,7 +135,7 @@ pub(super) fn members(
             registration: registration(operation, row, 0)?,
             name: row.get(1).map_err(fail)?,
             host: host(operation, row, 2)?,
-            lease_left: until(0, row.get(6).map_err(fail)?),
+            lease_left: length(row, 6).map_err(fail)?,
             leaving: row.get(7).map_err(fail)?,
             partitions_max: row.get(8).map_err(fail)?,
             reaches: row.get(9).map_err(fail)?,

@@ -4,8 +4,7 @@ use crate::support::*;
 use posthaste_engine::{Start, Store, StoreError};
 use posthaste_testkit::servers::postgres::PostgresServer;
 
-/// A server of its own: nobody else draws transaction numbers.
-/// No transaction but ours: autovacuum takes numbers too.
+/// A server of its own, without autovacuum: nobody else draws transaction numbers.
 async fn quiet_server() -> PostgresServer {
     let server = PostgresServer::builder()
         .setting("autovacuum", "off")

@@ -627,10 +627,7 @@ async fn a_progress_topic_that_is_deleted_under_a_lane_is_made_again() {
     let reopened = async {
         loop {
             let spec = scene.spec(relay, Partitions::all_of(64).unwrap(), &[]);
-            let mut lane = match sink.open_lane(spec).await {
-                Ok(lane) => lane,
-                Err(error) => panic!("{error}"),
-            };
+            let mut lane = lane_with(&sink, spec).await;
             match lane.take_over().await {
                 Ok(()) => return lane,
                 Err(error) => {

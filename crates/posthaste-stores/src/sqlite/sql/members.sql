@@ -1,4 +1,5 @@
-select r.registration, r.name, r.boot_id, r.pid_namespace, r.pid, r.process_started, min(r.lease_expires_at - :now, r.lease), r.leaving,
+select r.registration, r.name, r.boot_id, r.pid_namespace, r.pid, r.process_started,
+       min(r.lease_expires_at - :now, r.lease), r.leaving,
        m.partitions_max, m.reaches,
        (select coalesce(sum(o.partition_to - o.partition_from), 0) from posthaste_ownership as o
         where o.destination_id = m.destination_id and o.registration = m.registration)
