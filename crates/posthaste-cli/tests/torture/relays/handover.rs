@@ -22,14 +22,17 @@ use posthaste_torture::{
     ground::Ground,
     judge::judge,
     relay::until,
-    scene::{FLAGS, LEASE, stop_in_order},
+    scene::stop_in_order,
 };
 
 /// Enough keys that each relay has some.
 const KEYS: u32 = 16;
 const EVERY: Duration = Duration::from_millis(25);
+/// The default. An answer of the broker may take a third of it before its lane breaks, which repeats:
+/// a second is not enough on a busy machine.
+const LEASE: Duration = Duration::from_secs(15);
 /// The default: a sixth of the lease.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE: Duration = Duration::from_millis(2_500);
 /// For the long form, which runs alone; beside other tests times say nothing.
 const SLACK: Duration = Duration::from_secs(2);
 
@@ -87,17 +90,17 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     let target: Arc<dyn Target> = Arc::new(Brokered(Arc::clone(&kafka)));
     let ground = Arc::new(Ground::postgres());
     let database = ground.database();
-    let mut fleet = Fleet::new(&ground, &target, 2, &FLAGS);
+    let mut fleet = Fleet::new(&ground, &target, 2, &[]);
     fleet.start_all();
     fleet.is_balanced().await;
     let pacer = Pacer::start(&database).await;
     pacer.passes(20).await;
 
-    let (mut spans, mut said) = (Vec::new(), String::new());
+    let mut spans = Vec::new();
     let stops: &[usize] = if long_form() { &[0, 1, 0, 1] } else { &[0] };
     for &who in stops {
         let from = before(&pacer);
-        said += &stop_in_order(fleet.take(who));
+        stop_in_order(fleet.take(who));
         fleet.is_taken_over_from(&[who]).await;
         pacer.passes(20).await;
         spans.push(("planned stop", from..pacer.ticks()));
@@ -109,8 +112,7 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     pacer.passes(60).await;
 
     let from = before(&pacer);
-    said += &fleet.running(0).stderr();
-    said += &fleet.take(1).kill9().stderr;
+    drop(fleet.take(1).kill9());
     let killed = Instant::now();
     fleet.is_taken_over_from(&[1]).await;
     println!("owned again {:?} after a kill", killed.elapsed());
@@ -142,15 +144,8 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     let judged = (report.lost, report.phantom, report.out_of_order);
     assert_eq!(judged, (0, 0, 0), "{report}");
     let arrivals = Arrivals::read(&kafka);
-    let broken: Vec<&str> = said
-        .lines()
-        .filter(|line| line.contains("is unavailable"))
-        .collect();
-    assert_eq!(
-        arrivals.repeats_up_to(stopped_until),
-        0,
-        "a planned stop repeats nothing; lanes that broke by themselves: {broken:?}"
-    );
+    let repeats = arrivals.repeats_up_to(stopped_until);
+    assert_eq!(repeats, 0, "a planned stop repeats nothing");
     for (what, ticks) in spans {
         let gap = arrivals.longest_gap(&ticks);
         println!("{what}: the events of a key waited {gap:?} at the most");
