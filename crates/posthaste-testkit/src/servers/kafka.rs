@@ -216,7 +216,10 @@ impl KafkaServer {
     /// As [`Builder::start`].
     #[must_use]
     pub fn start_secure(ca: &TestCa) -> Self {
-        Self::builder().secure(ca).start()
+        let server = Self::builder().secure(ca).start();
+        #[cfg(feature = "kafka")]
+        server.each_user_logs_in(ca);
+        server
     }
 
     /// `host:port` for clients: plaintext, no login; the proxy's address if there is one.

@@ -1,8 +1,9 @@
 //! Topics made and removed through the client library's administration calls.
 
-use super::KafkaServer;
 use super::waiting::{LIMIT, answer, until};
+use super::{KafkaServer, SASL_USERS};
 use crate::blocking::wait_for;
+use crate::tls::TestCa;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -82,6 +83,23 @@ impl KafkaServer {
         (0..partition_count(&consumer, topic))
             .map(|partition| watermarks(&consumer, topic, partition).1)
             .collect()
+    }
+
+    /// A broker's first handshakes and logins load their classes, on a busy machine for seconds: no
+    /// time of a test.
+    pub(super) fn each_user_logs_in(&self, ca: &TestCa) {
+        let authorities = ca.certificate_file();
+        for user in SASL_USERS {
+            let consumer = self.consumer(&[
+                ("bootstrap.servers", &self.sasl_ssl()),
+                ("security.protocol", "sasl_ssl"),
+                ("sasl.mechanism", user.mechanism),
+                ("sasl.username", user.name),
+                ("sasl.password", user.password),
+                ("ssl.ca.location", &authorities.to_string_lossy()),
+            ]);
+            answer(user.name, |left| consumer.fetch_metadata(None, left));
+        }
     }
 
     /// A consumer past any proxy, in a group that it never joins.
