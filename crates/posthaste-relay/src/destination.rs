@@ -22,7 +22,7 @@ use crate::{
 /// How a destination's task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// Nothing is in flight and all progress is stored.
+    /// As [`Kept::clean`].
     pub(crate) clean: bool,
     /// It is drained, as was asked for.
     pub(crate) drained: bool,
@@ -52,6 +52,8 @@ pub(crate) struct Kept {
     pub(crate) began: bool,
     /// A claim was lost and nothing has been stored since: what is accepted may be the same again and again.
     pub(crate) repeats: bool,
+    /// Nothing of the last claim was left in flight, or what was is theirs to whom the destination was left.
+    pub(crate) clean: bool,
     /// That the destination is away.
     pub(crate) away: SaidOnce,
     /// It was said, and that it is back was not.
@@ -123,7 +125,7 @@ pub(crate) struct DestinationTask {
 impl DestinationTask {
     pub(crate) async fn run(self) -> Ended {
         let mut kept = self.keep();
-        let (mut said, mut clean) = (SaidOnce::default(), true);
+        let mut said = SaidOnce::default();
         let mut want = self.enlist();
         let drained = loop {
             let Some(claim) = self.claimed(want, &mut kept, &mut said).await else {
@@ -141,11 +143,9 @@ impl DestinationTask {
                     // Nothing is asked of it any more.
                     let for_good = Moment(Duration::MAX);
                     self.destination.counters.progressed(for_good);
-                    clean = true;
                     break drained;
                 }
                 Err(error) => {
-                    clean = false;
                     kept.repeats = true;
                     want = match self.owns_together() {
                         true => Want::All,
@@ -164,7 +164,7 @@ impl DestinationTask {
             self.withdraw(unsettled).await;
         }
         Ended {
-            clean,
+            clean: kept.clean,
             drained,
             unsettled,
         }
@@ -176,6 +176,7 @@ impl DestinationTask {
             lane_number: 0,
             began: false,
             repeats: false,
+            clean: true,
             away: SaidOnce::default(),
             is_away: false,
             settled_at: Moment::default(),

@@ -46,7 +46,8 @@ pub struct Summary {
     /// Whether every destination was drained (only with
     /// [`RelayBuilder::until_drained`](crate::RelayBuilder::until_drained)).
     pub drained: bool,
-    /// Whether everything accepted is behind the stored cursor: nothing will be repeated.
+    /// Whether nothing was in flight in the end, of what this relay owned by then: everything that was accepted is
+    /// behind the stored cursor, and will not be repeated.
     pub clean: bool,
 }
 

@@ -111,6 +111,11 @@ impl<'a> Runner<'a> {
     pub(crate) async fn run(mut self) -> Result<Next, StoreError> {
         let next = self.turns().await;
         let in_flight = self.pipeline.in_flight() > 0;
+        self.kept.clean = match &next {
+            Ok(Next::Withdraw) => true,
+            Ok(Next::Claim(_) | Next::End { .. }) => !in_flight,
+            Err(_) => false,
+        };
         match self.lane.take() {
             Some(lane) if next.is_ok() && !in_flight => drop(lane.close(Duration::ZERO).await),
             lane => self.abort(lane).await,

@@ -465,6 +465,23 @@ async fn who_does_not_reach_the_broker_leaves_it_to_those_who_do() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_has_left_its_share_to_others_stops_in_order_whatever_failed_before() {
+    for mode in MODES {
+        let mut scene = Scene::new(mode, 6);
+        let (one, two) = (scene.start(), scene.start());
+        for_a_while(&mut scene, Duration::from_secs(40)).await;
+        one.store.once(Call::Next, Fault::Refuse);
+        Running::cut(&one.broker, &BROKER_CALLS);
+        for_a_while(&mut scene, LEASE * 3).await;
+        assert_eq!(scene.owned().await, [64], "only the other one serves it");
+        assert!(one.stop().await.clean);
+        scene.drained(Duration::from_secs(10)).await;
+        assert!(two.stop().await.clean);
+        scene.judge();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restart_under_the_same_name_orphans_nothing() {
     for mode in MODES {
         let mut scene = Scene::new(mode, 4);

@@ -155,8 +155,8 @@ async fn end(
     }
     if !summary.clean {
         return Err(Failure::failed(
-            "stopped in mid-flight: nothing is lost, and some events will be delivered again\nfix: give \
-             a longer --shutdown-timeout",
+            "stopped in mid-flight: nothing is lost, and some events will be delivered again\nfix: if the \
+             database was there, give a longer --shutdown-timeout",
         ));
     }
     Ok(Status::Done)
