@@ -45,7 +45,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     /// The database: sqlite:PATH or postgres://USER@HOST/DATABASE [env: POSTHASTE_FROM]
-    #[arg(long, value_name = "URL", global = true)]
+    #[arg(long, value_name = "URL", global = true, visible_alias = "from")]
     store: Option<SecretUrl>,
     /// A configuration file that names the store
     #[arg(long, value_name = "FILE", global = true)]

@@ -115,8 +115,9 @@ pub(crate) fn relay(file: Option<&Path>, flags: RelayFlags) -> Result<RelayConfi
     if let Some(url) = &flags.to {
         warn_of_password(url, "--to", TO);
     }
-    match flags.to.or_else(|| from_env(TO)) {
-        Some(url) => {
+    let to = flags.to.map(|url| ("--to", url));
+    match to.or_else(|| Some((TO, from_env(TO)?))) {
+        Some((giver, url)) => {
             let name = flags
                 .destination
                 .unwrap_or_else(|| DEFAULT_DESTINATION.to_owned());
@@ -126,7 +127,7 @@ pub(crate) fn relay(file: Option<&Path>, flags: RelayFlags) -> Result<RelayConfi
                     reason.replace("; ", "\nfix: ")
                 ))
             })?;
-            set_url(&mut destinations, name, url);
+            add_destination(&mut destinations, name, giver, url)?;
         }
         None if flags.destination.is_some() => {
             return Err(ConfigError::plain(format!(
@@ -161,10 +162,23 @@ pub(crate) fn relay(file: Option<&Path>, flags: RelayFlags) -> Result<RelayConfi
     })
 }
 
-/// A changed URL continues the destination of that name; a new name is a new destination.
-fn set_url(destinations: &mut Vec<Destination>, name: String, url: SecretUrl) {
-    match destinations.iter_mut().find(|known| known.name == name) {
-        Some(known) => known.url = url,
+/// What the file says of a destination's address is not changed in passing: its progress belongs to its name, and
+/// events that went elsewhere are not sent again.
+fn add_destination(
+    destinations: &mut Vec<Destination>,
+    name: String,
+    giver: &str,
+    url: SecretUrl,
+) -> Result<(), ConfigError> {
+    match destinations.iter().find(|known| known.name == name) {
+        Some(known) if known.url.expose() == url.expose() => {}
+        Some(known) => {
+            return Err(ConfigError::plain(format!(
+                "destination `{name}` goes to {} by the file of --config, and to {url} by {giver}\nfix: take \
+                 {giver} away, or change the file; --destination OTHER makes a destination beside it",
+                known.url
+            )));
+        }
         None => destinations.push(Destination {
             name,
             url,
@@ -174,6 +188,7 @@ fn set_url(destinations: &mut Vec<Destination>, name: String, url: SecretUrl) {
             tuning: DestinationTuning::default(),
         }),
     }
+    Ok(())
 }
 
 /// Names stand in tables, metrics and flags: they are kept plain.

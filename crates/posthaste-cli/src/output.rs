@@ -120,6 +120,14 @@ pub(crate) fn short_duration(duration: Duration) -> String {
         .join(" ")
 }
 
+/// At most so many characters; the last one says that there were more.
+pub(crate) fn cut(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(characters - 1).chain(['…']).collect(),
+    }
+}
+
 /// A number with its thousands apart.
 pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
@@ -164,6 +172,7 @@ mod tests {
         assert_eq!(bytes(1_023), "1023 B");
         assert_eq!(bytes(1_572_864), "1.5 MiB");
         assert_eq!(count(1, "event"), "1 event");
+        assert_eq!([cut("äöü", 3), cut("äöüß", 3)], ["äöü", "äö…"]);
         assert_eq!(short_duration(Duration::from_millis(1)), "1ms");
         assert_eq!(short_duration(Duration::from_secs(93_784)), "1day 2h");
         assert_eq!(time(1_700_000_000_000_001), "2023-11-14T22:13:20.000001Z");

@@ -37,7 +37,7 @@ pub use breaker::BreakerState;
 pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
 pub use partitions::Partitions;
-pub use pipeline::{Change, Counts, Pipeline, PipelineLimits};
+pub use pipeline::{Change, Counts, Died, Pipeline, PipelineLimits};
 pub use record::{Record, RecordHeaders};
 pub use route::{
     DeliveryPolicy, DestinationRoutes, OnDead, Route, RouteAction, RouteDecision, RouteError,

@@ -12,6 +12,7 @@
 
 mod answers;
 mod blocked;
+mod deaths;
 mod limits;
 #[cfg(feature = "model")]
 mod model;
@@ -33,6 +34,7 @@ use crate::{
 };
 use blocked::Blocked;
 
+pub use deaths::Died;
 pub use limits::PipelineLimits;
 
 /// Tickets of the main group begin here, those of side reads and of retries further up.
@@ -153,6 +155,7 @@ pub struct Pipeline {
     failed: usize,
     reported: (&'static str, Option<String>),
     accepted_inserted_at: Vec<i64>,
+    died: Vec<Died>,
     due_at: Moment,
     due_seen: bool,
     none_is_due: bool,
@@ -214,6 +217,7 @@ impl Pipeline {
             failed: 0,
             reported: ("", None),
             accepted_inserted_at: Vec::new(),
+            died: Vec::new(),
             due_at: Moment::default(),
             due_seen: false,
             none_is_due: false,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use globset::{GlobBuilder, GlobMatcher, GlobSetBuilder};
 
-use crate::{Field, StoredEvent};
+use crate::{Field, RejectionKind, StoredEvent};
 
 /// What becomes of a key whose event has used up its attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,20 +23,38 @@ pub enum OnDead {
 /// How hard a destination tries with one event, and what comes after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryPolicy {
-    /// Attempts until an event is dead; at least 1. Outages of the destination count none.
-    pub attempts: u32,
+    /// Attempts until an event is dead, whatever it is refused for; at least 1. Outages of the destination count
+    /// none. Default: as [`DeliveryPolicy::attempts_when`] says.
+    pub attempts: Option<u32>,
     /// What becomes of the key then.
     pub on_dead: OnDead,
 }
 
 impl Default for DeliveryPolicy {
-    /// Five attempts, then the key waits. With the default backoff they span 15 s: long enough for a
-    /// passing fault of one event, short enough that somebody learns of a poison one.
     fn default() -> Self {
         Self {
-            attempts: 5,
+            attempts: None,
             on_dead: OnDead::Block,
         }
+    }
+}
+
+/// With the default backoff they span 15 s: long enough for a passing fault of one event, short enough that somebody
+/// learns of a poison one.
+const ATTEMPTS: u32 = 5;
+/// With the default backoff they span half a day: who is to make a topic or to give a right may be asleep.
+const ATTEMPTS_PATIENT: u32 = 150;
+
+impl DeliveryPolicy {
+    /// How many attempts an event has that is refused for this. Where the policy leaves it open: 5, and 150 for what
+    /// people mend at the broker.
+    #[must_use]
+    pub fn attempts_when(&self, refused_for: RejectionKind) -> u32 {
+        self.attempts
+            .unwrap_or(match refused_for.is_mended_at_the_broker() {
+                true => ATTEMPTS_PATIENT,
+                false => ATTEMPTS,
+            })
     }
 }
 
@@ -188,7 +206,7 @@ impl DestinationRoutes {
                     (RouteAction::Drop, _) => RouteDecision::Dropped,
                     (RouteAction::To(_), false) => RouteDecision::NotOurs,
                     (RouteAction::To(_), true) => RouteDecision::Take(DeliveryPolicy {
-                        attempts: route.attempts.unwrap_or(self.policy.attempts),
+                        attempts: route.attempts.or(self.policy.attempts),
                         on_dead: route.on_dead.unwrap_or(self.policy.on_dead),
                     }),
                 };
@@ -298,7 +316,7 @@ mod tests {
     use uuid::Uuid;
 
     const POLICY: DeliveryPolicy = DeliveryPolicy {
-        attempts: 3,
+        attempts: Some(3),
         on_dead: OnDead::Block,
     };
 
@@ -367,7 +385,7 @@ mod tests {
         let b = routes.for_destination("b", POLICY);
 
         let special = DeliveryPolicy {
-            attempts: 9,
+            attempts: Some(9),
             on_dead: OnDead::Skip,
         };
         let crossing = event("orders.eu.new", Some("order.placed"), &[]);

@@ -66,7 +66,7 @@ impl Router {
 
 fn once(policy: DeliveryPolicy) -> DeliveryPolicy {
     DeliveryPolicy {
-        attempts: 1,
+        attempts: Some(1),
         ..policy
     }
 }

@@ -119,6 +119,12 @@ pub enum RejectionKind {
 }
 
 impl RejectionKind {
+    /// Whether people mend it at the broker: with a topic, a queue or a right. The event is as good as any then.
+    #[must_use]
+    pub fn is_mended_at_the_broker(self) -> bool {
+        matches!(self, Self::Unroutable | Self::Denied)
+    }
+
     /// The name used in tables, logs and JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -136,7 +136,7 @@ impl Memory {
             deduplicates: false,
         };
         let policy = DeliveryPolicy {
-            attempts: if bounds.sets_aside { 1 } else { 5 },
+            attempts: Some(if bounds.sets_aside { 1 } else { 5 }),
             on_dead: OnDead::Block,
         };
         let router = Router {

@@ -14,7 +14,7 @@ use crate::{
     builder::Settings,
     lease::Lease,
     relay::{Order, SaidOnce},
-    runner::{Next, Runner},
+    runner::{Deaths, Next, Runner},
     share::{Revocation, Share},
     watch,
 };
@@ -58,6 +58,7 @@ pub(crate) struct Kept {
     pub(crate) away: SaidOnce,
     /// It was said, and that it is back was not.
     pub(crate) is_away: bool,
+    pub(crate) deaths: Deaths,
     /// Until then bytes of an aborted lane may still arrive.
     pub(crate) settled_at: Moment,
     /// A lane was aborted, and none has taken over since.
@@ -158,6 +159,7 @@ impl DestinationTask {
                 }
             }
         };
+        kept.deaths.say_rest(&self.destination.name);
         let unsettled = kept.unsettled(self.clock.now());
         if kept.share.is_shared() && !self.lease_state.borrow().fenced {
             // The others need not wait for this relay's other destinations.
@@ -179,6 +181,7 @@ impl DestinationTask {
             clean: true,
             away: SaidOnce::default(),
             is_away: false,
+            deaths: Deaths::default(),
             settled_at: Moment::default(),
             unfenced: false,
             share: Share::new(self.registered, heartbeat, self.owns_together()),

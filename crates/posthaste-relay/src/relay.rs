@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A store or broker that is away is spoken of this often.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Of the time that a planned stop may take, one part of so many is for leaving; the rest is for what is in flight.
 const LEAVE_SHARE: u32 = 5;

@@ -1,6 +1,7 @@
 //! Runs one claim: does what the pipeline asks, and tells it what came of it.
 
 mod calls;
+mod deaths;
 
 use std::{collections::HashSet, future::pending, sync::Arc, time::Duration};
 
@@ -19,6 +20,8 @@ use crate::{
     relay::Order,
     watch,
 };
+pub(crate) use deaths::Deaths;
+
 use calls::{Changed, SideAnswer, make, open_lane, read, side_step};
 
 /// What follows a claim.
@@ -474,12 +477,13 @@ impl<'a> Runner<'a> {
         }
         counters.blocked_keys(self.pipeline.blocked_keys());
         let now = self.task.clock.now();
+        self.kept.deaths.say(name, self.pipeline.take_died(), now);
         let (breaker, last_error) = self.pipeline.breaker(now);
         let changed = counters.breaker(breaker.as_str(), last_error);
         match (breaker, last_error) {
             (BreakerState::Open { .. }, Some(reason)) if changed => {
                 self.kept.is_away |= self.kept.away.warn(now, || {
-                    format!("destination `{name}` is unavailable: {reason}; nothing is lost, trying again")
+                    format!("destination `{name}` is unavailable: {reason}; trying again, and what it has not accepted is kept")
                 });
             }
             (BreakerState::Closed, _) if self.kept.is_away => {

@@ -392,7 +392,7 @@ async fn keys_blocked_behind_a_dead_event_are_no_standing_still() {
                 jitter: 0.0,
             })
             .policy(DeliveryPolicy {
-                attempts: 2,
+                attempts: Some(2),
                 on_dead: OnDead::Block,
             });
         let relay = Watched::start(store.clone(), vec![quick]);

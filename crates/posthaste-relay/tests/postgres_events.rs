@@ -49,7 +49,7 @@ impl World {
     /// A relay that makes one attempt with each event.
     fn relay(&self) -> RelayBuilder {
         let policy = DeliveryPolicy {
-            attempts: 1,
+            attempts: Some(1),
             on_dead: self.on_dead,
         };
         let destination = Destination::new("default", Arc::new(self.sink.clone())).policy(policy);

@@ -92,7 +92,7 @@ fn quick(sink: &MemorySink, on_dead: OnDead) -> Destination {
             jitter: 0.0,
         })
         .policy(DeliveryPolicy {
-            attempts: 3,
+            attempts: Some(3),
             on_dead,
         })
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::StoreArgs;
 use crate::{
     failure::{Failure, Status},
-    output::{self, Style, Table},
+    output::{self, Style},
 };
 
 #[derive(Debug, Args)]
@@ -148,40 +148,10 @@ async fn list(
         output::print("No such event.\n")?;
         return Ok(Status::Done);
     }
-    let mut table = Table::new(&[
-        "id",
-        "destination",
-        "key",
-        "topic",
-        "state",
-        "attempts",
-        "parked at",
-        "reason",
-    ]);
+    let colours = output::colours();
     for one in &parked {
-        let style = match one.state {
-            ParkedState::Dead => Style::Bad,
-            ParkedState::Parked => Style::Warn,
-            _ => Style::Dim,
-        };
-        table.row(vec![
-            (one.event.id().to_string(), Style::Bold),
-            (one.destination.clone(), Style::Plain),
-            (
-                one.event.key().map_or_else(|| "-".to_owned(), printable),
-                Style::Plain,
-            ),
-            (one.event.topic().to_owned(), Style::Plain),
-            (one.state.as_str().to_owned(), style),
-            (one.attempts.to_string(), Style::Plain),
-            (output::time(one.parked_at), Style::Plain),
-            (
-                format!("{}: {}", one.kind, printable(&one.reason)),
-                Style::Plain,
-            ),
-        ]);
+        output::print(&entry(one, colours))?;
     }
-    output::print(&table.render(output::colours()))?;
     if more {
         output::print(&format!(
             "… and more; --limit {} shows more of them\n",
@@ -189,6 +159,36 @@ async fn list(
         ))?;
     }
     Ok(Status::Done)
+}
+
+/// What a terminal shows of a line at the least.
+const COLUMNS: usize = 80;
+
+/// Three lines, since the id alone takes half of one.
+fn entry(one: &ParkedEvent, colours: bool) -> String {
+    let style = match one.state {
+        ParkedState::Dead => Style::Bad,
+        ParkedState::Parked => Style::Warn,
+        _ => Style::Dim,
+    };
+    let attempts = output::count(one.attempts.into(), "attempt");
+    let key = one
+        .event
+        .key()
+        .map_or_else(String::new, |key| format!(", key {}", printable(key)));
+    let place = format!(
+        "  {}: topic {}{key}",
+        one.destination,
+        printable(one.event.topic())
+    );
+    let reason = format!("  {}: {}", one.kind, printable(&one.reason));
+    format!(
+        "{}  {}, {attempts}\n{}\n{}\n",
+        output::paint(&one.event.id().to_string(), Style::Bold, colours),
+        output::paint(one.state.as_str(), style, colours),
+        output::cut(&place, COLUMNS),
+        output::cut(&reason, COLUMNS),
+    )
 }
 
 /// Keys and brokers' answers may hold anything; a terminal must not obey it.
@@ -338,6 +338,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Of a payload a person is shown so many characters.
+const SHOWN: usize = 4_000;
+
 fn report(one: &ParkedEvent, colours: bool) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -388,11 +391,15 @@ fn report(one: &ParkedEvent, colours: bool) -> String {
         None => line("payload", "none".to_owned()),
         Some(payload) => {
             line("payload", output::bytes(payload.len() as u64));
-            match std::str::from_utf8(payload) {
-                Ok(content) => text.push_str(&printable(content)),
-                Err(_) => text.push_str(&hex(payload)),
+            let content = match std::str::from_utf8(payload) {
+                Ok(content) => printable(content),
+                Err(_) => hex(payload),
+            };
+            let shown = output::cut(&content, SHOWN);
+            text.push_str(&format!("{shown}\n"));
+            if shown != content {
+                text.push_str("(cut; --json has all of it)\n");
             }
-            text.push('\n');
         }
     }
     text.push('\n');

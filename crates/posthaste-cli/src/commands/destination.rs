@@ -79,11 +79,27 @@ impl DestinationArgs {
         }
         if self.store.json {
             output::print_json(&json!({ "name": name, "state": state.as_str() }))?;
-        } else {
-            output::print(&format!("Destination `{name}` {said}.\n"))?;
+            return Ok(Status::Done);
+        }
+        output::print(&format!("Destination `{name}` {said}.\n"))?;
+        if state == DestinationState::Paused
+            && let Some(relay) = serving(store, name).await?
+        {
+            output::print(&format!(
+                "Pausing: relay `{relay}`, and any other that serves it, obeys when it next renews its lease, within a \
+                 third of that (5 s unless set), and says so in its log.\n"
+            ))?;
         }
         Ok(Status::Done)
     }
+}
+
+/// A live relay that serves this destination.
+async fn serving(store: &dyn Store, name: &str) -> Result<Option<String>, Failure> {
+    let mut known = store.status().await?.destinations.into_iter();
+    Ok(known
+        .find(|known| known.name == name)
+        .and_then(|known| known.relay))
 }
 
 async fn list(store: &dyn Store, json: bool) -> Result<Status, Failure> {

@@ -262,7 +262,7 @@ fn destinations(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Vec<Destinatio
         let tuning = &known.tuning;
         destination = destination
             .policy(DeliveryPolicy {
-                attempts: tuning.attempts.unwrap_or(policy.attempts),
+                attempts: tuning.attempts,
                 on_dead: tuning.on_dead.unwrap_or(policy.on_dead),
             })
             .retry(Backoff {

@@ -19,6 +19,9 @@ use crate::{
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     store: StoreArgs,
+    /// End with status 1 where something that should be delivered is not
+    #[arg(long)]
+    check: bool,
 }
 
 impl StatusArgs {
@@ -30,8 +33,29 @@ impl StatusArgs {
         } else {
             output::print(&as_text(kind, &status, output::colours()))?;
         }
-        Ok(Status::Done)
+        let stands_still = self.check && !stoppages(&status).is_empty();
+        Ok(match stands_still {
+            true => Status::Failure,
+            false => Status::Done,
+        })
     }
+}
+
+/// Why nothing is delivered, and where; what an operator has paused is no stoppage.
+fn stoppages(status: &StoreStatus) -> Vec<String> {
+    if !status.relays.iter().any(|relay| relay.state == "live") {
+        return vec!["no relay runs: nothing is being delivered".to_owned()];
+    }
+    let active = status
+        .destinations
+        .iter()
+        .filter(|d| d.state == DestinationState::Active);
+    let stands_still = active.filter_map(|d| match (&d.relay, d.breaker.as_str()) {
+        (None, _) => Some(format!("no running relay serves `{}`", d.name)),
+        (Some(_), "closed") => None,
+        (Some(_), _) => Some(format!("`{}` does not accept events", d.name)),
+    });
+    stands_still.collect()
 }
 
 /// The contract of `status --json`.
@@ -128,6 +152,7 @@ pub(super) fn destinations_json(status: &StoreStatus) -> Value {
         json!({
             "name": d.name,
             "kind": kind(d),
+            "address": d.address,
             "state": d.state.as_str(),
             "pending": d.pending,
             "pending_exact": d.pending_exact,
@@ -167,16 +192,22 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
         text.push_str(&destinations(&status.destinations).render(colours));
     }
     for d in &status.destinations {
+        let name = output::paint(&d.name, Style::Bold, colours);
+        text.push_str(&format!("{name}: to {}\n", d.address));
         if let Some(error) = &d.last_error {
-            let name = output::paint(&d.name, Style::Bold, colours);
             text.push_str(&format!("{name}: {error}\n"));
         }
     }
     text.push('\n');
-    if status.relays.is_empty() {
-        text.push_str("No relay is registered: nothing is being delivered.\n");
-    } else {
+    if !status.relays.is_empty() {
         text.push_str(&relays(&status.relays).render(colours));
+    }
+    for stoppage in stoppages(status) {
+        let line = format!("Attention: {stoppage}\n");
+        text.push_str(&output::paint(&line, Style::Bad, colours));
+    }
+    if status.destinations.iter().any(|d| d.parked + d.dead > 0) {
+        text.push_str("`posthaste dead list` shows the events that were refused.\n");
     }
     text
 }

@@ -82,7 +82,8 @@ pub(crate) struct RelayTuning {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Tuning of the destinations")]
 pub(crate) struct DestinationTuning {
-    /// Attempts with an event that is refused, until it is dead [default: 5]
+    /// Attempts with an event that is refused, until it is dead [default: 5, or 150 where people mend the broker:
+    /// a missing topic or queue, a right that is not given]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempts: Option<u32>,
     /// Wait before the second attempt; it doubles from there [default: 1s]

@@ -128,19 +128,47 @@ fn flags_win_over_the_environment_which_wins_over_the_file() {
     let mut from_env = world.command(&relay);
     from_env
         .env("POSTHASTE_FROM", "sqlite:shop.db")
-        .env("POSTHASTE_TO", "file:env.jsonl");
+        .env("POSTHASTE_TO", "file:env.jsonl")
+        .args(["--destination", "second"]);
     run(&mut from_env, LIMIT).expect_status(0);
-    assert_eq!(world.payloads("env.jsonl"), ["2"]);
+    assert_eq!(world.payloads("env.jsonl"), ["1", "2"]);
 
     world.emit("t", "k", "3");
     let flags = ["--from", "sqlite:shop.db", "--to", "file:flag.jsonl"];
     let mut from_flags = world.command(&[&relay[..], &flags].concat());
     from_flags
         .env("POSTHASTE_FROM", "sqlite:absent.db")
-        .env("POSTHASTE_TO", "file:env.jsonl");
+        .env("POSTHASTE_TO", "file:env.jsonl")
+        .args(["--destination", "third"]);
     run(&mut from_flags, LIMIT).expect_status(0);
-    assert_eq!(world.payloads("flag.jsonl"), ["3"]);
-    assert_eq!(world.payloads("env.jsonl"), ["2"]);
+    assert_eq!(world.payloads("flag.jsonl"), ["1", "2", "3"]);
+    assert_eq!(world.payloads("env.jsonl"), ["1", "2"]);
+    assert_eq!(world.payloads("file.jsonl"), ["1", "2", "3"]);
+}
+
+#[test]
+fn nothing_but_the_file_redirects_a_destination_of_the_file() {
+    let world = World::with_outbox();
+    world.write(
+        "relay.toml",
+        "[stores.main]\nurl = \"sqlite:shop.db\"\n[destinations.default]\nurl = \"file:file.jsonl\"\n",
+    );
+    let relay = ["relay", "--config", "relay.toml", "--until-drained"];
+    let with = |to: &'static str| [&relay[..], &["--to", to]].concat();
+    world.emit("t", "k", "1");
+    let by_flag = world.ends(&with("file:other.jsonl"), 2);
+    let goes = "destination `default` goes to file:file.jsonl by the file of --config";
+    says(
+        &by_flag,
+        &[goes, "to file:other.jsonl by --to", "fix: take --to away"],
+    );
+    let mut by_environment = world.command(&relay);
+    by_environment.env("POSTHASTE_TO", "file:other.jsonl");
+    let by_environment = run(&mut by_environment, LIMIT).expect_status(2);
+    says(&by_environment, &[goes, "by POSTHASTE_TO"]);
+    assert_eq!(world.payloads("other.jsonl"), [""; 0]);
+    // What changes nothing is no redirection.
+    world.ends(&with("file:file.jsonl"), 0);
     assert_eq!(world.payloads("file.jsonl"), ["1"]);
 }
 

@@ -41,6 +41,21 @@ fn poisoned() -> World {
     world
 }
 
+#[test]
+fn each_event_that_dies_is_warned_about() {
+    let world = World::with_outbox();
+    world.emit("t", "k0", POISON);
+    let drained = world.drain(STRICT, &["--attempts", "1"], 3);
+    says(
+        &drained,
+        &[
+            "to `t` is dead (too_large)",
+            "its key waits",
+            "`posthaste dead show",
+        ],
+    );
+}
+
 fn of_k0(world: &World) -> Vec<String> {
     let lines = world.delivered("out.jsonl").into_iter();
     let k0 = lines.filter(|line| line.key.as_deref() == Some("k0"));
@@ -73,8 +88,10 @@ fn poison_is_parked_its_key_blocked_and_all_others_are_delivered() {
         1
     );
 
-    // A list tells no payload; `show` does.
+    // A list tells no payload, and fits a terminal; `show` tells it.
     let list = world.on_store(&["dead", "list"], 0);
+    let too_wide = list.stdout.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(too_wide, None);
     assert!(
         list.stdout.contains("too_large") && !list.stdout.contains(POISON),
         "{list}"
@@ -207,7 +224,8 @@ fn a_row_that_breaks_the_tables_checks_is_parked_and_all_others_go_on() {
              update posthaste_outbox set key = x'ff', occurred_at = 'now' where seq = 5",
         )
         .unwrap();
-    world.drain(PATIENT, &[], 3);
+    let drained = world.drain(PATIENT, &[], 3);
+    says(&drained, &["is dead (undecodable)"]);
     assert_eq!(world.payloads("out.jsonl"), ["e0", "e3", "e5"]);
     let events = parked(&world);
     let reasons: Vec<_> = events

@@ -9,6 +9,7 @@ fn a_pause_outlives_a_restart_and_ends_with_resume() {
     world.drain("file:out.jsonl", &[], 0);
     let paused = world.on_store(&["destination", "pause", "default"], 0);
     assert!(paused.stdout.contains("is paused"), "{paused}");
+    assert!(!paused.stdout.contains("Pausing"), "{paused}");
 
     world.emit("t", "k", "2");
     world.drain("file:out.jsonl", &["--drain-timeout", "2s"], 4);
@@ -36,7 +37,8 @@ fn a_running_relay_heeds_pause_and_resume() {
     ]);
     world.emit("t", "k", "first");
     relay.wait_for_stdout("first", LIMIT);
-    world.on_store(&["destination", "pause", "default"], 0);
+    let pausing = world.on_store(&["destination", "pause", "default"], 0);
+    assert!(pausing.stdout.contains("Pausing: relay"), "{pausing}");
     relay.wait_for_stderr("paused", LIMIT);
     world.emit("t", "k", "second");
     world.on_store(&["destination", "resume", "default"], 0);

@@ -1,8 +1,11 @@
 //! `posthaste status`: fields are a contract.
 
+use std::time::Instant;
+
+use posthaste_testkit::process::run;
 use serde_json::Value;
 
-use crate::harness::{STORE, World};
+use crate::harness::{LIMIT, STORE, World};
 
 fn names(value: &Value) -> Vec<&str> {
     value
@@ -26,7 +29,7 @@ fn the_fields_are_those_of_the_contract() {
         "--name",
         "r1",
     ]);
-    relay.wait_for_stderr("delivering", crate::harness::LIMIT);
+    relay.wait_for_stderr("delivering", LIMIT);
     let status = world.json(&["status"]);
     assert_eq!(
         names(&status),
@@ -53,6 +56,7 @@ fn the_fields_are_those_of_the_contract() {
         [
             "name",
             "kind",
+            "address",
             "state",
             "pending",
             "pending_exact",
@@ -69,10 +73,12 @@ fn the_fields_are_those_of_the_contract() {
         ["name", "version", "state", "lease_expires_at", "partitions"]
     );
     assert_eq!(status["destinations"][0]["kind"], "file");
+    assert_eq!(status["destinations"][0]["address"], "file:out.jsonl");
+    world.on_store(&["status", "--check"], 0);
     assert_eq!(status["relays"][0]["name"], "r1");
     assert_eq!(status["relays"][0]["state"], "live");
     relay.terminate();
-    relay.wait(crate::harness::LIMIT).expect_status(0);
+    relay.wait(LIMIT).expect_status(0);
 }
 
 #[test]
@@ -90,12 +96,44 @@ fn people_get_a_table_without_colours_where_there_is_no_terminal() {
         "default",
         "null",
         "paused",
-        "No relay is registered",
+        "default: to null:",
+        "Attention: no relay runs: nothing is being delivered",
     ] {
         assert!(status.stdout.contains(part), "{part}:\n{status}");
     }
     assert!(!status.stdout.contains('\x1b'), "{status}");
+    world.on_store(&["status", "--check"], 1);
     assert_eq!(world.json(&["status"])["pending"], 1);
     // Behind the subcommand or before its own arguments, the store is named the same way.
     world.ends(&[&["destination"], &STORE[..], &["list"]].concat(), 0);
+}
+
+#[test]
+fn a_destination_that_accepts_nothing_is_told_unless_it_is_paused() {
+    let world = World::with_outbox();
+    // A port that nobody listens on: port 1 belongs to a service that no machine runs any more.
+    let relay = world.start(&[
+        "relay",
+        "--from",
+        "sqlite:shop.db",
+        "--to",
+        "kafka://127.0.0.1:1",
+        "--lease",
+        "2s",
+    ]);
+    // Its owner reports it at its next turn.
+    let began = Instant::now();
+    let told = loop {
+        let status = [&["status", "--check"], &STORE[..]].concat();
+        let told = run(&mut world.command(&status), LIMIT);
+        if told.stdout.contains("does not accept events") || began.elapsed() > LIMIT {
+            break told.expect_status(1);
+        }
+    };
+    let attention = "Attention: `default` does not accept events";
+    assert!(told.stdout.contains(attention), "{told}");
+    world.on_store(&["destination", "pause", "default"], 0);
+    world.on_store(&["status", "--check"], 0);
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
 }

@@ -253,7 +253,11 @@ impl Pipeline {
         random: f64,
     ) {
         let policy = self.router.policy(&copy.event);
-        let (retry_in, skip) = self.after_attempt(copy.attempts.saturating_add(1), policy, random);
+        let (retry_in, skip) =
+            self.after_attempt(copy.attempts.saturating_add(1), policy, &rejection, random);
+        if retry_in.is_none() {
+            self.note_died(&copy.event, &rejection, skip);
+        }
         let (kind, reason) = (rejection.kind.as_str(), rejection.reason);
         self.retries.settle(
             ticket,
@@ -273,10 +277,11 @@ impl Pipeline {
         &self,
         attempts: u32,
         policy: DeliveryPolicy,
+        rejection: &Rejection,
         random: f64,
     ) -> (Option<Duration>, bool) {
-        let retry_in =
-            (attempts < policy.attempts).then(|| self.limits.retry.delay(attempts, random));
+        let retry_in = (attempts < policy.attempts_when(rejection.kind))
+            .then(|| self.limits.retry.delay(attempts, random));
         (
             retry_in,
             retry_in.is_none() && policy.on_dead == OnDead::Skip,
@@ -315,7 +320,11 @@ impl Pipeline {
                 }
                 continue;
             }
-            let (retry_in, skip) = self.after_attempt(1, self.router.policy(&event), random);
+            let (retry_in, skip) =
+                self.after_attempt(1, self.router.policy(&event), &rejection, random);
+            if retry_in.is_none() {
+                self.note_died(&event, &rejection, skip);
+            }
             if let (Some(key), false) = (event.key(), skip) {
                 self.blocked.insert(key, ticket >= SIDE);
                 if ticket >= SIDE {

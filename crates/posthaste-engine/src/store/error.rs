@@ -73,6 +73,24 @@ impl StoreError {
         )
     }
 
+    /// The same, which says where it happened, once.
+    #[must_use]
+    pub fn at(mut self, place: &str) -> Self {
+        match &mut self {
+            Self::Unavailable { reason, .. }
+            | Self::Denied { reason, .. }
+            | Self::Schema { reason, .. }
+            | Self::Misconfigured { reason, .. }
+            | Self::Bug { reason, .. } => {
+                if !reason.starts_with(place) {
+                    *reason = format!("{place}: {reason}");
+                }
+            }
+            Self::Fenced { .. } | Self::IncarnationChanged { .. } => {}
+        }
+        self
+    }
+
     /// Whether nobody but an operator can mend it: asking again and again changes nothing.
     #[must_use]
     pub fn needs_an_operator(&self) -> bool {

@@ -149,11 +149,11 @@ impl History {
                 ..RouteMatch::default()
             },
             action: RouteAction::To(vec!["model".to_owned()]),
-            attempts: Some(policy.attempts),
+            attempts: policy.attempts,
             on_dead: Some(policy.on_dead),
         };
         let skips = DeliveryPolicy {
-            attempts: 1,
+            attempts: Some(1),
             on_dead: OnDead::Skip,
         };
         let routes = Routes::new(vec![to(Some(SKIPS), skips), to(None, self.policy)]);
@@ -461,7 +461,7 @@ impl Case {
                 false => KeyOrder::OneAtATime,
             },
             policy: DeliveryPolicy {
-                attempts: self.attempts,
+                attempts: Some(self.attempts),
                 on_dead: if self.skip {
                     OnDead::Skip
                 } else {

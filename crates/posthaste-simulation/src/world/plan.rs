@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{DeliveryPolicy, KeyOrder, OnDead};
+use posthaste_engine::{DeliveryPolicy, KeyOrder, OnDead, RejectionKind};
 use posthaste_relay::memory::MemoryMode;
 
 use crate::{
@@ -48,7 +48,7 @@ impl Plan {
             steps: dice.random_range(0..4) == 0,
             drift: [0.0, 0.01][dice.random_range(0..2)],
             policy: DeliveryPolicy {
-                attempts: dice.random_range(2..5),
+                attempts: Some(dice.random_range(2..5)),
                 on_dead: match dice.random_range(0..3) {
                     0 => OnDead::Skip,
                     _ => OnDead::Block,
@@ -69,10 +69,11 @@ impl Plan {
     /// its connection does so some times in each of its attempts, and then the next lane waits for a while; over one
     /// that hangs, an answer is waited for, too.
     pub(super) fn delay_beside(&self, bad: BadKey) -> Duration {
+        let tries = ALONE_MIN * self.policy.attempts_when(RejectionKind::FailsAlone);
         match bad {
             BadKey::Refused => self.delay_max(),
-            BadKey::EndsTheConnection => SETTLE * 5 * ALONE_MIN * self.policy.attempts,
-            BadKey::HangsTheConnection => (SETTLE * 5 + LEASE) * ALONE_MIN * self.policy.attempts,
+            BadKey::EndsTheConnection => SETTLE * 5 * tries,
+            BadKey::HangsTheConnection => (SETTLE * 5 + LEASE) * tries,
         }
     }
 

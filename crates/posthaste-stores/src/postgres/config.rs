@@ -1,9 +1,11 @@
 //! The URL of a PostgreSQL store, as libpq users write it.
 
-use std::{fmt, path::PathBuf, time::Duration};
+mod libpq;
+
+use std::{env, fmt, path::PathBuf, time::Duration};
 
 use posthaste_engine::StoreError;
-use tokio_postgres::config::{ChannelBinding, SslMode as DriverSslMode, TargetSessionAttrs};
+use tokio_postgres::config::{ChannelBinding, Host, SslMode as DriverSslMode, TargetSessionAttrs};
 
 use crate::percent;
 
@@ -43,7 +45,7 @@ impl fmt::Debug for PostgresConfig {
     }
 }
 
-const OPTIONS: [&str; 16] = [
+const OPTIONS: [&str; 18] = [
     "application_name",
     "channel_binding",
     "connect_timeout",
@@ -53,8 +55,10 @@ const OPTIONS: [&str; 16] = [
     "keepalives_idle",
     "keepalives_interval",
     "options",
+    "passfile",
     "password",
     "port",
+    "service",
     "sslmode",
     "sslrootcert",
     "target_session_attrs",
@@ -86,17 +90,43 @@ fn wrong(reason: String) -> StoreError {
 }
 
 impl PostgresConfig {
-    /// Parses `postgres://user:password@host:port,host:port/db?option=value`.
+    /// Parses `postgres://user:password@host:port,host:port/db?option=value`. What it leaves open, libpq's variables
+    /// and files say.
     ///
     /// # Errors
     /// [`StoreError::Misconfigured`]. It repeats nothing that may be of a password, not even of one that
     /// was written without its escapes.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
+        Self::parse_with(url, &|name| env::var(name).ok())
+    }
+
+    /// Which server, database and role it means.
+    pub(super) fn place(&self) -> String {
+        let driver = &self.driver;
+        let hosts = driver.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(directory) => directory.display().to_string(),
+        });
+        let ports = driver.get_ports().iter();
+        let ports: Vec<_> = ports.map(ToString::to_string).collect();
+        let port = match ports.is_empty() {
+            true => DEFAULT_PORT.to_string(),
+            false => ports.join(","),
+        };
+        let user = driver.get_user().unwrap_or_default();
+        format!(
+            "role `{user}`, database `{}`, server {} port {port}",
+            driver.get_dbname().unwrap_or(user),
+            hosts.collect::<Vec<_>>().join(",")
+        )
+    }
+
+    fn parse_with(url: &str, variable: libpq::Variable<'_>) -> Result<Self, StoreError> {
         let beyond_authority = url
             .split_once("://")
             .and_then(|(_, rest)| rest.split_once(['/', '?']))
             .is_some_and(|(_, beyond)| beyond.contains('@'));
-        Self::parse_parts(url).map_err(|error| match beyond_authority {
+        Self::parse_parts(url, variable).map_err(|error| match beyond_authority {
             false => error,
             true => wrong(
                 "an `@` stands behind the first `/` or `?`, where it ends no password: write in user \
@@ -106,7 +136,7 @@ impl PostgresConfig {
         })
     }
 
-    fn parse_parts(url: &str) -> Result<Self, StoreError> {
+    fn parse_parts(url: &str, variable: libpq::Variable<'_>) -> Result<Self, StoreError> {
         let rest = ["postgres://", "postgresql://"]
             .iter()
             .find_map(|scheme| url.strip_prefix(scheme))
@@ -144,6 +174,7 @@ impl PostgresConfig {
             let value = decode(name, value)?;
             parsed.set(name, value)?;
         }
+        libpq::fill(&mut parsed, variable)?;
         parsed.finish()
     }
 }
@@ -154,7 +185,10 @@ struct Parsed {
     ssl_root_cert: Option<PathBuf>,
     hosts: Vec<String>,
     ports: Vec<u16>,
-    target_chosen: bool,
+    service: Option<String>,
+    password_file: Option<PathBuf>,
+    /// The options that have been set.
+    given: Vec<&'static str>,
 }
 
 impl Default for Parsed {
@@ -171,19 +205,32 @@ impl Default for Parsed {
             ssl_root_cert: None,
             hosts: Vec::new(),
             ports: Vec::new(),
-            target_chosen: false,
+            service: None,
+            password_file: None,
+            given: Vec::new(),
         }
     }
 }
 
 impl Parsed {
     fn hosts(&mut self, list: &str) -> Result<(), StoreError> {
+        let mut ports = Vec::new();
         for host in list.split(',').filter(|host| !host.is_empty()) {
             let (name, port) = split_port(host)?;
             self.hosts.push(decode("host", name)?);
-            self.ports.push(port);
+            self.given.push("host");
+            ports.push(port);
+        }
+        if ports.iter().any(Option::is_some) {
+            let with_default = ports.into_iter().map(|port| port.unwrap_or(DEFAULT_PORT));
+            self.ports = with_default.collect();
+            self.given.push("port");
         }
         Ok(())
+    }
+
+    fn is_given(&self, option: &str) -> bool {
+        self.given.contains(&option)
     }
 
     fn set(&mut self, name: &str, value: String) -> Result<(), StoreError> {
@@ -215,7 +262,9 @@ impl Parsed {
             "keepalives_idle" => drop(driver.keepalives_idle(seconds(&value)?)),
             "keepalives_interval" => drop(driver.keepalives_interval(seconds(&value)?)),
             "options" => drop(driver.options(value)),
+            "passfile" => self.password_file = Some(value.into()),
             "password" => drop(driver.password(value)),
+            "service" => self.service = Some(value),
             "sslmode" => {
                 let known = SSL_MODES.iter().find(|(name, _)| *name == value);
                 let (_, mode) =
@@ -224,7 +273,6 @@ impl Parsed {
             }
             "sslrootcert" => self.ssl_root_cert = (value != "system").then(|| value.into()),
             "target_session_attrs" => {
-                self.target_chosen = true;
                 driver.target_session_attrs(match value.as_str() {
                     // The server is asked for its role anyway, and a replica is refused.
                     "any" => TargetSessionAttrs::Any,
@@ -243,12 +291,14 @@ impl Parsed {
             "user" => drop(driver.user(value)),
             _ => return Err(unknown(name)),
         }
+        self.given
+            .extend(OPTIONS.iter().find(|option| **option == name));
         Ok(())
     }
 
     fn finish(mut self) -> Result<PostgresConfig, StoreError> {
         if self.hosts.is_empty() {
-            self.hosts.push("localhost".to_owned());
+            self.hosts.push(DEFAULT_HOST.to_owned());
         }
         if self.ports.len() > 1 && self.ports.len() != self.hosts.len() {
             return Err(wrong(format!(
@@ -264,13 +314,13 @@ impl Parsed {
             self.driver.port(port);
         }
         // Several hosts are a primary and its standbys: the one that can be used is meant.
-        if self.hosts.len() > 1 && !self.target_chosen {
+        if self.hosts.len() > 1 && !self.is_given("target_session_attrs") {
             self.driver
                 .target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         if self.driver.get_user().is_none() {
             return Err(wrong(
-                "it names no user: write postgres://USER@HOST/DB".to_owned(),
+                "it names no user: write postgres://USER@HOST/DB, or set PGUSER".to_owned(),
             ));
         }
         let ssl_mode = match self.ssl_mode.unwrap_or(SslMode::Prefer) {
@@ -298,24 +348,26 @@ fn port(text: &str) -> Result<u16, StoreError> {
         .ok_or_else(|| wrong("what follows a host's `:` is not a port, 1 to 65535".to_owned()))
 }
 
-fn split_port(host: &str) -> Result<(&str, u16), StoreError> {
-    const DEFAULT_PORT: u16 = 5432;
+const DEFAULT_HOST: &str = "localhost";
+const DEFAULT_PORT: u16 = 5432;
+
+fn split_port(host: &str) -> Result<(&str, Option<u16>), StoreError> {
     // An IPv6 address is written in brackets.
     if let Some(rest) = host.strip_prefix('[') {
         let (name, after) = rest
             .split_once(']')
             .ok_or_else(|| wrong("a host lacks its closing bracket".to_owned()))?;
         return match after.strip_prefix(':') {
-            Some(text) => Ok((name, port(text)?)),
-            None if after.is_empty() => Ok((name, DEFAULT_PORT)),
+            Some(text) => Ok((name, Some(port(text)?))),
+            None if after.is_empty() => Ok((name, None)),
             None => Err(wrong(
                 "behind a host's `]` stands `:PORT` or nothing".to_owned(),
             )),
         };
     }
     match host.rsplit_once(':') {
-        Some((name, text)) => Ok((name, port(text)?)),
-        None => Ok((host, DEFAULT_PORT)),
+        Some((name, text)) => Ok((name, Some(port(text)?))),
+        None => Ok((host, None)),
     }
 }
 
@@ -352,7 +404,6 @@ fn decode(part: &str, text: &str) -> Result<String, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio_postgres::config::Host;
 
     fn tcp(names: &[&str]) -> Vec<Host> {
         names.iter().map(|n| Host::Tcp((*n).to_owned())).collect()

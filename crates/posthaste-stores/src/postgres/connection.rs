@@ -111,13 +111,19 @@ impl Connector {
         let connected = timeout(limit, self.greet(work, notified)).await;
         drop(attempt);
         self.met_silence.store(connected.is_err(), Relaxed);
-        connected.unwrap_or_else(|_| {
+        let connected = connected.unwrap_or_else(|_| {
             Err(StoreError::Unavailable {
                 operation: OPERATION,
                 reason: format!("the server did not answer within {limit:?}"),
                 source: None,
             })
-        })
+        });
+        connected.map_err(|error| self.says_where(error))
+    }
+
+    /// Adds server, database and role to what people read first when something is not set up as it should be.
+    pub(super) fn says_where(&self, error: StoreError) -> StoreError {
+        error.at(&self.config.place())
     }
 
     async fn greet(

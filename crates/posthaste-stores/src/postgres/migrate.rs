@@ -161,8 +161,8 @@ impl InitOptions {
     }
 }
 
-/// Creates or migrates the schema, each migration in a transaction of its own, stores the settings
-/// and grants rights. Safe to run again, and at the same time as another.
+/// Creates the schema with its settings and rights, in one transaction; or migrates it, each migration in a
+/// transaction of its own. Safe to run again, and at the same time as another.
 ///
 /// # Errors
 /// [`StoreError::Schema`] when the schema is newer than this build, [`StoreError::Misconfigured`]
@@ -172,26 +172,64 @@ pub async fn init(url: &str, options: &InitOptions) -> Result<Initialised, Store
     options.check()?;
     let connector = Connector::new(PostgresConfig::parse(url)?)?;
     let mut client = connector.connect(Work::Migrate).await?;
-    refuse_unfit_server(&client).await?;
-    let mut applied = Vec::new();
+    let done = init_by(&mut client, options).await;
+    done.map_err(|error| connector.says_where(error))
+}
+
+async fn init_by(client: &mut Client, options: &InitOptions) -> Result<Initialised, StoreError> {
+    refuse_unfit_server(client).await?;
+    let mut applied = match is_created(client).await? {
+        true => Vec::new(),
+        false => create(client, options).await?,
+    };
     let mut patience = Patience::default();
     loop {
-        match apply_next(&mut client, options.placeholders()?).await? {
+        match apply_next(client, options.placeholders()?).await? {
             Step::Applied(version) => applied.push(version),
-            Step::Locked => patience.wait(&client).await?,
+            Step::Locked => patience.wait(client).await?,
             Step::None => break,
         }
     }
     let new_era = match options.new_era {
-        true => eras::begin(&mut client).await?,
+        true => eras::begin(client).await?,
         false => None,
     };
     // A migrated copy stays a copy.
-    check::refuse_copy(&client, OPERATION).await?;
-    check::set_sequence_forward(&client).await?;
-    check::soundness(&client).await?;
-    settings(&mut client, options).await?;
+    check::refuse_copy(client, OPERATION).await?;
+    check::set_sequence_forward(client).await?;
+    check::soundness(client).await?;
+    let transaction = client.transaction().await;
+    let transaction = transaction.map_err(|error| classify(OPERATION, error))?;
+    settings(&transaction, options).await?;
+    let committed = transaction.commit().await;
+    committed.map_err(|error| classify(OPERATION, error))?;
     Ok(Initialised { applied, new_era })
+}
+
+/// Creates everything or nothing: who is refused in the middle leaves nothing behind. Answers which migrations were
+/// applied; none: somebody else was faster.
+async fn create(client: &mut Client, options: &InitOptions) -> Result<Vec<u32>, StoreError> {
+    let failed = |error| classify(OPERATION, error);
+    let transaction = client.transaction().await.map_err(failed)?;
+    refuse_foreign(transaction.client()).await?;
+    let mut applied = Vec::new();
+    for migration in migrations() {
+        let text = text(migration, options.placeholders()?);
+        if let Err(error) = transaction.batch_execute(&text).await {
+            drop(transaction);
+            // There is nothing to lock before the first migration: of two, one finds what the other has created.
+            return match is_created(client).await? {
+                true => Ok(Vec::new()),
+                false => Err(failed(error)),
+            };
+        }
+        applied.push(migration.version);
+    }
+    settings(&transaction, options).await?;
+    // Somebody may have created the schema since.
+    refuse_foreign(transaction.client()).await?;
+    transaction.commit().await.map_err(failed)?;
+    Ok(applied)
 }
 
 async fn refuse_unfit_server(client: &Client) -> Result<(), StoreError> {
@@ -231,18 +269,13 @@ enum Step {
 
 async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<Step, StoreError> {
     let failed = |error| classify(OPERATION, error);
-    let created = is_created(client).await?;
     let transaction = client.transaction().await.map_err(failed)?;
     refuse_foreign(transaction.client()).await?;
-    if created && let Err(error) = transaction.batch_execute(LOCK).await {
+    if let Err(error) = transaction.batch_execute(LOCK).await {
         drop(transaction);
         return Err(name_holder(client, Lock::Migrations, failed(error)).await);
     }
-    let version = if created {
-        version(&transaction).await?
-    } else {
-        0
-    };
+    let version = version(&transaction).await?;
     let Some(next) = migrations()
         .iter()
         .find(|migration| i64::from(migration.version) > i64::from(version))
@@ -252,18 +285,8 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
     match transaction.batch_execute(&text(next, placeholders)).await {
         Ok(()) => {}
         Err(error) if is_locked(&error) => return Ok(Step::Locked),
-        Err(error) => {
-            drop(transaction);
-            // There is nothing to lock before the first migration: of two, one finds what the
-            // other has created.
-            if !created && is_created(client).await? {
-                return Box::pin(apply_next(client, placeholders)).await;
-            }
-            return Err(failed(error));
-        }
+        Err(error) => return Err(failed(error)),
     }
-    // Somebody may have created the schema since.
-    refuse_foreign(transaction.client()).await?;
     transaction.commit().await.map_err(failed)?;
     Ok(Step::Applied(next.version))
 }
@@ -328,12 +351,11 @@ fn text(migration: &Migration, placeholders: Placeholders) -> String {
     )
 }
 
-async fn settings(client: &mut Client, options: &InitOptions) -> Result<(), StoreError> {
+async fn settings(transaction: &Transaction<'_>, options: &InitOptions) -> Result<(), StoreError> {
     let failed = |error| classify(OPERATION, error);
-    let transaction = client.transaction().await.map_err(failed)?;
     transaction.batch_execute(LOCK).await.map_err(failed)?;
     if let Some(bits) = options.leaf_bits()? {
-        let fixed: String = setting(&transaction, "leaf_bits").await?;
+        let fixed: String = setting(transaction, "leaf_bits").await?;
         if fixed != bits.to_string() {
             let rows = fixed.parse().ok().and_then(|bits| 1_u64.checked_shl(bits));
             return Err(wrong(format!(
@@ -352,8 +374,7 @@ async fn settings(client: &mut Client, options: &InitOptions) -> Result<(), Stor
         .map_err(|error| match error.code().map(|code| code.code()) {
             Some("42704") => wrong("the role to grant to does not exist: create role NAME login"),
             _ => failed(error),
-        })?;
-    transaction.commit().await.map_err(failed)
+        })
 }
 
 async fn setting(transaction: &Transaction<'_>, name: &str) -> Result<String, StoreError> {
@@ -417,7 +438,7 @@ fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
-/// What [`init`] does to an empty database, as a script for `psql` or another migration tool: each
+/// What [`init`] does to an empty database, as a script for `psql` or another migration tool, in one transaction: each
 /// migration with its line in `posthaste.migrations`, then the settings and the grants.
 ///
 /// # Errors
@@ -425,16 +446,16 @@ fn quoted(identifier: &str) -> String {
 pub fn sql(options: &InitOptions) -> Result<String, StoreError> {
     options.check()?;
     let mut script = REFUSE_OTHER_ENCODINGS.to_owned();
+    script += BEGIN;
+    script += &refuse_foreign_in_script();
     for migration in migrations() {
         script += &format!("-- {:04}_{}\n", migration.version, migration.name);
-        script += BEGIN;
-        script += &refuse_foreign_in_script();
         script += &text(migration, options.placeholders()?);
-        script += "commit;\n\n";
+        script += "\n";
     }
-    script += BEGIN;
     script += &settings_sql(options);
     script += &grants_sql(options);
+    script += &refuse_foreign_in_script();
     script += "commit;\n";
     Ok(script)
 }

@@ -131,7 +131,8 @@ impl Store for PostgresStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        check::check(&*self.admin.client().await?).await
+        let checked = check::check(&*self.admin.client().await?).await;
+        checked.map_err(|error| self.connector.says_where(error))
     }
 
     async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {

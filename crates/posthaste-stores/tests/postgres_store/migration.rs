@@ -183,3 +183,40 @@ async fn hints_are_on_for_new_outboxes_alone() {
     initialise(&used.url()).await;
     assert_eq!(used.psql(notify), "off");
 }
+
+/// A role that does not exist is the commonest reason; whoever reads the error sees where it happened.
+#[tokio::test]
+async fn a_refused_init_leaves_nothing_behind_and_says_where() {
+    let database = PostgresServer::shared(15).create_database();
+    let to_nobody = InitOptions {
+        relay: Some("nobody_there".to_owned()),
+        ..InitOptions::default()
+    };
+    let refused = init(&database.url(), &to_nobody).await.unwrap_err();
+    assert!(
+        matches!(refused, StoreError::Misconfigured { .. }),
+        "{refused}"
+    );
+    let (text, place) = (
+        refused.to_string(),
+        format!("database `{}`", database.name()),
+    );
+    assert!(
+        text.contains("create role") && text.contains(&place),
+        "{text}"
+    );
+    assert_eq!(
+        database.psql("select to_regnamespace('posthaste') is null"),
+        "t"
+    );
+
+    let unmade = store(&database.url()).check().await.unwrap_err();
+    let text = unmade.to_string();
+    assert!(
+        text.contains("posthaste init") && text.contains(&place),
+        "{text}"
+    );
+
+    let applied = init(&database.url(), &InitOptions::default()).await;
+    assert_eq!(applied.unwrap().applied.len(), schema::postgres().len());
+}
