@@ -471,6 +471,28 @@ mod tests {
     }
 
     #[test]
+    fn patience_fits_the_cause() {
+        use RejectionKind::{
+            Denied, FailsAlone, Invalid, Other, TooLarge, Undecodable, Unroutable,
+        };
+        let open = DeliveryPolicy::default();
+        for mended_by_people in [Unroutable, Denied] {
+            assert_eq!(open.attempts_when(mended_by_people), 150);
+        }
+        for kind in [TooLarge, Invalid, FailsAlone, Undecodable, Other] {
+            assert_eq!(open.attempts_when(kind), 5);
+        }
+        let three = DeliveryPolicy {
+            attempts: Some(3),
+            ..open
+        };
+        assert_eq!(
+            (three.attempts_when(Denied), three.attempts_when(Invalid)),
+            (3, 3)
+        );
+    }
+
+    #[test]
     fn useless_routes_are_refused() {
         let error = |routes| Routes::new(routes).unwrap_err().to_string();
         let all = || route(Some("*"), None, to(&["a"]));

@@ -8,8 +8,6 @@ use posthaste_engine::{
     mutation::{Mutation, planted},
 };
 
-use tracing::warn;
-
 use crate::{Clock, health::SharedMoment, jitter::Jitter, relay::SaidOnce, watch};
 
 /// What the tasks of a relay know of its right to live.
@@ -59,6 +57,7 @@ pub(crate) async fn keep(
     lease_state: watch::Sender<Lease>,
 ) {
     let mut said = SaidOnce::default();
+    let mut said_over = SaidOnce::default();
     let mut wait = jitter.spread(lease / 3);
     let mut ran_out = false;
     loop {
@@ -76,7 +75,9 @@ pub(crate) async fn keep(
                 let is_over = lease_state.borrow().deadline <= by_its_clock(&*clock, clock.now());
                 // Once: a server that comes back is met by new connections.
                 if is_over && !std::mem::replace(&mut ran_out, true) {
-                    warn!("the lease ran out; all connections to the store are made anew");
+                    said_over.warn(clock.now(), || {
+                        "the lease ran out; all connections to the store are made anew".to_owned()
+                    });
                     store.disconnect();
                 }
                 lease / 15
