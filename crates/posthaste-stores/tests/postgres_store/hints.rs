@@ -42,7 +42,7 @@ async fn number(client: &Client, sql: &str) -> i64 {
 }
 
 /// Reads nothing until the relay waits for a hint.
-async fn idle(claimed: &Arc<dyn Claimed>, observer: &Client) {
+pub(crate) async fn idle(claimed: &Arc<dyn Claimed>, observer: &Client) {
     let armed = async {
         while number(observer, ARMED).await == 0 {
             assert!(claimed.next(ALL).await.unwrap().events.is_empty());
