@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::{Backoff, Moment, RejectionKind};
@@ -41,6 +42,36 @@ impl BreakerState {
     }
 }
 
+/// So many topics that are refused alike each count alone: a destination that refuses everything
+/// refuses few topics often, or more than anybody names by mistake.
+const TOPICS_ALONE: RangeInclusive<usize> = 101..=10_000;
+
+/// A minute's rejections of one kind.
+#[derive(Debug, Clone, Default)]
+struct Rejections {
+    all: u64,
+    /// Of each topic, by its hash, where people mend at the broker what is wrong with that topic.
+    /// Once there are too many to count alone no further ones are kept.
+    of_topics: HashMap<u64, u64>,
+}
+
+impl Rejections {
+    /// Counts one more; answers how many count together with it.
+    fn count(&mut self, kind: RejectionKind, topic: u64) -> u64 {
+        self.all += 1;
+        if !kind.is_mended_at_the_broker() || self.of_topics.len() > *TOPICS_ALONE.end() {
+            return self.all;
+        }
+        let alike = self.of_topics.entry(topic).or_default();
+        *alike += 1;
+        let alike = *alike;
+        match TOPICS_ALONE.contains(&self.of_topics.len()) {
+            true => alike,
+            false => self.all,
+        }
+    }
+}
+
 /// Decides when a destination is left alone and when it is probed.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker {
@@ -55,7 +86,7 @@ pub(crate) struct Breaker {
     broken: bool,
     minute_began: Moment,
     answers: u64,
-    rejections: HashMap<RejectionKind, u64>,
+    rejections: HashMap<RejectionKind, Rejections>,
 }
 
 impl Breaker {
@@ -107,20 +138,19 @@ impl Breaker {
         self.failures = 0;
     }
 
-    /// The destination rejected an event. True: this is no poison event but a broken destination
-    /// (more than half of a minute's answers, with one fingerprint), and the breaker is open.
+    /// The destination rejected an event of this topic, which is a hash. True: this is no poison event but a
+    /// broken destination (more than half of a minute's answers are alike), and the breaker is open.
     pub(crate) fn rejected(
         &mut self,
         kind: RejectionKind,
+        topic: u64,
         reason: &str,
         now: Moment,
         random: f64,
     ) -> bool {
         self.count(now);
         self.answers += 1;
-        let same = self.rejections.entry(kind).or_insert(0);
-        *same += 1;
-        let same = *same;
+        let same = self.rejections.entry(kind).or_default().count(kind, topic);
         if !self.broken && (same <= self.rejections_max || same * 2 <= self.answers) {
             return false;
         }
@@ -209,7 +239,7 @@ mod tests {
         let mut breaker = breaker();
         for _ in 0..1_000 {
             breaker.accepted(2, at(1));
-            assert!(!breaker.rejected(RejectionKind::TooLarge, "too large", at(1), 0.5));
+            assert!(!breaker.rejected(RejectionKind::TooLarge, 0, "too large", at(1), 0.5));
         }
     }
 
@@ -217,21 +247,51 @@ mod tests {
     fn a_destination_that_rejects_everything_is_broken() {
         let mut breaker = breaker();
         let tripped = (0..1_000)
-            .position(|_| breaker.rejected(RejectionKind::Unroutable, "no topic", at(1), 0.5));
+            .position(|_| breaker.rejected(RejectionKind::Unroutable, 0, "no topic", at(1), 0.5));
         assert_eq!(tripped, Some(100));
         assert!(matches!(breaker.state(at(1)), BreakerState::Open { .. }));
+    }
+
+    /// How many rejections, of so many topics in turn, it takes.
+    fn trips_at(topics: u64) -> Option<usize> {
+        let mut breaker = breaker();
+        (0..30_000_u64).position(|n| {
+            breaker.rejected(RejectionKind::Unroutable, n % topics, "none", at(1), 0.5)
+        })
+    }
+
+    #[test]
+    fn many_topics_that_are_missing_are_no_broken_destination() {
+        for topics in [102, 1_000, 10_000] {
+            assert_eq!(trips_at(topics), None, "{topics}");
+        }
+        for topics in [1, 5, 100] {
+            assert_eq!(trips_at(topics), Some(100), "{topics}: all that it has");
+        }
+        assert_eq!(trips_at(20_000), Some(10_000), "nothing is bound any more");
+    }
+
+    #[test]
+    fn one_of_many_topics_that_is_refused_again_and_again_is_a_broken_destination() {
+        let mut breaker = breaker();
+        for topic in 1..=200 {
+            assert!(!breaker.rejected(RejectionKind::Unroutable, topic, "none", at(1), 0.5));
+        }
+        let tripped = (0..1_000)
+            .position(|_| breaker.rejected(RejectionKind::Unroutable, 0, "none", at(1), 0.5));
+        assert_eq!(tripped, Some(200));
     }
 
     #[test]
     fn a_broken_destination_stays_broken_for_longer_than_a_minute() {
         let mut breaker = breaker();
         for _ in 0..=100 {
-            breaker.rejected(RejectionKind::Unroutable, "no topic", at(1), 0.5);
+            breaker.rejected(RejectionKind::Unroutable, 0, "no topic", at(1), 0.5);
         }
         assert_eq!(breaker.state(at(100)), BreakerState::HalfOpen);
-        assert!(breaker.rejected(RejectionKind::Unroutable, "no topic", at(100), 0.5));
+        assert!(breaker.rejected(RejectionKind::Unroutable, 0, "no topic", at(100), 0.5));
         breaker.accepted(1, at(110));
-        assert!(!breaker.rejected(RejectionKind::Unroutable, "no topic", at(110), 0.5));
+        assert!(!breaker.rejected(RejectionKind::Unroutable, 0, "no topic", at(110), 0.5));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod sink;
 mod store;
 mod suspects;
 mod template;
+mod throttled;
 mod time;
 mod window;
 

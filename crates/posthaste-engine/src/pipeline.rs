@@ -19,6 +19,7 @@ mod model;
 mod sending;
 mod side_read;
 mod stored;
+mod turns;
 
 use std::{collections::HashSet, ops::Range};
 
@@ -30,6 +31,7 @@ use crate::{
     retries::Retries,
     side::Side,
     suspects::Suspects,
+    throttled::Throttled,
     window::{Passed, State, Window},
 };
 use blocked::Blocked;
@@ -133,12 +135,13 @@ pub struct Pipeline {
     blocked: Blocked,
     /// Events that were set aside under an earlier claim, which the main group may read again.
     set_aside: HashSet<EventRef>,
-    /// Keys, and events without one, that a broken destination refused as probes: all others have
-    /// their turn before these.
+    /// Keys, and events without one, that were refused as probes by a destination that is broken,
+    /// or by a queue that was full: all others have their turn before these.
     probed: HashSet<u64>,
     /// Records in flight at the most, while a destination that was away resumes.
     ramp: Option<usize>,
     suspects: Suspects,
+    throttled: Throttled,
     breaker: Breaker,
     pacer: Pacer,
     counts: Counts,
@@ -203,6 +206,7 @@ impl Pipeline {
             probed: HashSet::new(),
             ramp: None,
             suspects: Suspects::default(),
+            throttled: Throttled::default(),
             breaker: Breaker::new(limits.probe, limits.rejections_max),
             pacer: Pacer::new(limits.poll_busy, limits.poll_idle),
             counts: Counts::default(),
@@ -477,7 +481,7 @@ impl Pipeline {
         let dues = [Some(self.due_at), Some(self.pacer.next()), advance, probe];
         let lane = (self.lane == LaneState::None).then_some(self.lane_not_before);
         dues.into_iter()
-            .chain([lane])
+            .chain([lane, self.throttled.not_before()])
             .flatten()
             .filter(|&due| due > now)
             .min()

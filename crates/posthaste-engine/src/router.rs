@@ -1,6 +1,6 @@
 use crate::{
     DeliveryPolicy, DestinationRoutes, Record, Rejection, RejectionKind, RouteDecision,
-    StoredEvent, Template,
+    StoredEvent, Template, record::key_hash,
 };
 
 /// How one destination sees events: which it takes, and what they look like on the wire.
@@ -32,6 +32,15 @@ impl Router {
         match self.decide(event) {
             RouteDecision::Take(policy) => policy,
             _ => self.routes.policy(),
+        }
+    }
+
+    /// A hash of the record's topic; of one that cannot be made into a record, of the event's own.
+    pub(crate) fn topic_hash(&self, event: &StoredEvent) -> u64 {
+        let rendered = self.topic.as_ref().map(|topic| topic.render(event));
+        match rendered {
+            Some(Ok(topic)) => key_hash(&topic),
+            Some(Err(_)) | None => key_hash(event.topic()),
         }
     }
 

@@ -61,12 +61,8 @@ impl Suspects {
         self.0.is_empty()
     }
 
-    /// Whether this event may go now: the suspect that is tried, or when none is, all others.
-    pub(crate) fn is_turn(&self, event: &StoredEvent, tried: Option<u64>) -> bool {
-        match tried {
-            Some(name) => turn_name(event) == name,
-            None => self.0.is_empty() || !self.0.contains(&turn_name(event)),
-        }
+    pub(crate) fn contains(&self, event: &StoredEvent) -> bool {
+        !self.0.is_empty() && self.0.contains(&turn_name(event))
     }
 
     pub(crate) fn first(&self) -> Option<u64> {

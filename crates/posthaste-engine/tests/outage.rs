@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{any::Any, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{
+    any::Any, cell::RefCell, collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration,
+};
 
 use posthaste_engine::{
     Backoff, BreakerState, Cause, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder,
@@ -15,12 +17,16 @@ const EVENTS: i64 = 40;
 
 /// These events, over so many keys.
 fn page(seqs: RangeInclusive<i64>, keys: i64) -> Page {
+    page_of(seqs, keys, |_| "t")
+}
+
+fn page_of(seqs: RangeInclusive<i64>, keys: i64, topic: impl Fn(i64) -> &'static str) -> Page {
     let base: Arc<dyn Any + Send + Sync> = Arc::new(*seqs.end());
     let mut builder = PageBuilder::default();
     for seq in seqs {
         let key = (seq % keys).to_string();
         let mut texts = [None; 9];
-        texts[Field::Topic as usize] = Some("t");
+        texts[Field::Topic as usize] = Some(topic(seq));
         texts[Field::Key as usize] = Some(&key);
         let fields = StoredFields {
             seq,
@@ -45,6 +51,10 @@ fn page(seqs: RangeInclusive<i64>, keys: i64) -> Page {
 }
 
 fn pipeline() -> Pipeline {
+    pipeline_with(KeyOrder::Pipelined)
+}
+
+fn pipeline_with(key_order: KeyOrder) -> Pipeline {
     let tick = Duration::from_millis(1);
     let backoff = Backoff {
         first: tick,
@@ -72,7 +82,7 @@ fn pipeline() -> Pipeline {
         batch_events_max: 100,
         batch_bytes_max: 1 << 20,
         in_flight_events_max: 1_000,
-        key_order: KeyOrder::Pipelined,
+        key_order,
         fence: FenceKind::Exact,
         single_lane: true,
         deduplicates: false,
@@ -366,4 +376,102 @@ fn events_sent_again_with_an_unknown_fate_are_counted_as_repeats() {
     now = now.after(Duration::from_secs(1));
     deliver(&mut pipeline, now, 1, |_| Outcome::Accepted(None));
     assert_eq!(pipeline.counts().repeated, EVENTS.unsigned_abs());
+}
+
+/// Both queues behind an exchange are sent what one of them refuses, so that each attempt repeats
+/// it in the other.
+#[test]
+fn a_full_queue_is_tried_with_one_event_each_time_and_all_others_are_delivered() {
+    let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
+    let mut now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    let topic = |seq| if seq <= 5_000 { "full" } else { "healthy" };
+    pipeline.read(page_of(1..=5_005, 5_005, topic), now);
+    let attempts = RefCell::new(Vec::new());
+    let full = |record: &Record| {
+        if record.topic() == "healthy" {
+            return Outcome::Accepted(None);
+        }
+        attempts.borrow_mut().push(record.event().seq());
+        Outcome::unavailable(Cause::Throttled, "a queue is full")
+    };
+    // The first lane had a batch before anybody knew.
+    assert_eq!(deliver(&mut pipeline, now, 1, full), 0);
+    assert_eq!(pipeline.counts().accepted, 5);
+    attempts.borrow_mut().clear();
+    now = now.after(Duration::from_secs(1));
+    deliver(&mut pipeline, now, 60, full);
+    let tried = attempts.take();
+    // A lane lives for a tenth of a second here.
+    assert!(
+        (300..=600).contains(&tried.len()),
+        "{} were tried",
+        tried.len()
+    );
+    let different: BTreeSet<i64> = tried.iter().copied().collect();
+    assert_eq!(different.len(), tried.len());
+    // What comes later and does not go there is not held up.
+    now = now.after(Duration::from_secs(60));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page_of(5_006..=5_100, 10_000, topic), now);
+    deliver(&mut pipeline, now, 2, full);
+    assert_eq!(pipeline.counts().accepted, 100);
+    now = now.after(Duration::from_secs(2));
+    deliver(&mut pipeline, now, 2, |_| Outcome::Accepted(None));
+    assert_eq!(pipeline.counts().accepted, 5_100);
+}
+
+/// Under one topic some go to the full queue and some do not, as by an exchange that looks at
+/// headers.
+#[test]
+fn events_of_a_full_queues_topic_that_do_not_go_there_have_their_turn() {
+    let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
+    let now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(1..=400, 400), now);
+    deliver(&mut pipeline, now, 60, |record| {
+        match record.event().seq() {
+            1..=200 => Outcome::unavailable(Cause::Throttled, "a queue is full"),
+            _ => Outcome::Accepted(None),
+        }
+    });
+    assert_eq!(pipeline.counts().accepted, 200);
+}
+
+/// The follower of what is held back goes to another topic, and must not overtake it.
+#[test]
+fn what_follows_in_its_key_waits_behind_what_is_held_back() {
+    for order in [KeyOrder::Pipelined, KeyOrder::OneAtATime] {
+        let mut pipeline = pipeline_with(order);
+        let now = Moment(Duration::from_secs(1));
+        pipeline.next_read(now).unwrap();
+        let topic = |seq| if seq <= 10 { "full" } else { "healthy" };
+        pipeline.read(page_of(1..=30, 10, topic), now);
+        deliver(&mut pipeline, now, 60, |record| match record.topic() {
+            "full" => Outcome::unavailable(Cause::Throttled, "a queue is full"),
+            _ => Outcome::Accepted(None),
+        });
+        assert_eq!(pipeline.counts().accepted, 0, "{order:?}");
+    }
+}
+
+/// A new event each second keeps the destination busy, and what it refused is tried all the same.
+#[test]
+fn a_queue_that_has_room_again_is_served_beside_others() {
+    let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
+    let mut now = Moment(Duration::from_secs(1));
+    let topic = |seq| if seq <= 100 { "full" } else { "healthy" };
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page_of(1..=100, 100, topic), now);
+    for second in 0..20 {
+        deliver(&mut pipeline, now, 1, |record| match record.topic() {
+            "full" if second < 10 => Outcome::unavailable(Cause::Throttled, "a queue is full"),
+            _ => Outcome::Accepted(None),
+        });
+        now = now.after(Duration::from_secs(1));
+        pipeline.next_read(now).unwrap();
+        let next = 101 + second;
+        pipeline.read(page_of(next..=next, 1_000, topic), now);
+    }
+    assert_eq!(pipeline.counts().accepted, 119);
 }

@@ -8,7 +8,7 @@ use crate::{
     RejectionKind, Settlement, StoredEvent, Unavailability, Verdict,
     mutation::{Mutation, planted},
     retries::{Retry, Sent},
-    suspects::FAILS_ALONE_MAX,
+    suspects::{FAILS_ALONE_MAX, turn_name},
     window::State,
 };
 
@@ -51,7 +51,7 @@ impl Pipeline {
 
     /// The destination answered about this event.
     fn clear_of_suspicion(&mut self, ticket: u64) {
-        if self.suspects.is_empty() {
+        if self.suspects.is_empty() && self.throttled.is_empty() {
             return;
         }
         let window = self.window_of(ticket);
@@ -62,6 +62,28 @@ impl Pipeline {
         };
         if let Some(event) = event {
             self.suspects.remove(&event);
+            // What a lane that failed still answers was under way beside the event that was
+            // refused.
+            if self.lane == LaneState::Open && self.turns().is_held_back(&event) {
+                self.probed.extend(self.throttled.end());
+                self.send_passed_over();
+            }
+        }
+    }
+
+    /// The destination refused an event for now, and it was the first of its lane to fail.
+    fn note_throttled(
+        &mut self,
+        event: &StoredEvent,
+        why: &Unavailability,
+        now: Moment,
+        random: f64,
+    ) {
+        if self.lane == LaneState::Open && why.cause == Cause::Throttled {
+            let (topic, turn) = (self.turns().held_back_with(event), turn_name(event));
+            let probe = self.limits.probe;
+            self.throttled
+                .refused(topic, turn, why.wait, probe, now, random);
         }
     }
 
@@ -96,9 +118,13 @@ impl Pipeline {
     }
 
     fn window_rejected(&mut self, ticket: u64, rejection: Rejection, now: Moment, random: f64) {
-        let mut broken = self
-            .breaker
-            .rejected(rejection.kind, &rejection.reason, now, random);
+        let event = self
+            .window_of(ticket)
+            .and_then(|window| window.entry_mut(ticket));
+        let event = event.map(|entry| entry.event.clone());
+        let topic = event.map_or(0, |event| self.router.topic_hash(&event));
+        let Rejection { kind, reason } = &rejection;
+        let mut broken = self.breaker.rejected(*kind, topic, reason, now, random);
         let blocked = self.blocked.len() + self.failed;
         if !broken && blocked >= self.limits.blocked_keys_max {
             let reason = format!(
@@ -145,6 +171,7 @@ impl Pipeline {
                 self.suspects.add(&event);
             }
         }
+        self.note_throttled(&event, why, now, random);
         self.destination_failed(why, now, random);
     }
 
@@ -191,10 +218,9 @@ impl Pipeline {
             }
             Outcome::Rejected(rejection) => {
                 self.counts.rejected += 1;
-                if self
-                    .breaker
-                    .rejected(rejection.kind, &rejection.reason, now, random)
-                {
+                let topic = self.router.topic_hash(&retry.copy.event);
+                let Rejection { kind, reason } = &*rejection;
+                if self.breaker.rejected(*kind, topic, reason, now, random) {
                     self.retries.again(retry);
                 } else {
                     self.retry_rejected(ticket, &retry.copy, *rejection, random);
@@ -217,6 +243,7 @@ impl Pipeline {
         now: Moment,
         random: f64,
     ) {
+        self.note_throttled(&retry.copy.event, why, now, random);
         let is_suspect = self.makes_suspect(why.cause);
         if is_suspect && retry.evidence.failed(self.counts.accepted) {
             let rejection = self.fails_alone(&retry.copy.event, why);

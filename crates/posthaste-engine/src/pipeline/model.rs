@@ -11,6 +11,7 @@ impl Pipeline {
         self.main.describe(out);
         self.side.window.describe(out);
         self.suspects.describe(out);
+        self.throttled.describe(out);
         let flags = [self.due_seen, self.reading, self.paused];
         flags
             .iter()

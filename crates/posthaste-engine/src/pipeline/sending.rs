@@ -2,7 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::{LaneState, Pipeline, RETRY, SIDE, blocked::Blocked, is_one_of};
+use super::{
+    LaneState, Pipeline, RETRY, SIDE,
+    blocked::Blocked,
+    is_one_of,
+    turns::{Of, Turns},
+};
 use crate::{
     BreakerState, Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement, SinkError,
     StoredEvent, Verdict,
@@ -13,8 +18,10 @@ use crate::{
     window::Window,
 };
 
-/// A probe of a destination that was away, as long as no event is suspect. Beside suspects it is one event: its
-/// failure is not another's, and the window holds enough of them until the one at fault is found.
+/// A probe of a destination that was away, as long as no event is suspect and no topic held back.
+/// Beside suspects it is one event: its failure is not another's, and the window holds enough of
+/// them until the one at fault is found. Beside topics that are held back each event of a probe may
+/// be a repeat somewhere.
 const PROBE_EVENTS: usize = 10;
 /// Of these, parked events at the most: a probe of a broken destination must reach others.
 const PROBE_RETRIES: usize = 3;
@@ -54,24 +61,25 @@ impl Pipeline {
         let probing = state == BreakerState::HalfOpen;
         // A suspect is tried with nothing else in flight.
         let by_turns = !self.suspects.is_empty();
+        let is_alone = by_turns || !self.throttled.is_empty();
         if (probing || by_turns) && self.in_flight > 0 {
             return None;
         }
         if probing {
-            self.ramp = Some(if by_turns { 1 } else { PROBE_EVENTS });
+            self.ramp = Some(if is_alone { 1 } else { PROBE_EVENTS });
         }
         let number = self.batches.next();
         let mut batch = self.gathering();
         if probing || !by_turns {
-            let retries_max = match (probing, by_turns) {
+            let retries_max = match (probing, is_alone) {
                 (false, _) => usize::MAX,
                 (true, false) => PROBE_RETRIES,
                 // Only where nothing else is left: a single one must reach others, too.
                 (true, true) => 0,
             };
-            self.gather(&mut batch, number, retries_max, None);
+            self.gather(&mut batch, number, retries_max, Of::Others);
             if probing && batch.records.is_empty() {
-                self.gather(&mut batch, number, usize::MAX, None);
+                self.gather(&mut batch, number, usize::MAX, Of::Others);
             }
         }
         if by_turns && batch.records.is_empty() {
@@ -80,12 +88,18 @@ impl Pipeline {
                 return self.take_batch(now);
             }
         }
+        // As long as others flow, they are not to stand still each time that they are all sent.
+        let may_try = probing || self.throttled.not_before().is_some_and(|at| at <= now);
+        if may_try && self.in_flight == 0 && batch.records.is_empty() {
+            self.gather_throttled(&mut batch, number);
+        }
         if batch.records.is_empty() {
             if self.probed.is_empty() {
                 return None;
             }
             // All others had their turn.
             self.probed.clear();
+            self.ramp = Some(1);
             self.send_passed_over();
             return self.take_batch(now);
         }
@@ -116,19 +130,22 @@ impl Pipeline {
         }
     }
 
-    /// What is ready: of all but the suspects, or of `suspect` alone.
-    fn gather(
-        &mut self,
-        batch: &mut Gathering,
-        number: u64,
-        retries_max: usize,
-        suspect: Option<u64>,
-    ) {
+    /// Gathers the events of these that are ready.
+    fn gather(&mut self, batch: &mut Gathering, number: u64, retries_max: usize, of: Of) {
         if self.stop_behind.is_none() {
-            self.gather_retries(batch, number, retries_max, suspect);
-            self.gather_group(Group::Side, batch, number, suspect);
+            self.gather_retries(batch, number, retries_max, of);
+            self.gather_group(Group::Side, batch, number, of);
         }
-        self.gather_main(batch, number, suspect);
+        self.gather_main(batch, number, of);
+    }
+
+    pub(super) fn turns(&self) -> Turns<'_> {
+        Turns {
+            suspects: &self.suspects,
+            throttled: &self.throttled,
+            router: &self.router,
+            order: self.info.key_order,
+        }
     }
 
     /// The first suspect of which an event is ready: that event and nothing else. When there is none, nobody is
@@ -137,7 +154,7 @@ impl Pipeline {
         batch.events_max = 1;
         self.send_passed_over();
         while let Some(suspect) = self.suspects.first() {
-            self.gather(batch, number, 1, Some(suspect));
+            self.gather(batch, number, 1, Of::Suspect(suspect));
             // All that were passed over.
             self.send_passed_over();
             if !batch.records.is_empty() {
@@ -147,7 +164,25 @@ impl Pipeline {
         }
     }
 
-    fn send_passed_over(&mut self) {
+    /// One event of the first topic that is held back and has one, each time another event. A topic
+    /// without any is held back no longer.
+    fn gather_throttled(&mut self, batch: &mut Gathering, number: u64) {
+        self.send_passed_over();
+        while let Some(topic) = self.throttled.first() {
+            batch.events_max = 1;
+            self.gather(batch, number, 1, Of::Throttled(topic));
+            self.send_passed_over();
+            if !batch.records.is_empty() {
+                self.ramp = Some(1);
+                return;
+            }
+            if !self.throttled.begin_again() {
+                self.throttled.remove(topic);
+            }
+        }
+    }
+
+    pub(super) fn send_passed_over(&mut self) {
         self.main.send_passed_over();
         self.side.window.send_passed_over();
     }
@@ -160,16 +195,24 @@ impl Pipeline {
         self.verdicts(records.iter().map(verdict).collect(), now, 0.5);
     }
 
-    fn gather_retries(
-        &mut self,
-        batch: &mut Gathering,
-        number: u64,
-        limit: usize,
-        suspect: Option<u64>,
-    ) {
+    fn gather_retries(&mut self, batch: &mut Gathering, number: u64, limit: usize, of: Of) {
         while batch.fits(0) && batch.records.len() < limit {
-            let is_turn = |event: &StoredEvent| self.suspects.is_turn(event, suspect);
-            let Some((ticket, copy)) = Retries::take(&mut self.retries, number, is_turn) else {
+            let Self {
+                retries,
+                suspects,
+                throttled,
+                router,
+                ..
+            } = self;
+            let order = self.info.key_order;
+            let turns = Turns {
+                suspects,
+                throttled,
+                router,
+                order,
+            };
+            let is_turn = |event: &StoredEvent| turns.has(of, event);
+            let Some((ticket, copy)) = Retries::take(retries, number, is_turn) else {
                 return;
             };
             let event = copy.event.clone();
@@ -205,24 +248,19 @@ impl Pipeline {
         }
     }
 
-    fn gather_main(&mut self, batch: &mut Gathering, number: u64, suspect: Option<u64>) {
+    fn gather_main(&mut self, batch: &mut Gathering, number: u64, of: Of) {
         if let Some(limit) = self.stop_behind {
             self.main.drop_ready_from(limit);
         }
         let before = batch.records.len();
-        self.gather_group(Group::Main, batch, number, suspect);
+        self.gather_group(Group::Main, batch, number, of);
         for record in &batch.records[before..] {
             self.highest_sent = self.highest_sent.max(Some(record.ticket()));
         }
     }
 
-    fn gather_group(
-        &mut self,
-        group: Group,
-        batch: &mut Gathering,
-        number: u64,
-        suspect: Option<u64>,
-    ) {
+    fn gather_group(&mut self, group: Group, batch: &mut Gathering, number: u64, of: Of) {
+        let order = self.info.key_order;
         loop {
             let Self {
                 main,
@@ -231,8 +269,15 @@ impl Pipeline {
                 blocked,
                 probed,
                 suspects,
+                throttled,
                 ..
             } = self;
+            let turns = Turns {
+                suspects,
+                throttled,
+                router,
+                order,
+            };
             let window = match group {
                 Group::Main => main,
                 Group::Side => window,
@@ -240,7 +285,7 @@ impl Pipeline {
             let failed = gather(window, batch, number, router, |event| {
                 if group.leaves_out(event, blocked, keys) {
                     Turn::Pass
-                } else if !suspects.is_turn(event, suspect) || was_probed(probed, event) {
+                } else if !turns.has(of, event) || was_probed(probed, event) {
                     Turn::Wait
                 } else {
                     Turn::Send
