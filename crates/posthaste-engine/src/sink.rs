@@ -143,7 +143,7 @@ impl RejectionKind {
 /// The event is at fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
-    /// The class, which is also the fingerprint that the breaker counts by.
+    /// The class, by which the breaker counts; where people mend it at the broker, by topic as well.
     pub kind: RejectionKind,
     /// The broker's answer in words; never contains payload or header values.
     pub reason: String,
@@ -346,6 +346,12 @@ pub trait Lane: Send {
     /// Everything that was visible at the claim, or read before this lane was opened, is behind what the
     /// store holds: what [`take_over`](Self::take_over) learned and was not submitted since will not be.
     fn caught_up(&mut self) {}
+
+    /// The id of the cluster behind the lane (Kafka's cluster id); none where brokers have no such id. It
+    /// tells another cluster behind the same address.
+    fn cluster(&self) -> Option<&str> {
+        None
+    }
 
     /// Purges what the client holds and destroys the connection. Answers nothing: records without a
     /// verdict are *unavailable* from here on. With [`FenceKind::Exact`], nothing of this lane can

@@ -26,6 +26,7 @@ mod cursor;
 mod error;
 mod ownership;
 mod retention;
+mod target;
 
 use std::sync::Arc;
 

@@ -11,6 +11,7 @@ pub struct Destination {
     pub(crate) name: String,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) address: String,
+    pub(crate) retarget: bool,
     pub(crate) start: Start,
     pub(crate) policy: DeliveryPolicy,
     pub(crate) topic: Option<Template>,
@@ -27,6 +28,7 @@ impl Destination {
         Self {
             name: name.into(),
             address: format!("{}:", sink.info().kind),
+            retarget: false,
             sink,
             start: Start::Oldest,
             policy: DeliveryPolicy::default(),
@@ -37,10 +39,19 @@ impl Destination {
         }
     }
 
-    /// The sink's URL without secrets, as operators will see it. Default: the kind of sink alone.
+    /// The sink's URL without secrets, as operators will see it. Events go to one address at a time: a relay with
+    /// another one stands by while live relays serve the old one, and a relay with another scheme is refused
+    /// ([`Destination::retarget`]). Default: the kind of sink alone, which tells no two brokers of a kind apart.
     #[must_use]
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = address.into();
+        self
+    }
+
+    /// Goes on at an address of another kind of broker, too, where the name stood.
+    #[must_use]
+    pub fn retarget(mut self) -> Self {
+        self.retarget = true;
         self
     }
 

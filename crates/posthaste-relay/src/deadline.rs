@@ -354,6 +354,11 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
         within(self.change, "report", call).await
     }
 
+    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
+        let call = self.inner.reached(cluster);
+        within(self.change, "store the cluster", call).await
+    }
+
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         let call = self.inner.fences_taken(former);
         within(self.change, "note taken fences", call).await

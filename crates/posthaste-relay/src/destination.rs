@@ -1,11 +1,13 @@
 //! One destination: claim a share of it, run it, and claim it anew when the share is to change or something
 //! goes wrong.
 
+mod standing_by;
+
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
     Claim, ClaimOutcome, ClaimRequest, Claimed, FenceKind, Marker, Moment, Pipeline,
-    PipelineLimits, Registered, Router, ShareStep, Store, StoreError, Want,
+    PipelineLimits, Registered, Router, Store, StoreError, Want,
 };
 use tracing::{info, warn};
 
@@ -15,17 +17,19 @@ use crate::{
     lease::Lease,
     relay::{Order, SaidOnce},
     runner::{Deaths, Next, Runner},
-    share::{Revocation, Share},
+    share::Share,
     watch,
 };
 
 /// How a destination's task ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Ended {
     /// As [`Kept::clean`].
     pub(crate) clean: bool,
     /// It is drained, as was asked for.
     pub(crate) drained: bool,
+    /// The store refuses the first claim, and waiting does not mend that ([`DestinationTask::may_refuse`]).
+    pub(crate) refused: Option<StoreError>,
     /// For how long bytes of an aborted lane may still arrive.
     pub(crate) unsettled: Duration,
 }
@@ -48,6 +52,8 @@ const UNFENCED: Duration = Duration::from_micros(1);
 pub(crate) struct Kept {
     /// The number of the newest lane: every lane gets a higher one.
     pub(crate) lane_number: u64,
+    /// The store took a claim.
+    was_answered: bool,
     /// A lane was opened.
     pub(crate) began: bool,
     /// A claim was lost and nothing has been stored since: what is accepted may be the same again and again.
@@ -121,6 +127,8 @@ pub(crate) struct DestinationTask {
     pub(crate) registered: Registered,
     pub(crate) lease_state: watch::Sender<Lease>,
     pub(crate) order: watch::Receiver<Order>,
+    /// A refusal of the first claim ends the relay: somebody is looking, and nothing else is delivered.
+    pub(crate) may_refuse: bool,
 }
 
 impl DestinationTask {
@@ -128,9 +136,15 @@ impl DestinationTask {
         let mut kept = self.keep();
         let mut said = SaidOnce::default();
         let mut want = self.enlist();
+        let mut refused = None;
         let drained = loop {
-            let Some(claim) = self.claimed(want, &mut kept, &mut said).await else {
-                break false;
+            let claim = match self.claimed(want, &mut kept, &mut said).await {
+                Some(Ok(claim)) => claim,
+                Some(Err(error)) => {
+                    refused = Some(error);
+                    break false;
+                }
+                None => break false,
             };
             match self.run_claim(&claim, &mut kept).await {
                 Ok(Next::Claim(next)) => want = next,
@@ -168,6 +182,7 @@ impl DestinationTask {
         Ended {
             clean: kept.clean,
             drained,
+            refused,
             unsettled,
         }
     }
@@ -176,6 +191,7 @@ impl DestinationTask {
         let heartbeat = self.settings.lease / 3;
         Kept {
             lane_number: 0,
+            was_answered: false,
             began: false,
             repeats: false,
             clean: true,
@@ -225,26 +241,47 @@ impl DestinationTask {
     }
 
     /// A claim of something, once it is ours and its settle time is over.
-    async fn claimed(&self, want: Want, kept: &mut Kept, said: &mut SaidOnce) -> Option<Claim> {
+    async fn claimed(
+        &self,
+        want: Want,
+        kept: &mut Kept,
+        said: &mut SaidOnce,
+    ) -> Option<Result<Claim, StoreError>> {
         self.unless_over(self.claim(want, kept, said)).await
     }
 
-    async fn claim(&self, mut want: Want, kept: &mut Kept, said: &mut SaidOnce) -> Claim {
+    async fn claim(
+        &self,
+        mut want: Want,
+        kept: &mut Kept,
+        said: &mut SaidOnce,
+    ) -> Result<Claim, StoreError> {
         let name = &self.destination.name;
         loop {
             let asked = self.clock.now();
-            match self.claim_once(want, kept.unsettled(asked)).await {
+            let outcome = self.claim_once(want, kept.unsettled(asked)).await;
+            let is_first = !kept.was_answered;
+            kept.was_answered |= outcome.is_ok();
+            match outcome {
                 Ok(ClaimOutcome::Owned(claim)) => {
-                    info!(destination = %name, epoch = claim.epoch, partitions = ?claim.partitions,
+                    info!(destination = %name, address = %self.destination.address, epoch = claim.epoch, partitions = ?claim.partitions,
                         settle = ?claim.settle, "claimed");
                     kept.share
                         .saw(claim.shares.clone(), asked, self.clock.now());
                     tokio::time::sleep(claim.settle).await;
-                    return claim;
+                    return Ok(claim);
                 }
                 Ok(ClaimOutcome::Held(shares)) => {
                     kept.share.saw(shares, asked, self.clock.now());
                     want = self.stand_by(kept, said).await;
+                }
+                Ok(ClaimOutcome::Elsewhere { address, shares }) => {
+                    kept.share.saw(shares, asked, self.clock.now());
+                    self.stand_by_for_address(&address, kept, said).await;
+                    want = self.enlist();
+                }
+                Err(error) if is_first && self.may_refuse && error.needs_an_operator() => {
+                    return Err(error);
                 }
                 Err(error) => self.failed(&error, kept, said).await,
             }
@@ -259,6 +296,7 @@ impl DestinationTask {
         let request = ClaimRequest {
             destination: &self.destination.name,
             address: &self.destination.address,
+            retarget: self.destination.retarget,
             start: self.destination.start,
             want,
             partitions_max: self.settings.partitions_max,
@@ -289,77 +327,6 @@ impl DestinationTask {
         said.warn(self.clock.now(), || {
             format!("destination `{}`: {error}", self.destination.name)
         });
-    }
-
-    /// We own nothing: waits until there is something to claim, and answers what.
-    async fn stand_by(&self, kept: &mut Kept, said: &mut SaidOnce) -> Want {
-        loop {
-            let now = self.clock.now();
-            match kept.share.take_step() {
-                ShareStep::Claim(want) => return want,
-                ShareStep::Revoke => self.revoke(kept, said).await,
-                ShareStep::Stay | ShareStep::Withdraw => {
-                    let wait = self.wait_for_a_share(kept, said, now);
-                    tokio::time::sleep(wait).await;
-                }
-            }
-            let asked = self.clock.now();
-            match self.store.shares(&self.destination.name).await {
-                Ok(shares) => kept.share.saw(shares, asked, self.clock.now()),
-                Err(error) => self.failed(&error, kept, said).await,
-            }
-            let us = kept.share.shares().member(self.registered.registration);
-            // Somebody removed the destination, or us from it; or we are said to own what we do not hold: a fail-over
-            // brought back what had been given up. The claim enlists again.
-            if us.is_none_or(|us| us.owned > 0) {
-                return self.enlist();
-            }
-        }
-    }
-
-    pub(crate) fn revocation(&self) -> Revocation {
-        Revocation {
-            by: self.registered,
-            destination: self.destination.name.clone(),
-            settle: self.settle(),
-        }
-    }
-
-    async fn revoke(&self, kept: &mut Kept, said: &mut SaidOnce) {
-        let gone = kept.share.take_gone();
-        if let Err(error) = self.revocation().make(&*self.store, gone).await {
-            self.failed(&error, kept, said).await;
-        }
-    }
-
-    /// Says for whom we wait, and answers how long before another look.
-    fn wait_for_a_share(&self, kept: &Kept, said: &mut SaidOnce, now: Moment) -> Duration {
-        let name = &self.destination.name;
-        let shares = kept.share.shares();
-        let me = self.registered.registration;
-        let holders = shares
-            .members
-            .iter()
-            .filter(|m| m.owned > 0 && m.registration != me);
-        if let Some(holder) = holders.max_by_key(|member| member.owned) {
-            said.warn(now, || {
-                format!(
-                    "destination `{name}` is held by relay `{}` (process {}), whose lease lasts {:.1} s \
-                     unless it is renewed; standing by",
-                    holder.name,
-                    holder.host.pid,
-                    holder.lease_left.as_secs_f64()
-                )
-            });
-        }
-        let look = kept.share.look_at().map(|at| now.until(at));
-        let wait = look
-            .unwrap_or(Duration::MAX)
-            .min(self.settings.limits.poll_idle);
-        let counters = &self.destination.counters;
-        counters.let_go(None);
-        counters.progressed(now.after(wait));
-        wait.max(Duration::from_millis(1))
     }
 
     async fn run_claim(&self, claim: &Claim, kept: &mut Kept) -> Result<Next, StoreError> {
@@ -396,33 +363,6 @@ impl DestinationTask {
             // The relay leaves next, or its lease runs out: both free what it owned.
             Ok(()) | Err(StoreError::Fenced { .. }) => {}
             Err(error) => warn!("destination `{name}` was not given up: {error}"),
-        }
-    }
-
-    /// Others reach the broker and we do not: theirs is our share, until we reach it too. None when the relay
-    /// stops.
-    async fn stay_away(&self, kept: &mut Kept, said: &mut SaidOnce) -> Option<()> {
-        let name = &self.destination.name;
-        self.withdraw(kept.unsettled(self.clock.now())).await;
-        kept.share = self.keep().share;
-        self.destination.counters.let_go(None);
-        let sink = &self.destination.sink;
-        loop {
-            let wait = kept.away_for;
-            kept.away_for = (wait * 2).min(AWAY_MAX);
-            let now = self.clock.now();
-            said.warn(now, || {
-                format!(
-                    "destination `{name}` is reached by other relays and not by this one: it is theirs for {wait:?}"
-                )
-            });
-            self.destination.counters.progressed(now.after(wait));
-            self.unless_over(tokio::time::sleep(wait)).await?;
-            let limit = self.settings.publish_timeout;
-            let check = self.unless_over(tokio::time::timeout(limit, sink.check()));
-            if let Ok(Ok(())) = check.await? {
-                return Some(());
-            }
         }
     }
 }

@@ -124,7 +124,8 @@ impl Relay {
     ///
     /// # Errors
     /// [`RelayError::Store`] when the store refuses us at the start for a reason that waiting does not
-    /// mend (credentials, rights, schema, a read replica).
+    /// mend (credentials, rights, schema, a read replica); the first claim of a relay's only destination as well (it
+    /// delivers to another kind of broker).
     pub async fn run(
         self,
         shutdown: impl Future<Output = ()> + Send,
@@ -144,13 +145,15 @@ impl Relay {
             checked = self.check() => checked?,
             () = &mut shutdown => return Ok(Summary { drained: false, clean: true }),
         }
+        let mut is_start = true;
         loop {
             let registered = tokio::select! {
                 biased;
                 registered = self.register() => registered?,
                 () = &mut shutdown => return Ok(Summary { drained: false, clean: true }),
             };
-            match self.live(registered, &mut shutdown).await? {
+            let may_refuse = std::mem::take(&mut is_start) && self.destinations.len() == 1;
+            match self.live(registered, may_refuse, &mut shutdown).await? {
                 Some(summary) => return Ok(summary),
                 None => warn!("this relay was fenced; it registers anew"),
             }
@@ -208,6 +211,7 @@ impl Relay {
     async fn live(
         &self,
         (registered, lease): (Registered, Lease),
+        may_refuse: bool,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<Option<Summary>, RelayError> {
         let lease_state = watch::Sender::new(lease);
@@ -215,7 +219,7 @@ impl Relay {
         let mut tasks = JoinSet::new();
         for destination in &self.destinations {
             tasks.spawn(
-                self.task(destination, registered, &lease_state, &order)
+                self.task(destination, registered, &lease_state, &order, may_refuse)
                     .run(),
             );
         }
@@ -238,6 +242,7 @@ impl Relay {
         let mut lease_watch = lease_state.subscribe();
         let (mut drained, mut clean, mut fenced, mut stopping) = (0, true, false, false);
         let mut asked = false;
+        let mut refused = None;
         let mut unsettled = Duration::ZERO;
         let limit = tokio::time::sleep(Duration::MAX);
         tokio::pin!(limit);
@@ -278,6 +283,7 @@ impl Relay {
                         drained += usize::from(ended.drained);
                         clean &= ended.clean;
                         unsettled = unsettled.max(ended.unsettled);
+                        refused = ended.refused;
                     }
                     Some(Err(error)) => return Err(RelayError::Bug(error.to_string())),
                 },
@@ -293,6 +299,9 @@ impl Relay {
         }
         let stop_by = stop_by.unwrap_or_else(|| Instant::now() + self.settings.shutdown_timeout);
         self.leave(registered, unsettled, stop_by).await;
+        if let Some(error) = refused {
+            return Err(RelayError::Store(error));
+        }
         Ok(Some(Summary {
             drained: drained == self.destinations.len(),
             clean,
@@ -328,6 +337,7 @@ impl Relay {
         registered: Registered,
         lease_state: &watch::Sender<Lease>,
         order: &watch::Sender<Order>,
+        may_refuse: bool,
     ) -> DestinationTask {
         let routes = self
             .routes
@@ -342,6 +352,7 @@ impl Relay {
             registered,
             lease_state: lease_state.clone(),
             order: order.subscribe(),
+            may_refuse,
         }
     }
 

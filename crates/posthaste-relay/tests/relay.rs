@@ -476,6 +476,77 @@ async fn a_second_relay_stands_by_and_takes_over() {
     assert!(second.stop().await.clean);
 }
 
+/// A rolling deploy with a changed address: events go to one broker at a time.
+#[tokio::test(start_paused = true)]
+async fn two_relays_do_not_split_an_outbox_between_two_addresses() {
+    let store = MemoryStore::new(MemoryMode::Log);
+    let (old, new) = (MemorySink::new(), MemorySink::new());
+    let at = |sink: &MemorySink, address: &str, name: &str| {
+        let destination = destination(sink).address(address);
+        Running::start(relay_to(&store, destination).name(name))
+    };
+    let first = at(&old, "kafka://old", "first");
+    pass(1).await;
+    let second = at(&new, "kafka://new", "second");
+    emit_many(&store, 0..100);
+    pass(60).await;
+    assert_eq!((old.accepted().len(), new.accepted().len()), (100, 0));
+    let known = status(&store).await;
+    assert_eq!(known.address, "kafka://old");
+    assert_eq!(known.relay.as_deref(), Some("first"));
+    let third = at(&old, "kafka://old", "third");
+    assert!(first.stop().await.clean);
+    emit_many(&store, 100..200);
+    pass(60).await;
+    assert_eq!((old.accepted().len(), new.accepted().len()), (200, 0));
+    assert!(third.stop().await.clean);
+    pass(2).await;
+    emit_many(&store, 200..300);
+    until("the new one is delivered to", || {
+        new.accepted().len() == 100
+    })
+    .await;
+    assert_eq!(status(&store).await.address, "kafka://new");
+    let late = at(&old, "kafka://old", "late");
+    pass(60).await;
+    emit_many(&store, 300..400);
+    until("it goes on", || new.accepted().len() == 200).await;
+    assert!(late.stop().await.clean && second.stop().await.clean);
+    assert_eq!(old.accepted().len(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_kind_of_broker_ends_the_start_unless_it_is_meant() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let to = |address: &str| destination(&sink).address(address);
+    drained(relay_to(&store, to("kafka://broker"))).await;
+    let other = relay_to(&store, to("amqp://broker")).build().unwrap();
+    let refused = other.run(std::future::pending()).await.unwrap_err();
+    let said = refused.to_string();
+    for part in ["`kafka://broker`", "`amqp://broker`", "--retarget"] {
+        assert!(said.contains(part), "{said}");
+    }
+    emit_many(&store, 0..10);
+    let summary = drained(relay_to(&store, to("amqp://broker").retarget())).await;
+    assert!(summary.drained && summary.clean);
+    assert_eq!(sink.accepted().len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_is_refused_delays_no_other() {
+    let store = MemoryStore::new(MemoryMode::Log);
+    let (well, refused) = (MemorySink::new(), MemorySink::new());
+    let other =
+        |address: &str| Destination::new("other", Arc::new(refused.clone())).address(address);
+    drained(relay_to(&store, other("kafka://broker"))).await;
+    let running = Running::start(relay(&store, &well).destination(other("amqp://broker")));
+    emit_many(&store, 0..10);
+    until("one is delivered to", || well.accepted().len() == 10).await;
+    pass(120).await;
+    assert_eq!(refused.accepted().len(), 0);
+    running.stop().await;
+}
+
 /// As after a fail-over to a standby server that brought back what the relay had given up.
 #[tokio::test(start_paused = true)]
 async fn a_standby_that_is_made_the_owner_behind_its_back_delivers() {
@@ -484,6 +555,7 @@ async fn a_standby_that_is_made_the_owner_behind_its_back_delivers() {
     let all = ClaimRequest {
         destination: "default",
         address: "memory:",
+        retarget: false,
         start: Start::Oldest,
         want: Want::All,
         partitions_max: u16::MAX,

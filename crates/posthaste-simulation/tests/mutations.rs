@@ -287,6 +287,7 @@ async fn claim(
     let request = ClaimRequest {
         destination,
         address: "",
+        retarget: false,
         start: Start::Oldest,
         want: Want::All,
         partitions_max: 64,
@@ -295,7 +296,7 @@ async fn claim(
     };
     match database.claim(relay, &request).await.unwrap() {
         ClaimOutcome::Owned(claim) => database.open(&claim).await.unwrap(),
-        ClaimOutcome::Held(_) => panic!("it is held"),
+        other => panic!("not owned: {other:?}"),
     }
 }
 

@@ -64,7 +64,7 @@ impl Outbox {
         let request = ClaimRequest::all("default", "null:");
         match self.store.claim(relay, &request).await.unwrap() {
             ClaimOutcome::Owned(claim) => self.store.open(&claim).await.unwrap(),
-            ClaimOutcome::Held(shares) => panic!("held: {shares:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

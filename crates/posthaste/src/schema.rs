@@ -112,6 +112,12 @@ pub fn postgres() -> &'static [Migration] {
             min_relay: 5,
             sql: protected!("0005_hardening.sql"),
         },
+        Migration {
+            version: 6,
+            name: "cluster",
+            min_relay: 5,
+            sql: protected!("0006_cluster.sql"),
+        },
     ]
 }
 
@@ -142,6 +148,12 @@ pub fn sqlite() -> &'static [Migration] {
             name: "leases",
             min_relay: 4,
             sql: include_str!("../migrations/sqlite/0004_leases.sql"),
+        },
+        Migration {
+            version: 5,
+            name: "cluster",
+            min_relay: 4,
+            sql: include_str!("../migrations/sqlite/0005_cluster.sql"),
         },
     ]
 }

@@ -85,10 +85,20 @@ pub struct ParkedFilter {
     pub state: Option<ParkedState>,
 }
 
+impl ParkedFilter {
+    /// True where the action undoes skipping.
+    #[must_use]
+    pub fn means_skipped(&self, action: DeadAction) -> bool {
+        self.state == Some(ParkedState::Skipped) && action == DeadAction::Retry
+    }
+}
+
 /// What an operator does to parked events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadAction {
-    /// Attempt again now, with a full set of attempts; the key stays blocked until it succeeds.
+    /// Attempt again now, with a full set of attempts; the key stays blocked until it succeeds. What was skipped is
+    /// attempted where the filter names that state and its key has gone on without it (no marker stands): it comes behind
+    /// what followed it, and holds its key up no more.
     Retry,
     /// The key goes on; the event is kept as skipped.
     Skip,
@@ -251,8 +261,8 @@ pub trait Admin: Send + Sync {
         limit: usize,
     ) -> Result<Vec<ParkedEvent>, StoreError>;
 
-    /// Acts on every parked event that the filter means and that still waits; each keeps a durable
-    /// record. Answers how many.
+    /// Acts on every parked event that the filter means and that still waits, or was skipped and is to be tried again;
+    /// each keeps a durable record. Answers how many.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -148,9 +148,12 @@ pub enum Want {
 pub struct ClaimRequest<'a> {
     /// The destination's name.
     pub destination: &'a str,
-    /// The sink's URL without secrets. It is kept for operators; a changed one is audited, and progress
-    /// goes on, since it belongs to the name.
+    /// The sink's URL without secrets. The store keeps it: events go to one address at a time. Another one takes its
+    /// place, and is audited, once no other live relay serves the destination; progress goes on, since it belongs to
+    /// the name.
     pub address: &'a str,
+    /// An address of another kind of broker is meant, too; else it is refused.
+    pub retarget: bool,
     /// Where the destination starts if it is new.
     pub start: Start,
     /// How many partitions.
@@ -170,6 +173,7 @@ impl<'a> ClaimRequest<'a> {
         Self {
             destination,
             address,
+            retarget: false,
             start: Start::Oldest,
             want: Want::All,
             partitions_max: u16::MAX,
@@ -229,6 +233,13 @@ pub enum ClaimOutcome {
     Owned(Claim),
     /// We own nothing of it: others do, or it has to settle first.
     Held(Shares),
+    /// Live relays deliver its events to another address: we are not enlisted, and own what we owned.
+    Elsewhere {
+        /// The address that is stored.
+        address: String,
+        /// Who serves it.
+        shares: Shares,
+    },
 }
 
 /// Leases and claims. All times are the database's clock.
@@ -268,7 +279,8 @@ pub trait Ownership: Send + Sync {
     /// number for [`Want::All`].
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] when `relay` itself is fenced.
+    /// [`StoreError::Fenced`] when `relay` itself is fenced; [`StoreError::Misconfigured`] where the destination has
+    /// an address of another kind ([`ClaimRequest::is_elsewhere`]).
     async fn claim(
         &self,
         relay: Registered,

@@ -5,6 +5,7 @@ mod claimed;
 mod ownership;
 mod partition;
 mod retention;
+mod side_read;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -80,6 +81,7 @@ struct RelayRow {
 struct DestinationRow {
     name: String,
     address: String,
+    cluster: Option<String>,
     state: DestinationState,
     /// The newest epoch that was drawn.
     epoch: u64,

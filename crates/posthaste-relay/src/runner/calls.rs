@@ -7,6 +7,7 @@ use posthaste_engine::{
     Sink, SinkError, StoreError,
     mutation::{Mutation, planted},
 };
+use tracing::warn;
 
 /// What a change answered.
 pub(super) enum Changed {
@@ -35,6 +36,7 @@ pub(super) async fn open_lane(
     claimed: Arc<dyn Claimed>,
 ) -> Result<Result<Box<dyn Lane>, SinkError>, StoreError> {
     let (limit, former) = (spec.publish_timeout, spec.scope.former.clone());
+    let destination = spec.scope.destination.clone();
     let late = |_| SinkError::Unavailable {
         target: sink.info().kind.to_owned(),
         reason: format!("no connection within {limit:?}"),
@@ -50,6 +52,15 @@ pub(super) async fn open_lane(
         let taken_over = taken_over.map_err(late).flatten();
         if taken_over.is_ok() && !former.is_empty() {
             claimed.fences_taken(&former).await?;
+        }
+        if let (Ok(()), Some(cluster)) = (&taken_over, lane.cluster())
+            && let Some(former) = claimed.reached(cluster).await?
+        {
+            warn!(
+                destination = %destination,
+                "another cluster answers at its address: `{cluster}`, and `{former}` before. Events that were accepted \
+                 there are not sent again"
+            );
         }
         Ok(taken_over)
     };

@@ -299,6 +299,10 @@ impl Claimed for ObservedClaim {
         self.inner.report(breaker, last_error).await
     }
 
+    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
+        self.inner.reached(cluster).await
+    }
+
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         self.inner.fences_taken(former).await
     }

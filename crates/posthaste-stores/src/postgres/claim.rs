@@ -104,6 +104,8 @@ pub(super) struct Found {
     pub(super) state: DestinationState,
     pub(super) breaker_open: bool,
     pub(super) store_id: Uuid,
+    /// Empty: nobody has claimed the destination yet.
+    pub(super) address: String,
     /// Ascending; at least one.
     pub(super) groups: Vec<FoundGroup>,
 }
@@ -145,6 +147,13 @@ impl Claiming<'_> {
         let Some(mut found) = statements.look().await? else {
             return Ok(None);
         };
+        if self.request.is_elsewhere(OPERATION, &found.address)? {
+            let shares = self.shares(statements).await?;
+            if shares.is_served_beside(self.relay.registration) {
+                let address = found.address;
+                return Ok(Some(ClaimOutcome::Elsewhere { address, shares }));
+            }
+        }
         let mut want = self.request.want;
         if found.wanted_count > found.count {
             let finer = found.wanted_count / found.count;
@@ -176,9 +185,15 @@ impl Claiming<'_> {
                 .await?;
             found.count = found.wanted_count;
         }
-        let shares = statements.shares(self.request.destination).await?;
+        let shares = self.shares(statements).await?;
         self.answer(&found, &changed, epoch, block, shares)
             .map(Some)
+    }
+
+    async fn shares(&self, statements: &dyn Statements) -> Result<Shares, StoreError> {
+        let destination = self.request.destination;
+        let shares = statements.shares(destination).await?;
+        shares.ok_or_else(|| bug(format!("`{destination}` has no shares")))
     }
 
     /// Cuts rows in two where only a part changes hands.
@@ -232,10 +247,8 @@ impl Claiming<'_> {
         changed: &Changed,
         epoch: i64,
         block: i32,
-        shares: Option<Shares>,
+        shares: Shares,
     ) -> Result<ClaimOutcome, StoreError> {
-        let destination = self.request.destination;
-        let shares = shares.ok_or_else(|| bug(format!("`{destination}` has no shares")))?;
         let Some(&cursor_id) = changed.owned.iter().min() else {
             return Ok(ClaimOutcome::Held(shares));
         };
@@ -262,7 +275,7 @@ impl Claiming<'_> {
         former.retain(|registration| *registration != self.relay.registration);
         let settling = ours().map(|group| group.settling).max();
         Ok(ClaimOutcome::Owned(Claim {
-            destination: destination.to_owned(),
+            destination: self.request.destination.to_owned(),
             destination_id: self.destination_id,
             epoch: u64::try_from(epoch).unwrap_or(0),
             partitions,

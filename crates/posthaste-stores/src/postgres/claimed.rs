@@ -325,6 +325,10 @@ impl Claimed for PostgresClaimed {
         self.statements.report(breaker, last_error).await
     }
 
+    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
+        self.statements.reached(cluster).await
+    }
+
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         self.statements.fences_taken(former).await
     }

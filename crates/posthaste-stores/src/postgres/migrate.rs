@@ -72,7 +72,7 @@ $$;
 ";
 
 /// The newest migration that this build knows, which is its level as a relay.
-pub(super) const LEVEL: i32 = 5;
+pub(super) const LEVEL: i32 = 6;
 
 /// The oldest PostgreSQL that is tested.
 const SERVER_VERSION_MIN: i32 = 140_000;
@@ -372,7 +372,12 @@ async fn settings(transaction: &Transaction<'_>, options: &InitOptions) -> Resul
         .batch_execute(&grants_sql(options))
         .await
         .map_err(|error| match error.code().map(|code| code.code()) {
-            Some("42704") => wrong("the role to grant to does not exist: create role NAME login"),
+            Some("42704") => {
+                let named = error
+                    .as_db_error()
+                    .map_or("a role does not exist", |e| e.message());
+                wrong(format!("{named}: `create role NAME login` makes one"))
+            }
             _ => failed(error),
         })
 }

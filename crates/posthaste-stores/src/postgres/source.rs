@@ -32,6 +32,7 @@ const GUARD: &str = include_str!("sql/guard.sql");
 const REFUSED: &str = include_str!("sql/refused.sql");
 const REPORT: &str = include_str!("sql/report.sql");
 const FENCES_TAKEN: &str = include_str!("sql/fences_taken.sql");
+const REACHED: &str = include_str!("sql/reached.sql");
 
 /// A statement whose text has its `{guard}` filled in.
 pub(super) fn guarded(sql: &str) -> String {
@@ -289,6 +290,12 @@ impl Statements for Inner {
             .await
             .map(drop)
             .map_err(|error| classify("report", error))
+    }
+
+    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
+        let cluster = [(&cluster as _, Type::TEXT)];
+        let row = self.change("store the cluster", REACHED, &cluster).await?;
+        Ok(row.get("former"))
     }
 
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {

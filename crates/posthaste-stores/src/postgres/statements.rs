@@ -69,6 +69,9 @@ pub(super) trait Statements: Debug + Send + Sync {
     /// As [`posthaste_engine::Claimed::report`].
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError>;
 
+    /// As [`posthaste_engine::Claimed::reached`].
+    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError>;
+
     /// As [`posthaste_engine::Claimed::fences_taken`].
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError>;
 

@@ -1,5 +1,7 @@
 //! What operators see and do.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, ParkedEvent, ParkedFilter,
@@ -16,6 +18,7 @@ use super::{
     row,
     shares::members,
     status::status,
+    watch::Watch,
 };
 
 /// Parked events that one transaction acts upon, so that writers are never kept waiting.
@@ -97,7 +100,7 @@ impl Admin for SqliteStore {
         state: DestinationState,
     ) -> Result<bool, StoreError> {
         const OPERATION: &str = "change a destination";
-        let name = name.to_owned();
+        let (name, watch) = (name.to_owned(), Arc::clone(&self.watch));
         self.admin(OPERATION)
             .await?
             .write(OPERATION, move |tx| {
@@ -105,7 +108,7 @@ impl Admin for SqliteStore {
                     return Ok(false);
                 };
                 let detail = match state {
-                    DestinationState::Removed => Some(remove(tx, OPERATION, id, &name)?),
+                    DestinationState::Removed => Some(remove(tx, OPERATION, id, &name, &watch)?),
                     DestinationState::Active | DestinationState::Paused => None,
                 };
                 execute(
@@ -230,9 +233,10 @@ fn remove(
     operation: &'static str,
     id: i64,
     name: &str,
+    watch: &Watch,
 ) -> Result<String, StoreError> {
     let now = clock(tx, operation)?;
-    if let Some(holder) = members(tx, operation, id, now)?.first() {
+    if let Some(holder) = members(tx, operation, id, now, watch)?.first() {
         return Err(StoreError::Misconfigured {
             operation,
             reason: format!(

@@ -74,6 +74,41 @@ pub(super) fn readdress(
     )
 }
 
+/// Stores to which cluster the events go; answers the former one where that was another.
+pub(super) fn found_cluster(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    id: i64,
+    cluster: &str,
+) -> Result<Option<String>, StoreError> {
+    let (name, former): (String, Option<String>) = tx
+        .prepare_cached("select name, cluster from posthaste_destinations where id = ?1")
+        .and_then(|mut statement| statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))))
+        .map_err(|error| classify(operation, error))?;
+    if former.as_deref() == Some(cluster) {
+        return Ok(None);
+    }
+    execute(
+        tx,
+        operation,
+        "update posthaste_destinations set cluster = :cluster where id = :id",
+        named_params! { ":id": id, ":cluster": cluster },
+    )?;
+    if let Some(former) = &former {
+        audit::write(
+            tx,
+            operation,
+            &audit::Line {
+                action: "cluster changed",
+                destination: Some(&name),
+                detail: Some(&format!("{former} -> {cluster}")),
+                ..audit::Line::default()
+            },
+        )?;
+    }
+    Ok(former)
+}
+
 /// A destination that nobody has claimed yet.
 pub(super) fn create(
     tx: &Transaction<'_>,

@@ -180,6 +180,9 @@ impl Store for SqliteStore {
     /// copy of the file alone lacks what stands in the log.
     async fn close(&self) {
         const OPERATION: &str = "empty the write-ahead log";
+        if !self.config.path.exists() {
+            return self.disconnect();
+        }
         let emptied = async {
             let worker = self.admin(OPERATION).await?;
             worker

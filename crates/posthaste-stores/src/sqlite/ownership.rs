@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Ownership, Registered, Registration, Renewal, Shares, Start,
-    StoreError, Want,
+    ClaimOutcome, ClaimRequest, Ownership, Registered, Registration, Renewal, Shares, StoreError,
+    Want,
 };
 use rusqlite::{Transaction, named_params};
 use uuid::Uuid;
@@ -251,11 +251,7 @@ fn must_be_one(operation: &'static str, changed: usize) -> Result<(), StoreError
 struct Wanted {
     destination: String,
     address: String,
-    start: Start,
-    want: Want,
-    partitions_max: u16,
-    settle: Duration,
-    unsettled: Duration,
+    rest: ClaimRequest<'static>,
 }
 
 impl Wanted {
@@ -263,11 +259,19 @@ impl Wanted {
         Self {
             destination: request.destination.to_owned(),
             address: request.address.to_owned(),
-            start: request.start,
-            want: request.want,
-            partitions_max: request.partitions_max,
-            settle: request.settle,
-            unsettled: request.unsettled,
+            rest: ClaimRequest {
+                destination: "",
+                address: "",
+                ..*request
+            },
+        }
+    }
+
+    fn request(&self) -> ClaimRequest<'_> {
+        ClaimRequest {
+            destination: &self.destination,
+            address: &self.address,
+            ..self.rest
         }
     }
 
@@ -279,12 +283,22 @@ impl Wanted {
         watch: &Watch,
     ) -> Result<ClaimOutcome, StoreError> {
         must_be_valid(tx, operation, relay)?;
-        let name = &self.destination;
+        let request = self.request();
+        let name = request.destination;
         let found = match find(tx, operation, name)? {
             Some(found) => found,
-            None => create(tx, operation, name, &self.address, self.start)?,
+            None => create(tx, operation, name, request.address, request.start)?,
         };
-        revoke(tx, operation, relay, found.id, self.settle, watch)?;
+        revoke(tx, operation, relay, found.id, request.settle, watch)?;
+        let now = clock(tx, operation)?;
+        if request.is_elsewhere(operation, &found.url)? {
+            let shares = shares(tx, operation, found.id, now, watch)?;
+            if shares.is_served_beside(relay.registration) {
+                let address = found.url;
+                return Ok(ClaimOutcome::Elsewhere { address, shares });
+            }
+            readdress(tx, operation, name, &found, request.address)?;
+        }
         execute(
             tx,
             operation,
@@ -292,26 +306,20 @@ impl Wanted {
             named_params! {
                 ":destination_id": found.id,
                 ":registration": relay.registration.to_string(),
-                ":partitions_max": self.partitions_max,
+                ":partitions_max": request.partitions_max,
             },
         )?;
-        if found.url != self.address {
-            readdress(tx, operation, name, &found, &self.address)?;
-        }
-        let taken = match self.want {
+        let taken = match request.want {
             Want::AtMost(0) => {
-                let of = (found.id, name.as_str());
-                give_up(tx, operation, relay, of, self.unsettled, "release")?;
+                let of = (found.id, name);
+                give_up(tx, operation, relay, of, request.unsettled, "release")?;
                 None
             }
             Want::All | Want::AtMost(_) => take(tx, operation, relay, name, &found, watch)?,
         };
         match taken {
             Some(claim) => Ok(ClaimOutcome::Owned(claim)),
-            None => {
-                let now = clock(tx, operation)?;
-                shares(tx, operation, found.id, now, watch).map(ClaimOutcome::Held)
-            }
+            None => shares(tx, operation, found.id, now, watch).map(ClaimOutcome::Held),
         }
     }
 }

@@ -99,7 +99,7 @@ pub(super) fn shares(
         // Nothing is shared out: who stands by looks for itself.
         version: 0,
         partitions: owned.partitions,
-        members: members(tx, operation, destination_id, now)?,
+        members: members(tx, operation, destination_id, now, watch)?,
         recut: settings::partitions(tx, operation)? != owned.partitions,
         ..Shares::default()
     };
@@ -121,6 +121,7 @@ pub(super) fn members(
     operation: &'static str,
     destination_id: i64,
     now: i64,
+    watch: &Watch,
 ) -> Result<Vec<Member>, StoreError> {
     let fail = |error| classify(operation, error);
     let mut statement = tx
@@ -131,6 +132,11 @@ pub(super) fn members(
         .map_err(fail)?;
     let mut members = Vec::new();
     while let Some(row) = rows.next().map_err(fail)? {
+        let relay: String = row.get(0).map_err(fail)?;
+        let (lease_ends, lease) = (row.get(11).map_err(fail)?, length(row, 12).map_err(fail)?);
+        if watch.is_past(&relay, lease_ends, now, lease) {
+            continue;
+        }
         members.push(Member {
             registration: registration(operation, row, 0)?,
             name: row.get(1).map_err(fail)?,

@@ -15,7 +15,7 @@ use super::{
     config::SqliteConfig,
     connection::{Worker, execute},
     cursor::{self, Position},
-    destination::refuse_counter_set_back,
+    destination::{found_cluster, refuse_counter_set_back},
     error::classify,
     guard::{Changed, Guard},
     row::{self, Pushed},
@@ -224,6 +224,17 @@ impl Claimed for SqliteClaimed {
                     )?;
                 }
                 Ok(((), Changed::Something))
+            })
+            .await
+    }
+
+    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
+        const OPERATION: &str = "store the destination's cluster";
+        let (id, cluster) = (self.guard.destination_id(), cluster.to_owned());
+        self.guard
+            .write(&self.writer, OPERATION, move |tx, _| {
+                let former = found_cluster(tx, OPERATION, id, &cluster)?;
+                Ok((former, Changed::Something))
             })
             .await
     }

@@ -49,14 +49,14 @@ async fn schema_and_rights() {
         "denied"
     );
 
-    database.psql("delete from posthaste.migrations where version = 5");
+    database.psql("delete from posthaste.migrations where version = 6");
     assert_eq!(refused(&database.url(), "posthaste init").await, "schema");
-    let newer = "insert into posthaste.migrations values (5, 'hardening', 5), (6, 'future', 5)";
+    let newer = "insert into posthaste.migrations values (6, 'cluster', 5), (7, 'future', 6)";
     database.psql(newer);
     checked(&database.url())
         .await
         .expect("a newer schema that allows this build");
-    database.psql("insert into posthaste.migrations values (7, 'farther', 7)");
+    database.psql("insert into posthaste.migrations values (8, 'farther', 8)");
     assert_eq!(
         refused(&database.url(), "upgrade Posthaste").await,
         "schema"
@@ -432,7 +432,7 @@ async fn inits_at_once_agree_and_later_ones_change_what_may_change() {
     let done = futures_util::future::try_join_all(inits).await.unwrap();
     let mut applied: Vec<u32> = done.into_iter().flat_map(|done| done.applied).collect();
     applied.sort_unstable();
-    assert_eq!(applied, [1, 2, 3, 4, 5]);
+    assert_eq!(applied, [1, 2, 3, 4, 5, 6]);
 
     let store = store(&url);
     let relay = register(&store, "one").await;

@@ -415,6 +415,7 @@ async fn claims_at_once_neither_overlap_nor_lose_a_partition() {
     let shares = match claim_at_most(&store, last, 64).await {
         ClaimOutcome::Owned(claim) => claim.shares,
         ClaimOutcome::Held(shares) => shares,
+        other => panic!("{other:?}"),
     };
     let owned: u16 = shares.members.iter().map(|member| member.owned).sum();
     assert_eq!(

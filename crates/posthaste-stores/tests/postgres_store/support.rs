@@ -114,7 +114,7 @@ pub(crate) async fn claim_at_most(
 pub(crate) fn owned(outcome: ClaimOutcome) -> Claim {
     match outcome {
         ClaimOutcome::Owned(claim) => claim,
-        ClaimOutcome::Held(shares) => panic!("held: {shares:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -81,6 +81,8 @@ pub enum Call {
     Join,
     /// `Claimed::report`.
     Report,
+    /// `Claimed::reached`.
+    Reached,
     /// `Claimed::fences_taken`.
     FencesTaken,
     /// `Retention::housekeep`.
@@ -125,6 +127,7 @@ impl Call {
             Self::SideAdvance => "side read's advance",
             Self::Join => "join",
             Self::Report => "report",
+            Self::Reached => "reached",
             Self::FencesTaken => "fences taken",
             Self::Housekeep => "housekeep",
             Self::CheckSink => "check the sink",

@@ -157,6 +157,10 @@ async fn outcomes_of(lane: Option<&mut Box<dyn Lane>>) -> Vec<Verdict> {
 
 #[async_trait]
 impl Lane for FaultyLane {
+    fn cluster(&self) -> Option<&str> {
+        self.inner.as_ref()?.cluster()
+    }
+
     async fn submit(&mut self, batch: Vec<Record>) {
         self.script.going().await;
         let fault = self.script.take(Call::Submit);

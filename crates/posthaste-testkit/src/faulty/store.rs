@@ -213,6 +213,11 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
         self.script.run(Call::Report, unavailable, work).await
     }
 
+    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
+        let work = self.inner.reached(cluster);
+        self.script.run(Call::Reached, unavailable, work).await
+    }
+
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         let work = self.inner.fences_taken(former);
         self.script.run(Call::FencesTaken, unavailable, work).await

@@ -121,6 +121,7 @@ impl Bench {
                     assert!(left <= SHORT, "{left:?}");
                     tokio::time::sleep(left.max(Duration::from_millis(1))).await;
                 }
+                other => panic!("{other:?}"),
             }
         }
     }
@@ -262,7 +263,7 @@ pub(super) fn whole(destination: &str) -> ClaimRequest<'_> {
 pub(super) fn owned(outcome: ClaimOutcome) -> Claim {
     match outcome {
         ClaimOutcome::Owned(claim) => claim,
-        ClaimOutcome::Held(shares) => panic!("held: {shares:?}"),
+        other => panic!("not owned: {other:?}"),
     }
 }
 

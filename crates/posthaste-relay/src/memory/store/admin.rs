@@ -220,7 +220,10 @@ impl Admin for MemoryStore {
         for destination in rows.filter(|row| row.state != DestinationState::Removed) {
             for index in 0..destination.parked.len() {
                 let row = &destination.parked[index];
-                if !row.waits() || !Means(filter).means(destination, row) {
+                let key = row.event.key();
+                let has_gone_on = key.is_none_or(|key| !destination.markers.contains_key(key));
+                let acted_on = row.waits() || filter.means_skipped(action) && has_gone_on;
+                if !acted_on || !Means(filter).means(destination, row) {
                     continue;
                 }
                 // A copy that waits for its turn only by its id, since its key is to go on with it.
@@ -235,6 +238,7 @@ impl Admin for MemoryStore {
                         row.state = ParkedState::Parked;
                         row.attempts = 0;
                         row.due = Some(Instant::now());
+                        row.settled_at = None;
                     }
                     DeadAction::Skip | DeadAction::Discard => {
                         row.due = None;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, PartitionRow, ownership::Held,
-    wall_micros,
+    side_read::MemorySideRead, wall_micros,
 };
 
 /// What a claim on a memory store gives.
@@ -31,7 +31,7 @@ pub(super) struct MemoryClaimed {
 
 impl Held {
     /// The destination, if this claim is still the newest in this incarnation.
-    fn row<'a>(
+    pub(super) fn row<'a>(
         &self,
         inner: &'a mut Inner,
         operation: &'static str,
@@ -75,7 +75,7 @@ impl Held {
     }
 }
 
-fn place(cursor: &Cursor) -> i64 {
+pub(super) fn place(cursor: &Cursor) -> i64 {
     cursor
         .seq()
         .or_else(|| cursor.base::<i64>().copied())
@@ -84,7 +84,7 @@ fn place(cursor: &Cursor) -> i64 {
 
 /// The events of the log that `wanted` names, behind `after`, within the budget; and the place up to
 /// which the log was looked at.
-fn read(
+pub(super) fn read(
     log: &[StoredEvent],
     after: i64,
     until: i64,
@@ -110,7 +110,7 @@ fn read(
     (events, all)
 }
 
-fn page(
+pub(super) fn page(
     row: &DestinationRow,
     events: Vec<StoredEvent>,
     place: i64,
@@ -129,7 +129,7 @@ fn page(
     }
 }
 
-fn last(log: &[StoredEvent]) -> i64 {
+pub(super) fn last(log: &[StoredEvent]) -> i64 {
     log.last().map_or(0, StoredEvent::seq)
 }
 
@@ -385,6 +385,13 @@ impl Claimed for MemoryClaimed {
         })
     }
 
+    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
+        self.with("storing the destination's cluster", |row| {
+            let former = row.cluster.replace(cluster.to_owned());
+            former.filter(|former| former != cluster)
+        })
+    }
+
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         self.with("recording fences that were taken", |row| {
             for partition in self.held.owned_mut(row) {
@@ -435,65 +442,5 @@ fn due(row: &DestinationRow, held: &Held, limit: usize) -> Due {
             due.saturating_duration_since(now)
                 .max(Duration::from_millis(1))
         }),
-    }
-}
-
-struct MemorySideRead {
-    store: MemoryStore,
-    held: Arc<Held>,
-    /// Where each key's marker stood.
-    starts: BTreeMap<String, i64>,
-    place: i64,
-    /// The keys of the pages since the last advance.
-    touched: BTreeSet<String>,
-    /// Where the last of them ends.
-    end: Option<Cursor>,
-}
-
-#[async_trait]
-impl SideRead for MemorySideRead {
-    fn leave(&mut self, keys: &[String]) {
-        for key in keys {
-            self.starts.remove(key);
-            self.touched.remove(key);
-        }
-    }
-
-    async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
-        let mut inner = self.store.lock();
-        self.held.row(&mut inner, "reading a released key")?;
-        let row = &inner.destinations[self.held.destination];
-        let (mode, until) = (self.store.mode, place(until));
-        // Not by the log's cursor: the main group has passed these keys' events over.
-        let wanted = |event: &StoredEvent| {
-            let marked = mode == MemoryMode::Mark && row.is_passed(mode, event);
-            let start = event.key().and_then(|key| self.starts.get(key));
-            start.is_some_and(|&start| event.seq() > start) && !marked
-        };
-        let (events, read_to) = read(&inner.log, self.place, until, budget, wanted);
-        self.place = read_to;
-        let keys = events.iter().filter_map(StoredEvent::key);
-        self.touched.extend(keys.map(str::to_owned));
-        let caught_up = read_to >= until.min(last(&inner.log));
-        let page = page(row, events, read_to, true, caught_up);
-        self.end = Some(page.end.clone());
-        Ok(page)
-    }
-
-    async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError> {
-        let mut inner = self.store.lock();
-        let row = self.held.row(&mut inner, "advancing a block marker")?;
-        for key in &self.touched {
-            if let Some(marker) = row.markers.get_mut(key) {
-                *marker = (*marker).max(place(at));
-            }
-        }
-        if self.store.mode == MemoryMode::Mark {
-            row.finished.extend(finished);
-        }
-        if self.end.as_ref().is_some_and(|end| end.is(at)) {
-            self.touched.clear();
-        }
-        Ok(())
     }
 }

@@ -62,6 +62,7 @@ impl Inner {
         let row = DestinationRow {
             name: name.to_owned(),
             address: address.to_owned(),
+            cluster: None,
             state: DestinationState::Active,
             epoch,
             shares_version: version.unwrap_or_default() + 1,
@@ -273,6 +274,13 @@ impl Ownership for MemoryStore {
         inner.relay(relay, "claiming")?;
         let index = inner.destination(request.destination, request.address, request.start);
         inner.revoke(us, index, request.settle);
+        let address = inner.destinations[index].address.clone();
+        if request.is_elsewhere("claiming", &address)? {
+            let shares = inner.shares_of(index);
+            if shares.is_served_beside(us) {
+                return Ok(ClaimOutcome::Elsewhere { address, shares });
+            }
+        }
         inner.enlist(us, index, request.partitions_max);
         inner.reach(us, index, request.want, request.unsettled);
         let row = &mut inner.destinations[index];

@@ -215,6 +215,7 @@ impl Statements for Transaction<'_> {
             state: destination_state(first.get("state")),
             breaker_open: first.get("breaker_open"),
             store_id: first.get("store_id"),
+            address: first.get("address"),
             groups: rows.iter().map(found_group).collect(),
         }))
     }

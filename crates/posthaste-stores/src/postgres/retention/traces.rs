@@ -70,7 +70,7 @@ impl Bench {
         };
         match self.store.claim(self.relay, &request).await.unwrap() {
             ClaimOutcome::Owned(claim) => self.store.open(&claim).await.unwrap(),
-            ClaimOutcome::Held(holder) => panic!("held by {holder:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -153,10 +153,16 @@ impl Tables {
         let meant: Vec<i64> = self
             .parked
             .iter()
-            .filter(|(_, row)| self.is_meant(filter, row) && row.waits())
+            .filter(|(_, row)| self.is_meant(filter, row))
+            .filter(|(_, row)| {
+                let key = row.event.key();
+                let marker = key.map(|key| (row.destination_id, key.to_owned()));
+                let has_gone_on = marker.is_none_or(|marker| !self.markers.contains_key(&marker));
+                row.waits() || filter.means_skipped(action) && has_gone_on
+            })
             .filter(|(_, row)| {
                 let by_id = filter.id.is_some() && state != ParkedState::Parked;
-                row.due_at.is_some() || row.state == ParkedState::Dead || by_id
+                row.due_at.is_some() || row.state != ParkedState::Parked || by_id
             })
             .map(|(id, _)| *id)
             .collect();
@@ -166,7 +172,7 @@ impl Tables {
             };
             row.state = state;
             if state == ParkedState::Parked {
-                (row.attempts, row.due_at) = (0, Some(now));
+                (row.attempts, row.due_at, row.settled_at) = (0, Some(now), None);
             } else {
                 (row.due_at, row.settled_at) = (None, Some(now));
             }

@@ -265,6 +265,7 @@ impl Tables {
             state: destination.state,
             breaker_open: self.breaker(destination_id) == "open",
             store_id: self.store_id,
+            address: destination.address.clone(),
             groups: self.cursors_of(destination_id).map(group).collect(),
         })
     }

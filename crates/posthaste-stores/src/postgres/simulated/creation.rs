@@ -87,6 +87,7 @@ impl Tables {
         let destination = Destination {
             name: name.to_owned(),
             address: String::new(),
+            cluster: None,
             state: DestinationState::Active,
             breaker: "closed".to_owned(),
             last_error: None,

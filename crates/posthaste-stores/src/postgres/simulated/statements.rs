@@ -266,6 +266,26 @@ impl Statements for Owner {
         report.await
     }
 
+    /// `sql/reached.sql`.
+    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
+        let cluster = cluster.to_owned();
+        let store = self.change("store the cluster", move |database, grant| {
+            let now = database.clock();
+            let tables = &mut database.now.tables;
+            let row = tables.destinations.get_mut(&grant.destination_id);
+            let Some(row) = row.filter(|row| row.cluster.as_ref() != Some(&cluster)) else {
+                return Ok(None);
+            };
+            let (name, former) = (row.name.clone(), row.cluster.replace(cluster.clone()));
+            if let Some(former) = &former {
+                let (by, detail) = (Some(grant.registration), format!("{former} -> {cluster}"));
+                tables.note(now, (by, None), "cluster changed", Some(&name), detail);
+            }
+            Ok(former)
+        });
+        store.await
+    }
+
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         let former = former.to_owned();
         let note = self.change("note taken fences", move |database, grant| {

@@ -60,6 +60,7 @@ pub(super) struct Destination {
     pub(super) state: DestinationState,
     pub(super) breaker: String,
     pub(super) last_error: Option<String>,
+    pub(super) cluster: Option<String>,
     pub(super) epoch: i64,
     pub(super) shares_version: i64,
     /// The cursor of each partition.

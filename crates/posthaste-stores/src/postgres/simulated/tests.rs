@@ -54,7 +54,7 @@ async fn own_as(database: &SimulatedPostgres, relay: Registered) -> Arc<dyn Clai
     let request = ClaimRequest::all("default", "null:");
     match database.claim(relay, &request).await.unwrap() {
         ClaimOutcome::Owned(claim) => database.open(&claim).await.unwrap(),
-        ClaimOutcome::Held(shares) => panic!("{shares:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

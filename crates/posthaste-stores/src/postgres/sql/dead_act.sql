@@ -1,5 +1,6 @@
 -- $1 destination, $2 id, $3 key: none means any; $4 states, $5 new state, $6 action, $7 behind this copy, $8 at most. Only what
--- still waits is acted on; a copy that waits for its turn only by its id, since its key is to go on with it.
+-- still waits is acted on, and what was skipped where that is to be tried again and its key has gone on; a copy that waits for its turn only by its id,
+-- since its key is to go on with it.
 with meant as (
     select p.id
     from posthaste.parked p
@@ -8,8 +9,10 @@ with meant as (
         and ($1::text is null or d.name = $1::text)
         and ($2::uuid is null or p.event_id = $2::uuid)
         and ($3::text is null or p.key = $3::text)
-        and p.state = any($4::text[]) and p.state in ('parked', 'dead')
-        and (p.due_at is not null or p.state = 'dead' or ($2::uuid is not null and $5::text <> 'parked'))
+        and p.state = any($4::text[])
+        and (p.state in ('parked', 'dead') or p.state = 'skipped' and $5::text = 'parked' and not exists (
+            select from posthaste.markers m where m.destination_id = p.destination_id and m.key = p.key))
+        and (p.due_at is not null or p.state in ('dead', 'skipped') or ($2::uuid is not null and $5::text <> 'parked'))
     order by p.id
     limit $8::bigint
     for update of p

@@ -253,7 +253,10 @@ impl Driver {
             self.shadows.insert(request.destination.to_owned(), shadow);
         }
         let name = request.destination;
-        self.lose(|holding| holding.slot == slot && holding.destination == name);
+        // Whoever is sent away keeps what it had.
+        if !matches!(outcomes.reference, ClaimOutcome::Elsewhere { .. }) {
+            self.lose(|holding| holding.slot == slot && holding.destination == name);
+        }
         match (outcomes.subject, outcomes.reference) {
             (ClaimOutcome::Owned(subject), ClaimOutcome::Owned(reference)) => {
                 self.owned(slot, name, Both { subject, reference }).await;
@@ -263,6 +266,14 @@ impl Driver {
                 if !subject.assert_agrees(&reference) {
                     self.end_early();
                 }
+            }
+            (
+                ClaimOutcome::Elsewhere { address: ours, .. },
+                ClaimOutcome::Elsewhere {
+                    address: theirs, ..
+                },
+            ) => {
+                assert_eq!(ours, theirs, "where its events go");
             }
             (subject, reference) => {
                 panic!("a claim: the store answers {subject:?}, the reference {reference:?}")

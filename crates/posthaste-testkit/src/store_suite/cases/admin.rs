@@ -62,14 +62,14 @@ async fn three_parked(bench: &Bench) -> Owner {
     owner
 }
 
-fn of_key(key: &str) -> ParkedFilter {
+pub(super) fn of_key(key: &str) -> ParkedFilter {
     ParkedFilter {
         key: Some(key.to_owned()),
         ..ParkedFilter::default()
     }
 }
 
-fn in_state(state: ParkedState) -> ParkedFilter {
+pub(super) fn in_state(state: ParkedState) -> ParkedFilter {
     ParkedFilter {
         state: Some(state),
         ..ParkedFilter::default()

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, DeadAction, DestinationState, ParkedFilter, Settlement, Start,
+    StoreError,
 };
 
 use super::{Case, cases};
 use crate::store_suite::bench::{
-    Bench, DESTINATION, LONG, SETTLE, SHORT, assert_fenced, ids, owned, parking, registration,
-    seqs, side_read_whole, whole,
+    ADDRESS, Bench, DESTINATION, LONG, SETTLE, SHORT, assert_fenced, ids, owned, parking,
+    registration, seqs, side_read_whole, whole,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -30,6 +31,9 @@ pub(super) fn cases() -> Vec<Case> {
         settle_is_never_lowered,
         one_of_many_claims_wins,
         a_changed_address_is_kept,
+        two_addresses_are_not_served_at_once,
+        a_dead_relay_keeps_nobody_from_another_address,
+        another_cluster_is_told_once,
     ]
 }
 
@@ -318,18 +322,95 @@ async fn a_changed_address_is_kept(bench: Bench) {
     bench.commit_numbered("k", 3).await;
     owner.deliver_all().await;
     let pending = bench.commit_numbered("k", 1).await;
-    let request = ClaimRequest {
-        address: "file:///elsewhere",
-        ..whole(DESTINATION)
-    };
-    let claim = bench.store.claim(owner.relay, &request).await.unwrap();
-    let owner = bench.open(owner.relay, owned(claim)).await;
-    let status = bench.store.status().await.unwrap();
-    assert_eq!(status.destinations.len(), 1);
-    assert_eq!(status.destinations[0].address, "file:///elsewhere");
+    let claim = bench.store.claim(owner.relay, &elsewhere(false)).await;
+    assert_another_kind_is_refused(claim);
+    assert_eq!(address(&bench).await, ADDRESS);
+
+    let claim = bench.store.claim(owner.relay, &elsewhere(true)).await;
+    let owner = bench.open(owner.relay, owned(claim.unwrap())).await;
+    assert_eq!(bench.store.status().await.unwrap().destinations.len(), 1);
+    assert_eq!(address(&bench).await, ELSEWHERE);
     assert_eq!(
         ids(&owner.events().await),
         pending,
         "progress is the name's"
     );
+    let back = bench.store.claim(owner.relay, &whole(DESTINATION)).await;
+    assert_another_kind_is_refused(back);
+}
+
+async fn two_addresses_are_not_served_at_once(bench: Bench) {
+    let owner = bench.own().await;
+    let other = bench.register("relay-b", LONG).await;
+    for _ in 0..2 {
+        let claim = bench.store.claim(other, &elsewhere(true)).await.unwrap();
+        let ClaimOutcome::Elsewhere { address, shares } = claim else {
+            panic!("served at two addresses: {claim:?}");
+        };
+        assert_eq!(address, ADDRESS);
+        let members: Vec<_> = shares.members.iter().map(|m| m.registration).collect();
+        assert_eq!(members, [owner.relay.registration], "it is not enlisted");
+    }
+    assert_eq!(address(&bench).await, ADDRESS);
+    bench.commit_numbered("k", 2).await;
+    assert_eq!(owner.deliver_all().await.len(), 2, "still the owner's");
+
+    let left = bench.store.leave(owner.relay, Duration::ZERO);
+    left.await.unwrap();
+    let claim = bench.store.claim(other, &elsewhere(true)).await.unwrap();
+    assert!(owned(claim).partitions.is_all());
+    assert_eq!(address(&bench).await, ELSEWHERE);
+}
+
+async fn a_dead_relay_keeps_nobody_from_another_address(bench: Bench) {
+    let owner = bench.own().await;
+    bench.let_expire(owner.relay).await;
+    let heir = bench.register("relay-b", LONG).await;
+    loop {
+        match bench.store.claim(heir, &elsewhere(true)).await.unwrap() {
+            ClaimOutcome::Elsewhere { .. } => tokio::time::sleep(SHORT / 4).await,
+            outcome => break drop(owned(outcome)),
+        }
+    }
+    assert_fenced(bench.store.claim(owner.relay, &whole(DESTINATION)).await);
+    assert_eq!(address(&bench).await, ELSEWHERE);
+}
+
+async fn another_cluster_is_told_once(bench: Bench) {
+    let owner = bench.own().await;
+    let reached = async |cluster: &str| owner.claimed.reached(cluster).await.unwrap();
+    assert_eq!(reached("one").await, None);
+    assert_eq!(reached("one").await, None);
+    assert_eq!(reached("other").await.as_deref(), Some("one"));
+    assert_eq!(reached("other").await, None);
+    let owner = owner.again(&bench).await;
+    let back = owner.claimed.reached("one").await.unwrap();
+    assert_eq!(back.as_deref(), Some("other"), "a claim keeps it");
+    let old = owner.claimed;
+    bench.own_as(owner.relay).await;
+    assert_fenced(old.reached("other").await);
+}
+
+const ELSEWHERE: &str = "file:///elsewhere";
+
+fn elsewhere(retarget: bool) -> ClaimRequest<'static> {
+    ClaimRequest {
+        address: ELSEWHERE,
+        retarget,
+        ..whole(DESTINATION)
+    }
+}
+
+async fn address(bench: &Bench) -> String {
+    let status = bench.store.status().await.unwrap();
+    status.destinations[0].address.clone()
+}
+
+fn assert_another_kind_is_refused(claim: Result<ClaimOutcome, StoreError>) {
+    let Err(StoreError::Misconfigured { reason, .. }) = claim else {
+        panic!("expected Misconfigured, got {claim:?}");
+    };
+    for part in [DESTINATION, ADDRESS, ELSEWHERE, "--retarget"] {
+        assert!(reason.contains(part), "{reason}");
+    }
 }

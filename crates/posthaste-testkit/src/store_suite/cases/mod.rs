@@ -12,6 +12,7 @@ mod retention;
 mod schema;
 mod sharing;
 mod side;
+mod undo;
 mod writing;
 
 use std::{future::Future, pin::Pin};
@@ -64,6 +65,7 @@ pub(super) fn all() -> Vec<Case> {
         moving::cases(),
         parking::cases(),
         side::cases(),
+        undo::cases(),
         admin::cases(),
         retention::cases(),
         evacuation::cases(),

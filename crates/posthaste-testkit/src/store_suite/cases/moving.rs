@@ -452,7 +452,7 @@ async fn shares_that_move_at_random_lose_and_repeat_nothing(bench: Bench) {
                 let wanted = u16::try_from(dice.throw(65)).unwrap();
                 *owner = match ask(&bench, *relay, Want::AtMost(wanted)).await {
                     ClaimOutcome::Owned(claim) => Some(bench.open(*relay, claim).await),
-                    ClaimOutcome::Held(_) => None,
+                    _ => None,
                 };
             }
             _ => {

@@ -74,7 +74,7 @@ pub(super) async fn fence(bench: &Bench, by: Registered, dead: Registered) {
 pub(super) fn held(outcome: ClaimOutcome) -> Shares {
     match outcome {
         ClaimOutcome::Held(shares) => shares,
-        ClaimOutcome::Owned(claim) => panic!("owned: {claim:?}"),
+        other => panic!("not held: {other:?}"),
     }
 }
 

@@ -32,14 +32,14 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Key `k` among others: its first event is parked, the main group passes the rest over.
-struct Blocked {
-    owner: Owner,
+pub(super) struct Blocked {
+    pub(super) owner: Owner,
     /// Of `k`, behind the parked event, in order.
-    followers: Vec<Uuid>,
-    stands: Cursor,
+    pub(super) followers: Vec<Uuid>,
+    pub(super) stands: Cursor,
 }
 
-const MINE: &str = "k";
+pub(super) const MINE: &str = "k";
 
 fn mixed(count: usize) -> Vec<NewEvent> {
     (0..count)
@@ -67,7 +67,7 @@ async fn pass_over(owner: &Owner) -> (Vec<StoredEvent>, Cursor) {
     (events, end)
 }
 
-async fn blocked(bench: &Bench, events: usize) -> Blocked {
+pub(super) async fn blocked(bench: &Bench, events: usize) -> Blocked {
     bench.commit(&mixed(events)).await;
     let owner = bench.own().await;
     let read = owner.whole().await;
@@ -83,14 +83,18 @@ async fn blocked(bench: &Bench, events: usize) -> Blocked {
 }
 
 /// Releases the key, as an operator does.
-async fn release(bench: &Bench, owner: &Owner) {
+pub(super) async fn release(bench: &Bench, owner: &Owner) {
     let filter = ParkedFilter::default();
     assert_eq!(bench.store.act(&filter, DeadAction::Skip).await.unwrap(), 1);
     assert_eq!(owner.claimed.due(10).await.unwrap().released, [MINE]);
 }
 
 /// Everything of the key up to `until`, each page delivered.
-async fn side_read_to(side: &mut dyn SideRead, until: &Cursor, budget: Budget) -> Vec<StoredEvent> {
+pub(super) async fn side_read_to(
+    side: &mut dyn SideRead,
+    until: &Cursor,
+    budget: Budget,
+) -> Vec<StoredEvent> {
     let mut events = Vec::new();
     loop {
         let page = side.next(budget, until).await.unwrap();
@@ -297,11 +301,8 @@ async fn a_joined_key_is_the_main_groups_again(bench: Bench) {
     let read = owner.whole().await;
     assert_eq!(ids(&read.events), more);
     // It may be blocked once more, from its new place on.
-    owner
-        .claimed
-        .park(&[parking(&read, 0, None)])
-        .await
-        .unwrap();
+    let first = [parking(&read, 0, None)];
+    owner.claimed.park(&first).await.unwrap();
     owner
         .claimed
         .advance(read.end(), &seqs(&read.events[..1]))

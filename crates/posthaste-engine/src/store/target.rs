@@ -1,0 +1,93 @@
+//! Where a destination's events go: to one address at a time, whatever its relays are told.
+
+use uuid::Uuid;
+
+use super::{ClaimRequest, Shares, StoreError};
+
+impl ClaimRequest<'_> {
+    /// Whether the destination's events go to another address so far than this relay was told. They go on to go there
+    /// while another live relay serves the destination ([`Shares::is_served_beside`]): two relays would share one
+    /// outbox out between two brokers. `stored` is empty where nobody has claimed it yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] where it is another kind of broker, unless that is meant
+    /// ([`ClaimRequest::retarget`]).
+    pub fn is_elsewhere(&self, operation: &'static str, stored: &str) -> Result<bool, StoreError> {
+        let (name, address) = (self.destination, self.address);
+        if stored.is_empty() || split(stored) == split(address) {
+            return Ok(false);
+        }
+        if kind(stored) == kind(address) || self.retarget {
+            return Ok(true);
+        }
+        Err(StoreError::Misconfigured {
+            operation,
+            reason: format!(
+                "destination `{name}` delivers to `{stored}`, and this relay is told to deliver to `{address}`, another \
+                 kind of broker\nfix: give this one a destination of another name; or, if `{name}` is to go on there, \
+                 stop its relays and start one with `--retarget`"
+            ),
+        })
+    }
+}
+
+impl Shares {
+    /// Whether a live relay beside this one serves the destination.
+    #[must_use]
+    pub fn is_served_beside(&self, registration: Uuid) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.registration != registration)
+    }
+}
+
+/// An address's scheme. Where it ends with `s`, that says TLS: `amqps` is the same broker as `amqp`.
+fn kind(address: &str) -> String {
+    let (scheme, _) = split(address);
+    scheme.strip_suffix('s').unwrap_or(&scheme).to_owned()
+}
+
+/// The scheme, which may be written in capitals, and the rest.
+fn split(address: &str) -> (String, &str) {
+    let (scheme, rest) = address.split_once(':').unwrap_or((address, ""));
+    (scheme.to_ascii_lowercase(), rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_elsewhere(stored: &str, told: &str, retarget: bool) -> Option<bool> {
+        let request = ClaimRequest {
+            retarget,
+            ..ClaimRequest::all("default", told)
+        };
+        request.is_elsewhere("claim", stored).ok()
+    }
+
+    #[test]
+    fn another_kind_of_broker_is_refused_unless_it_is_meant() {
+        assert_eq!(is_elsewhere("", "kafka://a", false), Some(false));
+        assert_eq!(is_elsewhere("kafka://a", "kafka://a", false), Some(false));
+        assert_eq!(is_elsewhere("kafka://a", "kafka://b", false), Some(true));
+        assert_eq!(
+            is_elsewhere("amqp://a/?exchange=e", "amqps://a/?exchange=e", false),
+            Some(true)
+        );
+        assert_eq!(is_elsewhere("KAFKA://a", "kafka://a", false), Some(false));
+        assert_eq!(is_elsewhere("null:", "file:///a", false), None);
+        assert_eq!(is_elsewhere("kafka://a", "amqp://a", false), None);
+        assert_eq!(is_elsewhere("kafka://a", "amqp://a", true), Some(true));
+    }
+
+    #[test]
+    fn the_refusal_names_both_and_the_way_out() {
+        let request = ClaimRequest::all("default", "amqp://a");
+        let said = request
+            .is_elsewhere("claim", "kafka://b")
+            .unwrap_err()
+            .to_string();
+        for part in ["`default`", "`kafka://b`", "`amqp://a`", "`--retarget`"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

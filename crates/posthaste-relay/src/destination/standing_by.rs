@@ -1,0 +1,153 @@
+//! A relay that owns nothing of its destination: for what it waits, and until when.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use posthaste_engine::{Moment, ShareStep, Want};
+use uuid::Uuid;
+
+use super::{AWAY_MAX, DestinationTask, Kept};
+use crate::{relay::SaidOnce, share::Revocation};
+
+impl DestinationTask {
+    /// We own nothing: waits until there is something to claim, and answers what.
+    pub(super) async fn stand_by(&self, kept: &mut Kept, said: &mut SaidOnce) -> Want {
+        loop {
+            let now = self.clock.now();
+            match kept.share.take_step() {
+                ShareStep::Claim(want) => return want,
+                ShareStep::Revoke => self.revoke(kept, said).await,
+                ShareStep::Stay | ShareStep::Withdraw => {
+                    let wait = self.wait_for_a_share(kept, said, now);
+                    tokio::time::sleep(wait).await;
+                }
+            }
+            let asked = self.clock.now();
+            match self.store.shares(&self.destination.name).await {
+                Ok(shares) => kept.share.saw(shares, asked, self.clock.now()),
+                Err(error) => self.failed(&error, kept, said).await,
+            }
+            let us = kept.share.shares().member(self.registered.registration);
+            // Somebody removed the destination, or us from it; or we are said to own what we do not hold: a fail-over
+            // brought back what had been given up. The claim enlists again.
+            if us.is_none_or(|us| us.owned > 0) {
+                return self.enlist();
+            }
+        }
+    }
+
+    /// Others deliver to another address: waits until other relays serve the destination than now, or none.
+    pub(super) async fn stand_by_for_address(
+        &self,
+        address: &str,
+        kept: &mut Kept,
+        said: &mut SaidOnce,
+    ) {
+        let (name, ours) = (&self.destination.name, &self.destination.address);
+        let members = |kept: &Kept| -> BTreeSet<Uuid> {
+            let members = kept.share.shares().members.iter();
+            members.map(|member| member.registration).collect()
+        };
+        let serving = members(kept);
+        while members(kept) == serving {
+            let now = self.clock.now();
+            if matches!(kept.share.take_step(), ShareStep::Revoke) {
+                self.revoke(kept, said).await;
+            } else {
+                said.warn(now, || {
+                    let members = kept.share.shares().members.iter();
+                    let relays: Vec<&str> = members.map(|member| member.name.as_str()).collect();
+                    format!(
+                        "destination `{name}` is delivered to `{address}` by `{}`, and this relay is told to \
+                         deliver to `{ours}`; standing by until no live relay delivers to the other address",
+                        relays.join("`, `")
+                    )
+                });
+                let wait = self.settings.limits.poll_idle;
+                self.stands_by(now.after(wait));
+                tokio::time::sleep(wait).await;
+            }
+            let asked = self.clock.now();
+            match self.store.shares(name).await {
+                Ok(shares) => kept.share.saw(shares, asked, self.clock.now()),
+                Err(error) => self.failed(&error, kept, said).await,
+            }
+        }
+    }
+
+    /// Nothing is due here before then, and that is no trouble.
+    fn stands_by(&self, until: Moment) {
+        let counters = &self.destination.counters;
+        counters.let_go(None);
+        counters.progressed(until);
+    }
+
+    pub(crate) fn revocation(&self) -> Revocation {
+        Revocation {
+            by: self.registered,
+            destination: self.destination.name.clone(),
+            settle: self.settle(),
+        }
+    }
+
+    async fn revoke(&self, kept: &mut Kept, said: &mut SaidOnce) {
+        let gone = kept.share.take_gone();
+        if let Err(error) = self.revocation().make(&*self.store, gone).await {
+            self.failed(&error, kept, said).await;
+        }
+    }
+
+    /// Says for whom we wait, and answers how long before another look.
+    fn wait_for_a_share(&self, kept: &Kept, said: &mut SaidOnce, now: Moment) -> Duration {
+        let name = &self.destination.name;
+        let shares = kept.share.shares();
+        let me = self.registered.registration;
+        let holders = shares
+            .members
+            .iter()
+            .filter(|m| m.owned > 0 && m.registration != me);
+        if let Some(holder) = holders.max_by_key(|member| member.owned) {
+            said.warn(now, || {
+                format!(
+                    "destination `{name}` is held by relay `{}` (process {}), whose lease lasts {:.1} s \
+                     unless it is renewed; standing by",
+                    holder.name,
+                    holder.host.pid,
+                    holder.lease_left.as_secs_f64()
+                )
+            });
+        }
+        let look = kept.share.look_at().map(|at| now.until(at));
+        let wait = look
+            .unwrap_or(Duration::MAX)
+            .min(self.settings.limits.poll_idle);
+        self.stands_by(now.after(wait));
+        wait.max(Duration::from_millis(1))
+    }
+
+    /// Others reach the broker and we do not: theirs is our share, until we reach it too. None when the relay
+    /// stops.
+    pub(super) async fn stay_away(&self, kept: &mut Kept, said: &mut SaidOnce) -> Option<()> {
+        let name = &self.destination.name;
+        self.withdraw(kept.unsettled(self.clock.now())).await;
+        kept.share = self.keep().share;
+        self.destination.counters.let_go(None);
+        let sink = &self.destination.sink;
+        loop {
+            let wait = kept.away_for;
+            kept.away_for = (wait * 2).min(AWAY_MAX);
+            let now = self.clock.now();
+            said.warn(now, || {
+                format!(
+                    "destination `{name}` is reached by other relays and not by this one: it is theirs for {wait:?}"
+                )
+            });
+            self.destination.counters.progressed(now.after(wait));
+            self.unless_over(tokio::time::sleep(wait)).await?;
+            let limit = self.settings.publish_timeout;
+            let check = self.unless_over(tokio::time::timeout(limit, sink.check()));
+            if let Ok(Ok(())) = check.await? {
+                return Some(());
+            }
+        }
+    }
+}
