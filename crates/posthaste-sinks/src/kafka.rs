@@ -4,32 +4,33 @@
 //! follows a gap there; everything else that a key's order needs is the lane's: which records may be
 //! under way together, and what ends the producer.
 
+mod batch_limits;
 mod blame;
 mod client;
+mod directory;
 mod faults;
 mod flight;
 mod lane;
 mod ledger;
+mod look_up;
 mod message;
 mod options;
 mod suspects;
 mod topics;
 mod transactional;
 
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
 use crate::address::Address;
 use client::Client;
+use directory::Directory;
 use lane::KafkaLane;
 use options::Settings;
 use suspects::Suspects;
-use transactional::{Common, TransactionalLane};
+use transactional::{Common, TransactionalLane, Unfinished};
 
 /// How long the cluster may take to answer when a lane is opened, or a check made.
 const REACH_MAX: Duration = Duration::from_millis(2_500);
@@ -38,8 +39,9 @@ const REACH_MAX: Duration = Duration::from_millis(2_500);
 pub struct KafkaSink {
     settings: Arc<Settings>,
     suspects: Arc<Suspects>,
+    directory: Arc<Directory>,
     /// With transactions.
-    seen_topic: Arc<AtomicBool>,
+    unfinished: Arc<Unfinished>,
 }
 
 impl KafkaSink {
@@ -47,7 +49,8 @@ impl KafkaSink {
         Ok(Self {
             settings: Arc::new(Settings::from_address(address)?),
             suspects: Arc::default(),
-            seen_topic: Arc::default(),
+            directory: Arc::default(),
+            unfinished: Arc::default(),
         })
     }
 
@@ -57,7 +60,8 @@ impl KafkaSink {
             progress_topic: self.settings.progress_topic.clone()?,
             settings: Arc::clone(&self.settings),
             suspects: Arc::clone(&self.suspects),
-            seen_topic: Arc::clone(&self.seen_topic),
+            directory: Arc::clone(&self.directory),
+            unfinished: Arc::clone(&self.unfinished),
         })
     }
 }
@@ -117,7 +121,8 @@ impl Sink for KafkaSink {
             ));
         }
         let (settings, suspects) = (Arc::clone(&self.settings), Arc::clone(&self.suspects));
-        let lane = KafkaLane::open(settings, suspects, spec, limit).await?;
+        let directory = Arc::clone(&self.directory);
+        let lane = KafkaLane::open(settings, suspects, directory, spec, limit).await?;
         Ok(Box::new(lane))
     }
 }

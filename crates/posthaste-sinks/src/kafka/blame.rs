@@ -1,12 +1,15 @@
 //! What refusals point at: a record, a topic, or nobody in the batch.
 
-use std::time::Instant;
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Instant,
+};
 
 use posthaste_engine::{Cause, Outcome, RejectionKind};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::{
-    faults::{Blame, blame},
+    faults::{Blame, blame, is_about_topic},
     suspects::Suspects,
     topics,
 };
@@ -18,48 +21,75 @@ pub(super) struct Accused<'a> {
     pub(super) topic: &'a str,
 }
 
-/// Notes whom refused batches point at. Answers the code that says most.
+/// Notes whom refused batches point at. Answers the code that says most, and the topic that it was said
+/// of.
 pub(super) fn accuse<'a>(
     suspects: &Suspects,
     failures: impl Iterator<Item = (Accused<'a>, Code)>,
     now: Instant,
-) -> Code {
-    let mut refused = Vec::new();
-    let mut too_large = 0;
-    let mut fault = None;
+) -> (Code, Option<&'a str>) {
+    // The events of each topic, and the bytes of those that were too large.
+    let mut refused: HashMap<&str, (Vec<u128>, usize)> = HashMap::new();
+    let mut fault: Option<(Code, &'a str)> = None;
     for (record, code) in failures {
         match blame(code) {
             Blame::Record(kind) => {
-                refused.push(record.event);
+                let (events, too_large) = refused.entry(record.topic).or_default();
+                events.push(record.event);
                 if kind == RejectionKind::TooLarge {
-                    too_large += record.bytes;
+                    *too_large += record.bytes;
                 }
             }
             Blame::DeniedTopic => suspects.deny(record.topic, now),
             Blame::Destination(_) => {}
         }
-        if fault.is_none_or(|known| blame(known) == Blame::Destination(Cause::LaneEnded)) {
-            fault = Some(code);
+        let says_more = |(known, _)| {
+            blame(known) == Blame::Destination(Cause::LaneEnded) && !is_about_topic(known)
+        };
+        if fault.is_none_or(says_more) {
+            fault = Some((code, record.topic));
         }
     }
-    // A topic that takes small batches only: make them smaller, and nobody is suspected. What is larger
-    // than a batch goes alone.
-    let shrunk = refused.len() > 1 && too_large > 0 && suspects.shrink(too_large);
-    if !shrunk {
-        refused.iter().for_each(|&event| suspects.suspect(event));
+    for (topic, (events, too_large)) in refused {
+        // A topic that takes small batches only: make them smaller, and nobody is suspected. What is
+        // larger than a batch goes alone.
+        let shrunk = events.len() > 1 && too_large > 0 && suspects.shrink(topic, too_large, now);
+        if !shrunk {
+            events.iter().for_each(|&event| suspects.suspect(event));
+        }
     }
-    fault.unwrap_or(Code::Unknown)
+    match fault {
+        Some((code, topic)) => (code, Some(topic)),
+        None => (Code::Unknown, None),
+    }
 }
 
-/// Why a lane ends with a refusal that is about records; none when the destination is at fault.
-pub(super) fn reason(code: Code) -> Option<String> {
+/// Why a lane ends with a refusal that is about records or a topic; none when the destination is at fault.
+///
+/// `topics` are those of which it may have been said.
+pub(super) fn reason(code: Code, topics: &BTreeSet<&str>) -> Option<String> {
+    const NAMED_MAX: usize = 3;
+    let names: Vec<&str> = topics.iter().copied().take(NAMED_MAX).collect();
+    let names = names.join("`, `");
+    let topic = match topics.len() {
+        0 => "a topic".to_owned(),
+        1 => format!("topic `{names}`"),
+        count => format!(
+            "one of {count} topics (`{names}`{})",
+            if count > NAMED_MAX { ", …" } else { "" }
+        ),
+    };
     match blame(code) {
         Blame::Record(_) => Some(format!(
-            "the broker refused a batch ({code}); to find the event at fault, its events are sent \
-             again in smaller batches or alone"
+            "{topic}: the broker refused a batch ({code}); to find the event at fault, its events are \
+             sent again in smaller batches or alone"
         )),
         Blame::DeniedTopic => Some(format!(
-            "the broker denied us a topic ({code}); the rest is sent again"
+            "{topic}: the broker denied it to us ({code}); the rest is sent again"
+        )),
+        Blame::Destination(_) if is_about_topic(code) => Some(format!(
+            "{topic} was deleted, or made anew with fewer partitions ({code}); it is looked up again, \
+             and the rest is sent again"
         )),
         Blame::Destination(_) => None,
     }

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -24,8 +24,9 @@ use rdkafka::{
 use tokio::sync::{Notify, watch};
 
 use super::{
+    directory::{Directory, Question},
     faults::{self, Fault, error},
-    topics::{self, Answer},
+    look_up, topics,
 };
 
 /// How late the thread may notice that it should end.
@@ -42,6 +43,7 @@ pub(super) struct Client {
     producer: Weak<Producer>,
     shared: Arc<Shared>,
     destroyed: watch::Receiver<()>,
+    cluster: OnceLock<String>,
 }
 
 /// What the callbacks and the thread tell the lane, and the lane the thread.
@@ -70,7 +72,8 @@ struct Inbox {
 pub(super) struct News {
     pub(super) delivered: Vec<usize>,
     pub(super) failures: Vec<(usize, Code)>,
-    pub(super) topics: Vec<Answer>,
+    /// Topics that could not be looked up, for no fault of theirs.
+    pub(super) not_looked_up: Vec<(Box<str>, Code)>,
     /// How the transaction ended.
     pub(super) transaction: Option<Ended>,
     /// The thread gave up, and has purged the producer.
@@ -248,6 +251,7 @@ impl Client {
             producer: Arc::downgrade(&producer),
             shared: Arc::clone(&shared),
             destroyed,
+            cluster: OnceLock::new(),
         };
         thread::Builder::new()
             .name(thread_name)
@@ -280,21 +284,36 @@ impl Client {
         let weak = Weak::clone(&self.producer);
         let shared = self.shared();
         let named = target.to_owned();
-        tokio::task::spawn_blocking(move || reach(&weak, &shared, &named, limit))
+        let cluster = tokio::task::spawn_blocking(move || reach(&weak, &shared, &named, limit))
             .await
             .map_err(|error| SinkError::Bug {
                 target: target.to_owned(),
                 reason: format!("the task that reaches for the cluster broke down: {error}"),
-            })?
+            })??;
+        self.cluster.get_or_init(|| cluster);
+        Ok(())
     }
 
-    /// Looks a topic up; the answer is news.
-    pub(super) fn look_up(&self, index: usize, topic: &str, limit: Duration) {
+    /// The id of the cluster that was reached.
+    pub(super) fn cluster(&self) -> Option<&str> {
+        self.cluster.get().map(String::as_str)
+    }
+
+    /// Asks the cluster about topics, for the directory.
+    pub(super) fn look_up(&self, directory: &Arc<Directory>, question: Question, limit: Duration) {
         let (weak, shared) = (Weak::clone(&self.producer), self.shared());
-        let topic = topic.to_owned();
-        tokio::task::spawn_blocking(move || {
-            let found = topics::look_up(&weak, &topic, limit);
-            shared.tell(|news| news.topics.push(Answer { index, found }));
+        let directory = Arc::clone(directory);
+        tokio::task::spawn_blocking(move || match question {
+            Question::ByName(name) => {
+                let found = look_up::by_name(&weak, &name, limit);
+                if let Err(code) = directory.answered(&name, found, Instant::now()) {
+                    shared.tell(|news| news.not_looked_up.push((name, code)));
+                }
+            }
+            Question::All(names) => {
+                let shown = look_up::all(&weak, &names, limit);
+                directory.all_answered(&names, shown, Instant::now());
+            }
         });
     }
 
@@ -384,7 +403,7 @@ fn reach(
     shared: &Shared,
     target: &str,
     limit: Duration,
-) -> Result<(), SinkError> {
+) -> Result<String, SinkError> {
     /// How late a refusal may be noticed.
     const STEP: Duration = Duration::from_millis(50);
     let started = Instant::now();
@@ -395,8 +414,8 @@ fn reach(
                 reason: "given up before the cluster answered".to_owned(),
             });
         };
-        if producer.client().fetch_cluster_id(STEP).is_some() {
-            return Ok(());
+        if let Some(cluster) = producer.client().fetch_cluster_id(STEP) {
+            return Ok(cluster);
         }
         drop(producer);
         let trouble = shared.inbox().trouble.clone();

@@ -50,18 +50,24 @@ pub(super) fn blame(code: Code) -> Blame {
         | Code::PolicyViolation => Blame::Record(Invalid),
         Code::TopicAuthorizationFailed => Blame::DeniedTopic,
         // Said of the others in a batch of which one record is invalid, of what was under way when the
-        // producer ended, and of what we purged. A topic that went away is found by the next look-up.
+        // producer ended, and of what we purged.
         Code::InvalidDifferentRecord
         | Code::OutOfOrderSequenceNumber
         | Code::Fatal
         | Code::GaplessGuarantee
         | Code::PurgeQueue
-        | Code::PurgeInflight
-        | Code::UnknownTopic
-        | Code::UnknownTopicOrPartition
-        | Code::UnknownPartition => Blame::Destination(Cause::LaneEnded),
+        | Code::PurgeInflight => Blame::Destination(Cause::LaneEnded),
+        code if is_about_topic(code) => Blame::Destination(Cause::LaneEnded),
         code => Blame::Destination(cause(code)),
     }
+}
+
+/// Whether the topic or the partition is not there any more.
+pub(super) fn is_about_topic(code: Code) -> bool {
+    matches!(
+        code,
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition
+    )
 }
 
 /// What a fault of the destination means.

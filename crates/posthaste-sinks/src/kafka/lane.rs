@@ -18,10 +18,12 @@ use rdkafka::{
 };
 
 use super::{
+    batch_limits::BATCH_BYTES_MAX,
     client::{Client, Producer},
+    directory::Directory,
     faults,
     flight::{Flight, Flying},
-    ledger::{Ledger, Waiting, route},
+    ledger::{Ledger, Waiting},
     message,
     options::Settings,
     suspects::{Suspects, Trust},
@@ -34,8 +36,6 @@ pub(super) struct KafkaLane {
     number: u64,
     publish_timeout: Duration,
     client: Client,
-    /// What `client` was made with.
-    batch_bytes_max: usize,
     topics: Topics,
     ledger: Ledger,
     flight: Flight,
@@ -65,11 +65,11 @@ impl KafkaLane {
     pub(super) async fn open(
         settings: Arc<Settings>,
         suspects: Arc<Suspects>,
+        directory: Arc<Directory>,
         spec: LaneSpec,
         limit: Duration,
     ) -> Result<Self, SinkError> {
-        let batch_bytes_max = suspects.batch_bytes_max();
-        let config = settings.producer(batch_bytes_max);
+        let config = settings.producer();
         let client = Client::start(&config, &settings.target, thread_name(spec.number))?;
         client.reach(&settings.target, limit).await?;
         Ok(Self {
@@ -78,8 +78,7 @@ impl KafkaLane {
             number: spec.number,
             publish_timeout: spec.publish_timeout,
             client,
-            batch_bytes_max,
-            topics: Topics::default(),
+            topics: Topics::new(directory),
             flight: Flight::default(),
             alone: false,
             failing: Vec::new(),
@@ -106,12 +105,12 @@ impl KafkaLane {
         let wary = !self.suspects.is_empty();
         let mut queue = mem::take(&mut self.ledger.waiting);
         let mut waiting_keys = HashSet::new();
-        while let Some(item) = queue.pop_front() {
+        while let Some(mut item) = queue.pop_front() {
             let key = item.record.order_key();
             let step = match key {
                 Some(key) if waiting_keys.contains(&key) => Step::Wait,
                 _ if self.alone => Step::WaitAll,
-                _ => self.step(&producer, &item, now, wary),
+                _ => self.step(&producer, &mut item, now, wary),
             };
             match step {
                 Step::Sent => {}
@@ -137,22 +136,24 @@ impl KafkaLane {
         self.ledger.waiting.append(&mut queue);
     }
 
-    fn step(&mut self, producer: &Producer, item: &Waiting, now: Instant, wary: bool) -> Step {
-        let record = &item.record;
+    fn step(&mut self, producer: &Producer, item: &mut Waiting, now: Instant, wary: bool) -> Step {
         if let Some(outcome) = self.ledger.behind_failure(item) {
             return Step::Answered(outcome);
         }
-        if let Some(refused) = self.settings.refuse_progress_topic(record) {
+        if let Some(refused) = self.settings.refuse_progress_topic(&item.record) {
             return Step::Answered(refused);
         }
-        let (topics, client) = (&mut self.topics, &self.client);
-        let partitions = match route(topics, client, item, self.publish_timeout, now) {
-            Route::Partitions(count) => count,
-            Route::NotYet => return Step::Wait,
+        let (topic, partitions) = match self.topics.route(item.record.topic(), now) {
+            Route::To { topic, partitions } => (topic, partitions),
+            Route::NotYet => match item.looked_long_enough(self.publish_timeout, now) {
+                None => return Step::Wait,
+                Some(outcome) => return Step::Answered(outcome),
+            },
             Route::Refused(outcome) => return Step::Answered(outcome),
         };
+        let record = &item.record;
         let place = Place {
-            topic: item.topic,
+            topic,
             partition: topics::place(record, partitions, self.rotation),
         };
         if self.flight.divides(record.order_key(), place) {
@@ -160,9 +161,10 @@ impl KafkaLane {
         }
         let trust = match wary {
             true => self.suspects.trust(id(record), record.topic(), now),
-            false => Trust::Full,
+            false => Trust::Full(BATCH_BYTES_MAX),
         };
         let bytes = message::bytes(record);
+        let mut batch_bytes_max = BATCH_BYTES_MAX;
         let alone = match trust {
             Trust::Denied => {
                 let reason = topics::denial(record.topic());
@@ -171,17 +173,20 @@ impl KafkaLane {
             Trust::Alone => true,
             // It would be alone in its batch anyway; and if it is refused, it must not take with it
             // what is under way beside it.
-            Trust::Full => bytes > self.batch_bytes_max,
+            Trust::Full(limit) => {
+                batch_bytes_max = limit;
+                bytes > limit
+            }
         };
         if alone && !self.flight.is_empty() {
             return Step::WaitAll;
         }
-        if self.topics.entry(place, now) == Entry::Wait {
+        if self.topics.entry(place, bytes, batch_bytes_max, now) == Entry::Wait {
             return Step::Wait;
         }
         let step = self.send(producer, item, place, bytes);
         if matches!(step, Step::Sent) {
-            self.topics.sent(place, now);
+            self.topics.sent(place, bytes, now);
             self.alone = alone;
         }
         step
@@ -217,7 +222,7 @@ impl KafkaLane {
                 format!("{bytes} bytes are more than the Kafka client takes"),
             )),
             Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition => {
-                self.topics.forget(place.topic);
+                self.topics.doubt(place.topic, Instant::now());
                 Step::Wait
             }
             // The reports of what made it so are on their way, and say more.
@@ -253,13 +258,10 @@ impl KafkaLane {
         for at in news.delivered {
             self.accepted(at, now);
         }
-        for answer in news.topics {
-            let index = answer.index;
-            if let Err(code) = self.topics.answered(answer, now) {
-                let words = format!("topic `{}`: {code}", self.topics.name(index));
-                let (cause, reason) = self.trouble(code, &words);
-                return self.end(cause, &reason);
-            }
+        if let Some((name, code)) = news.not_looked_up.first() {
+            let words = format!("topic `{name}` could not be looked up: {code}");
+            let (cause, reason) = self.trouble(*code, &words);
+            return self.end(cause, &reason);
         }
         self.failing.extend(news.failures);
         let is_all = self.failing.len() == self.flight.len();
@@ -271,7 +273,16 @@ impl KafkaLane {
             let (cause, reason) = self.trouble(Code::OperationTimedOut, &words);
             self.end(cause, &reason);
         }
+        self.go_on();
+    }
+
+    /// Sends what may be sent, and has looked up what that needs.
+    fn go_on(&mut self) {
         self.advance();
+        if !self.ledger.has_ended() {
+            self.topics
+                .look_up(&self.client, self.publish_timeout, Instant::now());
+        }
         self.watch();
     }
 
@@ -279,7 +290,7 @@ impl KafkaLane {
         let Some(record) = self.flight.remove(at) else {
             return;
         };
-        self.topics.accepted(record.place, now);
+        self.topics.accepted(record.place, record.bytes, now);
         self.ledger.accept(record.ticket, record.batch);
         if mem::take(&mut self.alone) {
             let topic = self.topics.name(record.place.topic);
@@ -291,9 +302,20 @@ impl KafkaLane {
     fn end(&mut self, cause: Cause, reason: &str) {
         self.purge();
         self.client.end();
-        let under_way = self.flight.take_all().into_iter();
+        let under_way = self.take_flight().into_iter();
         let under_way = under_way.map(|record| (record.ticket, record.order_key));
         self.ledger.end(under_way, cause, reason);
+    }
+
+    /// Takes what is in flight. Its topics may be gone, and the client waits for those: the next lane
+    /// looks first.
+    fn take_flight(&mut self) -> Vec<Flying> {
+        let now = Instant::now();
+        let all = self.flight.take_all();
+        for record in &all {
+            self.topics.doubt(record.place.topic, now);
+        }
+        all
     }
 
     fn purge(&self) {
@@ -319,17 +341,20 @@ fn id(record: &Record) -> u128 {
 
 #[async_trait]
 impl Lane for KafkaLane {
+    fn cluster(&self) -> Option<&str> {
+        self.client.cluster()
+    }
+
     async fn submit(&mut self, batch: Vec<Record>) {
         if batch.is_empty() {
             return;
         }
-        self.ledger.submit(batch, &mut self.topics);
+        self.ledger.submit(batch);
         if self.ledger.has_ended() {
             return;
         }
         self.rotation = self.rotation.wrapping_add(1);
-        self.advance();
-        self.watch();
+        self.go_on();
     }
 
     async fn outcomes(&mut self) -> Vec<Verdict> {
@@ -339,11 +364,16 @@ impl Lane for KafkaLane {
             if !ready.is_empty() {
                 return ready;
             }
-            self.client.shared().changed().await;
+            let client = self.client.shared();
+            tokio::select! {
+                () = client.changed() => {}
+                () = self.topics.changed() => {}
+            }
         }
     }
 
-    async fn abort(self: Box<Self>) {
+    async fn abort(mut self: Box<Self>) {
+        self.take_flight();
         self.purge();
         self.client.destroy().await;
     }

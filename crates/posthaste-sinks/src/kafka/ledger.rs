@@ -6,23 +6,38 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_engine::{Batches, Cause, FailedKeys, Outcome, Record, Verdict};
-
-use super::{
-    client::Client,
-    topics::{Route, Topics},
-};
-
-/// How long a topic's look-up may take at most; it holds back that topic alone.
-const LOOK_UP_MAX: Duration = Duration::from_secs(2);
+use posthaste_engine::{Batches, Cause, FailedKeys, Outcome, Record, RejectionKind, Verdict};
 
 /// A record that is not sent yet.
 pub(super) struct Waiting {
     pub(super) record: Record,
-    pub(super) topic: usize,
     pub(super) batch: u64,
+    /// Since when it waits for its topic to be looked up.
+    pub(super) looking_since: Option<Instant>,
     /// Failures whose verdicts had been handed out when the record was submitted.
     seen: u64,
+}
+
+impl Waiting {
+    /// The outcome of a record whose topic could not be looked up in time, which happens only where
+    /// more topics wait than the cluster can be asked for. Its time is measured from its submission,
+    /// and what is left of it is for sending: a record that waited on would make its lane late.
+    pub(super) fn looked_long_enough(
+        &mut self,
+        publish_timeout: Duration,
+        now: Instant,
+    ) -> Option<Outcome> {
+        let limit = publish_timeout / 2;
+        let since = *self.looking_since.get_or_insert(now);
+        (now.duration_since(since) >= limit).then(|| {
+            let reason = format!(
+                "topic `{}`: the cluster has not told within {limit:?} whether it exists, so many \
+                 others are asked for",
+                self.record.topic()
+            );
+            Outcome::rejected(RejectionKind::Unroutable, reason)
+        })
+    }
 }
 
 /// The account of one lane's records.
@@ -52,7 +67,7 @@ impl Ledger {
     }
 
     /// Takes in a batch; once the lane has ended, by refusing it.
-    pub(super) fn submit(&mut self, batch: Vec<Record>, topics: &mut Topics) {
+    pub(super) fn submit(&mut self, batch: Vec<Record>) {
         if let Some(ended) = self.ended.clone() {
             for record in &batch {
                 self.note_failure(record.ticket(), record.order_key(), ended.clone());
@@ -65,9 +80,9 @@ impl Ledger {
         let number = self.batches.begin(Instant::now(), batch.len());
         for record in batch {
             self.waiting.push_back(Waiting {
-                topic: topics.index(record.topic()),
                 record,
                 batch: number,
+                looking_since: None,
                 seen: self.seen,
             });
         }
@@ -133,19 +148,4 @@ impl Ledger {
         self.seen = self.failures;
         mem::take(&mut self.ready)
     }
-}
-
-/// Where a waiting record's topic leads; asks the cluster when that is to be known anew.
-pub(super) fn route(
-    topics: &mut Topics,
-    client: &Client,
-    item: &Waiting,
-    publish_timeout: Duration,
-    now: Instant,
-) -> Route {
-    if topics.wants_look_up(item.topic, now) {
-        let limit = LOOK_UP_MAX.min(publish_timeout / 2);
-        client.look_up(item.topic, item.record.topic(), limit);
-    }
-    topics.route(item.topic, now)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_engine::{Outcome, Record, RejectionKind, SinkError};
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
-use super::topics;
+use super::{batch_limits::BATCH_BYTES_MAX, topics};
 use crate::address::{Address, User};
 
 const DEFAULT_PORT: u16 = 9092;
@@ -143,7 +143,7 @@ impl Settings {
     }
 
     /// For a lane.
-    pub(super) fn producer(&self, batch_bytes_max: usize) -> ClientConfig {
+    pub(super) fn producer(&self) -> ClientConfig {
         let mut config = self.common.clone();
         config
             .set("enable.idempotence", "true")
@@ -158,7 +158,7 @@ impl Settings {
             .set("message.timeout.ms", "0")
             .set("linger.ms", format!("{}", self.linger.as_secs_f64() * 1e3))
             .set("compression.type", &self.compression)
-            .set("batch.size", batch_bytes_max.to_string())
+            .set("batch.size", BATCH_BYTES_MAX.to_string())
             .set("batch.num.messages", BATCH_EVENTS_MAX)
             .set("message.max.bytes", EVENT_BYTES_MAX)
             .set("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX)
@@ -167,16 +167,11 @@ impl Settings {
     }
 
     /// For a lane with transactions, under this id.
-    pub(super) fn transactional(
-        &self,
-        batch_bytes_max: usize,
-        id: &str,
-        publish_timeout: Duration,
-    ) -> ClientConfig {
+    pub(super) fn transactional(&self, id: &str, publish_timeout: Duration) -> ClientConfig {
         // Until then a dead relay's open transaction holds back consumers that read what is committed. The
         // client takes no less than a second.
         let limit = publish_timeout.max(Duration::from_secs(1)).as_millis();
-        let mut config = self.producer(batch_bytes_max);
+        let mut config = self.producer();
         config
             .set("transactional.id", id)
             .set("transaction.timeout.ms", limit.to_string())
@@ -337,7 +332,7 @@ mod tests {
                    &compression=zstd&linger=5ms&client_id=orders";
         let settings = settings(url).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(settings.target, "kafka://a:9092,[::1]:9093");
-        let config = settings.producer(1_000);
+        let config = settings.producer();
         for (name, value) in [
             ("bootstrap.servers", "a:9092,[::1]:9093"),
             ("security.protocol", "sasl_ssl"),
@@ -348,7 +343,7 @@ mod tests {
             ("compression.type", "zstd"),
             ("linger.ms", "5"),
             ("client.id", "orders"),
-            ("batch.size", "1000"),
+            ("batch.size", "1000000"),
         ] {
             assert_eq!(config.get(name), Some(value), "{name}");
         }

@@ -3,30 +3,24 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use super::batch_limits::BatchLimits;
 
 /// More than all lanes of a relay have in flight to one destination; beyond it the oldest are
 /// forgotten, and found again when their batch is refused.
 const EVENTS_MAX: usize = 50_000;
 const TOPICS_MAX: usize = 10_000;
 
-/// Largest batch at first: what Kafka's brokers take by default, `message.max.bytes`, less its own
-/// head.
-pub(super) const BATCH_BYTES_MAX: usize = 1_000_000;
-/// Below this, a smaller batch no longer tells much.
-const BATCH_BYTES_MIN: usize = 16 << 10;
 /// How long a topic that the broker denied us is denied without asking.
 const DENIED_FOR: Duration = Duration::from_secs(1);
 
 /// Shared by the lanes of a sink.
+#[derive(Default)]
 pub(super) struct Suspects {
     known: Mutex<Known>,
-    batch_bytes_max: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -35,26 +29,18 @@ struct Known {
     by_age: VecDeque<u128>,
     /// When the broker denied us the topic.
     denied: HashMap<Box<str>, Instant>,
+    limits: BatchLimits,
 }
 
 /// How a record may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// With others.
-    Full,
+    /// With others, in batches of so many bytes at the most.
+    Full(usize),
     /// With nothing else in flight.
     Alone,
     /// Not at all, for the moment: its topic is denied.
     Denied,
-}
-
-impl Default for Suspects {
-    fn default() -> Self {
-        Self {
-            known: Mutex::default(),
-            batch_bytes_max: AtomicUsize::new(BATCH_BYTES_MAX),
-        }
-    }
 }
 
 impl Suspects {
@@ -63,19 +49,19 @@ impl Suspects {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is suspected, so that no record need be asked for.
+    /// Whether nothing is suspected, and no topic limited, so that no record need be asked for.
     pub(super) fn is_empty(&self) -> bool {
         let known = self.known();
-        known.events.is_empty() && known.denied.is_empty()
+        known.events.is_empty() && known.denied.is_empty() && known.limits.is_empty()
     }
 
     pub(super) fn trust(&self, event: u128, topic: &str, now: Instant) -> Trust {
-        let known = self.known();
+        let known = &mut *self.known();
         match known.denied.get(topic) {
             Some(&at) if now.duration_since(at) < DENIED_FOR => Trust::Denied,
             Some(_) => Trust::Alone,
             None if known.events.contains(&event) => Trust::Alone,
-            None => Trust::Full,
+            None => Trust::Full(known.limits.bytes(topic, now)),
         }
     }
 
@@ -110,24 +96,20 @@ impl Suspects {
         }
     }
 
-    /// How large a batch may be. An event that is larger goes alone.
-    pub(super) fn batch_bytes_max(&self) -> usize {
-        self.batch_bytes_max.load(Ordering::Relaxed)
-    }
-
-    /// Makes later batches smaller than one of so many bytes that was refused as too large. Answers
+    /// Makes the topic's batches smaller than one of so many bytes that was refused as too large. Answers
     /// false when they are as small as they get.
-    pub(super) fn shrink(&self, refused: usize) -> bool {
-        let before = self.batch_bytes_max();
-        let after = (before.min(refused) / 4).max(BATCH_BYTES_MIN);
-        self.batch_bytes_max.fetch_min(after, Ordering::Relaxed);
-        after < before
+    pub(super) fn shrink(&self, topic: &str, refused: usize, now: Instant) -> bool {
+        self.known().limits.shrink(topic, refused, now)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::kafka::batch_limits::BATCH_BYTES_MAX;
+
+    const FULL: Trust = Trust::Full(BATCH_BYTES_MAX);
 
     #[test]
     fn a_suspect_goes_alone_until_it_was_answered() {
@@ -138,9 +120,9 @@ mod tests {
         suspects.suspect(1);
         assert!(!suspects.is_empty());
         assert_eq!(suspects.trust(1, "t", now), Trust::Alone);
-        assert_eq!(suspects.trust(2, "t", now), Trust::Full);
+        assert_eq!(suspects.trust(2, "t", now), FULL);
         suspects.acquit(1, "t", false);
-        assert_eq!(suspects.trust(1, "t", now), Trust::Full);
+        assert_eq!(suspects.trust(1, "t", now), FULL);
         assert!(suspects.is_empty());
     }
 
@@ -150,7 +132,7 @@ mod tests {
         let now = Instant::now();
         suspects.deny("t", now);
         assert_eq!(suspects.trust(1, "t", now), Trust::Denied);
-        assert_eq!(suspects.trust(1, "other", now), Trust::Full);
+        assert_eq!(suspects.trust(1, "other", now), FULL);
         let later = now + DENIED_FOR;
         assert_eq!(suspects.trust(1, "t", later), Trust::Alone);
         suspects.acquit(1, "t", false);
@@ -166,19 +148,7 @@ mod tests {
             suspects.suspect(event);
         }
         let now = Instant::now();
-        assert_eq!(suspects.trust(0, "t", now), Trust::Full);
+        assert_eq!(suspects.trust(0, "t", now), FULL);
         assert_eq!(suspects.trust(1, "t", now), Trust::Alone);
-    }
-
-    #[test]
-    fn batches_shrink_to_a_floor() {
-        let suspects = Suspects::default();
-        assert!(suspects.shrink(BATCH_BYTES_MAX));
-        assert_eq!(suspects.batch_bytes_max(), 250_000);
-        assert!(suspects.shrink(100_000));
-        assert_eq!(suspects.batch_bytes_max(), 25_000);
-        assert!(suspects.shrink(20_000));
-        assert_eq!(suspects.batch_bytes_max(), BATCH_BYTES_MIN);
-        assert!(!suspects.shrink(10_000));
     }
 }

@@ -5,72 +5,44 @@
 
 use std::{
     collections::HashMap,
-    sync::Weak,
-    thread,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use posthaste_engine::{Outcome, Record, RejectionKind};
-use rdkafka::{producer::Producer as _, types::RDKafkaErrorCode as Code};
+use posthaste_engine::{Outcome, Record};
+use tokio::sync::watch;
 
-use super::client::Producer;
+use super::{
+    batch_limits::BATCH_BYTES_MAX,
+    client::Client,
+    directory::{Answer, Directory},
+};
 
-/// How long a topic's partitions are believed before they are looked up again, beside the traffic.
-const KNOWN_FOR: Duration = Duration::from_secs(60);
-/// How long a topic stays missing or denied, so that its events do not ask the cluster one by one.
-const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// A partition that took nothing for so long is opened anew: the broker may have forgotten us. Far
 /// below the broker's `producer.id.expiration.ms` (a day).
 const OPEN_FOR: Duration = Duration::from_secs(60);
-/// When a missing topic is asked for again before it counts as missing: a broker that makes topics on
-/// demand answers the first question with "unknown".
-const ASK_AGAIN_AFTER: [Duration; 3] = [
-    Duration::from_millis(100),
-    Duration::from_millis(150),
-    Duration::from_millis(250),
-];
-/// Look-ups at a time. Each takes a thread, and a missing topic takes half a second.
-const LOOK_UPS_MAX: usize = 8;
 
 /// A topic and a partition of it: within one, the broker keeps the order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     /// Index in [`Topics`].
     pub(super) topic: usize,
     pub(super) partition: usize,
 }
 
-/// The answer to a look-up.
-pub(super) struct Answer {
-    pub(super) index: usize,
-    pub(super) found: Result<usize, Code>,
-}
-
-/// The topics that a lane has met.
-#[derive(Default)]
+/// The topics that a lane has found, as its producer knows them.
 pub(super) struct Topics {
+    directory: Arc<Directory>,
+    changed: watch::Receiver<()>,
     by_name: HashMap<Box<str>, usize>,
     topics: Vec<Topic>,
-    asking: usize,
 }
 
 struct Topic {
     name: Box<str>,
-    state: State,
-    asking: bool,
-}
-
-enum State {
-    Unknown,
-    Known {
-        partitions: Vec<Partition>,
-        until: Instant,
-    },
-    Refused {
-        kind: RejectionKind,
-        reason: String,
-        until: Instant,
-    },
+    partitions: Vec<Partition>,
+    /// When the directory is asked again.
+    until: Instant,
 }
 
 /// A partition, as this producer knows it.
@@ -78,6 +50,8 @@ enum State {
 struct Partition {
     state: Opened,
     in_flight: usize,
+    /// Of those in flight.
+    bytes: usize,
 }
 
 /// Whether the broker can tell that something is missing in front of what we send to a partition.
@@ -97,8 +71,8 @@ enum Opened {
 
 /// What is known about where a record may go.
 pub(super) enum Route {
-    /// The number of partitions.
-    Partitions(usize),
+    /// To this topic.
+    To { topic: usize, partitions: usize },
     /// Being looked up, or to be looked up.
     NotYet,
     /// Nowhere.
@@ -117,28 +91,13 @@ pub(super) enum Entry {
 }
 
 impl Topics {
-    /// The topic's index.
-    pub(super) fn index(&mut self, name: &str) -> usize {
-        if let Some(&index) = self.by_name.get(name) {
-            return index;
+    pub(super) fn new(directory: Arc<Directory>) -> Self {
+        Self {
+            changed: directory.subscribe(),
+            directory,
+            by_name: HashMap::new(),
+            topics: Vec::new(),
         }
-        let index = self.topics.len();
-        let state = match refuse_name(name) {
-            None => State::Unknown,
-            Some(reason) => State::Refused {
-                kind: RejectionKind::Invalid,
-                reason,
-                // A name does not mend; a minute more or less is nobody's concern.
-                until: Instant::now() + Duration::from_secs(1 << 32),
-            },
-        };
-        self.topics.push(Topic {
-            name: name.into(),
-            state,
-            asking: false,
-        });
-        self.by_name.insert(name.into(), index);
-        index
     }
 
     pub(super) fn name(&self, index: usize) -> &str {
@@ -146,136 +105,115 @@ impl Topics {
     }
 
     /// Where the topic's records go, as far as is known.
-    pub(super) fn route(&self, index: usize, now: Instant) -> Route {
-        match &self.topics[index].state {
-            State::Known { partitions, .. } => Route::Partitions(partitions.len()),
-            State::Refused {
-                kind,
-                reason,
-                until,
-            } if now < *until => Route::Refused(Outcome::rejected(*kind, reason.as_str())),
-            State::Unknown | State::Refused { .. } => Route::NotYet,
+    pub(super) fn route(&mut self, name: &str, now: Instant) -> Route {
+        let known = self.by_name.get(name).copied();
+        if let Some(topic) = known
+            && now < self.topics[topic].until
+        {
+            let partitions = self.topics[topic].partitions.len();
+            return Route::To { topic, partitions };
+        }
+        match self.directory.answer(name, now) {
+            Answer::Partitions(partitions, until) => {
+                let topic = known.unwrap_or_else(|| self.add(name, now));
+                self.topics[topic]
+                    .partitions
+                    .resize(partitions, Partition::default());
+                self.topics[topic].until = until;
+                Route::To { topic, partitions }
+            }
+            Answer::NotYet => Route::NotYet,
+            Answer::Refused(outcome) => {
+                // If it is there again later, it is another one.
+                if let Some(topic) = known {
+                    self.topics[topic].partitions.clear();
+                }
+                Route::Refused(outcome)
+            }
         }
     }
 
-    /// Whether the topic should be looked up now; the caller does it.
-    pub(super) fn wants_look_up(&mut self, index: usize, now: Instant) -> bool {
-        let topic = &mut self.topics[index];
-        let is_due = match &topic.state {
-            State::Unknown => true,
-            State::Known { until, .. } | State::Refused { until, .. } => now >= *until,
-        };
-        if !is_due || topic.asking || self.asking == LOOK_UPS_MAX {
-            return false;
-        }
-        topic.asking = true;
-        self.asking += 1;
-        true
+    fn add(&mut self, name: &str, now: Instant) -> usize {
+        self.topics.push(Topic {
+            name: name.into(),
+            partitions: Vec::new(),
+            until: now,
+        });
+        self.by_name.insert(name.into(), self.topics.len() - 1);
+        self.topics.len() - 1
     }
 
-    /// Takes the answer to a look-up.
-    ///
-    /// # Errors
-    /// What keeps the topic from being known, when that is not the topic's fault.
-    pub(super) fn answered(&mut self, answer: Answer, now: Instant) -> Result<(), Code> {
-        let topic = &mut self.topics[answer.index];
-        topic.asking = false;
-        self.asking -= 1;
-        let name = &topic.name;
-        let refusal = match answer.found {
-            Ok(count) => {
-                let until = now + KNOWN_FOR;
-                match &mut topic.state {
-                    State::Known {
-                        partitions,
-                        until: known_until,
-                    } => {
-                        partitions.resize(count, Partition::default());
-                        *known_until = until;
-                    }
-                    state => {
-                        let partitions = vec![Partition::default(); count];
-                        *state = State::Known { partitions, until };
-                    }
-                }
-                return Ok(());
-            }
-            Err(Code::UnknownTopicOrPartition | Code::UnknownTopic) => (
-                RejectionKind::Unroutable,
-                format!("topic `{name}` does not exist; create it, or route the event to another"),
-            ),
-            Err(Code::TopicAuthorizationFailed) => (RejectionKind::Denied, denial(name)),
-            Err(Code::InvalidTopic) => (
-                RejectionKind::Invalid,
-                format!("the broker takes no topic of the name `{name}`"),
-            ),
-            Err(code) => {
-                if let State::Known { until, .. } = &mut topic.state {
-                    // What is known may well be right still: sending will show.
-                    *until = now + REFUSED_FOR;
-                    return Ok(());
-                }
-                return Err(code);
-            }
-        };
-        topic.state = State::Refused {
-            kind: refusal.0,
-            reason: refusal.1,
-            until: now + REFUSED_FOR,
-        };
-        Ok(())
+    /// Has the cluster asked what [`route`](Self::route) did not know.
+    pub(super) fn look_up(&self, client: &Client, publish_timeout: Duration, now: Instant) {
+        self.directory.ask(client, publish_timeout, now);
     }
 
-    /// The producer is another one: no partition knows it, and nobody answers for the old one.
+    /// Waits for an answer of the cluster.
+    pub(super) async fn changed(&mut self) {
+        // The directory is ours too, so that its end is never told.
+        let _ = self.changed.changed().await;
+    }
+
+    /// The producer is another one: no partition knows it.
     pub(super) fn forget_producer(&mut self) {
-        self.asking = 0;
         for topic in &mut self.topics {
-            topic.asking = false;
-            if let State::Known { partitions, .. } = &mut topic.state {
-                partitions.fill(Partition::default());
-            }
+            topic.partitions.fill(Partition::default());
         }
     }
 
-    /// Whether the partition takes a record now.
-    pub(super) fn entry(&self, place: Place, now: Instant) -> Entry {
-        let State::Known { partitions, .. } = &self.topics[place.topic].state else {
-            return Entry::Wait;
+    /// Whether the partition takes a record of so many bytes now, of which no more than `batch_bytes_max`
+    /// may be under way.
+    pub(super) fn entry(
+        &self,
+        place: Place,
+        bytes: usize,
+        batch_bytes_max: usize,
+        now: Instant,
+    ) -> Entry {
+        let partition = self.topics[place.topic].partitions.get(place.partition);
+        let is_full = |partition: &Partition| {
+            batch_bytes_max < BATCH_BYTES_MAX
+                && partition.in_flight > 0
+                && partition.bytes + bytes > batch_bytes_max
         };
-        match partitions.get(place.partition) {
-            Some(partition) => partition.entry(now),
-            None => Entry::Wait,
+        match partition {
+            Some(partition) if !is_full(partition) => partition.entry(now),
+            _ => Entry::Wait,
         }
     }
 
     /// A record is under way to the partition.
-    pub(super) fn sent(&mut self, place: Place, now: Instant) {
+    pub(super) fn sent(&mut self, place: Place, bytes: usize, now: Instant) {
         if let Some(partition) = self.partition(place) {
             if partition.entry(now) == Entry::First {
                 partition.state = Opened::Opening;
             }
             partition.in_flight += 1;
+            partition.bytes += bytes;
         }
     }
 
     /// The partition took a record.
-    pub(super) fn accepted(&mut self, place: Place, now: Instant) {
+    pub(super) fn accepted(&mut self, place: Place, bytes: usize, now: Instant) {
         if let Some(partition) = self.partition(place) {
             partition.state = Opened::Yes(now);
             partition.in_flight = partition.in_flight.saturating_sub(1);
+            partition.bytes = partition.bytes.saturating_sub(bytes);
         }
     }
 
-    /// The client knows the topic's partitions otherwise.
-    pub(super) fn forget(&mut self, index: usize) {
-        self.topics[index].state = State::Unknown;
+    /// What is known of the topic may be wrong: this lane and those to come look it up anew.
+    pub(super) fn doubt(&mut self, index: usize, now: Instant) {
+        let topic = &mut self.topics[index];
+        // Once is enough for all that was under way to it.
+        if now < topic.until {
+            topic.until = now;
+            self.directory.forget(&topic.name);
+        }
     }
 
     fn partition(&mut self, place: Place) -> Option<&mut Partition> {
-        match &mut self.topics[place.topic].state {
-            State::Known { partitions, .. } => partitions.get_mut(place.partition),
-            State::Unknown | State::Refused { .. } => None,
-        }
+        self.topics[place.topic].partitions.get_mut(place.partition)
     }
 }
 
@@ -339,46 +277,6 @@ pub(super) fn place(record: &Record, count: usize, rotation: usize) -> usize {
     }
 }
 
-/// Asks the cluster for a topic's number of partitions. Blocks.
-pub(super) fn look_up(
-    producer: &Weak<Producer>,
-    topic: &str,
-    limit: Duration,
-) -> Result<usize, Code> {
-    let mut waits = ASK_AGAIN_AFTER.into_iter();
-    loop {
-        let found = match producer.upgrade() {
-            Some(producer) => ask(&producer, topic, limit),
-            None => Err(Code::OperationTimedOut),
-        };
-        match (&found, waits.next()) {
-            (
-                Err(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::LeaderNotAvailable),
-                Some(wait),
-            ) => thread::sleep(wait),
-            _ => return found,
-        }
-    }
-}
-
-fn ask(producer: &Producer, topic: &str, limit: Duration) -> Result<usize, Code> {
-    let metadata = producer
-        .client()
-        .fetch_metadata(Some(topic), limit)
-        .map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Unknown))?;
-    let found = metadata
-        .topics()
-        .first()
-        .ok_or(Code::UnknownTopicOrPartition)?;
-    match found.error() {
-        Some(error) => Err(error.into()),
-        None => match found.partitions().len() {
-            0 => Err(Code::LeaderNotAvailable),
-            count => Ok(count),
-        },
-    }
-}
-
 /// The partition of a key as Java's default partitioner chooses it.
 pub(super) fn partition_of(key: &[u8], count: usize) -> usize {
     (murmur2(key) & 0x7fff_ffff) as usize % count
@@ -429,73 +327,53 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_broker_takes_are_refused_here() {
-        let mut topics = Topics::default();
-        let now = Instant::now();
-        for name in ["", ".", "..", "a b", "a/b", "é", &"t".repeat(250)] {
-            let index = topics.index(name);
-            assert!(
-                matches!(topics.route(index, now), Route::Refused(_)),
-                "{name}"
-            );
-            assert!(!topics.wants_look_up(index, now));
-        }
-        for name in ["a", "A.b_c-9", "...", &"t".repeat(249)] {
-            let index = topics.index(name);
-            assert!(matches!(topics.route(index, now), Route::NotYet), "{name}");
-        }
-    }
-
-    #[test]
     fn a_partition_is_opened_by_one_record() {
-        let mut topics = Topics::default();
+        let directory = Arc::<Directory>::default();
+        let mut topics = Topics::new(Arc::clone(&directory));
         let now = Instant::now();
-        let index = topics.index("t");
-        assert!(topics.wants_look_up(index, now));
-        assert!(!topics.wants_look_up(index, now));
-        topics
-            .answered(
-                Answer {
-                    index,
-                    found: Ok(2),
-                },
-                now,
-            )
-            .unwrap();
-        let place = |partition| Place {
-            topic: index,
-            partition,
+        assert!(matches!(topics.route("t", now), Route::NotYet));
+        directory.answered("t", Ok(2), now).unwrap();
+        let Route::To { topic, partitions } = topics.route("t", now) else {
+            panic!("not known");
         };
-        assert_eq!(topics.entry(place(0), now), Entry::First);
-        topics.sent(place(0), now);
-        assert_eq!(topics.entry(place(0), now), Entry::Wait);
-        assert_eq!(topics.entry(place(1), now), Entry::First);
-        topics.accepted(place(0), now);
-        assert_eq!(topics.entry(place(0), now), Entry::Open);
+        assert_eq!((topic, partitions), (0, 2));
+        let place = |partition| Place { topic, partition };
+        assert_eq!(
+            topics.entry(place(0), 1, BATCH_BYTES_MAX, now),
+            Entry::First
+        );
+        topics.sent(place(0), 1, now);
+        assert_eq!(topics.entry(place(0), 1, BATCH_BYTES_MAX, now), Entry::Wait);
+        assert_eq!(
+            topics.entry(place(1), 1, BATCH_BYTES_MAX, now),
+            Entry::First
+        );
+        topics.accepted(place(0), 1, now);
+        assert_eq!(topics.entry(place(0), 1, BATCH_BYTES_MAX, now), Entry::Open);
         let later = now + OPEN_FOR + Duration::from_secs(1);
-        assert_eq!(topics.entry(place(0), later), Entry::First);
-        topics.sent(place(0), now);
-        assert_eq!(topics.entry(place(0), later), Entry::Open);
+        assert_eq!(
+            topics.entry(place(0), 1, BATCH_BYTES_MAX, later),
+            Entry::First
+        );
+        topics.sent(place(0), 1, now);
+        assert_eq!(
+            topics.entry(place(0), 1, BATCH_BYTES_MAX, later),
+            Entry::Open
+        );
+        // A topic that takes small batches is given one at a time.
+        topics.accepted(place(1), 0, now);
+        assert_eq!(topics.entry(place(1), 100, 50, now), Entry::Open);
+        topics.sent(place(1), 30, now);
+        assert_eq!(topics.entry(place(1), 20, 50, now), Entry::Open);
+        assert_eq!(topics.entry(place(1), 21, 50, now), Entry::Wait);
+        topics.accepted(place(1), 30, now);
+        assert_eq!(topics.entry(place(1), 21, 50, now), Entry::Open);
         topics.forget_producer();
-        assert_eq!(topics.entry(place(0), now), Entry::First);
-    }
-
-    #[test]
-    fn a_refusal_is_remembered_for_a_moment() {
-        let mut topics = Topics::default();
-        let now = Instant::now();
-        let index = topics.index("t");
-        assert!(topics.wants_look_up(index, now));
-        let found = Err(Code::UnknownTopicOrPartition);
-        topics.answered(Answer { index, found }, now).unwrap();
-        let Route::Refused(Outcome::Rejected(why)) = topics.route(index, now) else {
-            panic!("not refused");
-        };
-        assert_eq!(why.kind, RejectionKind::Unroutable);
-        assert!(why.reason.contains("topic `t` does not exist; create it"));
-        assert!(!topics.wants_look_up(index, now));
-        let later = now + REFUSED_FOR;
-        assert!(matches!(topics.route(index, later), Route::NotYet));
-        assert!(topics.wants_look_up(index, later));
+        assert_eq!(
+            topics.entry(place(0), 1, BATCH_BYTES_MAX, now),
+            Entry::First
+        );
+        topics.doubt(0, now);
+        assert!(matches!(topics.route("t", now), Route::NotYet));
     }
 }

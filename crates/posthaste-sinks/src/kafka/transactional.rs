@@ -22,11 +22,7 @@ mod worker;
 use std::{
     mem,
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
@@ -37,6 +33,7 @@ use tokio::sync::oneshot;
 
 use super::{
     client::{Client, Ended, News},
+    directory::Directory,
     faults::Fault,
     ledger::Ledger,
     options::Settings,
@@ -47,6 +44,7 @@ use progress::Progress;
 use worker::{Transaction, Worker};
 
 pub(super) use place::{Absent, ensure};
+pub(super) use reading::Unfinished;
 
 /// Records of one transaction at the most. The client holds these, and its memory is what bounds them; a
 /// commit takes some milliseconds whatever it commits.
@@ -58,9 +56,9 @@ pub(super) const IN_FLIGHT_EVENTS_MAX: usize = 2 * TRANSACTION_EVENTS_MAX;
 pub(super) struct Common {
     pub(super) settings: Arc<Settings>,
     pub(super) suspects: Arc<Suspects>,
-    /// The progress topic was seen, and is compacted.
-    pub(super) seen_topic: Arc<AtomicBool>,
+    pub(super) directory: Arc<Directory>,
     pub(super) progress_topic: String,
+    pub(super) unfinished: Arc<Unfinished>,
 }
 
 pub(super) struct TransactionalLane {
@@ -70,7 +68,6 @@ pub(super) struct TransactionalLane {
     publish_timeout: Duration,
     client: Client,
     transactions: mpsc::Sender<Transaction>,
-    batch_bytes_max: usize,
     topics: Topics,
     progress: Progress,
     /// Partition of the progress topic; none before the lane has taken over.
@@ -89,14 +86,13 @@ pub(super) struct TransactionalLane {
 struct Flying {
     ticket: u64,
     order_key: Option<u64>,
-    topic: usize,
+    /// Index in [`Topics`]; none: an earlier transaction had accepted it, and it is not sent.
+    topic: Option<usize>,
     batch: u64,
     event: EventRef,
     bytes: usize,
     /// The destination's partition.
     partition: u16,
-    /// False: an earlier transaction had accepted it.
-    sent: bool,
 }
 
 impl TransactionalLane {
@@ -106,13 +102,11 @@ impl TransactionalLane {
         spec: LaneSpec,
         reach: Duration,
     ) -> Result<Self, SinkError> {
-        let Common {
-            settings, suspects, ..
-        } = &common;
+        let settings = &common.settings;
+        let directory = Arc::clone(&common.directory);
         let target = &settings.target;
-        let batch_bytes_max = suspects.batch_bytes_max();
         let id = taking_over::transactional_id(&spec.scope, spec.scope.registration);
-        let config = settings.transactional(batch_bytes_max, &id, spec.publish_timeout);
+        let config = settings.transactional(&id, spec.publish_timeout);
         let (transactions, jobs) = mpsc::channel();
         let (fenced_out, fenced) = oneshot::channel();
         let worker = Worker {
@@ -125,10 +119,8 @@ impl TransactionalLane {
         let work = move |producer: &_, shared: &_| worker.run(producer, shared);
         let client = Client::start_with(&config, target, name, work)?;
         client.reach(target, reach).await?;
-        if !common.seen_topic.load(Ordering::Relaxed) {
-            ensure(settings, &common.progress_topic, Absent::Make, reach).await?;
-            common.seen_topic.store(true, Ordering::Relaxed);
-        }
+        // Each time: it may have been deleted, or told to forget, since.
+        ensure(settings, &common.progress_topic, Absent::Make, reach).await?;
         taking_over::expect_fence(&client, target, fenced).await?;
         Ok(Self {
             progress: Progress::new(&spec.scope),
@@ -138,8 +130,7 @@ impl TransactionalLane {
             common,
             client,
             transactions,
-            batch_bytes_max,
-            topics: Topics::default(),
+            topics: Topics::new(directory),
             progress_partition: None,
             open: Vec::new(),
             alone: false,
@@ -162,18 +153,18 @@ impl TransactionalLane {
         let now = Instant::now();
         let News {
             failures,
-            topics,
+            not_looked_up,
             transaction,
             overdue,
             ..
         } = news;
-        for answer in topics {
-            let index = answer.index;
-            if let Err(code) = self.topics.answered(answer, now) {
-                let words = format!("topic `{}`: {code}", self.topics.name(index));
-                let (cause, reason) = self.trouble(&Fault { code, words });
-                return self.end(cause, &reason);
-            }
+        if let Some((name, code)) = not_looked_up.first() {
+            let (code, words) = (
+                *code,
+                format!("topic `{name}` could not be looked up: {code}"),
+            );
+            let (cause, reason) = self.trouble(&Fault { code, words });
+            return self.end(cause, &reason);
         }
         self.failing.extend(failures);
         let failures = match transaction {
@@ -192,7 +183,16 @@ impl TransactionalLane {
             }
             None => {}
         }
+        self.go_on();
+    }
+
+    /// Begins what may begin, and has looked up what that needs.
+    fn go_on(&mut self) {
         self.advance();
+        if !self.ledger.has_ended() {
+            self.topics
+                .look_up(&self.client, self.publish_timeout, Instant::now());
+        }
         self.watch();
     }
 
@@ -200,18 +200,17 @@ impl TransactionalLane {
         let alone = mem::take(&mut self.alone);
         for record in mem::take(&mut self.open) {
             self.ledger.accept(record.ticket, record.batch);
-            if record.sent {
-                let Flying {
-                    partition,
-                    event,
-                    ticket,
-                    ..
-                } = record;
-                self.progress.accepted(partition, event, ticket);
-            }
+            let Some(topic) = record.topic else { continue };
+            let Flying {
+                partition,
+                event,
+                ticket,
+                ..
+            } = record;
+            self.progress.accepted(partition, event, ticket);
             if alone {
-                let topic = self.topics.name(record.topic);
-                self.common.suspects.acquit(id(record.event), topic, true);
+                let topic = self.topics.name(topic);
+                self.common.suspects.acquit(id(event), topic, true);
             }
         }
     }
@@ -220,9 +219,19 @@ impl TransactionalLane {
     /// here: the thread alone knows whether a commit is under way.
     fn end(&mut self, cause: Cause, reason: &str) {
         self.client.end();
+        self.doubt();
         let under_way = self.open.drain(..);
         let under_way = under_way.map(|record| (record.ticket, record.order_key));
         self.ledger.end(under_way, cause, reason);
+    }
+
+    /// The topics of what is under way may be gone, and the client waits for those: the next lane looks
+    /// first.
+    fn doubt(&mut self) {
+        let now = Instant::now();
+        for topic in self.open.iter().filter_map(|record| record.topic) {
+            self.topics.doubt(topic, now);
+        }
     }
 
     /// Lets the client's thread know until when it may owe an answer.
@@ -239,6 +248,10 @@ fn id(event: EventRef) -> u128 {
 
 #[async_trait]
 impl Lane for TransactionalLane {
+    fn cluster(&self) -> Option<&str> {
+        self.client.cluster()
+    }
+
     async fn take_over(&mut self) -> Result<(), SinkError> {
         self.fence_former().await?;
         self.read_progress().await
@@ -252,7 +265,7 @@ impl Lane for TransactionalLane {
             self.end(Cause::LaneEnded, "the lane has not taken over");
         }
         if self.ledger.has_ended() {
-            return self.ledger.submit(batch, &mut self.topics);
+            return self.ledger.submit(batch);
         }
         // Before it is its turn: what was learned may be dropped, unless it was submitted.
         for record in &batch {
@@ -260,10 +273,9 @@ impl Lane for TransactionalLane {
             let event = record.event().reference();
             self.progress.suppresses(partition, event, record.ticket());
         }
-        self.ledger.submit(batch, &mut self.topics);
+        self.ledger.submit(batch);
         self.rotation = self.rotation.wrapping_add(1);
-        self.advance();
-        self.watch();
+        self.go_on();
     }
 
     async fn outcomes(&mut self) -> Vec<Verdict> {
@@ -273,7 +285,11 @@ impl Lane for TransactionalLane {
             if !ready.is_empty() {
                 return ready;
             }
-            self.client.shared().changed().await;
+            let client = self.client.shared();
+            tokio::select! {
+                () = client.changed() => {}
+                () = self.topics.changed() => {}
+            }
         }
     }
 
@@ -285,7 +301,8 @@ impl Lane for TransactionalLane {
         self.progress.caught_up();
     }
 
-    async fn abort(self: Box<Self>) {
+    async fn abort(mut self: Box<Self>) {
+        self.doubt();
         self.client.destroy().await;
     }
 

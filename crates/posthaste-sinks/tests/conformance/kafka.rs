@@ -4,8 +4,11 @@ mod broken;
 mod brokers;
 mod driving;
 mod outcomes;
+mod progress;
 mod renamed;
+mod replicas;
 mod secure;
+mod topics;
 mod transactional;
 
 use std::sync::Arc;
@@ -30,6 +33,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut all = outcomes::trials();
     all.extend(broken::trials());
     all.extend(secure::trials());
+    all.extend(topics::trials());
+    all.extend(progress::trials());
+    all.extend(replicas::trials());
     all.extend(transactional::trials());
     all
 }

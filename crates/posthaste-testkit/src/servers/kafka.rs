@@ -1,10 +1,11 @@
-//! Apache Kafka for tests: the real broker, one node in KRaft mode.
+//! Apache Kafka for tests: the real broker in KRaft mode, one node or several.
 
 #[cfg(feature = "kafka")]
 mod admin;
 #[cfg(feature = "kafka")]
 mod console;
 mod install;
+mod more;
 mod properties;
 mod rights;
 mod transactions;
@@ -13,12 +14,14 @@ mod wire;
 
 #[cfg(feature = "kafka")]
 pub use console::{Isolation, KafkaMessage};
+pub use more::MoreBroker;
 pub use properties::{SASL_USERS, SaslUser};
 
 use super::daemon::Daemon;
 use crate::ports::Port;
 use crate::proxy::Proxy;
 use crate::tls::{ServerCertificate, TestCa};
+use crate::ways::Ways;
 use install::Programs;
 use properties::{Ports, SecurePorts};
 use std::path::PathBuf;
@@ -26,6 +29,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// What the broker logs last when it starts, and not before it can serve.
 const READY: &str = "Kafka Server started";
+
+/// Key and certificate of a secure broker, in its folder.
+const CERTIFICATE: &str = "server.pem";
 
 /// A Kafka broker, its own unless `POSTHASTE_TEST_KAFKA` named a running one.
 ///
@@ -47,7 +53,7 @@ struct Own {
     config: PathBuf,
     ports: Ports,
     proxy: Option<Proxy>,
-    ways: Vec<Proxy>,
+    ways: Ways,
 }
 
 /// Chooses a broker's settings; made by [`KafkaServer::builder`].
@@ -117,17 +123,15 @@ impl Builder {
         let client_port = proxy
             .as_ref()
             .map_or(ports.client.number(), |proxy| proxy.port());
-        let way = |port: &Port| Proxy::to_local_port(port.number()).expect("start a proxy");
-        let ways: Vec<Proxy> = ports.ways.iter().map(way).collect();
-        let way_ports: Vec<u16> = ways.iter().map(Proxy::port).collect();
+        let ways = Ways::to(ports.ways.iter().map(Port::number));
         let data = programs.formatted_data(&daemon);
-        let mut lines = properties::base(&ports, client_port, &way_ports, &data);
+        let mut lines = properties::base(&ports, client_port, &ways, &data);
         if let Some(ServerCertificate {
             certificate_pem,
             key_pem,
         }) = &self.certificate
         {
-            let file = daemon.write("server.pem", &format!("{key_pem}{certificate_pem}"));
+            let file = daemon.write(CERTIFICATE, &format!("{key_pem}{certificate_pem}"));
             lines.push_str(&properties::secure(&file));
         }
         for (name, value) in self.properties {
@@ -265,13 +269,13 @@ impl KafkaServer {
         proxy.expect("this broker was started without a proxy")
     }
 
-    /// The proxies that [`Builder::ways`] asked for; a client of one bootstraps at `127.0.0.1` and its port.
+    /// The ways that [`Builder::ways`] asked for; each client bootstraps at their host.
     ///
     /// # Panics
     ///
     /// When the broker is not ours.
     #[must_use]
-    pub fn ways(&self) -> &[Proxy] {
+    pub fn ways(&self) -> &Ways {
         &self.own().ways
     }
 
@@ -323,6 +327,22 @@ impl KafkaServer {
         let mut command = own.programs.java(&own.daemon);
         command.arg("kafka.Kafka").arg(&own.config);
         own.daemon.launch(command, |log| log.contains(READY));
+    }
+
+    /// Gives a secure broker another certificate, which it reads when it starts again.
+    ///
+    /// # Panics
+    ///
+    /// When the broker is not a secure one.
+    pub fn renew_certificate(&self, renewed: &ServerCertificate) {
+        // Asked for the message alone.
+        let _ = self.secure_ports();
+        let ServerCertificate {
+            certificate_pem,
+            key_pem,
+        } = renewed;
+        let content = format!("{key_pem}{certificate_pem}");
+        self.own().daemon.write(CERTIFICATE, &content);
     }
 
     /// What the broker has written to its log, for a failure's message.

@@ -26,8 +26,8 @@ impl KafkaLane {
         let accused = failures
             .iter()
             .filter_map(|&(at, code)| Some((self.accused(at)?, code)));
-        let code = blame::accuse(&self.suspects, accused, now);
-        let (cause, reason) = match blame::reason(code) {
+        let (code, topic) = blame::accuse(&self.suspects, accused, now);
+        let (cause, reason) = match blame::reason(code, &topic.into_iter().collect()) {
             Some(reason) => (Cause::LaneEnded, reason),
             None => self.trouble(code, &code.to_string()),
         };
@@ -53,8 +53,7 @@ impl KafkaLane {
         self.suspects.acquit(record.event, topic, false);
         self.ledger
             .refuse(record.ticket, record.order_key, record.batch, outcome);
-        self.batch_bytes_max = self.suspects.batch_bytes_max();
-        let config = self.settings.producer(self.batch_bytes_max);
+        let config = self.settings.producer();
         match Client::start(&config, &self.settings.target, thread_name(self.number)) {
             Ok(client) => {
                 self.client = client;

@@ -1,15 +1,20 @@
 //! What belongs to the next transaction.
 
-use std::{collections::HashSet, mem, time::Instant};
+use std::{
+    collections::{HashMap, HashSet},
+    mem,
+    time::Instant,
+};
 
 use posthaste_engine::{EventRef, Outcome, Record, RejectionKind};
 
 use super::{
     super::{
-        ledger::{Waiting, route},
+        batch_limits::BATCH_BYTES_MAX,
+        ledger::Waiting,
         message,
         suspects::Trust,
-        topics::{self, Route},
+        topics::{self, Place, Route},
     },
     Flying, TRANSACTION_EVENTS_MAX, TransactionalLane, id,
     worker::{Sending, Transaction, Written},
@@ -17,15 +22,33 @@ use super::{
 
 /// What becomes of a record that waits while a transaction is gathered.
 enum Step {
-    /// It belongs to the transaction, and goes to this partition of its topic; none: it was accepted before.
-    Take(Option<usize>),
+    /// It belongs to the transaction, and goes to this place; none: it was accepted before.
+    Take(Option<Place>),
     /// As `Take`, and nothing else belongs to the transaction.
-    Alone(usize),
+    Alone(Place),
     Answered(Outcome),
     /// It waits, and so does its key.
     Wait,
     /// It waits for the next transaction, and so does everything behind it.
     WaitAll,
+}
+
+/// What a transaction has for partitions of topics that take small batches only: the client makes one
+/// batch of it.
+#[derive(Default)]
+struct Limited(HashMap<Place, usize>);
+
+impl Limited {
+    /// Adds a record, unless its batch would become too large.
+    fn take(&mut self, place: Place, bytes: usize, batch_bytes_max: usize) -> bool {
+        if batch_bytes_max == BATCH_BYTES_MAX {
+            return true;
+        }
+        let taken = self.0.entry(place).or_default();
+        let fits = *taken + bytes <= batch_bytes_max;
+        *taken += if fits { bytes } else { 0 };
+        fits
+    }
 }
 
 impl TransactionalLane {
@@ -59,26 +82,27 @@ impl TransactionalLane {
         let mut taken = HashSet::new();
         let mut suppressed = Vec::new();
         let mut sending = Vec::new();
-        while let Some(item) = queue.pop_front() {
+        let mut limited = Limited::default();
+        while let Some(mut item) = queue.pop_front() {
             let key = item.record.order_key();
             let is_full = self.alone || taken.len() + suppressed.len() >= TRANSACTION_EVENTS_MAX;
             let step = match key {
                 Some(key) if waiting_keys.contains(&key) => Step::Wait,
                 // The same event twice: the second one finds the first one accepted.
                 _ if is_full || taken.contains(&item.record.event().reference()) => Step::WaitAll,
-                _ => self.step(&item, now, wary),
+                _ => self.step(&mut item, &mut limited, now, wary),
             };
             match step {
-                Step::Take(None) => suppressed.push(self.flying(&item, false)),
-                Step::Take(Some(partition)) => {
+                Step::Take(None) => suppressed.push(self.flying(&item, None)),
+                Step::Take(Some(place)) => {
                     taken.insert(item.record.event().reference());
-                    self.open.push(self.flying(&item, true));
-                    sending.push(to(partition, item.record));
+                    self.open.push(self.flying(&item, Some(place.topic)));
+                    sending.push(to(place.partition, item.record));
                 }
-                Step::Alone(partition) if taken.is_empty() && suppressed.is_empty() => {
+                Step::Alone(place) if taken.is_empty() && suppressed.is_empty() => {
                     self.alone = true;
-                    self.open.push(self.flying(&item, true));
-                    sending.push(to(partition, item.record));
+                    self.open.push(self.flying(&item, Some(place.topic)));
+                    sending.push(to(place.partition, item.record));
                 }
                 Step::Answered(outcome) => {
                     let ticket = item.record.ticket();
@@ -99,11 +123,17 @@ impl TransactionalLane {
         sending
     }
 
-    fn step(&mut self, item: &Waiting, now: Instant, wary: bool) -> Step {
-        let record = &item.record;
+    fn step(
+        &mut self,
+        item: &mut Waiting,
+        limited: &mut Limited,
+        now: Instant,
+        wary: bool,
+    ) -> Step {
         if let Some(outcome) = self.ledger.behind_failure(item) {
             return Step::Answered(outcome);
         }
+        let record = &item.record;
         if let Some(refused) = self.common.settings.refuse_progress_topic(record) {
             return Step::Answered(refused);
         }
@@ -112,10 +142,12 @@ impl TransactionalLane {
         if self.progress.suppresses(partition, event, record.ticket()) {
             return Step::Take(None);
         }
-        let (topics, client) = (&mut self.topics, &self.client);
-        let partitions = match route(topics, client, item, self.publish_timeout, now) {
-            Route::Partitions(count) => count,
-            Route::NotYet => return Step::Wait,
+        let (topic, partitions) = match self.topics.route(record.topic(), now) {
+            Route::To { topic, partitions } => (topic, partitions),
+            Route::NotYet => match item.looked_long_enough(self.publish_timeout, now) {
+                None => return Step::Wait,
+                Some(outcome) => return Step::Answered(outcome),
+            },
             Route::Refused(outcome) => return Step::Answered(outcome),
         };
         if let Some(refused) = message::refusal(record) {
@@ -123,9 +155,12 @@ impl TransactionalLane {
         }
         let trust = match wary {
             true => self.common.suspects.trust(id(event), record.topic(), now),
-            false => Trust::Full,
+            false => Trust::Full(BATCH_BYTES_MAX),
         };
-        let place = topics::place(record, partitions, self.rotation);
+        let place = Place {
+            topic,
+            partition: topics::place(record, partitions, self.rotation),
+        };
         match trust {
             Trust::Denied => {
                 let reason = topics::denial(record.topic());
@@ -133,22 +168,22 @@ impl TransactionalLane {
             }
             Trust::Alone => Step::Alone(place),
             // If it is refused, it must not take with it what is under way beside it.
-            Trust::Full if message::bytes(record) > self.batch_bytes_max => Step::Alone(place),
-            Trust::Full => Step::Take(Some(place)),
+            Trust::Full(limit) if message::bytes(record) > limit => Step::Alone(place),
+            Trust::Full(limit) if !limited.take(place, message::bytes(record), limit) => Step::Wait,
+            Trust::Full(_) => Step::Take(Some(place)),
         }
     }
 
-    fn flying(&self, item: &Waiting, sent: bool) -> Flying {
+    fn flying(&self, item: &Waiting, topic: Option<usize>) -> Flying {
         let record = &item.record;
         Flying {
             ticket: record.ticket(),
             order_key: record.order_key(),
-            topic: item.topic,
+            topic,
             batch: item.batch,
             event: record.event().reference(),
             bytes: message::bytes(record),
             partition: self.progress.partition_of(record.event().slot()),
-            sent,
         }
     }
 
@@ -156,7 +191,7 @@ impl TransactionalLane {
         let mut touched: Vec<(u16, EventRef)> = self
             .open
             .iter()
-            .filter(|record| record.sent)
+            .filter(|record| record.topic.is_some())
             .map(|record| (record.partition, record.event))
             .collect();
         touched.sort_unstable_by_key(|&(partition, _)| partition);

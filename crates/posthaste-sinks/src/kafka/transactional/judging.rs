@@ -1,6 +1,6 @@
 //! Whose fault it was that a transaction had no effect.
 
-use std::{mem, time::Instant};
+use std::{collections::BTreeSet, mem, time::Instant};
 
 use posthaste_engine::Cause;
 use rdkafka::types::RDKafkaErrorCode as Code;
@@ -8,7 +8,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::{
     super::{
         blame::{self, Accused},
-        faults::{self, Fault},
+        faults::{self, Blame, Fault},
     },
     TransactionalLane, id, place,
 };
@@ -46,8 +46,10 @@ impl TransactionalLane {
         };
         self.alone = false;
         for record in mem::take(&mut self.open) {
-            let topic = self.topics.name(record.topic);
-            self.common.suspects.acquit(id(record.event), topic, false);
+            if let Some(topic) = record.topic {
+                let topic = self.topics.name(topic);
+                self.common.suspects.acquit(id(record.event), topic, false);
+            }
             self.ledger.refuse(
                 record.ticket,
                 record.order_key,
@@ -71,7 +73,11 @@ impl TransactionalLane {
         named: &[Box<str>],
         now: Instant,
     ) {
-        let sent = self.open.iter().filter(|record| record.sent).count();
+        let sent = self
+            .open
+            .iter()
+            .filter(|record| record.topic.is_some())
+            .count();
         let of_progress = failures
             .iter()
             .find(|&&(at, code)| at >= sent && is_refusal(code));
@@ -89,12 +95,20 @@ impl TransactionalLane {
         let accused = failures
             .iter()
             .filter_map(|&(at, code)| Some((self.accused(at)?, code)));
-        let mut code = blame::accuse(&self.common.suspects, accused, now);
+        let (mut code, topic) = blame::accuse(&self.common.suspects, accused, now);
+        let mut topics: BTreeSet<&str> = topic.into_iter().collect();
+        // These are said of the transaction as a whole, before anything is sent there.
         if fault.code == Code::TopicAuthorizationFailed {
             code = fault.code;
+            topics = named.iter().map(|name| &**name).collect();
             self.deny(named, now);
+        } else if faults::is_about_topic(fault.code) {
+            code = fault.code;
+            let sent = self.open.iter().filter_map(|record| record.topic);
+            topics = sent.map(|topic| self.topics.name(topic)).collect();
+            topics.insert(&self.common.progress_topic);
         }
-        let (cause, reason) = match blame::reason(code) {
+        let (cause, reason) = match blame::reason(code, &topics) {
             Some(reason) => (Cause::LaneEnded, reason),
             None => self.trouble(fault),
         };
@@ -106,24 +120,26 @@ impl TransactionalLane {
         let suspects = &self.common.suspects;
         let mut is_known = false;
         for record in &self.open {
-            let topic = self.topics.name(record.topic);
+            let Some(topic) = record.topic.map(|topic| self.topics.name(topic)) else {
+                continue;
+            };
             if named.iter().any(|name| **name == *topic) {
                 suspects.deny(topic, now);
                 is_known = true;
             }
         }
         if !is_known {
-            let sent = self.open.iter().filter(|record| record.sent);
+            let sent = self.open.iter().filter(|record| record.topic.is_some());
             sent.for_each(|record| suspects.suspect(id(record.event)));
         }
     }
 
     fn accused(&self, at: usize) -> Option<Accused<'_>> {
-        let record = self.open.get(at).filter(|record| record.sent)?;
+        let record = self.open.get(at)?;
         Some(Accused {
             event: id(record.event),
             bytes: record.bytes,
-            topic: self.topics.name(record.topic),
+            topic: self.topics.name(record.topic?),
         })
     }
 
@@ -140,5 +156,5 @@ impl TransactionalLane {
 
 /// Whether a report says that the broker refused this very record or its topic.
 fn is_refusal(code: Code) -> bool {
-    blame::reason(code).is_some()
+    matches!(faults::blame(code), Blame::Record(_) | Blame::DeniedTopic)
 }

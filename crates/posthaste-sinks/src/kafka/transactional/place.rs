@@ -5,7 +5,9 @@ use std::time::Duration;
 use posthaste_engine::SinkError;
 use rdkafka::{
     ClientConfig, ClientContext,
-    admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
+    admin::{
+        AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication,
+    },
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer as _, ConsumerContext},
     error::KafkaError,
@@ -20,6 +22,8 @@ use super::super::{
 /// Of a topic that we make. Kafka's own gigabyte is compacted when it is full, and until then a lane that
 /// takes over would read all of it.
 const SEGMENT_BYTES: &str = "8388608";
+/// More than this in one segment is refused by a check: read over a slow link, it takes minutes.
+const SEGMENT_BYTES_MAX: u64 = 128 << 20;
 /// Of a topic that we make: how much of it may be superseded before it is compacted.
 const DIRTY_RATIO: &str = "0.1";
 
@@ -46,7 +50,8 @@ pub(in crate::kafka) enum Absent {
     Check,
 }
 
-/// Refuses a topic that forgets, and one that is not there and cannot be made.
+/// Refuses a topic that forgets, and one that is not there and cannot be made; a check, one that is slow to
+/// read, too.
 ///
 /// # Errors
 /// [`SinkError`] with the fix.
@@ -57,9 +62,15 @@ pub(in crate::kafka) async fn ensure(
     limit: Duration,
 ) -> Result<(), SinkError> {
     let place = Place::new(settings, topic, limit)?;
-    match place.is_compacted().await? {
-        true => Ok(()),
-        false => place.create(absent).await,
+    if !place.exists().await? {
+        return place.create(absent).await;
+    }
+    let config = place.config().await?;
+    place.expect_compacted(&config)?;
+    match absent {
+        // A running relay goes on with large segments: it takes over late, and not never.
+        Absent::Make => Ok(()),
+        Absent::Check => place.expect_small_segments(&config),
     }
 }
 
@@ -88,34 +99,50 @@ impl<'a> Place<'a> {
             .operation_timeout(Some(self.limit))
     }
 
-    /// False: it does not exist.
-    async fn is_compacted(&self) -> Result<bool, SinkError> {
-        if !self.exists().await? {
-            return Ok(false);
-        }
+    async fn config(&self) -> Result<ConfigResource, SinkError> {
         let asked = [ResourceSpecifier::Topic(self.topic)];
         let answers = self.admin.describe_configs(&asked, &self.options()).await;
         let mut answers = answers.map_err(|error| self.fault(error.into()))?;
-        let policy = match answers.pop() {
-            Some(Ok(config)) => config.get("cleanup.policy").and_then(|p| p.value.clone()),
-            Some(Err(code)) => return Err(self.fault(fault(code))),
-            None => None,
-        };
-        match policy.as_deref() {
-            Some("compact") => Ok(true),
-            Some(other) => Err(SinkError::Misconfigured {
-                target: self.settings.target.clone(),
-                reason: format!(
-                    "progress topic `{}` has cleanup.policy={other}, and would forget what was \
-                     delivered: set it to `compact`, or name another topic with `progress_topic=`",
-                    self.topic,
-                ),
-            }),
+        match answers.pop() {
+            Some(Ok(config)) => Ok(config),
+            Some(Err(code)) => Err(self.fault(fault(code))),
+            None => Err(self.fault(fault(Code::Unknown))),
+        }
+    }
+
+    fn expect_compacted(&self, config: &ConfigResource) -> Result<(), SinkError> {
+        let policy = config.get("cleanup.policy");
+        match policy.and_then(|policy| policy.value.as_deref()) {
+            Some("compact") => Ok(()),
+            Some(other) => Err(self.misconfigured(format!(
+                "has cleanup.policy={other}, and would forget what was delivered: set it to `compact`, \
+                 or name another topic with `progress_topic=`"
+            ))),
             // The client library hides the broker's refusal to tell.
             None => Err(self.fault(Fault {
                 code: Code::TopicAuthorizationFailed,
                 words: "the broker does not tell its cleanup.policy".to_owned(),
             })),
+        }
+    }
+
+    fn expect_small_segments(&self, config: &ConfigResource) -> Result<(), SinkError> {
+        let bytes = config.get("segment.bytes");
+        let bytes = bytes.and_then(|bytes| bytes.value.as_deref()?.parse::<u64>().ok());
+        match bytes {
+            Some(bytes) if bytes > SEGMENT_BYTES_MAX => Err(self.misconfigured(format!(
+                "has segment.bytes={bytes}: so much is kept before it is compacted, and read by each \
+                 relay that takes over; {}",
+                smaller_segments(self.topic)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn misconfigured(&self, reason: String) -> SinkError {
+        SinkError::Misconfigured {
+            target: self.settings.target.clone(),
+            reason: format!("progress topic `{}` {reason}", self.topic),
         }
     }
 
@@ -170,6 +197,14 @@ impl<'a> Place<'a> {
     fn fault(&self, fault: Fault) -> SinkError {
         error(self.settings, self.topic, &fault)
     }
+}
+
+/// How a topic that has grown large is made small.
+pub(super) fn smaller_segments(topic: &str) -> String {
+    format!(
+        "make them smaller with `kafka-configs.sh --alter --topic {topic} --add-config \
+         segment.bytes={SEGMENT_BYTES},min.cleanable.dirty.ratio={DIRTY_RATIO}`"
+    )
 }
 
 /// A fault of the progress topic, with the fix.

@@ -1,7 +1,8 @@
 //! What the progress topic says.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -11,16 +12,82 @@ use rdkafka::{
     Message as _, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer as _},
     error::KafkaError,
+    message::BorrowedMessage,
     types::RDKafkaErrorCode as Code,
 };
 
 use super::{
     super::{faults::Fault, options::Settings},
-    place::{Quiet, client, error, fault},
+    place::{Quiet, client, error, fault, smaller_segments},
 };
 
 /// How soon the broker is asked again for what it does not know yet.
 const POLL: Duration = Duration::from_millis(5);
+
+/// What is fetched at a time at first. A fetch whose answer does not come within an attempt was in vain:
+/// then the next one is smaller.
+const FETCH_BYTES_MAX: usize = 1 << 20;
+const FETCH_BYTES_MIN: usize = 16 << 10;
+/// For how long what was read counts. A broker forgets after a day that a key was deleted, and a reader
+/// that comes later never learns of it.
+const KEPT_FOR: Duration = Duration::from_secs(60 * 60);
+
+/// What an attempt that ran out of time has read, for the next one to go on from. Shared by the lanes of a
+/// sink.
+#[derive(Default)]
+pub(in crate::kafka) struct Unfinished(Mutex<Option<Read>>);
+
+impl Unfinished {
+    fn kept(&self) -> MutexGuard<'_, Option<Read>> {
+        // Nothing panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, prefix: &str) -> Read {
+        let kept = self.kept().take();
+        let kept = kept.filter(|read| read.prefix == prefix && read.began.elapsed() < KEPT_FOR);
+        kept.unwrap_or_else(|| Read::new(prefix))
+    }
+}
+
+/// What was read so far.
+struct Read {
+    prefix: String,
+    began: Instant,
+    /// The latest value of each key in each partition.
+    latest: HashMap<(i32, Vec<u8>), Vec<u8>>,
+    /// The offset behind the last record of each partition.
+    next: HashMap<i32, i64>,
+    bytes: usize,
+    fetch_bytes: usize,
+}
+
+impl Read {
+    fn new(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            began: Instant::now(),
+            latest: HashMap::new(),
+            next: HashMap::new(),
+            bytes: 0,
+            fetch_bytes: FETCH_BYTES_MAX,
+        }
+    }
+
+    fn take_in(&mut self, record: &BorrowedMessage<'_>) {
+        let key = record.key().unwrap_or_default();
+        let value = record.payload();
+        self.bytes += key.len() + value.map_or(0, <[u8]>::len);
+        self.next.insert(record.partition(), record.offset() + 1);
+        if key.starts_with(self.prefix.as_bytes()) {
+            let key = (record.partition(), key.to_vec());
+            match value {
+                Some(value) => drop(self.latest.insert(key, value.to_vec())),
+                None => drop(self.latest.remove(&key)),
+            }
+        }
+    }
+}
 
 /// What the topic says.
 pub(super) struct Found {
@@ -34,7 +101,7 @@ pub(super) struct Found {
 type Pair = (Vec<u8>, Vec<u8>);
 
 /// Reads the latest records whose keys begin with `prefix`, to the end of the topic as it is now, and tells
-/// what it found. Blocks.
+/// what it found. Goes on where an attempt before it ran out of time. Blocks.
 ///
 /// Told are [`SinkError`]s when the end was not reached within the limit, or the topic is missing.
 pub(super) fn read(
@@ -42,25 +109,58 @@ pub(super) fn read(
     topic: &str,
     prefix: &str,
     limit: Duration,
+    unfinished: &Unfinished,
     tell: impl FnOnce(Result<Found, SinkError>),
 ) {
-    match Reading::new(settings, topic, limit) {
-        Err(error) => tell(Err(error)),
-        // Destroying the readers takes longer than reading does, and nobody waits for it.
-        Ok(reading) => tell(reading.found(prefix).map_err(|stop| match stop {
-            Stop::Fault(fault) => error(settings, topic, &fault),
-            Stop::Late(doing) => SinkError::Unavailable {
-                target: settings.target.clone(),
-                reason: format!("progress topic `{topic}`: {doing} took longer than {limit:?}"),
-            },
-        })),
-    }
+    let mut so_far = unfinished.take(prefix);
+    let before = so_far.bytes;
+    let reading = match Reading::new(settings, topic, limit, so_far.fetch_bytes) {
+        Ok(reading) => reading,
+        Err(error) => return tell(Err(error)),
+    };
+    // Destroying the readers takes longer than reading does, and nobody waits for it.
+    let stop = match reading.found(&mut so_far) {
+        Ok(partitions) => {
+            let latest = so_far.latest.into_iter();
+            let records = latest.map(|((_, key), value)| (key, value)).collect();
+            return tell(Ok(Found {
+                partitions,
+                records,
+            }));
+        }
+        Err(stop) => stop,
+    };
+    let late = match stop {
+        Stop::Fault(fault) => return tell(Err(error(settings, topic, &fault))),
+        Stop::Late(doing) => format!("{doing} took longer than {limit:?}"),
+        Stop::Unread { left } => {
+            if so_far.bytes == before {
+                so_far.fetch_bytes = (so_far.fetch_bytes / 4).max(FETCH_BYTES_MIN);
+            }
+            format!(
+                "not read within {limit:?}: {} KB are read, and {left} records at the most are left; \
+                 the next attempt goes on from there. If it comes to this again, its segments are too \
+                 large: {}",
+                so_far.bytes >> 10,
+                smaller_segments(topic)
+            )
+        }
+    };
+    *unfinished.kept() = Some(so_far);
+    tell(Err(SinkError::Unavailable {
+        target: settings.target.clone(),
+        reason: format!("progress topic `{topic}`: {late}"),
+    }));
 }
 
 /// Why the topic was not read to its end.
 enum Stop {
     Fault(Fault),
     Late(&'static str),
+    /// So many offsets are left, at the most.
+    Unread {
+        left: i64,
+    },
 }
 
 impl From<KafkaError> for Stop {
@@ -87,30 +187,54 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(settings: &Settings, topic: &'a str, limit: Duration) -> Result<Self, SinkError> {
+    fn new(
+        settings: &Settings,
+        topic: &'a str,
+        limit: Duration,
+        fetch_bytes: usize,
+    ) -> Result<Self, SinkError> {
+        let reader = |isolation| {
+            let mut config = settings.reader(isolation);
+            config.set("fetch.message.max.bytes", fetch_bytes.to_string());
+            client(&config, settings)
+        };
         Ok(Self {
             topic,
             until: Instant::now() + limit,
-            committed: client(&settings.reader("read_committed"), settings)?,
-            uncommitted: client(&settings.reader("read_uncommitted"), settings)?,
+            committed: reader("read_committed")?,
+            uncommitted: reader("read_uncommitted")?,
         })
     }
 
-    fn found(&self, prefix: &str) -> Result<Found, Stop> {
+    /// Reads on. Answers the number of partitions.
+    fn found(&self, read: &mut Read) -> Result<usize, Stop> {
         let mut ends = Vec::new();
         for partition in 0..self.partitions()? {
             ends.push(self.ends(&self.uncommitted, partition)?.1);
         }
+        let end = |partition: i32| ends.get(usize::try_from(partition).ok()?).copied();
+        let is_another =
+            |(&partition, &next): (&i32, &i64)| end(partition).is_none_or(|e| e < next);
+        if read.next.iter().any(is_another) {
+            // It was made anew.
+            *read = Read::new(&read.prefix);
+        }
         let mut assigned = TopicPartitionList::new();
+        let mut open = HashMap::new();
         for (partition, &end) in (0..).zip(&ends) {
-            if self.wait_until_stable(partition, end)? < end {
-                assigned.add_partition_offset(self.topic, partition, Offset::Beginning)?;
+            let first = self.wait_until_stable(partition, end)?;
+            let next = read
+                .next
+                .get(&partition)
+                .map_or(first, |&next| next.max(first));
+            if next < end {
+                assigned.add_partition_offset(self.topic, partition, Offset::Offset(next))?;
+                open.insert(partition, end);
             }
         }
-        Ok(Found {
-            partitions: ends.len(),
-            records: self.records(&assigned, prefix)?,
-        })
+        self.committed.assign(&assigned)?;
+        self.read_on(open, read)?;
+        Ok(ends.len())
     }
 
     fn left(&self) -> Duration {
@@ -191,27 +315,19 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn records(&self, assigned: &TopicPartitionList, prefix: &str) -> Result<Vec<Pair>, Stop> {
-        self.committed.assign(assigned)?;
-        let assigned = assigned.elements();
-        let mut open: HashSet<i32> = assigned.iter().map(|element| element.partition()).collect();
-        let mut latest: HashMap<(i32, Vec<u8>), Vec<u8>> = HashMap::new();
+    /// Reads each of these partitions up to this offset at least.
+    fn read_on(&self, mut open: HashMap<i32, i64>, read: &mut Read) -> Result<(), Stop> {
         while !open.is_empty() {
             if self.left().is_zero() {
-                return Err(Stop::Late("reading"));
+                let unread = |(partition, &end): (&i32, &i64)| {
+                    end - read.next.get(partition).copied().unwrap_or_default()
+                };
+                let left = open.iter().map(unread).sum();
+                return Err(Stop::Unread { left });
             }
             match self.committed.poll(self.left()) {
                 None => {}
-                Some(Ok(record)) => {
-                    let key = record.key().unwrap_or_default();
-                    if key.starts_with(prefix.as_bytes()) {
-                        let key = (record.partition(), key.to_vec());
-                        match record.payload() {
-                            Some(value) => drop(latest.insert(key, value.to_vec())),
-                            None => drop(latest.remove(&key)),
-                        }
-                    }
-                }
+                Some(Ok(record)) => read.take_in(&record),
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
                     open.remove(&partition);
                 }
@@ -226,9 +342,6 @@ impl<'a> Reading<'a> {
                 },
             }
         }
-        Ok(latest
-            .into_iter()
-            .map(|((_, key), value)| (key, value))
-            .collect())
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Whom a lane follows: their fences, and what they got through.
 
-use std::{fmt, sync::atomic::Ordering, time::Duration};
+use std::{fmt, time::Duration};
 
 use posthaste_engine::{Cause, LaneScope, SinkError};
 use rdkafka::types::RDKafkaErrorCode as Code;
@@ -72,8 +72,7 @@ impl TransactionalLane {
             let mut taken = Vec::new();
             for &registration in some {
                 let id = transactional_id(&self.scope, registration);
-                let config =
-                    settings.transactional(self.batch_bytes_max, &id, self.publish_timeout);
+                let config = settings.transactional(&id, self.publish_timeout);
                 let (fenced_out, fenced) = oneshot::channel();
                 let name = format!("kafka-fence-{}", self.number);
                 let client = Client::start_with(&config, &settings.target, name, {
@@ -97,7 +96,7 @@ impl TransactionalLane {
         let Common {
             settings,
             progress_topic,
-            seen_topic,
+            unfinished,
             ..
         } = self.common.clone();
         let target = settings.target.clone();
@@ -105,7 +104,7 @@ impl TransactionalLane {
         let named = progress_topic.clone();
         let (tell, told) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            reading::read(&settings, &named, &prefix, limit, |found| {
+            reading::read(&settings, &named, &prefix, limit, &unfinished, |found| {
                 // Nobody waits any more when the lane was given up meanwhile.
                 let _ = tell.send(found);
             });
@@ -113,9 +112,7 @@ impl TransactionalLane {
         let found = told.await.map_err(|_| SinkError::Bug {
             target: target.clone(),
             reason: "the task that reads progress broke down".to_owned(),
-        })?;
-        // It may be gone, whatever the error says: the next lane looks, and makes it.
-        let found = found.inspect_err(|_| seen_topic.store(false, Ordering::Relaxed))?;
+        })??;
         for (key, value) in &found.records {
             let Some(slots) = keys.slots(key) else {
                 continue;

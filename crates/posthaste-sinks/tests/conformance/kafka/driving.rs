@@ -127,9 +127,12 @@ pub(super) struct Driven {
 pub(super) async fn drive(sink: &Arc<dyn Sink>, events: &[SuiteEvent]) -> Driven {
     let mut driven = Driven::default();
     let mut pending = events.to_vec();
+    // One relay's, which takes its own fence.
+    let spec = lane_spec(1);
     while !pending.is_empty() {
         driven.lanes += 1;
-        let mut lane = lane(sink).await;
+        let mut lane = lane_with(sink, spec.clone()).await;
+        lane.take_over().await.unwrap();
         loop {
             driven.sent.extend_from_slice(&pending);
             let outcomes = submit(&mut lane, records(&pending, 0)).await;

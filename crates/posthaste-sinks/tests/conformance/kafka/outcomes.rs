@@ -3,8 +3,8 @@
 use libtest_mimic::Trial;
 use posthaste_engine::{Cause, Outcome, RejectionKind};
 use posthaste_testkit::{
-    servers::kafka::KafkaServer,
-    sink_suite::{SuiteEvent, records},
+    servers::kafka::{Isolation, KafkaServer},
+    sink_suite::{SuiteEvent, check_arrivals, records},
 };
 use rdkafka::{
     ClientConfig,
@@ -50,6 +50,10 @@ pub(super) fn trials() -> Vec<Trial> {
         trial(
             "a_topic_of_small_batches_takes_all_events",
             a_topic_of_small_batches_takes_all_events,
+        ),
+        trial(
+            "a_topic_of_small_batches_takes_all_transactions",
+            a_topic_of_small_batches_takes_all_transactions,
         ),
         trial(
             "events_without_a_key_are_found_on_a_compacted_topic",
@@ -200,19 +204,37 @@ async fn oversized_events_are_found_in_their_batches() {
 }
 
 async fn a_topic_of_small_batches_takes_all_events() {
+    small_batches(|_| String::new()).await;
+}
+
+async fn a_topic_of_small_batches_takes_all_transactions() {
+    small_batches(|topic| format!("?delivery=transactional&progress_topic={topic}-progress")).await;
+}
+
+async fn small_batches(options: fn(&str) -> String) {
     let server = KafkaServer::shared();
-    let sink = sink_at(&server.bootstrap());
     let topic = fresh_topic(server, 2, &[("max.message.bytes", "20000")]);
+    let address = format!("kafka://{}{}", server.bootstrap(), options(&topic));
+    let sink = posthaste_sinks::open(&address).unwrap();
     let events: Vec<SuiteEvent> = (0..600)
         .map(|n| event(&topic, Some(&format!("key-{}", n % 7)), noise(n, 1_000)))
         .collect();
-    let driven = drive(&sink, &events).await;
+    let (first, later) = events.split_at(400);
+    let driven = drive(&sink, first).await;
     assert!(driven.rejected.is_empty(), "{:?}", driven.rejected);
     assert!(
         driven.lanes > 1,
         "no batch was too large: the test proves nothing"
     );
-    driven.expect_arrivals(server, &[&topic]);
+    // Known by then.
+    let again = drive(&sink, later).await;
+    assert_eq!((again.accepted.len(), again.lanes), (later.len(), 1));
+    server.settle_transactions();
+    let messages = server.consume_as(&[&topic], Isolation::ReadCommitted);
+    let arrived: Vec<SuiteEvent> = messages.iter().map(brokers::read).collect();
+    let sent = [driven.sent, again.sent].concat();
+    let accepted = &driven.accepted | &again.accepted;
+    check_arrivals(&sent, &accepted, &arrived).unwrap();
 }
 
 async fn events_without_a_key_are_found_on_a_compacted_topic() {

@@ -11,7 +11,7 @@ use posthaste_testkit::{
 
 use super::{
     brokers::fresh_topic,
-    driving::{drive, event, expect_accepted, lane, rejection, send, submit},
+    driving::{cause, drive, event, expect_accepted, lane, rejection, send, submit},
     trial,
 };
 
@@ -24,6 +24,10 @@ pub(super) fn trials() -> Vec<Trial> {
         trial(
             "a_certificate_of_another_name_is_refused",
             a_certificate_of_another_name_is_refused,
+        ),
+        trial(
+            "a_renewed_certificate_counts_for_the_next_lane",
+            a_renewed_certificate_counts_for_the_next_lane,
         ),
     ]
 }
@@ -156,4 +160,38 @@ async fn a_certificate_of_another_name_is_refused() {
         assert_eq!(error.cause(), Cause::Misconfigured, "{error}");
         assert!(error.to_string().contains("names the host"), "{error}");
     }
+}
+
+/// By another authority, whose certificate replaces the old one in our file: the client reads it for each
+/// lane.
+async fn a_renewed_certificate_counts_for_the_next_lane() {
+    let (old, new) = (TestCa::new(), TestCa::new());
+    let server = KafkaServer::start_secure(&old);
+    let topic = fresh_topic(&server, 1, &[]);
+    let trusted = old.folder().join("trusted.pem");
+    std::fs::copy(old.certificate_file(), &trusted).unwrap();
+    let url = format!(
+        "kafka://{}?tls=true&ca_file={}",
+        server.ssl(),
+        trusted.display()
+    );
+    let sink = open(&url).unwrap();
+    let mut before = lane(&sink).await;
+    expect_accepted(&mut before, &event(&topic, Some("k"), "1")).await;
+
+    server.stop();
+    server.renew_certificate(&new.server_certificate(&["localhost", "127.0.0.1"]));
+    server.start_again();
+    // It still trusts the old authority alone, and says so.
+    let outcome = send(&mut before, &event(&topic, Some("k"), "2")).await;
+    assert_eq!(cause(&outcome), Cause::Misconfigured, "{outcome:?}");
+    before.abort().await;
+    for error in refusals(&url).await {
+        assert_eq!(error.cause(), Cause::Misconfigured, "{error}");
+    }
+
+    std::fs::copy(new.certificate_file(), &trusted).unwrap();
+    sink.check().await.unwrap();
+    let mut after = lane(&sink).await;
+    expect_accepted(&mut after, &event(&topic, Some("k"), "2")).await;
 }

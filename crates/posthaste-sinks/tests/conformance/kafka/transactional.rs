@@ -58,15 +58,15 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 /// A topic, its progress topic, and a store whose events go there.
-struct Scene {
-    topic: String,
-    progress: String,
+pub(super) struct Scene {
+    pub(super) topic: String,
+    pub(super) progress: String,
     store: Uuid,
     destination: i64,
 }
 
 impl Scene {
-    fn new(server: &KafkaServer) -> Self {
+    pub(super) fn new(server: &KafkaServer) -> Self {
         let topic = fresh_topic(server, 3, &[]);
         Self {
             progress: format!("{topic}-progress"),
@@ -77,13 +77,13 @@ impl Scene {
     }
 
     /// The sink, by this way to the broker.
-    fn sink(&self, bootstrap: &str) -> Arc<dyn Sink> {
+    pub(super) fn sink(&self, bootstrap: &str) -> Arc<dyn Sink> {
         let progress = &self.progress;
         let options = format!("delivery=transactional&progress_topic={progress}");
         open(&format!("kafka://{bootstrap}?{options}")).unwrap()
     }
 
-    fn spec(&self, relay: Uuid, partitions: Partitions, former: &[Uuid]) -> LaneSpec {
+    pub(super) fn spec(&self, relay: Uuid, partitions: Partitions, former: &[Uuid]) -> LaneSpec {
         LaneSpec {
             scope: Arc::new(LaneScope {
                 store_id: self.store,
@@ -97,12 +97,17 @@ impl Scene {
         }
     }
 
-    async fn lane(&self, sink: &Arc<dyn Sink>, relay: Uuid, former: &[Uuid]) -> Box<dyn Lane> {
+    pub(super) async fn lane(
+        &self,
+        sink: &Arc<dyn Sink>,
+        relay: Uuid,
+        former: &[Uuid],
+    ) -> Box<dyn Lane> {
         let spec = self.spec(relay, Partitions::all_of(64).unwrap(), former);
         take_over(sink, spec).await
     }
 
-    fn events(&self, count: usize) -> Vec<SuiteEvent> {
+    pub(super) fn events(&self, count: usize) -> Vec<SuiteEvent> {
         (0..count)
             .map(|n| event(&self.topic, Some(&format!("key-{}", n % 7)), format!("{n}")))
             .collect()
@@ -116,19 +121,19 @@ impl Scene {
     }
 
     /// Each of these events is seen once, in its key's order, and nothing else is.
-    fn expect_once(&self, server: &KafkaServer, events: &[SuiteEvent]) {
+    pub(super) fn expect_once(&self, server: &KafkaServer, events: &[SuiteEvent]) {
         let all = events.iter().map(|event| event.id).collect();
         check_arrivals(events, &all, &self.seen(server)).unwrap();
     }
 }
 
-async fn take_over(sink: &Arc<dyn Sink>, spec: LaneSpec) -> Box<dyn Lane> {
+pub(super) async fn take_over(sink: &Arc<dyn Sink>, spec: LaneSpec) -> Box<dyn Lane> {
     let mut lane = lane_with(sink, spec).await;
     lane.take_over().await.unwrap();
     lane
 }
 
-async fn expect_all_accepted(lane: &mut Box<dyn Lane>, events: &[SuiteEvent]) {
+pub(super) async fn expect_all_accepted(lane: &mut Box<dyn Lane>, events: &[SuiteEvent]) {
     for outcome in submit(lane, records(events, 0)).await.values() {
         assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
     }
@@ -390,7 +395,7 @@ async fn a_fence_taken_too_late_sends_nothing() {
     scene.expect_once(server, &events);
 }
 
-fn some(count: u16, owned: &[u16]) -> Partitions {
+pub(super) fn some(count: u16, owned: &[u16]) -> Partitions {
     let mut partitions = Partitions::none_of(count).unwrap();
     assert!(owned.iter().all(|&partition| partitions.insert(partition)));
     partitions
@@ -573,7 +578,8 @@ async fn a_progress_topic_that_forgets_is_refused() {
         ("compact,delete", true),
         ("compact", false),
     ] {
-        brokers::create_topic(server, &scene.progress, 1, &[("cleanup.policy", policy)]);
+        let config = [("cleanup.policy", policy), ("segment.bytes", "8388608")];
+        brokers::create_topic(server, &scene.progress, 1, &config);
         let sink = scene.sink(&server.bootstrap());
         let checked = sink.check().await;
         let opened = sink
@@ -678,7 +684,7 @@ async fn missing_rights_are_named() {
         &server,
         &scene.progress,
         1,
-        &[("cleanup.policy", "compact")],
+        &[("cleanup.policy", "compact"), ("segment.bytes", "8388608")],
     );
     server.allow_write(user.name, &scene.progress);
     expect_denied("DESCRIBE_CONFIGS").await;

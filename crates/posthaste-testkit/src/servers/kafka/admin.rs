@@ -5,11 +5,16 @@ use super::{KafkaServer, SASL_USERS};
 use crate::blocking::wait_for;
 use crate::tls::TestCa;
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
+
+/// A broker refuses to make ten thousand partitions by one request.
+const AT_ONCE: usize = 1_000;
 
 impl KafkaServer {
     /// Makes a topic with settings such as `("max.message.bytes", "1000")`; returns when each of
@@ -19,17 +24,90 @@ impl KafkaServer {
     ///
     /// When the broker refuses it, for instance because it exists.
     pub fn create_topic(&self, name: &str, partitions: i32, config: &[(&str, &str)]) {
-        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        self.create_topics(&[name], partitions, config);
+    }
+
+    /// [`Self::create_topic`] for many topics at once.
+    ///
+    /// # Panics
+    ///
+    /// When the broker refuses one of them, for instance because it exists.
+    pub fn create_topics(&self, names: &[&str], partitions: i32, config: &[(&str, &str)]) {
+        let mut topics = Vec::new();
+        for name in names {
+            let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+            for (name, value) in config {
+                topic = topic.set(name, value);
+            }
+            topics.push(topic);
+        }
+        let admin = self.admin();
+        for some in topics.chunks(AT_ONCE) {
+            let answers = wait_for(|| admin.create_topics(some, &options()));
+            expect_success(answers, &format!("{} and others", some[0].name));
+        }
+        let consumer = self.consumer(&[]);
+        for name in names {
+            for partition in 0..partitions {
+                // Watermarks are told by a leader only, and the metadata names it a moment earlier.
+                watermarks(&consumer, name, partition);
+            }
+        }
+    }
+
+    /// Makes a topic of one partition with replicas on these brokers, the first of which is to lead;
+    /// returns when all are in sync.
+    ///
+    /// # Panics
+    ///
+    /// When the broker refuses it, for instance because it exists.
+    pub fn create_replicated(&self, name: &str, brokers: &[i32], config: &[(&str, &str)]) {
+        let assignment = [brokers];
+        let mut topic = NewTopic::new(name, 1, TopicReplication::Variable(&assignment));
         for (name, value) in config {
             topic = topic.set(name, value);
         }
         let admin = self.admin();
         let answers = wait_for(|| admin.create_topics([&topic], &options()));
         expect_success(answers, name);
+        self.until_in_sync(name, brokers);
+    }
+
+    /// Waits until the in-sync replicas of a topic's first partition are on these brokers, and no others.
+    ///
+    /// # Panics
+    ///
+    /// When that does not come true within a minute.
+    pub fn until_in_sync(&self, name: &str, brokers: &[i32]) {
         let consumer = self.consumer(&[]);
-        for partition in 0..partitions {
-            // Watermarks are told by a leader only, and the metadata names it a moment earlier.
-            watermarks(&consumer, name, partition);
+        until(&format!("{name} is in sync on {brokers:?}"), || {
+            let Ok(metadata) = consumer.fetch_metadata(Some(name), LIMIT) else {
+                return false;
+            };
+            let topic = metadata.topics().first();
+            let partition = topic.and_then(|topic| topic.partitions().first());
+            partition.is_some_and(|partition| {
+                let mut in_sync = partition.isr().to_vec();
+                in_sync.sort_unstable();
+                in_sync == brokers && brokers.contains(&partition.leader())
+            })
+        });
+    }
+
+    /// Gives a topic these settings, and takes away all that it had of its own.
+    ///
+    /// # Panics
+    ///
+    /// When the broker refuses it.
+    pub fn configure_topic(&self, name: &str, config: &[(&str, &str)]) {
+        let mut change = AlterConfig::new(ResourceSpecifier::Topic(name));
+        for (name, value) in config {
+            change = change.set(name, value);
+        }
+        let admin = self.admin();
+        let answers = wait_for(|| admin.alter_configs([&change], &options()));
+        for answer in answers.unwrap_or_else(|e| panic!("topic {name}: {e}")) {
+            answer.unwrap_or_else(|(_, code)| panic!("topic {name}: {code}"));
         }
     }
 

@@ -67,7 +67,7 @@ impl Programs {
             let mut command = Command::new("java");
             self.add_options(&mut command);
             command.args(["kafka.tools.StorageTool", "format", "--config"]);
-            command.arg(config).args(["--cluster-id", &cluster_id()]);
+            command.arg(config).args(["--cluster-id", &uuid()]);
             for user in properties::scram_users() {
                 command.args(["--add-scram", &user]);
             }
@@ -84,17 +84,21 @@ impl Programs {
         });
         let data = daemon.make_folder("data");
         let meta = fs::read_to_string(template.join("meta.properties")).expect("the template");
-        let meta: String = meta
-            .lines()
-            .map(|line| match line.strip_prefix("cluster.id=") {
-                Some(_) => format!("cluster.id={}\n", cluster_id()),
-                None => format!("{line}\n"),
-            })
-            .collect();
-        daemon.write("data/meta.properties", &meta);
+        write_meta(daemon, &meta, &[("cluster.id", &uuid())]);
         let checkpoint = data.join("bootstrap.checkpoint");
         fs::copy(template.join("bootstrap.checkpoint"), &checkpoint).expect("copy the template");
         account().take_over(&checkpoint);
+        data
+    }
+
+    /// A data folder for one more broker of the cluster whose first node lives in `first`.
+    pub(super) fn joining_data(&self, daemon: &Daemon, first: &Daemon, node: u32) -> PathBuf {
+        let data = daemon.make_folder("data");
+        let meta = first.folder().join("data/meta.properties");
+        let meta = fs::read_to_string(meta).expect("the first node's data");
+        let (node, directory) = (node.to_string(), uuid());
+        let changes = [("node.id", &*node), ("directory.id", &*directory)];
+        write_meta(daemon, &meta, &changes);
         data
     }
 
@@ -115,8 +119,20 @@ impl Programs {
     }
 }
 
+/// Writes `meta.properties` with other values for these names.
+fn write_meta(daemon: &Daemon, meta: &str, changes: &[(&str, &str)]) {
+    let lines = meta.lines().map(|line| {
+        let name = line.split('=').next().unwrap_or(line);
+        match changes.iter().find(|(changed, _)| *changed == name) {
+            Some((name, value)) => format!("{name}={value}\n"),
+            None => format!("{line}\n"),
+        }
+    });
+    daemon.write("data/meta.properties", &lines.collect::<String>());
+}
+
 /// A UUID as Kafka writes it: 22 characters.
-fn cluster_id() -> String {
+fn uuid() -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(uuid::Uuid::new_v4().as_bytes())
 }

@@ -1,6 +1,7 @@
 //! The lines of `server.properties`.
 
 use crate::ports::Port;
+use crate::ways::Ways;
 use std::path::Path;
 
 /// A name with a password on the listener [`sasl_ssl`](super::KafkaServer::sasl_ssl).
@@ -71,7 +72,7 @@ impl Ports {
 }
 
 /// Every broker's lines; clients are told to come to `client_port`, those of each way to its own.
-pub(super) fn base(ports: &Ports, client_port: u16, way_ports: &[u16], data: &Path) -> String {
+pub(super) fn base(ports: &Ports, client_port: u16, ways: &Ways, data: &Path) -> String {
     let (client, direct) = (ports.client.number(), ports.direct.number());
     let controller = ports.controller.number();
     let (mut listeners, mut advertised) = (String::new(), String::new());
@@ -81,9 +82,9 @@ pub(super) fn base(ports: &Ports, client_port: u16, way_ports: &[u16], data: &Pa
         advertised.clone_from(&listeners);
     }
     let mut protocols = String::new();
-    for (number, (own, told)) in ports.ways.iter().zip(way_ports).enumerate() {
+    for (number, (own, told)) in ports.ways.iter().zip(ways.addresses()).enumerate() {
         listeners.push_str(&format!(",WAY{number}://127.0.0.1:{}", own.number()));
-        advertised.push_str(&format!(",WAY{number}://127.0.0.1:{told}"));
+        advertised.push_str(&format!(",WAY{number}://{told}"));
         protocols.push_str(&format!(",WAY{number}:PLAINTEXT"));
     }
     listeners.insert_str(
@@ -119,6 +120,35 @@ pub(super) fn base(ports: &Ports, client_port: u16, way_ports: &[u16], data: &Pa
          transaction.state.log.min.isr=1\n",
         data = data.display(),
         session_ms = SESSION_MS,
+        heartbeat_ms = SESSION_MS / 6
+    )
+}
+
+/// The lines of one more broker, of a cluster whose controller is the first node.
+pub(super) fn joining(
+    node: u32,
+    client: &Port,
+    direct: &Port,
+    controller: u16,
+    data: &Path,
+) -> String {
+    let (client, direct) = (client.number(), direct.number());
+    let listeners = format!("PLAINTEXT://127.0.0.1:{client},DIRECT://127.0.0.1:{direct}");
+    format!(
+        "listeners={listeners}\n\
+         advertised.listeners={listeners}\n\
+         listener.security.protocol.map=\
+         CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,DIRECT:PLAINTEXT\n\
+         inter.broker.listener.name=DIRECT\n\
+         controller.listener.names=CONTROLLER\n\
+         controller.quorum.voters=1@127.0.0.1:{controller}\n\
+         process.roles=broker\n\
+         node.id={node}\n\
+         log.dirs={data}\n\
+         broker.session.timeout.ms={SESSION_MS}\n\
+         broker.heartbeat.interval.ms={heartbeat_ms}\n\
+         auto.create.topics.enable=false\n",
+        data = data.display(),
         heartbeat_ms = SESSION_MS / 6
     )
 }

@@ -1,0 +1,503 @@
+//! What the lanes of a sink know of the cluster's topics: how many partitions each has, or why it
+//! takes nothing. It outlives a lane, so that the next one does not ask everything again.
+//!
+//! A few topics are asked for by name, at the same time. Where more wait, one question for all
+//! topics of the cluster answers them together: those that it does not show are refused at once, and
+//! asked for by name when nothing waits, since only that makes a topic on demand, and tells a topic
+//! that is hidden from us from one that does not exist.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use posthaste_engine::{Outcome, RejectionKind};
+use rdkafka::types::RDKafkaErrorCode as Code;
+use tokio::sync::watch;
+
+use super::{client::Client, look_up::Found, topics};
+
+/// How long a topic's partitions are believed before they are looked up again, beside the traffic.
+const KNOWN_FOR: Duration = Duration::from_secs(60);
+/// How long a topic stays missing or denied, so that its events do not ask the cluster one by one.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// Questions by name at a time. Each takes a thread, and a missing topic takes half a second.
+const BY_NAME_MAX: usize = 8;
+/// When all topics are asked for again after no answer came in time: the cluster may be too large, or
+/// too far, for that question.
+const ALL_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// How many topics are remembered before those that were refused are forgotten: whoever names topics
+/// can name any number that do not exist.
+const TOPICS_MAX: usize = 16_384;
+
+/// How long one question may take at most.
+const QUESTION_MAX: Duration = Duration::from_secs(2);
+
+/// How long a question may take. A record waits for two at the most: one that was under way when it
+/// came, and its own. Then half of its time is left for sending.
+pub(super) fn question_limit(publish_timeout: Duration) -> Duration {
+    QUESTION_MAX.min(publish_timeout / 4)
+}
+
+/// What is known about where a topic's records may go.
+pub(super) enum Answer {
+    /// The number of partitions, and until when it is believed.
+    Partitions(usize, Instant),
+    /// The cluster is to be asked.
+    NotYet,
+    /// Nowhere.
+    Refused(Outcome),
+}
+
+/// What the cluster is to be asked.
+pub(super) enum Question {
+    ByName(Box<str>),
+    /// All topics; of interest are these.
+    All(HashSet<Box<str>>),
+}
+
+/// The cluster's topics, as far as records named them. Shared by the lanes of a sink.
+pub(super) struct Directory {
+    known: Mutex<Known>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    topics: HashMap<Box<str>, Topic>,
+    /// Topics to ask for, in whatever way is free first.
+    waiting: VecDeque<Box<str>>,
+    /// Topics to ask for by name when no other waits.
+    behind: VecDeque<Box<str>>,
+    /// Questions by name under way.
+    by_name: usize,
+    /// The question for all topics is under way.
+    all: bool,
+    all_not_before: Option<Instant>,
+}
+
+struct Topic {
+    state: State,
+    asked: Asked,
+    /// It is in `behind`.
+    is_behind: bool,
+}
+
+enum State {
+    Unknown,
+    Known {
+        partitions: usize,
+        until: Instant,
+    },
+    Refused {
+        kind: RejectionKind,
+        reason: String,
+        until: Instant,
+    },
+}
+
+/// Whether the cluster is asked for a topic because records name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    No,
+    /// It is in `waiting`.
+    Waiting,
+    /// By name, now.
+    ByName,
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self {
+            known: Mutex::default(),
+            changed: watch::Sender::new(()),
+        }
+    }
+}
+
+impl Directory {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Nothing panics while it holds the lock.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of every answer from now on.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// What is known of a topic. What is not, or not any more, becomes a question: see [`ask`](Self::ask).
+    pub(super) fn answer(&self, name: &str, now: Instant) -> Answer {
+        if let Some(reason) = topics::refuse_name(name) {
+            return Answer::Refused(Outcome::rejected(RejectionKind::Invalid, reason));
+        }
+        let known = &mut *self.known();
+        if !known.topics.contains_key(name) {
+            known.make_room();
+            known.topics.insert(name.into(), Topic::default());
+        }
+        let Some(topic) = known.topics.get_mut(name) else {
+            return Answer::NotYet;
+        };
+        let (answer, is_due) = match &topic.state {
+            State::Unknown => (Answer::NotYet, true),
+            State::Known { partitions, until } => {
+                (Answer::Partitions(*partitions, *until), now >= *until)
+            }
+            State::Refused {
+                kind,
+                reason,
+                until,
+            } if now < *until => {
+                let outcome = Outcome::rejected(*kind, reason.as_str());
+                (Answer::Refused(outcome), false)
+            }
+            State::Refused { .. } => {
+                topic.state = State::Unknown;
+                (Answer::NotYet, true)
+            }
+        };
+        if is_due && topic.asked == Asked::No {
+            topic.asked = Asked::Waiting;
+            known.waiting.push_back(name.into());
+        }
+        answer
+    }
+
+    /// What is known of the topic was wrong.
+    pub(super) fn forget(&self, name: &str) {
+        if let Some(topic) = self.known().topics.get_mut(name) {
+            topic.state = State::Unknown;
+        }
+    }
+
+    /// Asks the cluster, by this client, what it may be asked now.
+    pub(super) fn ask(self: &Arc<Self>, client: &Client, publish_timeout: Duration, now: Instant) {
+        for question in self.questions(now) {
+            client.look_up(self, question, question_limit(publish_timeout));
+        }
+    }
+
+    fn questions(&self, now: Instant) -> Vec<Question> {
+        let known = &mut *self.known();
+        let mut questions = Vec::new();
+        while known.by_name < BY_NAME_MAX
+            && let Some(name) = known.next_by_name()
+        {
+            known.by_name += 1;
+            questions.push(Question::ByName(name));
+        }
+        let may_ask = !known.all && known.all_not_before.is_none_or(|at| at <= now);
+        // Fewer are asked for by name next, and no cluster need tell us all that it has.
+        if may_ask && known.waiting.len() > BY_NAME_MAX {
+            known.all = true;
+            let names = known.waiting.iter().cloned().collect();
+            questions.push(Question::All(names));
+        }
+        questions
+    }
+
+    /// Takes the answer to a question by name.
+    ///
+    /// # Errors
+    /// What keeps the topic from being known, when that is not the topic's fault.
+    pub(super) fn answered(&self, name: &str, found: Found, now: Instant) -> Result<(), Code> {
+        let known = &mut *self.known();
+        known.by_name = known.by_name.saturating_sub(1);
+        let trouble = match known.topics.get_mut(name) {
+            None => None,
+            Some(topic) => {
+                topic.asked = Asked::No;
+                topic.found(name, found, now).err()
+            }
+        };
+        self.changed.send_replace(());
+        trouble.map_or(Ok(()), Err)
+    }
+
+    /// Takes the answer to the question for all topics, of which `names` were of interest.
+    pub(super) fn all_answered(
+        &self,
+        names: &HashSet<Box<str>>,
+        shown: Result<HashMap<Box<str>, Found>, Code>,
+        now: Instant,
+    ) {
+        let known = &mut *self.known();
+        known.all = false;
+        match shown {
+            Ok(shown) => known.take_shown(names, &shown, now),
+            // Questions by name go on; if the cluster is away, they say so.
+            Err(code) => {
+                tracing::debug!(?code, "the cluster was asked for all its topics");
+                known.all_not_before = Some(now + ALL_AGAIN_AFTER);
+            }
+        }
+        self.changed.send_replace(());
+    }
+}
+
+impl Default for Topic {
+    fn default() -> Self {
+        Self {
+            state: State::Unknown,
+            asked: Asked::No,
+            is_behind: false,
+        }
+    }
+}
+
+impl Known {
+    /// The topic to ask for by name next.
+    fn next_by_name(&mut self) -> Option<Box<str>> {
+        if let Some(name) = self.waiting.pop_front() {
+            self.topics.get_mut(&name)?.asked = Asked::ByName;
+            return Some(name);
+        }
+        loop {
+            let name = self.behind.pop_front()?;
+            let Some(topic) = self.topics.get_mut(&name) else {
+                continue;
+            };
+            topic.is_behind = false;
+            // Else it was asked for in the meantime.
+            if topic.asked == Asked::No {
+                topic.asked = Asked::ByName;
+                return Some(name);
+            }
+        }
+    }
+
+    fn take_shown(
+        &mut self,
+        names: &HashSet<Box<str>>,
+        shown: &HashMap<Box<str>, Found>,
+        now: Instant,
+    ) {
+        for name in names {
+            let Some(topic) = self.topics.get_mut(name) else {
+                continue;
+            };
+            // By name tells more, and may have been faster.
+            if topic.asked != Asked::Waiting {
+                continue;
+            }
+            topic.asked = Asked::No;
+            if let Some(&Ok(partitions)) = shown.get(name) {
+                topic.state = State::Known {
+                    partitions,
+                    until: now + KNOWN_FOR,
+                };
+                continue;
+            }
+            match &mut topic.state {
+                // By name it will be known whether it is gone.
+                State::Known { until, .. } => *until = now + REFUSED_FOR,
+                _ => topic.refuse(RejectionKind::Unroutable, not_shown(name), now),
+            }
+            if !mem::replace(&mut topic.is_behind, true) {
+                self.behind.push_back(name.clone());
+            }
+        }
+        let topics = &self.topics;
+        self.waiting.retain(|name| {
+            let topic = topics.get(name);
+            topic.is_some_and(|topic| topic.asked == Asked::Waiting)
+        });
+    }
+
+    /// Forgets what was refused, once there is much to remember.
+    fn make_room(&mut self) {
+        if self.topics.len() < TOPICS_MAX {
+            return;
+        }
+        self.topics.retain(|_, topic| {
+            topic.asked != Asked::No || matches!(topic.state, State::Known { .. })
+        });
+        let topics = &self.topics;
+        self.behind
+            .retain(|name| topics.get(name).is_some_and(|topic| topic.is_behind));
+    }
+}
+
+impl Topic {
+    fn found(&mut self, name: &str, found: Found, now: Instant) -> Result<(), Code> {
+        let (kind, reason) = match found {
+            Ok(partitions) => {
+                let until = now + KNOWN_FOR;
+                self.state = State::Known { partitions, until };
+                return Ok(());
+            }
+            Err(Code::UnknownTopicOrPartition | Code::UnknownTopic) => {
+                (RejectionKind::Unroutable, missing(name))
+            }
+            Err(Code::TopicAuthorizationFailed) => (RejectionKind::Denied, topics::denial(name)),
+            Err(Code::InvalidTopic) => (
+                RejectionKind::Invalid,
+                format!("the broker takes no topic of the name `{name}`"),
+            ),
+            Err(code) => match &mut self.state {
+                State::Unknown => return Err(code),
+                // What is known may well be right still: sending will show.
+                State::Known { until, .. } | State::Refused { until, .. } => {
+                    *until = now + REFUSED_FOR;
+                    return Ok(());
+                }
+            },
+        };
+        self.refuse(kind, reason, now);
+        Ok(())
+    }
+
+    fn refuse(&mut self, kind: RejectionKind, reason: String, now: Instant) {
+        self.state = State::Refused {
+            kind,
+            reason,
+            until: now + REFUSED_FOR,
+        };
+    }
+}
+
+fn not_shown(name: &str) -> String {
+    format!(
+        "the cluster shows us no topic `{name}`; create it, allow the user DESCRIBE on it, or route \
+         the event to another topic"
+    )
+}
+
+fn missing(name: &str) -> String {
+    format!("topic `{name}` does not exist; create it, or route the event to another topic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(questions: &[Question]) -> (Vec<&str>, usize) {
+        let mut by_name = Vec::new();
+        let mut all = 0;
+        for question in questions {
+            match question {
+                Question::ByName(name) => by_name.push(&**name),
+                Question::All(names) => all += names.len(),
+            }
+        }
+        (by_name, all)
+    }
+
+    fn refusal(directory: &Directory, name: &str, now: Instant) -> (RejectionKind, String) {
+        match directory.answer(name, now) {
+            Answer::Refused(Outcome::Rejected(why)) => (why.kind, why.reason),
+            _ => panic!("{name} is not refused"),
+        }
+    }
+
+    #[test]
+    fn names_that_no_broker_takes_are_refused_here() {
+        let directory = Directory::default();
+        let now = Instant::now();
+        for name in ["", ".", "..", "a b", "a/b", "é", &"t".repeat(250)] {
+            assert_eq!(refusal(&directory, name, now).0, RejectionKind::Invalid);
+        }
+        assert!(directory.questions(now).is_empty());
+        for name in ["a", "A.b_c-9", "...", &"t".repeat(249)] {
+            let answer = directory.answer(name, now);
+            assert!(matches!(answer, Answer::NotYet), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_remembered_for_a_moment() {
+        let directory = Directory::default();
+        let now = Instant::now();
+        assert!(matches!(directory.answer("t", now), Answer::NotYet));
+        assert_eq!(names(&directory.questions(now)), (vec!["t"], 0));
+        assert!(matches!(directory.answer("t", now), Answer::NotYet));
+        assert!(directory.questions(now).is_empty());
+        let found = Err(Code::UnknownTopicOrPartition);
+        directory.answered("t", found, now).unwrap();
+        let (kind, reason) = refusal(&directory, "t", now);
+        assert_eq!(kind, RejectionKind::Unroutable);
+        assert!(reason.contains("topic `t` does not exist; create it"));
+        assert!(directory.questions(now).is_empty());
+        let later = now + REFUSED_FOR;
+        assert!(matches!(directory.answer("t", later), Answer::NotYet));
+        assert_eq!(names(&directory.questions(later)), (vec!["t"], 0));
+    }
+
+    #[test]
+    fn many_topics_are_asked_for_at_once_and_the_missing_ones_by_name_behind() {
+        let directory = Directory::default();
+        let now = Instant::now();
+        let all: Vec<String> = (0..40).map(|n| format!("t{n}")).collect();
+        for name in &all {
+            assert!(matches!(directory.answer(name, now), Answer::NotYet));
+        }
+        let questions = directory.questions(now);
+        let (by_name, together) = names(&questions);
+        assert_eq!((by_name.len(), together), (BY_NAME_MAX, 32));
+        let asked = questions.iter().find_map(|question| match question {
+            Question::All(names) => Some(names),
+            Question::ByName(_) => None,
+        });
+        let shown = HashMap::from([("t39".into(), Ok(3))]);
+        directory.all_answered(asked.unwrap(), Ok(shown), now);
+        let found = directory.answer("t39", now);
+        assert!(matches!(found, Answer::Partitions(3, _)));
+        let (kind, reason) = refusal(&directory, "t20", now);
+        assert_eq!(kind, RejectionKind::Unroutable);
+        assert!(reason.contains("`t20`"), "{reason}");
+        // Those that were asked for by name first are still held back.
+        assert!(matches!(directory.answer("t0", now), Answer::NotYet));
+        let missing = || Err(Code::UnknownTopicOrPartition);
+        directory.answered("t0", missing(), now).unwrap();
+        // A new one goes ahead of those behind.
+        directory.answer("new", now);
+        assert_eq!(names(&directory.questions(now)).0, ["new"]);
+        directory.answered("new", Ok(1), now).unwrap();
+        assert_eq!(names(&directory.questions(now)).0.len(), 1);
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_list_its_topics_is_asked_by_name() {
+        let directory = Directory::default();
+        let now = Instant::now();
+        let all: Vec<String> = (0..40).map(|n| format!("t{n}")).collect();
+        all.iter()
+            .for_each(|name| drop(directory.answer(name, now)));
+        let questions = directory.questions(now);
+        let Some(Question::All(asked)) = questions.last() else {
+            panic!("not asked for all");
+        };
+        directory.all_answered(asked, Err(Code::OperationTimedOut), now);
+        assert!(directory.questions(now).is_empty());
+        directory.answered("t0", Ok(1), now).unwrap();
+        assert_eq!(names(&directory.questions(now)), (vec!["t8"], 0));
+        // An answer that failed for no fault of the topic is asked for again.
+        let failed = directory.answered("t8", Err(Code::AllBrokersDown), now);
+        assert_eq!(failed, Err(Code::AllBrokersDown));
+        directory.answer("t8", now);
+        let later = now + ALL_AGAIN_AFTER;
+        assert_eq!(names(&directory.questions(later)), (vec!["t9"], 31));
+    }
+
+    #[test]
+    fn what_was_refused_is_forgotten_and_what_is_known_is_not() {
+        let directory = Directory::default();
+        let now = Instant::now();
+        directory.answer("kept", now);
+        directory.questions(now);
+        directory.answered("kept", Ok(1), now).unwrap();
+        for n in 0..2 * TOPICS_MAX {
+            let name = format!("t{n}");
+            directory.answer(&name, now);
+            directory.questions(now);
+            let found = Err(Code::UnknownTopicOrPartition);
+            directory.answered(&name, found, now).unwrap();
+        }
+        assert!(directory.known().topics.len() <= TOPICS_MAX);
+        let kept = directory.answer("kept", now);
+        assert!(matches!(kept, Answer::Partitions(1, _)));
+    }
+}

@@ -1,0 +1,92 @@
+//! Questions to the cluster about its topics. They block.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Weak,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{metadata::MetadataTopic, producer::Producer as _, types::RDKafkaErrorCode as Code};
+
+use super::client::Producer;
+
+/// When a missing topic is asked for again before it counts as missing: a broker that makes topics
+/// on demand answers the first question with "unknown".
+const ASK_AGAIN_AFTER: [Duration; 3] = [
+    Duration::from_millis(100),
+    Duration::from_millis(150),
+    Duration::from_millis(250),
+];
+
+/// The number of a topic's partitions, or why it takes nothing.
+pub(super) type Found = Result<usize, Code>;
+
+/// Asks for one topic by its name, which a broker that makes topics on demand takes for an order.
+pub(super) fn by_name(producer: &Weak<Producer>, topic: &str, limit: Duration) -> Found {
+    let until = Instant::now() + limit;
+    let mut waits = ASK_AGAIN_AFTER.into_iter();
+    let mut missing = None;
+    loop {
+        let found = match producer.upgrade() {
+            Some(producer) => ask(&producer, topic, left(until)),
+            None => Err(Code::OperationTimedOut),
+        };
+        let code = match found {
+            // Out of time with the answer known.
+            Err(Code::OperationTimedOut) => return Err(missing.unwrap_or(Code::OperationTimedOut)),
+            Err(code) if may_come(code) => code,
+            found => return found,
+        };
+        match waits.next() {
+            Some(wait) if wait < left(until) => thread::sleep(wait),
+            _ => return Err(code),
+        }
+        missing = Some(code);
+    }
+}
+
+/// Asks for all topics at once, and answers those of `names` that the cluster shows us. Makes none.
+pub(super) fn all(
+    producer: &Weak<Producer>,
+    names: &HashSet<Box<str>>,
+    limit: Duration,
+) -> Result<HashMap<Box<str>, Found>, Code> {
+    let producer = producer.upgrade().ok_or(Code::OperationTimedOut)?;
+    let metadata = producer.client().fetch_metadata(None, limit);
+    let metadata = metadata.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Unknown))?;
+    let shown = metadata.topics().iter();
+    let shown = shown.filter(|topic| names.contains(topic.name()));
+    Ok(shown
+        .map(|topic| (topic.name().into(), partitions(topic)))
+        .collect())
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+/// Whether a topic may be there a moment later.
+fn may_come(code: Code) -> bool {
+    matches!(
+        code,
+        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::LeaderNotAvailable
+    )
+}
+
+fn ask(producer: &Producer, topic: &str, limit: Duration) -> Found {
+    let metadata = producer.client().fetch_metadata(Some(topic), limit);
+    let metadata = metadata.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Unknown))?;
+    let found = metadata.topics().first();
+    partitions(found.ok_or(Code::UnknownTopicOrPartition)?)
+}
+
+fn partitions(topic: &MetadataTopic) -> Found {
+    match topic.error() {
+        Some(error) => Err(error.into()),
+        None => match topic.partitions().len() {
+            0 => Err(Code::LeaderNotAvailable),
+            count => Ok(count),
+        },
+    }
+}
