@@ -21,7 +21,8 @@ pub(crate) struct Address {
     doubtful: bool,
 }
 
-const EXAMPLE: &str = "write it as `file:///var/spool/events.jsonl`, `stdout:` or `null:`";
+const EXAMPLE: &str = "write it as `kafka://HOST:PORT`, `amqp://HOST/VHOST?exchange=NAME`, `file:///var/spool/events.jsonl`, \
+     `stdout:` or `null:`";
 
 impl Address {
     /// Splits an address.

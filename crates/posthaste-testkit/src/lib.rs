@@ -36,6 +36,7 @@ pub mod servers;
 pub mod sink_suite;
 pub mod store_suite;
 pub mod tls;
+pub mod ways;
 
 /// Whether the long forms of the tests are asked for (`./test --long` sets `POSTHASTE_TEST_LONG`).
 #[must_use]

@@ -91,7 +91,17 @@ impl Proxy {
     ///
     /// When no port or no thread can be had.
     pub fn start(server: SocketAddr) -> io::Result<Self> {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), server)
+    }
+
+    /// The same at an address of this machine, instead of a port of 127.0.0.1 that the system
+    /// chooses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_at(address: SocketAddr, server: SocketAddr) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -33,6 +33,9 @@ const WINDOW_FIRST: usize = 64;
 /// Bytes that wait to be written, at the most, but for one frame.
 const OUT_BYTES: usize = 128 << 10;
 
+const UNCONFIRMED: &str =
+    "the broker is slow, or a quorum queue is without the majority of its nodes";
+
 /// Everything of a lane that is not the relay's.
 pub(super) struct Driver {
     pub(super) connection: Connection,
@@ -316,15 +319,15 @@ impl Running {
     }
 
     fn look_at_the_clock(&mut self, now: Instant) -> Result<(), Fault> {
-        let patience = self.driver.publish_timeout;
+        let patience = self.patience();
         if self.window.oldest().is_some_and(|at| at + patience <= now) {
-            return Err(Fault::new(
-                Cause::Unknown,
-                match &self.blocked {
-                    Some(reason) => format!("no confirm within {patience:?}: {}", blocks(reason)),
-                    None => format!("no confirm within {patience:?}"),
-                },
-            ));
+            let waited = format!("no confirm within {patience:?}");
+            return Err(match &self.blocked {
+                Some(reason) => {
+                    Fault::new(Cause::Throttled, format!("{}; {waited}", blocks(reason)))
+                }
+                None => Fault::new(Cause::Unknown, format!("{waited}; {UNCONFIRMED}")),
+            });
         }
         let heartbeat = self.driver.connection.heartbeat;
         if heartbeat.is_zero() {
@@ -345,13 +348,16 @@ impl Running {
         Ok(())
     }
 
+    /// How long a confirm may take: a little less than what the relay waits for any answer, since
+    /// the relay could not say what is missing.
+    fn patience(&self) -> Duration {
+        self.driver.publish_timeout * 9 / 10
+    }
+
     /// When to look at the clock again.
     fn deadline(&self) -> Instant {
         let heartbeat = self.driver.connection.heartbeat;
-        let confirm = self
-            .window
-            .oldest()
-            .map(|at| at + self.driver.publish_timeout);
+        let confirm = self.window.oldest().map(|at| at + self.patience());
         let beat = (!heartbeat.is_zero())
             .then(|| (self.last_write + heartbeat / 2).min(self.last_read + 2 * heartbeat));
         let far = self.last_read + Duration::from_secs(3600);

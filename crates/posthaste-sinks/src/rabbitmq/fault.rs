@@ -133,6 +133,11 @@ fn classify(code: u16, text: &str) -> (Cause, &'static str) {
     let says = |words: &str| text.contains(words);
     match code {
         403 if says("Login was refused") => (Cause::Denied, "correct user and password"),
+        403 if says("internal exchange") => (
+            Cause::Misconfigured,
+            "it takes messages from other exchanges only; name one of those in the address, or declare \
+             it without `internal`",
+        ),
         403 => (Cause::Denied, GRANT),
         404 => (
             Cause::Misconfigured,
@@ -192,6 +197,11 @@ mod tests {
                 403,
                 "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'",
                 Cause::Denied,
+            ),
+            (
+                403,
+                "ACCESS_REFUSED - cannot publish to internal exchange 'x' in vhost '/'",
+                Cause::Misconfigured,
             ),
             (
                 404,

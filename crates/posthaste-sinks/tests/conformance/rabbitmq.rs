@@ -1,6 +1,7 @@
 //! The sink `rabbitmq` against the real broker: its fixture, and what only it promises.
 
 mod broken;
+mod cluster;
 mod outcomes;
 mod place;
 mod read;
@@ -24,6 +25,7 @@ use tokio::{runtime::Builder, task::spawn_blocking};
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = outcomes::trials();
     all.extend(broken::trials());
+    all.extend(cluster::trials());
     all.extend(tls::trials());
     all
 }

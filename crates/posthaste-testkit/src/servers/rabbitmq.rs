@@ -97,6 +97,21 @@ impl RabbitMqServer {
         Self::of(Node::start(&[], Some(&ca.server_certificate(names))))
     }
 
+    /// Nodes of one cluster; queues that are made through one of them live there, unless they are
+    /// replicated.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start`].
+    #[must_use]
+    pub fn start_cluster(nodes: usize) -> Vec<Self> {
+        let first = Node::start(&[], None);
+        let beside: Vec<Node> = (1..nodes)
+            .map(|number| first.start_beside(&format!("posthaste-{number}@localhost")))
+            .collect();
+        [first].into_iter().chain(beside).map(Self::of).collect()
+    }
+
     /// An administrator's URL for a virtual host; `/` is the one that exists from the start.
     #[must_use]
     pub fn url(&self, vhost: &str) -> String {
@@ -143,6 +158,20 @@ impl RabbitMqServer {
     pub fn tls_port(&self) -> u16 {
         let port = self.node().tls_port();
         port.expect("this node was started without TLS: see RabbitMqServer::start_tls")
+    }
+
+    /// Replaces the node's certificate by one for `localhost` and `127.0.0.1` from this authority.
+    /// Connections go on; whoever connects from now on is shown the new one.
+    ///
+    /// # Panics
+    ///
+    /// When the node is not ours, or was started without TLS.
+    pub fn renew_certificate(&self, ca: &TestCa) {
+        let _ = self.tls_port();
+        let certificate = ca.server_certificate(&["localhost", "127.0.0.1"]);
+        self.node().write_certificate(&certificate);
+        // It reads the files again two minutes later by itself.
+        self.ctl(&["eval", "ssl:clear_pem_cache()."]);
     }
 
     /// Stops the node in order (SIGTERM); returns when the process has ended.

@@ -269,7 +269,7 @@ async fn a_missing_confirm_ends_the_lane() {
         };
         assert_eq!(why.cause, Cause::Unknown);
         assert!(
-            why.reason.contains("no confirm within 1s"),
+            why.reason.contains("no confirm within 900ms"),
             "{}",
             why.reason
         );

@@ -42,6 +42,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ),
         trial("a_missing_exchange_is_said", a_missing_exchange_is_said),
         trial("a_removed_exchange_is_said", a_removed_exchange_is_said),
+        trial("an_internal_exchange_is_said", an_internal_exchange_is_said),
         trial(
             "a_full_queue_is_no_events_fault",
             a_full_queue_is_no_events_fault,
@@ -275,6 +276,23 @@ async fn a_removed_exchange_is_said() {
         }
     }
     assert_eq!(place.events().len(), 3);
+}
+
+/// No right would help: such an exchange takes nothing from anybody.
+async fn an_internal_exchange_is_said() {
+    let server = RabbitMqServer::shared();
+    let name = unique_name("internal");
+    server.client("/").declare_internal_exchange(&name);
+    let sink = open(&format!("{}?exchange={name}", server.url("/"))).unwrap();
+    for outcome in send(&mut lane(&sink).await, &plain(3)).await {
+        let (cause, reason) = cause(&outcome);
+        assert_eq!(cause, Cause::Misconfigured, "{reason}");
+        assert!(
+            reason.contains("cannot publish to internal exchange"),
+            "{reason}"
+        );
+        assert!(!reason.contains("set_permissions"), "{reason}");
+    }
 }
 
 async fn a_full_queue_is_no_events_fault() {

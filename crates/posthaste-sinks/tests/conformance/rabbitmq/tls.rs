@@ -24,6 +24,10 @@ pub(super) fn trials() -> Vec<Trial> {
             tls_trusts_whom_it_is_told_to,
         ),
         trial(
+            "certificates_are_renewed_without_a_restart",
+            certificates_are_renewed_without_a_restart,
+        ),
+        trial(
             "a_broker_that_asks_for_a_certificate_is_understood",
             a_broker_that_asks_for_a_certificate,
         ),
@@ -76,6 +80,27 @@ async fn tls_trusts_whom_it_is_told_to() {
             assert!(said.contains(fix), "{said}");
         }
     }
+}
+
+/// Of the broker, by another authority: the connection that stands goes on, and the next one reads
+/// the file of authorities anew.
+async fn certificates_are_renewed_without_a_restart() {
+    let (former, ca) = (TestCa::new(), TestCa::new());
+    let server = RabbitMqServer::start_tls(&former);
+    let place = Place::new(&server);
+    let ca_file = former.folder().join("trusted.pem");
+    fs::copy(former.certificate_file(), &ca_file).unwrap();
+    let sink = trusting(&place, &server.tls_url("/"), &ca_file);
+    let mut before = lane(&sink).await;
+    let events = plain(300);
+    accept(&mut before, &events[..100]).await;
+    server.renew_certificate(&ca);
+    accept(&mut before, &events[100..200]).await;
+    let error = refusal(&sink).await.to_string();
+    assert!(error.contains("correct `ca_file`"), "{error}");
+    fs::copy(ca.certificate_file(), &ca_file).unwrap();
+    accept(&mut lane(&sink).await, &events[200..]).await;
+    assert_eq!(place.events(), events);
 }
 
 async fn a_broker_that_asks_for_a_certificate() {

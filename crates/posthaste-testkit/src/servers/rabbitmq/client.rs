@@ -78,6 +78,15 @@ impl RabbitMqClient {
         self.with(async |channel| channel.exchange_declare(args).await);
     }
 
+    /// Makes a durable topic exchange that only other exchanges may give messages to.
+    pub fn declare_internal_exchange(&self, name: &str) {
+        let args = ExchangeDeclareArguments::new(name, "topic")
+            .durable(true)
+            .internal(true)
+            .finish();
+        self.with(async |channel| channel.exchange_declare(args).await);
+    }
+
     /// Removes an exchange.
     pub fn delete_exchange(&self, name: &str) {
         let args = ExchangeDeleteArguments::new(name).finish();

@@ -6,40 +6,66 @@ use crate::servers::daemon::Daemon;
 use crate::tls::ServerCertificate;
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
-/// A node with its own `epmd`, so that neither meets those of other tests and none outlives it.
-/// Fields are dropped in this order.
+/// A node with its own `epmd`, or one of its cluster's, so that neither meets those of other tests
+/// and none outlives it. Fields are dropped in this order.
 #[derive(Debug)]
 pub(super) struct Node {
     daemon: Daemon,
-    _mapper: Daemon,
+    mapper: Arc<Mapper>,
+    /// As Erlang knows it.
+    name: String,
     ports: Ports,
+}
+
+/// Tells the nodes of a cluster each other's ports.
+#[derive(Debug)]
+struct Mapper {
+    _daemon: Daemon,
+    port: Port,
 }
 
 #[derive(Debug)]
 struct Ports {
     amqp: Port,
     tls: Option<Port>,
-    mapper: Port,
     /// `rabbitmqctl` comes in here.
     distribution: Port,
 }
 
 impl Node {
     pub(super) fn start(config_lines: &[&str], certificate: Option<&ServerCertificate>) -> Self {
-        let daemon = Daemon::new("RabbitMQ", account());
-        let ports = Ports {
-            amqp: Port::reserve(),
-            tls: certificate.map(|_| Port::reserve()),
-            mapper: Port::reserve(),
-            distribution: Port::reserve(),
-        };
+        let mapper = Arc::new(Mapper::start());
+        Self::start_as("posthaste@localhost", mapper, config_lines, certificate)
+    }
+
+    /// One that joins this one's cluster under another name.
+    pub(super) fn start_beside(&self, name: &str) -> Self {
+        let join = [
+            "cluster_formation.peer_discovery_backend = classic_config",
+            &format!("cluster_formation.classic_config.nodes.1 = {}", self.name),
+        ];
+        Self::start_as(name, Arc::clone(&self.mapper), &join, None)
+    }
+
+    fn start_as(
+        name: &str,
+        mapper: Arc<Mapper>,
+        config_lines: &[&str],
+        certificate: Option<&ServerCertificate>,
+    ) -> Self {
         let node = Self {
-            _mapper: start_mapper(&ports.mapper),
-            daemon,
-            ports,
+            daemon: Daemon::new("RabbitMQ", account()),
+            mapper,
+            name: name.to_owned(),
+            ports: Ports {
+                amqp: Port::reserve(),
+                tls: certificate.map(|_| Port::reserve()),
+                distribution: Port::reserve(),
+            },
         };
         node.write_files(config_lines, certificate);
         node.launch();
@@ -102,10 +128,7 @@ impl Node {
             self.port()
         );
         if let (Some(port), Some(certificate)) = (self.tls_port(), certificate) {
-            let certificate_file = self
-                .daemon
-                .write("server.crt", &certificate.certificate_pem);
-            let key_file = self.daemon.write("server.key", &certificate.key_pem);
+            let [certificate_file, key_file] = self.write_certificate(certificate);
             config.push_str(&format!(
                 "listeners.ssl.1 = 127.0.0.1:{port}\n\
                  ssl_options.certfile = {}\n\
@@ -122,16 +145,24 @@ impl Node {
         self.daemon.write("rabbitmq.conf", &config);
     }
 
+    pub(super) fn write_certificate(&self, certificate: &ServerCertificate) -> [PathBuf; 2] {
+        let write = |name, pem: &String| self.daemon.write(name, pem);
+        [
+            write("server.crt", &certificate.certificate_pem),
+            write("server.key", &certificate.key_pem),
+        ]
+    }
+
     /// The same for the server and for `rabbitmqctl`, which finds the server by it.
     fn set_environment(&self, command: &mut Command) {
         let folder = self.daemon.folder();
         let port = |port: &Port| port.number().to_string();
         command
             .env("HOME", folder.join("home"))
-            .env("ERL_EPMD_PORT", port(&self.ports.mapper))
+            .env("ERL_EPMD_PORT", port(&self.mapper.port))
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_CRASH_DUMP_SECONDS", "0")
-            .env("RABBITMQ_NODENAME", "posthaste@localhost")
+            .env("RABBITMQ_NODENAME", &self.name)
             .env("RABBITMQ_DIST_PORT", port(&self.ports.distribution))
             .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
             .env("RABBITMQ_NODE_PORT", port(&self.ports.amqp))
@@ -159,15 +190,20 @@ impl Node {
     }
 }
 
-/// Started first and in the foreground: a node that finds none starts one that outlives it.
-fn start_mapper(port: &Port) -> Daemon {
-    let mapper = Daemon::new("epmd", account());
-    let mut command = mapper.command(Path::new("epmd"));
-    command
-        .args(["-address", "127.0.0.1", "-port"])
-        .arg(port.number().to_string());
-    mapper.launch(command, |_| is_open(port.number()));
-    mapper
+impl Mapper {
+    /// Started first and in the foreground: a node that finds none starts one that outlives it.
+    fn start() -> Self {
+        let (daemon, port) = (Daemon::new("epmd", account()), Port::reserve());
+        let mut command = daemon.command(Path::new("epmd"));
+        command
+            .args(["-address", "127.0.0.1", "-port"])
+            .arg(port.number().to_string());
+        daemon.launch(command, |_| is_open(port.number()));
+        Self {
+            _daemon: daemon,
+            port,
+        }
+    }
 }
 
 fn is_open(port: u16) -> bool {
