@@ -41,11 +41,26 @@ enum What {
         destination: Option<String>,
     },
     /// Attempt again now; the key stays blocked until it succeeds
-    Retry(Which),
-    /// Let the key go on; the event is kept as skipped
-    Skip(Which),
-    /// Let the key go on, and erase the payload
-    Discard(Which),
+    Retry {
+        #[command(flatten)]
+        which: Which,
+        /// Events that were skipped: they come behind what has followed them of their key
+        #[arg(long)]
+        skipped: bool,
+    },
+    /// Let the key go on; the event is kept as skipped, and can still be retried
+    Skip(GiveUp),
+    /// Let the key go on, and erase the payload: nothing undoes that
+    Discard(GiveUp),
+}
+
+#[derive(Debug, Args)]
+struct GiveUp {
+    #[command(flatten)]
+    which: Which,
+    /// Give up all of them, where neither an id nor a key is named
+    #[arg(long)]
+    yes: bool,
 }
 
 /// Which events are meant; what is given holds together.
@@ -102,9 +117,6 @@ fn limit(text: &str) -> Result<usize, String> {
 
 impl Dead {
     pub(crate) async fn run(self) -> Result<Status, Failure> {
-        if let What::Retry(which) | What::Skip(which) | What::Discard(which) = &self.what {
-            which.demand_a_choice(self.action())?;
-        }
         let json = self.store.json;
         let answer = async |store: &dyn Store| match &self.what {
             What::List {
@@ -113,19 +125,75 @@ impl Dead {
                 limit,
             } => list(store, &which.filter(*state), *limit, json).await,
             What::Show { id, destination } => show(store, *id, destination.clone(), json).await,
-            What::Retry(which) | What::Skip(which) | What::Discard(which) => {
-                act(store, &which.filter(None), self.action(), json).await
+            What::Retry { which, skipped } => {
+                let filter = which.filter(skipped.then_some(ParkedState::Skipped));
+                act(store, &filter, DeadAction::Retry, json).await
             }
+            What::Skip(what) => what.give_up(store, DeadAction::Skip, json).await,
+            What::Discard(what) => what.give_up(store, DeadAction::Discard, json).await,
         };
+        if let Some((which, action)) = self.what.acts() {
+            which.demand_a_choice(action)?;
+        }
         self.store.with_store(answer).await
     }
+}
 
-    fn action(&self) -> DeadAction {
-        match self.what {
-            What::Skip(_) => DeadAction::Skip,
-            What::Discard(_) => DeadAction::Discard,
-            _ => DeadAction::Retry,
+impl What {
+    fn acts(&self) -> Option<(&Which, DeadAction)> {
+        match self {
+            Self::List { .. } | Self::Show { .. } => None,
+            Self::Retry { which, .. } => Some((which, DeadAction::Retry)),
+            Self::Skip(what) => Some((&what.which, DeadAction::Skip)),
+            Self::Discard(what) => Some((&what.which, DeadAction::Discard)),
         }
+    }
+}
+
+impl GiveUp {
+    async fn give_up(
+        &self,
+        store: &dyn Store,
+        action: DeadAction,
+        json: bool,
+    ) -> Result<Status, Failure> {
+        let filter = self.which.filter(None);
+        if !self.yes && filter.id.is_none() && filter.key.is_none() {
+            self.refuse_without_yes(store, action).await?;
+        }
+        act(store, &filter, action, json).await
+    }
+
+    /// Says how many events would be given up, and whether that can be undone.
+    async fn refuse_without_yes(
+        &self,
+        store: &dyn Store,
+        action: DeadAction,
+    ) -> Result<(), Failure> {
+        let all = store.status().await?.destinations;
+        let name = self.which.destination.as_deref();
+        let meant = all
+            .iter()
+            .filter(|d| name.is_none_or(|name| d.name == name));
+        let waiting: Vec<_> = meant.filter(|d| d.parked + d.dead > 0).collect();
+        if waiting.is_empty() {
+            return Err(nothing("no parked or dead event is meant"));
+        }
+        let events = waiting.iter().map(|d| d.parked + d.dead).sum();
+        let names: Vec<_> = waiting.iter().map(|d| format!("`{}`", d.name)).collect();
+        let undone = match action {
+            DeadAction::Discard => "their payloads are erased, and nothing undoes that",
+            _ => {
+                "they are kept for 30 days, and `dead retry --skipped` sends them after all, behind what followed them"
+            }
+        };
+        Err(Failure::usage(format!(
+            "`dead {}` would give up {}, at {}: {undone}; nothing was changed\nfix: give --yes if that is meant, or \
+             name fewer by --id UUID or --key KEY; `posthaste dead list` shows them",
+            action.as_str(),
+            output::count(events, "event"),
+            names.join(", "),
+        )))
     }
 }
 
@@ -152,6 +220,7 @@ async fn list(
     for one in &parked {
         output::print(&entry(one, colours))?;
     }
+    output::print("`posthaste dead show ID` shows all of an event.\n")?;
     if more {
         output::print(&format!(
             "… and more; --limit {} shows more of them\n",
@@ -228,7 +297,9 @@ async fn show(
         found.extend(store.parked(&filter, usize::from(u16::MAX)).await?);
     }
     if found.is_empty() {
-        return Err(nothing("No parked event has this id"));
+        return Err(Failure::failed(
+            "no event with this id was refused\nfix: `posthaste dead list` shows those that were",
+        ));
     }
     if json {
         let events: Vec<_> = found.iter().map(whole).collect();
@@ -256,14 +327,24 @@ async fn act(
             Status::Done
         });
     }
+    if events == 0 && filter.means_skipped(action) {
+        return Err(Failure::failed(
+            "no skipped event is meant whose key has gone on without it; nothing was changed\nfix: `posthaste dead list \
+             --state skipped` shows them; a key that is still coming back goes on once a relay has delivered what waits \
+             of it",
+        ));
+    }
     if events == 0 {
-        return Err(nothing("No event that waits is meant"));
+        return Err(nothing("no parked or dead event is meant"));
     }
     let said = match action {
         DeadAction::Retry => {
             "attempted again at once by a running relay; each key stays blocked until its event is accepted"
         }
-        DeadAction::Skip => "skipped and kept; each key goes on with its next event",
+        DeadAction::Skip => {
+            "skipped and kept for 30 days (`dead retry --skipped` sends it after all); each key goes on with its next \
+             event"
+        }
         DeadAction::Discard => {
             "discarded, the payload erased; each key goes on with its next event"
         }

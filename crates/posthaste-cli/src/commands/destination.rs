@@ -36,6 +36,9 @@ enum What {
     Remove {
         /// The destination's name
         name: String,
+        /// Also where events wait for it, which it gives up
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -52,18 +55,24 @@ impl DestinationArgs {
             What::Pause { name } => (
                 name,
                 DestinationState::Paused,
-                "is paused: what is written from now on waits, also across restarts, and is kept",
+                "is paused: what is not delivered yet waits, also across restarts, and is kept",
             ),
             What::Resume { name } => (
                 name,
                 DestinationState::Active,
                 "is active: delivery goes on from where it stood",
             ),
-            What::Remove { name } => (
-                name,
-                DestinationState::Removed,
-                "is removed; a relay that names it again makes a new destination, from its --start",
-            ),
+            What::Remove { name, yes } => {
+                if !yes {
+                    refuse_to_give_up(store, name).await?;
+                }
+                (
+                    name,
+                    DestinationState::Removed,
+                    "is removed; a relay that names it again makes a new destination, from its --start (by default the \
+                     oldest event that is still kept)",
+                )
+            }
         };
         if !store.set_destination(name, state).await? {
             let known = store.status().await?.destinations;
@@ -92,6 +101,26 @@ impl DestinationArgs {
         }
         Ok(Status::Done)
     }
+}
+
+/// Says what removing it would give up, and how much of that can be undone.
+async fn refuse_to_give_up(store: &dyn Store, name: &str) -> Result<(), Failure> {
+    let status = store.status().await?;
+    let Some(known) = status.destinations.iter().find(|known| known.name == name) else {
+        return Ok(());
+    };
+    let set_aside = known.parked + known.dead;
+    if known.pending + set_aside == 0 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "removing destination `{name}` gives up its place: {} pending and {} set aside; nothing was changed\nfix: start \
+         a relay that delivers them, or give --yes if that is meant. Events are kept for {}; while they are, a relay \
+         that names `{name}` again begins at the oldest one and sends all of them, also those that were delivered",
+        status::amount(known.pending, known.pending_exact),
+        output::thousands(set_aside),
+        output::short_duration(status.retained.configured_window),
+    )))
 }
 
 /// A live relay that serves this destination.

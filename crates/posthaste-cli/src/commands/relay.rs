@@ -46,7 +46,10 @@ pub(crate) struct Relay {
     /// The name of the destination of --to; progress belongs to the name [default: default]
     #[arg(long, value_name = "NAME")]
     destination: Option<String>,
-    /// Where a new destination starts: at the oldest event, or behind all that are there now
+    /// Go on at an address of another kind of broker than so far; what was delivered is not sent again
+    #[arg(long)]
+    retarget: bool,
+    /// Where a new destination starts: `oldest` (the default), or `now`, behind all events that are there
     #[arg(long, value_name = "PLACE", value_parser = config::start)]
     start: Option<Start>,
     /// A file with destinations, routes and settings
@@ -96,7 +99,7 @@ impl Relay {
             None => None,
         };
         let sinks = open_sinks(&config, self.json)?;
-        let destinations = destinations(&config, &sinks);
+        let destinations = destinations(&config, &sinks, self.retarget);
         let relay = build(&config, store, destinations, self.until_drained)?;
         let health = relay.health();
         let serving = server.map(|server| server.serve(health.clone(), Arc::clone(&asked)));
@@ -252,12 +255,15 @@ async fn check_sinks(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Result<()
     Ok(())
 }
 
-fn destinations(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Vec<Destination> {
+fn destinations(config: &RelayConfig, sinks: &[Arc<dyn Sink>], retarget: bool) -> Vec<Destination> {
     let mut destinations = Vec::new();
     for (known, sink) in config.destinations.iter().zip(sinks) {
         let mut destination = Destination::new(known.name.clone(), Arc::clone(sink))
             .address(known.url.to_string())
             .start(known.start);
+        if retarget {
+            destination = destination.retarget();
+        }
         let (policy, retry) = (DeliveryPolicy::default(), Backoff::default());
         let tuning = &known.tuning;
         destination = destination

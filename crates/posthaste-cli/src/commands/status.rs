@@ -19,7 +19,8 @@ use crate::{
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// End with status 1 where something that should be delivered is not
+    /// End with status 1 where something that should be delivered is not: no relay runs, a destination accepts nothing, or
+    /// events are dead. What is paused does not count
     #[arg(long)]
     check: bool,
 }
@@ -33,8 +34,9 @@ impl StatusArgs {
         } else {
             output::print(&as_text(kind, &status, output::colours()))?;
         }
-        let stands_still = self.check && !stoppages(&status).is_empty();
-        Ok(match stands_still {
+        let dead = status.destinations.iter().any(|d| d.dead > 0);
+        let stands_still = dead || !stoppages(&status).is_empty();
+        Ok(match self.check && stands_still {
             true => Status::Failure,
             false => Status::Done,
         })
@@ -186,7 +188,7 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
     text.push('\n');
     if status.destinations.is_empty() {
         text.push_str(
-            "No destination yet: `posthaste relay --from … --to …` makes the first one.\n",
+            "No destination, so that nothing counts as pending: `posthaste relay --from … --to …` makes one.\n",
         );
     } else {
         text.push_str(&destinations(&status.destinations).render(colours));
@@ -212,7 +214,7 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
     text
 }
 
-fn amount(pending: u64, exact: bool) -> String {
+pub(super) fn amount(pending: u64, exact: bool) -> String {
     format!(
         "{}{}",
         if exact { "" } else { "at most " },

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{World, last_json, says};
+use crate::harness::{LIMIT, World, last_json, says};
 
 /// Refuses the poison and nothing else.
 const STRICT: &str = "file:out.jsonl?max_event_bytes=20";
@@ -157,11 +157,73 @@ fn skip_lets_the_key_go_on_and_keeps_the_event() {
 }
 
 #[test]
+fn skipping_is_undone_while_the_event_is_kept() {
+    let world = poisoned();
+    let id = parked(&world)[0]["id"].as_str().unwrap().to_owned();
+    world.on_store(&["dead", "skip", "--id", &id], 0);
+    world.drain(STRICT, &[], 0);
+    says(
+        &world.on_store(&["dead", "retry", "--id", &id], 1),
+        &["no parked or dead event is meant"],
+    );
+    world.on_store(&["dead", "retry", "--skipped", "--id", &id], 0);
+    world.emit("t", "k0", "k0-5");
+    world.drain("file:out.jsonl", &[], 0);
+    let expected = ["k0-0", "k0-2", "k0-3", "k0-4"];
+    let delivered = of_k0(&world);
+    assert_eq!(delivered[..4], expected, "its key had gone on");
+    let mut rest = delivered[4..].to_vec();
+    rest.sort();
+    let mut both = [POISON, "k0-5"];
+    both.sort_unstable();
+    assert_eq!(rest, both);
+}
+
+#[test]
+fn a_dead_event_is_something_that_is_not_delivered() {
+    let world = World::with_outbox();
+    world.emit("t", "k0", POISON);
+    world.drain(STRICT, &["--attempts", "1"], 3);
+    let relay = world.start(&["relay", "--from", "sqlite:shop.db", "--to", STRICT]);
+    relay.wait_for_stderr("claimed", LIMIT);
+    world.on_store(&["status", "--check"], 1);
+    world.on_store(&["dead", "skip", "--all", "--yes"], 0);
+    world.on_store(&["status", "--check"], 0);
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
+}
+
+#[test]
+fn giving_up_all_needs_to_be_meant() {
+    let world = poisoned();
+    for (action, undone) in [
+        ("skip", "`dead retry --skipped`"),
+        ("discard", "nothing undoes"),
+    ] {
+        for which in [&["--all"][..], &["--destination", "default"]] {
+            let args = [&["dead", action], which].concat();
+            says(
+                &world.on_store(&args, 2),
+                &["would give up 1 event, at `default`", undone, "give --yes"],
+            );
+        }
+    }
+    assert_eq!(parked(&world).len(), 1, "nothing was changed");
+}
+
+#[test]
 fn discard_lets_the_key_go_on_and_erases_the_payload() {
     let world = poisoned();
     let id = parked(&world)[0]["id"].as_str().unwrap().to_owned();
     let answer = last_json(&world.on_store(
-        &["dead", "discard", "--destination", "default", "--json"],
+        &[
+            "dead",
+            "discard",
+            "--destination",
+            "default",
+            "--yes",
+            "--json",
+        ],
         0,
     ));
     assert_eq!(
@@ -251,6 +313,6 @@ fn a_row_that_breaks_the_tables_checks_is_parked_and_all_others_go_on() {
     world.on_store(&["dead", "retry", "--all"], 0);
     world.drain(PATIENT, &[], 3);
     assert_eq!(parked(&world).len(), 3);
-    world.on_store(&["dead", "skip", "--all"], 0);
+    world.on_store(&["dead", "skip", "--all", "--yes"], 0);
     world.drain(PATIENT, &[], 0);
 }

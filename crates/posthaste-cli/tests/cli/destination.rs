@@ -48,6 +48,22 @@ fn a_running_relay_heeds_pause_and_resume() {
 }
 
 #[test]
+fn a_destination_with_events_pending_is_removed_only_if_that_is_meant() {
+    let world = World::with_outbox();
+    world.emit("t", "k", "1");
+    world.drain("file:out.jsonl", &[], 0);
+    world.emit("t", "k", "2");
+    says(
+        &world.on_store(&["destination", "remove", "default"], 2),
+        &["1 pending and 0 set aside", "kept for 1day", "give --yes"],
+    );
+    world.on_store(&["destination", "remove", "default", "--yes"], 0);
+    // Undone as it said.
+    world.drain("file:out.jsonl", &[], 0);
+    assert_eq!(world.payloads("out.jsonl"), ["1", "1", "2"]);
+}
+
+#[test]
 fn a_live_destination_is_not_removed_and_a_removed_one_begins_anew() {
     let world = World::with_outbox();
     world.emit("t", "k", "1");

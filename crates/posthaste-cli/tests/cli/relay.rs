@@ -6,6 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+#[cfg(feature = "kafka")]
+use posthaste_testkit::servers::kafka::KafkaServer;
 use posthaste_testkit::{
     process::{Running, run},
     servers::postgres::PostgresServer,
@@ -31,9 +33,114 @@ fn both_signals_stop_in_order() {
         relay.wait(LIMIT).expect_status(0);
         assert_eq!(world.json(&["status"])["relays"], serde_json::json!([]));
         // A stop in order repeats nothing.
-        world.drain("file:later.jsonl", &[], 0);
+        world.drain("file:later.jsonl", &["--retarget"], 0);
         assert!(world.delivered("later.jsonl").is_empty());
     }
+}
+
+/// Two relays would share one outbox out between two brokers.
+#[test]
+fn another_kind_of_destination_is_refused_unless_it_is_meant() {
+    let world = World::with_outbox();
+    world.emit("t", "k", "1");
+    world.drain("file:out.jsonl", &[], 0);
+    world.emit("t", "k", "2");
+    says(
+        &world.ends(&[&RELAY[..], &["--to", "stdout:"]].concat(), 2),
+        &["`default`", "file:", "stdout:", "--retarget"],
+    );
+    let status = world.json(&["status"]);
+    assert_eq!(status["relays"], serde_json::json!([]));
+    let to = [
+        &RELAY[..],
+        &["--to", "stdout:", "--retarget", "--until-drained"],
+    ]
+    .concat();
+    let meant = world.ends(&to, 0);
+    assert!(
+        meant.stdout.contains("\"2\"") && !meant.stdout.contains("\"1\""),
+        "{meant}"
+    );
+}
+
+#[test]
+fn another_address_waits_for_the_relays_of_the_old_one() {
+    let world = World::with_outbox();
+    let old = world.start(&[&RELAY[..], &["--to", "file:old.jsonl", "--name", "old"]].concat());
+    old.wait_for_stderr("claimed", LIMIT);
+    let new = world.start(&[&RELAY[..], &["--to", "file:new.jsonl", "--name", "new"]].concat());
+    new.wait_for_stderr("is delivered to `file:", LIMIT);
+    for part in ["old.jsonl` by `old`", "new.jsonl`; standing by"] {
+        new.wait_for_stderr(part, LIMIT);
+    }
+    world.emit("t", "k", "1");
+    old.terminate();
+    old.wait(LIMIT).expect_status(0);
+    new.wait_for_stderr("claimed", LIMIT);
+    world.emit("t", "k", "2");
+    new.terminate();
+    new.wait(LIMIT).expect_status(0);
+    world.drain("file:new.jsonl", &[], 0);
+    let both = [world.payloads("old.jsonl"), world.payloads("new.jsonl")].concat();
+    assert_eq!(both, ["1", "2"]);
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn many_missing_topics_hold_up_no_event_of_another() {
+    let world = World::with_outbox();
+    let server = KafkaServer::start_with(&[("auto.create.topics.enable", "false")]);
+    server.create_topic("orders", 1, &[]);
+    let mut database = rusqlite::Connection::open(world.path("shop.db")).unwrap();
+    let tx = database.transaction().unwrap();
+    let mut insert = tx
+        .prepare("insert into posthaste_outbox (topic, key, payload) values (?1, ?1, ?2)")
+        .unwrap();
+    for n in 0..2_000 {
+        insert
+            .execute([format!("missing-{n}"), n.to_string()])
+            .unwrap();
+    }
+    for n in 0..200 {
+        insert
+            .execute(["orders".to_owned(), n.to_string()])
+            .unwrap();
+    }
+    drop(insert);
+    tx.commit().unwrap();
+    let to = format!("kafka://{}", server.bootstrap());
+    world.drain(&to, &["--drain-timeout", "90s"], 3);
+    assert_eq!(server.count_committed("orders"), 200);
+    let status = world.json(&["status"]);
+    assert_eq!(status["destinations"][0]["parked"], 2_000);
+}
+
+/// As after a fail-over to a cluster that has nothing of what the first accepted.
+#[cfg(feature = "kafka")]
+#[test]
+fn another_cluster_behind_the_same_address_is_said() {
+    let world = World::with_outbox();
+    let (one, other) = (KafkaServer::start(), KafkaServer::start());
+    for server in [&one, &other] {
+        server.create_topic("orders", 1, &[]);
+    }
+    let to = format!("kafka://{},{}", one.bootstrap(), other.bootstrap());
+    other.stop();
+    for payload in ["1", "2"] {
+        world.emit("orders", "k", payload);
+        let drained = world.drain(&to, &[], 0);
+        assert!(!drained.stderr.contains("another cluster"), "{drained}");
+    }
+    one.stop();
+    other.start_again();
+    world.emit("orders", "k", "3");
+    let drained = world.drain(&to, &[], 0);
+    says(&drained, &["WARN", "another cluster answers", "default"]);
+    assert_eq!(
+        other.consume(&["orders"]).len(),
+        1,
+        "what it lacks is not sent again"
+    );
 }
 
 /// Else each thread keeps what it once held, and memory grows with every outage.

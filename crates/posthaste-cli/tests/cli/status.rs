@@ -85,7 +85,12 @@ fn the_fields_are_those_of_the_contract() {
 fn people_get_a_table_without_colours_where_there_is_no_terminal() {
     let world = World::with_outbox();
     let empty = world.on_store(&["status"], 0);
-    assert!(empty.stdout.contains("No destination yet"), "{empty}");
+    assert!(
+        empty
+            .stdout
+            .contains("No destination, so that nothing counts"),
+        "{empty}"
+    );
     world.drain("null:", &[], 0);
     world.on_store(&["destination", "pause", "default"], 0);
     world.emit("t", "k", "1");

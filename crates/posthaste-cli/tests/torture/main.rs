@@ -15,6 +15,8 @@ mod large;
 mod outage;
 mod poison;
 mod pooler;
+#[cfg(feature = "rabbitmq")]
+mod refusals;
 mod relays;
 mod retention;
 mod server_crash;

@@ -50,6 +50,7 @@ async fn several_relays_to_kafka_lose_nothing_and_keep_order() {
         Fault::Two,
         Fault::CutBroker,
         Fault::CutDatabase,
+        Fault::TopicsDeleted,
         Fault::Crash,
     ];
     let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[4] };
@@ -72,9 +73,23 @@ async fn two_relays_to_a_file_lose_nothing_and_keep_order() {
         Fault::Freeze,
         Fault::CutDatabase,
         Fault::Crash,
+        Fault::Rotation,
+        Fault::Elsewhere,
         Fault::Poison,
     ];
     laps(Setting::PostgresToFile, &[2], &faults).await;
+}
+
+/// Whoever dies with a clock that is an hour ahead leaves a lease that seems to last an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_back_and_rotation_lose_nothing_and_keep_order() {
+    let faults = [
+        Fault::ClockSetBack,
+        Fault::Rotation,
+        Fault::Elsewhere,
+        Fault::ClockSetBack,
+    ];
+    laps(Setting::SqliteToFile, &[2], &faults).await;
 }
 
 /// What an operator does to the database beside the relays.
@@ -93,6 +108,7 @@ async fn each_event_is_seen_exactly_once_through_kills_and_stops() {
         Fault::Two,
         Fault::Crash,
         Fault::Two,
+        Fault::TopicsDeleted,
         Fault::BrokerKill,
     ];
     laps(Setting::PostgresToKafkaTransactional, &[3], &faults).await;
