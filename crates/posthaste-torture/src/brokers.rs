@@ -3,12 +3,16 @@
 pub mod kafka;
 pub mod rabbitmq;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    fs,
+    io::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
 };
 
-use posthaste_testkit::{lines, proxy::Proxy};
+use posthaste_testkit::{lines, proxy::Proxy, ways::Ways};
 
 use crate::{judge::Delivery, relay::Delivered};
 
@@ -18,7 +22,8 @@ pub trait Broker: Send + Sync {
     fn url(&self) -> String;
     /// What [`Self::url`] goes through.
     fn proxy(&self) -> &Proxy;
-    /// The same for one of several relays, through a proxy of its own.
+    /// The same for one of several relays that resolves names by [`Ways::hosts`], through a proxy
+    /// of its own.
     fn way(&self, relay: usize) -> (String, &Proxy);
     /// In order.
     fn stop(&self);
@@ -33,6 +38,10 @@ pub trait Broker: Send + Sync {
     /// One message by a bare client, through the proxy, to another place than the relay's; whether it
     /// was acknowledged within half a second.
     fn probe(&self) -> bool;
+    /// What only a Kafka can do.
+    fn kafka(&self) -> Option<&kafka::Kafka> {
+        None
+    }
     /// Events that arrived; past the proxy.
     fn arrived(&self) -> u64;
     /// All of them, in order for each key.
@@ -41,16 +50,22 @@ pub trait Broker: Send + Sync {
 
 /// Where a fleet delivers to.
 pub trait Target: Send + Sync {
-    /// As `--to` of one of the relays takes it.
+    /// As `--to` of one of the relays takes it; the same for all, since they serve one address.
     fn url(&self, relay: usize) -> String;
+    /// The `/etc/hosts` of one of the relays, if it has its own.
+    fn hosts(&self, relay: usize) -> Option<String>;
     /// What all of that goes through; none: it cannot be cut off.
     fn proxy(&self, relay: usize) -> Option<&Proxy>;
     /// Whether several relays deliver at once.
     fn is_shared_out(&self) -> bool;
     /// The broker, if it is one.
     fn broker(&self) -> Option<&dyn Broker>;
-    /// The file, if it is one.
-    fn file(&self) -> Option<&Delivered>;
+    /// The present file, if it is one.
+    fn file(&self) -> Option<&Delivered> {
+        self.files().map(Shared::file)
+    }
+    /// The files that it is, one after the other, if it is no broker.
+    fn files(&self) -> Option<&Shared>;
     /// From the next start of a relay on nothing is refused.
     fn accept_all(&self);
     /// Events that arrived.
@@ -70,6 +85,10 @@ impl<B: Broker> Target for Brokered<B> {
         self.0.way(relay).0
     }
 
+    fn hosts(&self, relay: usize) -> Option<String> {
+        Some(Ways::hosts(relay))
+    }
+
     fn proxy(&self, relay: usize) -> Option<&Proxy> {
         Some(self.0.way(relay).1)
     }
@@ -82,7 +101,7 @@ impl<B: Broker> Target for Brokered<B> {
         Some(&*self.0)
     }
 
-    fn file(&self) -> Option<&Delivered> {
+    fn files(&self) -> Option<&Shared> {
         None
     }
 
@@ -97,9 +116,13 @@ impl<B: Broker> Target for Brokered<B> {
     }
 }
 
-/// One file for all relays.
+/// One file for all relays; they may be told another one.
 pub struct Shared {
-    file: Delivered,
+    files: [Delivered; 2],
+    /// Which of them is the present one.
+    present: AtomicUsize,
+    /// The finished lines of those that were taken away.
+    taken: Delivered,
     refuses: AtomicBool,
 }
 
@@ -114,20 +137,60 @@ impl Shared {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            file: Delivered::new(),
+            files: [Delivered::new(), Delivered::new()],
+            present: AtomicUsize::new(0),
+            taken: Delivered::new(),
             refuses: AtomicBool::new(true),
         }
+    }
+
+    /// The one that relays are told when they start.
+    pub fn file(&self) -> &Delivered {
+        &self.files[self.present.load(Relaxed)]
+    }
+
+    /// From now on relays are told the other one. Answers the former.
+    pub fn tell_the_other(&self) -> &Delivered {
+        &self.files[self.present.fetch_xor(1, Relaxed)]
+    }
+
+    /// Whoever rotates logs takes the file away, as hastily as can be: whatever is written to it
+    /// from now on is gone, and a line that is being written is none.
+    ///
+    /// # Panics
+    ///
+    /// When it is not there.
+    pub fn takes_away(&self, file: &Delivered) {
+        let aside = self.taken.path().with_extension("aside");
+        fs::rename(file.path(), &aside).unwrap();
+        let mut lines = fs::read(&aside).unwrap();
+        fs::remove_file(&aside).unwrap();
+        let finished = lines.iter().rposition(|&byte| byte == b'\n');
+        lines.truncate(finished.map_or(0, |last| last + 1));
+        let mut taken = fs::OpenOptions::new();
+        let taken = taken.create(true).append(true).open(self.taken.path());
+        taken.unwrap().write_all(&lines).unwrap();
+    }
+
+    /// What is older stands first: nobody writes to two at a time.
+    fn in_turn(&self) -> [&Delivered; 3] {
+        let present = self.present.load(Relaxed);
+        [&self.taken, &self.files[present ^ 1], &self.files[present]]
     }
 }
 
 impl Target for Shared {
     fn url(&self, _relay: usize) -> String {
-        let file = self.file.path().display();
+        let file = self.file().path().display();
         if self.refuses.load(Relaxed) {
             format!("file://{file}?max_event_bytes={REFUSED_BYTES_MIN}")
         } else {
             format!("file://{file}")
         }
+    }
+
+    fn hosts(&self, _relay: usize) -> Option<String> {
+        None
     }
 
     fn proxy(&self, _relay: usize) -> Option<&Proxy> {
@@ -142,8 +205,8 @@ impl Target for Shared {
         None
     }
 
-    fn file(&self) -> Option<&Delivered> {
-        Some(&self.file)
+    fn files(&self) -> Option<&Shared> {
+        Some(self)
     }
 
     fn accept_all(&self) {
@@ -151,12 +214,14 @@ impl Target for Shared {
     }
 
     fn arrived(&self) -> u64 {
-        self.file.lines()
+        self.in_turn().into_iter().map(Delivered::lines).sum()
     }
 
     fn deliveries(&self) -> Vec<Delivery> {
-        let lines = lines::read(self.file.path()).unwrap();
-        lines
+        let files = self.in_turn().map(Delivered::path).into_iter();
+        let files = files.filter(|path| path.exists());
+        files
+            .flat_map(|path| lines::read(path).unwrap())
             .map(|line| Delivery::of_line(&line.unwrap()))
             .collect()
     }

@@ -19,6 +19,9 @@ pub type Trouble = Box<dyn Error + Send + Sync>;
 /// The first keys; writers of a load use these.
 pub const KEYS: u32 = 200;
 
+/// The topic of the torture's events.
+pub const FACTS: &str = "facts";
+
 /// How keys begin whose writers lock nothing.
 pub const LOOSE: &str = "loose-";
 
@@ -54,6 +57,8 @@ pub struct Step {
     pub key: String,
     /// How many.
     pub events: u32,
+    /// Where they go.
+    pub topic: String,
     /// Whether a savepoint is around it.
     pub savepoint: Savepoint,
     /// Bytes of a payload, at least those of its number.
@@ -122,6 +127,7 @@ impl Step {
         Self {
             key: key.into(),
             events,
+            topic: FACTS.to_owned(),
             savepoint: Savepoint::None,
             payload_bytes: 0,
         }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// How often a file is rotated as one fault.
+pub(crate) const ROTATIONS: u64 = 50;
+
 /// Declares the faults once: their names are what reports say.
 macro_rules! faults {
     ($($(#[$doc:meta])+ $name:ident = $words:literal,)+) => {
@@ -67,6 +70,15 @@ faults! {
     DiskFull = "disk full",
     /// The file's folder is moved away, and back.
     NoFolder = "folder away",
+    /// The file is moved away while it is written, read to its end, and removed.
+    Rotation = "file rotated",
+    /// A relay is told another file. It stands by while the one that writes the former lives, and
+    /// takes over when that is killed; a relay with another kind of destination is refused.
+    Elsewhere = "relays told another file",
+    /// A topic is deleted that events go to, and Kafka's progress topic.
+    TopicsDeleted = "topics deleted",
+    /// A relay with its clock an hour ahead dies, and the others have the true time.
+    ClockSetBack = "clock set back by an hour",
     /// An event that its destination refuses, with others behind it.
     Poison = "poison event",
     /// A transaction begins that stays open, or the one that is open commits.
@@ -89,7 +101,9 @@ impl Fault {
             | Self::Giant
             | Self::WriterKill
             | Self::StandbyReader => 0,
-            Self::Kill | Self::Freeze => 1,
+            // What was being written when the file went stands in both.
+            Self::Rotation => ROTATIONS,
+            Self::Kill | Self::Freeze | Self::ClockSetBack | Self::Elsewhere => 1,
             // The lane ends with the lease, and what a network kept may come besides.
             Self::Two
             | Self::CutDatabase
@@ -97,7 +111,8 @@ impl Fault {
             | Self::SilentDatabase
             | Self::SilentBroker => 2,
             Self::EndBackends | Self::Crash | Self::Restart => all,
-            Self::DiskFull | Self::NoFolder | Self::RowSecurity => all,
+            // Forgotten progress is what each relay has in flight; a refused event ends its lane.
+            Self::DiskFull | Self::NoFolder | Self::RowSecurity | Self::TopicsDeleted => all,
             // Backends are ended twice: when the settings are made and when they are reset.
             Self::Settings => 2 * all,
             // What it had taken and not answered, and once more what a lane sent while it went.
@@ -108,7 +123,14 @@ impl Fault {
     /// How many processes it ends by `kill -9`.
     #[must_use]
     pub fn kills(self) -> u64 {
-        let kills = [Self::Kill, Self::Two, Self::BrokerKill, Self::WriterKill];
+        let kills = [
+            Self::Kill,
+            Self::Two,
+            Self::BrokerKill,
+            Self::WriterKill,
+            Self::ClockSetBack,
+            Self::Elsewhere,
+        ];
         u64::from(kills.contains(&self))
     }
 

@@ -1,12 +1,13 @@
 //! Several relays on one outbox, each with ways of its own to database and broker.
 
 use std::{
+    fs,
     process::Command,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use posthaste_testkit::{process::Running, proxy::Proxy};
+use posthaste_testkit::{process::Running, proxy::Proxy, ways::resolving_by};
 use rand::{rngs::SmallRng, seq::IndexedRandom};
 use serde_json::Value;
 
@@ -27,6 +28,7 @@ pub struct Fleet {
     target: Arc<dyn Target>,
     flags: Vec<String>,
     members: Vec<Member>,
+    folder: tempfile::TempDir,
 }
 
 struct Member {
@@ -62,6 +64,7 @@ impl Fleet {
             target: Arc::clone(target),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             members: (0..relays).map(member).collect(),
+            folder: tempfile::tempdir().unwrap(),
         }
     }
 
@@ -69,6 +72,11 @@ impl Fleet {
     pub fn set_environment(&mut self, who: usize, name: &str, value: &str) {
         let variable = (name.to_owned(), value.to_owned());
         self.members[who].environment.push(variable);
+    }
+
+    /// Takes all of that away again.
+    pub fn clear_environment(&mut self, who: usize) {
+        self.members[who].environment.clear();
     }
 
     /// Starts it, with the target's present address.
@@ -79,6 +87,11 @@ impl Fleet {
             .flags(&flags)
             .flags(&["--name", &member.name]);
         let mut command: Command = relay.command();
+        if let Some(hosts) = self.target.hosts(who) {
+            let file = self.folder.path().join(&member.name);
+            fs::write(&file, hosts).unwrap();
+            command = resolving_by(&file, &command);
+        }
         command.envs(member.environment.iter().cloned());
         member.running = Some(Running::start(&mut command));
     }

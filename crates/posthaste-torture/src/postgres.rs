@@ -235,7 +235,7 @@ async fn emit(tx: &mut Transaction<'_>, step: &Step) -> Result<(), Trouble> {
     for n in &numbers {
         let payload = payload(*n, step.payload_bytes);
         made.push(
-            Event::builder("facts")
+            Event::builder(&*step.topic)
                 .key(&*step.key)
                 .payload(payload)
                 .build()?,

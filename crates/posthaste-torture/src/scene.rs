@@ -1,10 +1,10 @@
 //! A fleet and a load at work, and everything that is done to them.
 
+mod destination;
 mod server;
 mod standby;
 
 use std::{
-    fs,
     path::PathBuf,
     process::Command,
     sync::Arc,
@@ -13,13 +13,12 @@ use std::{
 
 use posthaste_testkit::{process::Running, proxy::Proxy};
 use rand::{Rng, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::{
-    brokers::{Broker, REFUSED_BYTES_MIN, Target},
-    clocks::Clocks,
+    brokers::{REFUSED_BYTES_MIN, Target},
+    clocks::{self, Clocks},
     database::{Database, Gate, Hold, Plan, Step, Trouble},
     faults::Fault,
     fleet::Fleet,
@@ -27,6 +26,7 @@ use crate::{
     load::{Experience, Load, OnTrouble},
     relay::{LIMIT, assert_no_panic, posthaste, posthaste_json, until},
     setting::Setting,
+    sqlite::Sqlite,
 };
 
 /// What a relay may repeat. Small, so that what a fault repeats is held to a bound that means something.
@@ -77,6 +77,7 @@ pub struct Scene {
     open: Option<Open>,
     giants: u32,
     poisons: usize,
+    deleted_topics: usize,
     skipped: Vec<Uuid>,
     numbers_issued_again: u32,
 }
@@ -120,6 +121,7 @@ impl Scene {
             open: None,
             giants: 0,
             poisons: 0,
+            deleted_topics: 0,
             skipped: Vec::new(),
             numbers_issued_again: 0,
         }
@@ -150,6 +152,10 @@ impl Scene {
             Fault::BrokerPause => self.broker_stands_still().await,
             Fault::DiskFull => self.disk_full().await,
             Fault::NoFolder => self.no_folder().await,
+            Fault::Rotation => self.rotation().await,
+            Fault::Elsewhere => self.elsewhere().await,
+            Fault::TopicsDeleted => self.topics_deleted().await,
+            Fault::ClockSetBack => self.clock_set_back().await,
             Fault::Poison => self.poison().await,
             Fault::Long => self.long().await,
             Fault::Giant => self.giant().await,
@@ -170,7 +176,7 @@ impl Scene {
         }
         let experience = self.load.end().await;
         self.fleet.is_shared_out().await;
-        if self.poisons > self.skipped.len() {
+        if self.poisons + self.deleted_topics > self.skipped.len() {
             self.fleet.stop_all();
             self.target.accept_all();
             self.fleet.start_all();
@@ -248,63 +254,6 @@ impl Scene {
         self.fleet.running(who).resume();
     }
 
-    fn broker(&self) -> &dyn Broker {
-        self.target.broker().expect("a broker")
-    }
-
-    async fn broker_ends(&mut self, how: impl FnOnce(&dyn Broker)) {
-        how(self.broker());
-        let away = LEASE.mul_f64(self.random.random_range(0.1..1.5));
-        tokio::time::sleep(away).await;
-        self.broker().start_again();
-    }
-
-    async fn broker_stands_still(&self) {
-        let began = Instant::now();
-        self.broker().pause();
-        outlast(began).await;
-        self.broker().resume();
-    }
-
-    /// The limit of a file's size stands for a full device where nobody may mount one.
-    async fn disk_full(&mut self) {
-        let who = self.fleet.an_owner(&mut self.random);
-        let pid = self.fleet.running(who).id();
-        let pid = Pid::from_raw(pid.try_into().unwrap());
-        let limit = |current| {
-            let maximum = None;
-            prlimit(pid, Resource::Fsize, Rlimit { current, maximum }).unwrap();
-        };
-        let file = self.target.file().expect("a file").path();
-        // In the midst of a line, soon.
-        limit(Some(fs::metadata(file).unwrap().len() + 5_000));
-        self.is_noticed().await;
-        limit(None);
-    }
-
-    async fn no_folder(&mut self) {
-        // Who starts while it is away is told so, and ends.
-        self.fleet.is_shared_out().await;
-        let folder = self.target.file().expect("a file").directory().to_owned();
-        let elsewhere = folder.with_extension("moved");
-        fs::rename(&folder, &elsewhere).unwrap();
-        self.is_noticed().await;
-        fs::rename(&elsewhere, &folder).unwrap();
-    }
-
-    /// The destination is known to be away, then a while passes.
-    async fn is_noticed(&mut self) {
-        // A limit of file sizes is one of SQLite's file too, so that nothing can be noted there.
-        if !self.setting.is_on_sqlite() {
-            until("an open breaker", || {
-                self.fleet.status()["destinations"][0]["breaker"] == "open"
-            })
-            .await;
-        }
-        let away = LEASE.mul_f64(self.random.random_range(0.2..1.2));
-        tokio::time::sleep(away).await;
-    }
-
     /// One event that is refused, with others behind it. Every other one is skipped; the rest are accepted in the
     /// end.
     async fn poison(&mut self) {
@@ -326,20 +275,54 @@ impl Scene {
             .await
             .unwrap();
         writer.transact(&Plan::of(&*key, 20)).await.unwrap();
-        let store = ["--store", &database.operators_url()];
-        // Of this key alone: an answer has so many rows at the most, and those of earlier ones wait too.
-        let list = ["dead", "list", "--key", &key, "--state", "dead"];
+        let dead = self.one_is_dead(&key).await;
+        if self.poisons % 2 == 1 {
+            let url = database.operators_url();
+            posthaste(&["dead", "skip", "--key", &key, "--store", &url]).expect_status(0);
+            self.skipped.push(dead);
+        }
+    }
+
+    /// Of this key alone: an answer has so many rows at the most, and those of earlier ones wait
+    /// too.
+    async fn one_is_dead(&self, key: &str) -> Uuid {
+        let url = self.ground.database().operators_url();
+        let list = [
+            "dead", "list", "--key", key, "--state", "dead", "--store", &url,
+        ];
         let mut dead = None;
         until("a dead event", || {
-            let answer = posthaste_json(&[&list, &store[..]].concat());
+            let answer = posthaste_json(&list);
             let event = answer["events"].as_array().unwrap().first();
             dead = event.map(|event| Uuid::parse_str(event["id"].as_str().unwrap()).unwrap());
             dead.is_some()
         })
         .await;
-        if self.poisons % 2 == 1 {
-            posthaste(&[&["dead", "skip", "--key", &key], &store[..]].concat()).expect_status(0);
-            self.skipped.extend(dead);
+        dead.expect("a dead event")
+    }
+
+    /// A relay whose clock is an hour ahead dies with its machine. Those that follow go by the true
+    /// time, and do not wait for a lease that seems to last an hour.
+    async fn clock_set_back(&mut self) {
+        let who = self.fleet.an_owner(&mut self.random);
+        for other in 0..self.fleet.size() {
+            stop_after_whatever(self.fleet.take(other));
+        }
+        clocks::set_ahead(&mut self.fleet, who);
+        self.fleet.start(who);
+        self.fleet.is_shared_out().await;
+        self.fleet.delivers().await;
+        assert_no_panic(&self.fleet.take(who).kill9().stderr);
+        self.sqlite().machine_was_restarted().await;
+        self.fleet.clear_environment(who);
+        self.fleet.start_all();
+        self.fleet.is_shared_out().await;
+    }
+
+    fn sqlite(&self) -> &Sqlite {
+        match &*self.ground {
+            Ground::Sqlite(file) => file,
+            Ground::Postgres { .. } => panic!("{} is no file", self.setting),
         }
     }
 

@@ -92,6 +92,13 @@ impl Setting {
         matches!(self, Self::PostgresToFile | Self::SqliteToFile)
     }
 
+    fn is_to_kafka(self) -> bool {
+        matches!(
+            self,
+            Self::PostgresToKafka | Self::PostgresToKafkaTransactional
+        )
+    }
+
     /// Whether this fault can happen to so many relays here, with a standby where it needs one.
     #[must_use]
     pub fn knows(self, fault: Fault, relays: usize) -> bool {
@@ -103,8 +110,14 @@ impl Setting {
             | Fault::BrokerKill
             | Fault::BrokerStop
             | Fault::BrokerPause => !self.is_to_file(),
-            Fault::DiskFull | Fault::NoFolder | Fault::Poison => self.is_to_file(),
-            Fault::WriterKill => self.is_on_sqlite(),
+            Fault::DiskFull
+            | Fault::NoFolder
+            | Fault::Rotation
+            | Fault::Elsewhere
+            | Fault::Poison => self.is_to_file(),
+            Fault::TopicsDeleted => self.is_to_kafka(),
+            // PostgreSQL has a clock of its own.
+            Fault::ClockSetBack | Fault::WriterKill => self.is_on_sqlite(),
             // A transaction that is held open stops every other writer of SQLite.
             Fault::CutDatabase
             | Fault::SilentDatabase

@@ -85,6 +85,19 @@ impl Sqlite {
         Box::new(SqliteWriter(self.connect(busy_timeout).await.unwrap()))
     }
 
+    /// No relay that is registered can be found dead by its process any more: it ran before the
+    /// machine was restarted.
+    ///
+    /// # Panics
+    ///
+    /// When the file cannot be written.
+    pub async fn machine_was_restarted(&self) {
+        // The lock is no fair queue.
+        let mut connection = self.connect(Duration::from_secs(120)).await.unwrap();
+        let former = "update posthaste_relays set boot_id = 'a former one'";
+        sqlx::query(former).execute(&mut connection).await.unwrap();
+    }
+
     /// The one number that a query answers.
     ///
     /// # Panics
@@ -207,7 +220,7 @@ async fn emit(tx: &mut SqliteConnection, step: &Step) -> Result<(), Trouble> {
     for n in &numbers {
         let payload = payload(*n, step.payload_bytes);
         made.push(
-            Event::builder("facts")
+            Event::builder(&*step.topic)
                 .key(&*step.key)
                 .payload(payload)
                 .build()?,

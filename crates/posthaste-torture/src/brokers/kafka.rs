@@ -1,6 +1,6 @@
 //! Apache Kafka, one broker.
 
-use std::time::Duration;
+use std::{sync::Mutex, time::Duration};
 
 use posthaste_testkit::{
     proxy::Proxy,
@@ -13,11 +13,11 @@ use rdkafka::{
 use uuid::Uuid;
 
 use super::Broker;
-use crate::judge::Delivery;
+use crate::{database::FACTS, judge::Delivery};
 
-/// The topic of the torture's events; several partitions, each with its keys.
-const FACTS: &str = "facts";
 const PROBES: &str = "probes";
+/// Where transactions keep their progress unless told otherwise.
+const PROGRESS: &str = "posthaste-progress";
 
 /// A broker with topics for the torture's events and for probes.
 pub struct Kafka {
@@ -25,19 +25,32 @@ pub struct Kafka {
     /// What stands behind the `?` of every address.
     options: &'static str,
     isolation: Isolation,
+    elsewhere: Mutex<Elsewhere>,
 }
+
+/// Topics beside the one of the torture's events.
+#[derive(Default)]
+struct Elsewhere {
+    topics: Vec<String>,
+    /// What stood in those that were deleted.
+    gathered: Vec<KafkaMessage>,
+}
+
+/// So that the times of records are the broker's.
+const BY_THE_BROKER: (&str, &str) = ("message.timestamp.type", "LogAppendTime");
 
 impl Kafka {
     /// For so many relays with ways of their own.
     pub fn for_relays(count: usize) -> Self {
         let server = KafkaServer::builder().proxied().ways(count).start();
-        // So that the times of records are the broker's.
-        server.create_topic(FACTS, 4, &[("message.timestamp.type", "LogAppendTime")]);
+        // Several partitions, each with its keys.
+        server.create_topic(FACTS, 4, &[BY_THE_BROKER]);
         server.create_topic(PROBES, 1, &[]);
         Self {
             server,
             options: "",
             isolation: Isolation::ReadUncommitted,
+            elsewhere: Mutex::default(),
         }
     }
 
@@ -52,6 +65,31 @@ impl Kafka {
     pub fn messages(&self) -> Vec<KafkaMessage> {
         self.server.consume_as(&[FACTS], self.isolation)
     }
+
+    /// Makes another topic that events of the torture go to.
+    pub fn begin_elsewhere(&self, topic: &str) {
+        self.server.create_topic(topic, 1, &[BY_THE_BROKER]);
+        self.elsewhere.lock().unwrap().topics.push(topic.to_owned());
+    }
+
+    /// Deletes it when its events were read.
+    pub fn delete_elsewhere(&self, topic: &str) {
+        let mut elsewhere = self.elsewhere.lock().unwrap();
+        let read = self.server.consume_as(&[topic], self.isolation);
+        elsewhere.gathered.extend(read);
+        elsewhere.topics.retain(|known| known != topic);
+        self.server.delete_topic(topic);
+    }
+
+    /// Events that arrived there.
+    pub fn arrived_at(&self, topic: &str) -> i64 {
+        self.server.high_watermarks(topic).iter().sum()
+    }
+
+    /// Deletes the topic that progress is kept in.
+    pub fn delete_progress(&self) {
+        self.server.delete_topic(PROGRESS);
+    }
 }
 
 impl Broker for Kafka {
@@ -60,9 +98,9 @@ impl Broker for Kafka {
     }
 
     fn way(&self, relay: usize) -> (String, &Proxy) {
-        let proxy = &self.server.ways()[relay];
-        let url = format!("kafka://127.0.0.1:{}{}", proxy.port(), self.options);
-        (url, proxy)
+        let ways = self.server.ways();
+        let url = format!("kafka://{}{}", ways.host(), self.options);
+        (url, ways.proxy(relay))
     }
 
     fn proxy(&self) -> &Proxy {
@@ -105,6 +143,10 @@ impl Broker for Kafka {
             .load(std::sync::atomic::Ordering::Relaxed)
     }
 
+    fn kafka(&self) -> Option<&Kafka> {
+        Some(self)
+    }
+
     fn arrived(&self) -> u64 {
         let ends = self.server.high_watermarks(FACTS);
         ends.into_iter()
@@ -113,7 +155,18 @@ impl Broker for Kafka {
     }
 
     fn deliveries(&self) -> Vec<Delivery> {
-        self.messages().iter().map(delivery).collect()
+        let elsewhere = self.elsewhere.lock().unwrap();
+        let mut messages = elsewhere.gathered.clone();
+        let topics: Vec<&str> = elsewhere.topics.iter().map(String::as_str).collect();
+        messages.extend(
+            self.server
+                .consume_as(&[&[FACTS], &topics[..]].concat(), self.isolation),
+        );
+        if !topics.is_empty() {
+            // A key's events stand in several topics; those of a partition keep their order.
+            messages.sort_by_key(|message| message.timestamp_ms);
+        }
+        messages.iter().map(delivery).collect()
     }
 }
 

@@ -11,6 +11,7 @@ use amqprs::{
 use posthaste_testkit::{
     proxy::Proxy,
     servers::rabbitmq::{HeaderValue, RabbitMqServer},
+    ways::Ways,
 };
 use uuid::Uuid;
 
@@ -26,7 +27,7 @@ const PROBES: &str = "probes";
 pub struct RabbitMq {
     server: RabbitMqServer,
     proxy: Proxy,
-    ways: Vec<Proxy>,
+    ways: Ways,
 }
 
 impl RabbitMq {
@@ -40,10 +41,9 @@ impl RabbitMq {
         }
         client.bind(QUEUE, EXCHANGE, "#");
         server.sync_declarations();
-        let proxy = || Proxy::to_local_port(server.port()).unwrap();
         Self {
-            proxy: proxy(),
-            ways: (0..count).map(|_| proxy()).collect(),
+            proxy: Proxy::to_local_port(server.port()).unwrap(),
+            ways: Ways::to((0..count).map(|_| server.port())),
             server,
         }
     }
@@ -60,8 +60,9 @@ impl Broker for RabbitMq {
     }
 
     fn way(&self, relay: usize) -> (String, &Proxy) {
-        let proxy = &self.ways[relay];
-        (self.url_through(proxy), proxy)
+        let host = self.ways.host();
+        let url = format!("amqp://guest:guest@{host}/%2F?exchange={EXCHANGE}");
+        (url, self.ways.proxy(relay))
     }
 
     fn proxy(&self) -> &Proxy {
