@@ -141,6 +141,16 @@ impl Shared {
         overdue_at != NEVER && self.born.elapsed() > Duration::from_millis(overdue_at)
     }
 
+    /// How long the thread may wait for an answer: until it is overdue. `otherwise`: where none is owed.
+    pub(super) fn patience(&self, otherwise: Duration) -> Duration {
+        let overdue_at = self.overdue_at.load(Ordering::Acquire);
+        if overdue_at == NEVER {
+            return otherwise;
+        }
+        // A millisecond more than until then, so that it is overdue when the waiting ends.
+        Duration::from_millis(overdue_at.saturating_add(2)).saturating_sub(self.born.elapsed())
+    }
+
     /// Whether the thread is to end the producer.
     pub(super) fn must_end(&self) -> bool {
         self.ended.load(Ordering::Acquire) || self.is_overdue()

@@ -112,11 +112,10 @@ impl TransactionalLane {
         let worker = Worker {
             progress_topic: common.progress_topic.clone(),
             transactions: jobs,
-            fenced: fenced_out,
             limit: taking_over::limit(spec.publish_timeout),
         };
         let name = format!("kafka-lane-{}", spec.number);
-        let work = move |producer: &_, shared: &_| worker.run(producer, shared);
+        let work = move |producer: &_, shared: &_| worker.run(producer, shared, fenced_out);
         let client = Client::start_with(&config, target, name, work)?;
         client.reach(target, reach).await?;
         // Each time: it may have been deleted, or told to forget, since.

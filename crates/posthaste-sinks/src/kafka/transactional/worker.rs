@@ -1,7 +1,8 @@
 //! The thread of a transactional producer: it takes the fence, then does one transaction after another.
 //!
-//! The client's transactional calls block. They are made in slices, so that the thread notices soon
-//! when it is to end. A call that ran out of its slice goes on by itself and is resumed by the next.
+//! The client's transactional calls block, and none of them is made again once its time ran out: the
+//! producer ends then. The client gives a call's late answer to whatever call waits next, so that a
+//! commit that goes on by itself could be taken for done.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError},
@@ -24,7 +25,8 @@ use super::super::{
     message,
 };
 
-/// How late the thread may notice that it is to end, or that the broker refused something.
+/// How late the thread may notice, while records are under way, that it is to end or that the broker
+/// refused something.
 const SLICE: Duration = Duration::from_millis(20);
 /// How often the client is asked while it has nothing to tell. Not waited for in its own call, which comes
 /// back no sooner for having something to tell, and spins through each millisecond that it began.
@@ -59,9 +61,7 @@ pub(super) struct Written {
 pub(super) struct Worker {
     pub(super) progress_topic: String,
     pub(super) transactions: Receiver<Transaction>,
-    /// Told when the fence is taken, or why not.
-    pub(super) fenced: oneshot::Sender<Result<(), Fault>>,
-    /// How long taking the fence may last.
+    /// How long one call of the client's may last, unless an answer is overdue before.
     pub(super) limit: Duration,
 }
 
@@ -85,24 +85,36 @@ pub(super) fn take_fence(
     limit: Duration,
 ) -> Result<(), Fault> {
     let started = Instant::now();
+    let taken = finish(shared, || {
+        producer.init_transactions(limit.saturating_sub(started.elapsed()))
+    });
+    // What it complained of meanwhile.
+    client::serve(producer, shared, Duration::ZERO);
+    taken.map_err(Fault::from)
+}
+
+/// Makes a call of the client's until it has ended, or its time ran out.
+fn finish(shared: &Shared, call: impl Fn() -> Result<(), KafkaError>) -> Result<(), KafkaError> {
     loop {
-        match producer.init_transactions(SLICE) {
-            Ok(()) => return Ok(()),
-            Err(error) if !is_unfinished(&error) => return Err(error.into()),
-            Err(error) if shared.must_end() || started.elapsed() >= limit => {
-                return Err(error.into());
-            }
-            Err(_) => client::serve(producer, shared, Duration::ZERO),
+        match call() {
+            Err(error) if is_retriable(&error) && !shared.must_end() => thread::sleep(TICK),
+            ended => return ended,
         }
     }
 }
 
 impl Worker {
-    pub(super) fn run(self, producer: &Producer, shared: &Shared) {
+    /// `tell`: whether the fence is taken, or why not.
+    pub(super) fn run(
+        &self,
+        producer: &Producer,
+        shared: &Shared,
+        tell: oneshot::Sender<Result<(), Fault>>,
+    ) {
         let fenced = take_fence(producer, shared, self.limit);
         let is_fenced = fenced.is_ok();
         // Nobody waits any more when the lane was given up meanwhile.
-        if self.fenced.send(fenced).is_err() || !is_fenced {
+        if tell.send(fenced).is_err() || !is_fenced {
             return;
         }
         // Whether something that was refused has left a gap in the sequence of its partition.
@@ -116,10 +128,10 @@ impl Worker {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let perform = || perform(producer, shared, &self.progress_topic, &transaction);
+            let perform = || self.perform(producer, shared, &transaction);
             let mut performed = perform();
             // The client closes the gap only when the broker has noticed it, and by another abort.
-            if has_gap && is_out_of_sequence(&performed) && abort(producer, shared) {
+            if has_gap && is_out_of_sequence(&performed) && self.abort(producer, shared) {
                 shared.forget_failures();
                 has_gap = false;
                 performed = perform();
@@ -127,7 +139,7 @@ impl Worker {
             let ended = match performed {
                 Ok(()) => Ended::Committed,
                 Err(Failure::Interrupted) => return,
-                Err(Failure::Fault(fault)) if transaction.alone && abort(producer, shared) => {
+                Err(Failure::Fault(fault)) if transaction.alone && self.abort(producer, shared) => {
                     has_gap = true;
                     Ended::Aborted(fault)
                 }
@@ -144,36 +156,79 @@ impl Worker {
             }
         }
     }
+
+    fn perform(
+        &self,
+        producer: &Producer,
+        shared: &Shared,
+        transaction: &Transaction,
+    ) -> Result<(), Failure> {
+        producer.begin_transaction()?;
+        for (at, sending) in transaction.records.iter().enumerate() {
+            let message = message::message(&sending.record, sending.partition, at);
+            let message = message.map_err(|refused| Fault {
+                code: Code::BadMessage,
+                words: format!("an event that had been looked at is no message: {refused:?}"),
+            })?;
+            send(producer, shared, message)?;
+        }
+        for (at, written) in (transaction.records.len()..).zip(&transaction.progress) {
+            let message = BaseRecord::<[u8], [u8], usize>::with_opaque_to(&self.progress_topic, at)
+                .partition(written.partition)
+                .key(written.key.as_bytes())
+                .payload(&written.value);
+            send(producer, shared, message)?;
+        }
+        self.commit(producer, shared)
+    }
+
+    fn commit(&self, producer: &Producer, shared: &Shared) -> Result<(), Failure> {
+        // A commit would wait for reports that come only while the producer is served, and for messages
+        // that are not sent any more once the transaction is broken.
+        let mut looked = Instant::now();
+        let mut left = producer.in_flight_count();
+        while left > 0 {
+            producer.poll(Duration::ZERO);
+            let now_left = producer.in_flight_count();
+            if now_left == left {
+                thread::sleep(TICK);
+            }
+            left = now_left;
+            if looked.elapsed() >= SLICE {
+                go_on(producer, shared)?;
+                looked = Instant::now();
+            }
+        }
+        // A lane that was aborted commits nothing.
+        if shared.must_end() {
+            return Err(Failure::Interrupted);
+        }
+        let committed = finish(shared, || {
+            producer.commit_transaction(shared.patience(self.limit))
+        });
+        match committed {
+            Err(_) if shared.must_end() => Err(Failure::Interrupted),
+            committed => Ok(committed?),
+        }
+    }
+
+    /// Ends the transaction without effect, for the producer to go on with another.
+    fn abort(&self, producer: &Producer, shared: &Shared) -> bool {
+        // An abort would wait for reports that come only while the producer is served.
+        collect_reports(producer);
+        let aborted = finish(shared, || {
+            producer.abort_transaction(shared.patience(self.limit))
+        });
+        if let Err(error) = &aborted {
+            tracing::debug!(%error, "a transaction could not be aborted");
+        }
+        aborted.is_ok()
+    }
 }
 
 fn is_out_of_sequence(performed: &Result<(), Failure>) -> bool {
     let code = Code::OutOfOrderSequenceNumber;
     matches!(performed, Err(Failure::Fault(fault)) if fault.code == code)
-}
-
-fn perform(
-    producer: &Producer,
-    shared: &Shared,
-    progress_topic: &str,
-    transaction: &Transaction,
-) -> Result<(), Failure> {
-    producer.begin_transaction()?;
-    for (at, sending) in transaction.records.iter().enumerate() {
-        let message = message::message(&sending.record, sending.partition, at);
-        let message = message.map_err(|refused| Fault {
-            code: Code::BadMessage,
-            words: format!("an event that had been looked at is no message: {refused:?}"),
-        })?;
-        send(producer, shared, message)?;
-    }
-    for (at, written) in (transaction.records.len()..).zip(&transaction.progress) {
-        let message = BaseRecord::<[u8], [u8], usize>::with_opaque_to(progress_topic, at)
-            .partition(written.partition)
-            .key(written.key.as_bytes())
-            .payload(&written.value);
-        send(producer, shared, message)?;
-    }
-    commit(producer, shared)
 }
 
 fn send<K: ToBytes + ?Sized, P: ToBytes + ?Sized>(
@@ -202,36 +257,6 @@ fn send<K: ToBytes + ?Sized, P: ToBytes + ?Sized>(
     }
 }
 
-fn commit(producer: &Producer, shared: &Shared) -> Result<(), Failure> {
-    // A commit would wait for reports that come only while the producer is served, and for messages that
-    // are not sent any more once the transaction is broken.
-    let mut looked = Instant::now();
-    let mut left = producer.in_flight_count();
-    while left > 0 {
-        producer.poll(Duration::ZERO);
-        let now_left = producer.in_flight_count();
-        if now_left == left {
-            thread::sleep(TICK);
-        }
-        left = now_left;
-        if looked.elapsed() >= SLICE {
-            go_on(producer, shared)?;
-            looked = Instant::now();
-        }
-    }
-    loop {
-        // A lane that was aborted commits nothing.
-        if shared.must_end() {
-            return Err(Failure::Interrupted);
-        }
-        match producer.commit_transaction(SLICE) {
-            Ok(()) => return Ok(()),
-            Err(error) if is_unfinished(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
 /// Whether waiting for the transaction makes sense.
 fn go_on(producer: &Producer, shared: &Shared) -> Result<(), Failure> {
     if shared.must_end() {
@@ -253,23 +278,6 @@ fn ensure_open(producer: &Producer) -> Result<(), Failure> {
     }
 }
 
-/// Ends the transaction without effect, for the producer to go on with another.
-fn abort(producer: &Producer, shared: &Shared) -> bool {
-    purge(producer);
-    loop {
-        match producer.abort_transaction(SLICE) {
-            Ok(()) => return true,
-            Err(error) if is_unfinished(&error) && !shared.must_end() => {
-                producer.poll(Duration::ZERO);
-            }
-            Err(error) => {
-                tracing::debug!(%error, "a transaction could not be aborted");
-                return false;
-            }
-        }
-    }
-}
-
 /// Lets all reports come in: the lane judges them as one.
 fn collect_reports(producer: &Producer) {
     purge(producer);
@@ -282,13 +290,15 @@ fn purge(producer: &Producer) {
     producer.purge(PurgeConfig::default().queue().inflight());
 }
 
-/// Whether the call goes on by itself, and is to be made again.
-fn is_unfinished(error: &KafkaError) -> bool {
+/// Whether the call may be made again: it has ended, for a reason that may pass.
+fn is_retriable(error: &KafkaError) -> bool {
     match error {
         KafkaError::Transaction(error) => {
-            error.is_retriable() && !error.is_fatal() && !error.txn_requires_abort()
+            error.is_retriable()
+                && error.code() != Code::OperationTimedOut
+                && !error.is_fatal()
+                && !error.txn_requires_abort()
         }
-        KafkaError::Flush(code) => *code == Code::OperationTimedOut,
         _ => false,
     }
 }
