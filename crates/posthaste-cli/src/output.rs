@@ -113,11 +113,9 @@ pub(crate) fn short_duration(duration: Duration) -> String {
     } else {
         humantime::format_duration(Duration::from_secs(duration.as_secs()))
     };
-    text.to_string()
-        .split(' ')
-        .take(2)
-        .collect::<Vec<_>>()
-        .join(" ")
+    // Hours and minutes are letters, days are not.
+    let text = text.to_string().replace("days", "d").replace("day", "d");
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
 /// At most so many characters; the last one says that there were more.
@@ -139,6 +137,12 @@ pub(crate) fn thousands(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// Events in a second, of small numbers with one more digit.
+pub(crate) fn rate(events: f64) -> String {
+    let digits = usize::from(events > 0.0 && events < 10.0);
+    format!("{events:.digits$} events")
 }
 
 /// Bytes in the largest unit that leaves a number of at least one.
@@ -174,7 +178,7 @@ mod tests {
         assert_eq!(count(1, "event"), "1 event");
         assert_eq!([cut("äöü", 3), cut("äöüß", 3)], ["äöü", "äö…"]);
         assert_eq!(short_duration(Duration::from_millis(1)), "1ms");
-        assert_eq!(short_duration(Duration::from_secs(93_784)), "1day 2h");
+        assert_eq!(short_duration(Duration::from_secs(93_784)), "1d 2h");
         assert_eq!(time(1_700_000_000_000_001), "2023-11-14T22:13:20.000001Z");
     }
 

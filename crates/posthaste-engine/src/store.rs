@@ -42,7 +42,7 @@ pub use claimed::{
 pub use cursor::Cursor;
 pub use error::StoreError;
 pub use ownership::{
-    Claim, ClaimOutcome, ClaimRequest, DestinationState, HostIdentity, Member, Ownership,
+    Claim, ClaimOutcome, ClaimRequest, DestinationState, HostIdentity, Member, Ownership, Rates,
     Registered, Registration, Renewal, Shares, Start, Want,
 };
 pub use retention::{

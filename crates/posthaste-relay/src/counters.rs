@@ -66,12 +66,17 @@ pub struct CountersSnapshot {
 }
 
 impl Counters {
+    /// Events accepted by the broker.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(Relaxed)
+    }
+
     /// The counters now.
     #[must_use]
     pub fn snapshot(&self) -> CountersSnapshot {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         CountersSnapshot {
-            accepted: self.accepted.load(Relaxed),
+            accepted: self.accepted(),
             rejected: self.rejected.load(Relaxed),
             unavailable: self.unavailable.load(Relaxed),
             parked: self.parked.load(Relaxed),

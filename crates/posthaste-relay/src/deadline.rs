@@ -23,8 +23,8 @@ use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor,
     DeadAction, DestinationState, Due, EventRef, Housekeeping, Marker, Ownership, Page,
-    ParkedEvent, ParkedFilter, Parking, Registered, Registration, Renewal, Retained, Retention,
-    Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    ParkedEvent, ParkedFilter, Parking, Rates, Registered, Registration, Renewal, Retained,
+    Retention, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
     mutation::{Mutation, planted},
 };
 use tokio::time::Instant;
@@ -104,8 +104,13 @@ impl Ownership for BoundedStore {
         within(self.limits.change, "register", call).await
     }
 
-    async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
-        let call = self.inner.renew(relay, lease);
+    async fn renew(
+        &self,
+        relay: Registered,
+        lease: Duration,
+        rates: &Rates,
+    ) -> Result<Renewal, StoreError> {
+        let call = self.inner.renew(relay, lease, rates);
         within(self.limits.renewal, "renew the lease", call).await
     }
 
@@ -445,7 +450,7 @@ mod tests {
         ];
         let (_, store, relay, claimed) = silent(&calls).await;
         let request = ClaimRequest::all("default", "");
-        let renewal = gives_up(store.renew(relay, LEASE)).await;
+        let renewal = gives_up(store.renew(relay, LEASE, &Rates::new())).await;
         assert!(renewal * 2 < LEASE, "{renewal:?} leaves no other try");
         for took in [
             gives_up(store.claim(relay, &request)).await,

@@ -4,11 +4,13 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    DestinationState, Moment, Registered, Shares, Store, StoreError,
+    DestinationState, Moment, Rates, Registered, Shares, Store, StoreError,
     mutation::{Mutation, planted},
 };
 
-use crate::{Clock, health::SharedMoment, jitter::Jitter, relay::SaidOnce, watch};
+use crate::{
+    Clock, builder::Destination, health::SharedMoment, jitter::Jitter, relay::SaidOnce, watch,
+};
 
 /// What the tasks of a relay know of its right to live.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +23,8 @@ pub(crate) struct Lease {
     pub(crate) destinations: HashMap<String, (DestinationState, Shares)>,
     /// When that was asked for.
     pub(crate) renewed: Moment,
+    /// How fast we deliver, as operators are told.
+    rates: Rates,
     /// The deadline, for whoever watches.
     watched: Arc<SharedMoment>,
 }
@@ -55,13 +59,17 @@ pub(crate) async fn keep(
     lease: Duration,
     jitter: Jitter,
     lease_state: watch::Sender<Lease>,
+    destinations: Vec<Arc<Destination>>,
 ) {
+    let mut speed = Speed::new(destinations, clock.now());
     let mut said = SaidOnce::default();
     let mut said_over = SaidOnce::default();
     let mut wait = jitter.spread(lease / 3);
     let mut ran_out = false;
     loop {
         tokio::time::sleep(wait).await;
+        let rates = speed.rates(clock.now());
+        lease_state.send_modify(|state| state.rates = rates);
         wait = match renew(&*store, &*clock, relay, lease, &lease_state).await {
             Ok(()) => {
                 ran_out = false;
@@ -86,6 +94,39 @@ pub(crate) async fn keep(
     }
 }
 
+/// How fast destinations accept events, between one look and the next.
+struct Speed {
+    /// Each with what it had accepted when it was looked at.
+    destinations: Vec<(Arc<Destination>, u64)>,
+    looked: Moment,
+}
+
+impl Speed {
+    fn new(destinations: Vec<Arc<Destination>>, now: Moment) -> Self {
+        let destinations = destinations.into_iter().map(|destination| {
+            let accepted = destination.counters.accepted();
+            (destination, accepted)
+        });
+        Self {
+            destinations: destinations.collect(),
+            looked: now,
+        }
+    }
+
+    fn rates(&mut self, now: Moment) -> Rates {
+        // Never nothing: what is divided by it would be no number.
+        let seconds = self.looked.until(now).as_secs_f64().max(1e-3);
+        self.looked = now;
+        let rate = |(destination, before): &mut (Arc<Destination>, u64)| {
+            let accepted = destination.counters.accepted();
+            let since = accepted - std::mem::replace(before, accepted);
+            let since = u32::try_from(since).map_or(f64::from(u32::MAX), f64::from);
+            (destination.name.clone(), since / seconds)
+        };
+        self.destinations.iter_mut().map(rate).collect()
+    }
+}
+
 /// By which clock the deadline is measured: that of all moments, which nobody sets.
 pub(crate) fn by_its_clock(clock: &dyn Clock, now: Moment) -> Moment {
     if planted(Mutation::DeadlineByWallClock) {
@@ -106,7 +147,8 @@ pub(crate) async fn renew(
 ) -> Result<(), StoreError> {
     let sent = clock.now();
     let by_its_clock = by_its_clock(clock, sent);
-    match store.renew(relay, lease).await {
+    let rates = lease_state.borrow().rates.clone();
+    match store.renew(relay, lease, &rates).await {
         Ok(renewal) => {
             lease_state.send_modify(|state| {
                 state.extend(by_its_clock.after(lease));
@@ -157,6 +199,7 @@ mod tests {
             lease,
             Jitter::default(),
             state,
+            Vec::new(),
         ));
         tokio::time::sleep(lease * 10).await;
         assert!(store.registration_of("relay").is_some(), "it is live");

@@ -232,6 +232,7 @@ impl Relay {
             self.settings.lease,
             self.settings.jitter.clone(),
             lease_state.clone(),
+            self.destinations.clone(),
         ));
         aside.spawn(housekeeping::keep(
             Arc::clone(&self.store),

@@ -605,6 +605,23 @@ async fn a_paused_destination_delivers_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn operators_see_how_fast_events_are_accepted() {
+    let (store, sink) = (MemoryStore::new(MemoryMode::Log), MemorySink::new());
+    let running = Running::start(relay(&store, &sink));
+    // The lease is of 15 s, and is renewed every third of it, less some jitter.
+    for n in 0..200 {
+        emit(&store, "k", &n.to_string());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let rate = status(&store).await.accepted_per_second.unwrap();
+    assert!((9.0..=11.0).contains(&rate), "{rate}");
+    pass(15).await;
+    assert_eq!(status(&store).await.accepted_per_second, Some(0.0));
+    running.stop().await;
+    assert_eq!(status(&store).await.accepted_per_second, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_destination_delays_only_itself() {
     let store = MemoryStore::new(MemoryMode::Log);
     let (well, ill) = (MemorySink::new(), MemorySink::new());

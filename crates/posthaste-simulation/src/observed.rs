@@ -14,8 +14,8 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AuditLine, Claim, ClaimOutcome, ClaimRequest, Claimed, DeadAction, DestinationState,
-    Housekeeping, Ownership, ParkedEvent, ParkedFilter, Partitions, Registered, Registration,
-    Renewal, Retained, Retention, Shares, Status, Store, StoreError, StoreInfo,
+    Housekeeping, Ownership, ParkedEvent, ParkedFilter, Partitions, Rates, Registered,
+    Registration, Renewal, Retained, Retention, Shares, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
 
@@ -93,8 +93,13 @@ impl Ownership for Observed {
         Ok(registered)
     }
 
-    async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
-        self.inner.renew(relay, lease).await
+    async fn renew(
+        &self,
+        relay: Registered,
+        lease: Duration,
+        rates: &Rates,
+    ) -> Result<Renewal, StoreError> {
+        self.inner.renew(relay, lease, rates).await
     }
 
     async fn fence(&self, by: Registered, dead: Uuid, why: &str) -> Result<(), StoreError> {

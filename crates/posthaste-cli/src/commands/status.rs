@@ -162,6 +162,7 @@ pub(super) fn destinations_json(status: &StoreStatus) -> Value {
             "dead": d.dead,
             "blocked_keys": d.blocked_keys,
             "oldest_pending_age_seconds": seconds(d.oldest_pending_age),
+            "accepted_per_second": d.accepted_per_second,
             "breaker": d.breaker,
             "last_error": d.last_error,
         })
@@ -195,7 +196,10 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
     }
     for d in &status.destinations {
         let name = output::paint(&d.name, Style::Bold, colours);
-        text.push_str(&format!("{name}: to {}\n", d.address));
+        let rate = d.accepted_per_second.map_or_else(String::new, |rate| {
+            format!("; {} a second", output::rate(rate))
+        });
+        text.push_str(&format!("{name}: to {}{rate}\n", d.address));
         if let Some(error) = &d.last_error {
             text.push_str(&format!("{name}: {error}\n"));
         }

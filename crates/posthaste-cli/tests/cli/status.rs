@@ -64,6 +64,7 @@ fn the_fields_are_those_of_the_contract() {
             "dead",
             "blocked_keys",
             "oldest_pending_age_seconds",
+            "accepted_per_second",
             "breaker",
             "last_error",
         ]

@@ -146,6 +146,9 @@ pub struct DestinationStatus {
     pub last_error: Option<String>,
     /// The name of the live relay that holds it, if there is one.
     pub relay: Option<String>,
+    /// Events that it accepted in a second, between the last two renewals of its live relays; none where no relay has
+    /// told yet.
+    pub accepted_per_second: Option<f64>,
 }
 
 /// What a relay has of a destination that it serves.

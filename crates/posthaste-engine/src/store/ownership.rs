@@ -1,6 +1,6 @@
 //! Who may move which cursor: relays with leases, claims with epochs.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -242,6 +242,9 @@ pub enum ClaimOutcome {
     },
 }
 
+/// Events that a relay's destinations accepted in a second, by the destination's name.
+pub type Rates = BTreeMap<String, f64>;
+
 /// Leases and claims. All times are the database's clock.
 ///
 /// The row is the only authority: a partition that a live registration owns is taken by nobody else, it is
@@ -256,11 +259,17 @@ pub trait Ownership: Send + Sync {
     /// [`StoreError`].
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError>;
 
-    /// Renews the lease.
+    /// Renews the lease, and notes how fast the relay delivers for operators to see
+    /// ([`super::DestinationStatus::accepted_per_second`]).
     ///
     /// # Errors
     /// [`StoreError::Fenced`] when somebody fenced this registration: it never comes back.
-    async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError>;
+    async fn renew(
+        &self,
+        relay: Registered,
+        lease: Duration,
+        rates: &Rates,
+    ) -> Result<Renewal, StoreError>;
 
     /// Fences another registration whose process is known to be gone, whatever its lease says. A
     /// lease that has run out needs no call: [`claim`](Self::claim) and [`revoke`](Self::revoke) fence it.

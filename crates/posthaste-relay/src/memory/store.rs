@@ -16,7 +16,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     AuditLine, Claim, Claimed, DestinationState, HostIdentity, PageBuilder, ParkedState,
-    Partitions, Progress, Store, StoreError, StoreInfo, StoredEvent, StoredFields,
+    Partitions, Progress, Rates, Store, StoreError, StoreInfo, StoredEvent, StoredFields,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -72,6 +72,7 @@ struct RelayRow {
     host: HostIdentity,
     lease_until: Instant,
     lease_until_wall: i64,
+    rates: Rates,
     started_at: i64,
     fenced: bool,
     leaving: bool,

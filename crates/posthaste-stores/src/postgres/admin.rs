@@ -270,6 +270,7 @@ fn destination(row: &Row, pending: &Pending) -> DestinationStatus {
         breaker: row.get("breaker"),
         last_error: row.get("last_error"),
         relay: row.get("relay"),
+        accepted_per_second: row.get("accepted_per_second"),
     }
 }
 

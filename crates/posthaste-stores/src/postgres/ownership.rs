@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, DestinationState, Ownership, Registered, Registration, Renewal,
-    Shares, StoreError,
+    ClaimOutcome, ClaimRequest, DestinationState, Ownership, Rates, Registered, Registration,
+    Renewal, Shares, StoreError,
 };
+use serde_json::json;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -65,7 +66,12 @@ impl Ownership for PostgresStore {
         Ok(Registered { registration: id })
     }
 
-    async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
+    async fn renew(
+        &self,
+        relay: Registered,
+        lease: Duration,
+        rates: &Rates,
+    ) -> Result<Renewal, StoreError> {
         const OPERATION: &str = "renew";
         let client = self.ownership.client().await?;
         let rows = client
@@ -74,6 +80,7 @@ impl Ownership for PostgresStore {
                 &[
                     (&relay.registration, Type::UUID),
                     (&micros(lease), Type::INT8),
+                    (&json!(rates).to_string(), Type::TEXT),
                 ],
             )
             .await

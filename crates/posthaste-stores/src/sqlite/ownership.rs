@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Ownership, Registered, Registration, Renewal, Shares, StoreError,
-    Want,
+    ClaimOutcome, ClaimRequest, Ownership, Rates, Registered, Registration, Renewal, Shares,
+    StoreError, Want,
 };
 use rusqlite::{Transaction, named_params};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::{
@@ -74,9 +75,14 @@ impl Ownership for SqliteStore {
             .await
     }
 
-    async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
+    async fn renew(
+        &self,
+        relay: Registered,
+        lease: Duration,
+        rates: &Rates,
+    ) -> Result<Renewal, StoreError> {
         const OPERATION: &str = "renew the lease";
-        let registration = relay.registration.to_string();
+        let (registration, rates) = (relay.registration.to_string(), json!(rates).to_string());
         let watch = Arc::clone(&self.watch);
         self.control(OPERATION)
             .await?
@@ -90,6 +96,7 @@ impl Ownership for SqliteStore {
                         ":registration": registration,
                         ":lease_expires_at": now.saturating_add(micros(lease)),
                         ":lease": micros(lease),
+                        ":rates": rates,
                     },
                 )?;
                 if renewed == 0 {

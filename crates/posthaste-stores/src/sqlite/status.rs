@@ -203,6 +203,7 @@ fn destinations_of(
             breaker: row.get(3).map_err(fail)?,
             last_error: row.get(4).map_err(fail)?,
             relay: row.get(7).map_err(fail)?,
+            accepted_per_second: row.get(11).map_err(fail)?,
         };
         destinations.push((row.get(0).map_err(fail)?, row.get(5).map_err(fail)?, status));
     }

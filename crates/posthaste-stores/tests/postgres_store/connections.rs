@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Admin, ClaimRequest, Claimed, DeadAction, Ownership, ParkedFilter, Parking, Registered,
+    Admin, ClaimRequest, Claimed, DeadAction, Ownership, ParkedFilter, Parking, Rates, Registered,
     Retention, Store,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
@@ -80,7 +80,7 @@ async fn opens_no_more_than_is_said(destinations: usize) {
     store.check().await.unwrap();
     store.status().await.unwrap();
     store.housekeep(Some(relay)).await.unwrap();
-    store.renew(relay, LEASE).await.unwrap();
+    store.renew(relay, LEASE, &Rates::new()).await.unwrap();
     wait_for(&database, A_RELAY + A_DESTINATION * destinations).await;
 
     // Claimed anew, as after every failed call: what the former claim had ends with it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::*;
 use posthaste::schema;
-use posthaste_engine::{Admin, Ownership, Store, StoreError};
+use posthaste_engine::{Admin, Ownership, Rates, Store, StoreError};
 use posthaste_stores::postgres::{InitOptions, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 
@@ -101,11 +101,11 @@ async fn a_relay_that_is_too_old_is_told_so() {
     let database = fresh().await;
     let store = store(&database.url());
     let relay = register(&store, "old").await;
-    store.renew(relay, LEASE).await.unwrap();
+    store.renew(relay, LEASE, &Rates::new()).await.unwrap();
     database.psql("update posthaste.settings set value = '99.0.0' where name = 'min_relay'");
     let refused = [
         store.check().await.unwrap_err(),
-        store.renew(relay, LEASE).await.unwrap_err(),
+        store.renew(relay, LEASE, &Rates::new()).await.unwrap_err(),
         try_register(&store, "new").await.unwrap_err(),
     ];
     for error in refused {
@@ -116,7 +116,7 @@ async fn a_relay_that_is_too_old_is_told_so() {
         }
     }
     database.psql("update posthaste.settings set value = '0.0.9' where name = 'min_relay'");
-    store.renew(relay, LEASE).await.unwrap();
+    store.renew(relay, LEASE, &Rates::new()).await.unwrap();
 }
 
 /// A writer that keeps its transaction open delays the migration, and nobody else.

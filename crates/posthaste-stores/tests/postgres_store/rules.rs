@@ -6,8 +6,8 @@ use crate::{
     support::*,
 };
 use posthaste_engine::{
-    Admin, ClaimOutcome, Claimed, DeadAction, Ownership, Page, ParkedFilter, Settlement, Start,
-    Store,
+    Admin, ClaimOutcome, Claimed, DeadAction, Ownership, Page, ParkedFilter, Rates, Settlement,
+    Start, Store,
 };
 use posthaste_stores::postgres::PostgresStore;
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -231,7 +231,7 @@ async fn an_owner_renews_late(world: &World) -> bool {
     world.end_lease("one");
     let new = claim(&world.store, two, Start::Oldest).await;
     assert!(new.epoch > old.epoch);
-    world.store.renew(one, LEASE).await.is_err()
+    world.store.renew(one, LEASE, &Rates::new()).await.is_err()
 }
 
 #[tokio::test]

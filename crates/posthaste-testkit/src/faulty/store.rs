@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor,
     DeadAction, DestinationState, Due, EventRef, Housekeeping, Marker, Ownership, Page,
-    ParkedEvent, ParkedFilter, Parking, Registered, Registration, Renewal, Retained, Retention,
-    Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    ParkedEvent, ParkedFilter, Parking, Rates, Registered, Registration, Renewal, Retained,
+    Retention, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
 
@@ -28,8 +28,13 @@ impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
         self.script.run(Call::Register, unavailable, work).await
     }
 
-    async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
-        let work = self.inner.renew(relay, lease);
+    async fn renew(
+        &self,
+        relay: Registered,
+        lease: Duration,
+        rates: &Rates,
+    ) -> Result<Renewal, StoreError> {
+        let work = self.inner.renew(relay, lease, rates);
         self.script.run(Call::Renew, unavailable, work).await
     }
 

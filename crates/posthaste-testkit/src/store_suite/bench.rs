@@ -3,7 +3,7 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor, HostIdentity, Page, Parking,
+    Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor, HostIdentity, Page, Parking, Rates,
     Registered, Registration, SideRead, Start, Store, StoreError, StoredEvent,
 };
 use uuid::Uuid;
@@ -70,7 +70,7 @@ impl Bench {
 
     /// Lets the relay's lease end soon.
     pub(super) async fn let_expire(&self, relay: Registered) {
-        self.store.renew(relay, SHORT).await.unwrap();
+        self.store.renew(relay, SHORT, &Rates::new()).await.unwrap();
     }
 
     /// A relay that owns [`DESTINATION`] from the oldest event on.

@@ -119,6 +119,10 @@ impl Inner {
             breaker: row.breaker().to_owned(),
             last_error: row.last_error(),
             relay: owners.first().map(|relay| relay.name.clone()),
+            accepted_per_second: self
+                .live(self.relays.keys().copied())
+                .filter_map(|relay| relay.rates.get(&row.name).copied())
+                .reduce(|a, b| a + b),
         }
     }
 

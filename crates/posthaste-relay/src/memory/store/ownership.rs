@@ -2,8 +2,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Claim, ClaimOutcome, ClaimRequest, DestinationState, Member, Ownership, Partitions, Registered,
-    Registration, Renewal, Shares, Start, StoreError, Want,
+    Claim, ClaimOutcome, ClaimRequest, DestinationState, Member, Ownership, Partitions, Rates,
+    Registered, Registration, Renewal, Shares, Start, StoreError, Want,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -232,6 +232,7 @@ impl Ownership for MemoryStore {
             host: registration.host.clone(),
             lease_until: Instant::now() + registration.lease,
             lease_until_wall: wall_after(registration.lease),
+            rates: Rates::new(),
             started_at: wall_micros(),
             fenced: false,
             leaving: false,
@@ -240,11 +241,17 @@ impl Ownership for MemoryStore {
         Ok(registered)
     }
 
-    async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
+    async fn renew(
+        &self,
+        relay: Registered,
+        lease: Duration,
+        rates: &Rates,
+    ) -> Result<Renewal, StoreError> {
         let mut inner = self.lock();
         let row = inner.relay(relay, "renewing the lease")?;
         row.lease_until = Instant::now() + lease;
         row.lease_until_wall = wall_after(lease);
+        row.rates.clone_from(rates);
         let rows = inner.destinations.iter().enumerate();
         let served = rows.filter(|(_, row)| row.members.contains_key(&relay.registration));
         let seen = served.map(|(index, row)| (row.name.clone(), row.state, inner.shares_of(index)));

@@ -135,6 +135,11 @@ impl Tables {
             breaker,
             last_error: told.or(stored.flatten()),
             relay: (!names.is_empty()).then(|| names.join(", ")),
+            accepted_per_second: {
+                let live = self.relays.values().filter(|relay| relay.is_live(now));
+                live.filter_map(|relay| relay.rates.get(&row.name).copied())
+                    .reduce(|a, b| a + b)
+            },
         }
     }
 

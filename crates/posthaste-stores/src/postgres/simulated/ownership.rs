@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Ownership, Registered, Registration, Renewal, Shares, StoreError,
+    ClaimOutcome, ClaimRequest, Ownership, Rates, Registered, Registration, Renewal, Shares,
+    StoreError,
 };
 use uuid::Uuid;
 
@@ -53,6 +54,7 @@ impl Tables {
             version: registration.version.clone(),
             host: registration.host.clone(),
             lease_until: now + micros(registration.lease),
+            rates: Rates::new(),
             fenced: false,
             started_at: now,
         };
@@ -62,13 +64,14 @@ impl Tables {
     fn renew(
         &mut self,
         relay: Uuid,
-        lease: i64,
+        (lease, rates): (i64, Rates),
         now: i64,
         operation: &'static str,
     ) -> Result<Renewal, StoreError> {
         let row = self.relays.get_mut(&relay).filter(|row| !row.fenced);
         let row = row.ok_or(StoreError::Fenced { operation })?;
         row.lease_until = now + lease;
+        row.rates = rates;
         let mut renewal = Renewal::default();
         for (id, destination) in &self.destinations {
             if self.members.contains_key(&(*id, relay))
@@ -223,13 +226,19 @@ impl Ownership for SimulatedPostgres {
         register.await
     }
 
-    async fn renew(&self, relay: Registered, lease: Duration) -> Result<Renewal, StoreError> {
+    async fn renew(
+        &self,
+        relay: Registered,
+        lease: Duration,
+        rates: &Rates,
+    ) -> Result<Renewal, StoreError> {
         const OPERATION: &str = "renew";
         let connection = self.connect();
+        let asked = (micros(lease), rates.clone());
         let renew = connection.change(OPERATION, move |database| {
-            let (now, lease) = (database.clock(), micros(lease));
+            let now = database.clock();
             let tables = &mut database.now.tables;
-            tables.renew(relay.registration, lease, now, OPERATION)
+            tables.renew(relay.registration, asked, now, OPERATION)
         });
         renew.await
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use posthaste_engine::{
-    DestinationState, HostIdentity, Member, ParkedState, RetentionMode, Shares, StoreError,
+    DestinationState, HostIdentity, Member, ParkedState, Rates, RetentionMode, Shares, StoreError,
     StoredEvent,
     mutation::{Mutation, planted},
 };
@@ -49,6 +49,7 @@ pub(super) struct Relay {
     pub(super) version: String,
     pub(super) host: HostIdentity,
     pub(super) lease_until: i64,
+    pub(super) rates: Rates,
     pub(super) fenced: bool,
     pub(super) started_at: i64,
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use posthaste_engine::{Claim, ClaimOutcome, ClaimRequest, Registered, Start, Want};
+use posthaste_engine::{Claim, ClaimOutcome, ClaimRequest, Rates, Registered, Start, Want};
 
 use super::{
     driver::{Both, Driver, Label, Relay, Shadow, agreed},
@@ -122,8 +122,10 @@ impl Driver {
         };
         let registered = relay.registered;
         let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
-        let subject = ours.renew(registered.subject, LONG).await;
-        let reference = theirs.renew(registered.reference, LONG).await;
+        let subject = ours.renew(registered.subject, LONG, &Rates::new()).await;
+        let reference = theirs
+            .renew(registered.reference, LONG, &Rates::new())
+            .await;
         let Some(renewals) = agreed("renew", subject, reference) else {
             return true;
         };
@@ -145,8 +147,8 @@ impl Driver {
             return false;
         };
         let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
-        let subject = ours.renew(relay.subject, NO_LEASE).await;
-        let reference = theirs.renew(relay.reference, NO_LEASE).await;
+        let subject = ours.renew(relay.subject, NO_LEASE, &Rates::new()).await;
+        let reference = theirs.renew(relay.reference, NO_LEASE, &Rates::new()).await;
         if agreed("renew", subject, reference).is_some() {
             for (store, relay) in [(ours, relay.subject), (theirs, relay.reference)] {
                 loop {

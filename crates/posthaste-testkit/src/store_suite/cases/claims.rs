@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, DeadAction, DestinationState, ParkedFilter, Settlement, Start,
-    StoreError,
+    ClaimOutcome, ClaimRequest, DeadAction, DestinationState, ParkedFilter, Rates, Settlement,
+    Start, StoreError,
 };
 
 use super::{Case, cases};
@@ -88,7 +88,7 @@ async fn a_lease_that_ended_is_taken_over(bench: Bench) {
     let heir = bench.open(heir, claim).await;
 
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
-    assert_fenced(bench.store.renew(owner.relay, LONG).await);
+    assert_fenced(bench.store.renew(owner.relay, LONG, &Rates::new()).await);
     assert_eq!(ids(&heir.events().await), written[2..]);
 }
 
@@ -115,7 +115,7 @@ async fn a_fenced_relay_never_comes_back(bench: Bench) {
         .fence(other, owner.relay.registration, "its process is gone")
         .await
         .unwrap();
-    assert_fenced(bench.store.renew(owner.relay, LONG).await);
+    assert_fenced(bench.store.renew(owner.relay, LONG, &Rates::new()).await);
     assert_fenced(bench.store.claim(owner.relay, &whole(DESTINATION)).await);
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
     // Its name may: a restart registers anew.
@@ -149,7 +149,11 @@ async fn fencing_needs_a_relay_that_is_not_fenced(bench: Bench) {
         .fence(other, owner.relay.registration, "revenge")
         .await;
     assert_fenced(back);
-    bench.store.renew(owner.relay, LONG).await.unwrap();
+    bench
+        .store
+        .renew(owner.relay, LONG, &Rates::new())
+        .await
+        .unwrap();
 }
 
 async fn claiming_again_raises_the_epoch(bench: Bench) {
@@ -212,7 +216,7 @@ async fn a_renewal_tells_what_is_held(bench: Bench) {
     bench.claim(owner.relay, "other", Start::Oldest).await;
     let mut held = bench
         .store
-        .renew(owner.relay, LONG)
+        .renew(owner.relay, LONG, &Rates::new())
         .await
         .unwrap()
         .destinations;
@@ -229,7 +233,7 @@ async fn a_renewal_tells_what_is_held(bench: Bench) {
     let stranger = bench.register("relay-b", LONG).await;
     let held = bench
         .store
-        .renew(stranger, LONG)
+        .renew(stranger, LONG, &Rates::new())
         .await
         .unwrap()
         .destinations;
@@ -241,7 +245,11 @@ async fn a_renewed_lease_is_not_taken(bench: Bench) {
     bench.let_expire(owner.relay).await;
     // Before anybody took over, a late renewal still counts.
     tokio::time::sleep(SHORT * 2).await;
-    bench.store.renew(owner.relay, LONG).await.unwrap();
+    bench
+        .store
+        .renew(owner.relay, LONG, &Rates::new())
+        .await
+        .unwrap();
     let other = bench.register("relay-b", LONG).await;
     let outcome = bench.claim(other, DESTINATION, Start::Oldest).await;
     let ClaimOutcome::Held(shares) = outcome else {
@@ -266,7 +274,7 @@ async fn leaving_releases_at_once(bench: Bench) {
     assert_eq!(heir.claim.settle, Duration::ZERO);
     assert!(heir.claim.epoch > owner.claim.epoch);
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
-    assert_fenced(bench.store.renew(owner.relay, LONG).await);
+    assert_fenced(bench.store.renew(owner.relay, LONG, &Rates::new()).await);
     assert_eq!(ids(&heir.events().await), written);
 }
 
