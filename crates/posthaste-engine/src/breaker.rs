@@ -138,8 +138,9 @@ impl Breaker {
         self.failures = 0;
     }
 
-    /// The destination rejected an event of this topic, which is a hash. True: this is no poison event but a
-    /// broken destination (more than half of a minute's answers are alike), and the breaker is open.
+    /// The destination rejected an event of this topic, which is a hash. True: this is no poison
+    /// event but a broken destination (more than half of a minute's answers are alike), and the
+    /// breaker is open.
     pub(crate) fn rejected(
         &mut self,
         kind: RejectionKind,

@@ -143,7 +143,8 @@ impl RejectionKind {
 /// The event is at fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
-    /// The class, by which the breaker counts; where people mend it at the broker, by topic as well.
+    /// The class, by which the breaker counts; where people mend it at the broker, by topic as
+    /// well.
     pub kind: RejectionKind,
     /// The broker's answer in words; never contains payload or header values.
     pub reason: String,
@@ -347,8 +348,8 @@ pub trait Lane: Send {
     /// store holds: what [`take_over`](Self::take_over) learned and was not submitted since will not be.
     fn caught_up(&mut self) {}
 
-    /// The id of the cluster behind the lane (Kafka's cluster id); none where brokers have no such id. It
-    /// tells another cluster behind the same address.
+    /// The id of the cluster behind the lane (Kafka's cluster id); none where brokers have no such
+    /// id. It tells another cluster behind the same address.
     fn cluster(&self) -> Option<&str> {
         None
     }

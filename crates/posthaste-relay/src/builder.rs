@@ -39,9 +39,10 @@ impl Destination {
         }
     }
 
-    /// The sink's URL without secrets, as operators will see it. Events go to one address at a time: a relay with
-    /// another one stands by while live relays serve the old one, and a relay with another scheme is refused
-    /// ([`Destination::retarget`]). Default: the kind of sink alone, which tells no two brokers of a kind apart.
+    /// The sink's URL without secrets, as operators will see it. Events go to one address at a
+    /// time: a relay with another one stands by while live relays serve the old one, and a relay
+    /// with another scheme is refused ([`Destination::retarget`]). Default: the kind of sink alone,
+    /// which tells no two brokers of a kind apart.
     #[must_use]
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = address.into();

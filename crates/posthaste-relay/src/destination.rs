@@ -28,7 +28,8 @@ pub(crate) struct Ended {
     pub(crate) clean: bool,
     /// It is drained, as was asked for.
     pub(crate) drained: bool,
-    /// The store refuses the first claim, and waiting does not mend that ([`DestinationTask::may_refuse`]).
+    /// The store refuses the first claim, and waiting does not mend that
+    /// ([`DestinationTask::may_refuse`]).
     pub(crate) refused: Option<StoreError>,
     /// For how long bytes of an aborted lane may still arrive.
     pub(crate) unsettled: Duration,
@@ -127,7 +128,8 @@ pub(crate) struct DestinationTask {
     pub(crate) registered: Registered,
     pub(crate) lease_state: watch::Sender<Lease>,
     pub(crate) order: watch::Receiver<Order>,
-    /// A refusal of the first claim ends the relay: somebody is looking, and nothing else is delivered.
+    /// A refusal of the first claim ends the relay: somebody is looking, and nothing else is
+    /// delivered.
     pub(crate) may_refuse: bool,
 }
 

@@ -124,8 +124,8 @@ impl Relay {
     ///
     /// # Errors
     /// [`RelayError::Store`] when the store refuses us at the start for a reason that waiting does not
-    /// mend (credentials, rights, schema, a read replica); the first claim of a relay's only destination as well (it
-    /// delivers to another kind of broker).
+    /// mend (credentials, rights, schema, a read replica); the first claim of a relay's only
+    /// destination as well (it delivers to another kind of broker).
     pub async fn run(
         self,
         shutdown: impl Future<Output = ()> + Send,

@@ -46,10 +46,12 @@ pub(crate) struct Relay {
     /// The name of the destination of --to; progress belongs to the name [default: default]
     #[arg(long, value_name = "NAME")]
     destination: Option<String>,
-    /// Go on at an address of another kind of broker than so far; what was delivered is not sent again
+    /// Go on at an address of another kind of broker than so far; what was delivered is not sent
+    /// again
     #[arg(long)]
     retarget: bool,
-    /// Where a new destination starts: `oldest` (the default), or `now`, behind all events that are there
+    /// Where a new destination starts: `oldest` (the default), or `now`, behind all events that are
+    /// there
     #[arg(long, value_name = "PLACE", value_parser = config::start)]
     start: Option<Start>,
     /// A file with destinations, routes and settings

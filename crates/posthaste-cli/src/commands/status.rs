@@ -19,8 +19,8 @@ use crate::{
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// End with status 1 where something that should be delivered is not: no relay runs, a destination accepts nothing, or
-    /// events are dead. What is paused does not count
+    /// End with status 1 where something that should be delivered is not: no relay runs, a
+    /// destination accepts nothing, or events are dead. What is paused does not count
     #[arg(long)]
     check: bool,
 }
@@ -55,7 +55,7 @@ fn stoppages(status: &StoreStatus) -> Vec<String> {
     let stands_still = active.filter_map(|d| match (&d.relay, d.breaker.as_str()) {
         (None, _) => Some(format!("no running relay serves `{}`", d.name)),
         (Some(_), "closed") => None,
-        (Some(_), _) => Some(format!("`{}` does not accept events", d.name)),
+        (Some(_), _) => Some(format!("`{}` refuses events or is away", d.name)),
     });
     stands_still.collect()
 }

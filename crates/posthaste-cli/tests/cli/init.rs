@@ -13,7 +13,7 @@ fn sqlite_is_made_once_and_said() {
         0,
     );
     assert!(made.stdout.contains("outbox created"), "{made}");
-    assert!(made.stdout.contains("kept for 2days"), "{made}");
+    assert!(made.stdout.contains("kept for 2d"), "{made}");
     let again = world.ends(&["init", "--store", "sqlite:shop.db"], 0);
     assert!(again.stdout.contains("the outbox is there"), "{again}");
     let json = last_json(&world.ends(&["init", "--store", "sqlite:shop.db", "--json"], 0));

@@ -132,11 +132,11 @@ fn a_destination_that_accepts_nothing_is_told_unless_it_is_paused() {
     let told = loop {
         let status = [&["status", "--check"], &STORE[..]].concat();
         let told = run(&mut world.command(&status), LIMIT);
-        if told.stdout.contains("does not accept events") || began.elapsed() > LIMIT {
+        if told.stdout.contains("refuses events or is away") || began.elapsed() > LIMIT {
             break told.expect_status(1);
         }
     };
-    let attention = "Attention: `default` does not accept events";
+    let attention = "Attention: `default` refuses events or is away";
     assert!(told.stdout.contains(attention), "{told}");
     world.on_store(&["destination", "pause", "default"], 0);
     world.on_store(&["status", "--check"], 0);

@@ -96,9 +96,10 @@ impl ParkedFilter {
 /// What an operator does to parked events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadAction {
-    /// Attempt again now, with a full set of attempts; the key stays blocked until it succeeds. What was skipped is
-    /// attempted where the filter names that state and its key has gone on without it (no marker stands): it comes behind
-    /// what followed it, and holds its key up no more.
+    /// Attempt again now, with a full set of attempts; the key stays blocked until it succeeds.
+    /// What was skipped is attempted where the filter names that state and its key has gone on
+    /// without it (no marker stands): it comes behind what followed it, and holds its key up no
+    /// more.
     Retry,
     /// The key goes on; the event is kept as skipped.
     Skip,
@@ -146,8 +147,8 @@ pub struct DestinationStatus {
     pub last_error: Option<String>,
     /// The name of the live relay that holds it, if there is one.
     pub relay: Option<String>,
-    /// Events that it accepted in a second, between the last two renewals of its live relays; none where no relay has
-    /// told yet.
+    /// Events that it accepted in a second, between the last two renewals of its live relays; none
+    /// where no relay has told yet.
     pub accepted_per_second: Option<f64>,
 }
 
@@ -264,8 +265,8 @@ pub trait Admin: Send + Sync {
         limit: usize,
     ) -> Result<Vec<ParkedEvent>, StoreError>;
 
-    /// Acts on every parked event that the filter means and that still waits, or was skipped and is to be tried again;
-    /// each keeps a durable record. Answers how many.
+    /// Acts on every parked event that the filter means and that still waits, or was skipped and is
+    /// to be tried again; each keeps a durable record. Answers how many.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -148,9 +148,9 @@ pub enum Want {
 pub struct ClaimRequest<'a> {
     /// The destination's name.
     pub destination: &'a str,
-    /// The sink's URL without secrets. The store keeps it: events go to one address at a time. Another one takes its
-    /// place, and is audited, once no other live relay serves the destination; progress goes on, since it belongs to
-    /// the name.
+    /// The sink's URL without secrets. The store keeps it: events go to one address at a time.
+    /// Another one takes its place, and is audited, once no other live relay serves the
+    /// destination; progress goes on, since it belongs to the name.
     pub address: &'a str,
     /// An address of another kind of broker is meant, too; else it is refused.
     pub retarget: bool,
@@ -233,7 +233,8 @@ pub enum ClaimOutcome {
     Owned(Claim),
     /// We own nothing of it: others do, or it has to settle first.
     Held(Shares),
-    /// Live relays deliver its events to another address: we are not enlisted, and own what we owned.
+    /// Live relays deliver its events to another address: we are not enlisted, and own what we
+    /// owned.
     Elsewhere {
         /// The address that is stored.
         address: String,
@@ -288,8 +289,8 @@ pub trait Ownership: Send + Sync {
     /// number for [`Want::All`].
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] when `relay` itself is fenced; [`StoreError::Misconfigured`] where the destination has
-    /// an address of another kind ([`ClaimRequest::is_elsewhere`]).
+    /// [`StoreError::Fenced`] when `relay` itself is fenced; [`StoreError::Misconfigured`] where
+    /// the destination has an address of another kind ([`ClaimRequest::is_elsewhere`]).
     async fn claim(
         &self,
         relay: Registered,

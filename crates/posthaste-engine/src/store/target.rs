@@ -5,9 +5,10 @@ use uuid::Uuid;
 use super::{ClaimRequest, Shares, StoreError};
 
 impl ClaimRequest<'_> {
-    /// Whether the destination's events go to another address so far than this relay was told. They go on to go there
-    /// while another live relay serves the destination ([`Shares::is_served_beside`]): two relays would share one
-    /// outbox out between two brokers. `stored` is empty where nobody has claimed it yet.
+    /// Whether the destination's events go to another address so far than this relay was told. They
+    /// go on to go there while another live relay serves the destination
+    /// ([`Shares::is_served_beside`]): two relays would share one outbox out between two brokers.
+    /// `stored` is empty where nobody has claimed it yet.
     ///
     /// # Errors
     /// [`StoreError::Misconfigured`] where it is another kind of broker, unless that is meant
@@ -40,7 +41,8 @@ impl Shares {
     }
 }
 
-/// An address's scheme. Where it ends with `s`, that says TLS: `amqps` is the same broker as `amqp`.
+/// An address's scheme. Where it ends with `s`, that says TLS: `amqps` is the same broker as
+/// `amqp`.
 fn kind(address: &str) -> String {
     let (scheme, _) = split(address);
     scheme.strip_suffix('s').unwrap_or(&scheme).to_owned()

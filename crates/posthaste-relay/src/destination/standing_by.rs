@@ -27,15 +27,16 @@ impl DestinationTask {
                 Err(error) => self.failed(&error, kept, said).await,
             }
             let us = kept.share.shares().member(self.registered.registration);
-            // Somebody removed the destination, or us from it; or we are said to own what we do not hold: a fail-over
-            // brought back what had been given up. The claim enlists again.
+            // Somebody removed the destination, or us from it; or we are said to own what we do not
+            // hold: a fail-over brought back what had been given up. The claim enlists again.
             if us.is_none_or(|us| us.owned > 0) {
                 return self.enlist();
             }
         }
     }
 
-    /// Others deliver to another address: waits until other relays serve the destination than now, or none.
+    /// Others deliver to another address: waits until other relays serve the destination than now,
+    /// or none.
     pub(super) async fn stand_by_for_address(
         &self,
         address: &str,
@@ -124,8 +125,8 @@ impl DestinationTask {
         wait.max(Duration::from_millis(1))
     }
 
-    /// Others reach the broker and we do not: theirs is our share, until we reach it too. None when the relay
-    /// stops.
+    /// Others reach the broker and we do not: theirs is our share, until we reach it too. None when
+    /// the relay stops.
     pub(super) async fn stay_away(&self, kept: &mut Kept, said: &mut SaidOnce) -> Option<()> {
         let name = &self.destination.name;
         self.withdraw(kept.unsettled(self.clock.now())).await;

@@ -1,7 +1,7 @@
 //! How large the batches of a topic may be, where a broker refused large ones.
 //!
-//! The client knows one size for all topics. A topic that takes less is given no more at a time, for
-//! each of its partitions, than fits into a batch of its own size.
+//! The client knows one size for all topics. A topic that takes less is given no more at a time,
+//! for each of its partitions, than fits into a batch of its own size.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use std::{
 pub(super) const BATCH_BYTES_MAX: usize = 1_000_000;
 /// Below this, a smaller batch no longer tells much.
 const BATCH_BYTES_MIN: usize = 16 << 10;
-/// When twice as much is tried after a refusal, which costs the destination a pause if the topic still
-/// takes no more.
+/// When twice as much is tried after a refusal, which costs the destination a pause if the topic
+/// still takes no more.
 const GROW_AFTER: Duration = Duration::from_secs(10 * 60);
 /// The longest wait: each further refusal doubles it.
 const GROW_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -50,8 +50,8 @@ impl BatchLimits {
         bytes
     }
 
-    /// Makes the topic's batches smaller than one of so many bytes that was refused as too large. Answers
-    /// false when they are as small as they get.
+    /// Makes the topic's batches smaller than one of so many bytes that was refused as too large.
+    /// Answers false when they are as small as they get.
     pub(super) fn shrink(&mut self, topic: &str, refused: usize, now: Instant) -> bool {
         let before = self.bytes(topic, now);
         let bytes = (before.min(refused) / 4).max(BATCH_BYTES_MIN);

@@ -21,8 +21,8 @@ pub(super) struct Accused<'a> {
     pub(super) topic: &'a str,
 }
 
-/// Notes whom refused batches point at. Answers the code that says most, and the topic that it was said
-/// of.
+/// Notes whom refused batches point at. Answers the code that says most, and the topic that it was
+/// said of.
 pub(super) fn accuse<'a>(
     suspects: &Suspects,
     failures: impl Iterator<Item = (Accused<'a>, Code)>,
@@ -51,8 +51,8 @@ pub(super) fn accuse<'a>(
         }
     }
     for (topic, (events, too_large)) in refused {
-        // A topic that takes small batches only: make them smaller, and nobody is suspected. What is
-        // larger than a batch goes alone.
+        // A topic that takes small batches only: make them smaller, and nobody is suspected. What
+        // is larger than a batch goes alone.
         let shrunk = events.len() > 1 && too_large > 0 && suspects.shrink(topic, too_large, now);
         if !shrunk {
             events.iter().for_each(|&event| suspects.suspect(event));
@@ -64,7 +64,8 @@ pub(super) fn accuse<'a>(
     }
 }
 
-/// Why a lane ends with a refusal that is about records or a topic; none when the destination is at fault.
+/// Why a lane ends with a refusal that is about records or a topic; none when the destination is at
+/// fault.
 ///
 /// `topics` are those of which it may have been said.
 pub(super) fn reason(code: Code, topics: &BTreeSet<&str>) -> Option<String> {

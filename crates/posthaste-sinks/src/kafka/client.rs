@@ -141,7 +141,8 @@ impl Shared {
         overdue_at != NEVER && self.born.elapsed() > Duration::from_millis(overdue_at)
     }
 
-    /// How long the thread may wait for an answer: until it is overdue. `otherwise`: where none is owed.
+    /// How long the thread may wait for an answer: until it is overdue. `otherwise`: where none is
+    /// owed.
     pub(super) fn patience(&self, otherwise: Duration) -> Duration {
         let overdue_at = self.overdue_at.load(Ordering::Acquire);
         if overdue_at == NEVER {

@@ -2,9 +2,9 @@
 //! takes nothing. It outlives a lane, so that the next one does not ask everything again.
 //!
 //! A few topics are asked for by name, at the same time. Where more wait, one question for all
-//! topics of the cluster answers them together: those that it does not show are refused at once, and
-//! asked for by name when nothing waits, since only that makes a topic on demand, and tells a topic
-//! that is hidden from us from one that does not exist.
+//! topics of the cluster answers them together: those that it does not show are refused at once,
+//! and asked for by name when nothing waits, since only that makes a topic on demand, and tells a
+//! topic that is hidden from us from one that does not exist.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -25,11 +25,11 @@ const KNOWN_FOR: Duration = Duration::from_secs(60);
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// Questions by name at a time. Each takes a thread, and a missing topic takes half a second.
 const BY_NAME_MAX: usize = 8;
-/// When all topics are asked for again after no answer came in time: the cluster may be too large, or
-/// too far, for that question.
+/// When all topics are asked for again after no answer came in time: the cluster may be too large,
+/// or too far, for that question.
 const ALL_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// How many topics are remembered before those that were refused are forgotten: whoever names topics
-/// can name any number that do not exist.
+/// How many topics are remembered before those that were refused are forgotten: whoever names
+/// topics can name any number that do not exist.
 const TOPICS_MAX: usize = 16_384;
 
 /// How long one question may take at most.
@@ -128,7 +128,8 @@ impl Directory {
         self.changed.subscribe()
     }
 
-    /// What is known of a topic. What is not, or not any more, becomes a question: see [`ask`](Self::ask).
+    /// What is known of a topic. What is not, or not any more, becomes a question: see
+    /// [`ask`](Self::ask).
     pub(super) fn answer(&self, name: &str, now: Instant) -> Answer {
         if let Some(reason) = topics::refuse_name(name) {
             return Answer::Refused(Outcome::rejected(RejectionKind::Invalid, reason));

@@ -307,8 +307,8 @@ impl KafkaLane {
         self.ledger.end(under_way, cause, reason);
     }
 
-    /// Takes what is in flight. Its topics may be gone, and the client waits for those: the next lane
-    /// looks first.
+    /// Takes what is in flight. Its topics may be gone, and the client waits for those: the next
+    /// lane looks first.
     fn take_flight(&mut self) -> Vec<Flying> {
         let now = Instant::now();
         let all = self.flight.take_all();

@@ -20,8 +20,9 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// The outcome of a record whose topic could not be looked up in time, which happens only where
-    /// more topics wait than the cluster can be asked for. Its time is measured from its submission,
-    /// and what is left of it is for sending: a record that waited on would make its lane late.
+    /// more topics wait than the cluster can be asked for. Its time is measured from its
+    /// submission, and what is left of it is for sending: a record that waited on would make its
+    /// lane late.
     pub(super) fn looked_long_enough(
         &mut self,
         publish_timeout: Duration,

@@ -96,8 +96,8 @@ impl Suspects {
         }
     }
 
-    /// Makes the topic's batches smaller than one of so many bytes that was refused as too large. Answers
-    /// false when they are as small as they get.
+    /// Makes the topic's batches smaller than one of so many bytes that was refused as too large.
+    /// Answers false when they are as small as they get.
     pub(super) fn shrink(&self, topic: &str, refused: usize, now: Instant) -> bool {
         self.known().limits.shrink(topic, refused, now)
     }

@@ -161,8 +161,8 @@ impl Topics {
         }
     }
 
-    /// Whether the partition takes a record of so many bytes now, of which no more than `batch_bytes_max`
-    /// may be under way.
+    /// Whether the partition takes a record of so many bytes now, of which no more than
+    /// `batch_bytes_max` may be under way.
     pub(super) fn entry(
         &self,
         place: Place,

@@ -224,8 +224,8 @@ impl TransactionalLane {
         self.ledger.end(under_way, cause, reason);
     }
 
-    /// The topics of what is under way may be gone, and the client waits for those: the next lane looks
-    /// first.
+    /// The topics of what is under way may be gone, and the client waits for those: the next lane
+    /// looks first.
     fn doubt(&mut self) {
         let now = Instant::now();
         for topic in self.open.iter().filter_map(|record| record.topic) {

@@ -33,8 +33,8 @@ enum Step {
     WaitAll,
 }
 
-/// What a transaction has for partitions of topics that take small batches only: the client makes one
-/// batch of it.
+/// What a transaction has for partitions of topics that take small batches only: the client makes
+/// one batch of it.
 #[derive(Default)]
 struct Limited(HashMap<Place, usize>);
 

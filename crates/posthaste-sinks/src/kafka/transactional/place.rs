@@ -50,8 +50,8 @@ pub(in crate::kafka) enum Absent {
     Check,
 }
 
-/// Refuses a topic that forgets, and one that is not there and cannot be made; a check, one that is slow to
-/// read, too.
+/// Refuses a topic that forgets, and one that is not there and cannot be made; a check, one that is
+/// slow to read, too.
 ///
 /// # Errors
 /// [`SinkError`] with the fix.

@@ -1,8 +1,8 @@
 //! The thread of a transactional producer: it takes the fence, then does one transaction after another.
 //!
-//! The client's transactional calls block, and none of them is made again once its time ran out: the
-//! producer ends then. The client gives a call's late answer to whatever call waits next, so that a
-//! commit that goes on by itself could be taken for done.
+//! The client's transactional calls block, and none of them is made again once its time ran out:
+//! the producer ends then. The client gives a call's late answer to whatever call waits next, so
+//! that a commit that goes on by itself could be taken for done.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError},
@@ -25,8 +25,8 @@ use super::super::{
     message,
 };
 
-/// How late the thread may notice, while records are under way, that it is to end or that the broker
-/// refused something.
+/// How late the thread may notice, while records are under way, that it is to end or that the
+/// broker refused something.
 const SLICE: Duration = Duration::from_millis(20);
 /// How often the client is asked while it has nothing to tell. Not waited for in its own call, which comes
 /// back no sooner for having something to tell, and spins through each millisecond that it began.
@@ -183,8 +183,8 @@ impl Worker {
     }
 
     fn commit(&self, producer: &Producer, shared: &Shared) -> Result<(), Failure> {
-        // A commit would wait for reports that come only while the producer is served, and for messages
-        // that are not sent any more once the transaction is broken.
+        // A commit would wait for reports that come only while the producer is served, and for
+        // messages that are not sent any more once the transaction is broken.
         let mut looked = Instant::now();
         let mut left = producer.in_flight_count();
         while left > 0 {

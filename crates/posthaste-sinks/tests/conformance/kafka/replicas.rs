@@ -71,8 +71,8 @@ async fn too_few_replicas_are_unavailable_and_delivery_resumes() {
     assert_eq!(found, &ids(&sent) | &ids(&waiting));
 }
 
-/// The one replica that had an event is gone, and another is allowed to lead: Kafka loses what it had
-/// acknowledged. `min.insync.replicas=2` is what keeps it.
+/// The one replica that had an event is gone, and another is allowed to lead: Kafka loses what it
+/// had acknowledged. `min.insync.replicas=2` is what keeps it.
 async fn an_unclean_election_loses_what_one_replica_had_and_wedges_nothing() {
     let server = KafkaServer::start();
     let [first, second] = [2, 3].map(|node| server.add_broker(node));

@@ -162,8 +162,8 @@ async fn a_certificate_of_another_name_is_refused() {
     }
 }
 
-/// By another authority, whose certificate replaces the old one in our file: the client reads it for each
-/// lane.
+/// By another authority, whose certificate replaces the old one in our file: the client reads it
+/// for each lane.
 async fn a_renewed_certificate_counts_for_the_next_lane() {
     let (old, new) = (TestCa::new(), TestCa::new());
     let server = KafkaServer::start_secure(&old);

@@ -1,6 +1,6 @@
 -- $1 destination, $2 id, $3 key: none means any; $4 states, $5 new state, $6 action, $7 behind this copy, $8 at most. Only what
--- still waits is acted on, and what was skipped where that is to be tried again and its key has gone on; a copy that waits for its turn only by its id,
--- since its key is to go on with it.
+-- still waits is acted on, and what was skipped where that is to be tried again and its key has
+-- gone on; a copy that waits for its turn only by its id, since its key is to go on with it.
 with meant as (
     select p.id
     from posthaste.parked p

@@ -55,8 +55,8 @@ impl KafkaServer {
         }
     }
 
-    /// Makes a topic of one partition with replicas on these brokers, the first of which is to lead;
-    /// returns when all are in sync.
+    /// Makes a topic of one partition with replicas on these brokers, the first of which is to
+    /// lead; returns when all are in sync.
     ///
     /// # Panics
     ///
@@ -73,7 +73,8 @@ impl KafkaServer {
         self.until_in_sync(name, brokers);
     }
 
-    /// Waits until the in-sync replicas of a topic's first partition are on these brokers, and no others.
+    /// Waits until the in-sync replicas of a topic's first partition are on these brokers, and no
+    /// others.
     ///
     /// # Panics
     ///

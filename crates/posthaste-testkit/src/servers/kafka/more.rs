@@ -7,8 +7,8 @@ use crate::ports::Port;
 use crate::servers::daemon::Daemon;
 use std::path::PathBuf;
 
-/// One more broker of a [`KafkaServer`]'s cluster, which stays its only controller: whatever becomes
-/// of this one, the cluster notices. Dropped, it is killed.
+/// One more broker of a [`KafkaServer`]'s cluster, which stays its only controller: whatever
+/// becomes of this one, the cluster notices. Dropped, it is killed.
 #[derive(Debug)]
 pub struct MoreBroker {
     daemon: Daemon,
@@ -18,8 +18,8 @@ pub struct MoreBroker {
 }
 
 impl KafkaServer {
-    /// Starts one more broker with this number, 2 or more; returns when it serves. Clients find it by
-    /// the cluster's own answers.
+    /// Starts one more broker with this number, 2 or more; returns when it serves. Clients find it
+    /// by the cluster's own answers.
     ///
     /// # Panics
     ///
