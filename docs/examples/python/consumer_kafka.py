@@ -69,8 +69,9 @@ def main():
             "group.id": "warehouse",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            # So long nobody else gets the partitions of a consumer that died.
-            "session.timeout.ms": 6000,
+            # So long nobody else gets the partitions of a consumer that died. Shorter, and a short
+            # outage of the broker takes them from one that is well.
+            "session.timeout.ms": 15000,
         }
     )
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as database:
