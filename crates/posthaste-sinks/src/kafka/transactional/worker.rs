@@ -85,19 +85,24 @@ pub(super) fn take_fence(
     limit: Duration,
 ) -> Result<(), Fault> {
     let started = Instant::now();
-    let taken = finish(shared, || {
-        producer.init_transactions(limit.saturating_sub(started.elapsed()))
-    });
+    let left = || limit.saturating_sub(started.elapsed());
+    let taken = finish(shared, left, |left| producer.init_transactions(left));
     // What it complained of meanwhile.
     client::serve(producer, shared, Duration::ZERO);
     taken.map_err(Fault::from)
 }
 
-/// Makes a call of the client's until it has ended, or its time ran out.
-fn finish(shared: &Shared, call: impl Fn() -> Result<(), KafkaError>) -> Result<(), KafkaError> {
+/// Makes a call of the client's until it has ended, or no time is `left`.
+fn finish(
+    shared: &Shared,
+    left: impl Fn() -> Duration,
+    call: impl Fn(Duration) -> Result<(), KafkaError>,
+) -> Result<(), KafkaError> {
     loop {
-        match call() {
-            Err(error) if is_retriable(&error) && !shared.must_end() => thread::sleep(TICK),
+        let ended = call(left());
+        let may_go_on = !shared.must_end() && !left().is_zero();
+        match ended {
+            Err(error) if may_go_on && is_retriable(&error) => thread::sleep(TICK),
             ended => return ended,
         }
     }
@@ -203,9 +208,8 @@ impl Worker {
         if shared.must_end() {
             return Err(Failure::Interrupted);
         }
-        let committed = finish(shared, || {
-            producer.commit_transaction(shared.patience(self.limit))
-        });
+        let left = || shared.patience(self.limit);
+        let committed = finish(shared, left, |left| producer.commit_transaction(left));
         match committed {
             Err(_) if shared.must_end() => Err(Failure::Interrupted),
             committed => Ok(committed?),
@@ -216,9 +220,8 @@ impl Worker {
     fn abort(&self, producer: &Producer, shared: &Shared) -> bool {
         // An abort would wait for reports that come only while the producer is served.
         collect_reports(producer);
-        let aborted = finish(shared, || {
-            producer.abort_transaction(shared.patience(self.limit))
-        });
+        let left = || shared.patience(self.limit);
+        let aborted = finish(shared, left, |left| producer.abort_transaction(left));
         if let Err(error) = &aborted {
             tracing::debug!(%error, "a transaction could not be aborted");
         }
