@@ -94,41 +94,23 @@ async fn many_missing_topics_delay_no_transaction() {
 
 /// Each event goes to a topic that no event went to before.
 async fn many_existing_topics_make_no_lane_late() {
-    let count = if long_form() { 10_000 } else { 300 };
+    let count = if long_form() { 2_000 } else { 300 };
     let server = KafkaServer::start();
-    // A broker has three files open for each partition.
-    let _second = long_form().then(|| server.add_broker(2));
     let sink = sink_at(&server.bootstrap());
     let names: Vec<String> = (0..count).map(|n| format!("existing-{n}")).collect();
     let topics: Vec<&str> = names.iter().map(String::as_str).collect();
-    for some in topics.chunks(1_000) {
-        server.create_topics(some, 1, &[("retention.ms", "-1")]);
-    }
+    server.create_topics(&topics, 1, &[("retention.ms", "-1")]);
     let to_each = |topic: &&str| event(topic, Some(topic), "x");
     let events: Vec<SuiteEvent> = topics.iter().map(to_each).collect();
-    let mut pending = events.clone();
-    while !pending.is_empty() {
+    for _ in 0..2 {
         let mut lane = lane(&sink).await;
-        let outcomes = submit_all(&mut lane, &pending).await;
-        // A broker makes files for each topic's first event, which of ten thousand takes it longer
-        // than a lane waits; the next one goes on.
-        let mut accepted = outcomes.into_values().map(|outcome| match outcome {
-            Outcome::Accepted(_) => true,
-            Outcome::Unavailable(_) if long_form() => false,
-            refused => panic!("{refused:?}"),
-        });
-        let before = pending.len();
-        pending.retain(|_| !accepted.next().unwrap());
-        assert!(pending.len() < before, "{before} are left");
+        let outcomes = submit_all(&mut lane, &events).await;
+        for outcome in outcomes.values() {
+            assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+        }
         lane.close(crate::trial::HANG).await;
     }
-    let mut lane = lane(&sink).await;
-    for outcome in submit_all(&mut lane, &events).await.values() {
-        assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
-    }
-    lane.close(crate::trial::HANG).await;
-    let arrived = consume(&server, &topics[..10]);
-    assert!(arrived.len() >= 20, "{}", arrived.len());
+    assert_eq!(consume(&server, &topics[..10]).len(), 20);
 }
 
 /// It is asked by name for each topic, though so many are not waited for.
