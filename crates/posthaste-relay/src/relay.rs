@@ -273,7 +273,7 @@ impl Relay {
                 }
                 () = &mut limit, if asked || fenced => {
                     let limit = self.settings.shutdown_timeout;
-                    warn!(?limit, "stopped in mid-flight; some events will be repeated");
+                    warn!(?limit, "stopped in mid-flight; some events may be repeated");
                     clean = false;
                     break;
                 }

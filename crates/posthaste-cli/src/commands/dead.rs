@@ -338,6 +338,9 @@ async fn act(
         return Err(nothing("no parked or dead event is meant"));
     }
     let said = match action {
+        DeadAction::Retry if filter.means_skipped(action) => {
+            "attempted again at once by a running relay, behind what has followed of its key, which goes on meanwhile"
+        }
         DeadAction::Retry => {
             "attempted again at once by a running relay; each key stays blocked until its event is accepted"
         }

@@ -283,7 +283,9 @@ impl Pipeline {
         let (retry_in, skip) =
             self.after_attempt(copy.attempts.saturating_add(1), policy, &rejection, random);
         if retry_in.is_none() {
-            self.note_died(&copy.event, &rejection, skip);
+            // The key of one that was skipped before has gone on.
+            let key_waits = !skip && self.blocked.has(&copy.event);
+            self.note_died(&copy.event, &rejection, key_waits);
         }
         let (kind, reason) = (rejection.kind.as_str(), rejection.reason);
         self.retries.settle(
@@ -350,7 +352,8 @@ impl Pipeline {
             let (retry_in, skip) =
                 self.after_attempt(1, self.router.policy(&event), &rejection, random);
             if retry_in.is_none() {
-                self.note_died(&event, &rejection, skip);
+                let key_waits = event.key().is_some() && !skip;
+                self.note_died(&event, &rejection, key_waits);
             }
             if let (Some(key), false) = (event.key(), skip) {
                 self.blocked.insert(key, ticket >= SIDE);

@@ -18,7 +18,7 @@ pub struct Died {
     pub kind: &'static str,
     /// The broker's last answer.
     pub reason: String,
-    /// Whether its key waits for it: it has one, and the policy is not `skip`.
+    /// Whether its key waits for it.
     pub key_waits: bool,
 }
 
@@ -29,14 +29,19 @@ impl Pipeline {
         std::mem::take(&mut self.died)
     }
 
-    pub(super) fn note_died(&mut self, event: &StoredEvent, rejection: &Rejection, skip: bool) {
+    pub(super) fn note_died(
+        &mut self,
+        event: &StoredEvent,
+        rejection: &Rejection,
+        key_waits: bool,
+    ) {
         self.died.push(Died {
             id: event.id(),
             topic: event.topic().to_owned(),
             slot: event.slot(),
             kind: rejection.kind.as_str(),
             reason: rejection.reason.clone(),
-            key_waits: event.key().is_some() && !skip,
+            key_waits,
         });
     }
 }

@@ -7,7 +7,6 @@ use posthaste_engine::{
     ClaimOutcome, ClaimRequest, DestinationState, Ownership, Rates, Registered, Registration,
     Renewal, Shares, StoreError,
 };
-use serde_json::json;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -80,7 +79,8 @@ impl Ownership for PostgresStore {
                 &[
                     (&relay.registration, Type::UUID),
                     (&micros(lease), Type::INT8),
-                    (&json!(rates).to_string(), Type::TEXT),
+                    (&rates.keys().collect::<Vec<_>>(), Type::TEXT_ARRAY),
+                    (&rates.values().collect::<Vec<_>>(), Type::FLOAT8_ARRAY),
                 ],
             )
             .await

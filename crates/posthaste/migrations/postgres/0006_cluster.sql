@@ -10,5 +10,7 @@ alter table posthaste.destinations
     add column cluster text;
 
 alter table posthaste.relays
-    -- Events that its destinations accepted in a second, by their names, as of its last renewal.
-    add column rates jsonb not null default '{}';
+    -- Events that its destinations accepted in a second, as of its last renewal: their names, and as
+    -- many numbers.
+    add column rated text[] not null default '{}',
+    add column rates float8[] not null default '{}';

@@ -1,7 +1,7 @@
--- $1 registration, $2 lease in microseconds, $3 rates as a JSON object.
+-- $1 registration, $2 lease in microseconds, $3 destinations, $4 rates.
 with asked as (
     update posthaste.relays
-    set lease_until = clock_timestamp() + $2::bigint * interval '1 microsecond', rates = $3::text::jsonb
+    set lease_until = clock_timestamp() + $2::bigint * interval '1 microsecond', rated = $3::text[], rates = $4::float8[]
     where registration = $1::uuid and fenced_at is null
     returning registration, $2::bigint as lease_left
 ), looked as (

@@ -16,9 +16,9 @@ select d.id, d.name, d.address, d.state, {breaker} as breaker,
     (select string_agg(distinct r.name, ', ' order by r.name)
         from posthaste.cursors c join posthaste.relays r on r.registration = c.relay
         where c.destination_id = d.id and r.fenced_at is null and r.lease_until > clock_timestamp()) as relay,
-    (select sum(e.value::float8)
-        from posthaste.relays r cross join jsonb_each_text(r.rates) e
-        where e.key = d.name and r.fenced_at is null and r.lease_until > clock_timestamp()) as accepted_per_second
+    (select sum(t.rate)
+        from posthaste.relays r cross join unnest(r.rated, r.rates) t (name, rate)
+        where t.name = d.name and r.fenced_at is null and r.lease_until > clock_timestamp()) as accepted_per_second
 from posthaste.destinations d
 where d.state <> 'removed'
 order by d.name
