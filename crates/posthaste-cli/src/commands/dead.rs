@@ -184,7 +184,8 @@ impl GiveUp {
         let undone = match action {
             DeadAction::Discard => "their payloads are erased, and nothing undoes that",
             _ => {
-                "they are kept for 30 days, and `dead retry --skipped` sends them after all, behind what followed them"
+                "they are kept for 30 days, and `dead retry --skipped` sends them after all, behind \
+                 what followed them"
             }
         };
         Err(Failure::usage(format!(
@@ -339,7 +340,8 @@ async fn act(
     }
     let said = match action {
         DeadAction::Retry if filter.means_skipped(action) => {
-            "attempted again at once by a running relay, behind what has followed of its key, which goes on meanwhile"
+            "attempted again at once by a running relay, behind what has followed of its key, which \
+             goes on meanwhile"
         }
         DeadAction::Retry => {
             "attempted again at once by a running relay; each key stays blocked until its event is accepted"

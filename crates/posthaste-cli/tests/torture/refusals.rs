@@ -45,7 +45,7 @@ async fn a_full_queue_floods_no_other_queue_with_repeats_and_holds_up_no_other_t
     running.wait_for_stderr("a queue is full", LIMIT);
 
     let first = lanes(&server);
-    // What the first lane had sent before it was refused has arrived by then.
+    // By then the records that the first lane had sent before it was refused have arrived.
     until("another lane", || lanes(&server) > first).await;
     let (before, mut repeats) = (lanes(&server), Vec::new());
     client.purge("beside");
@@ -86,7 +86,8 @@ async fn a_full_queue_floods_no_other_queue_with_repeats_and_holds_up_no_other_t
     assert_eq!(database.audited("park").await, 0);
 }
 
-/// What has no confirm when the alarm comes has none as long as it lasts, and the broker says why.
+/// A message without a confirm when the alarm comes gets none as long as it lasts, and the broker
+/// says why.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_alarm_is_named_for_as_long_as_it_blocks() {
     let server = RabbitMqServer::start();

@@ -80,7 +80,7 @@ async fn two_relays_to_a_file_lose_nothing_and_keep_order() {
     laps(Setting::PostgresToFile, &[2], &faults).await;
 }
 
-/// Whoever dies with a clock that is an hour ahead leaves a lease that seems to last an hour.
+/// A relay that dies with its clock an hour ahead leaves a lease that seems to last an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_back_and_rotation_lose_nothing_and_keep_order() {
     let faults = [

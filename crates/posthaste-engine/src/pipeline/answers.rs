@@ -62,8 +62,8 @@ impl Pipeline {
         };
         if let Some(event) = event {
             self.suspects.remove(&event);
-            // What a lane that failed still answers was under way beside the event that was
-            // refused.
+            // A lane that failed still answers for records that were under way beside the refused
+            // one: these answers say nothing of the topic now.
             if self.lane == LaneState::Open && self.turns().is_held_back(&event) {
                 self.probed.extend(self.throttled.end());
                 self.send_passed_over();

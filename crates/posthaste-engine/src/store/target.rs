@@ -5,10 +5,10 @@ use uuid::Uuid;
 use super::{ClaimRequest, Shares, StoreError};
 
 impl ClaimRequest<'_> {
-    /// Whether the destination's events go to another address so far than this relay was told. They
-    /// go on to go there while another live relay serves the destination
-    /// ([`Shares::is_served_beside`]): two relays would share one outbox out between two brokers.
-    /// `stored` is empty where nobody has claimed it yet.
+    /// True where the stored address differs from the one that this relay was told. The events go on
+    /// to the stored one while another live relay serves the destination
+    /// ([`Shares::is_served_beside`]); else two relays would split one outbox between two brokers.
+    /// `stored` is empty where nobody has claimed the destination yet.
     ///
     /// # Errors
     /// [`StoreError::Misconfigured`] where it is another kind of broker, unless that is meant
