@@ -23,8 +23,8 @@ pub(crate) struct Lease {
     pub(crate) destinations: HashMap<String, (DestinationState, Shares)>,
     /// When that was asked for.
     pub(crate) renewed: Moment,
-    /// How fast we deliver, as operators are told.
-    rates: Rates,
+    /// How fast we deliver, as operators were told last.
+    pub(crate) rates: Rates,
     /// The deadline, for whoever watches.
     watched: Arc<SharedMoment>,
 }
@@ -69,8 +69,7 @@ pub(crate) async fn keep(
     loop {
         tokio::time::sleep(wait).await;
         let rates = speed.rates(clock.now());
-        lease_state.send_modify(|state| state.rates = rates);
-        wait = match renew(&*store, &*clock, relay, lease, &lease_state).await {
+        wait = match renew(&*store, &*clock, relay, (lease, rates), &lease_state).await {
             Ok(()) => {
                 ran_out = false;
                 jitter.spread(lease / 3)
@@ -142,17 +141,17 @@ pub(crate) async fn renew(
     store: &dyn Store,
     clock: &dyn Clock,
     relay: Registered,
-    lease: Duration,
+    (lease, rates): (Duration, Rates),
     lease_state: &watch::Sender<Lease>,
 ) -> Result<(), StoreError> {
     let sent = clock.now();
     let by_its_clock = by_its_clock(clock, sent);
-    let rates = lease_state.borrow().rates.clone();
     match store.renew(relay, lease, &rates).await {
         Ok(renewal) => {
             lease_state.send_modify(|state| {
                 state.extend(by_its_clock.after(lease));
                 state.renewed = sent;
+                state.rates = rates;
                 let destinations = renewal.destinations.into_iter();
                 state.destinations = destinations
                     .map(|(name, wanted, shares)| (name, (wanted, shares)))

@@ -271,7 +271,10 @@ impl<'a> Runner<'a> {
         let (store, clock) = (Arc::clone(&self.task.store), Arc::clone(&self.task.clock));
         let (relay, lease) = (self.task.registered, self.task.settings.lease);
         let lease_state = self.task.lease_state.clone();
-        async move { lease::renew(&*store, &*clock, relay, lease, &lease_state).await }
+        async move {
+            let told = lease_state.borrow().rates.clone();
+            lease::renew(&*store, &*clock, relay, (lease, told), &lease_state).await
+        }
     }
 
     /// What is behind the store will not be submitted again; a lane that keeps progress may forget it.
