@@ -5,10 +5,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -238,22 +235,18 @@ async fn an_application_never_meets_our_lock() {
     outbox.emit(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     let (relay, _, claimed) = outbox.own().await;
     let page = claimed.next(PLENTY).await.unwrap();
-    let done = Arc::new(AtomicBool::new(false));
-    let application = {
-        let (connection, done) = (outbox.connect(), Arc::clone(&done));
-        tokio::task::spawn_blocking(move || {
-            for _ in 0..300 {
-                connection.execute_batch("begin immediate").unwrap();
-                connection
-                    .execute("insert into posthaste_outbox (topic) values ('t')", [])
-                    .unwrap();
-                connection.execute_batch("commit").unwrap();
-            }
-            done.store(true, Ordering::SeqCst);
-        })
-    };
+    let connection = outbox.connect();
+    let application = tokio::task::spawn_blocking(move || {
+        for _ in 0..300 {
+            connection.execute_batch("begin immediate").unwrap();
+            connection
+                .execute("insert into posthaste_outbox (topic) values ('t')", [])
+                .unwrap();
+            connection.execute_batch("commit").unwrap();
+        }
+    });
     let mut turns = 0;
-    while !done.load(Ordering::SeqCst) {
+    while !application.is_finished() {
         let index = turns % 200;
         claimed.park(&[parking(&page, index)]).await.unwrap();
         let at = page.cursor_at(&page.events[index]);
