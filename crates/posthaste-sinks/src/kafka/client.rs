@@ -148,7 +148,7 @@ impl Shared {
         if overdue_at == NEVER {
             return otherwise;
         }
-        // A millisecond more than until then, so that it is overdue when the waiting ends.
+        // A little more than until then, so that it is overdue when the waiting ends.
         Duration::from_millis(overdue_at.saturating_add(2)).saturating_sub(self.born.elapsed())
     }
 
