@@ -197,10 +197,11 @@ impl Report {
         writeln!(
             f,
             "\n## Laps\n\n\
-             First deliveries are judged everywhere. Where only time fences a lane, a process that stood still, or\n\
-             bytes that a network kept, may bring a repeat late: such are counted as broken replays, and as stale if\n\
-             they come last of their key; of Kafka's transactions any repeat is a violation. Commits are those of\n\
-             writers that do not mean to wait, outages of the database included.\n\n\
+             First deliveries are judged everywhere. A process that stood still, or bytes that a\n\
+             network kept, may bring a repeat late where only time fences a lane. Such repeats\n\
+             are counted as broken replays, and as stale if they come last of their key. With\n\
+             Kafka's transactions any repeat is a violation. Commits are those of writers that do\n\
+             not mean to wait, outages of the database included.\n\n\
              | lap | setting | took | faults | events | repeats (at most) | broken replays | stale | commit p50 | p99 | longest | verdict |\n\
              | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
         )?;
