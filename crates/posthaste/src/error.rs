@@ -19,7 +19,7 @@ pub enum EmitError {
         size: usize,
         /// How much is accepted.
         limit: usize,
-        /// What is counted: bytes or events.
+        /// The unit: bytes or events.
         unit: &'static str,
     },
     /// A field holds what can be neither stored nor sent on, or is not honoured yet.
@@ -27,7 +27,7 @@ pub enum EmitError {
     Invalid {
         /// The field, by the column's name.
         field: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// The database refused or did not answer.
@@ -41,7 +41,7 @@ pub enum EmitError {
     /// The schema, the rights or the settings are not as this library needs them.
     #[error("{problem}")]
     Configuration {
-        /// What is wrong, and how to mend it.
+        /// The error, and its fix.
         problem: &'static str,
         /// The client's own error, where the database found out.
         source: Option<Box<dyn Error + Send + Sync>>,

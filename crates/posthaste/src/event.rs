@@ -111,13 +111,13 @@ impl Event {
         &self.topic
     }
 
-    /// What order is kept for.
+    /// The value that order is kept for.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// What kind of fact this is; the column `type`.
+    /// The kind of fact; the column `type`.
     #[must_use]
     pub fn event_type(&self) -> Option<&str> {
         self.event_type.as_deref()
@@ -295,13 +295,13 @@ pub struct EventBuilder {
 }
 
 impl EventBuilder {
-    /// What order is kept for, commonly the aggregate's id. At most 1 KiB.
+    /// The value that order is kept for, commonly the aggregate's id. At most 1 KiB.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.event.key = Some(key.into());
         self
     }
 
-    /// What kind of fact this is; the column `type`. At most 255 bytes.
+    /// The kind of fact; the column `type`. At most 255 bytes.
     pub fn event_type(mut self, event_type: impl Into<String>) -> Self {
         self.event.event_type = Some(event_type.into());
         self

@@ -1,6 +1,6 @@
 //! Writes events inside your own database transaction: the library half of Posthaste, a
-//! transactional outbox. The relay (`posthaste relay`) then moves every committed event to a message
-//! broker, in order, at least once, and none that rolled back.
+//! transactional outbox. The relay (`posthaste relay`) then moves every committed event to a
+//! message broker, in order, at least once, and none that rolled back.
 //!
 //! ```
 //! # #[cfg(feature = "sqlx-postgres")]

@@ -1,6 +1,6 @@
 //! How large the parts of an event may be.
 
-/// What an [`Outbox`](crate::Outbox) accepts.
+/// The limits of an [`Outbox`](crate::Outbox).
 ///
 /// Only the payload's limit can be set. The others are part of the table's contract and are
 /// constants here; the database checks them again.

@@ -11,14 +11,15 @@ use crate::statement::{
 };
 use crate::tx::Tx;
 
-/// Parameters of one statement, in bytes. Below PostgreSQL's default `work_mem` of 4 MB, so that the
-/// sort that keeps the order stays in memory, and small enough for client and server to hold whole.
+/// Parameters of one statement, in bytes. Below PostgreSQL's default `work_mem` of 4 MB, so that
+/// the sort that keeps the order stays in memory, and small enough for client and server to hold
+/// whole.
 const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Events of one statement: small events cost the server more memory than their bytes.
 const BATCH_EVENTS_MAX: usize = 10_000;
 
-/// What is known of an event that was written. It is published once the transaction commits.
+/// An event that was written. It is published once the transaction commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Emitted {
@@ -35,9 +36,9 @@ pub struct Emitted {
 ///
 /// Events of one key are first delivered in the order in which their transactions commit, provided
 /// that each writer holds a lock on the key that excludes itself *before it emits*: it has updated
-/// or locked the business row (`UPDATE`, `DELETE`, `FOR UPDATE`, `FOR NO KEY UPDATE`, an insert under
-/// a unique key), or it uses [`Outbox::lock_key`]. Shared locks and locks taken after the emit do not
-/// count. A transaction's own events always keep their order.
+/// or locked the business row (`UPDATE`, `DELETE`, `FOR UPDATE`, `FOR NO KEY UPDATE`, an insert
+/// under a unique key), or it uses [`Outbox::lock_key`]. Shared locks and locks taken after the
+/// emit do not count. A transaction's own events always keep their order.
 #[derive(Debug, Clone, Default)]
 pub struct Outbox {
     limits: Limits,
@@ -65,7 +66,8 @@ impl Outbox {
     /// [`Outbox::emit_all`] takes the locks of all its keys first, in one global order, so that two
     /// batches cannot deadlock; separate emits for several keys in one transaction can, like row
     /// locks taken in different orders. Each key occupies an entry of the server's lock table
-    /// (`max_locks_per_transaction`). In SQLite this changes nothing: there is one writer at a time.
+    /// (`max_locks_per_transaction`). In SQLite this changes nothing: there is one writer at a
+    /// time.
     #[must_use]
     pub fn lock_key(mut self, lock_key: bool) -> Self {
         self.lock_key = lock_key;

@@ -1,7 +1,8 @@
 //! The database schema as numbered migrations, for whoever applies them: `posthaste init`, or a
 //! team's own migration tool.
 //!
-//! A migration for PostgreSQL sets the search path for itself and puts the caller's back at its end.
+//! A migration for PostgreSQL sets the search path for itself and puts the caller's back at its
+//! end.
 //!
 //! Applying them needs no more than running [`Migration::render`]'s text in one transaction and
 //! adding its line to the table of migrations (`posthaste.migrations`, in SQLite
@@ -21,7 +22,7 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-/// What the placeholders of a migration stand for.
+/// The values of a migration's placeholders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placeholders {
     /// PostgreSQL: a leaf of the ring holds 2 to the power of this many rows. Fixed for the life of

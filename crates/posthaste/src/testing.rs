@@ -50,7 +50,8 @@ pub trait Inspect: Send {
 /// The events that this transaction has emitted so far, in order.
 ///
 /// SQLite does not tell which transaction wrote a row: there the answer is every event in the
-/// outbox. Take a [`mark`] first and ask for [`emitted_since`], unless the test's database is empty.
+/// outbox. Take a [`mark`] first and ask for [`emitted_since`], unless the test's database is
+/// empty.
 ///
 /// # Errors
 ///
@@ -86,7 +87,7 @@ pub async fn emitted_since<T: Inspect + ?Sized>(
         .collect())
 }
 
-/// What an emitted event should look like; what is not set may be anything.
+/// The expected fields of an emitted event; a field that is not set may have any value.
 #[derive(Clone, Default)]
 pub struct Expected {
     topic: String,

@@ -14,8 +14,8 @@ use crate::statement::Batch;
 
 /// The caller's open transaction.
 ///
-/// Implemented for `sqlx::PgConnection` and `sqlx::SqliteConnection` (hand over `&mut *tx`, also for
-/// a nested transaction, which is a savepoint) and for `tokio_postgres::Transaction` (hand over
+/// Implemented for `sqlx::PgConnection` and `sqlx::SqliteConnection` (hand over `&mut *tx`, also
+/// for a nested transaction, which is a savepoint) and for `tokio_postgres::Transaction` (hand over
 /// `&mut tx`), each behind the feature of its name. An application with another client implements
 /// this one method, or runs what [`Outbox::statement`](crate::Outbox::statement) gives it.
 #[async_trait]

@@ -1,5 +1,6 @@
-//! The examples in other languages, run for real as a role that may only insert: connected to the server
-//! itself, and through a pooler that gives a connection to a client for one transaction only.
+//! The examples in other languages, run for real as a role that may only insert: connected to the
+//! server itself, and through a pooler that gives a connection to a client for one transaction
+//! only.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod support;
@@ -51,7 +52,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What the language's package manager installs for this manifest, once.
+/// The packages that the language's manager installs for this manifest, once.
 fn installed(language: &str, manifest: &str, install: impl FnOnce(&Path, &Path)) -> PathBuf {
     let manifest = example(language).join(manifest);
     // Named by its contents: a changed manifest is installed anew.

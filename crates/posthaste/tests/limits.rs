@@ -1,4 +1,4 @@
-//! What is refused before anything reaches a database.
+//! Events that are refused before anything reaches a database.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use posthaste::{EmitError, Event, EventBuilder, Timestamp};

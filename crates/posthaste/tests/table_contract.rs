@@ -1,4 +1,5 @@
-//! What the tables and functions themselves refuse and answer, for writers without the library.
+//! The refusals and answers of the tables and functions themselves, for writers without the
+//! library.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod support;

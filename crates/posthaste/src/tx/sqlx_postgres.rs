@@ -11,8 +11,8 @@ use crate::statement::{Batch, Param};
 impl Tx for PgConnection {
     async fn append(&mut self, batch: Batch<'_>) -> Result<(), EmitError> {
         let statement = batch.postgres();
-        // A connection that keeps no statement, as one through a transaction pooler must not, is given an
-        // unnamed one; others have kept one when the business row was written.
+        // A connection that keeps no statement, as one through a transaction pooler must not, is
+        // given an unnamed one; others have kept one when the business row was written.
         let keeps_statements = self.cached_statements_size() > 0;
         let mut query = sqlx::query(AssertSqlSafe(statement.sql())).persistent(keeps_statements);
         for param in statement.params() {
