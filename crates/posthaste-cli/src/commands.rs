@@ -27,17 +27,17 @@ pub(crate) enum Command {
     Init(init::Init),
     /// Deliver events until told to stop
     Relay(Box<relay::Relay>),
-    /// Show the relays, what each of them owns, and who took it from whom
+    /// Show the relays, the partitions of each, and the last hand-overs
     Relays(relays::RelaysArgs),
-    /// Show what waits, where, and since when
+    /// Show how many events wait, where, and since when
     Status(status::StatusArgs),
-    /// Look at events that their destination refused, and decide on them
+    /// List events that their destination refused, and decide on them
     Dead(dead::Dead),
     /// List, pause, resume and remove destinations
     Destination(destination::DestinationArgs),
-    /// Remove what has passed its time, now, and say what keeps the rest
+    /// Remove events that have passed their time, and show what pins the rest
     Purge(purge::PurgeArgs),
-    /// See it work: a small shop, an outage, and the proof that nothing was lost
+    /// Run a demonstration: a small shop, an outage, and the proof that nothing was lost
     Demo(demo::Demo),
 }
 
@@ -64,7 +64,8 @@ impl StoreArgs {
         )?)
     }
 
-    /// Opens the store, looks whether its schema is one that this build honours, and closes it after the work.
+    /// Opens the store, looks whether its schema is one that this build honours, and closes it
+    /// after the work.
     async fn with_store<T>(
         &self,
         work: impl AsyncFnOnce(&dyn Store) -> Result<T, Failure>,

@@ -38,7 +38,7 @@ pub(crate) struct Destination {
     pub(crate) tuning: DestinationTuning,
 }
 
-/// What a relay runs with.
+/// The settings of a relay.
 #[derive(Debug)]
 pub(crate) struct RelayConfig {
     pub(crate) from: SecretUrl,
@@ -47,7 +47,7 @@ pub(crate) struct RelayConfig {
     pub(crate) tuning: RelayTuning,
 }
 
-/// What the relay's flags say.
+/// The values of the relay's flags.
 #[derive(Debug, Default)]
 pub(crate) struct RelayFlags {
     pub(crate) from: Option<SecretUrl>,
@@ -162,8 +162,8 @@ pub(crate) fn relay(file: Option<&Path>, flags: RelayFlags) -> Result<RelayConfi
     })
 }
 
-/// What the file says of a destination's address is not changed in passing: its progress belongs to its name, and
-/// events that went elsewhere are not sent again.
+/// A flag does not change the address of a destination of the file: its progress belongs to its
+/// name, and events that went elsewhere are not sent again.
 fn add_destination(
     destinations: &mut Vec<Destination>,
     name: String,

@@ -2,12 +2,12 @@
 
 /// Begins this program anew, in the same process, with one heap.
 ///
-/// glibc gives threads heaps of their own, up to eight a processor, and each keeps what it once held. A
-/// relay holds one window of events, but now one thread reads it and now another, and Kafka's client
-/// begins threads anew with each lane: left alone, memory grows from outage to outage, the more the more
-/// processors there are. Measured with Kafka, one heap costs no speed: events are allocated by the page.
-/// glibc reads the setting only when a program begins. A setting that is there is left alone; where
-/// nothing can be begun, this goes on as it is.
+/// glibc gives threads heaps of their own, up to eight a processor, and each keeps what it once
+/// held. A relay holds one window of events, but now one thread reads it and now another, and
+/// Kafka's client begins threads anew with each lane: left alone, memory grows from outage to
+/// outage, the more the more processors there are. Measured with Kafka, one heap costs no speed:
+/// events are allocated by the page. glibc reads the setting only when a program begins. A setting
+/// that is there is left alone; where nothing can be begun, this goes on as it is.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn share() {
     use std::{env, os::unix::process::CommandExt, process::Command};

@@ -1,8 +1,8 @@
 //! `relay --http`: whether the relay lives, whether it makes progress, and its numbers.
 //!
 //! Only on this machine: nobody is asked who they are yet. The server ends with the relay, and no
-//! client can hold it or the relay up: a connection serves one request, for a few seconds at the most,
-//! and there are only so many at once.
+//! client can hold it or the relay up: a connection serves one request, for a few seconds at the
+//! most, and there are only so many at once.
 
 mod listener;
 mod metrics;
@@ -38,7 +38,7 @@ const HOST_HINT: &str = "the header `Host` names another host; ask for localhost
 /// Parses an address to listen on: of this machine only.
 ///
 /// # Errors
-/// What is wrong; behind a semicolon, what to write.
+/// The error, and behind a semicolon the text to write instead.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|_| {
         format!("`{text}` is no address with a port; write it as 127.0.0.1:9187 or [::1]:9187")
@@ -70,7 +70,7 @@ impl Drop for Serving {
     }
 }
 
-/// What the answers are made of.
+/// The data of the answers.
 #[derive(Clone)]
 struct Watched {
     health: Health,
@@ -103,13 +103,13 @@ impl Server {
         let store = Arc::new(StoreStatus::new(store));
         let router = router(Watched { health, store });
         info!(
-            "to be watched at http://{address}/readyz and http://{address}/metrics",
+            "monitoring is at http://{address}/readyz and http://{address}/metrics",
             address = self.address
         );
         Serving(tokio::spawn(async move {
             let served = axum::serve(Bounded::new(self.listener), router).await;
             if let Err(error) = served {
-                error!("the relay can be watched no longer: {error}");
+                error!("monitoring has ended: {error}");
             }
         }))
     }
@@ -133,8 +133,8 @@ fn router(watched: Watched) -> Router {
         .with_state(watched)
 }
 
-/// One request a connection, so that its limits are the request's; and nothing is kept, since the next
-/// answer may be another one.
+/// One request a connection, so that its limits are the request's; and nothing is kept, since the
+/// next answer may be another one.
 async fn one_answer(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -142,8 +142,8 @@ async fn one_answer(mut response: Response) -> Response {
     response
 }
 
-/// Refuses whoever asks for another host's page: a browser does so for a page of that host, whose name was made to
-/// lead here.
+/// Refuses whoever asks for another host's page: a browser does so for a page of that host, whose
+/// name was made to lead here.
 async fn of_this_machine(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
     let is_ours = host.is_none_or(|host| host.to_str().is_ok_and(names_this_machine));

@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::Failure;
 
-/// Moves every committed event of a transactional outbox to where it belongs: in order, at least
+/// Moves every committed event of a transactional outbox to its destination: in order, at least
 /// once, none lost.
 #[derive(Debug, Parser)]
 #[command(name = "posthaste", version, arg_required_else_help = true, after_help = EXIT_STATUS)]
@@ -57,7 +57,7 @@ fn runtime() -> Result<Runtime, Failure> {
     let open_files = getrlimit(Resource::Nofile).current;
     if let Some(few) = open_files.filter(|&files| files < OPEN_FILES_MIN) {
         return Err(Failure::usage(format!(
-            "{few} open files at the most are too few\nfix: raise the limit (ulimit -n), to 1024 for a relay"
+            "a limit of {few} open files is too low\nfix: raise the limit (ulimit -n), to 1024 for a relay"
         )));
     }
     Builder::new_multi_thread()
@@ -65,7 +65,7 @@ fn runtime() -> Result<Runtime, Failure> {
         .build()
         .map_err(|error| {
             Failure::usage(format!(
-                "no threads to work with: {error}\nfix: raise the limit of processes (ulimit -u)"
+                "cannot start threads: {error}\nfix: raise the limit of processes (ulimit -u)"
             ))
         })
 }

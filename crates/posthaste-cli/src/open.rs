@@ -8,7 +8,7 @@ use posthaste_stores::{postgres::PostgresStore, sqlite::SqliteStore};
 
 use crate::{failure::Failure, secret::SecretUrl};
 
-/// What a sink's URL looks like, for messages.
+/// Examples of a sink's URL, for messages.
 pub(crate) const SINK_EXAMPLES: &str = "kafka://HOST:PORT, amqp://HOST/VHOST?exchange=NAME, \
      file:///PATH/events.jsonl, stdout: or null:";
 
@@ -56,7 +56,8 @@ pub(crate) fn store(url: &SecretUrl) -> Result<Arc<dyn Store>, Failure> {
     })
 }
 
-/// The same for questions of our own, each of which is answered or fails in time. A relay sets its own limits.
+/// The same for questions of our own, each of which is answered or fails in time. A relay sets its
+/// own limits.
 ///
 /// # Errors
 /// The URL is wrong.

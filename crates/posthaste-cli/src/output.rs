@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON for programs.
+//! The output of commands: tables for people, JSON for programs.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;

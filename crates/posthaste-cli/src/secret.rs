@@ -19,7 +19,7 @@ impl SecretUrl {
         self.0.expose_secret()
     }
 
-    /// What stands before the first colon, in lower case.
+    /// The text before the first colon, in lower case.
     pub(crate) fn scheme(&self) -> Option<String> {
         self.expose()
             .split_once(':')
@@ -62,9 +62,9 @@ impl fmt::Display for SecretUrl {
     }
 }
 
-/// Where the password of `scheme://user:password@host` stands, with `//` or without as sinks take it. Its end
-/// is the last `@` there is, so that none of one that was written without its escapes is seen. Without any
-/// `@`, what stands where a port does, and is no number.
+/// Where the password of `scheme://user:password@host` stands, with `//` or without as sinks take
+/// it. Its end is the last `@` there is, so that none of one that was written without its escapes
+/// is seen. Without any `@`, what stands where a port does, and is no number.
 fn login(url: &str) -> Option<Range<usize>> {
     let slashes = url.find("://");
     let colon = slashes.or_else(|| url.find(':'))?;

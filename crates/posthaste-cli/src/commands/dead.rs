@@ -25,14 +25,14 @@ enum What {
     List {
         #[command(flatten)]
         which: Which,
-        /// Only those in this state: parked, dead, skipped, discarded, delivered
+        /// Only events in this state: parked, dead, skipped, discarded, delivered
         #[arg(long, value_name = "STATE", value_parser = state)]
         state: Option<ParkedState>,
-        /// How many at the most
+        /// How many events at most
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
         limit: usize,
     },
-    /// Show one event with everything that is known of it, its payload included
+    /// Show one event completely, with its payload
     Show {
         /// The event's id
         id: Uuid,
@@ -40,17 +40,17 @@ enum What {
         #[arg(long, value_name = "NAME")]
         destination: Option<String>,
     },
-    /// Attempt again now; the key stays blocked until it succeeds
+    /// Try the event again now; the key stays blocked until it succeeds
     Retry {
         #[command(flatten)]
         which: Which,
-        /// Events that were skipped: they come behind what has followed them of their key
+        /// Send skipped events after all, behind the later events of their key
         #[arg(long)]
         skipped: bool,
     },
-    /// Let the key go on; the event is kept as skipped, and can still be retried
+    /// Release the key; the event is kept as skipped, and can still be retried
     Skip(GiveUp),
-    /// Let the key go on, and erase the payload: nothing undoes that
+    /// Release the key, and erase the payload: nothing undoes that
     Discard(GiveUp),
 }
 
@@ -58,12 +58,12 @@ enum What {
 struct GiveUp {
     #[command(flatten)]
     which: Which,
-    /// Give up all of them, where neither an id nor a key is named
+    /// Give up all events, where neither an id nor a key is named
     #[arg(long)]
     yes: bool,
 }
 
-/// Which events are meant; what is given holds together.
+/// Which events are meant: those that match all given options.
 #[derive(Debug, Args)]
 struct Which {
     /// The event with this id
@@ -90,7 +90,7 @@ impl Which {
         }
     }
 
-    /// A decision on everything is made on purpose only.
+    /// A decision on all events needs an explicit option.
     fn demand_a_choice(&self, action: DeadAction) -> Result<(), Failure> {
         if self.id.is_none() && self.key.is_none() && self.destination.is_none() && !self.all {
             return Err(Failure::usage(format!(
@@ -177,7 +177,7 @@ impl GiveUp {
             .filter(|d| name.is_none_or(|name| d.name == name));
         let waiting: Vec<_> = meant.filter(|d| d.parked + d.dead > 0).collect();
         if waiting.is_empty() {
-            return Err(nothing("no parked or dead event is meant"));
+            return Err(nothing("no parked or dead event matches"));
         }
         let events = waiting.iter().map(|d| d.parked + d.dead).sum();
         let names: Vec<_> = waiting.iter().map(|d| format!("`{}`", d.name)).collect();
@@ -185,12 +185,12 @@ impl GiveUp {
             DeadAction::Discard => "their payloads are erased, and nothing undoes that",
             _ => {
                 "they are kept for 30 days, and `dead retry --skipped` sends them after all, behind \
-                 what followed them"
+                 the later events of their keys"
             }
         };
         Err(Failure::usage(format!(
-            "`dead {}` would give up {}, at {}: {undone}; nothing was changed\nfix: give --yes if that is meant, or \
-             name fewer by --id UUID or --key KEY; `posthaste dead list` shows them",
+            "`dead {}` would give up {}, at {}: {undone}; nothing was changed\nfix: give --yes to \
+             confirm, or name fewer by --id UUID or --key KEY; `posthaste dead list` shows them",
             action.as_str(),
             output::count(events, "event"),
             names.join(", "),
@@ -231,7 +231,7 @@ async fn list(
     Ok(Status::Done)
 }
 
-/// What a terminal shows of a line at the least.
+/// The least width of a terminal.
 const COLUMNS: usize = 80;
 
 /// Three lines, since the id alone takes half of one.
@@ -261,7 +261,7 @@ fn entry(one: &ParkedEvent, colours: bool) -> String {
     )
 }
 
-/// Keys and brokers' answers may hold anything; a terminal must not obey it.
+/// Keys and brokers' answers may hold control characters, which a terminal would follow.
 fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
@@ -330,25 +330,26 @@ async fn act(
     }
     if events == 0 && filter.means_skipped(action) {
         return Err(Failure::failed(
-            "no skipped event is meant whose key has gone on without it; nothing was changed\nfix: `posthaste dead list \
-             --state skipped` shows them; a key that is still coming back goes on once a relay has delivered what waits \
-             of it",
+            "no skipped event matches whose key has gone on; nothing was changed\nfix: `posthaste \
+             dead list --state skipped` shows the skipped events; a released key goes on once a relay \
+             has delivered its waiting events",
         ));
     }
     if events == 0 {
-        return Err(nothing("no parked or dead event is meant"));
+        return Err(nothing("no parked or dead event matches"));
     }
     let said = match action {
         DeadAction::Retry if filter.means_skipped(action) => {
-            "attempted again at once by a running relay, behind what has followed of its key, which \
-             goes on meanwhile"
+            "tried again at once by a running relay, behind the later events of its key, which goes \
+             on meanwhile"
         }
         DeadAction::Retry => {
-            "attempted again at once by a running relay; each key stays blocked until its event is accepted"
+            "tried again at once by a running relay; each key stays blocked until its event is \
+             accepted"
         }
         DeadAction::Skip => {
-            "skipped and kept for 30 days (`dead retry --skipped` sends it after all); each key goes on with its next \
-             event"
+            "skipped and kept for 30 days (`dead retry --skipped` sends it after all); each key goes \
+             on with its next event"
         }
         DeadAction::Discard => {
             "discarded, the payload erased; each key goes on with its next event"
@@ -368,11 +369,11 @@ async fn act(
 
 fn nothing(what: &str) -> Failure {
     Failure::failed(format!(
-        "{what}; nothing was changed\nfix: `posthaste dead list` shows those there are"
+        "{what}; nothing was changed\nfix: `posthaste dead list` shows the parked and dead events"
     ))
 }
 
-/// What a list says of an event: no payload, no header values.
+/// An event as a list shows it: no payload, no header values.
 fn summary(one: &ParkedEvent) -> Value {
     json!({
         "id": one.event.id().to_string(),

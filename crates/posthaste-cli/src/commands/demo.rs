@@ -1,9 +1,9 @@
 //! `posthaste demo`: what people see first.
 //!
 //! A small shop sells, each sale one transaction with its events, one sale in ten called off. The
-//! relay, the real one, delivers to a file in the warehouse's directory. In the middle the directory
-//! goes away for some seconds. At the end the shop's tables and the delivered file are read again and
-//! compared: nothing that is claimed comes from a counter.
+//! relay, the real one, delivers to a file in the warehouse's directory. In the middle the
+//! directory goes away for some seconds. At the end the shop's tables and the delivered file are
+//! read again and compared: nothing that is claimed comes from a counter.
 
 mod damage;
 mod outage;
@@ -40,10 +40,11 @@ pub(crate) struct Demo {
     /// How many events the shop writes
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     events: u32,
-    /// Run on this database instead of an SQLite file of its own; what the demo makes is removed
+    /// Run on this database instead of an SQLite file of its own, and remove the demo's tables at
+    /// the end
     #[arg(long, value_name = "URL")]
     store: Option<SecretUrl>,
-    /// Keep the files, and say where they are
+    /// Keep the files, and print their paths
     #[arg(long)]
     keep: bool,
     /// Print the proof as JSON, as the last line

@@ -22,21 +22,21 @@ pub(crate) struct DestinationArgs {
 enum What {
     /// Show all destinations
     List,
-    /// Deliver nothing until resumed; what is written meanwhile waits and is kept
+    /// Deliver nothing until resumed; events wait and are kept
     Pause {
         /// The destination's name
         name: String,
     },
-    /// Deliver again, from where it stood
+    /// Deliver again, from the stored cursor on
     Resume {
         /// The destination's name
         name: String,
     },
-    /// Take out of service: its progress is gone, and it keeps nothing from being deleted any more
+    /// Remove a destination and its progress; it pins no events any more
     Remove {
         /// The destination's name
         name: String,
-        /// Also where events wait for it, which it gives up
+        /// Remove it also with pending or parked events, and give them up
         #[arg(long)]
         yes: bool,
     },
@@ -55,12 +55,12 @@ impl DestinationArgs {
             What::Pause { name } => (
                 name,
                 DestinationState::Paused,
-                "is paused: what is not delivered yet waits, also across restarts, and is kept",
+                "is paused: its events wait, also across restarts, and are kept",
             ),
             What::Resume { name } => (
                 name,
                 DestinationState::Active,
-                "is active: delivery goes on from where it stood",
+                "is active: delivery goes on from the stored cursor",
             ),
             What::Remove { name, yes } => {
                 if !yes {
@@ -69,8 +69,8 @@ impl DestinationArgs {
                 (
                     name,
                     DestinationState::Removed,
-                    "is removed; a relay that names it again makes a new destination, from its --start (by default the \
-                     oldest event that is still kept)",
+                    "is removed; a relay that names it again makes a new destination, from its \
+                     --start (by default the oldest event that is still kept)",
                 )
             }
         };
@@ -95,15 +95,15 @@ impl DestinationArgs {
             && let Some(relay) = serving(store, name).await?
         {
             output::print(&format!(
-                "Pausing: relay `{relay}`, and any other that serves it, obeys when it next renews its lease, within a \
-                 third of that (5 s unless set), and says so in its log.\n"
+                "Pausing: relay `{relay}`, and any other that serves it, stops when it next renews its \
+                 lease, within a third of that (5 s unless set), and says so in its log.\n"
             ))?;
         }
         Ok(Status::Done)
     }
 }
 
-/// Says what removing it would give up, and how much of that can be undone.
+/// Says which events a removal would give up, and how many of them can still be sent.
 async fn refuse_to_give_up(store: &dyn Store, name: &str) -> Result<(), Failure> {
     let status = store.status().await?;
     let Some(known) = status.destinations.iter().find(|known| known.name == name) else {
@@ -114,9 +114,10 @@ async fn refuse_to_give_up(store: &dyn Store, name: &str) -> Result<(), Failure>
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "removing destination `{name}` gives up its place: {} pending and {} set aside; nothing was changed\nfix: start \
-         a relay that delivers them, or give --yes if that is meant. Events are kept for {}; while they are, a relay \
-         that names `{name}` again begins at the oldest one and sends all of them, also those that were delivered",
+        "removing destination `{name}` gives up its cursor: {} pending and {} parked; nothing was \
+         changed\nfix: start a relay that delivers them, or give --yes to confirm. Events are kept for \
+         {}; until then a relay that names `{name}` again begins at the oldest one and sends all of \
+         them, also delivered ones",
         status::amount(known.pending, known.pending_exact),
         output::thousands(set_aside),
         output::short_duration(status.retained.configured_window),

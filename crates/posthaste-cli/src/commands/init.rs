@@ -29,31 +29,32 @@ pub(crate) struct Init {
     /// A role that may run a relay and operators' commands (PostgreSQL)
     #[arg(long, value_name = "ROLE")]
     relay: Option<String>,
-    /// Partitions of a destination: a power of two up to 4096; running relays heed a new number by
-    /// themselves [default: 64]
+    /// Partitions of a destination: a power of two up to 4096; running relays follow a new number
+    /// by themselves [default: 64]
     #[arg(long, value_name = "N")]
     partitions: Option<u16>,
-    /// How long delivered events are kept, or as long as three quarters of the ring reach back (PostgreSQL),
-    /// whichever is shorter [default: 24h]
+    /// How long delivered events are kept, at most as long as three quarters of the ring last
+    /// (PostgreSQL) [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     retention: Option<Duration>,
-    /// How they go: whole leaves are truncated, or rows are deleted, which takes more of the server
-    /// and disturbs no reader of a hot standby (PostgreSQL) [default: truncate]
+    /// How they are removed: `truncate` empties whole leaves; `delete` removes rows, which costs
+    /// the server more and disturbs no reader of a hot standby (PostgreSQL) [default: truncate]
     #[arg(long, value_name = "truncate|delete", value_parser = retention_mode)]
     retention_mode: Option<RetentionMode>,
-    /// Whether idle relays listen for hints of writers, so that the first event after a pause is not found a poll
-    /// later (PostgreSQL; not through a transaction pooler) [default: on for a new outbox]
+    /// Whether writers wake idle relays, which then find the first event after a pause without
+    /// waiting for a poll (PostgreSQL; not through a transaction pooler) [default: on for a new
+    /// outbox]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     notify: Option<bool>,
-    /// Rows of one of the 16 leaves of the ring: a power of two, fixed by the first init (PostgreSQL)
-    /// [default: 524288]
+    /// Rows of one of the 16 leaves of the ring: a power of two, fixed by the first init
+    /// (PostgreSQL) [default: 524288]
     #[arg(long, value_name = "N")]
     leaf_rows: Option<u64>,
-    /// Let a copied database (a restored dump, pg_upgrade, a template) go on by itself: tells what would be pending and
-    /// sent again, and changes nothing without --yes (PostgreSQL)
+    /// Begin a new era in a copied database (a restored dump, pg_upgrade, a template): shows which
+    /// events would be pending and sent again, and changes nothing without --yes (PostgreSQL)
     #[arg(long, conflicts_with = "sql")]
     new_era: bool,
-    /// Begin the new era
+    /// Begin the new era now
     #[arg(long, requires = "new_era")]
     yes: bool,
     /// Print the SQL instead of running it, for your own migration tool
@@ -73,7 +74,7 @@ fn retention_mode(value: &str) -> Result<RetentionMode, &'static str> {
     RetentionMode::from_name(value).ok_or("`truncate` or `delete` is needed")
 }
 
-/// What was done, in words that both kinds of store share.
+/// The changes, in words that both kinds of store share.
 struct Done {
     applied: Vec<u32>,
     version: u32,
@@ -81,7 +82,7 @@ struct Done {
     new_era: Option<postgres::NewEra>,
 }
 
-/// What an `init` that went well leaves behind.
+/// The result of an `init` that went well.
 fn newest(migrations: &[Migration]) -> u32 {
     migrations.last().map_or(0, |last| last.version)
 }
@@ -223,9 +224,11 @@ impl Init {
         match self.retention_mode {
             None => {}
             Some(RetentionMode::Truncate) => {
-                text.push_str("They go a leaf of the ring at a time.\n");
+                text.push_str("They are removed a leaf of the ring at a time.\n");
             }
-            Some(RetentionMode::Delete) => text.push_str("They go in small deletes alone.\n"),
+            Some(RetentionMode::Delete) => {
+                text.push_str("They are removed in small deletes alone.\n")
+            }
         }
         text
     }

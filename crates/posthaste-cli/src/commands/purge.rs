@@ -13,7 +13,7 @@ use crate::{
     output,
 };
 
-/// What is in the way is tried again for so long: somebody reads a leaf, or a relay keeps house.
+/// How long a step is tried again while a reader of a leaf or a relay's retention blocks it.
 const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -52,7 +52,7 @@ impl PurgeArgs {
     }
 }
 
-/// Steps until nothing more is due, or what is in the way stays there.
+/// Steps until nothing more is due, or the obstacle stays.
 async fn purge(store: &dyn Store) -> Result<Housekeeping, Failure> {
     let mut all = Housekeeping::default();
     let mut patience_ends = Instant::now() + PATIENCE;
@@ -89,13 +89,13 @@ fn as_text(done: &Housekeeping, retained: &Retained) -> String {
     text.push('\n');
     if done.evacuated > 0 {
         text.push_str(&format!(
-            "Set aside {} of blocked keys that kept others from going\n",
+            "Parked {} of blocked keys that pinned others\n",
             output::count(done.evacuated, "follower")
         ));
     }
     if done.parked > 0 {
         text.push_str(&format!(
-            "Removed {} that had been set aside, with {}\n",
+            "Removed {} that had been parked, with {}\n",
             output::count(done.parked, "event"),
             output::count(done.attempts, "attempt")
         ));

@@ -31,7 +31,7 @@ use crate::{
     secret::SecretUrl,
 };
 
-/// What the log shows, in the syntax of `RUST_LOG`.
+/// The variable that sets the log's level, in the syntax of `RUST_LOG`.
 const LOG: &str = "POSTHASTE_LOG";
 
 #[derive(Debug, Args)]
@@ -39,31 +39,30 @@ pub(crate) struct Relay {
     /// The database: sqlite:PATH or postgres://USER@HOST/DATABASE [env: POSTHASTE_FROM]
     #[arg(long, value_name = "URL", visible_alias = "store")]
     from: Option<SecretUrl>,
-    /// Where to: kafka://HOST:PORT, amqp://HOST/VHOST?exchange=NAME, file:///PATH/events.jsonl,
-    /// stdout: or null: [env: POSTHASTE_TO]
+    /// The destination: kafka://HOST:PORT, amqp://HOST/VHOST?exchange=NAME,
+    /// file:///PATH/events.jsonl, stdout: or null: [env: POSTHASTE_TO]
     #[arg(long, value_name = "URL")]
     to: Option<SecretUrl>,
     /// The name of the destination of --to; progress belongs to the name [default: default]
     #[arg(long, value_name = "NAME")]
     destination: Option<String>,
-    /// Go on at an address of another kind of broker than so far; what was delivered is not sent
-    /// again
+    /// Move the destination to another kind of broker; delivered events are not sent again
     #[arg(long)]
     retarget: bool,
-    /// Where a new destination starts: `oldest` (the default), or `now`, behind all events that are
-    /// there
+    /// Where a new destination starts: at the `oldest` event (the default), or `now`, behind all
+    /// events of the outbox
     #[arg(long, value_name = "PLACE", value_parser = config::start)]
     start: Option<Start>,
     /// A file with destinations, routes and settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// End when every event that was visible at the start is accepted, parked, or blocked
+    /// End when each event that was visible at the start is accepted, parked, or blocked
     #[arg(long)]
     until_drained: bool,
     /// Give up draining after this long, with exit status 4
     #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "until_drained")]
     drain_timeout: Option<Duration>,
-    /// At the end, print what was done as JSON on standard output
+    /// At the end, print the result as JSON on standard output
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -154,7 +153,7 @@ async fn end(
     }
     if timed_out {
         eprintln!(
-            "error: not drained within --drain-timeout; nothing is lost, `posthaste status` shows what waits"
+            "error: not drained within --drain-timeout; nothing is lost, `posthaste status` shows the rest"
         );
         return Ok(Status::DrainTimeout);
     }
@@ -235,9 +234,9 @@ fn open_sinks(config: &RelayConfig, json: bool) -> Result<Vec<Arc<dyn Sink>>, Fa
     config.destinations.iter().map(open).collect()
 }
 
-/// Looks whether every sink is there. One that is away is waited for while running; one that is set up
-/// wrongly, or refuses us, ends the start, while somebody is looking, unless there are others to deliver
-/// to.
+/// Looks whether every sink is there. One that is away is waited for while running; one that is set
+/// up wrongly, or refuses us, ends the start, while somebody is looking, unless there are others to
+/// deliver to.
 async fn check_sinks(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Result<(), Failure> {
     for (known, sink) in config.destinations.iter().zip(sinks) {
         let name = &known.name;
@@ -303,7 +302,7 @@ impl From<RelayError> for Failure {
     }
 }
 
-/// What ends a run: a signal, or the limit of draining.
+/// The causes that end a run: a signal, or the limit of draining.
 struct Stop {
     signalled: oneshot::Receiver<()>,
     limit: Option<Duration>,
@@ -311,7 +310,8 @@ struct Stop {
 }
 
 impl Stop {
-    /// Listens for signals from now on. The first asks for a stop in order, the second ends the process.
+    /// Listens for signals from now on. The first asks for a stop in order, the second ends the
+    /// process.
     fn listen(limit: Option<Duration>) -> Result<Self, Failure> {
         // A file that meets the size limit of the process is an outage of that destination; by
         // default the signal would kill us. Listening is the safe way to be rid of that.

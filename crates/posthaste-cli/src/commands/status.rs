@@ -19,8 +19,8 @@ use crate::{
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// End with status 1 where something that should be delivered is not: no relay runs, a
-    /// destination accepts nothing, or events are dead. What is paused does not count
+    /// End with status 1 where events are not delivered: no relay runs, a destination accepts
+    /// nothing, or events are dead. Paused destinations do not count
     #[arg(long)]
     check: bool,
 }
@@ -43,7 +43,7 @@ impl StatusArgs {
     }
 }
 
-/// Why nothing is delivered, and where; what an operator has paused is no stoppage.
+/// Why nothing is delivered, and where; a paused destination is no stoppage.
 fn stoppages(status: &StoreStatus) -> Vec<String> {
     if !status.relays.iter().any(|relay| relay.state == "live") {
         return vec!["no relay runs: nothing is being delivered".to_owned()];
@@ -91,7 +91,7 @@ fn as_json(status: &StoreStatus) -> Value {
     })
 }
 
-/// What keeps events beyond their time.
+/// The causes that keep events beyond their time.
 pub(super) fn pins_json(retained: &Retained) -> Value {
     let pins = retained.pins.iter().map(|pin| {
         json!({
@@ -104,7 +104,7 @@ pub(super) fn pins_json(retained: &Retained) -> Value {
     pins.collect()
 }
 
-/// The debt and what it is owed to; nothing when there is none.
+/// The debt and its causes; nothing when there is none.
 pub(super) fn debt(retained: &Retained) -> String {
     if retained.debt_events == 0 {
         return String::new();
@@ -189,7 +189,7 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
     text.push('\n');
     if status.destinations.is_empty() {
         text.push_str(
-            "No destination, so that nothing counts as pending: `posthaste relay --from … --to …` makes one.\n",
+            "No destination, so nothing counts as pending: `posthaste relay --from … --to …` makes one.\n",
         );
     } else {
         text.push_str(&destinations(&status.destinations).render(colours));

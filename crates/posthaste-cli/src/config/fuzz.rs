@@ -1,4 +1,4 @@
-//! What people write: configuration files, units, references, addresses, arguments.
+//! Input that people write: configuration files, units, references, addresses, arguments.
 
 use std::time::Duration;
 
@@ -84,7 +84,8 @@ fn parse(text: String) -> Result<(), String> {
     routes.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// A file is taken, or refused with its place in the file, a caret and a fix, and no secret is shown.
+/// A file is taken, or refused with its place in the file, a caret and a fix, and no secret is
+/// shown.
 #[test]
 fn fuzz_files() {
     check!()
@@ -237,7 +238,8 @@ const UNIT_WORDS: &[&str] = &[
     "e9",
 ];
 
-/// A duration or a size is read or refused with an example, and is as large as every database can count.
+/// A duration or a size is read or refused with an example, and is as large as every database can
+/// count.
 #[test]
 fn fuzz_units() {
     check!()
@@ -263,7 +265,7 @@ fn fuzz_units() {
         });
 }
 
-/// What is written with its unit is read as it is meant.
+/// A value with its unit is read back as the same value.
 #[test]
 fn fuzz_numbers_with_units() {
     check!()
@@ -293,8 +295,8 @@ const REFERENCE_WORDS: &[&str] = &[
     "$", "$$", "${", "}", "${A}", "${B}", "${}", "${a", "A", "ü", "{A}",
 ];
 
-/// References are replaced once, what they bring is not looked through, and what is escaped comes out as
-/// it was.
+/// References are replaced once, what they bring is not looked through, and what is escaped comes
+/// out as it was.
 #[test]
 fn fuzz_references() {
     check!()

@@ -4,7 +4,7 @@
 /// Replaces every reference.
 ///
 /// # Errors
-/// What is missing, with the fix; never a secret.
+/// The missing part, with the fix; never a secret.
 pub(crate) fn resolve(text: &str) -> Result<String, String> {
     resolve_with(text, |name| std::env::var(name).ok())
 }

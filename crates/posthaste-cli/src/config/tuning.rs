@@ -34,7 +34,7 @@ pub(crate) struct RelayTuning {
     /// The relay's name, as `status` shows it [default: the machine's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Partitions of a destination that this relay owns at the most [default: no bound]
+    /// Most partitions of a destination that this relay owns [default: no bound]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=PARTITIONS_MAX.into()))]
     pub(crate) max_partitions: Option<u32>,
     /// How long the right to deliver lasts without renewal [default: 15s]
@@ -49,28 +49,29 @@ pub(crate) struct RelayTuning {
     /// How long bytes of a broken connection may still arrive [default: a sixth of the lease]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(crate) settle: Option<Duration>,
-    /// Events in a batch at the most [default: 1000]
+    /// Most events in a batch [default: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) batch_events: Option<u32>,
-    /// Bytes in a batch at the most [default: 1MiB]
+    /// Most bytes in a batch [default: 1MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) batch_size: Option<usize>,
-    /// Events that a crash may repeat, for each destination, at the most [default: 10000]
+    /// Most events in the window of a destination, which a crash may repeat [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) window_events: Option<u32>,
-    /// Bytes of the same [default: 8MiB]
+    /// Most bytes in the window of a destination [default: 8MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) window_size: Option<usize>,
-    /// Wait after a read that brought a few events; up to ten times as long after many [default: 2ms]
+    /// Wait after a read that brought a few events; after many it is up to ten times as long
+    /// [default: 2ms]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(crate) poll_busy: Option<Duration>,
     /// Longest wait between reads of an idle outbox [default: 700ms for each destination]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(crate) poll_idle: Option<Duration>,
-    /// How long a stop may take to let go in order [default: 10s]
+    /// How long a planned stop may take [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(crate) shutdown_timeout: Option<Duration>,
-    /// How log lines look, on standard error [default: text]
+    /// Format of the log on standard error [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log: Option<LogFormat>,
     /// Answer /healthz, /readyz and /metrics there; on this machine only, port 0 takes any free one
@@ -82,8 +83,8 @@ pub(crate) struct RelayTuning {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Tuning of the destinations")]
 pub(crate) struct DestinationTuning {
-    /// Attempts with an event that is refused, until it is dead [default: 5, or 150 where people mend the broker:
-    /// a missing topic or queue, a right that is not given]
+    /// Attempts with a refused event until it is dead [default: 5, or 150 if the broker lacks a
+    /// topic, a queue or a right]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempts: Option<u32>,
     /// Wait before the second attempt; it doubles from there [default: 1s]

@@ -9,7 +9,7 @@ const DURATION_MAX: Duration = Duration::from_secs(1_000 * 31_557_600);
 /// know what it counts; so is more than a thousand years.
 ///
 /// # Errors
-/// What is wrong, with an example.
+/// The error, with an example.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     // humantime lets this one bare number pass.
     if text.trim() == "0" {
@@ -28,7 +28,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// number is refused.
 ///
 /// # Errors
-/// What is wrong, with an example.
+/// The error, with an example.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     let refused = || {
         format!("`{text}` is not a size; write a number with a unit, such as 300B, 64KiB or 8MiB")

@@ -19,12 +19,12 @@ use tokio::{
 
 /// A scraper, probes and some people with a browser; each connection costs some KiB.
 const CONNECTIONS_MAX: usize = 32;
-/// From accept to the end of the answer. On one machine a request takes milliseconds, and the slowest
-/// answer is bounded below this.
+/// From accept to the end of the answer. On one machine a request takes milliseconds, and the
+/// slowest answer is bounded below this.
 const CONNECTION_MAX: Duration = Duration::from_secs(5);
 
-/// Ends the oldest connection where there is no room for the next: a client that says nothing keeps nobody
-/// waiting.
+/// Ends the oldest connection where there is no room for the next: a client that says nothing keeps
+/// nobody waiting.
 pub(super) struct Bounded {
     listener: TcpListener,
     /// The oldest first; dropping it ends the connection.

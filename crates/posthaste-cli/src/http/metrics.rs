@@ -20,7 +20,7 @@ pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 /// Every state of a breaker, so that each is a series from the start.
 const BREAKER_STATES: [&str; 4] = ["closed", "half_open", "open", "waiting"];
 
-/// All metrics. What needs the store's numbers is left out without them.
+/// All metrics. Those that need the store's numbers are left out without them.
 ///
 /// # Errors
 /// The encoder refuses something.
@@ -76,12 +76,12 @@ impl Metrics {
             ),
             (
                 "posthaste_unavailable_total",
-                "Failures of the destination that are no event's fault",
+                "Failures of the destination that blame no event",
                 |c| c.unavailable,
             ),
             (
                 "posthaste_parked_total",
-                "Events set aside after they were refused",
+                "Events parked after a refusal",
                 |c| c.parked,
             ),
             (
@@ -91,7 +91,7 @@ impl Metrics {
             ),
             (
                 "posthaste_repeats_total",
-                "Events sent again although what became of an earlier sending is unknown",
+                "Events sent again after a sending with an unknown result",
                 |c| c.repeated,
             ),
         ];
@@ -172,13 +172,13 @@ impl Metrics {
         let gauge = MetricType::Gauge;
         page.family(
             "posthaste_relay_lease_seconds_left",
-            "For how long this relay may go on without renewing its lease, 0 without a lease",
+            "For how long this relay may continue without a renewal of its lease, 0 without a lease",
             gauge,
             [(UNLABELLED, Seconds(self.lease_left))],
         )?;
         page.family(
             "posthaste_store_up",
-            "Whether the database answered when it was asked for its numbers, a few seconds ago at the most",
+            "Whether the database answered the last question for its numbers, at most a few seconds ago",
             gauge,
             [(UNLABELLED, Whole(self.status.is_some().into()))],
         )?;
@@ -200,8 +200,8 @@ impl Metrics {
     }
 }
 
-/// What only the store knows, of every destination in it: one that no relay delivers to any more pins
-/// what it has not got.
+/// The numbers that only the store knows, of every destination in it: one that no relay delivers to
+/// any more pins what it has not got.
 fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     type Of = fn(&DestinationStatus) -> Option<Number>;
     let gauges: [(_, _, Of); 5] = [
@@ -226,12 +226,12 @@ fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
         ),
         (
             "posthaste_parked",
-            "Events set aside that will be tried again",
+            "Parked events that will be tried again",
             |d| Some(Whole(d.parked)),
         ),
         (
             "posthaste_dead",
-            "Events set aside whose attempts are used up: they wait for an operator",
+            "Parked events whose attempts are used up: they wait for an operator",
             |d| Some(Whole(d.dead)),
         ),
     ];
@@ -266,7 +266,7 @@ fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     }
     page.family(
         "posthaste_retention_mode",
-        "How delivered events go: by truncating leaves of the ring, or by deleting rows",
+        "How delivered events are removed: by truncating leaves of the ring, or by deleting rows",
         MetricType::Gauge,
         [([("mode", retained.mode.as_str())], Whole(1))],
     )
@@ -289,7 +289,7 @@ fn of_relays(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     )?;
     page.family(
         "posthaste_partitions_owned",
-        "Partitions of the destination that live relays own; what nobody owns waits",
+        "Partitions of the destination that live relays own; events of the others wait",
         MetricType::Gauge,
         destinations().map(|d| {
             let owned = shares(d).map(|share| u64::from(share.partitions)).sum();
@@ -317,8 +317,8 @@ enum Number {
 }
 
 impl Number {
-    /// As a gauge's whatever it is: the encoder of a counter would add `_total` to the samples alone,
-    /// which OpenMetrics wants and Prometheus' own format does not know.
+    /// As a gauge's whatever it is: the encoder of a counter would add `_total` to the samples
+    /// alone, which OpenMetrics wants and Prometheus' own format does not know.
     fn encode(&self, sample: &mut MetricEncoder<'_>) -> fmt::Result {
         match self {
             Whole(number) => sample.encode_gauge(number),

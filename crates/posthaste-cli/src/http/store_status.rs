@@ -28,12 +28,12 @@ impl StoreStatus {
         }
     }
 
-    /// The numbers, a few seconds old at the most; none when the store does not answer in time, since
-    /// older ones would be taken for new.
+    /// The numbers, a few seconds old at the most; none when the store does not answer in time,
+    /// since older ones would be taken for new.
     pub(super) async fn fresh(self: &Arc<Self>) -> Option<Arc<Status>> {
         let this = Arc::clone(self);
-        // A task of its own: nobody's patience ends a question in the middle, and a store that hangs is
-        // asked once.
+        // A task of its own: nobody's patience ends a question in the middle, and a store that
+        // hangs is asked once.
         let asked = tokio::spawn(async move { this.shared().await });
         timeout(ANSWER_MAX, asked).await.ok()?.ok()?
     }

@@ -167,7 +167,7 @@ fn nothing_but_the_file_redirects_a_destination_of_the_file() {
     let by_environment = run(&mut by_environment, LIMIT).expect_status(2);
     says(&by_environment, &[goes, "by POSTHASTE_TO"]);
     assert_eq!(world.payloads("other.jsonl"), [""; 0]);
-    // What changes nothing is no redirection.
+    // The same address is no redirection.
     world.ends(&with("file:file.jsonl"), 0);
     assert_eq!(world.payloads("file.jsonl"), ["1"]);
 }

@@ -110,7 +110,7 @@ fn retry_after_the_fix_releases_the_key_in_order() {
     let world = poisoned();
     let retried = world.on_store(&["dead", "retry", "--key", "k0"], 0);
     assert!(
-        retried.stdout.contains("1 event: will be attempted again"),
+        retried.stdout.contains("1 event: will be tried again"),
         "{retried}"
     );
     world.drain(PATIENT, &[], 0);
@@ -164,7 +164,7 @@ fn skipping_is_undone_while_the_event_is_kept() {
     world.drain(STRICT, &[], 0);
     says(
         &world.on_store(&["dead", "retry", "--id", &id], 1),
-        &["no parked or dead event is meant"],
+        &["no parked or dead event matches"],
     );
     world.on_store(&["dead", "retry", "--skipped", "--id", &id], 0);
     world.emit("t", "k0", "k0-5");

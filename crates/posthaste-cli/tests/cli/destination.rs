@@ -55,7 +55,7 @@ fn a_destination_with_events_pending_is_removed_only_if_that_is_meant() {
     world.emit("t", "k", "2");
     says(
         &world.on_store(&["destination", "remove", "default"], 2),
-        &["1 pending and 0 set aside", "kept for 1d", "give --yes"],
+        &["1 pending and 0 parked", "kept for 1d", "give --yes"],
     );
     world.on_store(&["destination", "remove", "default", "--yes"], 0);
     // Undone as it said.

@@ -94,7 +94,7 @@ impl World {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// What was delivered into a file of this directory; nothing when there is no such file.
+    /// The events delivered into a file of this directory; none when there is no such file.
     pub(crate) fn delivered(&self, name: &str) -> Vec<Line> {
         if !self.path(name).exists() {
             return Vec::new();

@@ -386,7 +386,8 @@ fn readiness_tells_a_standstill_by_its_destination() {
     fs::rename(world.path("away"), world.path("gone")).unwrap();
     world.emit("t", "k", "1");
     let standing = |readiness: &Value| readiness["destinations"][0].clone();
-    // The short form does not wait for the half minute itself: that the time runs shows why it ends.
+    // The short form does not wait for the half minute itself: that the time runs shows why it
+    // ends.
     let red_after = if long_form() { 30.0 } else { 1.0 };
     wait_for("no progress", || {
         let since = &standing(&watched.readiness().1)["seconds_since_progress"];
@@ -493,7 +494,7 @@ fn no_payload_header_or_secret_is_logged_at_any_level() {
     watched.wait_for_metric("posthaste_delivered_total{destination=\"default\"}", 19.0);
     let told = watched.get("/metrics").body + &watched.get("/readyz").body;
     assert!(!told.contains(MARK), "{told}");
-    // What is said of an outage, and of its end.
+    // The lines about an outage, and about its end.
     server.crash();
     watched.wait_for_metric("posthaste_store_up", 0.0);
     server.start_again();

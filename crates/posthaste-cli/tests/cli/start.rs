@@ -97,7 +97,7 @@ fn a_destination_that_denies_us() {
     let world = World::with_outbox();
     fs::create_dir(world.path("locked")).unwrap();
     world.write("locked/out.jsonl", "");
-    // Whoever may do anything is refused by what nobody can do: a directory is no file.
+    // A superuser is refused too, because a directory is no file.
     let to = if rustix::process::geteuid().is_root() {
         "file:locked"
     } else {

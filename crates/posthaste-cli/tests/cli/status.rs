@@ -87,9 +87,7 @@ fn people_get_a_table_without_colours_where_there_is_no_terminal() {
     let world = World::with_outbox();
     let empty = world.on_store(&["status"], 0);
     assert!(
-        empty
-            .stdout
-            .contains("No destination, so that nothing counts"),
+        empty.stdout.contains("No destination, so nothing counts"),
         "{empty}"
     );
     world.drain("null:", &[], 0);

@@ -13,7 +13,7 @@ impl World {
         fs::metadata(self.path("shop.db-wal")).map_or(0, |log| log.len())
     }
 
-    /// What an application leaves behind that was killed: its last commits, in the log alone.
+    /// The state that a killed application leaves: its last commits, in the log alone.
     fn emit_and_leave_the_log(&self) {
         let database = Connection::open(self.path("shop.db")).unwrap();
         database

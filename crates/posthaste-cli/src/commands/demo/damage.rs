@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::failure::Failure;
 
-/// What is done to the file.
+/// The damage to the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Damage {
     /// A line is taken out.

@@ -16,7 +16,7 @@ use crate::{
     output::{self, Style},
 };
 
-/// What the comparison found; counts of events.
+/// The result of the comparison; counts of events.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Proof {
     /// In the shop's tables.

@@ -1,4 +1,5 @@
-//! The shop: sales, each one transaction that changes some orders and writes an event for each change.
+//! The shop: sales, each one transaction that changes some orders and writes an event for each
+//! change.
 
 mod postgres;
 mod sqlite;
@@ -54,7 +55,7 @@ pub(super) struct Progress {
     pub(super) over: AtomicBool,
 }
 
-/// What the shop is to do.
+/// The shop's task.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) events: u64,

@@ -1,4 +1,4 @@
-//! What is seen while the demo runs: a live picture on a terminal, plain lines elsewhere.
+//! The output while the demo runs: a live picture on a terminal, plain lines elsewhere.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use posthaste_relay::{CountersSnapshot, LATENCY_BUCKETS_MICROS};
 use super::{outage::Outage, shop::Progress};
 use crate::output::{self, Style};
 
-/// What is left to tell when the picture is gone.
+/// The text that remains when the picture is gone.
 #[derive(Debug)]
 pub(super) struct Story {
     /// Events of sales that were called off.

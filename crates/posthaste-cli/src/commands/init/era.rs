@@ -1,4 +1,5 @@
-//! `posthaste init --new-era`: what a copied database's new era means, before it begins and afterwards.
+//! `posthaste init --new-era`: what a copied database's new era means, before it begins and
+//! afterwards.
 
 use posthaste_stores::postgres::{self, EraDestination, NewEra};
 use serde_json::{Value, json};
@@ -31,15 +32,15 @@ pub(super) async fn tell_plan(url: SecretUrl, as_json_too: bool) -> Result<Statu
 fn planned(url: &str, plan: &NewEra) -> String {
     format!(
         "{url}: this outbox is a copy. In a new era, which would begin behind seq {}:\n{}\
-         What the original delivered after the copy was made is sent again too, and whatever it still delivers: \
-         make sure that it no longer does.\n\
+         Events that the original delivered after the copy was made, or still delivers, are sent \
+         again too: stop the original first.\n\
          Nothing was changed. To begin the new era: posthaste init --store URL --new-era --yes\n",
         plan.last_seq,
         destinations(plan),
     )
 }
 
-/// Tells what a new era means that has begun.
+/// Tells the effects of the new era that has begun.
 pub(super) fn begun(era: &NewEra) -> String {
     format!(
         "A new era has begun behind seq {}:\n{}",
@@ -52,8 +53,8 @@ fn destinations(era: &NewEra) -> String {
     let mut text = String::new();
     if era.seq_given_twice {
         text.push_str(
-            "  The sequence was behind the events when events were written here, so that nothing can be proven of \
-             them: all that is kept is sent again.\n",
+            "  The sequence was behind the events when events were written here, so nothing can be \
+             proven of them: every event that is kept is sent again.\n",
         );
     }
     if era.destinations.is_empty() {

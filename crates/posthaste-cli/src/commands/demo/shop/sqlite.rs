@@ -18,7 +18,7 @@ pub(super) struct SqliteShop {
 impl SqliteShop {
     pub(super) fn open(url: &SecretUrl, run: &str) -> Result<Self, Failure> {
         let connection = Connection::open(SqliteConfig::parse(url.expose())?.path)?;
-        // What any application should have; the relay's own writes are short.
+        // A time-out that any application should have; the relay's own writes are short.
         connection.busy_timeout(Duration::from_secs(5))?;
         Ok(Self {
             connection,
