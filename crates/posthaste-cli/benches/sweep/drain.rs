@@ -28,7 +28,7 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let outbox = Outbox::start().await?;
     outbox.fill(plan.events).await?;
     let client = outbox.connect().await?;
-    // Whoever reads first would otherwise pay for bringing the table in.
+    // The first reader would otherwise pay for loading the table.
     streamed(&client, plan.events).await?;
 
     let mut rounds = Vec::new();
@@ -135,7 +135,7 @@ fn relay(outbox: &Outbox, destination: &str, events: u64) -> Result<Drained> {
     relayed::drained(outbox, "null:", &["--destination", destination], events)
 }
 
-/// What starting and stopping take: a new destination that has nothing before it.
+/// The cost of a start and a stop: a new destination that has nothing before it.
 fn relay_nothing(outbox: &Outbox, number: usize) -> Result<Drained> {
     let name = format!("nothing-{number}");
     relayed::drained(
@@ -163,7 +163,7 @@ impl<'a> FromSql<'a> for Raw<'a> {
     }
 }
 
-/// What was read; the sum is only there so that nothing can be left out as unused.
+/// The rows that were read; the sum keeps the compiler from removing unused work.
 #[derive(Default)]
 struct Read {
     events: u64,

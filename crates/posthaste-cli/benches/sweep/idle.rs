@@ -1,4 +1,4 @@
-//! What an idle outbox costs beside a running relay, and beside two that share it.
+//! The cost of an idle outbox beside a running relay, and beside two that share it.
 
 use std::time::Duration;
 

@@ -111,7 +111,7 @@ impl Broker for Kafka {
                 key,
                 value: Some(value),
             };
-            // What the relay gives each of these events.
+            // The headers that the relay gives each of these events.
             let headers = OwnedHeaders::new_with_capacity(4)
                 .insert(header("id", "0199d4f0-0000-7000-8000-000000000000"))
                 .insert(header("type", "OrderPlaced"))

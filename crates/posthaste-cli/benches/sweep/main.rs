@@ -1,4 +1,4 @@
-//! What Posthaste costs, and how near it comes to what PostgreSQL and its driver can do without it.
+//! The cost of Posthaste, and its speed beside that of PostgreSQL and its driver alone.
 //!
 //! ```text
 //! cargo bench -p posthaste-cli --bench sweep                      all parts, about five minutes
@@ -7,8 +7,9 @@
 //! cargo bench -p posthaste-cli --bench sweep --features kafka -- kafka
 //! ```
 //!
-//! Absolute figures say something about a machine and an hour. What is compared was therefore measured
-//! in interleaved rounds of one run, and medians are judged. Exit status 1: a bound was missed.
+//! Absolute figures say something about a machine and an hour. Figures that are compared were
+//! therefore measured in interleaved rounds of one run, and medians are judged. Exit status 1: a
+//! bound was missed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A set-up that fails ends the run.
 
@@ -43,7 +44,7 @@ use report::Report;
     about = "Measures the PostgreSQL sweep and its neighbours"
 )]
 struct Args {
-    /// What to measure; nothing: everything
+    /// The parts to measure; none: all
     parts: Vec<Part>,
     /// The full sizes: 5 M pending, 2 M retained, longer rounds
     #[arg(long)]
@@ -94,7 +95,7 @@ const fn bounds(p50: f64, p99: f64) -> Bounds {
     Bounds { p50, p99 }
 }
 
-/// What the parts need to know of the command line.
+/// The values of the command line that the parts need.
 #[derive(Debug)]
 struct Plan {
     long: bool,

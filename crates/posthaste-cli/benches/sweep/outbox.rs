@@ -57,7 +57,8 @@ impl Outbox {
         connect(&self.database.url()).await
     }
 
-    /// Commits events of 300 bytes with 10 000 keys, and leaves nothing for the server to tidy later.
+    /// Commits events of 300 bytes with 10 000 keys, and leaves nothing for the server to tidy
+    /// later.
     pub(crate) async fn fill(&self, events: u64) -> Result<()> {
         const CHUNK: u64 = 100_000;
         let client = self.connect().await?;
@@ -122,7 +123,8 @@ pub(crate) async fn connect(url: &str) -> Result<Client> {
         .await
         .with_context(|| format!("connecting to {url}"))?;
     tokio::spawn(connection);
-    // What the relay's own sessions are given too: neither may pay for planning that the other saves.
+    // The relay's own sessions have these settings too: neither may save planning that the other
+    // pays.
     client
         .batch_execute("set jit = off; set enable_seqscan = off")
         .await?;

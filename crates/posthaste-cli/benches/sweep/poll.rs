@@ -52,8 +52,8 @@ fn say(report: &mut Report, beside: &str, polls: &[f64]) {
     );
 }
 
-/// Transactions that have each emitted an event and do not end, and one after them that has ended, so
-/// that every later snapshot has all of them in its list.
+/// Transactions that have each emitted an event and do not end, and one after them that has ended,
+/// so that every later snapshot has all of them in its list.
 async fn in_progress(outbox: &Outbox) -> Result<Vec<Client>> {
     const EMIT: &str = "insert into posthaste.outbox (topic, key) values ('orders', 'open')";
     let mut open = Vec::new();
@@ -88,8 +88,8 @@ async fn watch(outbox: &Outbox) -> Result<Vec<f64>> {
     Ok(polls)
 }
 
-/// The polls in a log: the only reads of the outbox that ask for the sequence, and on one connection,
-/// so that each execute belongs to the bind before it.
+/// The polls in a log: the only reads of the outbox that ask for the sequence, and on one
+/// connection, so that each execute belongs to the bind before it.
 fn polls(log: &str) -> Result<Vec<f64>> {
     let mut polls = Vec::new();
     let mut bound = None;

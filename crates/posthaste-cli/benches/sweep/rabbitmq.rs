@@ -79,7 +79,7 @@ async fn publish(port: u16, events: u64) -> Result<()> {
         seen.wait_for(|confirmed| number < confirmed + WINDOW)
             .await?;
         let mut headers = FieldTable::new();
-        // What the relay gives each of these events.
+        // The properties that the relay gives each of these events.
         for (name, value) in [
             ("id", "0199d4f0-0000-7000-8000-000000000000".to_owned()),
             ("type", "OrderPlaced".to_owned()),

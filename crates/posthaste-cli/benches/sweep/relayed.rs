@@ -53,7 +53,7 @@ fn peak_memory_kib(process: u32) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse().ok()
 }
 
-/// What all threads have used so far; none when the process has ended.
+/// The processor time of all threads so far; none when the process has ended.
 pub(crate) fn cpu_seconds(process: u32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, in brackets, may hold anything; user and system time are the 14th and 15th field.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a figure has to be.
+/// The limit that a figure has to meet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bound {
     AtLeast(f64),

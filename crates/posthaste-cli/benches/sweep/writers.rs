@@ -1,4 +1,5 @@
-//! Applications that write: one business row and one event a transaction, beside a relay and without.
+//! Applications that write: one business row and one event a transaction, beside a relay and
+//! without.
 
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,7 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What the rounds of a comparison have and have not.
+/// The settings in which the rounds of a comparison differ.
 #[derive(Debug, Clone, Copy)]
 enum Factor {
     Relay,
@@ -159,7 +160,7 @@ pub(crate) struct Writers {
     clients: Vec<Client>,
 }
 
-/// What was written, and how fast.
+/// The events that were written, and how fast.
 #[derive(Default)]
 pub(crate) struct Written {
     /// When the commit of each event was answered.
@@ -192,8 +193,8 @@ impl Writers {
         Ok(())
     }
 
-    /// Writes for so long; with a pace, each transaction begins at its own moment, however long those
-    /// before it took.
+    /// Writes for so long; with a pace, each transaction begins at its own moment, however long
+    /// those before it took.
     pub(crate) async fn run(&mut self, span: Duration, pace: Option<f64>) -> Result<Written> {
         let count = self.clients.len() as f64;
         let started = Instant::now();

@@ -1,5 +1,6 @@
-//! The example consumers between kills: of themselves in mid-transaction, of the relay while the broker
-//! has events whose acknowledgement never came. Each effect happens once, in the order of its key.
+//! The example consumers between kills: of themselves in mid-transaction, of the relay while the
+//! broker has events whose acknowledgement never came. Each effect happens once, in the order of
+//! its key.
 
 use std::{collections::BTreeMap, collections::BTreeSet, process::Command, thread, time::Instant};
 
@@ -14,7 +15,7 @@ use crate::tools::{LIMIT, checkout, path};
 const KEYS: usize = 10;
 const ROUNDS: usize = 20;
 
-/// What the scenario asks of a broker.
+/// The parts of a broker that the scenario needs.
 struct Broker<'a> {
     /// The relay's destination, by way of the proxy.
     to: String,
@@ -28,7 +29,7 @@ struct Broker<'a> {
     ids: &'a dyn Fn() -> Vec<String>,
 }
 
-/// What was emitted: the bodies of each key, in order, none for a tombstone.
+/// The emitted events: the bodies of each key, in order, none for a tombstone.
 type Emitted = BTreeMap<String, Vec<Option<String>>>;
 
 struct Scenario<'a> {
@@ -57,8 +58,8 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// A transaction for each event: the next of every key in turn, every seventh a tombstone, and one
-    /// that is rolled back.
+    /// A transaction for each event: the next of every key in turn, every seventh a tombstone, and
+    /// one that is rolled back.
     fn emit(&mut self, rounds: usize, what: &str) {
         let mut sql = String::new();
         for round in 0..rounds {
@@ -192,7 +193,7 @@ impl<'a> Scenario<'a> {
         status["pending"].as_u64().unwrap()
     }
 
-    /// What the consumer has done, by key and in order.
+    /// The consumer's effects, by key and in order.
     fn effects(&self) -> Emitted {
         let rows = self
             .warehouse

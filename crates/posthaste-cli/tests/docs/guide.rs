@@ -1,5 +1,6 @@
-//! Follows a guide from its first command to its last, as its reader would: commands that run for ever in
-//! terminals of their own, outputs compared with what the page shows, and a broker that is paused.
+//! Follows a guide from its first command to its last, as its reader would: commands that run for
+//! ever in terminals of their own, outputs compared with what the page shows, and a broker that is
+//! paused.
 
 use std::{fs, process::Command, thread, time::Duration, time::Instant};
 
@@ -25,7 +26,7 @@ const DONE_BEFORE: &[&str] = &[
     ".venv/bin/pip install --quiet -r docs/examples/python/requirements-consumers.txt",
 ];
 
-/// What a guide needs to know of its broker.
+/// The values of a broker that a guide needs.
 pub(crate) struct Broker<'a> {
     /// As the page writes it.
     pub(crate) address: &'static str,
@@ -90,7 +91,7 @@ struct Reader<'a> {
     broker: &'a Broker<'a>,
     replacements: Vec<(String, String)>,
     folder: tempfile::TempDir,
-    /// What runs until it is told to stop.
+    /// The processes that run until they are told to stop.
     terminals: Vec<Running>,
 }
 

@@ -12,8 +12,8 @@ use std::{fs, process::Command};
 
 use posthaste_testkit::{process, servers::postgres::PostgresServer};
 
-/// Runs a page's commands in a folder of their own, against a database of their own, then its SQL. A relay
-/// that would run for ever ends when it is drained.
+/// Runs a page's commands in a folder of their own, against a database of their own, then its SQL.
+/// A relay that would run for ever ends when it is drained.
 fn run_page(name: &str, replacements: &[(&str, &str)]) {
     let server = PostgresServer::shared(15);
     let database = server.create_database();

@@ -37,8 +37,8 @@ pub(crate) fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// Whether a text is as a page shows it: `…` stands for any text, and any white space but a line's end
-/// for one space.
+/// Whether a text is as a page shows it: `…` stands for any text, and any white space but a line's
+/// end for one space.
 pub(crate) fn shows(expected: &str, actual: &str) -> bool {
     let (expected, actual) = (squeezed(expected), squeezed(actual));
     let mut pieces = expected.split('…');

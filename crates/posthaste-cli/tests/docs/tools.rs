@@ -1,4 +1,4 @@
-//! What the pages' commands find in the `PATH`, and the Python that runs the examples.
+//! The programs that the pages' commands find in the `PATH`, and the Python that runs the examples.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ pub(crate) fn checkout() -> tempfile::TempDir {
     folder
 }
 
-/// What the pages tell people to install, once, named by its versions.
+/// The packages that the pages install, once, named by their versions.
 fn python_environment() -> PathBuf {
     let requirements = root().join("docs/examples/python/requirements-consumers.txt");
     let versions: String = fs::read_to_string(&requirements)

@@ -1,5 +1,5 @@
-//! Many keys blocked at once, on PostgreSQL: a relay that finds them delivers everything else, and each comes back
-//! when it is released.
+//! Many keys blocked at once, on PostgreSQL: a relay that finds them delivers everything else, and
+//! each comes back when it is released.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -14,8 +14,8 @@ use posthaste_torture::{
 /// Events of keys that nothing blocks.
 const OTHERS: u32 = 2_000;
 
-/// So many keys, each with a dead event and followers, as several relays leave them to one: by hand, since it would
-/// take them minutes. The destination has not read any of it.
+/// So many keys, each with a dead event and followers, as several relays leave them to one: by
+/// hand, since it would take them minutes. The destination has not read any of it.
 fn many_blocked(keys: u32, followers: u32) -> (Postgres, Delivered) {
     let database = Postgres::new(PostgresServer::shared(15));
     let delivered = Delivered::new();
@@ -63,7 +63,7 @@ fn relay(database: &Postgres, delivered: &Delivered) -> Relay {
     Relay::new(&database.url(), delivered)
 }
 
-/// What was delivered of each key, in order.
+/// The delivered events of each key, in order.
 fn by_key(delivered: &Delivered) -> BTreeMap<String, Vec<u32>> {
     let mut by_key: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for line in lines::read(delivered.path()).unwrap() {

@@ -1,6 +1,6 @@
 //! A broker goes away and comes back, again and again: stopped, killed, cut off. Nothing is lost or
-//! parked, keys stay in order, delivery resumes by itself, and memory does not grow with the backlog.
-//! The same with the relay killed in between and PostgreSQL crashing.
+//! parked, keys stay in order, delivery resumes by itself, and memory does not grow with the
+//! backlog. The same with the relay killed in between and PostgreSQL crashing.
 //!
 //! Neither sink fences its lanes but by time, so a repeat that comes shuffled is reported, not
 //! failed: first deliveries are what is judged (I3).
@@ -111,7 +111,8 @@ async fn an_event_over_which_each_connection_to_kafka_ends_delays_its_key_alone(
     one_event_ends_each_connection(kafka(), "?compression=none").await;
 }
 
-/// A broker, or a firewall before it, ends the connection over one event and does not tell which (I7).
+/// A broker, or a firewall before it, ends the connection over one event and does not tell which
+/// (I7).
 async fn one_event_ends_each_connection(broker: Arc<dyn Broker>, option: &str) {
     let server = PostgresServer::shared(15);
     let database: Arc<dyn Database> = Arc::new(Postgres::new(server));
@@ -209,7 +210,8 @@ async fn outages_lose_and_park_nothing(broker: Arc<dyn Broker>) {
 /// The broker, the relay and the database fail, each in turn.
 async fn outages_and_crashes_lose_and_park_nothing(broker: Arc<dyn Broker>) {
     let size = Size::here();
-    // What nobody waits for stays unwritten, so that the crash takes aborted numbers with it.
+    // Commits without a waiting client stay unwritten, so that the crash takes aborted numbers with
+    // it.
     let server = PostgresServer::builder()
         .setting("wal_writer_delay", "10s")
         .start();
@@ -251,9 +253,9 @@ fn relay(database: &Arc<dyn Database>, broker: &dyn Broker) -> Relay {
     Relay::to_url(&database.url(), &broker.url())
 }
 
-/// Two windows of events at once, until they are delivered. Several of these show what the relay holds
-/// at full load: each of its threads keeps what it has once held, and in an outage another thread may be
-/// the one that reads a window than before.
+/// Two windows of events at once, until they are delivered. Several of these show what the relay
+/// holds at full load: each of its threads keeps what it has once held, and in an outage another
+/// thread may be the one that reads a window than before.
 async fn burst(database: &dyn Database, broker: &dyn Broker) {
     let mut writer = database.writer().await.unwrap();
     for _ in 0..2 {

@@ -138,8 +138,8 @@ fn proxied(server: &PostgresServer, postgres: &Postgres) -> (Proxy, String) {
     (proxy, url)
 }
 
-/// Runs writers and a relay beside the faults, then asserts that all is there; answers what the relay
-/// said, and what was repeated.
+/// Runs writers and a relay beside the faults, then asserts that all is there; answers what the
+/// relay said, and what was repeated.
 pub(crate) async fn under_load(
     postgres: &Arc<Postgres>,
     relay: &Relay,
@@ -189,7 +189,7 @@ fn assert_said_seldom(stderr: &str, took: Duration) {
         let Some((_, message)) = line.split_once(" WARN ") else {
             continue;
         };
-        // What was being done and what the server answered may differ: who speaks does not.
+        // The action and the server's answer may differ; the speaker does not.
         let speaker = match message {
             _ if message.contains("is unavailable") => "the breaker",
             _ if message.contains("claiming it anew") => "the claim",

@@ -1,4 +1,5 @@
-//! A database that is a copy of another one is not relayed as if it were the original, until a new era begins.
+//! A database that is a copy of another one is not relayed as if it were the original, until a new
+//! era begins.
 
 use std::{path::Path, process::Command};
 

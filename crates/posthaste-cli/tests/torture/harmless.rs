@@ -62,8 +62,8 @@ async fn a_writer_with_a_time_out_of_a_second_sees_no_busy_error_from_the_relay(
     verdict.assert_good(0);
 }
 
-/// Of the test itself: a writer that stood still with the lock, on the thread that waits for the command, would
-/// hold it for as long as the command is patient.
+/// Of the test itself: a writer that stood still with the lock, on the thread that waits for the
+/// command, would hold it for as long as the command is patient.
 #[tokio::test]
 async fn writers_go_on_while_a_command_blocks_the_test() {
     let database: Arc<dyn Database> = Arc::new(Sqlite::new().await);

@@ -109,7 +109,7 @@ async fn torture(
         lives.next(After::Kill, delivered);
         running = relay.start();
         if kills % u64::from(size.kills_per_stop) == 0 {
-            // What the kill repeats is behind it when something new arrives.
+            // The kill's repeats are over when a new event arrives.
             arrives(&**database, delivered, &format!("stop-{kills}")).await;
             stop_in_order(running);
             lives.next(After::Stop, delivered);

@@ -1,5 +1,5 @@
-//! Writers and a relay through PgBouncer, which gives a connection of the database to a client for one
-//! transaction only, and to ever others in between.
+//! Writers and a relay through PgBouncer, which gives a connection of the database to a client for
+//! one transaction only, and to ever others in between.
 
 use std::{str::FromStr, sync::Arc};
 

@@ -1,8 +1,10 @@
-//! Several relays share the work, and each in turn dies, stands still past its lease, is cut off from the
-//! database only or from its broker only, stops in order; the database's server and the broker fail. Nothing is
-//! lost, invented or out of order, and progress is nobody's but the newest owner's (I1 to I4, I8, I11).
+//! Several relays share the work, and each in turn dies, stands still past its lease, is cut off
+//! from the database only or from its broker only, stops in order; the database's server and the
+//! broker fail. Nothing is lost, invented or out of order, and progress is nobody's but the newest
+//! owner's (I1 to I4, I8, I11).
 //!
-//! Laps of `posthaste-torture`, each of a few faults; the command runs laps of all, for as long as it is told to.
+//! Laps of `posthaste-torture`, each of a few faults; the command runs laps of all, for as long as
+//! it is told to.
 
 #[cfg(feature = "kafka")]
 mod handover;
@@ -15,7 +17,8 @@ use posthaste_torture::{
     setting::Setting,
 };
 
-/// Runs one for each number of relays: these faults, in the long form six times everything that can happen.
+/// Runs one for each number of relays: these faults, in the long form six times everything that can
+/// happen.
 async fn laps(setting: Setting, sizes: &[usize], faults: &[Fault]) {
     let every = Fault::ALL.iter().filter(|fault| **fault != Fault::Giant);
     for &relays in sizes {
@@ -92,7 +95,7 @@ async fn a_clock_that_is_set_back_and_rotation_lose_nothing_and_keep_order() {
     laps(Setting::SqliteToFile, &[2], &faults).await;
 }
 
-/// What an operator does to the database beside the relays.
+/// An operator's changes of the database beside the relays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_settings_and_readers_of_a_standby_lose_nothing_and_keep_order() {
     let faults = [Fault::RowSecurity, Fault::Settings, Fault::StandbyReader];

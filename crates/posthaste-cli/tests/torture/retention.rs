@@ -1,6 +1,6 @@
-//! Retention at work while events are written and delivered, the relay killed and the server crashed in
-//! between: nothing is lost, no writer waits, and what is kept in the end is the window and a leaf, although a
-//! key stays blocked from the first event on.
+//! Retention at work while events are written and delivered, the relay killed and the server
+//! crashed in between: nothing is lost, no writer waits, and what is kept in the end is the window
+//! and a leaf, although a key stays blocked from the first event on.
 
 use std::{
     sync::Arc,
@@ -232,7 +232,8 @@ async fn what_goes_is_delivered_and_what_is_kept_is_the_window() {
     })
     .await;
     assert!(scene.rows() >= size.backlog, "something undelivered went");
-    // From here on only the blocked key and the open transaction pin, and the key is got out of the way.
+    // From here on only the blocked key and the open transaction pin, and the key is got out of the
+    // way.
     let mut other_running = other.start();
     until("the open transaction pins", || {
         scene.is_pinned_by("transaction", "default")

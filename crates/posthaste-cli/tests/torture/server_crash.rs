@@ -19,7 +19,8 @@ const FLAGS: [&str; 4] = ["--window-events", "500", "--settle", "200ms"];
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_that_issues_numbers_again_loses_nothing() {
     let crashes: u64 = if long_form() { 12 } else { 4 };
-    // What nobody waits for stays unwritten, so that the crash takes the aborted numbers with it.
+    // Commits without a waiting client stay unwritten, so that the crash takes the aborted numbers
+    // with it.
     let server = PostgresServer::builder()
         .setting("wal_writer_delay", "10s")
         .start();

@@ -1,4 +1,4 @@
-//! What `posthaste-torture` does, for a short while: two relays on an SQLite file, killed, stopped beyond their
+//! A short run of `posthaste-torture`: two relays on an SQLite file, killed, stopped beyond their
 //! lease and stopped in order, their file full or away, events that are refused.
 
 use std::time::Duration;

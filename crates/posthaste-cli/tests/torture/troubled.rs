@@ -27,7 +27,7 @@ const FLAGS: [&str; 6] = [
     "200ms",
 ];
 
-/// What the server answers to whoever writes while its disk is full.
+/// The server's answer to a writer while its disk is full.
 const FULL: &str = "
     create function full_disk() returns trigger language plpgsql as $$ begin
         raise exception 'could not extend file: No space left on device' using errcode = 'disk_full';

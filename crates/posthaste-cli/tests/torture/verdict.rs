@@ -70,7 +70,8 @@ impl Lives {
 }
 
 impl Verdict {
-    /// Nothing lost, invented or out of order; a kill repeats no more than the window, a stop nothing.
+    /// Nothing lost, invented or out of order; a kill repeats no more than the window, a stop
+    /// nothing.
     pub(crate) fn assert_good(&self, window: u64) {
         self.report.assert_good();
         for (life, (after, repeats)) in self.repeats.iter().enumerate() {

@@ -28,8 +28,8 @@ use posthaste_torture::{
 /// Enough keys that each relay has some.
 const KEYS: u32 = 16;
 const EVERY: Duration = Duration::from_millis(25);
-/// The default. An answer of the broker may take a third of it before its lane breaks, which repeats:
-/// a second is not enough on a busy machine.
+/// The default. An answer of the broker may take a third of it before its lane breaks, which
+/// repeats: a second is not enough on a busy machine.
 const LEASE: Duration = Duration::from_secs(15);
 /// The default: a sixth of the lease.
 const SETTLE: Duration = Duration::from_millis(2_500);
@@ -159,7 +159,7 @@ async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     }
 }
 
-/// What is under way now, and a bit more.
+/// The events in flight, and a few more.
 fn before(pacer: &Pacer) -> u64 {
     pacer.ticks().saturating_sub(20)
 }
