@@ -1,7 +1,10 @@
 //! The rules of the house that neither compiler nor clippy checks: licences and sources of
-//! dependencies, who may depend on whom, lengths, leftovers, titles.
+//! dependencies, their direction, lengths, leftovers, titles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
+
+#[path = "house/lines.rs"]
+mod lines;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,7 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Licences that ask for no more than their text; MPL or copyleft needs a decision, not a line here.
+/// Licences that ask for no more than their text; MPL or copyleft needs a decision, not a line
+/// here.
 const LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",
