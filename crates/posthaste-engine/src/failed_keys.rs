@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::mutation::{Mutation, planted};
+use crate::rule::{Rule, left_out};
 
 /// The keys of a lane behind whose first failure nothing is accepted.
 ///
@@ -30,7 +30,7 @@ impl FailedKeys {
     /// a failure that its sender did not know.
     #[must_use]
     pub fn refuses(&self, order_key: Option<u64>, seen: u64) -> bool {
-        if planted(Mutation::SecondAfterAFailure) {
+        if left_out(Rule::ReceiverRefusesAfterFailure) {
             return false;
         }
         order_key

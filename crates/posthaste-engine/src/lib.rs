@@ -13,8 +13,6 @@ mod failed_keys;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
-#[doc(hidden)]
-pub mod mutation;
 mod pacer;
 mod partitions;
 mod pipeline;
@@ -22,6 +20,8 @@ mod record;
 mod retries;
 mod route;
 mod router;
+#[doc(hidden)]
+pub mod rule;
 mod sharing;
 mod side;
 mod sink;

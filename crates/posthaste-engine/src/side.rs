@@ -17,7 +17,7 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::{
     Budget, Cursor, KeyOrder, Page, StoredEvent,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
     window::{Passed, State, Window},
 };
 
@@ -184,7 +184,7 @@ impl Side {
             }
             Phase::Delivering if self.window.is_done() => {
                 // It was there when this read was sent.
-                let at = match planted(Mutation::JoinAtTheWrongHigh) {
+                let at = match left_out(Rule::JoinWhereMainGroupStands) {
                     true => joinable,
                     false => standing,
                 };
@@ -248,7 +248,7 @@ impl Side {
             self.phase = Phase::Read;
             return None;
         }
-        if !self.last_bit && !planted(Mutation::JoinAtTheWrongHigh) {
+        if !self.last_bit && !left_out(Rule::JoinWhereMainGroupStands) {
             self.phase = Phase::Holding;
             return None;
         }

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 
 use crate::{
     StoredEvent,
-    mutation::{Mutation, planted},
     record::key_hash,
+    rule::{Rule, left_out},
 };
 
 /// How often an event may fail although others were accepted since its last failure, before it is taken for the one
@@ -71,7 +71,7 @@ impl Suspects {
 
     /// A lane failed over this event: others are tried before it.
     pub(crate) fn add(&mut self, event: &StoredEvent) {
-        if planted(Mutation::SuspectGoesFirst) {
+        if left_out(Rule::SuspectGoesLast) {
             return;
         }
         let name = turn_name(event);

@@ -15,8 +15,8 @@ use std::{
 
 use crate::{
     Cursor, KeyOrder, Page, Rejection, StoredEvent,
-    mutation::{Mutation, planted},
     record::key_hash,
+    rule::{Rule, left_out},
     suspects::Evidence,
 };
 
@@ -356,7 +356,7 @@ impl Window {
         if let Some(entry) = self.entry_mut(ticket) {
             entry.state = State::Ready;
             entry.maybe_sent |= fate_unknown;
-            if planted(Mutation::RetryOutOfOrder) {
+            if left_out(Rule::RetryKeepsItsPlace) {
                 self.ready.push_back(ticket);
             } else {
                 self.ready_stale = true;
@@ -370,12 +370,12 @@ impl Window {
             if matches!(entry.state, State::Sent { .. }) {
                 entry.state = State::Ready;
                 entry.maybe_sent = true;
-                if planted(Mutation::RetryOutOfOrder) {
+                if left_out(Rule::RetryKeepsItsPlace) {
                     self.ready.push_back(ticket);
                 }
             }
         }
-        self.ready_stale |= !planted(Mutation::RetryOutOfOrder);
+        self.ready_stale |= !left_out(Rule::RetryKeepsItsPlace);
     }
 
     /// Rejected events that may be parked: the fate of every earlier event of their key is known.

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use posthaste_engine::rule::Rule;
+
 use crate::{
     database::Event,
-    scenario::{End, Grain, Naive, Pace, System, Transaction},
+    scenario::{End, Grain, Pace, System, Transaction},
     state::{Heard, Relay, Sent, State},
 };
 
@@ -239,7 +241,7 @@ impl System {
         let Relay::Running(claim) = &state.relays[r] else {
             return false;
         };
-        let may_send = !claim.expired || self.without(Naive::NoDeadline);
+        let may_send = !claim.expired || self.without(Rule::SendingEndsWithLease);
         may_send && (!claim.unsettled || self.is_settled(state, r))
     }
 
@@ -252,7 +254,7 @@ impl System {
             .enumerate()
             .filter(|(other, _)| *other != r);
         let mut others = others.filter_map(|(_, relay)| relay.claim());
-        self.without(Naive::NoSettle)
+        self.without(Rule::SettleTimeIsWaitedFor)
             || !(state.orphans.iter().any(in_time) || others.any(|other| in_time(&other.bytes)))
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use posthaste_engine::rule::Rule;
 use posthaste_stores::postgres::model::{Number, Position, Standing};
 
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
         Found, Memory,
         set_aside::{Asked, Behind, Line, SideAsked},
     },
-    scenario::{Naive, System},
+    scenario::System,
     state::State,
 };
 
@@ -174,7 +175,7 @@ impl System {
                 state.forget(self, r);
                 return Some(());
             }
-            Asked::Park(events) if self.without(Naive::PassesBeforeTheCopy) => {
+            Asked::Park(events) if self.without(Rule::CursorWaitsForParkedCopy) => {
                 claim_parks_later(state, r, events)?;
             }
             Asked::Park(events) => self.park(state, events),
@@ -212,7 +213,7 @@ impl System {
                 state: CopyState::Dead,
             });
             aside.copies.sort_by_key(|copy| copy.event);
-            if !self.without(Naive::NoMarker) {
+            if !self.without(Rule::ParkedEventLeavesMarker) {
                 aside.set_marker(self.key_of(event), at);
             }
         }
@@ -233,8 +234,7 @@ impl System {
     pub(crate) fn side_step(&self, state: &mut State, r: usize) -> Option<()> {
         let claim = state.relays[r].running()?;
         let (epoch, token) = (claim.epoch, claim.token);
-        let anywhere = self.without(Naive::JoinsAnywhere);
-        let (sent, asked) = claim.memory.next_side_step(anywhere)?;
+        let (sent, asked) = claim.memory.next_side_step()?;
         let changes = matches!(asked, SideAsked::Advance(_) | SideAsked::Join(_));
         if changes && self.refuses(state, epoch, token) {
             state.forget(self, r);

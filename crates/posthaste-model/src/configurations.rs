@@ -2,15 +2,15 @@
 
 mod retention;
 
-use posthaste_engine::KeyOrder;
+use posthaste_engine::{KeyOrder, rule::Rule};
 
 use crate::{
     checker::{Found, explore},
     memories::Memories,
-    polling::{Polling, Rule},
+    polling::{Polling, Query},
     relay::Bounds,
     retention::Keeping,
-    scenario::{End, Faults, Grain, Naive, Pace, Promise, System, Transaction},
+    scenario::{End, Faults, Grain, Pace, Promise, System, Transaction},
 };
 
 /// A scenario with its name.
@@ -44,6 +44,16 @@ pub enum Explored {
 }
 
 impl Explored {
+    /// The rule that is left out.
+    #[must_use]
+    pub fn left_out(&self) -> Option<Rule> {
+        match self {
+            Self::Mechanism(system) => system.left_out,
+            Self::Retention(keeping) => keeping.left_out,
+            Self::Polling(_) => None,
+        }
+    }
+
     /// Visits all states, until a promise is broken.
     #[must_use]
     pub fn explore(&self) -> Found {
@@ -120,7 +130,7 @@ fn system(grain: Grain, relays: usize, writers: Vec<Vec<Transaction>>) -> System
         },
         faults: Faults::default(),
         grain,
-        naive: None,
+        left_out: None,
         promises: Promise::ALL.to_vec(),
         memories: Memories::default(),
     }
@@ -310,14 +320,14 @@ fn every_scenario() -> Vec<Scenario> {
 /// Rules without which a promise breaks.
 #[must_use]
 pub fn controls() -> Vec<Control> {
-    let naive = |naive, promises: &[Promise], mut system: System| {
-        system.naive = Some(naive);
+    let without = |rule, promises: &[Promise], mut system: System| {
+        system.left_out = Some(rule);
         system.promises = promises.to_vec();
         system
     };
-    let polling = |rule, relays, writers| Polling {
+    let polling = |query, relays, writers| Polling {
         writers: system(Grain::Reading, 0, writers),
-        rule,
+        query,
         relays,
     };
     let polled = |name, polling| Control {
@@ -335,93 +345,96 @@ pub fn controls() -> Vec<Control> {
     let mut controls = vec![
         polled(
             "seq > last",
-            polling(Rule::AfterLast, 1, vec![vec![A], vec![B]]),
+            polling(Query::AfterLast, 1, vec![vec![A], vec![B]]),
         ),
         polled(
             "xid < xmin order by xid",
-            polling(Rule::BelowXmin, 1, vec![vec![LONG_A], vec![A]]),
+            polling(Query::BelowXmin, 1, vec![vec![LONG_A], vec![A]]),
         ),
         polled(
             "SKIP LOCKED with two relays",
-            polling(Rule::SkipLocked, 2, vec![vec![A, A]]),
+            polling(Query::SkipLocked, 2, vec![vec![A, A]]),
         ),
         broken(
             "an unproven floor",
-            naive(
-                Naive::UnprovenFloor,
+            without(
+                Rule::FloorOfEarlierPoll,
                 &Promise::ALL,
                 reading(one(), 2, Faults::default()),
             ),
         ),
         broken(
             "a straggler given the new low's floor",
-            naive(
-                Naive::StragglerTakesNewFloor,
+            without(
+                Rule::StragglerKeepsItsFloor,
                 &Promise::ALL,
                 reading(vec![vec![A], vec![B]], 2, Faults::default()),
             ),
         ),
         broken(
             "the incarnation ignored",
-            naive(
-                Naive::NoIncarnation,
+            without(
+                Rule::IncarnationIsChecked,
                 seen,
                 reading(vec![vec![ROLLED_BACK], vec![A]], 2, faults(0, 0, 0, 1)),
             ),
         ),
         broken(
             "a lease without an epoch",
-            naive(
-                Naive::NoEpoch,
+            without(
+                Rule::EpochIsChecked,
                 seen,
                 delivery(vec![vec![AA_AT_ONCE]], 2, faults(1, 1, 0, 0)),
             ),
         ),
         broken(
             "a lease without a deadline (longer than the publish time-out)",
-            naive(
-                Naive::NoDeadline,
+            without(
+                Rule::SendingEndsWithLease,
                 seen,
                 delivery(vec![vec![AA_AT_ONCE]], 2, faults(0, 1, 0, 0)),
             ),
         ),
-        broken("no settle time", naive(Naive::NoSettle, seen, no_settle)),
+        broken(
+            "no settle time",
+            without(Rule::SettleTimeIsWaitedFor, seen, no_settle),
+        ),
         broken(
             "the cursor passes a refused event before its copy and marker are durable",
-            naive(
-                Naive::PassesBeforeTheCopy,
+            without(
+                Rule::CursorWaitsForParkedCopy,
                 seen,
                 setting_aside(vec![vec![AA_AT_ONCE]], 1, faults(1, 0, 0, 0)),
             ),
         ),
         broken(
             "a refused event leaves no marker",
-            naive(
-                Naive::NoMarker,
+            without(
+                Rule::ParkedEventLeavesMarker,
                 seen,
                 setting_aside(vec![vec![AA_AT_ONCE]], 1, faults(1, 0, 0, 0)),
             ),
         ),
         broken(
             "a key joins before its main group stands still",
-            naive(
-                Naive::JoinsAnywhere,
+            without(
+                Rule::JoinWhereMainGroupStands,
                 seen,
                 setting_aside(vec![vec![A_AT_ONCE, A_AT_ONCE]], 1, Faults::default()),
             ),
         ),
         broken(
             "pipelined, and the receiver takes what follows a failure",
-            naive(
-                Naive::NoRefusal,
+            without(
+                Rule::ReceiverRefusesAfterFailure,
                 seen,
                 pipelined(vec![vec![AA_AT_ONCE]], 1, and_a_failure(Faults::default())),
             ),
         ),
         broken(
             "pipelined, and the receiver refuses only as long as the lane lives",
-            naive(
-                Naive::RefusalEndsWithTheLane,
+            without(
+                Rule::RefusalOutlivesLane,
                 seen,
                 pipelined(vec![vec![AA_AT_ONCE]], 1, and_a_failure(Faults::default())),
             ),

@@ -19,7 +19,7 @@ use crate::{
 
 /// How relays read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Rule {
+pub enum Query {
     /// `seq > last order by seq`.
     AfterLast,
     /// `xid < xmin order by xid, seq`: waits for what is open, so that nothing commits behind it.
@@ -28,13 +28,13 @@ pub enum Rule {
     SkipLocked,
 }
 
-/// Writers, and relays that read by such a rule.
+/// Writers, and relays that read by such a query.
 #[derive(Debug, Clone)]
 pub struct Polling {
     /// The writers; its relays are none.
     pub writers: System,
     /// How relays read.
-    pub rule: Rule,
+    pub query: Query,
     /// Relays.
     pub relays: usize,
 }
@@ -56,7 +56,7 @@ pub struct State {
 pub enum Action {
     /// A writer's.
     Write(Written),
-    /// The relay reads all that its rule brings, and publishes it.
+    /// The relay reads all that its query brings, and publishes it.
     Poll(usize),
     /// It locks the first row that nobody has locked.
     Lock(usize),
@@ -86,14 +86,14 @@ impl Polling {
         let (last, xmin) = (state.last, database.xmin());
         let new = |row: &&Row| {
             row.committed
-                && match self.rule {
-                    Rule::BelowXmin => row.xid < xmin && !state.done.contains(&row.event),
+                && match self.query {
+                    Query::BelowXmin => row.xid < xmin && !state.done.contains(&row.event),
                     _ => row.seq > last,
                 }
         };
         let mut rows: Vec<Row> = database.rows.iter().filter(new).cloned().collect();
-        match self.rule {
-            Rule::BelowXmin => rows.sort_by_key(|row| (row.xid, row.seq)),
+        match self.query {
+            Query::BelowXmin => rows.sort_by_key(|row| (row.xid, row.seq)),
             _ => rows.sort_by_key(|row| row.seq),
         }
         for row in rows {
@@ -116,7 +116,7 @@ impl Polling {
             state.world.database.rows.iter().any(|row| {
                 row.committed && row.seq <= state.last && !state.done.contains(&row.event)
             });
-        if lost && self.rule == Rule::AfterLast && state.world.broken.is_none() {
+        if lost && self.query == Query::AfterLast && state.world.broken.is_none() {
             state.world.broken = Some(Promise::Loss);
         }
         let mut numbers = self.writers.describe(&state.world);
@@ -156,9 +156,9 @@ impl Model for Polling {
         self.writers.writer_actions(&state.world, &mut written);
         actions.extend(written.into_iter().map(Action::Write));
         for r in 0..self.relays {
-            actions.push(match (self.rule, state.locked[r]) {
-                (Rule::SkipLocked, None) => Action::Lock(r),
-                (Rule::SkipLocked, Some(_)) => Action::Publish(r),
+            actions.push(match (self.query, state.locked[r]) {
+                (Query::SkipLocked, None) => Action::Lock(r),
+                (Query::SkipLocked, Some(_)) => Action::Publish(r),
                 _ => Action::Poll(r),
             });
         }

@@ -85,19 +85,6 @@ pub struct Answered {
     pub more: bool,
     /// The sequence's value.
     pub sequence: i64,
-    /// What is left out.
-    pub rule: FloorRule,
-}
-
-/// What a control leaves out of a read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FloorRule {
-    /// Nothing.
-    Sound,
-    /// The sequence's value of the same poll is its floor.
-    Unproven,
-    /// A transaction new in `xip(low)` takes the floor of the new low.
-    StragglerTakesNewFloor,
 }
 
 impl Memory {
@@ -240,19 +227,14 @@ impl Memory {
             rows,
             more,
             sequence,
-            rule: FloorRule::Sound,
         }
     }
 
     /// Takes the answer to the read under way; none: it is refused as unsound.
     pub fn answer(&self, answered: &Answered) -> Option<Self> {
         let mut memory = self.clone();
-        let (mut request, snapshot) = memory.read.take()?;
+        let (request, snapshot) = memory.read.take()?;
         let events = stored_events(&answered.rows)?;
-        if answered.rule == FloorRule::Unproven {
-            request.own(answered.sequence);
-        }
-        let former = memory.reading.stragglers();
         let rows = Rows {
             sequence: answered.sequence,
             last: answered.rows.last().map(|row| row.0),
@@ -260,9 +242,6 @@ impl Memory {
         };
         let page = memory.reading.answer(request, snapshot, rows, events);
         let page = page.ok()?;
-        if answered.rule == FloorRule::StragglerTakesNewFloor {
-            memory.reading.give_new_stragglers_the_new_floor(&former);
-        }
         memory.pipeline.read(page, NOW);
         Some(memory.described())
     }

@@ -12,6 +12,7 @@ use std::{
 };
 
 pub use action::Action;
+use posthaste_engine::rule::Rule;
 use posthaste_stores::postgres::model::{Number, Position, Standing};
 use stateright::{Model, Property};
 
@@ -34,19 +35,6 @@ pub enum Removal {
     Delete,
 }
 
-/// A rule that a control leaves out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Shortcut {
-    /// What was seen before the lock decides.
-    DecidesByTheLook,
-    /// A leaf goes although a transaction is open that has written into it.
-    IgnoresOpenWriters,
-    /// The floor is that of cursors alone, without the block markers'.
-    IgnoresMarkers,
-    /// A destination is created without the retention lock.
-    CreatesWithoutTheLock,
-}
-
 /// What is explored.
 #[derive(Debug, Clone)]
 pub struct Keeping {
@@ -58,8 +46,8 @@ pub struct Keeping {
     pub marks: bool,
     /// Whether another destination is created: behind all that is visible, or at the oldest event.
     pub creates: Option<Start>,
-    /// What is left out.
-    pub shortcut: Option<Shortcut>,
+    /// The rule that is left out.
+    pub left_out: Option<Rule>,
 }
 
 /// Where a new destination starts.
@@ -118,8 +106,16 @@ pub struct State {
 }
 
 impl Keeping {
-    fn without(&self, shortcut: Shortcut) -> bool {
-        self.shortcut == Some(shortcut)
+    fn without(&self, rule: Rule) -> bool {
+        self.left_out == Some(rule)
+    }
+
+    /// Whether what was seen before the lock decides.
+    fn decides_by_the_look(&self) -> bool {
+        match self.removal {
+            Removal::Truncate(_) => self.without(Rule::TruncationChecksUnderLock),
+            Removal::Delete => self.without(Rule::FloorReadUnderLock),
+        }
     }
 
     /// Whether the row lies where rows may go.
@@ -134,7 +130,7 @@ impl Keeping {
     fn floor(&self, state: &State) -> i64 {
         let cursors = state.destinations.iter().map(|of| &of.stored);
         let markers = state.marker.iter();
-        let markers = markers.filter(|_| !self.without(Shortcut::IgnoresMarkers));
+        let markers = markers.filter(|_| !self.without(Rule::FloorCountsMarkers));
         let floors = cursors.chain(markers).map(|place| place.floor_min());
         floors.min().unwrap_or(0)
     }
@@ -154,11 +150,11 @@ impl Keeping {
 
     fn keeper_may_lock(&self, state: &State) -> bool {
         let created = matches!(state.creation, Creation::Locked | Creation::Inserted(..));
-        let is_held = created && !self.without(Shortcut::CreatesWithoutTheLock);
+        let is_held = created && !self.without(Rule::DestinationCreatedUnderLock);
         let mut rows = state.world.database.rows.iter();
         let written = rows.any(|row| !row.committed && self.is_of_the_leaf(row));
         let waits = matches!(self.removal, Removal::Truncate(_))
-            && !self.without(Shortcut::IgnoresOpenWriters);
+            && !self.without(Rule::TruncationWaitsForWriters);
         !(is_held || written && waits)
     }
 
@@ -169,7 +165,7 @@ impl Keeping {
             Removal::Truncate(rows) => {
                 locked
                     && state.world.database.sequence < rows
-                    && !self.without(Shortcut::IgnoresOpenWriters)
+                    && !self.without(Rule::TruncationWaitsForWriters)
             }
             Removal::Delete => false,
         }
@@ -195,7 +191,7 @@ impl Keeping {
         let kept = matches!(state.keeper, Keeper::Locked(_) | Keeper::Decided(_));
         match state.creation {
             Creation::Not if self.creates.is_some() => {
-                if !kept || self.without(Shortcut::CreatesWithoutTheLock) {
+                if !kept || self.without(Rule::DestinationCreatedUnderLock) {
                     actions.push(Action::LockToCreate);
                 }
             }
@@ -332,7 +328,7 @@ impl Keeping {
         state.keeper = match action {
             Action::Look => Keeper::Looked(self.due(state)?),
             Action::Lock => Keeper::Locked(looked),
-            Action::Decide if self.without(Shortcut::DecidesByTheLook) => Keeper::Decided(looked),
+            Action::Decide if self.decides_by_the_look() => Keeper::Decided(looked),
             Action::Decide => self.due(state).map_or(Keeper::Idle, Keeper::Decided),
             Action::Remove => return self.remove(state),
             _ => Keeper::Idle,

@@ -1,10 +1,8 @@
 //! What is explored: the writers' programs, how many relays and faults there are, and the rule that is left out.
 
-use crate::{
-    database::Event,
-    memories::Memories,
-    relay::{Bounds, FloorRule},
-};
+use posthaste_engine::rule::Rule;
+
+use crate::{database::Event, memories::Memories, relay::Bounds};
 
 /// A promise of the design.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,33 +47,6 @@ impl Promise {
             Self::Soundness => "no answer is refused as unsound",
         }
     }
-}
-
-/// A rule that a positive control leaves out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Naive {
-    /// The floor of a poll is the sequence's value of the same poll.
-    UnprovenFloor,
-    /// A transaction new in `xip(low)` takes the floor of the new low.
-    StragglerTakesNewFloor,
-    /// An advance tests no epoch.
-    NoEpoch,
-    /// What is submitted is not tested against the lease.
-    NoDeadline,
-    /// Nobody waits until the bytes of the former owner have arrived or are gone.
-    NoSettle,
-    /// A read does not look at the incarnation.
-    NoIncarnation,
-    /// What is to be parked counts as parked before it is.
-    PassesBeforeTheCopy,
-    /// A refused event leaves a copy, and its key no marker.
-    NoMarker,
-    /// A key joins where its side read's target was, wherever the main group has come to.
-    JoinsAnywhere,
-    /// The receiver takes what follows a failure on its lane.
-    NoRefusal,
-    /// The receiver refuses it only as long as the lane lives: then what is left of it arrives all the same.
-    RefusalEndsWithTheLane,
 }
 
 /// How a transaction ends.
@@ -175,7 +146,7 @@ pub struct System {
     /// What is a step of its own.
     pub grain: Grain,
     /// The rule that is left out.
-    pub naive: Option<Naive>,
+    pub left_out: Option<Rule>,
     /// What is looked at.
     pub promises: Vec<Promise>,
     /// What relays remember: shared by all states.
@@ -233,15 +204,7 @@ impl System {
         self.promises.contains(&promise)
     }
 
-    pub(crate) fn without(&self, naive: Naive) -> bool {
-        self.naive == Some(naive)
-    }
-
-    pub(crate) fn rule(&self) -> FloorRule {
-        match self.naive {
-            Some(Naive::UnprovenFloor) => FloorRule::Unproven,
-            Some(Naive::StragglerTakesNewFloor) => FloorRule::StragglerTakesNewFloor,
-            _ => FloorRule::Sound,
-        }
+    pub(crate) fn without(&self, rule: Rule) -> bool {
+        self.left_out == Some(rule)
     }
 }

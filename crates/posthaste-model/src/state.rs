@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use posthaste_engine::rule::Rule;
 use posthaste_stores::postgres::model::{Number, Position, Standing};
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     canonical,
     database::{Database, Event, Row},
     relay::Memory,
-    scenario::{Faults, Grain, Naive, Promise, System},
+    scenario::{Faults, Grain, Promise, System},
 };
 
 /// A record on its way.
@@ -189,7 +190,7 @@ impl State {
 
     /// Bytes of an aborted lane may still arrive, but for those that the receiver refuses.
     pub(crate) fn orphan(&mut self, system: &System, refusing: bool, bytes: Vec<Sent>) {
-        let refused = refusing && !system.without(Naive::RefusalEndsWithTheLane);
+        let refused = refusing && !system.without(Rule::RefusalOutlivesLane);
         let bytes = bytes.into_iter().filter(|sent| !sent.refused);
         let bytes: Vec<Sent> = bytes.collect();
         if !bytes.is_empty() && !refused {
@@ -337,7 +338,7 @@ impl System {
                 claim
             }
         };
-        if claim.expired && self.naive.is_none() {
+        if claim.expired && self.left_out.is_none() {
             // It reads and submits nothing more, and its advance is refused: only its bytes are left.
             numbers.push(plain(claim.refusing.into()));
             numbers.extend(claim.bytes.iter().flat_map(sent));

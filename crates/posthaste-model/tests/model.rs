@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use posthaste_engine::rule::{Carrier, Rule};
 use posthaste_model::configurations::{Control, controls, scenarios};
 
 #[test]
@@ -30,4 +31,23 @@ fn every_rule_that_is_left_out_is_missed() {
             .unwrap_or_else(|| panic!("{name} was not found"));
         println!("{name}: {promise}\n    {}", way.join("\n    "));
     }
+}
+
+#[test]
+fn every_rule_that_the_model_keeps_is_left_out_once() {
+    let mut left_out: Vec<Rule> = controls()
+        .iter()
+        .filter_map(|control| control.explored.left_out())
+        .collect();
+    left_out.sort();
+    let (all, of_the_model) = (left_out.len(), |rule: &Rule| {
+        rule.carriers().contains(&Carrier::Model)
+    });
+    left_out.dedup();
+    assert_eq!(left_out.len(), all, "two controls leave out one rule");
+    let missing: Vec<Rule> = Rule::ALL
+        .into_iter()
+        .filter(|rule| of_the_model(rule) && !left_out.contains(rule))
+        .collect();
+    assert!(missing.is_empty(), "no control leaves out {missing:?}");
 }

@@ -25,7 +25,7 @@ use posthaste_engine::{
     DeadAction, DestinationState, Due, EventRef, Housekeeping, Marker, Ownership, Page,
     ParkedEvent, ParkedFilter, Parking, Rates, Registered, Registration, Renewal, Retained,
     Retention, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -84,7 +84,7 @@ async fn within<T>(
     operation: &'static str,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    if planted(Mutation::NoDeadlineOfAStoreCall) {
+    if left_out(Rule::StoreCallHasDeadline) {
         return call.await;
     }
     let answer = tokio::time::timeout(limit, call).await;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use posthaste_engine::{
     DestinationState, Moment, Rates, Registered, Shares, Store, StoreError,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 
 use crate::{
@@ -128,7 +128,7 @@ impl Speed {
 
 /// By which clock the deadline is measured: that of all moments, which nobody sets.
 pub(crate) fn by_its_clock(clock: &dyn Clock, now: Moment) -> Moment {
-    if planted(Mutation::DeadlineByWallClock) {
+    if left_out(Rule::DeadlineByBootClock) {
         let micros = u64::try_from(clock.wall_micros());
         return Moment(Duration::from_micros(micros.unwrap_or_default()));
     }

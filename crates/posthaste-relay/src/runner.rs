@@ -8,7 +8,7 @@ use std::{collections::HashSet, future::pending, sync::Arc, time::Duration};
 use posthaste_engine::{
     BreakerState, Claim, Claimed, Counts, DestinationState, Lane, LaneScope, LaneSpec, Moment,
     Page, Pipeline, ShareStep, Shares, SideRead, SinkError, StoreError, Verdict, Want,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 use tracing::{info, warn};
 
@@ -258,7 +258,7 @@ impl<'a> Runner<'a> {
         let Some(lane) = lane else { return };
         lane.abort().await;
         self.kept.unfenced = true;
-        if planted(Mutation::ConnectionKeptOnAbort) {
+        if left_out(Rule::AbortEndsConnection) {
             return;
         }
         let settled_at = self.clock().now().after(self.task.settle());

@@ -20,7 +20,7 @@ use std::{
 
 use memory::MemoryFixture;
 use postgres::PostgresFixture;
-use posthaste_engine::mutation::{Mutation, leave_out};
+use posthaste_engine::rule::{Rule, leave_out};
 use posthaste_relay::memory::MemoryMode;
 use posthaste_testkit::{
     long_form,
@@ -90,11 +90,11 @@ fn postgres_simulated() {
 #[test]
 fn a_store_that_leaves_out_a_rule_disagrees() {
     let rules = [
-        Mutation::NoEpochCheck,
-        Mutation::EpochBeforeTheFence,
-        Mutation::FloorFromTheSamePoll,
-        Mutation::StragglerTakesTheNewFloor,
-        Mutation::CoverageMissing,
+        Rule::EpochIsChecked,
+        Rule::FenceBeforeEpoch,
+        Rule::FloorOfEarlierPoll,
+        Rule::StragglerKeepsItsFloor,
+        Rule::MovedPartitionIsCovered,
     ];
     let plan = Plan {
         one_thread: true,

@@ -3,7 +3,7 @@
 use std::{fmt::Debug, process::ExitCode, time::Duration};
 
 use clap::Parser;
-use posthaste_engine::mutation::Mutation;
+use posthaste_engine::rule::Rule;
 use posthaste_simulation::{
     Emphasis, Seed,
     totals::{Until, run_caught, run_many},
@@ -37,14 +37,20 @@ struct Options {
     #[arg(long, value_parser = named(Emphasis::ALL), default_value = "Usual")]
     emphasis: Emphasis,
     /// A rule that is left out, to see that it is missed.
-    #[arg(long, value_parser = named(Mutation::ALL))]
-    leave_out: Option<Mutation>,
+    #[arg(long, value_parser = named(rules()))]
+    leave_out: Option<Rule>,
+}
+
+/// The rules that the simulation can run without.
+fn rules() -> impl Iterator<Item = Rule> {
+    Rule::ALL.into_iter().filter(|rule| rule.is_in_simulation())
 }
 
 /// One of these, by its name.
-fn named<T: Debug + Copy + Send + Sync + 'static, const N: usize>(
-    all: [T; N],
+fn named<T: Debug + Copy + Send + Sync + 'static>(
+    all: impl IntoIterator<Item = T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    let all: Vec<T> = all.into_iter().collect();
     move |name| {
         let found = all.iter().find(|one| format!("{one:?}") == name);
         found

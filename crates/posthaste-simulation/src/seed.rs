@@ -1,6 +1,6 @@
 //! Which run: a number from which everything is drawn, and what is different from the usual.
 
-use posthaste_engine::mutation::Mutation;
+use posthaste_engine::rule::Rule;
 
 /// Which run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Seed {
     /// What happens more often than usual, or not at all.
     pub emphasis: Emphasis,
     /// A rule that is left out: the run is to fail.
-    pub leave_out: Option<Mutation>,
+    pub leave_out: Option<Rule>,
 }
 
 /// What happens more often than usual, or not at all: some faults are seen only where others are absent.

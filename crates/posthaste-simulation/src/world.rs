@@ -14,7 +14,7 @@ use std::{
 };
 
 use posthaste_engine::{
-    DeadAction, DestinationState, ParkedFilter, ParkedState, StoreError, mutation::leave_out,
+    DeadAction, DestinationState, ParkedFilter, ParkedState, StoreError, rule::leave_out,
 };
 use tokio::time::Instant;
 

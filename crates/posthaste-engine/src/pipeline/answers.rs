@@ -6,8 +6,8 @@ use super::{LaneState, MAIN, Pipeline, SIDE, UnderWay, sending::Group};
 use crate::{
     Cause, DeliveryPolicy, Due, Moment, OnDead, Outcome, ParkedCopy, Parking, Rejection,
     RejectionKind, Settlement, StoredEvent, Unavailability, Verdict,
-    mutation::{Mutation, planted},
     retries::{Retry, Sent},
+    rule::{Rule, left_out},
     suspects::{FAILS_ALONE_MAX, turn_name},
     window::State,
 };
@@ -162,7 +162,7 @@ impl Pipeline {
         if is_suspect && entry.evidence.failed(accepted) {
             let rejection = self.fails_alone(&event, why);
             self.fail(ticket, rejection);
-        } else if planted(Mutation::AttemptBurnedByAnOutage) {
+        } else if left_out(Rule::OutageBurnsNoAttempt) {
             let (kind, reason) = (RejectionKind::Other, why.reason.clone());
             self.fail(ticket, Rejection { kind, reason });
         } else {

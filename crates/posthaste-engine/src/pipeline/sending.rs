@@ -11,8 +11,8 @@ use super::{
 use crate::{
     BreakerState, Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement, SinkError,
     StoredEvent, Verdict,
-    mutation::{Mutation, planted},
     retries::{Retries, Sent},
+    rule::{Rule, left_out},
     side::Side,
     suspects::turn_name,
     window::Window,
@@ -106,7 +106,7 @@ impl Pipeline {
         self.counts.repeated += batch.repeated;
         self.in_flight += batch.records.len();
         self.batches.begin(now, batch.records.len());
-        if planted(Mutation::AdvanceBeforeTheAnswer) {
+        if left_out(Rule::CursorWaitsForAnswers) {
             self.take_for_accepted(&batch.records, now);
         }
         Some(batch.records)
@@ -392,7 +392,7 @@ impl Pipeline {
         self.main.unsend_all();
         self.side.window.unsend_all();
         self.retries.unsend_all();
-        if !self.fences_exactly() && !planted(Mutation::ConnectionKeptOnAbort) {
+        if !self.fences_exactly() && !left_out(Rule::AbortEndsConnection) {
             self.lane_not_before = now.after(self.limits.settle);
         }
     }

@@ -1,8 +1,10 @@
 //! What is explored of retention.
 
+use posthaste_engine::rule::Rule;
+
 use super::{A, B, B_AT_ONCE, Control, Explored, LONG_A, Scenario, system};
 use crate::{
-    retention::{Keeping, Removal, Shortcut, Start},
+    retention::{Keeping, Removal, Start},
     scenario::{Grain, Transaction},
 };
 
@@ -12,7 +14,7 @@ fn retention(writers: Vec<Vec<Transaction>>, removal: Removal) -> Keeping {
         removal,
         marks: false,
         creates: None,
-        shortcut: None,
+        left_out: None,
     }
 }
 
@@ -83,10 +85,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 pub(super) fn controls() -> Vec<Control> {
-    let control = |name, shortcut, keeping| Control {
+    let control = |name, rule, keeping| Control {
         name,
         explored: Explored::Retention(Keeping {
-            shortcut: Some(shortcut),
+            left_out: Some(rule),
             ..keeping
         }),
     };
@@ -98,27 +100,27 @@ pub(super) fn controls() -> Vec<Control> {
     vec![
         control(
             "truncation decides by what it saw before its lock",
-            Shortcut::DecidesByTheLook,
+            Rule::TruncationChecksUnderLock,
             two(LEAF),
         ),
         control(
             "deletion takes the floor that it read before its lock",
-            Shortcut::DecidesByTheLook,
+            Rule::FloorReadUnderLock,
             with_another(two(Removal::Delete)),
         ),
         control(
             "truncation does not wait for open writers",
-            Shortcut::IgnoresOpenWriters,
+            Rule::TruncationWaitsForWriters,
             two(LEAF),
         ),
         control(
             "a destination is created without the retention lock",
-            Shortcut::CreatesWithoutTheLock,
+            Rule::DestinationCreatedUnderLock,
             with_another(two(Removal::Delete)),
         ),
         control(
             "the floor is read without the block markers",
-            Shortcut::IgnoresMarkers,
+            Rule::FloorCountsMarkers,
             Keeping {
                 marks: true,
                 ..two(Removal::Delete)

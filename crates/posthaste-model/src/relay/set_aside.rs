@@ -4,7 +4,6 @@
 use posthaste_engine::{
     Budget, Cause, Change, Cursor, Due, Outcome, ParkedCopy, Parking, Rejection, RejectionKind,
     Settlement, SideStep, StoredEvent, Unavailability, Verdict,
-    mutation::{Mutation, leave_out},
 };
 use posthaste_stores::postgres::model::{Position, Side, SideRow};
 
@@ -136,16 +135,10 @@ impl Memory {
         Some(memory.described())
     }
 
-    /// The next step of the side read, as if it had been sent. `anywhere`: a control joins where the last
-    /// target was.
-    pub(crate) fn next_side_step(&self, anywhere: bool) -> Option<(Self, SideAsked)> {
+    /// The next step of the side read, as if it had been sent.
+    pub(crate) fn next_side_step(&self) -> Option<(Self, SideAsked)> {
         let mut memory = self.clone();
-        let pipeline = &mut memory.pipeline;
-        let step = match anywhere {
-            true => leave_out(Mutation::JoinAtTheWrongHigh, || pipeline.next_side_step()),
-            false => pipeline.next_side_step(),
-        };
-        let asked = match step? {
+        let asked = match memory.pipeline.next_side_step()? {
             SideStep::Open(keys) => SideAsked::Open(keys),
             SideStep::Read {
                 left,

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use posthaste_engine::{
     AdvanceOutcome, Budget, Change, Claimed, Cursor, Due, Lane, LaneSpec, Page, SideRead, SideStep,
     Sink, SinkError, StoreError,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 use tracing::warn;
 
@@ -92,7 +92,7 @@ pub(super) async fn read(
 
 pub(super) async fn make(claimed: Arc<dyn Claimed>, change: Change) -> Result<Changed, StoreError> {
     match change {
-        Change::Park(events) if planted(Mutation::CursorPastAParkedEvent) => {
+        Change::Park(events) if left_out(Rule::CursorWaitsForParkedCopy) => {
             tokio::spawn(async move { claimed.park(&events).await });
             Ok(Changed::Done)
         }

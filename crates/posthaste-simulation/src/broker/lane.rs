@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use posthaste_engine::{
     Cause, EventRef, FailedKeys, KeyOrder, Lane, LaneSpec, Outcome, Record, RejectionKind,
     SinkError, Verdict,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -231,7 +231,7 @@ impl FarEnd {
             let passed = state.positions.entry(slot >> 11).or_default();
             let is_passed = seq <= *passed;
             *passed = seq.max(*passed);
-            let suppress = match planted(Mutation::SuppressedByPosition) {
+            let suppress = match left_out(Rule::RepeatsSuppressedById) {
                 true => is_passed,
                 false => known,
             };

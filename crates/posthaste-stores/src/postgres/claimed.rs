@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use posthaste_engine::{
     AdvanceOutcome, Budget, Claimed, Cursor, Due, EventRef, Marker, Page, Parking, Partitions,
     Settlement, SideRead, StoreError, StoredEvent,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -55,7 +55,7 @@ impl Found {
     /// Whether this is what was claimed.
     fn check(&self, grant: &Grant) -> Result<(), StoreError> {
         const OPERATION: &str = "open";
-        if self.token != Some(grant.token) && !planted(Mutation::IncarnationIgnored) {
+        if self.token != Some(grant.token) && !left_out(Rule::IncarnationIsChecked) {
             return Err(StoreError::IncarnationChanged {
                 operation: OPERATION,
             });

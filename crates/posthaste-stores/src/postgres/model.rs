@@ -208,13 +208,6 @@ impl Request {
         }
     }
 
-    /// A positive control: the floor that a poll's snapshot will have.
-    pub fn own(&mut self, floor: i64) {
-        if let sweep::Request::Poll { owned, .. } = &mut self.0 {
-            *owned = floor;
-        }
-    }
-
     /// Whether it is more of a difference.
     #[must_use]
     pub fn is_page(&self) -> bool {
@@ -333,17 +326,6 @@ impl Reading {
         let (sweep, rows) = self.0.parts();
         sweep.describe(out);
         rows.values().for_each(|position| position.describe(out));
-    }
-
-    /// Transactions that were in progress at `low`.
-    #[must_use]
-    pub fn stragglers(&mut self) -> Vec<u64> {
-        self.0.parts().0.straggling()
-    }
-
-    /// A positive control: whoever is new in `xip(low)` takes the floor of the new low.
-    pub fn give_new_stragglers_the_new_floor(&mut self, former: &[u64]) {
-        self.0.parts().0.give_new_stragglers_the_new_floor(former);
     }
 }
 

@@ -25,7 +25,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use posthaste_engine::mutation::{Mutation, planted};
+use posthaste_engine::rule::{Rule, left_out};
 
 use super::{
     converge::{Among, Row},
@@ -326,7 +326,7 @@ impl Sweep {
         let (low, floors) = (Arc::clone(&self.low), self.floors());
         let (high, last, caught_up) = match request {
             Request::Poll { owned, floor, .. } => {
-                let owned = match planted(Mutation::FloorFromTheSamePoll) {
+                let owned = match left_out(Rule::FloorOfEarlierPoll) {
                     true => sequence,
                     false => owned,
                 };
@@ -407,7 +407,7 @@ impl Sweep {
     }
 
     fn become_low(&mut self, high: &Arc<Snapshot>, owned: i64) {
-        let former_floor = match planted(Mutation::StragglerTakesTheNewFloor) {
+        let former_floor = match left_out(Rule::StragglerKeepsItsFloor) {
             true => owned,
             false => self.floor,
         };

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, Registered, Shares, StoreError,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 use uuid::Uuid;
 
@@ -112,7 +112,7 @@ pub(super) async fn claim(
     Err(comes_and_goes(request.destination))
 }
 
-/// What belongs into the claim's transaction, for mutations that have it come later.
+/// A part of the claim's transaction, which comes later where a rule is left out.
 async fn in_transactions_of_their_own(
     connection: &Connection,
     relay: Registered,
@@ -127,7 +127,7 @@ async fn in_transactions_of_their_own(
         });
         cover.await?;
     }
-    if planted(Mutation::EpochBeforeTheFence) {
+    if left_out(Rule::FenceBeforeEpoch) {
         let fence = move |database: &mut Database| {
             let (us, now) = (relay.registration, database.clock());
             let tables = &mut database.now.tables;
@@ -174,7 +174,7 @@ impl Tables {
         owners.sort_unstable();
         owners.dedup();
         owners.retain(|owner| *owner != us);
-        if planted(Mutation::EpochBeforeTheFence) {
+        if left_out(Rule::FenceBeforeEpoch) {
             let is_over = |row: &Relay| row.fenced || row.lease_until <= now;
             owners.retain(|owner| self.relays.get(owner).is_none_or(is_over));
             self.revoke(&owners, destination_id, settle, now);
@@ -399,7 +399,8 @@ impl Statements for Transaction {
     async fn split(&self, change: &Change) -> Result<i64, StoreError> {
         let split = self.several.statement(|tables, _| {
             let apart = tables.split(self.destination_id, change)?;
-            let late = planted(Mutation::CoverageMissing).then(|| tables.cursors.remove(&apart));
+            let late =
+                left_out(Rule::MovedPartitionIsCovered).then(|| tables.cursors.remove(&apart));
             let late = late.flatten().map(|row| (apart, row));
             self.late
                 .lock()

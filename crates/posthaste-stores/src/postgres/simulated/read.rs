@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_engine::{
     Budget, StoreError, StoredEvent,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 
 use super::{
@@ -86,7 +86,7 @@ pub(super) async fn read(reading: Reading<'_>) -> Result<Read, StoreError> {
     drop(holding);
     server.step().await;
     connection.live(operation)?;
-    if token != Some(grant.token) && !planted(Mutation::IncarnationIgnored) {
+    if token != Some(grant.token) && !left_out(Rule::IncarnationIsChecked) {
         return Err(StoreError::IncarnationChanged { operation });
     }
     let answer = Answer {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use posthaste_engine::{
     DestinationState, Housekeeping, ParkedState, Pin, PinKind, Registered, Retained, Retention,
     RetentionMode, StoreError,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 
 use super::{
@@ -137,10 +137,10 @@ impl Database {
 
     /// The floor of retention. `before`: as it was before the lock, and must not be taken.
     fn floor(&self, before: Option<i64>) -> Option<i64> {
-        if planted(Mutation::TruncationUnchecked) {
+        if left_out(Rule::TruncationChecksUnderLock) {
             return Some(i64::MAX);
         }
-        let before = before.filter(|_| planted(Mutation::FloorBeforeTheLock));
+        let before = before.filter(|_| left_out(Rule::FloorReadUnderLock));
         before.or_else(|| self.now.tables.floor())
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use posthaste_engine::{
     DestinationState, HostIdentity, Member, ParkedState, Rates, RetentionMode, Shares, StoreError,
     StoredEvent,
-    mutation::{Mutation, planted},
+    rule::{Rule, left_out},
 };
 use uuid::Uuid;
 
@@ -234,10 +234,10 @@ impl Tables {
                 && row.epoch == grant.epoch
                 && row.relay == Some(grant.registration)
         });
-        if self.token != Some(grant.token) && !planted(Mutation::IncarnationIgnored) {
+        if self.token != Some(grant.token) && !left_out(Rule::IncarnationIsChecked) {
             return Err(StoreError::IncarnationChanged { operation });
         }
-        match ours && live(&grant.registration) || planted(Mutation::NoEpochCheck) {
+        match ours && live(&grant.registration) || left_out(Rule::EpochIsChecked) {
             true => Ok(()),
             false => Err(StoreError::Fenced { operation }),
         }

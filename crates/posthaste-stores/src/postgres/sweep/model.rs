@@ -1,4 +1,4 @@
-//! Tells states of a sweep apart, and breaks its rules for a model's positive controls.
+//! Tells states of a sweep apart.
 
 use super::{
     super::model::{Number, Out},
@@ -85,20 +85,6 @@ impl Sweep {
         } else {
             stored_ordinal.1
         }));
-    }
-
-    /// The xids of `xip(low)`.
-    pub(in super::super) fn straggling(&self) -> Vec<u64> {
-        self.stragglers.keys().copied().collect()
-    }
-
-    /// A positive control: whoever is new in `xip(low)` takes the floor of the new low.
-    pub(in super::super) fn give_new_stragglers_the_new_floor(&mut self, former: &[u64]) {
-        for (xid, floor) in &mut self.stragglers {
-            if !former.contains(xid) {
-                *floor = self.floor;
-            }
-        }
     }
 }
 

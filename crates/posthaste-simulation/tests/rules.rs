@@ -15,14 +15,14 @@ use std::{
 use posthaste_engine::{
     Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Registered, Registration,
     Retention, Start, Store, Want,
-    mutation::{Mutation, leave_out},
+    rule::{Carrier, Rule, leave_out},
 };
 use posthaste_simulation::{Emphasis, Seed, totals::run_caught};
 use posthaste_stores::postgres::simulated::{NewEvent, Settings, SimulatedPostgres};
 
 /// Seen where a destination is created between retention's look and its deed: too seldom for random histories, so
 /// that every order of the two is run.
-const OF_RETENTION: [Mutation; 2] = [Mutation::FloorBeforeTheLock, Mutation::TruncationUnchecked];
+const OF_RETENTION: [Rule; 2] = [Rule::FloorReadUnderLock, Rule::TruncationChecksUnderLock];
 const EVENTS: usize = 1_100;
 /// Leaves whose rows are deleted, and leaves that are truncated.
 const LEAF_BITS: [u8; 2] = [6, 10];
@@ -34,7 +34,7 @@ const SEEDS_MAX: u64 = 60;
 
 /// How a rule that is left out shows.
 struct Case {
-    rule: Mutation,
+    rule: Rule,
     emphasis: Emphasis,
     /// The promises that it keeps.
     promises: &'static [&'static str],
@@ -51,7 +51,6 @@ struct Found {
 
 fn cases() -> Vec<Case> {
     use Emphasis::{Pooler, Usual, Zombies};
-    use Mutation as Rule;
     let case = |rule, emphasis, promises, first| Case {
         rule,
         emphasis,
@@ -60,23 +59,28 @@ fn cases() -> Vec<Case> {
     };
     // A loss shows in I10 first where somebody asks for the status before the end.
     vec![
-        case(Rule::AdvanceBeforeTheAnswer, Usual, &["I1", "I10"], 1),
-        case(Rule::NoEpochCheck, Zombies, &["I8"], 6),
-        case(Rule::RetryOutOfOrder, Usual, &["I3"], 5),
-        case(Rule::AttemptBurnedByAnOutage, Usual, &["I7"], 1),
-        case(Rule::SuspectGoesFirst, Usual, &["I7"], 1),
-        case(Rule::CursorPastAParkedEvent, Usual, &["I1", "I3", "I4"], 11),
-        case(Rule::DeadlineByWallClock, Zombies, &["I3"], 72),
-        case(Rule::ConnectionKeptOnAbort, Zombies, &["I3"], 1),
-        case(Rule::EpochBeforeTheFence, Zombies, &["I3"], 191),
-        case(Rule::JoinAtTheWrongHigh, Usual, &["I1", "I4"], 39),
-        case(Rule::IncarnationIgnored, Pooler, &["I8"], 1),
-        case(Rule::FloorFromTheSamePoll, Usual, &["I1", "I10"], 4),
-        case(Rule::StragglerTakesTheNewFloor, Usual, &["I1", "I10"], 1),
-        case(Rule::CoverageMissing, Usual, &["I1", "I10"], 1),
-        case(Rule::SecondAfterAFailure, Usual, &["I3", "I4"], 2),
-        case(Rule::SuppressedByPosition, Usual, &["I1", "I10"], 7),
-        case(Rule::NoDeadlineOfAStoreCall, Usual, &["I5"], 1),
+        case(Rule::CursorWaitsForAnswers, Usual, &["I1", "I10"], 1),
+        case(Rule::EpochIsChecked, Zombies, &["I8"], 6),
+        case(Rule::RetryKeepsItsPlace, Usual, &["I3"], 5),
+        case(Rule::OutageBurnsNoAttempt, Usual, &["I7"], 1),
+        case(Rule::SuspectGoesLast, Usual, &["I7"], 1),
+        case(
+            Rule::CursorWaitsForParkedCopy,
+            Usual,
+            &["I1", "I3", "I4"],
+            11,
+        ),
+        case(Rule::DeadlineByBootClock, Zombies, &["I3"], 72),
+        case(Rule::AbortEndsConnection, Zombies, &["I3"], 1),
+        case(Rule::FenceBeforeEpoch, Zombies, &["I3"], 191),
+        case(Rule::JoinWhereMainGroupStands, Usual, &["I1", "I4"], 39),
+        case(Rule::IncarnationIsChecked, Pooler, &["I8"], 1),
+        case(Rule::FloorOfEarlierPoll, Usual, &["I1", "I10"], 4),
+        case(Rule::StragglerKeepsItsFloor, Usual, &["I1", "I10"], 1),
+        case(Rule::MovedPartitionIsCovered, Usual, &["I1", "I10"], 1),
+        case(Rule::ReceiverRefusesAfterFailure, Usual, &["I3", "I4"], 2),
+        case(Rule::RepeatsSuppressedById, Usual, &["I1", "I10"], 7),
+        case(Rule::StoreCallHasDeadline, Usual, &["I5"], 1),
     ]
 }
 
@@ -108,49 +112,6 @@ fn find(case: &Case) -> Option<Found> {
     None
 }
 
-/// The rule, as the table of `docs/correctness.md` says it.
-fn words(rule: Mutation) -> &'static str {
-    use Mutation as Rule;
-    match rule {
-        Rule::AdvanceBeforeTheAnswer => "the cursor waits for the answer",
-        Rule::NoEpochCheck => "the epoch is checked",
-        Rule::RetryOutOfOrder => "a retry keeps its place",
-        Rule::AttemptBurnedByAnOutage => "an outage burns no attempt",
-        Rule::SuspectGoesFirst => "what a lane failed over goes behind others",
-        Rule::CursorPastAParkedEvent => "the cursor passes a parked event once its copy is durable",
-        Rule::DeadlineByWallClock => "deadlines are by the boot-time clock",
-        Rule::ConnectionKeptOnAbort => {
-            "a connection ends with its lane, and the next one waits for the settle time"
-        }
-        Rule::EpochBeforeTheFence => "the fence comes before the epoch",
-        Rule::JoinAtTheWrongHigh => "a key joins where its main group has read to",
-        Rule::IncarnationIgnored => "the incarnation is checked",
-        Rule::FloorFromTheSamePoll => "a floor is of an earlier poll",
-        Rule::StragglerTakesTheNewFloor => "a straggler keeps its floor",
-        Rule::CoverageMissing => "a moved partition is covered in the same transaction",
-        Rule::FloorBeforeTheLock => "retention reads the floor behind its lock",
-        Rule::SecondAfterAFailure => "a receiver refuses what follows a failure",
-        Rule::TruncationUnchecked => "truncation checks inside its lock",
-        Rule::SuppressedByPosition => "repeats are suppressed by id",
-        Rule::NoDeadlineOfAStoreCall => "every call to a store has a deadline",
-    }
-}
-
-/// The shipped statements whose simulated twins leave the rule out.
-fn twins(rule: Mutation) -> &'static [&'static str] {
-    use Mutation as Rule;
-    match rule {
-        Rule::NoEpochCheck => &["guard.sql"],
-        Rule::EpochBeforeTheFence => &["fence_expired.sql", "revoke.sql"],
-        Rule::IncarnationIgnored => &["guard.sql", "header.sql"],
-        Rule::CoverageMissing => &["claim_split.sql"],
-        Rule::FloorBeforeTheLock | Rule::TruncationUnchecked => {
-            &["retention_truncate.sql", "retention_delete.sql"]
-        }
-        _ => &[],
-    }
-}
-
 /// The source files below `folder`.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -166,9 +127,9 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What each switch turns off, as the code says: by the files in which it is.
-fn row(rule: Mutation, files: &[(String, String)], promises: &str) -> String {
-    let switch = format!("planted(Mutation::{rule:?})");
+/// A row of the table: the files in which the rule is switched, as the code says.
+fn row(rule: Rule, files: &[(String, String)], promises: &str) -> String {
+    let switch = format!("left_out(Rule::{rule:?})");
     let switched: Vec<&str> = files
         .iter()
         .filter(|(_, text)| text.contains(&switch))
@@ -183,26 +144,40 @@ fn row(rule: Mutation, files: &[(String, String)], promises: &str) -> String {
     let of = |is: &dyn Fn(&&str) -> bool| -> Vec<&str> {
         switched.iter().copied().filter(|name| is(name)).collect()
     };
-    let mut places = Vec::new();
-    let production = of(&|name| !is_twin(name) && !is_broker(name));
-    if !production.is_empty() {
-        places.push(format!("production code: {}", named(production)));
-    }
-    assert_eq!(
-        of(&is_twin).is_empty(),
-        twins(rule).is_empty(),
-        "{rule:?}: {switched:?}"
-    );
-    if !twins(rule).is_empty() {
-        let twins = named(twins(rule).to_vec());
-        places.push(format!("simulated statement: the twin of {twins}"));
-    }
+    let (production, twins) = (of(&|name| !is_twin(name) && !is_broker(name)), of(&is_twin));
     let brokers = of(&is_broker);
-    if !brokers.is_empty() {
-        places.push(format!("simulated broker: {}", named(brokers)));
+    let mut places = Vec::new();
+    for &carrier in rule.carriers() {
+        let (is_switched, place) = match carrier {
+            Carrier::Production => (
+                !production.is_empty(),
+                format!("production code: {}", named(production.clone())),
+            ),
+            Carrier::Statements(shipped) => (
+                !twins.is_empty(),
+                format!(
+                    "simulated statement: the twin of {}",
+                    named(shipped.to_vec())
+                ),
+            ),
+            Carrier::Broker => (
+                !brokers.is_empty(),
+                format!("simulated broker: {}", named(brokers.clone())),
+            ),
+            Carrier::Model => continue,
+        };
+        assert!(is_switched, "{rule:?}: {carrier:?} does not switch it");
+        places.push(place);
     }
-    assert!(!places.is_empty(), "nothing switches {rule:?}");
-    format!("| {} | {} | {promises} |", words(rule), places.join("; "))
+    let kinds = [&production, &twins, &brokers];
+    let switching = kinds.iter().filter(|files| !files.is_empty()).count();
+    assert_eq!(switching, places.len(), "{rule:?}: {switched:?}");
+    format!("| {} | {} | {promises} |", rule.words(), places.join("; "))
+}
+
+/// The rules that the simulation can run without.
+fn rules() -> impl Iterator<Item = Rule> {
+    Rule::ALL.into_iter().filter(|rule| rule.is_in_simulation())
 }
 
 #[test]
@@ -223,17 +198,21 @@ fn the_table_of_rules_says_what_is_switched_in_the_code() {
     }
     files.sort();
     let cases = cases();
-    let row = |rule: Mutation| {
+    let row = |rule: Rule| {
         let sql = crates.join("posthaste-stores/src/postgres/sql");
-        for twin in twins(rule) {
-            assert!(sql.join(twin).is_file(), "there is no {twin}");
+        for carrier in rule.carriers() {
+            if let Carrier::Statements(shipped) = carrier {
+                for file in *shipped {
+                    assert!(sql.join(file).is_file(), "there is no {file}");
+                }
+            }
         }
         let case = cases.iter().find(|case| case.rule == rule);
         let promises = case.map(|case| case.promises.join(", "));
         let promises = promises.unwrap_or_else(|| "I1, every order".to_owned());
         row(rule, &files, &promises)
     };
-    let rows: Vec<String> = Mutation::ALL.map(row).into();
+    let rows: Vec<String> = rules().map(row).collect();
     let page = std::fs::read_to_string(crates.join("../docs/correctness.md")).unwrap();
     let head = "| rule that is left out | where | missed by |\n| --- | --- | --- |\n";
     let (_, table) = page.split_once(head).expect("the table is gone");
@@ -244,7 +223,7 @@ fn the_table_of_rules_says_what_is_switched_in_the_code() {
 #[test]
 fn every_rule_that_is_left_out_is_missed() {
     let cases = cases();
-    for rule in Mutation::ALL {
+    for rule in rules() {
         let is_here = cases.iter().any(|case| case.rule == rule);
         assert!(is_here || OF_RETENTION.contains(&rule), "{rule:?}");
     }
