@@ -1,19 +1,21 @@
 use std::time::Duration;
 
-/// Exponential backoff with jitter. The random number is an argument, so that a run can be replayed.
+/// Exponential backoff with jitter. The random number is an argument, so that a run can be
+/// replayed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
     /// The first wait.
     pub first: Duration,
     /// The longest wait, before jitter.
     pub max: Duration,
-    /// The share of a wait by which it may be shorter or longer, 0 to 1: retries of many relays must
-    /// not meet.
+    /// The share of a wait by which it may be shorter or longer, 0 to 1: retries of many relays
+    /// must not meet.
     pub jitter: f64,
 }
 
 impl Default for Backoff {
-    /// 1 s doubling to 5 min, +-25 %: a passing fault costs a second, an hour's fault a dozen tries.
+    /// 1 s doubling to 5 min, +-25 %: a passing fault costs a second, an hour's fault a dozen
+    /// tries.
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),

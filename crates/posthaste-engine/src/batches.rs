@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
-/// Batches that were submitted and not wholly answered, oldest first: since when, and how many records
-/// are open. A number names a batch for good. Time is whatever its user measures in.
+/// Batches that were submitted and not wholly answered, oldest first: since when, and how many
+/// records are open. A number names a batch for good. Time is whatever its user measures in.
 #[derive(Debug, Clone)]
 pub struct Batches<T> {
     first: u64,

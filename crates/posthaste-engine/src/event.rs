@@ -10,9 +10,9 @@ use uuid::Uuid;
 pub enum Field {
     /// Where the event goes.
     Topic,
-    /// What order is kept for.
+    /// The key: order is kept for events of one key.
     Key,
-    /// What kind of fact this is.
+    /// The kind of fact.
     Type,
     /// Media type of the payload.
     ContentType,
@@ -41,8 +41,9 @@ struct Span {
     len: u32,
 }
 
-/// Which event is meant. An application may emit an id again, so that the id alone does not tell, and after a
-/// crash a database may issue a `seq` again that no committed event had: only both together name one event.
+/// Which event is meant. An application may emit an id again, so that the id alone does not tell,
+/// and after a crash a database may issue a `seq` again that no committed event had: only both
+/// together name one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventRef {
     /// [`StoredEvent::seq`].
@@ -90,7 +91,7 @@ impl StoredEvent {
         self.id
     }
 
-    /// What names this event and no other.
+    /// The name of this event and no other.
     #[must_use]
     pub fn reference(&self) -> EventRef {
         EventRef {
@@ -169,14 +170,16 @@ impl StoredEvent {
         }
     }
 
-    /// Why the store could not read all of what was written, in words that hold none of it; what it could read is
-    /// here. No sink sees such an event: it is parked at once, and is copied from its row as it stands.
+    /// Why the store could not read all of what was written, in words that hold none of it; what it
+    /// could read is here. No sink sees such an event: it is parked at once, and is copied from its
+    /// row as it stands.
     #[must_use]
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// Bytes that this event keeps in memory, its share of the page's buffer and of the bookkeeping.
+    /// Bytes that this event keeps in memory, its share of the page's buffer and of the
+    /// bookkeeping.
     #[must_use]
     pub fn footprint(&self) -> usize {
         let held: usize = self
@@ -218,7 +221,7 @@ fn take_text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     std::str::from_utf8(text).ok().map(Some)
 }
 
-/// What a store hands to [`PageBuilder::push`], borrowed from the driver's row.
+/// The fields that a store hands to [`PageBuilder::push`], borrowed from the driver's row.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredFields<'a> {
     /// Order inside the page.

@@ -6,9 +6,9 @@ use crate::rule::{Rule, left_out};
 
 /// The keys of a lane behind whose first failure nothing is accepted.
 ///
-/// A record is refused when it was submitted before the engine could know of its key's failure, that
-/// is before the failing verdict was handed out. A later submission of the key is made by an engine
-/// that knows, and passes.
+/// A record is refused when it was submitted before the engine could know of its key's failure,
+/// that is before the failing verdict was handed out. A later submission of the key is made by an
+/// engine that knows, and passes.
 #[derive(Debug, Default)]
 pub struct FailedKeys {
     failures: u64,
@@ -26,8 +26,8 @@ impl FailedKeys {
         self.failures
     }
 
-    /// Whether a record of this key, submitted when `seen` failures had been handed out, lies behind
-    /// a failure that its sender did not know.
+    /// Whether a record of this key, submitted when `seen` failures had been handed out, lies
+    /// behind a failure that its sender did not know.
     #[must_use]
     pub fn refuses(&self, order_key: Option<u64>, seen: u64) -> bool {
         if left_out(Rule::ReceiverRefusesAfterFailure) {

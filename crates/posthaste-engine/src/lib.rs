@@ -2,43 +2,35 @@
 //! pure state machine.
 //!
 //! Nothing here reads a clock, draws a random number or opens a socket: a moment is an argument
-//! ([`Moment`]), a jitter is an argument, I/O stays behind [`Store`] and [`Sink`]. That wall is what
-//! lets model, simulation and production run the same code.
+//! ([`Moment`]), a jitter is an argument, I/O stays behind [`Store`] and [`Sink`]. That wall is
+//! what lets model, simulation and production run the same code.
 
 mod backoff;
 mod batches;
-mod breaker;
 mod event;
 mod failed_keys;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
-mod pacer;
 mod partitions;
 mod pipeline;
 mod record;
-mod retries;
 mod route;
 mod router;
 #[doc(hidden)]
 pub mod rule;
 mod sharing;
-mod side;
 mod sink;
 mod store;
-mod suspects;
 mod template;
-mod throttled;
 mod time;
-mod window;
 
 pub use backoff::Backoff;
 pub use batches::Batches;
-pub use breaker::BreakerState;
 pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
 pub use partitions::Partitions;
-pub use pipeline::{Change, Counts, Died, Pipeline, PipelineLimits};
+pub use pipeline::{BreakerState, Change, Counts, Died, Pipeline, PipelineLimits, SideStep};
 pub use record::{Record, RecordHeaders};
 pub use route::{
     DeliveryPolicy, DestinationRoutes, OnDead, Route, RouteAction, RouteDecision, RouteError,
@@ -46,7 +38,6 @@ pub use route::{
 };
 pub use router::Router;
 pub use sharing::{ShareStep, Sharing};
-pub use side::SideStep;
 pub use sink::{
     Cause, FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Outcome, Rejection, RejectionKind, Sink,
     SinkError, SinkInfo, Unavailability, Verdict,

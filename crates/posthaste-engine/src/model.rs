@@ -1,5 +1,5 @@
-//! What a model checker needs beside the public interface: to tell states of a [`Pipeline`](crate::Pipeline)
-//! apart. Not part of the interface.
+//! The needs of a model checker beside the public interface: to tell states of a
+//! [`Pipeline`](crate::Pipeline) apart. Not part of the interface.
 
 use std::any::Any;
 

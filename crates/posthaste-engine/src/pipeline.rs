@@ -1,126 +1,78 @@
-//! One destination's decisions: what to send next, what is blocked, how far the cursor may go, when to
-//! stop. A pure state machine: the runner feeds it pages, verdicts and answers, and does what it asks.
+//! One destination's decisions: what to send next, what is blocked, how far the cursor may go, when
+//! to stop. A pure state machine: the runner feeds it pages, verdicts and answers, and does what it
+//! asks.
 //!
-//! Who is authoritative: the *store* for progress, markers and parked copies; the *lane's verdicts* for
-//! what was accepted; this machine for everything in between. Whatever it holds may be dropped at any
+//! The *store* is authoritative for progress, markers and parked copies; the *lane's verdicts* for
+//! what was accepted; this machine for everything in between. Its memory may be dropped at any
 //! moment: a new claim reads it again.
 //!
 //! Order of a key: an event is sent when every earlier event of its key is accepted, or, where the
-//! receiver keeps order behind a failure ([`KeyOrder::Pipelined`]), sent before it on the same lane. A
-//! rejected event is parked (copy and marker durable) before the cursor passes it; from then on only
-//! the side read ([`crate::SideStep`]) sends its key.
+//! receiver keeps order behind a failure ([`KeyOrder::Pipelined`](crate::KeyOrder::Pipelined)),
+//! sent before it on the same lane. A rejected event is parked (copy and marker durable) before the
+//! cursor passes it; from then on only the side read ([`SideStep`]) sends its key.
+//!
+//! Each part keeps one thing, in a file of its own:
+//!
+//! | part | keeps |
+//! | --- | --- |
+//! | `Reading` | when the main group reads, and where that ended |
+//! | `Window` | the events that were read, in order (one for the main group, one in `Side`) |
+//! | `Side` | keys that come back to the main group |
+//! | `Retries` | parked copies that are sent again |
+//! | `Waiting` | what waits, and why |
+//! | `Breaker` | whether the destination is there |
+//! | `LaneUse` | the lane, and what is in flight on it |
+//! | `Progress` | what the store holds, and the change under way |
+//! | `Reports` | what operators are told |
+//!
+//! `sending` and `answers`, `parking`, `storing` and `side_read` are the decisions, which take
+//! several parts each.
 
 mod answers;
-mod blocked;
-mod deaths;
+mod breaker;
+mod change;
+mod evidence;
+mod lane;
 mod limits;
 #[cfg(feature = "model")]
 mod model;
+mod pacer;
+mod parking;
+mod progress;
+mod reading;
+mod reports;
+mod retries;
 mod sending;
+mod side;
 mod side_read;
-mod stored;
-mod turns;
+mod storing;
+mod throttled;
+mod ticket;
+mod waiting;
+mod window;
 
-use std::{collections::HashSet, ops::Range};
+use std::collections::HashSet;
 
 use crate::{
-    Batches, BreakerState, Budget, Cursor, EventRef, FenceKind, Marker, Moment, Page, Parking,
-    RouteDecision, Router, Settlement, SinkInfo,
-    breaker::Breaker,
-    pacer::Pacer,
-    retries::Retries,
-    side::Side,
-    suspects::Suspects,
-    throttled::Throttled,
-    window::{Passed, State, Window},
+    Budget, EventRef, FenceKind, Marker, Moment, Page, RouteDecision, Router, SinkError, SinkInfo,
+    rule::{Rule, left_out},
 };
-use blocked::Blocked;
+use breaker::Breaker;
+use lane::LaneUse;
+use progress::Progress;
+use reading::Reading;
+use reports::Reports;
+use retries::Retries;
+use side::{Side, has_key};
+use ticket::Group;
+use waiting::Waiting;
+use window::{State, Window};
 
-pub use deaths::Died;
+pub use breaker::BreakerState;
+pub use change::Change;
 pub use limits::PipelineLimits;
-
-/// Tickets of the main group begin here, those of side reads and of retries further up.
-const MAIN: u64 = 0;
-const SIDE: u64 = 1 << 62;
-const RETRY: u64 = 1 << 63;
-/// Parked events that are in memory at once, and released keys that are looked for at once. Events may be of any size:
-/// how many bytes of them come, the store bounds.
-const DUE_EVENTS: usize = 2_500;
-
-/// A change that the store is to make; one at a time.
-#[derive(Debug)]
-pub enum Change {
-    /// [`crate::Claimed::park`].
-    Park(Vec<Parking>),
-    /// [`crate::Claimed::settle`].
-    Settle {
-        /// The parked copy.
-        id: i64,
-        /// How its attempt ended.
-        settlement: Settlement,
-    },
-    /// [`crate::Claimed::advance`].
-    Advance {
-        /// To here.
-        up_to: Cursor,
-        /// What was finished.
-        finished: Vec<i64>,
-    },
-    /// [`crate::Claimed::report`].
-    Report {
-        /// State of the breaker.
-        breaker: &'static str,
-        /// Why it is open.
-        last_error: Option<String>,
-    },
-    /// [`crate::Claimed::due`].
-    Due {
-        /// How many.
-        limit: usize,
-    },
-}
-
-/// What happened, in numbers that only grow.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Events accepted by the broker.
-    pub accepted: u64,
-    /// Events rejected by the broker, each attempt counted.
-    pub rejected: u64,
-    /// Failures of the destination.
-    pub unavailable: u64,
-    /// Events parked.
-    pub parked: u64,
-    /// Events that no route takes, here or at any other destination.
-    pub unrouted: u64,
-    /// Events read.
-    pub read: u64,
-    /// Events sent again although the fate of their first sending is unknown.
-    pub repeated: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LaneState {
-    None,
-    Open,
-    /// To be aborted by the runner.
-    Failed,
-}
-
-/// What the change under way will have done.
-#[derive(Debug, Clone)]
-enum UnderWay {
-    /// Tickets, and whether the key goes on without the event.
-    Park(Vec<(u64, bool)>),
-    /// The ticket of the attempt.
-    Settle(u64),
-    Report,
-    Advance {
-        events: usize,
-        bytes: usize,
-    },
-    Due,
-}
+pub use reports::{Counts, Died};
+pub use side::SideStep;
 
 /// One destination's state machine.
 #[derive(Clone)]
@@ -128,60 +80,18 @@ pub struct Pipeline {
     limits: PipelineLimits,
     info: SinkInfo,
     router: Router,
+    reading: Reading,
     main: Window,
     side: Side,
     retries: Retries,
-    /// Keys with a marker, durable or about to be.
-    blocked: Blocked,
-    /// Events that were set aside under an earlier claim, which the main group may read again.
-    set_aside: HashSet<EventRef>,
-    /// Keys, and events without one, that were refused as probes by a destination that is broken,
-    /// or by a queue that was full: all others have their turn before these.
-    probed: HashSet<u64>,
-    /// Records in flight at the most, while a destination that was away resumes.
-    ramp: Option<usize>,
-    suspects: Suspects,
-    throttled: Throttled,
+    waiting: Waiting,
     breaker: Breaker,
-    pacer: Pacer,
-    counts: Counts,
-    lane: LaneState,
-    lane_not_before: Moment,
-    in_flight: usize,
-    batches: Batches<Moment>,
-    /// Events and bytes read and not behind the stored cursor.
-    unstored: (usize, usize),
-    passed: Option<Passed>,
-    change: Option<UnderWay>,
-    advanced_at: Moment,
-    /// Rejected events that were not parked yet.
-    failed: usize,
-    reported: (&'static str, Option<String>),
-    accepted_inserted_at: Vec<i64>,
-    died: Vec<Died>,
-    due_at: Moment,
-    due_seen: bool,
-    none_is_due: bool,
-    /// Tickets whose events went behind what the store holds since they were last asked for.
-    behind_the_store: Vec<Range<u64>>,
-    told_caught_up: bool,
-    /// Events that had been read when the lane was opened.
-    read_before_lane: u64,
-    /// A lane was opened: the destination is reached.
-    reached: bool,
-    reading: bool,
-    /// The last read brought all that there was.
-    caught_up: bool,
-    joinable: Option<Cursor>,
-    stands_joinable: bool,
-    /// Events that had been read when everything visible at the claim had been.
-    drain_target: Option<u64>,
-    /// Events behind the stored cursor.
-    stored: u64,
+    lane: LaneUse,
+    progress: Progress,
+    reports: Reports,
     paused: bool,
-    /// The highest ticket that may still be sent when the relay stops.
+    /// The relay stops: the first number of the main group that is not sent any more.
     stop_behind: Option<u64>,
-    highest_sent: Option<u64>,
 }
 
 impl Pipeline {
@@ -189,55 +99,21 @@ impl Pipeline {
     #[must_use]
     pub fn new(limits: PipelineLimits, info: SinkInfo, router: Router, markers: &[Marker]) -> Self {
         let order = info.key_order;
-        let mut side = Side::new(order, SIDE);
-        side.release(
-            markers
-                .iter()
-                .filter(|m| m.released)
-                .map(|m| m.key.clone())
-                .collect(),
-        );
+        let mut side = Side::new(order);
+        let released = markers.iter().filter(|marker| marker.released);
+        side.release(released.map(|marker| marker.key.clone()).collect());
         Self {
-            main: Window::new(order, MAIN),
+            reading: Reading::new(limits.poll_busy, limits.poll_idle),
+            main: Window::new(order, 0),
             side,
-            retries: Retries::new(RETRY),
-            blocked: Blocked::new(markers),
-            set_aside: HashSet::new(),
-            probed: HashSet::new(),
-            ramp: None,
-            suspects: Suspects::default(),
-            throttled: Throttled::default(),
+            retries: Retries::new(),
+            waiting: Waiting::new(order, markers),
             breaker: Breaker::new(limits.probe, limits.rejections_max),
-            pacer: Pacer::new(limits.poll_busy, limits.poll_idle),
-            counts: Counts::default(),
-            lane: LaneState::None,
-            lane_not_before: Moment::default(),
-            in_flight: 0,
-            batches: Batches::default(),
-            unstored: (0, 0),
-            passed: None,
-            change: None,
-            advanced_at: Moment::default(),
-            failed: 0,
-            reported: ("", None),
-            accepted_inserted_at: Vec::new(),
-            died: Vec::new(),
-            due_at: Moment::default(),
-            due_seen: false,
-            none_is_due: false,
-            behind_the_store: Vec::new(),
-            told_caught_up: false,
-            read_before_lane: 0,
-            reached: false,
-            reading: false,
-            caught_up: false,
-            joinable: None,
-            stands_joinable: false,
-            drain_target: None,
-            stored: 0,
+            lane: LaneUse::new(),
+            progress: Progress::new(),
+            reports: Reports::new(),
             paused: false,
             stop_behind: None,
-            highest_sent: None,
             limits,
             info,
             router,
@@ -248,33 +124,55 @@ impl Pipeline {
     /// anything flows.
     pub fn begin_with_a_probe(&mut self) {
         self.breaker.begin_with_a_probe();
-        self.reported.0 = "open";
+        self.reports.store_knows_of_an_outage();
     }
 
-    /// These events were set aside under an earlier claim ([`crate::Claimed::set_aside`]): their copies stand for
-    /// them, and the cursor passes them.
-    pub fn pass_over(&mut self, set_aside: impl IntoIterator<Item = EventRef>) {
-        self.set_aside.extend(set_aside);
+    /// These events were parked under an earlier claim, and the main group may read them again
+    /// ([`crate::Claimed::set_aside`]): their copies stand for them, and the cursor passes them.
+    pub fn pass_over(&mut self, copied: impl IntoIterator<Item = EventRef>) {
+        self.reading.pass_over(copied);
     }
 
-    /// How much to read now; none when it is not the time, or there is no room. The caller answers with
-    /// [`read`](Self::read).
+    /// So many keys are blocked besides those whose markers were given.
+    pub fn blocked_beyond(&mut self, keys: usize) {
+        self.waiting.add_parked_in_the_store(keys);
+    }
+
+    /// How many keys wait behind a parked event, or for their join.
+    #[must_use]
+    pub fn blocked_keys(&self) -> usize {
+        self.waiting.parked_keys()
+    }
+
+    fn window_of(&mut self, group: Group) -> Option<&mut Window> {
+        match group {
+            Group::Main => Some(&mut self.main),
+            Group::Side => Some(self.side.window()),
+            Group::Retries => None,
+        }
+    }
+
+    /// Rejected events that are not being parked yet.
+    fn failed_events(&mut self) -> usize {
+        self.main.failed_events() + self.side.window().failed_events()
+    }
+}
+
+/// Reading of the main group.
+impl Pipeline {
+    /// How much to read now; none when it is not the time, or there is no room. The caller answers
+    /// with [`read`](Self::read).
     pub fn next_read(&mut self, now: Moment) -> Option<Budget> {
-        let may = !self.reading
+        let may = self.reading.is_due(now)
             && !self.paused
             && self.stop_behind.is_none()
-            && self.pacer.next() <= now
-            && !(self.side.holds_main() && self.stands_joinable);
-        let events = self.limits.window_events.saturating_sub(self.unstored.0);
-        let bytes = self.limits.window_bytes.saturating_sub(self.unstored.1);
-        // A read that could bring only a few events waits for room: small pages cost more than they gain.
-        let room = events >= self.limits.batch_events.min(self.limits.window_events / 2)
-            && (bytes >= self.limits.batch_bytes.min(self.limits.window_bytes / 2)
-                || self.unstored.0 == 0);
-        (may && room && !self.must_forget_keys()).then(|| {
-            self.reading = true;
-            self.read_budget(events)
-        })
+            && !(self.side.holds_main() && self.reading.is_joinable());
+        let events = self.progress.room(&self.limits).filter(|_| may)?;
+        if self.must_forget_keys() {
+            return None;
+        }
+        self.reading.begin();
+        Some(self.read_budget(events))
     }
 
     fn read_budget(&self, events: usize) -> Budget {
@@ -284,139 +182,173 @@ impl Pipeline {
         }
     }
 
-    /// There may be something to read: an idle reader need not wait any longer.
-    pub fn hint(&mut self, now: Moment) {
-        self.pacer.hint(now, self.reading);
+    /// Whether so many parked keys are in memory that nothing may be read before some are
+    /// forgotten. That takes an empty window: a page for which the store was not asked relies on
+    /// the keys here.
+    fn must_forget_keys(&mut self) -> bool {
+        let kept = self.limits.blocked_keys_kept;
+        if !self.waiting.has_too_many_keys(kept) {
+            return false;
+        }
+        // No rejected event waits for its marker either.
+        let relied_on = self.reading.is_under_way()
+            || !self.main.is_empty()
+            || self.failed_events() > 0
+            || self.progress.is_changing();
+        if !relied_on {
+            self.waiting.forget_keys(kept);
+        }
+        relied_on
     }
 
-    /// A read was answered, and nothing had to be asked ([`asks_for_markers`](Self::asks_for_markers)).
+    /// Whether the store is to be asked which keys of the next page are marked.
+    #[must_use]
+    pub fn asks_for_markers(&self) -> bool {
+        self.waiting.asks_for_markers()
+    }
+
+    /// There may be something to read: an idle reader need not wait any longer.
+    pub fn hint(&mut self, now: Moment) {
+        self.reading.hint(now);
+    }
+
+    /// A read was answered, and nothing had to be asked
+    /// ([`asks_for_markers`](Self::asks_for_markers)).
     pub fn read(&mut self, page: Page, now: Moment) {
         self.read_marked(page, &HashSet::new(), now);
     }
 
     /// A read was answered; of its keys, these are marked ([`crate::Claimed::marked`]).
     pub fn read_marked(&mut self, page: Page, marked: &HashSet<String>, now: Moment) {
-        self.reading = false;
-        self.pacer.read(page.events.len(), page.caught_up, now);
-        self.stands_joinable = page.joinable;
-        if page.joinable {
-            self.joinable = Some(page.end.clone());
-        }
         let Self {
             router,
-            blocked,
-            set_aside,
-            counts,
+            reading,
+            waiting,
+            reports,
             ..
         } = self;
-        self.caught_up = page.caught_up;
-        let (events, bytes) = self.main.push(page, |event| {
-            if !set_aside.is_empty() && set_aside.remove(&event.reference()) {
+        reports.counts.read += page.events.len() as u64;
+        reading.answered(&page, reports.counts.read, now);
+        let read = self.main.push(page, |event| {
+            if reading.take_copied(event) {
                 return Some(State::Done { finished: true });
             }
             match router.decide(event) {
                 RouteDecision::Take(_) => {
-                    let waits = blocked.has(event) || is_one_of(marked, event);
+                    let waits = waiting.is_parked(event) || has_key(marked, event);
                     return waits.then_some(State::Done { finished: false });
                 }
-                RouteDecision::Unrouted => counts.unrouted += 1,
+                RouteDecision::Unrouted => reports.counts.unrouted += 1,
                 RouteDecision::NotOurs | RouteDecision::Dropped => {}
             }
             Some(State::Done { finished: true })
         });
-        self.counts.read += events as u64;
-        self.unstored.0 += events;
-        self.unstored.1 += bytes;
-        if self.caught_up && self.drain_target.is_none() {
-            self.drain_target = Some(self.counts.read);
+        self.progress.read(read);
+    }
+}
+
+/// The lane's life.
+impl Pipeline {
+    /// When the oldest batch without an answer was submitted; its records are late at a publish
+    /// time-out after that.
+    #[must_use]
+    pub fn oldest_in_flight(&self) -> Option<Moment> {
+        self.lane.oldest()
+    }
+
+    /// Records handed to the lane and not answered.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.lane.in_flight()
+    }
+
+    /// Whether the runner is to open a lane now.
+    pub fn wants_lane(&mut self, now: Moment) -> bool {
+        self.lane.may_open(now) && !self.paused && !self.is_open(now)
+    }
+
+    /// Bytes of a lane that an earlier claim aborted may still arrive: none is opened before
+    /// `until`.
+    pub fn settle_until(&mut self, until: Moment) {
+        self.lane.wait_until(until);
+    }
+
+    /// A lane was opened.
+    pub fn lane_opened(&mut self) {
+        self.lane.opened(self.reports.counts.read);
+        self.retries.lane_opened();
+    }
+
+    /// No lane could be opened.
+    pub fn lane_refused(&mut self, error: &SinkError, now: Moment, random: f64) {
+        self.reports.counts.unavailable += 1;
+        self.breaker
+            .unavailable(error.to_string(), None, now, random);
+    }
+
+    /// Whether the runner is to abort the lane and then call [`lane_ended`](Self::lane_ended).
+    #[must_use]
+    pub fn wants_abort(&self) -> bool {
+        self.lane.has_failed()
+    }
+
+    /// The lane has to go: the right to send has ended.
+    pub fn fail_lane(&mut self, reason: &str, now: Moment, random: f64) {
+        if self.lane.fail() {
+            self.reports.counts.unavailable += 1;
+            self.breaker
+                .unavailable(reason.to_owned(), None, now, random);
         }
     }
 
-    /// The change that the store is to make next; the caller answers with
-    /// [`change_done`](Self::change_done), or drops the pipeline when it failed.
-    pub fn next_change(&mut self, now: Moment, random: f64) -> Option<Change> {
-        if self.change.is_some() {
-            return None;
-        }
-        let parkings = self.parkings(random);
-        if !parkings.is_empty() {
-            return Some(Change::Park(parkings));
-        }
-        // Before settlements, of which there may be thousands.
-        if let Some(advance) = self.next_advance(now) {
-            return Some(advance);
-        }
-        if let Some((ticket, id, settlement)) = self.retries.take_settlement() {
-            self.change = Some(UnderWay::Settle(ticket));
-            return Some(Change::Settle { id, settlement });
-        }
-        if let Some(report) = self.next_report(now) {
-            return Some(report);
-        }
-        if now >= self.due_at && self.retries.is_idle() && self.stop_behind.is_none() {
-            self.change = Some(UnderWay::Due);
-            return Some(Change::Due { limit: DUE_EVENTS });
-        }
-        None
+    /// The lane was aborted. Everything without an answer will be sent again, after the settle time
+    /// unless the sink fences exactly.
+    pub fn lane_ended(&mut self, now: Moment) {
+        let settles = self.info.fence != FenceKind::Exact && !left_out(Rule::AbortEndsConnection);
+        self.lane.ended(now, settles.then_some(self.limits.settle));
+        self.main.unsend_all();
+        self.side.window().unsend_all();
+        self.retries.unsend_all();
     }
 
-    fn next_report(&mut self, now: Moment) -> Option<Change> {
-        // A probe is part of the outage: operators see one episode, and the store one write.
-        let breaker = match self.breaker.state(now) {
-            // Whether the destination is reached is not known before.
-            BreakerState::Closed if !self.reached => return None,
-            BreakerState::Closed => BreakerState::Closed.as_str(),
-            BreakerState::Open { .. } | BreakerState::HalfOpen => "open",
-        };
-        let last_error = self.breaker.last_error();
-        if (breaker, last_error) == (self.reported.0, self.reported.1.as_deref()) {
-            return None;
-        }
-        self.reported = (breaker, last_error.map(str::to_owned));
-        self.change = Some(UnderWay::Report);
-        Some(Change::Report {
-            breaker,
-            last_error: self.reported.1.clone(),
-        })
+    /// Tickets of events that went behind what the store holds since the last call
+    /// ([`crate::Lane::stored`]).
+    pub fn take_behind_the_store(&mut self) -> std::vec::Drain<'_, std::ops::Range<u64>> {
+        self.progress.take_behind_the_store()
     }
 
-    /// When the accepted events were inserted (database's clock, microseconds since 1970-01-01 UTC),
-    /// since the last call.
+    /// Once for each lane: everything that was visible at the claim, or read before the lane was
+    /// opened, is behind what the store holds ([`crate::Lane::caught_up`]).
+    pub fn take_caught_up(&mut self) -> bool {
+        self.retries.none_is_due()
+            && self.is_drained()
+            && self.lane.tell_caught_up(self.progress.stored())
+    }
+
+    /// Whether the breaker is open: nothing is sent.
+    fn is_open(&mut self, now: Moment) -> bool {
+        matches!(self.breaker.state(now), BreakerState::Open { .. })
+    }
+}
+
+/// Reports to operators, and their wishes.
+impl Pipeline {
+    /// When the accepted events were inserted (database's clock, microseconds since 1970-01-01
+    /// UTC), since the last call.
     pub fn take_accepted_inserted_at(&mut self) -> std::vec::Drain<'_, i64> {
-        self.accepted_inserted_at.drain(..)
+        self.reports.take_accepted_inserted_at()
     }
 
-    fn next_advance(&mut self, now: Moment) -> Option<Change> {
-        let done = self.main.done_prefix();
-        let half_full = 2 * done >= self.limits.window_events
-            || (done > 0 && 2 * self.unstored.1 >= self.limits.window_bytes);
-        let time = now >= self.advanced_at.after(self.limits.advance_every);
-        let hurry = self.stop_behind.is_some() || self.side.holds_main();
-        if !(half_full || time || hurry) {
-            return None;
-        }
-        if let Some(newer) = self.main.take_passed() {
-            self.passed = Some(match self.passed.take() {
-                None => newer,
-                Some(older) => older.and(newer),
-            });
-        }
-        let passed = self.passed.take_if(|passed| passed.wanted)?;
-        self.change = Some(UnderWay::Advance {
-            events: passed.events,
-            bytes: passed.bytes,
-        });
-        self.advanced_at = now;
-        Some(Change::Advance {
-            up_to: passed.up_to,
-            finished: passed.finished,
-        })
+    /// The events that died since the last call, as decided; the change that stores it may still
+    /// fail, and then the next claim decides anew.
+    pub fn take_died(&mut self) -> Vec<Died> {
+        self.reports.take_died()
     }
 
     /// Numbers so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.counts
+        self.reports.counts
     }
 
     /// The breaker's state and its last error.
@@ -431,67 +363,68 @@ impl Pipeline {
 
     /// Read and send nothing new; only what is needed so that nothing accepted is repeated.
     pub fn stop(&mut self) {
-        self.stop_behind = Some(self.highest_sent.map_or(0, |ticket| ticket + 1));
-    }
-
-    /// After [`stop`](Self::stop): nothing is in flight and all progress is stored, or the destination
-    /// is away so that no more can come of waiting.
-    pub fn is_stopped(&mut self, now: Moment) -> bool {
-        let away = self.lane != LaneState::Open || self.breaker.state(now) != BreakerState::Closed;
-        let sent = self.in_flight == 0 && (away || !self.has_unsent(now));
-        sent && self.change.is_none()
-            && self.main.done_prefix() == 0
-            && self.side.is_stored()
-            && !self.retries.has_settlements()
-            && self.passed.as_ref().is_none_or(|passed| !passed.wanted)
-    }
-
-    /// Whether everything that was visible when this claim was opened is accepted, parked, or blocked
-    /// behind a parked event, and that is stored.
-    #[must_use]
-    pub fn is_drained(&self) -> bool {
-        self.drain_target
-            .is_some_and(|target| self.stored >= target)
-            && self.due_seen
-            && self.side.is_idle()
-            && self.retries.is_idle()
-            && self.change.is_none()
-    }
-
-    /// Whether there is nothing to do: the last read brought all that there was, and nothing that was
-    /// read waits for the destination or for the store.
-    pub fn is_idle(&mut self) -> bool {
-        let blocked = &self.blocked;
-        self.caught_up
-            && self.main.is_done_but_for(|event| blocked.has(event))
-            && self.side.is_idle()
-            && self.retries.is_idle()
-            && self.change.is_none()
-    }
-
-    /// When something is due by itself, later than `now`; the runner wakes then at the latest. What is
-    /// due already and was not done waits for an answer.
-    pub fn next_wake(&mut self, now: Moment) -> Option<Moment> {
-        let advance = (self.main.done_prefix() > 0 || self.passed.is_some())
-            .then(|| self.advanced_at.after(self.limits.advance_every));
-        let probe = match self.breaker.state(now) {
-            BreakerState::Open { until } => Some(until),
-            _ => None,
-        };
-        let dues = [Some(self.due_at), Some(self.pacer.next()), advance, probe];
-        let lane = (self.lane == LaneState::None).then_some(self.lane_not_before);
-        dues.into_iter()
-            .chain([lane, self.throttled.not_before()])
-            .flatten()
-            .filter(|&due| due > now)
-            .min()
-    }
-
-    fn fences_exactly(&self) -> bool {
-        self.info.fence == FenceKind::Exact
+        self.stop_behind = Some(self.lane.first_unsent());
     }
 }
 
-fn is_one_of(keys: &HashSet<String>, event: &crate::StoredEvent) -> bool {
-    !keys.is_empty() && event.key().is_some_and(|key| keys.contains(key))
+/// Rest.
+impl Pipeline {
+    /// After [`stop`](Self::stop): nothing is in flight and all progress is stored, or the
+    /// destination is away so that no more can come of waiting.
+    pub fn is_stopped(&mut self, now: Moment) -> bool {
+        let away = !self.lane.is_open() || self.breaker.state(now) != BreakerState::Closed;
+        let sent = self.lane.in_flight() == 0 && (away || !self.has_unsent(now));
+        sent && !self.progress.is_changing()
+            && self.main.done_prefix() == 0
+            && self.side.is_stored()
+            && !self.retries.has_settlements()
+            && self.progress.owes_no_advance()
+    }
+
+    fn has_unsent(&mut self, now: Moment) -> bool {
+        let may = self.stop_behind.is_none() || self.main.has_ready();
+        let behind = self.stop_behind.unwrap_or(u64::MAX);
+        may && !self.is_open(now) && self.main.peek_ready().is_some_and(|(n, _)| n < behind)
+    }
+
+    /// Whether everything that was visible when this claim was opened is accepted, parked, or
+    /// blocked behind a parked event, and that is stored.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let target = self.reading.drain_target();
+        target.is_some_and(|target| self.progress.stored() >= target)
+            && self.retries.has_looked()
+            && self.is_idle_but_for_main()
+    }
+
+    /// Whether there is nothing to do: the last read brought all that there was, and nothing that
+    /// was read waits for the destination or for the store.
+    pub fn is_idle(&mut self) -> bool {
+        let waiting = &self.waiting;
+        self.reading.is_caught_up()
+            && self.main.is_done_but_for(|event| waiting.is_parked(event))
+            && self.is_idle_but_for_main()
+    }
+
+    fn is_idle_but_for_main(&self) -> bool {
+        self.side.is_idle() && self.retries.is_idle() && !self.progress.is_changing()
+    }
+
+    /// When something is due by itself, later than `now`; the runner wakes then at the latest. What
+    /// is due already and was not done waits for an answer.
+    pub fn next_wake(&mut self, now: Moment) -> Option<Moment> {
+        let probe = match self.breaker.state(now) {
+            BreakerState::Open { until } => Some(until),
+            BreakerState::Closed | BreakerState::HalfOpen => None,
+        };
+        let dues = [
+            Some(self.retries.look_at()),
+            Some(self.reading.next()),
+            self.progress.next_advance_at(&mut self.main, &self.limits),
+            probe,
+            self.lane.opens_at(),
+            self.waiting.topics_not_before(),
+        ];
+        dues.into_iter().flatten().filter(|&due| due > now).min()
+    }
 }

@@ -1,4 +1,4 @@
-//! What a sink sees: an event after routing.
+//! An event after routing, as sinks see it.
 
 use crate::{Field, StoredEvent, event::HeaderIter};
 

@@ -10,7 +10,7 @@ use globset::{GlobBuilder, GlobMatcher, GlobSetBuilder};
 
 use crate::{Field, RejectionKind, StoredEvent};
 
-/// What becomes of a key whose event has used up its attempts.
+/// The fate of a key whose event has used up its attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDead {
     /// The key waits until an operator acts: no later event of it overtakes.
@@ -23,10 +23,10 @@ pub enum OnDead {
 /// How hard a destination tries with one event, and what comes after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryPolicy {
-    /// Attempts until an event is dead, whatever it is refused for; at least 1. Outages of the destination count
-    /// none. Default: as [`DeliveryPolicy::attempts_when`] says.
+    /// Attempts until an event is dead, whatever it is refused for; at least 1. Outages of the
+    /// destination count none. Default: as [`DeliveryPolicy::attempts_when`] says.
     pub attempts: Option<u32>,
-    /// What becomes of the key then.
+    /// The fate of the key then.
     pub on_dead: OnDead,
 }
 
@@ -39,15 +39,16 @@ impl Default for DeliveryPolicy {
     }
 }
 
-/// With the default backoff they span 15 s: long enough for a passing fault of one event, short enough that somebody
-/// learns of a poison one.
+/// With the default backoff they span 15 s: long enough for a passing fault of one event, short
+/// enough that somebody learns of a poison one.
 const ATTEMPTS: u32 = 5;
-/// With the default backoff they span half a day: who is to make a topic or to give a right may be asleep.
+/// With the default backoff they span half a day: who is to make a topic or to give a right may be
+/// asleep.
 const ATTEMPTS_PATIENT: u32 = 150;
 
 impl DeliveryPolicy {
-    /// How many attempts an event has that is refused for this. Where the policy leaves it open: 5, and 150 for what
-    /// people mend at the broker.
+    /// How many attempts an event has that is refused for this. Where the policy leaves it open: 5,
+    /// and 150 for what people mend at the broker.
     #[must_use]
     pub fn attempts_when(&self, refused_for: RejectionKind) -> u32 {
         self.attempts
@@ -61,8 +62,8 @@ impl DeliveryPolicy {
 /// Which events a route means. All given conditions hold together; none means every event.
 #[derive(Debug, Clone, Default)]
 pub struct RouteMatch {
-    /// A glob over the topic: `*` and `?` cross dots, `[ab]` and `{a,b}` choose, `\` escapes. `?` and
-    /// `[ab]` take one byte, of a character that is no ASCII a part. At most 4 096 bytes.
+    /// A glob over the topic: `*` and `?` cross dots, `[ab]` and `{a,b}` choose, `\` escapes. `?`
+    /// and `[ab]` take one byte, of a character that is no ASCII a part. At most 4 096 bytes.
     pub topic: Option<String>,
     /// A glob over the type; an event without a type matches none.
     pub event_type: Option<String>,
@@ -70,12 +71,12 @@ pub struct RouteMatch {
     pub headers: Vec<(String, Option<String>)>,
 }
 
-/// What a route does with its events.
+/// The action of a route with its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteAction {
     /// These destinations, by name, take them.
     To(Vec<String>),
-    /// Nobody does, on purpose.
+    /// No destination takes it, on purpose.
     Drop,
 }
 
@@ -98,11 +99,11 @@ pub struct Route {
 pub struct RouteError {
     /// Which route, counted from 1.
     pub number: usize,
-    /// What is wrong, with the fix.
+    /// The mistake, with the fix.
     pub reason: String,
 }
 
-/// What one destination does with an event.
+/// One destination's decision on an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteDecision {
     /// It takes the event.
@@ -187,13 +188,13 @@ impl Routes {
 }
 
 impl DestinationRoutes {
-    /// What the destination does where a route is silent.
+    /// The destination's own policy, for routes that have none.
     #[must_use]
     pub fn policy(&self) -> DeliveryPolicy {
         self.policy
     }
 
-    /// What this destination does with the event.
+    /// This destination's decision on the event.
     #[must_use]
     pub fn decide(&self, event: &StoredEvent) -> RouteDecision {
         if self.ours.is_empty() {

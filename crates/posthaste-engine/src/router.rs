@@ -15,8 +15,8 @@ pub struct Router {
 }
 
 impl Router {
-    /// An event that the store could not read is every destination's: what its routes would look at may be what is
-    /// missing, and no attempt will read more of it.
+    /// An event that the store could not read is every destination's: what its routes would look at
+    /// may be what is missing, and no attempt will read more of it.
     pub(crate) fn decide(&self, event: &StoredEvent) -> RouteDecision {
         let decision = self.routes.decide(event);
         match (event.fault(), decision) {
@@ -26,8 +26,8 @@ impl Router {
         }
     }
 
-    /// What happens to this event when it is rejected. The routes may have changed since it was parked:
-    /// then its destination goes on without it as it would with any other.
+    /// The policy for this event when it is rejected. The routes may have changed since it was
+    /// parked: then its destination goes on without it as it would with any other.
     pub(crate) fn policy(&self, event: &StoredEvent) -> DeliveryPolicy {
         match self.decide(event) {
             RouteDecision::Take(policy) => policy,

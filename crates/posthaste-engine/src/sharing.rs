@@ -1,9 +1,10 @@
 //! Which relay should own how many of a destination's partitions: advice, from what one relay sees.
 //!
-//! Every relay computes the same fair shares from the same members. Views may differ for a moment; that is
-//! harmless, since only a claim decides, and nobody takes what a live relay owns. So a relay that owns more
-//! than its share gives some up, a little at a time and only once nobody has come or gone for a while, and
-//! one that owns less takes what is free. Counting instead of hashing moves no partition that need not move.
+//! Every relay computes the same fair shares from the same members. Views may differ for a moment;
+//! that is harmless, since only a claim decides, and nobody takes what a live relay owns. So a
+//! relay that owns more than its share gives some up, a little at a time and only once nobody has
+//! come or gone for a while, and one that owns less takes what is free. Counting instead of hashing
+//! moves no partition that need not move.
 
 use std::time::Duration;
 
@@ -11,16 +12,16 @@ use uuid::Uuid;
 
 use crate::{Member, Moment, Shares, Want};
 
-/// While somebody is about to leave, its partitions are looked for this often: delivery pauses for their
-/// keys until they are found.
+/// While somebody is about to leave, its partitions are looked for this often: delivery pauses for
+/// their keys until they are found.
 const LOOK_FOR_LEFT: Duration = Duration::from_millis(20);
 
-/// What a relay had better do about its share of a destination.
+/// A relay's next step about its share of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareStep {
     /// Nothing now.
     Stay,
-    /// [`crate::Ownership::revoke`] what dead relays own.
+    /// [`crate::Ownership::revoke`] what expired relays own.
     Revoke,
     /// [`crate::Ownership::claim`] this much, once nothing is in flight.
     Claim(Want),
@@ -34,7 +35,7 @@ pub struct Sharing {
     me: Uuid,
     together: bool,
     heartbeat: Duration,
-    /// Who was there, and since when nobody has come or gone.
+    /// The members, and since when none has come or gone.
     members: Vec<Uuid>,
     unchanged_since: Moment,
     /// How many partitions were free, and since when as many.
@@ -43,13 +44,13 @@ pub struct Sharing {
     unreached_since: Option<Moment>,
     gave_up_at: Option<Moment>,
     recut_at: Option<Moment>,
-    /// What we owned and what was free when we asked for more, and when that was.
+    /// When we asked for more: how much we owned, how much was free, and when that was.
     asked: Option<(u16, u16, Moment)>,
 }
 
 impl Sharing {
-    /// Advice for the relay registered as `me`, which renews its lease every `heartbeat`. `together`: all
-    /// partitions are owned by one relay.
+    /// Advice for the relay registered as `me`, which renews its lease every `heartbeat`.
+    /// `together`: all partitions are owned by one relay.
     #[must_use]
     pub fn new(me: Uuid, heartbeat: Duration, together: bool) -> Self {
         Self {
@@ -67,7 +68,7 @@ impl Sharing {
         }
     }
 
-    /// What to do about what is seen now.
+    /// The next step, by what is seen now.
     pub fn next(&mut self, shares: &Shares, now: Moment) -> ShareStep {
         self.notice(shares, now);
         let Some(me) = shares.member(self.me) else {
@@ -104,10 +105,11 @@ impl Sharing {
         let mine = fair.iter().find(|fair| fair.member.registration == self.me);
         let (even, mine) = mine.map_or((0, 0), |fair| (fair.even, fair.share));
         let after = me.owned.saturating_add(shares.free);
-        // Who gets what cannot be divided depends on who owns most: all see the same once all own as much.
+        // The largest owners receive the remainder. All members agree on who that is once all own
+        // their even part.
         let now_mine = if lack(|fair| fair.even) { even } else { mine };
         let two_beats_ago = |since: Moment| now >= since.after(self.heartbeat * 2);
-        // Whoever should take it may not be able to.
+        // The member that should take it may not be able to.
         let left_over = shares.free > 0 && two_beats_ago(self.free_since);
         let quiet = two_beats_ago(self.unchanged_since);
         let could_take = me.owned < me.partitions_max && me.reaches != Some(false);
@@ -141,16 +143,17 @@ impl Sharing {
         ShareStep::Stay
     }
 
-    /// What is free while partitions are cut anew may fit to another owner only: whoever asks for it all the same
-    /// gets nothing, delivers nothing meanwhile, and would ask again at once.
+    /// A partition that is free while partitions are cut anew may fit to another owner only. A
+    /// relay that asks for it all the same gets nothing, delivers nothing meanwhile, and would ask
+    /// again at once.
     fn asked_in_vain(&self, owned: u16, free: u16, now: Moment) -> bool {
         self.asked.is_some_and(|(had, was_free, at)| {
             (had, was_free) == (owned, free) && now < at.after(self.heartbeat)
         })
     }
 
-    /// When another look is worth its while, later than `now`; none: when the lease is renewed, or a read says
-    /// that something changed.
+    /// When another look is worth its while, later than `now`; none: when the lease is renewed, or
+    /// a read says that something changed.
     #[must_use]
     pub fn look_at(&self, shares: &Shares, now: Moment) -> Option<Moment> {
         let others = || shares.members.iter().filter(|m| m.registration != self.me);
@@ -184,16 +187,17 @@ impl Sharing {
     }
 }
 
-/// What a member should own.
+/// A member's fair share.
 struct Fair<'a> {
     member: &'a Member,
-    /// Without what cannot be divided.
+    /// Without the remainder of the division.
     even: u16,
     share: u16,
 }
 
-/// What each member should own. Equal shares, as far as a member takes them; who is about to leave gets
-/// none, nor who does not reach the broker while others do. Those who own most get what cannot be divided.
+/// The fair share of each member. Shares are equal, as far as a member takes them. A member that is
+/// about to leave gets none, nor one that does not reach the broker while others do. The largest
+/// owners receive the remainder.
 fn fair_shares(shares: &Shares) -> Vec<Fair<'_>> {
     let reached = shares.members.iter().any(|m| m.reaches == Some(true));
     let cut_off = |m: &Member| reached && m.reaches == Some(false);
@@ -461,7 +465,7 @@ mod tests {
             }
         }
 
-        /// Nobody's view of the order of members matters, and who has its share keeps it.
+        /// The order of members does not matter, and a member that has its share keeps it.
         #[test]
         fn fair_shares_are_the_same_for_all_and_stay(shares in any_shares()) {
             let by_member = |shares: &Shares| {
@@ -480,10 +484,13 @@ mod tests {
             prop_assert_eq!(by_member(&settled), fair);
         }
 
-        /// What a member takes is free and within its bound; what it gives up is a little, and beyond its
-        /// share.
+        /// A member takes only free partitions, within its bound; it gives up a few at a time, and
+        /// only those beyond its share.
         #[test]
-        fn a_step_takes_what_is_free_and_gives_up_little(shares in any_shares(), quiet in 0..40_u64) {
+        fn a_step_takes_what_is_free_and_gives_up_little(
+            shares in any_shares(),
+            quiet in 0..40_u64,
+        ) {
             for me in &shares.members {
                 let mut advice = Sharing::new(me.registration, BEAT, false);
                 advice.next(&shares, at(0));

@@ -30,7 +30,7 @@ enum Part {
 pub struct TemplateError {
     /// Where: the number of the character, counted from 1.
     pub position: usize,
-    /// What is wrong there, with the names that are allowed.
+    /// The mistake there, with the names that are allowed.
     pub reason: String,
 }
 

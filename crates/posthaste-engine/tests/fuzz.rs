@@ -1,4 +1,4 @@
-//! What people write for the engine, templates and routes, and events of any content on a page.
+//! Templates and routes as people may write them, and events of any content on a page.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -47,7 +47,8 @@ const TEMPLATE_WORDS: &[&str] = &[
     "-",
 ];
 
-/// A template that is taken prints as a template that is the same; one that is not names the character.
+/// A template that is taken prints as a template that is the same; one that is not names the
+/// character.
 #[test]
 fn fuzz_templates() {
     let full = event(
@@ -187,7 +188,8 @@ fn routed(pattern: &str) -> Option<impl Fn(&str) -> bool + use<>> {
     })
 }
 
-/// A glob is refused or used, and matches what a plain reading of it matches. A text matches itself, escaped.
+/// A glob is refused or used, and matches what a plain reading of it matches. A text matches
+/// itself, escaped.
 #[test]
 fn fuzz_globs() {
     check!()
@@ -234,7 +236,7 @@ fn plainly(pattern: &[u8], text: &[u8]) -> Option<bool> {
             Some(found)
         }
         b'?' => next(rest),
-        // What stands in brackets, and choices of choices, are left to the cases above and below.
+        // Characters in brackets, and choices of choices, are left to the cases above and below.
         b'[' => {
             let end = rest.iter().position(|&byte| byte == b']')?;
             let (chosen, rest) = (&rest[..end], &rest[end + 1..]);
@@ -277,7 +279,7 @@ type AnyFields = (
     Vec<(String, Option<String>)>,
 );
 
-/// What was put on a page comes off it byte for byte, whatever stands beside it.
+/// An event comes off a page byte for byte, whatever stands beside it.
 #[test]
 fn fuzz_pages() {
     check!()

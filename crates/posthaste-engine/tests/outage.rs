@@ -132,8 +132,9 @@ fn a_batch_that_fails_as_a_whole_behind_accepted_probes_parks_nothing() {
     );
 }
 
-/// Delivers for a while to a destination that answers each record so, and ends its lane where it answers that
-/// it is unavailable; every change is made at once. Answers the number of events that were parked.
+/// Delivers for a while to a destination that answers each record so, and ends its lane where it
+/// answers that it is unavailable; every change is made at once. Answers the number of events that
+/// were parked.
 fn deliver(
     pipeline: &mut Pipeline,
     from: Moment,
@@ -165,7 +166,8 @@ fn make_changes(
     }
 }
 
-/// The same where these copies are due at first, and where a lane falls silent without an answer. Answers the changes.
+/// The same where these copies are due at first, and where a lane falls silent without an answer.
+/// Answers the changes.
 fn deliver_with(
     pipeline: &mut Pipeline,
     due: &mut Vec<ParkedCopy>,
@@ -235,7 +237,7 @@ fn beside_a_refused_one() -> (Pipeline, Vec<ParkedCopy>, Moment) {
     (pipeline, vec![refused], now)
 }
 
-/// What the destination takes: all but the first event, over which it ends the connection.
+/// The destination takes all but the first event, over which it ends the connection.
 fn all_but_the_first(record: &Record) -> Outcome {
     match record.event().seq() {
         1 => broken(),
@@ -264,7 +266,8 @@ fn a_parked_event_that_ends_every_lane_gathers_attempts_and_delays_nobody() {
     assert_eq!(failures(&changes), ["fails_alone"]);
 }
 
-/// A destination that hangs over an event, one that waits for its first attempt and one that was refused before.
+/// A destination that hangs over an event, one that waits for its first attempt and one that was
+/// refused before.
 #[test]
 fn events_that_silence_every_lane_delay_nobody() {
     let (mut pipeline, mut due, now) = beside_a_refused_one();
@@ -410,7 +413,7 @@ fn a_full_queue_is_tried_with_one_event_each_time_and_all_others_are_delivered()
     );
     let different: BTreeSet<i64> = tried.iter().copied().collect();
     assert_eq!(different.len(), tried.len());
-    // What comes later and does not go there is not held up.
+    // Later events that do not go there are not held up.
     now = now.after(Duration::from_secs(60));
     pipeline.next_read(now).unwrap();
     pipeline.read(page_of(5_006..=5_100, 10_000, topic), now);

@@ -75,8 +75,8 @@ proptest! {
         }
     }
 
-    /// A record is refused if and only if a failure of its key was noted that its sender did not know; and
-    /// forgetting what all senders know changes no answer.
+    /// A record is refused if and only if a failure of its key was noted that its sender did not
+    /// know; and forgetting what all senders know changes no answer.
     #[test]
     fn failed_keys_answer_as_the_list_of_failures(
         steps in prop::collection::vec((any::<bool>(), prop::option::of(0..4_u64), 0..6_u64), 0..60),
@@ -101,7 +101,8 @@ proptest! {
         }
     }
 
-    /// The oldest batch that owes an answer is known, whatever the order of answers, late ones included.
+    /// The oldest batch that owes an answer is known, whatever the order of answers, late ones
+    /// included.
     #[test]
     fn batches_know_the_oldest_that_is_open(
         steps in prop::collection::vec((0..8_u8, 0..12_u64, 1..4_usize), 0..80),

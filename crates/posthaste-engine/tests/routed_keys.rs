@@ -1,5 +1,5 @@
-//! Events of one key go to several destinations: what is read apart from the main group goes only where a
-//! route takes it, too.
+//! Events of one key go to several destinations: what is read apart from the main group goes only
+//! where a route takes it, too.
 
 #![allow(clippy::unwrap_used)]
 

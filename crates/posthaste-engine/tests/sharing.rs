@@ -1,4 +1,5 @@
-//! Many relays that follow the advice about their shares, in virtual time, around one table of owners.
+//! Many relays that follow the advice about their shares, in virtual time, around one table of
+//! owners.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -45,7 +46,7 @@ struct Enlisted {
     lease_until: Duration,
 }
 
-/// What a store keeps: who owns what is decided here alone.
+/// The rows of a store: they alone decide who owns what.
 struct Table {
     places: Vec<Place>,
     /// By number of the relay; a number is one life.
@@ -152,7 +153,7 @@ enum Event {
     /// A read tells the version.
     Poll(usize),
     Look(usize),
-    /// What was seen is acted upon, some time later.
+    /// The relay acts upon its view, some time later.
     Act(usize, Shares),
     /// Nothing is in flight any more.
     Claim(usize, Want),
@@ -382,7 +383,8 @@ impl World {
         assert!(max - min <= 1, "{owned:?} at {:?}", self.now);
     }
 
-    /// Moves since the last call. None moves twice, unless somebody acted upon what was no longer so.
+    /// Moves since the last call. None moves twice, unless somebody acted upon what was no longer
+    /// so.
     fn moves(&mut self) -> usize {
         let fresh = self.staleness.is_zero();
         let mut moves = 0;
@@ -448,7 +450,7 @@ fn each_minute_one_is_killed_and_one_comes() {
     }
 }
 
-/// Nobody sees the same, and nobody what is.
+/// No two relays see the same, and none sees the present.
 #[test]
 fn views_of_a_heartbeat_ago_do_no_harm() {
     for seed in 1..=2 {
@@ -500,7 +502,7 @@ fn bounds_are_kept_and_others_take_the_rest() {
     world.assert_all_owned();
 }
 
-/// Who comes and goes all the time is given nothing.
+/// A relay that comes and goes all the time is given nothing.
 #[test]
 fn a_relay_that_flaps_moves_nothing() {
     let mut world = World::settled(5, Duration::ZERO, 7);
@@ -516,7 +518,7 @@ fn a_relay_that_flaps_moves_nothing() {
     world.assert_balanced();
 }
 
-/// Who stays long enough to be given something takes it along once each time.
+/// A relay that stays long enough to be given partitions takes them along once each time.
 #[test]
 fn a_relay_that_flaps_slowly_moves_its_share() {
     let mut world = World::settled(6, Duration::ZERO, 7);

@@ -1,4 +1,5 @@
-//! A relay's memory under one claim: the production pipeline over the production sweep, with what it has under way.
+//! A relay's memory under one claim: the production pipeline over the production sweep, with what
+//! it has under way.
 
 pub(crate) mod set_aside;
 
@@ -88,7 +89,8 @@ pub struct Answered {
 }
 
 impl Memory {
-    /// After a claim: the stored place, and the sequence's value as it was received before the claim was sent.
+    /// After a claim: the stored place, and the sequence's value as it was received before the
+    /// claim was sent.
     pub fn open(bounds: Bounds, stored: &Position, proven: i64, found: &Found) -> Self {
         let none = Backoff {
             first: Duration::ZERO,
@@ -159,8 +161,8 @@ impl Memory {
         memory.described()
     }
 
-    /// What the runner does in each of its turns without asking anybody: looks that find nothing, and reports.
-    /// Answers the advance that is to be sent.
+    /// What the runner does in each of its turns without asking anybody: looks that find nothing,
+    /// and reports. Answers the advance that is to be sent.
     fn turn(&mut self) -> Option<Advance> {
         while let Some(change) = self.pipeline.next_change(NOW, RANDOM) {
             let Change::Advance { up_to, .. } = change else {
@@ -204,7 +206,8 @@ impl Memory {
         self.reading.request().is_page()
     }
 
-    /// The answer to the read under way: of the table and the sequence as they are now, at most so many rows.
+    /// The answer to the read under way: of the table and the sequence as they are now, at most so
+    /// many rows.
     pub fn page(
         &self,
         table: &[Row],
@@ -272,8 +275,8 @@ impl Memory {
         memory.described()
     }
 
-    /// The broker did not take the record with this ticket for now, nor, on the same lane, these behind it: the lane
-    /// was aborted, and another one is opened.
+    /// The broker did not take the record with this ticket for now, nor, on the same lane, these
+    /// behind it: the lane was aborted, and another one is opened.
     pub fn failed(&self, ticket: u64, behind: &[u64]) -> Self {
         let mut memory = self.clone();
         let verdict = |ticket, cause| Verdict {
@@ -343,11 +346,10 @@ impl Memory {
         drop(self.pipeline.take_behind_the_store());
         drop(self.pipeline.take_accepted_inserted_at());
         let mut numbers = Vec::with_capacity(self.numbers.len() + 8);
+        let rejects = self.sets_aside;
         self.pipeline
-            .describe(&mut |part| describe(part, &mut numbers));
-        if self.sets_aside {
-            self.pipeline
-                .describe_set_aside(&mut |part| describe(part, &mut numbers));
+            .describe(rejects, &mut |part| describe(part, &mut numbers));
+        if rejects {
             if let Some(side) = &self.side {
                 side.describe(&mut |number| numbers.push(number));
             }

@@ -328,10 +328,9 @@ impl System {
             return state.forget(self, r);
         }
         let key_of = |event| self.key_name(event);
-        let mut page =
-            claim
-                .memory
-                .page(&database.rows, database.sequence, self.bounds.page, key_of);
+        let page = claim
+            .memory
+            .page(&database.rows, database.sequence, self.bounds.page, key_of);
         match self.memories.answer(&claim.memory, page) {
             Some(memory) => claim.memory = memory,
             None => return state.breaks(self, Promise::Soundness),

@@ -21,8 +21,8 @@ pub struct PipelineLimits {
     pub blocked_keys_max: usize,
     /// Blocked keys that are kept in memory; whether others are blocked, the store is asked.
     pub blocked_keys_kept: usize,
-    /// Rejections in a minute that are taken for poison events, whatever their share; beyond that, a
-    /// destination of whose answers most are rejections is broken.
+    /// Rejections in a minute that are taken for poison events, whatever their share; beyond that,
+    /// a destination of whose answers most are rejections is broken.
     pub rejections_max: u64,
     /// An advance is made at least this often while there is something to store.
     pub advance_every: Duration,

@@ -1,21 +1,17 @@
-//! What may be handed to the lane, and the lane's life.
-
-use std::collections::HashSet;
+//! Batches for the lane: which events, and how many.
 
 use super::{
-    LaneState, Pipeline, RETRY, SIDE,
-    blocked::Blocked,
-    is_one_of,
-    turns::{Of, Turns},
+    Pipeline,
+    breaker::BreakerState,
+    retries::{Retries, Sent},
+    side::has_key,
+    ticket::{Group, Ticket},
+    waiting::Of,
+    window::Window,
 };
 use crate::{
-    BreakerState, Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement, SinkError,
-    StoredEvent, Verdict,
-    retries::{Retries, Sent},
+    Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement, StoredEvent, Verdict,
     rule::{Rule, left_out},
-    side::Side,
-    suspects::turn_name,
-    window::Window,
 };
 
 /// A probe of a destination that was away, as long as no event is suspect and no topic held back.
@@ -28,6 +24,8 @@ const PROBE_RETRIES: usize = 3;
 
 /// A batch that is being gathered.
 struct Gathering {
+    /// Its number.
+    number: u64,
     records: Vec<Record>,
     bytes: usize,
     events_max: usize,
@@ -43,6 +41,10 @@ impl Gathering {
             && (self.records.is_empty() || self.bytes + bytes <= self.bytes_max)
     }
 
+    fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
     fn push(&mut self, record: Record, bytes: usize) {
         self.bytes += bytes;
         self.records.push(record);
@@ -50,25 +52,24 @@ impl Gathering {
 }
 
 impl Pipeline {
-    /// The next batch for the lane; none when nothing may be sent now. The caller has tested that the
-    /// local deadline leaves time to publish.
+    /// The next batch for the lane; none when nothing may be sent now. The caller has tested that
+    /// the local deadline leaves time to publish.
     pub fn take_batch(&mut self, now: Moment) -> Option<Vec<Record>> {
         let state = self.breaker.state(now);
-        if self.lane != LaneState::Open || self.paused || matches!(state, BreakerState::Open { .. })
-        {
+        let is_open = matches!(state, BreakerState::Open { .. });
+        if !self.lane.is_open() || self.paused || is_open {
             return None;
         }
         let probing = state == BreakerState::HalfOpen;
         // A suspect is tried with nothing else in flight.
-        let by_turns = !self.suspects.is_empty();
-        let is_alone = by_turns || !self.throttled.is_empty();
-        if (probing || by_turns) && self.in_flight > 0 {
+        let by_turns = self.waiting.has_suspects();
+        let is_alone = by_turns || self.waiting.holds_back();
+        if (probing || by_turns) && self.lane.in_flight() > 0 {
             return None;
         }
         if probing {
-            self.ramp = Some(if is_alone { 1 } else { PROBE_EVENTS });
+            self.lane.limit(if is_alone { 1 } else { PROBE_EVENTS });
         }
-        let number = self.batches.next();
         let mut batch = self.gathering();
         if probing || !by_turns {
             let retries_max = match (probing, is_alone) {
@@ -77,35 +78,34 @@ impl Pipeline {
                 // Only where nothing else is left: a single one must reach others, too.
                 (true, true) => 0,
             };
-            self.gather(&mut batch, number, retries_max, Of::Others);
-            if probing && batch.records.is_empty() {
-                self.gather(&mut batch, number, usize::MAX, Of::Others);
+            self.gather(&mut batch, retries_max, Of::Others);
+            if probing && batch.is_empty() {
+                self.gather(&mut batch, usize::MAX, Of::Others);
             }
         }
-        if by_turns && batch.records.is_empty() {
-            self.gather_a_suspect(&mut batch, number);
-            if batch.records.is_empty() {
+        if by_turns && batch.is_empty() {
+            self.gather_a_suspect(&mut batch);
+            if batch.is_empty() {
                 return self.take_batch(now);
             }
         }
         // As long as others flow, they are not to stand still each time that they are all sent.
-        let may_try = probing || self.throttled.not_before().is_some_and(|at| at <= now);
-        if may_try && self.in_flight == 0 && batch.records.is_empty() {
-            self.gather_throttled(&mut batch, number);
+        let topics_not_before = self.waiting.topics_not_before();
+        let may_try = probing || topics_not_before.is_some_and(|at| at <= now);
+        if may_try && self.lane.in_flight() == 0 && batch.is_empty() {
+            self.gather_throttled(&mut batch);
         }
-        if batch.records.is_empty() {
-            if self.probed.is_empty() {
+        if batch.is_empty() {
+            if !self.waiting.forget_probes() {
                 return None;
             }
             // All others had their turn.
-            self.probed.clear();
-            self.ramp = Some(1);
+            self.lane.limit(1);
             self.send_passed_over();
             return self.take_batch(now);
         }
-        self.counts.repeated += batch.repeated;
-        self.in_flight += batch.records.len();
-        self.batches.begin(now, batch.records.len());
+        self.reports.counts.repeated += batch.repeated;
+        self.lane.submitted(batch.records.len(), now);
         if left_out(Rule::CursorWaitsForAnswers) {
             self.take_for_accepted(&batch.records, now);
         }
@@ -113,78 +113,62 @@ impl Pipeline {
     }
 
     fn gathering(&self) -> Gathering {
-        let in_flight_max = self.info.in_flight_events_max;
-        let room = in_flight_max
-            .min(self.ramp.unwrap_or(in_flight_max))
-            .saturating_sub(self.in_flight);
+        let (limits, info) = (&self.limits, &self.info);
+        let room = self.lane.room(info.in_flight_events_max);
         Gathering {
+            number: self.lane.next_batch(),
             records: Vec::new(),
             bytes: 0,
-            events_max: self
-                .limits
-                .batch_events
-                .min(self.info.batch_events_max)
-                .min(room),
+            events_max: limits.batch_events.min(info.batch_events_max).min(room),
             repeated: 0,
-            bytes_max: self.limits.batch_bytes.min(self.info.batch_bytes_max),
+            bytes_max: limits.batch_bytes.min(info.batch_bytes_max),
         }
     }
 
     /// Gathers the events of these that are ready.
-    fn gather(&mut self, batch: &mut Gathering, number: u64, retries_max: usize, of: Of) {
+    fn gather(&mut self, batch: &mut Gathering, retries_max: usize, of: Of) {
         if self.stop_behind.is_none() {
-            self.gather_retries(batch, number, retries_max, of);
-            self.gather_group(Group::Side, batch, number, of);
+            self.gather_retries(batch, retries_max, of);
+            self.gather_side(batch, of);
         }
-        self.gather_main(batch, number, of);
+        self.gather_main(batch, of);
     }
 
-    pub(super) fn turns(&self) -> Turns<'_> {
-        Turns {
-            suspects: &self.suspects,
-            throttled: &self.throttled,
-            router: &self.router,
-            order: self.info.key_order,
-        }
-    }
-
-    /// The first suspect of which an event is ready: that event and nothing else. When there is none, nobody is
-    /// suspect any more.
-    fn gather_a_suspect(&mut self, batch: &mut Gathering, number: u64) {
+    /// The first suspect of which an event is ready: that event and nothing else. When there is
+    /// none, no event is suspect any more.
+    fn gather_a_suspect(&mut self, batch: &mut Gathering) {
         batch.events_max = 1;
         self.send_passed_over();
-        while let Some(suspect) = self.suspects.first() {
-            self.gather(batch, number, 1, Of::Suspect(suspect));
+        while let Some(suspect) = self.waiting.first_suspect() {
+            self.gather(batch, 1, Of::Suspect(suspect));
             // All that were passed over.
             self.send_passed_over();
-            if !batch.records.is_empty() {
+            if !batch.is_empty() {
                 return;
             }
-            self.suspects.remove_name(suspect);
+            self.waiting.clear_waiter(suspect);
         }
     }
 
     /// One event of the first topic that is held back and has one, each time another event. A topic
     /// without any is held back no longer.
-    fn gather_throttled(&mut self, batch: &mut Gathering, number: u64) {
+    fn gather_throttled(&mut self, batch: &mut Gathering) {
         self.send_passed_over();
-        while let Some(topic) = self.throttled.first() {
+        while let Some(topic) = self.waiting.first_topic() {
             batch.events_max = 1;
-            self.gather(batch, number, 1, Of::Throttled(topic));
+            self.gather(batch, 1, Of::Throttled(topic));
             self.send_passed_over();
-            if !batch.records.is_empty() {
-                self.ramp = Some(1);
+            if !batch.is_empty() {
+                self.lane.limit(1);
                 return;
             }
-            if !self.throttled.begin_again() {
-                self.throttled.remove(topic);
-            }
+            self.waiting.all_tried(topic);
         }
     }
 
     pub(super) fn send_passed_over(&mut self) {
         self.main.send_passed_over();
-        self.side.window.send_passed_over();
+        self.side.window().send_passed_over();
     }
 
     fn take_for_accepted(&mut self, records: &[Record], now: Moment) {
@@ -195,35 +179,27 @@ impl Pipeline {
         self.verdicts(records.iter().map(verdict).collect(), now, 0.5);
     }
 
-    fn gather_retries(&mut self, batch: &mut Gathering, number: u64, limit: usize, of: Of) {
+    fn gather_retries(&mut self, batch: &mut Gathering, limit: usize, of: Of) {
         while batch.fits(0) && batch.records.len() < limit {
             let Self {
                 retries,
-                suspects,
-                throttled,
+                waiting,
                 router,
                 ..
             } = self;
-            let order = self.info.key_order;
-            let turns = Turns {
-                suspects,
-                throttled,
-                router,
-                order,
-            };
-            let is_turn = |event: &StoredEvent| turns.has(of, event);
-            let Some((ticket, copy)) = Retries::take(retries, number, is_turn) else {
+            let is_turn = |event: &StoredEvent| waiting.has_turn(of, event, router);
+            let Some((ticket, copy)) = Retries::take(retries, batch.number, is_turn) else {
                 return;
             };
             let event = copy.event.clone();
-            // A follower that retention set aside was never looked at.
+            // A follower that retention copied was never looked at.
             let never_tried = copy.attempts == 0;
             if never_tried && !matches!(self.router.decide(&event), RouteDecision::Take(_)) {
                 self.not_ours(ticket);
                 continue;
             }
             let bytes = event.footprint();
-            match self.router.record(ticket, event) {
+            match self.router.record(ticket.name(), event) {
                 Ok(record) => batch.push(record, bytes),
                 Err(rejection) => {
                     if let Some(Sent { retry, .. }) = self.retries.answered(ticket) {
@@ -236,7 +212,7 @@ impl Pipeline {
     }
 
     /// No route takes this copy to the destination: its key goes on without it.
-    fn not_ours(&mut self, ticket: u64) {
+    fn not_ours(&mut self, ticket: Ticket) {
         if let Some(Sent { retry, .. }) = self.retries.answered(ticket) {
             let settlement = Settlement::Failed {
                 kind: "not_routed",
@@ -248,203 +224,69 @@ impl Pipeline {
         }
     }
 
-    fn gather_main(&mut self, batch: &mut Gathering, number: u64, of: Of) {
+    fn gather_main(&mut self, batch: &mut Gathering, of: Of) {
         if let Some(limit) = self.stop_behind {
             self.main.drop_ready_from(limit);
         }
-        let before = batch.records.len();
-        self.gather_group(Group::Main, batch, number, of);
-        for record in &batch.records[before..] {
-            self.highest_sent = self.highest_sent.max(Some(record.ticket()));
-        }
-    }
-
-    fn gather_group(&mut self, group: Group, batch: &mut Gathering, number: u64, of: Of) {
-        let order = self.info.key_order;
         loop {
             let Self {
                 main,
-                side: Side { window, keys, .. },
                 router,
-                blocked,
-                probed,
-                suspects,
-                throttled,
+                waiting,
+                lane,
                 ..
             } = self;
-            let turns = Turns {
-                suspects,
-                throttled,
-                router,
-                order,
-            };
-            let window = match group {
-                Group::Main => main,
-                Group::Side => window,
-            };
-            let failed = gather(window, batch, number, router, |event| {
-                if group.leaves_out(event, blocked, keys) {
+            let turn = |event: &StoredEvent| {
+                if waiting.is_parked(event) {
                     Turn::Pass
-                } else if !turns.has(of, event) || was_probed(probed, event) {
+                } else if !waiting.has_turn(of, event, router) || waiting.was_probed(event) {
                     Turn::Wait
                 } else {
                     Turn::Send
                 }
-            });
-            let Some((ticket, rejection)) = failed else {
-                break;
             };
-            self.fail(ticket, rejection);
+            let sent = |number| lane.sends(number);
+            let Some((number, rejection)) = gather(Group::Main, main, batch, router, turn, sent)
+            else {
+                return;
+            };
+            self.fail(Group::Main.ticket(number), rejection);
         }
     }
 
-    /// The destination accepted events: more may follow than before, up to the sink's own limit.
-    /// Doubling from a probe on spares a destination that has just come back.
-    pub(super) fn ramp_up(&mut self, accepted: u64) {
-        let accepted = usize::try_from(accepted).unwrap_or(usize::MAX);
-        self.ramp = self
-            .ramp
-            .map(|ramp| ramp.saturating_add(accepted))
-            .filter(|&ramp| ramp < self.info.in_flight_events_max);
-    }
-
-    /// A broken destination refused this event as a probe: the next ones are others.
-    pub(super) fn had_its_turn(&mut self, ticket: u64) {
-        let name = self
-            .window_of(ticket)
-            .and_then(|window| window.entry_mut(ticket))
-            .map(|entry| turn_name(&entry.event));
-        self.probed.extend(name);
-    }
-
-    pub(super) fn has_unsent(&mut self, now: Moment) -> bool {
-        let may = self.stop_behind.is_none() || self.main.has_ready();
-        may && !matches!(self.breaker.state(now), BreakerState::Open { .. })
-            && self
-                .main
-                .peek_ready()
-                .is_some_and(|(ticket, _)| self.stop_behind.is_none_or(|limit| ticket < limit))
-    }
-
-    /// When the oldest batch without an answer was submitted; its records are late at a publish
-    /// time-out after that.
-    #[must_use]
-    pub fn oldest_in_flight(&self) -> Option<Moment> {
-        self.batches.oldest()
-    }
-
-    /// Records handed to the lane and not answered.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    /// Whether the runner is to open a lane now.
-    pub fn wants_lane(&mut self, now: Moment) -> bool {
-        self.lane == LaneState::None
-            && !self.paused
-            && self.lane_not_before <= now
-            && !matches!(self.breaker.state(now), BreakerState::Open { .. })
-    }
-
-    /// Bytes of a lane that an earlier claim aborted may still arrive: none is opened before `until`.
-    pub fn settle_until(&mut self, until: Moment) {
-        self.lane_not_before = self.lane_not_before.max(until);
-    }
-
-    /// A lane was opened.
-    pub fn lane_opened(&mut self) {
-        self.reached = true;
-        self.read_before_lane = self.counts.read;
-        (self.told_caught_up, self.none_is_due) = (false, false);
-        self.lane = LaneState::Open;
-    }
-
-    /// No lane could be opened.
-    pub fn lane_refused(&mut self, error: &SinkError, now: Moment, random: f64) {
-        self.counts.unavailable += 1;
-        self.breaker
-            .unavailable(error.to_string(), None, now, random);
-    }
-
-    /// Whether the runner is to abort the lane and then call [`lane_ended`](Self::lane_ended).
-    #[must_use]
-    pub fn wants_abort(&self) -> bool {
-        self.lane == LaneState::Failed
-    }
-
-    /// The lane has to go: the right to send has ended.
-    pub fn fail_lane(&mut self, reason: &str, now: Moment, random: f64) {
-        if self.lane == LaneState::Open {
-            self.lane = LaneState::Failed;
-            self.counts.unavailable += 1;
-            self.breaker
-                .unavailable(reason.to_owned(), None, now, random);
-        }
-    }
-
-    /// The lane was aborted. Everything without an answer will be sent again, after the settle time
-    /// unless the sink fences exactly.
-    pub fn lane_ended(&mut self, now: Moment) {
-        self.lane = LaneState::None;
-        self.in_flight = 0;
-        self.batches.clear();
-        self.main.unsend_all();
-        self.side.window.unsend_all();
-        self.retries.unsend_all();
-        if !self.fences_exactly() && !left_out(Rule::AbortEndsConnection) {
-            self.lane_not_before = now.after(self.limits.settle);
-        }
-    }
-
-    pub(super) fn window_of(&mut self, ticket: u64) -> Option<&mut Window> {
-        match ticket {
-            RETRY.. => None,
-            SIDE.. => Some(&mut self.side.window),
-            _ => Some(&mut self.main),
+    fn gather_side(&mut self, batch: &mut Gathering, of: Of) {
+        loop {
+            let Self {
+                side,
+                router,
+                waiting,
+                ..
+            } = self;
+            let (window, keys) = side.gathered();
+            let turn = |event: &StoredEvent| {
+                if !has_key(keys, event) {
+                    Turn::Pass
+                } else if !waiting.has_turn(of, event, router) || waiting.was_probed(event) {
+                    Turn::Wait
+                } else {
+                    Turn::Send
+                }
+            };
+            let Some((number, rejection)) =
+                gather(Group::Side, window, batch, router, turn, |_| {})
+            else {
+                return;
+            };
+            self.fail(Group::Side.ticket(number), rejection);
         }
     }
 }
 
-fn was_probed(probed: &HashSet<u64>, event: &StoredEvent) -> bool {
-    !probed.is_empty() && probed.contains(&turn_name(event))
-}
-
-/// The two that send events for the first time.
-#[derive(Clone, Copy)]
-pub(super) enum Group {
-    Main,
-    /// The side read.
-    Side,
-}
-
-impl Group {
-    pub(super) fn of(ticket: u64) -> Self {
-        if ticket < SIDE {
-            Self::Main
-        } else {
-            Self::Side
-        }
-    }
-
-    /// True: the other one sends it, or a later side read. Its key is blocked, or has left this one.
-    pub(super) fn leaves_out(
-        self,
-        event: &StoredEvent,
-        blocked: &Blocked,
-        keys: &HashSet<String>,
-    ) -> bool {
-        match self {
-            Self::Main => blocked.has(event),
-            Self::Side => !is_one_of(keys, event),
-        }
-    }
-}
-
-/// What becomes of a ready event.
+/// The fate of a ready event in this gathering.
 enum Turn {
     Send,
-    /// The group leaves it out.
+    /// The group leaves it out: the other one sends it, or a later side read. Its key is parked, or
+    /// has left this one.
     Pass,
     /// Others go first.
     Wait,
@@ -453,18 +295,19 @@ enum Turn {
 /// Moves ready events of a window into the batch, in order, while they fit. Ends early at an event
 /// that cannot be made into a record, and answers it.
 fn gather(
+    group: Group,
     window: &mut Window,
     batch: &mut Gathering,
-    number: u64,
     router: &Router,
     turn: impl Fn(&StoredEvent) -> Turn,
+    mut sent: impl FnMut(u64),
 ) -> Option<(u64, Rejection)> {
-    while let Some((ticket, entry)) = window.peek_ready() {
+    while let Some((number, entry)) = window.peek_ready() {
         match turn(&entry.event) {
             Turn::Send => {}
             Turn::Pass => {
                 window.pop_ready();
-                window.finish(ticket, false);
+                window.finish(number, false);
                 continue;
             }
             Turn::Wait => {
@@ -476,14 +319,15 @@ fn gather(
         if !batch.fits(bytes) {
             break;
         }
-        let record = router.record(ticket, entry.event.clone());
+        let record = router.record(group.ticket(number).name(), entry.event.clone());
         window.pop_ready();
         match record {
             Ok(record) => {
                 batch.push(record, bytes);
-                batch.repeated += u64::from(window.sent(ticket, number));
+                batch.repeated += u64::from(window.sent(number, batch.number));
+                sent(number);
             }
-            Err(rejection) => return Some((ticket, rejection)),
+            Err(rejection) => return Some((number, rejection)),
         }
     }
     None

@@ -1,7 +1,7 @@
-//! The side read beside the main group: what it does next, and what came of it.
+//! The side read beside the main group: its next step, and the answers to its steps.
 
-use super::{Pipeline, SIDE};
-use crate::{Moment, Page, RouteDecision, SideStep, window::State};
+use super::{Pipeline, side::SideStep, ticket::Group, window::State};
+use crate::{Moment, Page, RouteDecision};
 
 impl Pipeline {
     /// The next step of the side read; the caller answers with [`side_opened`](Self::side_opened),
@@ -11,27 +11,25 @@ impl Pipeline {
         if self.stop_behind.is_some() {
             return self.side.last_step();
         }
-        // Until the main group has read all that was visible at the claim it may stand before a marker of an
-        // earlier claim, and a join there would repeat what lies between.
-        if self.paused || self.drain_target.is_none() {
+        // Until the main group has read all that was visible at the claim it may stand before a
+        // marker of an earlier claim, and a join there would repeat what lies between.
+        if self.paused || self.reading.drain_target().is_none() {
             return None;
         }
         let budget = self.read_budget(self.limits.batch_events);
-        let standing = if self.stands() {
-            self.joinable.as_ref()
-        } else {
-            None
-        };
-        self.side
-            .next_step(budget, self.joinable.as_ref(), standing)
+        let joinable = self.reading.joinable();
+        let standing = joinable.filter(|_| self.stands());
+        self.side.next_step(budget, joinable, standing)
     }
 
     /// Whether the main group stands still at a joinable place with everything before it stored.
-    fn stands(&mut self) -> bool {
-        if !(self.side.holds_main() && self.stands_joinable && !self.reading) {
-            return false;
-        }
-        self.main.is_empty() && self.unstored.0 == 0 && self.change.is_none()
+    fn stands(&self) -> bool {
+        self.side.holds_main()
+            && self.reading.is_joinable()
+            && !self.reading.is_under_way()
+            && self.main.is_empty()
+            && self.progress.is_all_stored()
+            && !self.progress.is_changing()
     }
 
     /// The side read was opened.
@@ -50,7 +48,8 @@ impl Pipeline {
 
     /// The markers were moved.
     pub fn side_advanced(&mut self) {
-        self.behind_the_store(SIDE..self.side.window.first());
+        let names = Group::Side.names(0..self.side.window().first());
+        self.progress.behind_the_store(names);
         self.side.advanced();
     }
 
@@ -58,9 +57,9 @@ impl Pipeline {
     pub fn side_joined(&mut self, now: Moment) -> usize {
         let keys = self.side.joined();
         for key in &keys {
-            self.blocked.remove(key);
+            self.waiting.joined(key);
         }
-        self.due_at = now;
+        self.retries.look_again(now);
         keys.len()
     }
 }

@@ -11,7 +11,7 @@ use posthaste_engine::{
 
 use crate::{Dice, store::Model};
 
-/// What a lane knows of the progress that the broker keeps.
+/// The broker's progress, as a lane knows it.
 pub(crate) struct Progress {
     accepted: BTreeSet<i64>,
     /// Learned when the lane took over, and not submitted since.
@@ -92,8 +92,8 @@ impl ModelLane {
         }
         let (ticket, order_key, seq) = (record.ticket(), record.order_key(), record.event().seq());
         let behind = self.order == KeyOrder::Pipelined && self.failed.refuses(order_key, seen);
-        // Some are taken all the same: what a relay did not hear of may be refused when it comes again, but for
-        // what is suppressed then.
+        // Some are taken all the same: what a relay did not hear of may be refused when it comes
+        // again, but for what is suppressed then.
         let progress = self.progress.as_ref();
         let is_known = progress.is_some_and(|progress| progress.accepted.contains(&seq));
         let poison = model.poison.get_mut(&seq).filter(|left| **left > 0);
@@ -123,7 +123,8 @@ impl ModelLane {
     /// With progress, an event and the list of what was accepted are committed together.
     fn accept(&mut self, model: &mut Model, delivered: &mut Vec<StoredEvent>, record: &Record) {
         let event = record.event();
-        // It may have come before: a relay that crashed did not hear of it, and skipped it in its next life.
+        // It may have come before: a relay that crashed did not hear of it, and skipped it in its
+        // next life.
         let skipped = model.skipped.contains(&event.seq());
         assert!(!skipped, "{} was skipped, and comes after all", event.seq());
         let Some(progress) = &mut self.progress else {

@@ -1,9 +1,10 @@
-//! Random histories of one destination's pipeline against a model of a store and of a lane: crashes,
-//! outages, rejections, late and reordered verdicts. Time is a number that the history moves.
+//! Random histories of one destination's pipeline against a model of a store and of a lane:
+//! crashes, outages, rejections, late and reordered verdicts. Time is a number that the history
+//! moves.
 //!
-//! Checked in every history: I1 (nothing is lost), I3 (first deliveries of a key in order, repeats are
-//! contiguous replays), I4 (repeats are bounded by the window; none where the broker keeps progress), and
-//! that the machine comes to rest.
+//! Checked in every history: I1 (nothing is lost), I3 (first deliveries of a key in order, repeats
+//! are contiguous replays), I4 (repeats are bounded by the window; none where the broker keeps
+//! progress), and that the machine comes to rest.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +48,8 @@ impl Dice {
 /// Of events that are tried once, and then left behind, whatever the destination does with others.
 const SKIPS: &str = "skips";
 
-/// What the topic is made from. An event without it is refused before it is sent, whatever is in flight.
+/// The topic is made from this. An event without it is refused before it is sent, whatever is in
+/// flight.
 const TYPE: Option<&str> = Some("made");
 
 fn event(seq: i64, topic: &str, made_from: Option<&str>, key: Option<&str>) -> StoredEvent {
@@ -388,8 +390,8 @@ impl History {
         if self.model.progress.is_some() {
             assert_eq!(repeats, 0, "the broker's progress suppresses every repeat");
         }
-        // A crash, and each lane that is aborted with something in flight, repeats at most a window,
-        // and what a side read and the retries had under way.
+        // A crash, and each lane that is aborted with something in flight, repeats at most a
+        // window, and what a side read and the retries had under way.
         let faults = self.crashes + 3_000 / 40;
         assert!(
             repeats <= faults * (self.window + 2 * self.in_flight),
@@ -481,7 +483,8 @@ impl Case {
     }
 }
 
-/// Accepted, but the relay crashed before it heard so; its next life is refused as often as it may be.
+/// Accepted, but the relay crashed before it heard so; its next life is refused as often as it may
+/// be.
 #[test]
 fn what_is_skipped_may_have_come_before() {
     let case = Case {

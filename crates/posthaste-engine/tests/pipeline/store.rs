@@ -23,7 +23,8 @@ pub(crate) struct Model {
     pub(crate) poison: HashMap<i64, u32>,
     pub(crate) skipped: Vec<i64>,
     pub(crate) set_aside: Vec<EventRef>,
-    /// What a transactional broker keeps of a destination: events that were accepted and may be sent again.
+    /// The progress that a transactional broker keeps of a destination: events that were accepted
+    /// and may be sent again.
     pub(crate) progress: Option<BTreeSet<i64>>,
 }
 

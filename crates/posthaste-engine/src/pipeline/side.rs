@@ -9,19 +9,19 @@
 //!    +------ joined (or all blocked again) <--------------- there, and it stands
 //! ```
 //!
-//! The join is at one place that both have finished: the main group stands still there, and handles no
-//! answer, from the side read's last target to the end of the join's transaction. A key whose event is
-//! rejected leaves the side read, and stands where that was parked; the others go on.
+//! The join is at one place that both have finished: the main group stands still there, and handles
+//! no answer, from the side read's last target to the end of the join's transaction. A key whose
+//! event is rejected leaves the side read, and stands where that was parked; the others go on.
 
 use std::collections::{HashSet, VecDeque};
 
+use super::window::{Passed, State, Window};
 use crate::{
     Budget, Cursor, KeyOrder, Page, StoredEvent,
     rule::{Rule, left_out},
-    window::{Passed, State, Window},
 };
 
-/// What the runner is to do for the side read; one step at a time.
+/// A step that the runner is to do for the side read; one at a time.
 #[derive(Debug)]
 pub enum SideStep {
     /// [`crate::Claimed::side_read`] of these keys.
@@ -41,7 +41,7 @@ pub enum SideStep {
         left: Vec<String>,
         /// To here.
         at: Cursor,
-        /// What was finished.
+        /// The `seq` of each finished event.
         finished: Vec<i64>,
     },
     /// [`crate::Claimed::join`].
@@ -51,6 +51,11 @@ pub enum SideStep {
         /// Where the main group stands.
         at: Cursor,
     },
+}
+
+/// Whether the event's key is one of these.
+pub(super) fn has_key(keys: &HashSet<String>, event: &StoredEvent) -> bool {
+    !keys.is_empty() && event.key().is_some_and(|key| keys.contains(key))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,20 +77,20 @@ const KEYS_MAX: usize = 10_000;
 const KEYS_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Side {
+pub(super) struct Side {
     order: KeyOrder,
     released: VecDeque<String>,
     /// The same, to find one.
     is_released: HashSet<String>,
     /// Those that are read now.
-    pub(crate) keys: HashSet<String>,
-    /// Those that were among them, whose event is to be parked: they are neither read nor released, and what was
-    /// delivered before that event is still stored.
+    keys: HashSet<String>,
+    /// Those that were among them, whose event is to be parked: they are neither read nor released,
+    /// and what was delivered before that event is still stored.
     leaving: HashSet<String>,
     /// Those whose event was parked, which the store is to be told.
     left: Vec<String>,
     phase: Phase,
-    pub(crate) window: Window,
+    window: Window,
     next_ticket: u64,
     /// The last read had the standing main group as its target.
     last_bit: bool,
@@ -93,7 +98,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    pub(crate) fn new(order: KeyOrder, first_ticket: u64) -> Self {
+    pub(super) fn new(order: KeyOrder) -> Self {
         Self {
             order,
             released: VecDeque::new(),
@@ -102,15 +107,15 @@ impl Side {
             leaving: HashSet::new(),
             left: Vec::new(),
             phase: Phase::Idle,
-            window: Window::new(order, first_ticket),
-            next_ticket: first_ticket,
+            window: Window::new(order, 0),
+            next_ticket: 0,
             last_bit: false,
             reached: false,
         }
     }
 
     /// Keys that no parked event holds any longer.
-    pub(crate) fn release(&mut self, keys: Vec<String>) {
+    pub(super) fn release(&mut self, keys: Vec<String>) {
         for key in keys {
             // The store was asked before the event of a leaving key was parked.
             let is_here = self.keys.contains(&key) || self.leaving.contains(&key);
@@ -133,29 +138,45 @@ impl Side {
         keys
     }
 
-    /// An event of this key is to be parked: what lies behind it belongs to the key's next side read.
-    pub(crate) fn leave(&mut self, key: &str) {
+    /// An event of this key is to be parked: what lies behind it belongs to the key's next side
+    /// read.
+    pub(super) fn leave(&mut self, key: &str) {
         self.leaving.extend(self.keys.take(key));
     }
 
     /// An event of this key was parked, and the key's marker stands there.
-    pub(crate) fn parked(&mut self, key: &str) {
+    pub(super) fn parked(&mut self, key: &str) {
         self.left.extend(self.leaving.take(key));
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(super) fn window(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    /// The events that were read, and the keys that are read now.
+    pub(super) fn gathered(&mut self) -> (&mut Window, &HashSet<String>) {
+        (&mut self.window, &self.keys)
+    }
+
+    /// Whether this side read sends the event's key.
+    pub(super) fn reads(&self, event: &StoredEvent) -> bool {
+        has_key(&self.keys, event)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
         self.phase == Phase::Idle && self.released.is_empty()
     }
 
     /// Whether the main group must stop at the next joinable place.
-    pub(crate) fn holds_main(&self) -> bool {
+    pub(super) fn holds_main(&self) -> bool {
         self.phase == Phase::Holding
             || (self.last_bit && !matches!(self.phase, Phase::Idle | Phase::Opening))
     }
 
-    /// The next step, if there is one. `joinable` is the newest joinable place that the main group has
-    /// read up to, `standing` the same when the main group has finished it and holds still there.
-    pub(crate) fn next_step(
+    /// The next step, if there is one. `joinable` is the newest joinable place that the main group
+    /// has read up to, `standing` the same when the main group has finished it and holds still
+    /// there.
+    pub(super) fn next_step(
         &mut self,
         budget: Budget,
         joinable: Option<&Cursor>,
@@ -218,7 +239,7 @@ impl Side {
     }
 
     /// When the relay stops: stores what was delivered, so that a planned stop repeats nothing.
-    pub(crate) fn last_step(&mut self) -> Option<SideStep> {
+    pub(super) fn last_step(&mut self) -> Option<SideStep> {
         if self.phase != Phase::Delivering || self.window.has_sent() {
             return None;
         }
@@ -230,7 +251,7 @@ impl Side {
     }
 
     /// Whether all that was delivered is stored, and nothing is under way that would be.
-    pub(crate) fn is_stored(&mut self) -> bool {
+    pub(super) fn is_stored(&mut self) -> bool {
         self.phase != Phase::Advancing && self.window.done_prefix() == 0
     }
 
@@ -259,42 +280,64 @@ impl Side {
         Some(SideStep::Join { keys, at })
     }
 
-    pub(crate) fn opened(&mut self) {
+    pub(super) fn opened(&mut self) {
         self.phase = Phase::Read;
         self.last_bit = false;
         self.reached = false;
     }
 
     /// A page came; `done` says what of it is finished already.
-    pub(crate) fn read(&mut self, page: Page, done: impl FnMut(&StoredEvent) -> Option<State>) {
+    pub(super) fn read(&mut self, page: Page, done: impl FnMut(&StoredEvent) -> Option<State>) {
         self.reached = page.caught_up;
         self.next_ticket += page.events.len() as u64;
         self.window.push(page, done);
         self.phase = Phase::Delivering;
     }
 
-    pub(crate) fn advanced(&mut self) {
+    pub(super) fn advanced(&mut self) {
         self.phase = Phase::Delivering;
     }
 
     /// The keys are the main group's again. Answers them.
-    pub(crate) fn joined(&mut self) -> HashSet<String> {
+    pub(super) fn joined(&mut self) -> HashSet<String> {
         let keys = std::mem::take(&mut self.keys);
         self.end();
         keys
     }
 
-    /// All that decides what comes next, but for the window.
+    /// `accepted`: the number of events that the destination has accepted by now. `rejects`: events
+    /// may be rejected for good.
     #[cfg(feature = "model")]
-    pub(crate) fn describe(&self, out: crate::model::Out<'_>) {
-        let mut keys: Vec<&String> = self.keys.iter().collect();
+    pub(super) fn describe(&self, accepted: u64, rejects: bool, out: crate::model::Out<'_>) {
+        let Self {
+            // Never changes.
+            order: _,
+            released,
+            // The same as the queue.
+            is_released: _,
+            keys,
+            leaving,
+            left,
+            phase,
+            window,
+            next_ticket,
+            last_bit,
+            reached,
+        } = self;
+        if !rejects {
+            // No key is ever released.
+            return;
+        }
+        window.describe(accepted, out);
+        let mut keys: Vec<&String> = keys.iter().collect();
         keys.sort_unstable();
-        let mut leaving: Vec<&String> = self.leaving.iter().collect();
+        let mut leaving: Vec<&String> = leaving.iter().collect();
         leaving.sort_unstable();
-        out(crate::model::Part::Text(&format!(
-            "{:?} {keys:?} {leaving:?} {:?} {:?} {} {} {}",
-            self.released, self.left, self.phase, self.next_ticket, self.last_bit, self.reached,
-        )));
+        let keys = format!("{released:?} {keys:?} {leaving:?} {left:?}");
+        let state = format!("{phase:?} {next_ticket:?} {last_bit} {reached}");
+        for part in [keys, state] {
+            out(crate::model::Part::Text(&part));
+        }
     }
 
     fn end(&mut self) {

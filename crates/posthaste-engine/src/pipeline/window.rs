@@ -13,16 +13,16 @@ use std::{
     sync::Arc,
 };
 
+use super::evidence::Evidence;
 use crate::{
     Cursor, KeyOrder, Page, Rejection, StoredEvent,
     record::key_hash,
     rule::{Rule, left_out},
-    suspects::Evidence,
 };
 
 /// Where an event of the window stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum State {
+pub(super) enum State {
     /// May be sent when its turn comes.
     Ready,
     /// Handed to the lane in this batch; no verdict yet.
@@ -36,10 +36,10 @@ pub(crate) enum State {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
-    pub(crate) event: StoredEvent,
-    pub(crate) state: State,
-    pub(crate) evidence: Evidence,
+pub(super) struct Entry {
+    pub(super) event: StoredEvent,
+    pub(super) state: State,
+    pub(super) evidence: Evidence,
     /// It was sent before and its fate is unknown: sending it again may repeat it.
     maybe_sent: bool,
     order_key: Option<u64>,
@@ -55,34 +55,46 @@ struct PageEnd {
     wants_advance: bool,
 }
 
-/// What may be stored.
+/// Done events that were taken out, and the cursor behind them.
 #[derive(Debug, Clone)]
-pub(crate) struct Passed {
-    pub(crate) up_to: Cursor,
-    pub(crate) finished: Vec<i64>,
-    pub(crate) events: usize,
-    pub(crate) bytes: usize,
-    pub(crate) wanted: bool,
+pub(super) struct Passed {
+    pub(super) up_to: Cursor,
+    pub(super) finished: Vec<i64>,
+    pub(super) events: usize,
+    pub(super) bytes: usize,
+    pub(super) wanted: bool,
+}
+
+/// A failed event that is being parked.
+#[derive(Debug)]
+pub(super) struct ToPark {
+    pub(super) event: StoredEvent,
+    /// The cursor that has passed it.
+    pub(super) at: Cursor,
+    pub(super) rejection: Rejection,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Window {
+pub(super) struct Window {
     order: KeyOrder,
     first: u64,
     entries: VecDeque<Entry>,
     pages: VecDeque<PageEnd>,
     ready: VecDeque<u64>,
     ready_stale: bool,
-    /// With [`KeyOrder::OneAtATime`]: the unfinished events of each key; only the first may be sent.
+    /// With [`KeyOrder::OneAtATime`]: the unfinished events of each key; only the first may be
+    /// sent.
     queues: HashMap<u64, VecDeque<u64>>,
     /// The failed events of each key, until they are parked: what follows the first of them waits.
     failed: HashMap<u64, BTreeSet<u64>>,
+    /// How many events failed and are not being parked yet, those without a key included.
+    failed_events: usize,
     done_prefix: usize,
 }
 
 impl Passed {
     /// Both, in one advance.
-    pub(crate) fn and(mut self, newer: Self) -> Self {
+    pub(super) fn and(mut self, newer: Self) -> Self {
         self.finished.extend(newer.finished);
         Self {
             up_to: newer.up_to,
@@ -95,14 +107,14 @@ impl Passed {
 }
 
 impl Entry {
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Window {
     /// An empty window whose tickets begin at `first`.
-    pub(crate) fn new(order: KeyOrder, first: u64) -> Self {
+    pub(super) fn new(order: KeyOrder, first: u64) -> Self {
         Self {
             order,
             first,
@@ -112,21 +124,22 @@ impl Window {
             ready_stale: false,
             queues: HashMap::new(),
             failed: HashMap::new(),
+            failed_events: 0,
             done_prefix: 0,
         }
     }
 
     /// The ticket of the first event that was not taken out yet.
-    pub(crate) fn first(&self) -> u64 {
+    pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.pages.is_empty()
     }
 
     /// Events that are done and could be stored.
-    pub(crate) fn done_prefix(&mut self) -> usize {
+    pub(super) fn done_prefix(&mut self) -> usize {
         while matches!(
             self.entries.get(self.done_prefix),
             Some(Entry {
@@ -140,13 +153,13 @@ impl Window {
     }
 
     /// Whether everything in the window is done.
-    pub(crate) fn is_done(&mut self) -> bool {
+    pub(super) fn is_done(&mut self) -> bool {
         self.done_prefix() == self.entries.len()
     }
 
     /// Whether nothing in the window waits for the destination: what is not done waits behind a
     /// blocked key.
-    pub(crate) fn is_done_but_for(&mut self, blocked: impl Fn(&StoredEvent) -> bool) -> bool {
+    pub(super) fn is_done_but_for(&mut self, blocked: impl Fn(&StoredEvent) -> bool) -> bool {
         let done = self.done_prefix();
         let waits = |entry: &Entry| entry.state == State::Ready && blocked(&entry.event);
         let mut rest = self.entries.iter().skip(done);
@@ -155,7 +168,7 @@ impl Window {
 
     /// Takes in a page. `pass` says of each event whether the cursor may pass it at once: finished
     /// (no route takes it) or not (its key is blocked). Answers events and bytes taken in.
-    pub(crate) fn push(
+    pub(super) fn push(
         &mut self,
         page: Page,
         mut pass: impl FnMut(&StoredEvent) -> Option<State>,
@@ -209,13 +222,13 @@ impl Window {
         usize::try_from(ticket.checked_sub(self.first)?).ok()
     }
 
-    pub(crate) fn entry_mut(&mut self, ticket: u64) -> Option<&mut Entry> {
+    pub(super) fn entry_mut(&mut self, ticket: u64) -> Option<&mut Entry> {
         let index = self.index(ticket)?;
         self.entries.get_mut(index)
     }
 
     /// The next event to be sent; it stays in place until [`pop_ready`](Self::pop_ready).
-    pub(crate) fn peek_ready(&mut self) -> Option<(u64, &Entry)> {
+    pub(super) fn peek_ready(&mut self) -> Option<(u64, &Entry)> {
         if self.ready_stale {
             self.rebuild_ready();
         }
@@ -231,30 +244,30 @@ impl Window {
         self.entries.get(index).map(|entry| (ticket, entry))
     }
 
-    pub(crate) fn pop_ready(&mut self) {
+    pub(super) fn pop_ready(&mut self) {
         self.ready.pop_front();
     }
 
     /// Events from this ticket on are not to be sent any more.
-    pub(crate) fn drop_ready_from(&mut self, limit: u64) {
+    pub(super) fn drop_ready_from(&mut self, limit: u64) {
         if self.ready_stale {
             self.rebuild_ready();
         }
         self.ready.retain(|&ticket| ticket < limit);
     }
 
-    pub(crate) fn has_sent(&self) -> bool {
+    pub(super) fn has_sent(&self) -> bool {
         self.first_sent().is_some()
     }
 
     /// The first event without a verdict.
-    pub(crate) fn first_sent(&self) -> Option<u64> {
+    pub(super) fn first_sent(&self) -> Option<u64> {
         let mut entries = (self.first..).zip(&self.entries);
         let is_sent = |(_, entry): &(u64, &Entry)| matches!(entry.state, State::Sent { .. });
         entries.find(is_sent).map(|(ticket, _)| ticket)
     }
 
-    pub(crate) fn has_ready(&self) -> bool {
+    pub(super) fn has_ready(&self) -> bool {
         self.ready_stale || !self.ready.is_empty()
     }
 
@@ -273,20 +286,48 @@ impl Window {
         }
     }
 
-    /// An event is to be parked. Nothing that follows it in its key is sent before that is durable; what
-    /// goes before it still is.
-    pub(crate) fn fail(&mut self, ticket: u64, rejection: Rejection) -> bool {
+    /// An event is to be parked. Nothing that follows it in its key is sent before that is durable;
+    /// what goes before it still is.
+    pub(super) fn fail(&mut self, ticket: u64, rejection: Rejection) {
         let Some(entry) = self.entry_mut(ticket) else {
-            return false;
+            return;
         };
-        entry.state = State::Failed(Box::new(rejection));
-        if let Some(key) = entry.order_key {
+        let failed = State::Failed(Box::new(rejection));
+        let before = std::mem::replace(&mut entry.state, failed);
+        let order_key = entry.order_key;
+        self.failed_events += usize::from(!matches!(before, State::Failed(_)));
+        if let Some(key) = order_key {
             self.failed.entry(key).or_default().insert(ticket);
         }
-        true
     }
 
-    /// True unless it was sent or is done, or an earlier event of its key failed and is not parked yet.
+    /// Events that failed and are not being parked yet.
+    pub(super) fn failed_events(&self) -> usize {
+        self.failed_events
+    }
+
+    /// Begins to park a failed event.
+    pub(super) fn begin_to_park(&mut self, ticket: u64) -> Option<ToPark> {
+        let at = self.cursor_at(ticket)?;
+        let entry = self.entry_mut(ticket)?;
+        let rejection = match std::mem::replace(&mut entry.state, State::Parking) {
+            State::Failed(rejection) => *rejection,
+            other => {
+                entry.state = other;
+                return None;
+            }
+        };
+        let event = entry.event.clone();
+        self.failed_events -= 1;
+        Some(ToPark {
+            event,
+            at,
+            rejection,
+        })
+    }
+
+    /// True unless it was sent or is done, or an earlier event of its key failed and is not parked
+    /// yet.
     fn is_ready(&self, ticket: u64) -> bool {
         let entry = self.index(ticket).and_then(|index| self.entries.get(index));
         entry.is_some_and(|entry| {
@@ -298,7 +339,7 @@ impl Window {
     }
 
     /// The cursor may pass this event. Lets the next event of its key go.
-    pub(crate) fn finish(&mut self, ticket: u64, finished: bool) {
+    pub(super) fn finish(&mut self, ticket: u64, finished: bool) {
         let Some(index) = self.index(ticket) else {
             return;
         };
@@ -338,7 +379,7 @@ impl Window {
     }
 
     /// An event was handed to the lane. Answers whether that may repeat it.
-    pub(crate) fn sent(&mut self, ticket: u64, batch: u64) -> bool {
+    pub(super) fn sent(&mut self, ticket: u64, batch: u64) -> bool {
         self.entry_mut(ticket).is_some_and(|entry| {
             entry.state = State::Sent { batch };
             entry.maybe_sent
@@ -346,13 +387,13 @@ impl Window {
     }
 
     /// Events that were popped and not sent, because others went first, are ready again.
-    pub(crate) fn send_passed_over(&mut self) {
+    pub(super) fn send_passed_over(&mut self) {
         self.ready_stale = true;
     }
 
-    /// A sent event goes back to the ready ones, in its old place: surely not accepted, or of unknown
-    /// fate.
-    pub(crate) fn unsend(&mut self, ticket: u64, fate_unknown: bool) {
+    /// A sent event goes back to the ready ones, in its old place: surely not accepted, or of
+    /// unknown fate.
+    pub(super) fn unsend(&mut self, ticket: u64, fate_unknown: bool) {
         if let Some(entry) = self.entry_mut(ticket) {
             entry.state = State::Ready;
             entry.maybe_sent |= fate_unknown;
@@ -365,7 +406,7 @@ impl Window {
     }
 
     /// The lane ended: everything that was sent and not answered is to be sent again.
-    pub(crate) fn unsend_all(&mut self) {
+    pub(super) fn unsend_all(&mut self) {
         for (ticket, entry) in (self.first..).zip(&mut self.entries) {
             if matches!(entry.state, State::Sent { .. }) {
                 entry.state = State::Ready;
@@ -379,7 +420,7 @@ impl Window {
     }
 
     /// Rejected events that may be parked: the fate of every earlier event of their key is known.
-    pub(crate) fn parkable(&self) -> Vec<u64> {
+    pub(super) fn parkable(&self) -> Vec<u64> {
         let mut undecided = HashSet::new();
         let mut parkable = Vec::new();
         for (index, entry) in self.entries.iter().enumerate().skip(self.done_prefix) {
@@ -396,14 +437,14 @@ impl Window {
     }
 
     /// The cursor that has passed this event.
-    pub(crate) fn cursor_at(&self, ticket: u64) -> Option<Cursor> {
+    fn cursor_at(&self, ticket: u64) -> Option<Cursor> {
         let page = self.pages.iter().find(|page| ticket < page.next)?;
         let entry = self.entries.get(self.index(ticket)?)?;
         Some(Cursor::within(Arc::clone(&page.base), entry.event.seq()))
     }
 
     /// Takes out the done events at the front, with the cursor behind them.
-    pub(crate) fn take_passed(&mut self) -> Option<Passed> {
+    pub(super) fn take_passed(&mut self) -> Option<Passed> {
         let events = self.done_prefix();
         let (mut finished, mut bytes, mut last_seq) = (Vec::with_capacity(events), 0, None);
         for entry in self.entries.drain(..events) {
@@ -434,38 +475,9 @@ impl Window {
             wanted,
         })
     }
-
-    /// All that decides what the window does next; batches have no names in it.
-    #[cfg(feature = "model")]
-    pub(crate) fn describe(&self, out: crate::model::Out<'_>) {
-        use crate::model::{Part, number};
-        out(Part::Number(self.first));
-        out(number(self.entries.len()));
-        for entry in &self.entries {
-            out(Part::Event(&entry.event));
-            out(Part::Number(match &entry.state {
-                State::Ready => 0,
-                State::Sent { .. } => 1,
-                State::Failed(_) => 2,
-                State::Parking => 3,
-                State::Done { finished } => 4 + u64::from(*finished),
-            }));
-            entry.evidence.describe(out);
-            out(Part::Number(entry.maybe_sent.into()));
-        }
-        out(number(self.pages.len()));
-        for page in &self.pages {
-            out(Part::Number(page.next));
-            out(Part::Place(&*page.base));
-            page.end.describe(out);
-            out(Part::Number(page.wants_advance.into()));
-        }
-        out(Part::Text(&format!(
-            "{:?} {}",
-            self.ready, self.ready_stale
-        )));
-    }
 }
 
+#[cfg(feature = "model")]
+mod model;
 #[cfg(test)]
 mod tests;

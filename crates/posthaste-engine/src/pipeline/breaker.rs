@@ -74,7 +74,7 @@ impl Rejections {
 
 /// Decides when a destination is left alone and when it is probed.
 #[derive(Debug, Clone)]
-pub(crate) struct Breaker {
+pub(super) struct Breaker {
     probe: Backoff,
     rejections_max: u64,
     state: BreakerState,
@@ -92,7 +92,7 @@ pub(crate) struct Breaker {
 impl Breaker {
     /// A closed breaker that probes an unavailable destination after `probe`'s waits, and takes so
     /// many rejections in a minute for poison events.
-    pub(crate) fn new(probe: Backoff, rejections_max: u64) -> Self {
+    pub(super) fn new(probe: Backoff, rejections_max: u64) -> Self {
         Self {
             probe,
             rejections_max,
@@ -108,7 +108,7 @@ impl Breaker {
     }
 
     /// The state at `now`.
-    pub(crate) fn state(&mut self, now: Moment) -> BreakerState {
+    pub(super) fn state(&mut self, now: Moment) -> BreakerState {
         if matches!(self.state, BreakerState::Open { until } if until <= now) {
             self.state = BreakerState::HalfOpen;
             self.probing_since = now;
@@ -117,17 +117,17 @@ impl Breaker {
     }
 
     /// Somebody else found the destination away: it is probed before anything flows.
-    pub(crate) fn begin_with_a_probe(&mut self) {
+    pub(super) fn begin_with_a_probe(&mut self) {
         self.state = BreakerState::HalfOpen;
     }
 
     /// Why the breaker opened, until it closes.
-    pub(crate) fn last_error(&self) -> Option<&str> {
+    pub(super) fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
     }
 
     /// The destination accepted events: it is there.
-    pub(crate) fn accepted(&mut self, events: u64, now: Moment) {
+    pub(super) fn accepted(&mut self, events: u64, now: Moment) {
         self.count(now);
         self.answers += events;
         if self.state != BreakerState::Closed {
@@ -141,7 +141,7 @@ impl Breaker {
     /// The destination rejected an event of this topic, which is a hash. True: this is no poison
     /// event but a broken destination (more than half of a minute's answers are alike), and the
     /// breaker is open.
-    pub(crate) fn rejected(
+    pub(super) fn rejected(
         &mut self,
         kind: RejectionKind,
         topic: u64,
@@ -165,7 +165,7 @@ impl Breaker {
     }
 
     /// The destination is away. Opens the breaker, or keeps it open for longer.
-    pub(crate) fn unavailable(
+    pub(super) fn unavailable(
         &mut self,
         reason: String,
         wait: Option<Duration>,
@@ -190,6 +190,31 @@ impl Breaker {
         }
         let breath = self.probe.first.min(wait) / 2;
         self.probing_since.after(wait).max(now.after(breath))
+    }
+
+    #[cfg(feature = "model")]
+    pub(super) fn describe(&mut self, out: crate::model::Out<'_>) {
+        // An open breaker whose wait is over is half-open.
+        self.state(Moment::default());
+        let Self {
+            // These never change.
+            probe: _,
+            rejections_max: _,
+            state,
+            // Only the length of a wait hangs on it, and no time passes.
+            failures: _,
+            last_error,
+            // Every moment is the first one.
+            probing_since: _,
+            broken,
+            minute_began: _,
+            // A model has far fewer answers than it takes to break a destination.
+            answers: _,
+            rejections: _,
+        } = self;
+        out(crate::model::Part::Text(&format!(
+            "{state:?} {last_error:?} {broken}"
+        )));
     }
 
     fn count(&mut self, now: Moment) {

@@ -4,10 +4,11 @@ use crate::Moment;
 
 /// When to read again: adaptive polling.
 ///
-/// At once after a page that was cut; soon when few rows come, later the more do (beside a saturated
-/// group commit, many polls cost writers more than they gain), ever later when nothing comes.
+/// At once after a page that was cut; soon when few rows come, later the more do (beside a
+/// saturated group commit, many polls cost writers more than they gain), ever later when nothing
+/// comes.
 #[derive(Debug, Clone)]
-pub(crate) struct Pacer {
+pub(super) struct Pacer {
     busy: Duration,
     idle: Duration,
     empty_wait: Duration,
@@ -16,8 +17,8 @@ pub(crate) struct Pacer {
     idle_now: bool,
     /// A hint came while a read was under way, which may have been too early for it.
     hinted: bool,
-    /// When a hint may bring about a read again: whoever hints all the time gains no more reads than a
-    /// busy outbox has.
+    /// When a hint may bring about a read again: whoever hints all the time gains no more reads
+    /// than a busy outbox has.
     hint_at: Moment,
 }
 
@@ -28,7 +29,7 @@ const MANY: (usize, u32) = (100, 10);
 
 impl Pacer {
     /// Waits `busy` after a few events and up to `idle` when none come.
-    pub(crate) fn new(busy: Duration, idle: Duration) -> Self {
+    pub(super) fn new(busy: Duration, idle: Duration) -> Self {
         Self {
             busy,
             idle,
@@ -41,7 +42,7 @@ impl Pacer {
     }
 
     /// A read brought `events` events and, if `caught_up`, all that there were.
-    pub(crate) fn read(&mut self, events: usize, caught_up: bool, now: Moment) {
+    pub(super) fn read(&mut self, events: usize, caught_up: bool, now: Moment) {
         let wait = match (caught_up, events) {
             (false, _) => Duration::ZERO,
             (true, 0) => self.empty_wait,
@@ -61,9 +62,9 @@ impl Pacer {
         }
     }
 
-    /// There may be something to read; `reading`: a read is under way. An idle outbox is read at once,
-    /// any other will be soon enough.
-    pub(crate) fn hint(&mut self, now: Moment, reading: bool) {
+    /// There may be something to read; `reading`: a read is under way. An idle outbox is read at
+    /// once, any other will be soon enough.
+    pub(super) fn hint(&mut self, now: Moment, reading: bool) {
         if reading {
             self.hinted = true;
         } else if self.idle_now {
@@ -75,13 +76,13 @@ impl Pacer {
     }
 
     /// Something happened that makes an early read worth while.
-    pub(crate) fn hurry(&mut self, now: Moment) {
+    pub(super) fn hurry(&mut self, now: Moment) {
         self.empty_wait = self.busy;
         self.next = self.next.min(now.after(self.busy));
     }
 
     /// When the next read is due.
-    pub(crate) fn next(&self) -> Moment {
+    pub(super) fn next(&self) -> Moment {
         self.next
     }
 }

@@ -190,8 +190,8 @@ impl Trial {
         }));
     }
 
-    /// What may be sent is offered, and nothing else: of a key always the first, and with one at a time
-    /// none beside another.
+    /// The events that may be sent are offered, and no others: of a key always the first, and with
+    /// one at a time none beside another.
     fn send(&mut self, pick: u8) {
         for _ in 0..pick % 4 {
             let ready = self.tickets(|is| is == Is::Ready);
@@ -248,7 +248,7 @@ impl Trial {
         }
     }
 
-    /// What is stored is all that is done at the front, and never more.
+    /// All done events at the front are stored, and no others.
     fn take(&mut self) {
         let done = |listed: &&Listed| matches!(listed.is, Is::Done(_));
         let events = self.list[self.taken..].iter().take_while(done).count();
@@ -342,4 +342,27 @@ fn polls_of_an_outage_are_not_kept_while_an_event_waits() {
     }
     assert_eq!(trial.window.pages.len(), 1);
     trial.drain();
+}
+
+#[test]
+fn failed_events_are_counted_until_they_are_being_parked() {
+    let mut window = Window::new(KeyOrder::Pipelined, 0);
+    window.push(
+        page(0, [None, Some(1), Some(1)].into_iter(), 0, false),
+        |_| None,
+    );
+    for number in 0..3 {
+        let rejection = Rejection {
+            kind: RejectionKind::Invalid,
+            reason: String::new(),
+        };
+        window.fail(number, rejection);
+    }
+    assert_eq!((window.failed_events(), window.parkable()), (3, vec![0, 1]));
+    let to_park = window.begin_to_park(1).unwrap();
+    assert_eq!((to_park.event.seq(), window.failed_events()), (1, 2));
+    assert!(window.begin_to_park(1).is_none(), "it is being parked");
+    assert_eq!(window.failed_events(), 2);
+    window.finish(1, true);
+    assert_eq!(window.parkable(), [0, 2]);
 }

@@ -1,0 +1,59 @@
+//! Evidence against one event over which lanes fail, although the destination says no more than
+//! that it is unavailable: an outage that began there by chance, or an event that ends every
+//! connection, or silences it.
+//!
+//! Only other events tell the two apart. The event waits as a suspect while a probe takes others;
+//! when these are accepted, it is tried alone, with nothing else in flight: a write that fails as a
+//! whole says nothing about any of its events. A suspect that is accepted is cleared. A suspect
+//! that fails so time and again is at fault.
+
+/// How often an event may fail although others were accepted since its last failure, before it
+/// counts as the one at fault: an outage begins once at the very moment at which a suspect is
+/// tried, but not every time.
+pub(super) const FAILS_ALONE_MAX: u32 = 5;
+
+/// Gathered against one event, for as long as this relay handles it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Evidence {
+    /// How often it was the first of its lane to fail although others had been accepted since its
+    /// last failure.
+    alone: u32,
+    /// The number of events that the destination had accepted when this one last failed.
+    accepted_at_failure: Option<u64>,
+}
+
+impl Evidence {
+    /// The event was the first of its lane to fail, when so many events had been accepted in all.
+    /// Answers whether it is at fault.
+    pub(super) fn failed(&mut self, accepted: u64) -> bool {
+        let before = self.accepted_at_failure.replace(accepted);
+        self.alone += u32::from(before.is_some_and(|before| accepted > before));
+        self.alone >= FAILS_ALONE_MAX
+    }
+
+    /// `accepted`: the number of events that the destination has accepted by now.
+    #[cfg(feature = "model")]
+    pub(super) fn describe(&self, accepted: u64, out: crate::model::Out<'_>) {
+        let Self {
+            alone,
+            accepted_at_failure,
+        } = self;
+        out(crate::model::Part::Number((*alone).into()));
+        // Only whether others were accepted since is ever asked.
+        let others = accepted_at_failure.map_or(0, |then| 1 + u64::from(accepted > then));
+        out(crate::model::Part::Number(others));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_failures_behind_which_others_were_accepted_count() {
+        let mut evidence = Evidence::default();
+        assert!((0..100).all(|_| !evidence.failed(7)), "an outage");
+        let at_fault = (8..100).position(|accepted| evidence.failed(accepted));
+        assert_eq!(at_fault, Some(FAILS_ALONE_MAX as usize - 1));
+    }
+}

@@ -1,0 +1,133 @@
+//! Rejected events: when each is tried again, and what is parked.
+
+use std::time::Duration;
+
+use super::{
+    Pipeline,
+    change::Change,
+    progress::UnderWay,
+    ticket::{Group, Ticket},
+    window::ToPark,
+};
+use crate::{DeliveryPolicy, OnDead, ParkedCopy, Parking, Rejection, Settlement, StoredEvent};
+
+impl Pipeline {
+    /// An event of a window was rejected for good: it is parked once the fate of every earlier
+    /// event of its key is known.
+    pub(super) fn fail(&mut self, ticket: Ticket, rejection: Rejection) {
+        if let Some(window) = self.window_of(ticket.group()) {
+            window.fail(ticket.number(), rejection);
+        }
+    }
+
+    /// An attempt with a parked copy was rejected.
+    pub(super) fn retry_rejected(
+        &mut self,
+        ticket: Ticket,
+        copy: &ParkedCopy,
+        rejection: Rejection,
+        random: f64,
+    ) {
+        let policy = self.router.policy(&copy.event);
+        let attempts = copy.attempts.saturating_add(1);
+        let (retry_in, skip) = self.after_attempt(attempts, policy, &rejection, random);
+        if retry_in.is_none() {
+            // The key of one that was skipped before has gone on.
+            let key_waits = !skip && self.waiting.is_parked(&copy.event);
+            self.reports.died(&copy.event, &rejection, key_waits);
+        }
+        let (kind, reason) = (rejection.kind.as_str(), rejection.reason);
+        let settlement = Settlement::Failed {
+            kind,
+            reason,
+            retry_in,
+            skip,
+        };
+        self.retries.settle(ticket, copy.id, settlement);
+    }
+
+    /// When an event is tried again after so many attempts, or never; and then, whether its key
+    /// goes on without it.
+    fn after_attempt(
+        &self,
+        attempts: u32,
+        policy: DeliveryPolicy,
+        rejection: &Rejection,
+        random: f64,
+    ) -> (Option<Duration>, bool) {
+        let retry_in = (attempts < policy.attempts_when(rejection.kind))
+            .then(|| self.limits.retry.delay(attempts, random));
+        let skip = retry_in.is_none() && policy.on_dead == OnDead::Skip;
+        (retry_in, skip)
+    }
+
+    /// Rejected events that may be parked now: each becomes a copy and, unless its key goes on
+    /// without it, a marker. A later one of a key that is parked by then is left to the side read.
+    pub(super) fn next_parkings(&mut self, random: f64) -> Option<Change> {
+        if self.failed_events() == 0 {
+            return None;
+        }
+        let (main, side) = (self.main.parkable(), self.side.window().parkable());
+        let main = main.into_iter().map(|number| Group::Main.ticket(number));
+        let side = side.into_iter().map(|number| Group::Side.ticket(number));
+        let (mut parkings, mut tickets) = (Vec::new(), Vec::new());
+        for ticket in main.chain(side) {
+            let (group, number) = (ticket.group(), ticket.number());
+            let window = self.window_of(group);
+            let Some(to_park) = window.and_then(|window| window.begin_to_park(number)) else {
+                continue;
+            };
+            if self.leaves_out(group, &to_park.event) {
+                if let Some(window) = self.window_of(group) {
+                    window.finish(number, false);
+                }
+                continue;
+            }
+            let parking = self.parking(group, to_park, random);
+            tickets.push((ticket, parking.skip));
+            parkings.push(parking);
+        }
+        if parkings.is_empty() {
+            return None;
+        }
+        self.progress.begin(UnderWay::Park(tickets));
+        Some(Change::Park(parkings))
+    }
+
+    fn leaves_out(&self, group: Group, event: &StoredEvent) -> bool {
+        match group {
+            Group::Main => self.waiting.is_parked(event),
+            Group::Side | Group::Retries => !self.side.reads(event),
+        }
+    }
+
+    fn parking(&mut self, group: Group, to_park: ToPark, random: f64) -> Parking {
+        let ToPark {
+            event,
+            at,
+            rejection,
+        } = to_park;
+        let policy = self.router.policy(&event);
+        let (retry_in, skip) = self.after_attempt(1, policy, &rejection, random);
+        if retry_in.is_none() {
+            let key_waits = event.key().is_some() && !skip;
+            self.reports.died(&event, &rejection, key_waits);
+        }
+        if let (Some(key), false) = (event.key(), skip) {
+            let was_parked = group == Group::Side;
+            self.waiting.park(key, was_parked);
+            if was_parked {
+                self.side.leave(key);
+            }
+        }
+        Parking {
+            event,
+            at,
+            attempts: 1,
+            kind: rejection.kind.as_str(),
+            reason: rejection.reason,
+            retry_in,
+            skip,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Reports to operators: numbers, the breaker's state, ages of accepted events, and deaths.
+
+use uuid::Uuid;
+
+use super::{breaker::BreakerState, change::Change};
+use crate::{Rejection, StoredEvent};
+
+/// Numbers of events and failures; they only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Events accepted by the broker.
+    pub accepted: u64,
+    /// Events rejected by the broker, each attempt counted.
+    pub rejected: u64,
+    /// Failures of the destination.
+    pub unavailable: u64,
+    /// Events parked.
+    pub parked: u64,
+    /// Events that no route takes, here or at any other destination.
+    pub unrouted: u64,
+    /// Events read.
+    pub read: u64,
+    /// Events sent again although the fate of their first sending is unknown.
+    pub repeated: u64,
+}
+
+/// An event that is tried no more: its attempts are used up. Its other fields are not for
+/// everybody's eyes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Died {
+    /// The event's id.
+    pub id: Uuid,
+    /// Its topic, as it was written.
+    pub topic: String,
+    /// The slot of its key.
+    pub slot: u16,
+    /// The class of the failure ([`crate::RejectionKind::as_str`]).
+    pub kind: &'static str,
+    /// The broker's last answer.
+    pub reason: String,
+    /// Whether its key waits for it.
+    pub key_waits: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Reports {
+    pub(super) counts: Counts,
+    /// The breaker as the store was told.
+    told: (&'static str, Option<String>),
+    /// When the accepted events were inserted, since they were last asked for.
+    accepted_inserted_at: Vec<i64>,
+    died: Vec<Died>,
+}
+
+impl Reports {
+    pub(super) fn new() -> Self {
+        Self {
+            counts: Counts::default(),
+            told: ("", None),
+            accepted_inserted_at: Vec::new(),
+            died: Vec::new(),
+        }
+    }
+
+    /// The store knows already that the destination is away.
+    pub(super) fn store_knows_of_an_outage(&mut self) {
+        self.told.0 = OPEN;
+    }
+
+    /// The report that the store is owed. `reached`: a lane was opened.
+    pub(super) fn next(
+        &mut self,
+        state: BreakerState,
+        last_error: Option<&str>,
+        reached: bool,
+    ) -> Option<Change> {
+        // A probe is part of the outage: operators see one episode, and the store one write.
+        let breaker = match state {
+            // Whether the destination is reached is not known before.
+            BreakerState::Closed if !reached => return None,
+            BreakerState::Closed => state.as_str(),
+            BreakerState::Open { .. } | BreakerState::HalfOpen => OPEN,
+        };
+        if (breaker, last_error) == (self.told.0, self.told.1.as_deref()) {
+            return None;
+        }
+        self.told = (breaker, last_error.map(str::to_owned));
+        Some(Change::Report {
+            breaker,
+            last_error: self.told.1.clone(),
+        })
+    }
+
+    pub(super) fn accepted(&mut self, inserted_at: i64) {
+        self.accepted_inserted_at.push(inserted_at);
+    }
+
+    pub(super) fn take_accepted_inserted_at(&mut self) -> std::vec::Drain<'_, i64> {
+        self.accepted_inserted_at.drain(..)
+    }
+
+    pub(super) fn died(&mut self, event: &StoredEvent, rejection: &Rejection, key_waits: bool) {
+        self.died.push(Died {
+            id: event.id(),
+            topic: event.topic().to_owned(),
+            slot: event.slot(),
+            kind: rejection.kind.as_str(),
+            reason: rejection.reason.clone(),
+            key_waits,
+        });
+    }
+
+    pub(super) fn take_died(&mut self) -> Vec<Died> {
+        std::mem::take(&mut self.died)
+    }
+
+    #[cfg(feature = "model")]
+    pub(super) fn describe(&self, out: crate::model::Out<'_>) {
+        let Self {
+            // They only grow; where one is compared, whoever compares it describes the result.
+            counts: _,
+            told,
+            // For the runner alone: they decide nothing.
+            accepted_inserted_at: _,
+            died: _,
+        } = self;
+        out(crate::model::Part::Text(&format!("{told:?}")));
+    }
+}
+
+/// The state that the store knows of a breaker that is not closed.
+const OPEN: &str = "open";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moment;
+
+    #[test]
+    fn the_store_is_told_of_an_outage_once() {
+        let mut reports = Reports::new();
+        let mut told = |state, error, reached| reports.next(state, error, reached).is_some();
+        let (closed, half_open) = (BreakerState::Closed, BreakerState::HalfOpen);
+        let open = BreakerState::Open {
+            until: Moment::default(),
+        };
+        assert!(!told(closed, None, false), "nothing was tried yet");
+        assert!(told(closed, None, true) && !told(closed, None, true));
+        assert!(told(open, Some("away"), true) && !told(half_open, Some("away"), true));
+        assert!(told(open, Some("refused"), true) && told(closed, None, true));
+    }
+}

@@ -1,0 +1,238 @@
+//! Parked events whose time has come: sent again, each on its own, before their keys go on.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use super::{
+    evidence::Evidence,
+    ticket::{Group, Ticket},
+};
+use crate::{Due, Moment, ParkedCopy, Settlement, StoredEvent};
+
+/// An attempt with a copy, however often it has to be sent for that.
+#[derive(Debug, Clone)]
+pub(super) struct Retry {
+    pub(super) copy: ParkedCopy,
+    pub(super) evidence: Evidence,
+}
+
+/// A copy that was handed to the lane.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) batch: u64,
+    pub(super) retry: Retry,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Retries {
+    next_ticket: u64,
+    waiting: VecDeque<Retry>,
+    sent: BTreeMap<Ticket, Sent>,
+    settlements: VecDeque<(Ticket, i64, Settlement)>,
+    /// When the store is asked again which copies are due.
+    look_at: Moment,
+    /// It was asked once.
+    looked: bool,
+    /// The last answer, since the lane was opened, had none.
+    none_is_due: bool,
+}
+
+impl Retries {
+    pub(super) fn new() -> Self {
+        Self {
+            next_ticket: 0,
+            waiting: VecDeque::new(),
+            sent: BTreeMap::new(),
+            settlements: VecDeque::new(),
+            look_at: Moment::default(),
+            looked: false,
+            none_is_due: false,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.sent.is_empty() && self.settlements.is_empty()
+    }
+
+    /// Whether the store is to be asked which copies are due: never before the last ones are
+    /// settled.
+    pub(super) fn is_look_due(&self, now: Moment) -> bool {
+        now >= self.look_at && self.is_idle()
+    }
+
+    pub(super) fn look_at(&self) -> Moment {
+        self.look_at
+    }
+
+    /// Something may have become due, or been released.
+    pub(super) fn look_again(&mut self, now: Moment) {
+        self.look_at = now;
+    }
+
+    /// The store has said which copies are due. Without any it is asked again after `every`, or
+    /// when the next one is due.
+    pub(super) fn looked(&mut self, due: Due, every: Duration, now: Moment) -> Vec<String> {
+        self.looked = true;
+        self.none_is_due = due.events.is_empty();
+        let wait = match due.next_in {
+            Some(next_in) if due.events.is_empty() => next_in.min(every),
+            _ if due.events.is_empty() => every,
+            // More may be due: look again when these are settled.
+            _ => Duration::ZERO,
+        };
+        self.look_at = now.after(wait);
+        let retry = |copy| Retry {
+            copy,
+            evidence: Evidence::default(),
+        };
+        self.waiting.extend(due.events.into_iter().map(retry));
+        due.released
+    }
+
+    pub(super) fn has_looked(&self) -> bool {
+        self.looked
+    }
+
+    pub(super) fn none_is_due(&self) -> bool {
+        self.none_is_due
+    }
+
+    /// A lane was opened: the answer before it says nothing to it.
+    pub(super) fn lane_opened(&mut self) {
+        self.none_is_due = false;
+    }
+
+    /// The next copy to send of those whose turn it is, with its ticket. It counts as sent in
+    /// `batch`.
+    pub(super) fn take(
+        &mut self,
+        batch: u64,
+        is_turn: impl Fn(&StoredEvent) -> bool,
+    ) -> Option<(Ticket, &ParkedCopy)> {
+        let mut waiting = self.waiting.iter();
+        let next = waiting.position(|retry| is_turn(&retry.copy.event))?;
+        let retry = self.waiting.remove(next)?;
+        let ticket = Group::Retries.ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let sent = self.sent.entry(ticket).or_insert(Sent { batch, retry });
+        Some((ticket, &sent.retry.copy))
+    }
+
+    /// The event of a sent copy.
+    pub(super) fn sent(&self, ticket: Ticket) -> Option<&StoredEvent> {
+        self.sent.get(&ticket).map(|sent| &sent.retry.copy.event)
+    }
+
+    /// The events of all sent copies, in the order in which they were sent.
+    pub(super) fn all_sent(&self) -> impl Iterator<Item = &StoredEvent> {
+        self.sent.values().map(|sent| &sent.retry.copy.event)
+    }
+
+    /// The first of them, taken out as if it had been answered.
+    pub(super) fn first_sent(&mut self) -> Option<(Ticket, Sent)> {
+        self.sent.pop_first()
+    }
+
+    /// A sent copy was answered.
+    pub(super) fn answered(&mut self, ticket: Ticket) -> Option<Sent> {
+        self.sent.remove(&ticket)
+    }
+
+    /// The fate of a sent copy is unknown: it is sent again.
+    pub(super) fn again(&mut self, retry: Retry) {
+        self.waiting.push_back(retry);
+    }
+
+    /// The lane ended: every copy without an answer is sent again.
+    pub(super) fn unsend_all(&mut self) {
+        while let Some((_, sent)) = self.sent.pop_last() {
+            self.waiting.push_front(sent.retry);
+        }
+    }
+
+    /// The attempt with this ticket ended; the store is to know.
+    pub(super) fn settle(&mut self, ticket: Ticket, id: i64, settlement: Settlement) {
+        self.settlements.push_back((ticket, id, settlement));
+    }
+
+    pub(super) fn has_settlements(&self) -> bool {
+        !self.settlements.is_empty()
+    }
+
+    pub(super) fn take_settlement(&mut self) -> Option<(Ticket, i64, Settlement)> {
+        self.settlements.pop_front()
+    }
+
+    /// `accepted`: the number of events that the destination has accepted by now. `rejects`: events
+    /// may be rejected for good.
+    #[cfg(feature = "model")]
+    pub(super) fn describe(&self, accepted: u64, rejects: bool, out: crate::model::Out<'_>) {
+        use crate::model::{Part, number};
+        let Self {
+            next_ticket,
+            waiting,
+            sent,
+            settlements,
+            look_at,
+            looked,
+            // Only a lane that is told asks.
+            none_is_due: _,
+        } = self;
+        out(Part::Text(&format!("{looked} {look_at:?}")));
+        if !rejects {
+            // There is no copy.
+            return;
+        }
+        out(Part::Number(*next_ticket));
+        let waiting = waiting.iter().map(|retry| (0, None, retry));
+        let sent = sent
+            .iter()
+            .map(|(ticket, sent)| (1, Some(ticket.number()), &sent.retry));
+        for (is_sent, ticket, retry) in waiting.chain(sent) {
+            let Retry { copy, evidence } = retry;
+            let ParkedCopy {
+                // The event's own number, in the model.
+                id: _,
+                event,
+                attempts,
+            } = copy;
+            out(Part::Number(is_sent));
+            out(Part::Number(ticket.unwrap_or_default()));
+            out(Part::Event(event));
+            out(Part::Number((*attempts).into()));
+            evidence.describe(accepted, out);
+        }
+        out(number(self.waiting.len()));
+        out(Part::Text(&format!("{settlements:?}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(next_in: Option<u64>) -> Due {
+        Due {
+            events: Vec::new(),
+            released: Vec::new(),
+            next_in: next_in.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn the_store_is_asked_again_when_the_next_copy_is_due_or_after_a_while() {
+        let (mut retries, now) = (Retries::new(), Moment::default());
+        let every = Duration::from_secs(5);
+        assert!(retries.is_look_due(now));
+        for (next_in, wait) in [(None, 5), (Some(2), 2), (Some(60), 5)] {
+            retries.looked(due(next_in), every, now);
+            assert_eq!(retries.look_at(), now.after(Duration::from_secs(wait)));
+        }
+        let later = now.after(every);
+        assert!(!retries.is_look_due(now) && retries.is_look_due(later));
+        retries.settle(Group::Retries.ticket(0), 1, Settlement::Delivered);
+        assert!(!retries.is_look_due(later), "the last one is not settled");
+    }
+}

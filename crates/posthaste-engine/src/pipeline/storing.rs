@@ -1,0 +1,101 @@
+//! Changes of the store: which one is next, and what its answer means.
+
+use super::{
+    Pipeline,
+    change::Change,
+    progress::UnderWay,
+    ticket::{Group, Ticket},
+};
+use crate::{Due, Moment};
+
+/// Parked events that are in memory at once, and released keys that are looked for at once. Events
+/// may be of any size: how many bytes of them come, the store bounds.
+const DUE_EVENTS: usize = 2_500;
+
+impl Pipeline {
+    /// The change that the store is to make next; the caller answers with
+    /// [`change_done`](Self::change_done), or drops the pipeline when it failed.
+    pub fn next_change(&mut self, now: Moment, random: f64) -> Option<Change> {
+        if self.progress.is_changing() {
+            return None;
+        }
+        if let Some(park) = self.next_parkings(random) {
+            return Some(park);
+        }
+        // Before settlements, of which there may be thousands.
+        let hurry = self.stop_behind.is_some() || self.side.holds_main();
+        let Self {
+            progress,
+            main,
+            limits,
+            ..
+        } = self;
+        if let Some(advance) = progress.next_advance(main, limits, hurry, now) {
+            return Some(advance);
+        }
+        if let Some((ticket, id, settlement)) = self.retries.take_settlement() {
+            self.progress.begin(UnderWay::Settle(ticket));
+            return Some(Change::Settle { id, settlement });
+        }
+        if let Some(report) = self.next_report(now) {
+            self.progress.begin(UnderWay::Report);
+            return Some(report);
+        }
+        if self.retries.is_look_due(now) && self.stop_behind.is_none() {
+            self.progress.begin(UnderWay::Due);
+            return Some(Change::Due { limit: DUE_EVENTS });
+        }
+        None
+    }
+
+    fn next_report(&mut self, now: Moment) -> Option<Change> {
+        let state = self.breaker.state(now);
+        let reached = self.lane.was_reached();
+        self.reports.next(state, self.breaker.last_error(), reached)
+    }
+
+    /// The change under way was made, durably. `due` is the answer of [`Change::Due`].
+    pub fn change_done(&mut self, due: Option<Due>, wants_advance: bool, now: Moment) {
+        match self.progress.take_change() {
+            Some(UnderWay::Park(tickets)) => self.parked(tickets, now),
+            Some(UnderWay::Advance { events, bytes }) => {
+                self.progress.advanced(events, bytes);
+                let names = Group::Main.names(0..self.main.first());
+                self.progress.behind_the_store(names);
+                if wants_advance {
+                    self.reading.hurry(now);
+                }
+            }
+            // The next look sees what a settlement released or left due.
+            Some(UnderWay::Settle(ticket)) => {
+                let number = ticket.number();
+                let names = ticket.group().names(number..number + 1);
+                self.progress.behind_the_store(names);
+                self.retries.look_again(now);
+            }
+            Some(UnderWay::Due) => {
+                let due = due.unwrap_or_default();
+                let released = self.retries.looked(due, self.limits.due_every, now);
+                self.side.release(released);
+            }
+            Some(UnderWay::Report) | None => {}
+        }
+    }
+
+    fn parked(&mut self, tickets: Vec<(Ticket, bool)>, now: Moment) {
+        self.reports.counts.parked += tickets.len() as u64;
+        for (ticket, skip) in tickets {
+            let (group, number) = (ticket.group(), ticket.number());
+            let Some(window) = self.window_of(group) else {
+                continue;
+            };
+            let entry = window.entry_mut(number);
+            let key = entry.and_then(|entry| entry.event.key().map(str::to_owned));
+            window.finish(number, true);
+            if let Some(key) = key.filter(|_| group == Group::Side && !skip) {
+                self.side.parked(&key);
+            }
+        }
+        self.retries.look_again(now);
+    }
+}

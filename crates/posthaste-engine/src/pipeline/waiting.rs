@@ -1,0 +1,400 @@
+//! Keys and events that wait, and the reasons.
+//!
+//! A key waits as a whole, since its order binds what follows; an event without a key waits alone.
+//! One map holds all that wait, each with its reasons; several may hold at once:
+//!
+//! | reason | until |
+//! | --- | --- |
+//! | *parked*: an event of the key was parked | its side read has joined |
+//! | *suspect*: a lane failed over it (`evidence.rs`) | the destination answers about it |
+//! | *probed*: a broken destination refused it as a probe | all others had their turn |
+//! | *tried*: refused for now, its topic is held back | all others of the topic were tried |
+//!
+//! A topic that is held back is no key: topics stand beside the map (`throttled.rs`).
+//!
+//! So many parked keys are kept in memory; the rest stand in the store alone, and with each page it
+//! is asked which of the page's keys are marked. Only this claim sets and removes its markers, a
+//! key is joined only while nothing is read or held, and a key is forgotten only then: an answer of
+//! the store about a page holds until the page is handled.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use super::throttled::{Throttled, Topic};
+use crate::{
+    Backoff, KeyOrder, Marker, Moment, Router, StoredEvent,
+    record::key_hash,
+    rule::{Rule, left_out},
+};
+
+/// Each is a round trip of its own when a destination returns, so there are not many: the latest.
+const SUSPECTS_MAX: usize = 32;
+
+/// A key or an event without one, by a hash. Two of one hash wait for each other, which is
+/// harmless; only whether a key is parked is told exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Waiter(u64);
+
+impl Waiter {
+    pub(super) fn of(event: &StoredEvent) -> Self {
+        Self(match event.key() {
+            Some(key) => key_hash(key),
+            None => event.id().as_u64_pair().1,
+        })
+    }
+}
+
+/// Why one waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Reasons {
+    /// The keys of this hash that have a marker, durable or about to be: almost always one, or
+    /// none.
+    parked: Vec<Box<str>>,
+    suspect: bool,
+    probed: bool,
+    tried: bool,
+}
+
+/// The events of which a batch is gathered.
+#[derive(Clone, Copy)]
+pub(super) enum Of {
+    /// Neither suspects nor what is held back.
+    Others,
+    /// One suspect alone.
+    Suspect(Waiter),
+    /// One event of a topic that is held back, which was not tried yet.
+    Throttled(Topic),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    order: KeyOrder,
+    waiters: HashMap<Waiter, Reasons>,
+    /// The suspects, in the order in which they are tried.
+    suspects: VecDeque<Waiter>,
+    throttled: Throttled,
+    /// How many of the map are parked, probed and tried.
+    parked: usize,
+    probed: usize,
+    tried: usize,
+    /// How many more keys are parked, by the store's markers alone.
+    parked_in_the_store: usize,
+}
+
+impl Waiting {
+    pub(super) fn new(order: KeyOrder, markers: &[Marker]) -> Self {
+        let mut waiting = Self {
+            order,
+            waiters: HashMap::new(),
+            suspects: VecDeque::new(),
+            throttled: Throttled::default(),
+            parked: 0,
+            probed: 0,
+            tried: 0,
+            parked_in_the_store: 0,
+        };
+        for marker in markers {
+            waiting.keep_parked(&marker.key);
+        }
+        waiting
+    }
+
+    fn reasons(&self, waiter: Waiter) -> Option<&Reasons> {
+        (!self.waiters.is_empty())
+            .then(|| self.waiters.get(&waiter))
+            .flatten()
+    }
+
+    /// Changes the reasons of one, and forgets it when none is left.
+    fn change<T>(&mut self, waiter: Waiter, change: impl FnOnce(&mut Reasons) -> T) -> T {
+        let reasons = self.waiters.entry(waiter).or_default();
+        let changed = change(reasons);
+        if *reasons == Reasons::default() {
+            self.waiters.remove(&waiter);
+        }
+        changed
+    }
+}
+
+/// Parked keys.
+impl Waiting {
+    /// Whether it is known here that the event's key is parked.
+    pub(super) fn is_parked(&self, event: &StoredEvent) -> bool {
+        let is_parked = |key: &str| {
+            self.reasons(Waiter(key_hash(key)))
+                .is_some_and(|reasons| reasons.parked.iter().any(|parked| **parked == *key))
+        };
+        self.parked > 0 && event.key().is_some_and(is_parked)
+    }
+
+    /// How many keys are parked, the store's included.
+    pub(super) fn parked_keys(&self) -> usize {
+        self.parked + self.parked_in_the_store
+    }
+
+    /// An event of this key is to be parked. `was_parked`: the key was already, and its side read
+    /// sent the event.
+    pub(super) fn park(&mut self, key: &str, was_parked: bool) {
+        if self.keep_parked(key) && was_parked {
+            self.parked_in_the_store = self.parked_in_the_store.saturating_sub(1);
+        }
+    }
+
+    fn keep_parked(&mut self, key: &str) -> bool {
+        let is_new = self.change(Waiter(key_hash(key)), |reasons| {
+            let is_new = !reasons.parked.iter().any(|parked| **parked == *key);
+            if is_new {
+                reasons.parked.push(key.into());
+            }
+            is_new
+        });
+        self.parked += usize::from(is_new);
+        is_new
+    }
+
+    /// The key's marker is gone: the key is the main group's again.
+    pub(super) fn joined(&mut self, key: &str) {
+        let was_kept = self.change(Waiter(key_hash(key)), |reasons| {
+            let before = reasons.parked.len();
+            reasons.parked.retain(|parked| **parked != *key);
+            before > reasons.parked.len()
+        });
+        match was_kept {
+            true => self.parked -= 1,
+            false => self.parked_in_the_store = self.parked_in_the_store.saturating_sub(1),
+        }
+    }
+
+    /// So many keys are parked besides those whose markers were given.
+    pub(super) fn add_parked_in_the_store(&mut self, keys: usize) {
+        self.parked_in_the_store += keys;
+    }
+
+    /// Whether only the store knows of some parked keys.
+    pub(super) fn asks_for_markers(&self) -> bool {
+        self.parked_in_the_store > 0
+    }
+
+    /// Whether so many parked keys are in memory that some are to be forgotten. They are forgotten
+    /// many at a time, since that is possible only now and then.
+    pub(super) fn has_too_many_keys(&self, kept: usize) -> bool {
+        self.parked > kept.saturating_mul(2).max(kept + 1)
+    }
+
+    /// Leaves all parked keys but so many to the store.
+    pub(super) fn forget_keys(&mut self, kept: usize) {
+        let mut rest = self.parked.saturating_sub(kept);
+        self.parked -= rest;
+        self.parked_in_the_store += rest;
+        self.waiters.retain(|_, reasons| {
+            let forgotten = reasons.parked.len().min(rest);
+            reasons.parked.truncate(reasons.parked.len() - forgotten);
+            rest -= forgotten;
+            *reasons != Reasons::default()
+        });
+    }
+}
+
+/// Turns: not all that is ready may go at once.
+impl Waiting {
+    /// Whether an event may be gathered.
+    pub(super) fn has_turn(&self, of: Of, event: &StoredEvent, router: &Router) -> bool {
+        match of {
+            Of::Others => !self.is_suspect(event) && !self.is_held_back(event, router),
+            Of::Suspect(suspect) => Waiter::of(event) == suspect,
+            Of::Throttled(topic) => {
+                let reasons = self.reasons(Waiter::of(event));
+                self.topic_of(event, router) == topic && !reasons.is_some_and(|r| r.tried)
+            }
+        }
+    }
+
+    fn is_suspect(&self, event: &StoredEvent) -> bool {
+        let is_suspect = || self.reasons(Waiter::of(event)).is_some_and(|r| r.suspect);
+        self.has_suspects() && is_suspect()
+    }
+
+    pub(super) fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty()
+    }
+
+    /// The suspect that is tried next.
+    pub(super) fn first_suspect(&self) -> Option<Waiter> {
+        self.suspects.front().copied()
+    }
+
+    /// A lane failed over this event: others are tried before it.
+    pub(super) fn suspect(&mut self, event: &StoredEvent) {
+        if left_out(Rule::SuspectGoesLast) {
+            return;
+        }
+        let waiter = Waiter::of(event);
+        self.clear_waiter(waiter);
+        if self.suspects.len() == SUSPECTS_MAX
+            && let Some(oldest) = self.first_suspect()
+        {
+            self.clear_waiter(oldest);
+        }
+        self.suspects.push_back(waiter);
+        self.change(waiter, |reasons| reasons.suspect = true);
+    }
+
+    /// The destination answered about this event, or found it to be at fault.
+    pub(super) fn clear(&mut self, event: &StoredEvent) {
+        if self.has_suspects() {
+            self.clear_waiter(Waiter::of(event));
+        }
+    }
+
+    /// Nothing of this suspect is ready: it was answered otherwise.
+    pub(super) fn clear_waiter(&mut self, waiter: Waiter) {
+        self.suspects.retain(|&known| known != waiter);
+        self.change(waiter, |reasons| reasons.suspect = false);
+    }
+
+    /// A broken destination refused this event as a probe: the next ones are others.
+    pub(super) fn probed(&mut self, event: &StoredEvent) {
+        let was = self.change(Waiter::of(event), |reasons| {
+            std::mem::replace(&mut reasons.probed, true)
+        });
+        self.probed += usize::from(!was);
+    }
+
+    pub(super) fn was_probed(&self, event: &StoredEvent) -> bool {
+        self.probed > 0 && self.reasons(Waiter::of(event)).is_some_and(|r| r.probed)
+    }
+
+    /// All others had their turn: the probed ones may have another one. False: none was probed.
+    pub(super) fn forget_probes(&mut self) -> bool {
+        let had = std::mem::take(&mut self.probed) > 0;
+        if had {
+            self.change_all(|reasons| reasons.probed = false);
+        }
+        had
+    }
+
+    fn change_all(&mut self, mut change: impl FnMut(&mut Reasons)) {
+        self.waiters.retain(|_, reasons| {
+            change(reasons);
+            *reasons != Reasons::default()
+        });
+    }
+}
+
+/// Topics that are held back.
+impl Waiting {
+    /// Where events of a key follow each other at once, what follows in another topic must not
+    /// overtake it: there the key is held back.
+    fn topic_of(&self, event: &StoredEvent, router: &Router) -> Topic {
+        Topic(match self.order {
+            KeyOrder::OneAtATime => router.topic_hash(event),
+            KeyOrder::Pipelined => Waiter::of(event).0,
+        })
+    }
+
+    pub(super) fn holds_back(&self) -> bool {
+        !self.throttled.is_empty()
+    }
+
+    pub(super) fn is_held_back(&self, event: &StoredEvent, router: &Router) -> bool {
+        self.holds_back() && self.throttled.holds(self.topic_of(event, router))
+    }
+
+    /// The topic of which an event is tried next.
+    pub(super) fn first_topic(&self) -> Option<Topic> {
+        self.throttled.first()
+    }
+
+    /// When an event of a topic may be tried although others flow.
+    pub(super) fn topics_not_before(&self) -> Option<Moment> {
+        self.throttled.not_before()
+    }
+
+    /// The destination refused this event for now: its topic is held back.
+    pub(super) fn throttled(
+        &mut self,
+        event: &StoredEvent,
+        router: &Router,
+        (wait, probe): (Option<Duration>, Backoff),
+        now: Moment,
+        random: f64,
+    ) {
+        let topic = self.topic_of(event, router);
+        self.throttled.refused(topic, wait, probe, now, random);
+        let was = self.change(Waiter::of(event), |reasons| {
+            std::mem::replace(&mut reasons.tried, true)
+        });
+        self.tried += usize::from(!was);
+    }
+
+    /// All events of this topic were tried. If any was, each may be tried again; else nothing of
+    /// the topic is left, and it is held back no longer.
+    pub(super) fn all_tried(&mut self, topic: Topic) {
+        if std::mem::take(&mut self.tried) > 0 {
+            self.change_all(|reasons| reasons.tried = false);
+        } else {
+            self.throttled.remove(topic);
+        }
+    }
+
+    /// The destination took an event of a topic that was held back: all topics flow, as slowly at
+    /// first as behind any probe. The events that were tried in vain may come last.
+    pub(super) fn hold_back_nothing(&mut self) {
+        self.throttled = Throttled::default();
+        if std::mem::take(&mut self.tried) > 0 {
+            let mut probed = 0;
+            self.change_all(|reasons| {
+                reasons.probed |= std::mem::take(&mut reasons.tried);
+                probed += usize::from(reasons.probed);
+            });
+            self.probed = probed;
+        }
+    }
+}
+
+#[cfg(feature = "model")]
+impl Waiting {
+    pub(super) fn describe(&self, out: crate::model::Out<'_>) {
+        use crate::model::{Part, number};
+        let Self {
+            // Never changes.
+            order: _,
+            waiters,
+            suspects,
+            throttled,
+            // Counted over the map.
+            parked: _,
+            probed: _,
+            tried: _,
+            parked_in_the_store,
+        } = self;
+        let mut waiters: Vec<_> = waiters.iter().collect();
+        waiters.sort_unstable_by_key(|(waiter, _)| **waiter);
+        out(number(waiters.len()));
+        for (waiter, reasons) in waiters {
+            let Reasons {
+                parked,
+                suspect,
+                probed,
+                tried,
+            } = reasons;
+            out(Part::Number(waiter.0));
+            let mut parked: Vec<_> = parked.iter().collect();
+            parked.sort_unstable();
+            out(number(parked.len()));
+            parked.iter().for_each(|key| out(Part::Text(key)));
+            for is in [*suspect, *probed, *tried] {
+                out(Part::Number(is.into()));
+            }
+        }
+        out(number(suspects.len()));
+        suspects.iter().for_each(|of| out(Part::Number(of.0)));
+        throttled.describe(out);
+        out(number(*parked_in_the_store));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! The map beside plain sets that do the same, through random histories.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::{DeliveryPolicy, Field, OnDead, PageBuilder, Routes, StoredFields};
+
+fn event(id: u8, key: Option<&str>) -> StoredEvent {
+    let mut texts = [None; 9];
+    texts[Field::Topic as usize] = Some("t");
+    texts[Field::Key as usize] = key;
+    let fields = StoredFields {
+        seq: 1,
+        id: Uuid::from_u128(id.into()),
+        occurred_at: 0,
+        inserted_at: 0,
+        slot: 0,
+        texts,
+        payload: None,
+    };
+    let mut page = PageBuilder::default();
+    page.push(&fields, std::iter::empty()).unwrap();
+    page.finish().remove(0)
+}
+
+fn router() -> Router {
+    let policy = DeliveryPolicy {
+        attempts: None,
+        on_dead: OnDead::Block,
+    };
+    Router {
+        routes: Routes::default().for_destination("d", policy),
+        topic: None,
+        key: None,
+    }
+}
+
+/// Eight keys and four events without one.
+fn events() -> Vec<StoredEvent> {
+    let keyed = (0..8).map(|n| event(n, Some(&format!("k{n}"))));
+    keyed.chain((8..12).map(|n| event(n, None))).collect()
+}
+
+#[derive(Default)]
+struct Sets {
+    parked: BTreeSet<usize>,
+    suspects: Vec<usize>,
+    probed: BTreeSet<usize>,
+    tried: BTreeSet<usize>,
+}
+
+impl Waiting {
+    /// The counts and the queue say the same as the map, and none is kept without a reason.
+    fn check(&self) {
+        let count = |is: fn(&Reasons) -> usize| self.waiters.values().map(is).sum::<usize>();
+        assert_eq!(self.parked, count(|of| of.parked.len()));
+        assert_eq!(self.probed, count(|of| of.probed.into()));
+        assert_eq!(self.tried, count(|of| of.tried.into()));
+        assert_eq!(self.suspects.len(), count(|of| of.suspect.into()));
+        assert!(self.suspects.iter().all(|of| self.waiters[of].suspect));
+        assert!(!self.waiters.values().any(|of| *of == Reasons::default()));
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_map_says_what_plain_sets_say(
+        order in prop::sample::select(vec![KeyOrder::OneAtATime, KeyOrder::Pipelined]),
+        steps in prop::collection::vec((0..9_u8, 0..12_usize), 0..200),
+    ) {
+        let (events, router, now) = (events(), router(), Moment::default());
+        let (mut waiting, mut sets) = (Waiting::new(order, &[]), Sets::default());
+        let waits = (None, Backoff::default());
+        for (step, n) in steps {
+            let event = &events[n];
+            match (step, event.key()) {
+                (0, Some(key)) => {
+                    waiting.park(key, false);
+                    sets.parked.insert(n);
+                }
+                (1, Some(key)) if sets.parked.remove(&n) => waiting.joined(key),
+                (2, _) => {
+                    waiting.suspect(event);
+                    sets.suspects.retain(|&of| of != n);
+                    sets.suspects.push(n);
+                }
+                (3, _) => {
+                    waiting.clear(event);
+                    sets.suspects.retain(|&of| of != n);
+                }
+                (4, _) => {
+                    waiting.probed(event);
+                    sets.probed.insert(n);
+                }
+                (5, _) if n == 0 => {
+                    prop_assert_eq!(waiting.forget_probes(), !sets.probed.is_empty());
+                    sets.probed.clear();
+                }
+                (6, _) => {
+                    waiting.throttled(event, &router, waits, now, 0.5);
+                    sets.tried.insert(n);
+                }
+                (7, _) if n < 4 && waiting.holds_back() => {
+                    let topic = waiting.first_topic().unwrap();
+                    waiting.all_tried(topic);
+                    sets.tried.clear();
+                }
+                (8, _) if n == 0 => {
+                    waiting.hold_back_nothing();
+                    sets.probed.append(&mut sets.tried);
+                }
+                _ => {}
+            }
+            waiting.check();
+            prop_assert_eq!(waiting.parked_keys(), sets.parked.len());
+            let first = sets.suspects.first().map(|&n| Waiter::of(&events[n]));
+            prop_assert_eq!(waiting.first_suspect(), first);
+            for (n, event) in events.iter().enumerate() {
+                prop_assert_eq!(waiting.is_parked(event), sets.parked.contains(&n));
+                prop_assert_eq!(waiting.was_probed(event), sets.probed.contains(&n));
+                let others = waiting.has_turn(Of::Others, event, &router);
+                let held_back = waiting.is_held_back(event, &router);
+                prop_assert_eq!(others, !sets.suspects.contains(&n) && !held_back);
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_of_one_hash_are_told_apart() {
+    let mut waiting = Waiting::new(KeyOrder::OneAtATime, &[]);
+    let parked = event(0, Some("parked"));
+    waiting.park("parked", false);
+    let waiter = Waiter::of(&parked);
+    waiting.waiters.get_mut(&waiter).unwrap().parked[0] = "of the same hash".into();
+    assert!(!waiting.is_parked(&parked));
+    waiting.park("parked", false);
+    assert!(waiting.is_parked(&parked));
+    waiting.joined("parked");
+    assert!(!waiting.is_parked(&parked));
+    assert_eq!(waiting.waiters[&waiter].parked.len(), 1);
+}
+
+#[test]
+fn parked_keys_beyond_a_bound_are_left_to_the_store() {
+    let mut waiting = Waiting::new(KeyOrder::OneAtATime, &[]);
+    for n in 0..20 {
+        waiting.park(&format!("k{n}"), false);
+    }
+    assert!(!waiting.has_too_many_keys(10) && !waiting.asks_for_markers());
+    waiting.park("another", false);
+    assert!(waiting.has_too_many_keys(10));
+    waiting.forget_keys(10);
+    waiting.check();
+    assert_eq!((waiting.parked, waiting.parked_keys()), (10, 21));
+    assert!(waiting.asks_for_markers());
+    // Its side read sends an event of a key that only the store knows, and it is refused.
+    let forgotten = (0..20).map(|n| format!("k{n}"));
+    let mut forgotten = forgotten.filter(|key| !waiting.is_parked(&event(0, Some(key))));
+    let key = forgotten.next().unwrap();
+    waiting.park(&key, true);
+    assert_eq!((waiting.parked, waiting.parked_keys()), (11, 21));
+    waiting.joined(&key);
+    assert_eq!(waiting.parked_keys(), 20);
+}
+
+#[test]
+fn only_the_latest_suspects_are_kept() {
+    let mut waiting = Waiting::new(KeyOrder::OneAtATime, &[]);
+    for n in 0..100 {
+        waiting.suspect(&event(n, None));
+    }
+    waiting.check();
+    assert_eq!(waiting.suspects.len(), SUSPECTS_MAX);
+    assert_eq!(waiting.first_suspect(), Some(Waiter::of(&event(68, None))));
+}
