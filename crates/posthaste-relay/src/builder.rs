@@ -1,117 +1,12 @@
 use std::{sync::Arc, time::Duration};
 
-use posthaste_engine::{
-    Backoff, DeliveryPolicy, PipelineLimits, Routes, Sink, Start, Store, Template,
+use posthaste_engine::{Backoff, PipelineLimits, Routes, Store};
+
+use crate::{
+    BootClock, Clock, Destination, Relay, RelayError,
+    jitter::Jitter,
+    settings::{LEASE, Settings},
 };
-
-use crate::{BootClock, Clock, Counters, Relay, RelayError, jitter::Jitter};
-
-/// A named broker target with its own progress.
-pub struct Destination {
-    pub(crate) name: String,
-    pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) address: String,
-    pub(crate) retarget: bool,
-    pub(crate) start: Start,
-    pub(crate) policy: DeliveryPolicy,
-    pub(crate) topic: Option<Template>,
-    pub(crate) key: Option<Template>,
-    pub(crate) retry: Backoff,
-    pub(crate) counters: Arc<Counters>,
-}
-
-impl Destination {
-    /// A destination of this name over `sink`. Progress belongs to the name: another sink under the
-    /// same name goes on where the last one stood.
-    #[must_use]
-    pub fn new(name: impl Into<String>, sink: Arc<dyn Sink>) -> Self {
-        Self {
-            name: name.into(),
-            address: format!("{}:", sink.info().kind),
-            retarget: false,
-            sink,
-            start: Start::Oldest,
-            policy: DeliveryPolicy::default(),
-            topic: None,
-            key: None,
-            retry: Backoff::default(),
-            counters: Arc::default(),
-        }
-    }
-
-    /// The sink's URL without secrets, as operators will see it. Events go to one address at a
-    /// time: a relay with another one stands by while live relays serve the old one, and a relay
-    /// with another scheme is refused ([`Destination::retarget`]). Default: the kind of sink alone,
-    /// which tells no two brokers of a kind apart.
-    #[must_use]
-    pub fn address(mut self, address: impl Into<String>) -> Self {
-        self.address = address.into();
-        self
-    }
-
-    /// Goes on at an address of another kind of broker, too, where the name stood.
-    #[must_use]
-    pub fn retarget(mut self) -> Self {
-        self.retarget = true;
-        self
-    }
-
-    /// Where a destination that is new to the outbox starts. Default: oldest.
-    #[must_use]
-    pub fn start(mut self, start: Start) -> Self {
-        self.start = start;
-        self
-    }
-
-    /// Attempts with an event, and what becomes of its key then. Default: 5, block.
-    #[must_use]
-    pub fn policy(mut self, policy: DeliveryPolicy) -> Self {
-        self.policy = policy;
-        self
-    }
-
-    /// The record's topic. Default: the event's own.
-    #[must_use]
-    pub fn topic(mut self, topic: Template) -> Self {
-        self.topic = Some(topic);
-        self
-    }
-
-    /// The record's key. Default: the event's own.
-    #[must_use]
-    pub fn key(mut self, key: Template) -> Self {
-        self.key = Some(key);
-        self
-    }
-
-    /// Waits between attempts with a parked event. Default: 1 s doubling to 5 min, +-25 %.
-    #[must_use]
-    pub fn retry(mut self, retry: Backoff) -> Self {
-        self.retry = retry;
-        self
-    }
-
-    /// Counters of this destination; keep the `Arc` to watch them while the relay runs.
-    #[must_use]
-    pub fn counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.counters)
-    }
-}
-
-/// Numbers of a running relay.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) name: String,
-    pub(crate) lease: Duration,
-    pub(crate) publish_timeout: Duration,
-    pub(crate) margin: Duration,
-    pub(crate) settle: Duration,
-    pub(crate) shutdown_timeout: Duration,
-    pub(crate) partitions_max: u16,
-    pub(crate) until_drained: bool,
-    pub(crate) limits: PipelineLimits,
-    pub(crate) jitter: Jitter,
-}
 
 /// Sets up a [`Relay`].
 pub struct RelayBuilder {
@@ -123,21 +18,26 @@ pub struct RelayBuilder {
     poll_idle: Option<Duration>,
 }
 
-/// The lease: a take-over waits at most 1.1 times this long. Shorter adds take-overs, not safety.
-pub(crate) const LEASE: Duration = Duration::from_secs(15);
+impl Relay {
+    /// Begins to set up a relay over `store`.
+    pub fn builder(store: Arc<dyn Store>) -> RelayBuilder {
+        RelayBuilder::new(store)
+    }
+}
 
 impl RelayBuilder {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+    fn new(store: Arc<dyn Store>) -> Self {
         let limits = PipelineLimits {
-            // What a crash may repeat: a second's worth for a fast broker, a few MiB of memory.
+            // A crash may repeat so much: a second's worth for a fast broker, a few MiB of memory.
             window_events: 10_000,
             window_bytes: 8 << 20,
-            // Larger pages gain nothing on PostgreSQL once plans are generic, and double the memory.
+            // Larger pages gain nothing on PostgreSQL once plans are generic, and double the
+            // memory.
             batch_events: 1_000,
             batch_bytes: 1 << 20,
             retry: Backoff::default(),
-            // Delivery resumes within five seconds of the destination's return: the longest wait with its
-            // jitter, and a connection.
+            // Delivery resumes within five seconds of the destination's return: the longest wait
+            // with its jitter, and a connection.
             probe: Backoff {
                 first: Duration::from_millis(500),
                 max: Duration::from_secs(3),
@@ -187,8 +87,8 @@ impl RelayBuilder {
         self
     }
 
-    /// The lease; publish time-out, margin and settle follow it (a third, a sixth, a sixth). Default
-    /// 15 s, at least 1 s.
+    /// The lease; publish time-out, margin and settle follow it (a third, a sixth, a sixth).
+    /// Default 15 s, at least 1 s.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
@@ -199,7 +99,8 @@ impl RelayBuilder {
         self
     }
 
-    /// How long one batch may take to be accepted. Default: a third of the lease; set it after that.
+    /// How long one batch may take to be accepted. Default: a third of the lease; set it after
+    /// that.
     #[must_use]
     pub fn publish_timeout(mut self, limit: Duration) -> Self {
         self.settings.publish_timeout = limit;
@@ -237,8 +138,8 @@ impl RelayBuilder {
         self
     }
 
-    /// Partitions of each destination that this relay owns at the most, so that a small machine takes a small
-    /// share. Default: no bound. What no relay takes is not delivered.
+    /// Partitions of each destination that this relay owns at the most, so that a small machine
+    /// takes a small share. Default: no bound. What no relay takes is not delivered.
     #[must_use]
     pub fn partitions_max(mut self, partitions: u16) -> Self {
         self.settings.partitions_max = partitions;
@@ -270,8 +171,8 @@ impl RelayBuilder {
         self
     }
 
-    /// Longest wait between reads of an idle outbox. Default 700 ms for each destination, so that an
-    /// idle outbox costs less than two statements a second.
+    /// Longest wait between reads of an idle outbox. Default 700 ms for each destination, so that
+    /// an idle outbox costs less than two statements a second.
     #[must_use]
     pub fn poll_idle(mut self, wait: Duration) -> Self {
         self.poll_idle = Some(wait);
@@ -333,8 +234,8 @@ impl RelayBuilder {
         let busy = self.settings.publish_timeout + self.settings.margin;
         if busy >= self.settings.lease * 2 / 3 {
             return wrong(format!(
-                "publish time-out and margin ({busy:?} together) must be shorter than two thirds of the \
-                 lease ({:?})",
+                "publish time-out and margin ({busy:?} together) must be shorter than two thirds \
+                 of the lease ({:?})",
                 self.settings.lease
             ));
         }

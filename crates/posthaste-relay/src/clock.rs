@@ -18,8 +18,8 @@ pub struct BootClock;
 
 impl Clock for BootClock {
     fn now(&self) -> Moment {
-        // Not CLOCK_MONOTONIC: it stands still while a machine is suspended, and then a deadline that
-        // has passed for everybody else would never come here.
+        // Not CLOCK_MONOTONIC: it stands still while a machine is suspended, and then a deadline
+        // that has passed for everybody else would never come here.
         #[cfg(target_os = "linux")]
         let id = rustix::time::ClockId::Boottime;
         #[cfg(not(target_os = "linux"))]

@@ -5,9 +5,10 @@ use std::sync::{
 
 use posthaste_engine::{Counts, Moment};
 
-use crate::health::SharedMoment;
+use crate::shared_moment::SharedMoment;
 
-/// Upper bounds of the latency histogram's buckets, in microseconds; one more bucket takes the rest.
+/// Upper bounds of the latency histogram's buckets, in microseconds; one more bucket takes the
+/// rest.
 pub const LATENCY_BUCKETS_MICROS: [u64; 20] = [
     500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000, 75_000, 100_000,
     250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
@@ -16,7 +17,7 @@ pub const LATENCY_BUCKETS_MICROS: [u64; 20] = [
 /// The state of the breaker while nobody here asks it.
 const WAITING: &str = "waiting";
 
-/// What one destination of a running relay has done; shared with whoever watches.
+/// Counts of one destination of a running relay; shared with those who watch.
 #[derive(Debug, Default)]
 pub struct Counters {
     accepted: AtomicU64,
@@ -121,8 +122,8 @@ impl Counters {
         self.blocked_keys.store(keys as u64, Relaxed);
     }
 
-    /// Notes that the destination stands nowhere still before this moment: it made progress then, or has
-    /// nothing to do until then.
+    /// Notes that the destination stands nowhere still before this moment: it made progress then,
+    /// or has nothing to do until then.
     pub(crate) fn progressed(&self, at: Moment) {
         self.progress.raise(at);
     }
@@ -132,7 +133,8 @@ impl Counters {
         self.progress.get()
     }
 
-    /// This relay holds the destination no longer, or not yet: what it knew of it is not so any more.
+    /// This relay holds the destination no longer, or not yet: what it knew of it is not so any
+    /// more.
     pub(crate) fn let_go(&self, why: Option<&str>) {
         self.blocked_keys(0);
         self.breaker(WAITING, why);

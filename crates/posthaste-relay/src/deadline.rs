@@ -1,14 +1,15 @@
 //! A deadline for every call to a store: a connection may stay open and never answer again.
 //!
-//! A pooler, a load balancer or a firewall between us and the database may keep a connection open after
-//! what stood behind it is gone, and answer even the keepalives. Only the missing answer tells. So each call ends within
-//! a limit, as one that failed: its effect is unknown, its connection is not used again (a store's promise, see
-//! [`Store`]), and its claim ends.
+//! A pooler, a load balancer or a firewall between us and the database may keep a connection open
+//! after what stood behind it is gone, and answer even the keepalives. Only the missing answer
+//! tells. So each call ends within a limit, as one that failed: its effect is unknown, its
+//! connection is not used again (a store's promise, see [`Store`]), and its claim ends.
 //!
-//! All limits follow the lease, which is what a call is good for. Reads alone may need longer, since a poll that finds an
-//! hours-long transaction finished reads everything since, from a cold disk. Nothing tells such a read from one that
-//! will never be answered, so the first is given up at the end of a lease and each one after it is given twice as long,
-//! up to what the server itself would allow: a silent connection costs one lease, and a slow read comes to its end.
+//! All limits follow the lease, which is what a call is good for. Reads alone may need longer,
+//! since a poll that finds an hours-long transaction finished reads everything since, from a cold
+//! disk. Nothing tells such a read from one that will never be answered, so the first is given up
+//! at the end of a lease and each one after it is given twice as long, up to what the server itself
+//! would allow: a silent connection costs one lease, and a slow read comes to its end.
 
 use std::{
     collections::HashMap,
@@ -30,18 +31,19 @@ use posthaste_engine::{
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::builder::LEASE;
+use crate::settings::LEASE;
 
-/// Operators' questions and housekeeping: a few statements, each of which the server ends after half a minute.
+/// Operators' questions and housekeeping: a few statements, each of which the server ends after
+/// half a minute.
 const OPERATION_MAX: Duration = Duration::from_secs(60);
 /// The server ends a read after ten minutes.
 const READ_MAX: Duration = Duration::from_secs(11 * 60);
 /// The limit of a read is doubled at most so often; that is far beyond [`READ_MAX`].
 const DOUBLINGS_MAX: u32 = 12;
 
-/// A store whose every call ends: with the store's answer, or as [`StoreError::Unavailable`] once its time is over.
-/// [`Relay`](crate::Relay) puts one around the store that it is given; commands that ask a store by themselves need one
-/// too.
+/// A store whose every call ends: with the store's answer, or as [`StoreError::Unavailable`] once
+/// its time is over. [`Relay`](crate::Relay) puts one around the store that it is given; commands
+/// that ask a store by themselves need one too.
 pub struct BoundedStore {
     inner: Arc<dyn Store>,
     limits: Limits,
@@ -289,7 +291,7 @@ impl ReadLimit {
     }
 }
 
-/// What a claim or a side read may do, each call within its time.
+/// The calls of a claim or of a side read, each within its time.
 struct Bounded<T> {
     inner: T,
     change: Duration,

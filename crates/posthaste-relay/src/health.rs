@@ -1,49 +1,20 @@
 //! Whether each destination *makes progress*: that a process lives says nothing of its events.
 //!
-//! A destination makes progress when something is accepted, parked, passed or stored. It stands still
-//! with good reason while it has nothing to do (the last read of the store brought all there is, and
-//! everything read is finished), while an operator has paused it, or while another live relay holds it;
-//! who finds such a reason notes the moment up to which it holds. Only what is at hand is weighed, so
-//! that watching costs the database nothing, and what cannot be known (the store is away) is no reason.
+//! A destination makes progress when something is accepted, parked, passed or stored. It stands
+//! still with good reason while it has nothing to do (the last read of the store brought all there
+//! is, and everything read is finished), while an operator has paused it, or while another live
+//! relay holds it; who finds such a reason notes the moment up to which it holds. Only what is at
+//! hand is weighed, so that watching costs the database nothing, and what cannot be known (the
+//! store is away) is no reason.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use posthaste_engine::Moment;
+use crate::{Clock, Counters, CountersSnapshot, shared_moment::SharedMoment};
 
-use crate::{Clock, Counters, CountersSnapshot};
-
-/// A destination without progress for this long stands still. Longer than a take-over with its settle
-/// time and than the longest wait between probes, and short enough that an alarm comes within a minute.
+/// A destination without progress for this long stands still. Longer than a take-over with its
+/// settle time and than the longest wait between probes, and short enough that an alarm comes
+/// within a minute.
 pub const STANDSTILL: Duration = Duration::from_secs(30);
-
-/// A moment that tasks share, in microseconds since boot.
-#[derive(Debug, Default)]
-pub(crate) struct SharedMoment(AtomicU64);
-
-impl SharedMoment {
-    pub(crate) fn get(&self) -> Moment {
-        Moment(Duration::from_micros(self.0.load(Relaxed)))
-    }
-
-    pub(crate) fn set(&self, moment: Moment) {
-        self.0.store(micros(moment), Relaxed);
-    }
-
-    /// Moves it on; a moment that has passed already changes nothing.
-    pub(crate) fn raise(&self, moment: Moment) {
-        self.0.fetch_max(micros(moment), Relaxed);
-    }
-}
-
-fn micros(moment: Moment) -> u64 {
-    u64::try_from(moment.0.as_micros()).unwrap_or(u64::MAX)
-}
 
 /// Answers those who watch a relay, for as long as they like; a clone asks the same relay.
 #[derive(Clone)]
@@ -62,7 +33,7 @@ pub struct DestinationHealth {
     pub since_progress: Duration,
     /// Whether that is shorter than [`STANDSTILL`].
     pub is_ready: bool,
-    /// What it has done so far.
+    /// Its counters so far.
     pub counted: CountersSnapshot,
 }
 

@@ -4,7 +4,8 @@ use std::{fs, sync::OnceLock};
 
 use posthaste_engine::HostIdentity;
 
-/// This process. Fields that the system does not tell stay empty, and an empty field matches nothing.
+/// This process. Fields that the system does not tell stay empty, and an empty field matches
+/// nothing.
 pub(crate) fn this_process() -> &'static HostIdentity {
     static HERE: OnceLock<HostIdentity> = OnceLock::new();
     HERE.get_or_init(look)

@@ -1,14 +1,14 @@
 //! Housekeeping beside delivery: what has served its time goes.
 //!
-//! Every relay looks; who finds something due and gets the store's lock does it. Nothing of it is needed for
-//! delivery, so that no error here ends anything.
+//! Every relay looks; who finds something due and gets the store's lock does it. Nothing of it is
+//! needed for delivery, so that no error here ends anything.
 
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{Housekeeping, Registered, Store};
 use tracing::info;
 
-use crate::{Clock, jitter::Jitter, relay::SaidOnce};
+use crate::{Clock, jitter::Jitter, said_once::SaidOnce};
 
 /// An idle outbox pays one statement for each look.
 const LOOK_EVERY: Duration = Duration::from_secs(9);

@@ -9,17 +9,17 @@ use posthaste_engine::{
 };
 
 use crate::{
-    Clock, builder::Destination, health::SharedMoment, jitter::Jitter, relay::SaidOnce, watch,
+    Clock, Destination, jitter::Jitter, said_once::SaidOnce, shared_moment::SharedMoment, watch,
 };
 
-/// What the tasks of a relay know of its right to live.
+/// A relay's right to live, as its tasks know it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lease {
     /// Nothing may be in flight after this.
     pub(crate) deadline: Moment,
-    /// Somebody fenced us: this registration never comes back.
+    /// This registration was fenced, and never comes back.
     pub(crate) fenced: bool,
-    /// What operators want of each destination, and how it is shared out.
+    /// The state that operators want of each destination, and how it is shared out.
     pub(crate) destinations: HashMap<String, (DestinationState, Shares)>,
     /// When that was asked for.
     pub(crate) renewed: Moment,
@@ -135,8 +135,8 @@ pub(crate) fn by_its_clock(clock: &dyn Clock, now: Moment) -> Moment {
     now
 }
 
-/// Renews once. A lane that was just opened asks for it too: a fence that compares no number (a file's
-/// lock) is taken first, then the lease is confirmed in the database, then sending begins.
+/// Renews once. A lane that was just opened asks for it too: a fence that compares no number (a
+/// file's lock) is taken first, then the lease is confirmed in the database, then sending begins.
 pub(crate) async fn renew(
     store: &dyn Store,
     clock: &dyn Clock,

@@ -17,11 +17,14 @@
 //! All decisions are the engine's ([`posthaste_engine::Pipeline`]); this crate owns the tasks, the
 //! timers and the clock.
 
+mod across_claims;
 mod builder;
 mod call;
 mod clock;
 mod counters;
 mod deadline;
+mod deaths;
+mod delivering;
 mod destination;
 mod error;
 mod health;
@@ -30,15 +33,21 @@ mod housekeeping;
 mod jitter;
 mod lease;
 pub mod memory;
+mod order;
 mod relay;
 mod runner;
+mod said_once;
+mod settings;
 mod share;
+mod shared_moment;
+mod task;
 mod watch;
 
-pub use builder::{Destination, RelayBuilder};
+pub use builder::RelayBuilder;
 pub use clock::{BootClock, Clock};
 pub use counters::{Counters, CountersSnapshot, LATENCY_BUCKETS_MICROS};
 pub use deadline::BoundedStore;
+pub use destination::Destination;
 pub use error::RelayError;
 pub use health::{DestinationHealth, Health, STANDSTILL};
 pub use relay::{Relay, Summary};

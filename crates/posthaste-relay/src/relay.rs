@@ -2,43 +2,24 @@
 
 use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
-use posthaste_engine::{Moment, Registered, Registration, Router, Routes, Store, StoreError};
+use posthaste_engine::{Registered, Registration, Router, Routes, Store, StoreError};
 use tokio::{task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use crate::{
-    BoundedStore, Clock, Counters, Destination, Health, RelayBuilder, RelayError,
-    builder::Settings,
-    destination::DestinationTask,
-    health::SharedMoment,
-    host, housekeeping,
+    BoundedStore, Clock, Counters, Destination, Health, RelayError, host, housekeeping,
     lease::{self, Lease},
+    order::Order,
+    said_once::SaidOnce,
+    settings::Settings,
+    shared_moment::SharedMoment,
+    task::DestinationTask,
     watch,
 };
 
-/// A store or broker that is away is spoken of this often.
-pub(crate) const SAY_EVERY: Duration = Duration::from_secs(10);
-
-/// Of the time that a planned stop may take, one part of so many is for leaving; the rest is for what is in flight.
+/// Of the time that a planned stop may take, one part of so many is for leaving; the rest is for
+/// what is in flight.
 const LEAVE_SHARE: u32 = 5;
-
-/// Says a thing at once, and again only every ten seconds while it lasts.
-#[derive(Debug, Default)]
-pub(crate) struct SaidOnce {
-    next: Option<Moment>,
-}
-
-impl SaidOnce {
-    /// Answers whether it was said.
-    pub(crate) fn warn(&mut self, now: Moment, message: impl FnOnce() -> String) -> bool {
-        let due = self.next.is_none_or(|next| next <= now);
-        if due {
-            warn!("{}", message());
-            self.next = Some(now.after(SAY_EVERY));
-        }
-        due
-    }
-}
 
 /// How a run ended.
 #[derive(Debug, Clone, Default)]
@@ -46,8 +27,8 @@ pub struct Summary {
     /// Whether every destination was drained (only with
     /// [`RelayBuilder::until_drained`](crate::RelayBuilder::until_drained)).
     pub drained: bool,
-    /// Whether nothing was in flight in the end, of what this relay owned by then: everything that was accepted is
-    /// behind the stored cursor, and will not be repeated.
+    /// Whether nothing was in flight in the end, of what this relay owned by then: everything that
+    /// was accepted is behind the stored cursor, and will not be repeated.
     pub clean: bool,
 }
 
@@ -63,19 +44,7 @@ pub struct Relay {
 
 type BoxFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What the destinations' tasks are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    Run,
-    Stop,
-}
-
 impl Relay {
-    /// Begins to set up a relay over `store`.
-    pub fn builder(store: Arc<dyn Store>) -> RelayBuilder {
-        RelayBuilder::new(store)
-    }
-
     pub(crate) fn new(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -106,7 +75,7 @@ impl Relay {
             .collect()
     }
 
-    /// What whoever watches this relay may ask, before, while and after it runs.
+    /// Answers questions about this relay, before, while and after it runs.
     #[must_use]
     pub fn health(&self) -> Health {
         let destinations = self.destinations.iter();
@@ -119,12 +88,12 @@ impl Relay {
         }
     }
 
-    /// Runs until `shutdown` completes, or until drained if that was asked for. A store that is away is
-    /// retried, at the start and later; nothing that happens while running ends it.
+    /// Runs until `shutdown` completes, or until drained if that was asked for. A store that is
+    /// away is retried, at the start and later; nothing that happens while running ends it.
     ///
     /// # Errors
-    /// [`RelayError::Store`] when the store refuses us at the start for a reason that waiting does not
-    /// mend (credentials, rights, schema, a read replica); the first claim of a relay's only
+    /// [`RelayError::Store`] when the store refuses us at the start for a reason that waiting does
+    /// not mend (credentials, rights, schema, a read replica); the first claim of a relay's only
     /// destination as well (it delivers to another kind of broker).
     pub async fn run(
         self,
@@ -277,7 +246,9 @@ impl Relay {
                     clean = false;
                     break;
                 }
-                Some(Err(error)) = aside.join_next() => return Err(RelayError::Bug(error.to_string())),
+                Some(Err(error)) = aside.join_next() => {
+                    return Err(RelayError::Bug(error.to_string()));
+                }
                 ended = tasks.join_next() => match ended {
                     None => break,
                     Some(Ok(ended)) => {
@@ -309,9 +280,9 @@ impl Relay {
         }))
     }
 
-    /// Tells the other relays that this one is about to leave, so that they look out for what becomes free.
-    /// Ends when all of them should have seen it; delivery goes on meanwhile, so that it pauses for a key only
-    /// while that changes hands.
+    /// Tells the other relays that this one is about to leave, so that they look out for what
+    /// becomes free. Ends when all of them should have seen it; delivery goes on meanwhile, so that
+    /// it pauses for a key only while that changes hands.
     async fn give_notice(&self, relay: Registered, lease: watch::Sender<Lease>) {
         let shared = {
             let mut destinations = lease.borrow().destinations.clone().into_values();
@@ -326,7 +297,7 @@ impl Relay {
             .poll_idle
             .min(self.settings.shutdown_timeout / 4);
         let told = tokio::time::timeout(notice, self.store.announce_leaving(relay));
-        // Who was not told will see what is free in the end.
+        // A relay that was not told sees in the end which partitions are free.
         if let Ok(Ok(())) = told.await {
             tokio::time::sleep(notice).await;
         }

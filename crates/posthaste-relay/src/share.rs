@@ -9,12 +9,12 @@ use uuid::Uuid;
 use crate::{call::StoreCall, host};
 
 /// A relay whose process on this machine is gone.
-pub(crate) struct Gone {
+pub(crate) struct DeadProcess {
     registration: Uuid,
     name: String,
 }
 
-/// What dead relays own of a destination is to be free.
+/// Frees what expired relays own of a destination.
 pub(crate) struct Revocation {
     pub(crate) by: Registered,
     pub(crate) destination: String,
@@ -23,10 +23,14 @@ pub(crate) struct Revocation {
 }
 
 impl Revocation {
-    /// Fences the gone, then revokes what any dead relay owns.
-    pub(crate) async fn make(&self, store: &dyn Store, gone: Vec<Gone>) -> Result<(), StoreError> {
+    /// Fences those whose processes are dead, then revokes what any expired relay owns.
+    pub(crate) async fn make(
+        &self,
+        store: &dyn Store,
+        gone: Vec<DeadProcess>,
+    ) -> Result<(), StoreError> {
         let why = "its process on this machine is gone";
-        for Gone { registration, name } in gone {
+        for DeadProcess { registration, name } in gone {
             store.fence(self.by, registration, why).await?;
             info!(relay = %name, "fenced: {why}");
         }
@@ -34,14 +38,15 @@ impl Revocation {
     }
 }
 
-/// What is known of the others, from renewals, claims and looks; whichever was asked for last counts.
+/// The latest view of the other relays, by a renewal, a claim or a look: the one that was asked for
+/// last counts.
 pub(crate) struct Share {
     sharing: Sharing,
     shares: Shares,
     seen: Moment,
     step: ShareStep,
     /// Live members whose processes on this machine are gone: their leases need not be waited for.
-    gone: Vec<Gone>,
+    gone: Vec<DeadProcess>,
     look_at: Option<Moment>,
     call: StoreCall<(Moment, Shares)>,
 }
@@ -73,17 +78,22 @@ impl Share {
         asked > self.seen
     }
 
-    /// Takes in what a question asked at `asked` answered. What was asked before the last news is older.
+    /// Takes in what a question asked at `asked` answered. What was asked before the last news is
+    /// older.
     pub(crate) fn saw(&mut self, shares: Shares, asked: Moment, now: Moment) {
         if asked < self.seen {
             return;
         }
         self.seen = asked;
         let gone = |member: &&Member| host::is_gone(&member.host);
-        let gone = shares.members.iter().filter(gone).map(|member| Gone {
-            registration: member.registration,
-            name: member.name.clone(),
-        });
+        let gone = shares
+            .members
+            .iter()
+            .filter(gone)
+            .map(|member| DeadProcess {
+                registration: member.registration,
+                name: member.name.clone(),
+            });
         self.gone = gone.collect();
         self.step = match self.sharing.next(&shares, now) {
             _ if !self.gone.is_empty() => ShareStep::Revoke,
@@ -100,7 +110,7 @@ impl Share {
         }
     }
 
-    /// What to do now; each piece of advice is given once.
+    /// The step to take now; each is given once.
     pub(crate) fn take_step(&mut self) -> ShareStep {
         std::mem::replace(&mut self.step, ShareStep::Stay)
     }
@@ -115,7 +125,7 @@ impl Share {
         }
     }
 
-    /// Begins to revoke what dead relays own, and looks what became of it.
+    /// Begins to revoke what expired relays own, and looks what became of it.
     pub(crate) fn revoke(&mut self, store: &Arc<dyn Store>, revocation: Revocation, now: Moment) {
         let (store, gone) = (Arc::clone(store), std::mem::take(&mut self.gone));
         self.call.start(async move {
@@ -125,7 +135,7 @@ impl Share {
     }
 
     /// Those who are to be fenced before anything is revoked.
-    pub(crate) fn take_gone(&mut self) -> Vec<Gone> {
+    pub(crate) fn take_gone(&mut self) -> Vec<DeadProcess> {
         std::mem::take(&mut self.gone)
     }
 

@@ -1,5 +1,6 @@
-//! A value that tasks watch. As tokio's channel of this name, but who waits first is woken first: that one wakes in
-//! a random order that no caller can seed, and a simulated run could not be replayed.
+//! A value that tasks watch. As tokio's channel of this name, but who waits first is woken first:
+//! that one wakes in a random order that no caller can seed, and a simulated run could not be
+//! replayed.
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,

@@ -9,14 +9,14 @@ use posthaste_engine::{
 };
 use tracing::warn;
 
-/// What a change answered.
+/// The answer to a change.
 pub(super) enum Changed {
     Done,
     Advanced(AdvanceOutcome),
     Due(Due),
 }
 
-/// What a step of the side read answered.
+/// The answer to a step of the side read.
 pub(super) enum SideAnswer {
     Opened(Box<dyn SideRead>),
     Read(Box<dyn SideRead>, Page),
@@ -24,11 +24,11 @@ pub(super) enum SideAnswer {
     Joined,
 }
 
-/// Opens a lane. A fence that compares no number is taken by that; then the lease is confirmed in the database, then
-/// the fences of former owners are taken, then sending begins.
+/// Opens a lane. A fence that compares no number is taken by that; then the lease is confirmed in
+/// the database, then the fences of former owners are taken, then sending begins.
 ///
-/// What the store refuses ends the claim, as everywhere: opened again and again under a claim that is void, a lane would
-/// never be anybody's.
+/// A refusal of the store ends the claim, as everywhere: opened again and again under a claim that
+/// is void, a lane would never be anybody's.
 pub(super) async fn open_lane(
     sink: Arc<dyn Sink>,
     spec: LaneSpec,
@@ -58,8 +58,8 @@ pub(super) async fn open_lane(
         {
             warn!(
                 destination = %destination,
-                "another cluster answers at its address: `{cluster}`, and `{former}` before. Events that were accepted \
-                 there are not sent again"
+                "another cluster answers at its address: `{cluster}`, and `{former}` before. \
+                 Events that were accepted there are not sent again"
             );
         }
         Ok(taken_over)

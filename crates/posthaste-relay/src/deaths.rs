@@ -3,12 +3,12 @@
 use posthaste_engine::{Died, Moment};
 use tracing::warn;
 
-use crate::relay::SAY_EVERY;
+use crate::said_once::SAY_EVERY;
 
 /// Lines in a period at the most.
 const LINES_MAX: u32 = 10;
 
-/// What was said of deaths in this period, and what was not.
+/// The deaths of this period: how many were logged, and how many were not.
 #[derive(Debug, Default)]
 pub(crate) struct Deaths {
     until: Option<Moment>,
@@ -18,7 +18,7 @@ pub(crate) struct Deaths {
 
 impl Deaths {
     /// To be called from time to time without any as well: what was not said is said in sum.
-    pub(super) fn say(&mut self, destination: &str, died: Vec<Died>, now: Moment) {
+    pub(crate) fn say(&mut self, destination: &str, died: Vec<Died>, now: Moment) {
         if self.until.is_some_and(|until| until <= now) {
             self.say_rest(destination);
         }
@@ -40,7 +40,8 @@ impl Deaths {
             let key = if key_waits { "its key waits; " } else { "" };
             warn!(
                 destination, event = %id, topic, slot, kind,
-                "event {id} to `{topic}` is dead ({kind}): {reason}; {key}`posthaste dead show {id}` shows it"
+                "event {id} to `{topic}` is dead ({kind}): {reason}; {key}`posthaste dead show {id}` \
+                 shows it"
             );
         }
     }

@@ -5,28 +5,27 @@ use std::{collections::BTreeSet, time::Duration};
 use posthaste_engine::{Moment, ShareStep, Want};
 use uuid::Uuid;
 
-use super::{AWAY_MAX, DestinationTask, Kept};
-use crate::{relay::SaidOnce, share::Revocation};
+use crate::{across_claims::AcrossClaims, said_once::SaidOnce, task::DestinationTask};
 
 impl DestinationTask {
     /// We own nothing: waits until there is something to claim, and answers what.
-    pub(super) async fn stand_by(&self, kept: &mut Kept, said: &mut SaidOnce) -> Want {
+    pub(super) async fn stand_by(&self, across: &mut AcrossClaims, said: &mut SaidOnce) -> Want {
         loop {
             let now = self.clock.now();
-            match kept.share.take_step() {
+            match across.share.take_step() {
                 ShareStep::Claim(want) => return want,
-                ShareStep::Revoke => self.revoke(kept, said).await,
+                ShareStep::Revoke => self.revoke(across, said).await,
                 ShareStep::Stay | ShareStep::Withdraw => {
-                    let wait = self.wait_for_a_share(kept, said, now);
+                    let wait = self.wait_for_a_share(across, said, now);
                     tokio::time::sleep(wait).await;
                 }
             }
             let asked = self.clock.now();
             match self.store.shares(&self.destination.name).await {
-                Ok(shares) => kept.share.saw(shares, asked, self.clock.now()),
-                Err(error) => self.failed(&error, kept, said).await,
+                Ok(shares) => across.share.saw(shares, asked, self.clock.now()),
+                Err(error) => self.failed(&error, across, said).await,
             }
-            let us = kept.share.shares().member(self.registered.registration);
+            let us = across.share.shares().member(self.registered.registration);
             // Somebody removed the destination, or us from it; or we are said to own what we do not
             // hold: a fail-over brought back what had been given up. The claim enlists again.
             if us.is_none_or(|us| us.owned > 0) {
@@ -40,26 +39,27 @@ impl DestinationTask {
     pub(super) async fn stand_by_for_address(
         &self,
         address: &str,
-        kept: &mut Kept,
+        across: &mut AcrossClaims,
         said: &mut SaidOnce,
     ) {
         let (name, ours) = (&self.destination.name, &self.destination.address);
-        let members = |kept: &Kept| -> BTreeSet<Uuid> {
-            let members = kept.share.shares().members.iter();
+        let members = |across: &AcrossClaims| -> BTreeSet<Uuid> {
+            let members = across.share.shares().members.iter();
             members.map(|member| member.registration).collect()
         };
-        let serving = members(kept);
-        while members(kept) == serving {
+        let serving = members(across);
+        while members(across) == serving {
             let now = self.clock.now();
-            if matches!(kept.share.take_step(), ShareStep::Revoke) {
-                self.revoke(kept, said).await;
+            if matches!(across.share.take_step(), ShareStep::Revoke) {
+                self.revoke(across, said).await;
             } else {
                 said.warn(now, || {
-                    let members = kept.share.shares().members.iter();
+                    let members = across.share.shares().members.iter();
                     let relays: Vec<&str> = members.map(|member| member.name.as_str()).collect();
                     format!(
-                        "destination `{name}` is delivered to `{address}` by `{}`, and this relay is told to \
-                         deliver to `{ours}`; standing by until no live relay delivers to the other address",
+                        "destination `{name}` is delivered to `{address}` by `{}`, and this relay is \
+                         told to deliver to `{ours}`; standing by until no live relay delivers to \
+                         the other address",
                         relays.join("`, `")
                     )
                 });
@@ -69,8 +69,8 @@ impl DestinationTask {
             }
             let asked = self.clock.now();
             match self.store.shares(name).await {
-                Ok(shares) => kept.share.saw(shares, asked, self.clock.now()),
-                Err(error) => self.failed(&error, kept, said).await,
+                Ok(shares) => across.share.saw(shares, asked, self.clock.now()),
+                Err(error) => self.failed(&error, across, said).await,
             }
         }
     }
@@ -82,25 +82,22 @@ impl DestinationTask {
         counters.progressed(until);
     }
 
-    pub(crate) fn revocation(&self) -> Revocation {
-        Revocation {
-            by: self.registered,
-            destination: self.destination.name.clone(),
-            settle: self.settle(),
-        }
-    }
-
-    async fn revoke(&self, kept: &mut Kept, said: &mut SaidOnce) {
-        let gone = kept.share.take_gone();
+    async fn revoke(&self, across: &mut AcrossClaims, said: &mut SaidOnce) {
+        let gone = across.share.take_gone();
         if let Err(error) = self.revocation().make(&*self.store, gone).await {
-            self.failed(&error, kept, said).await;
+            self.failed(&error, across, said).await;
         }
     }
 
     /// Says for whom we wait, and answers how long before another look.
-    fn wait_for_a_share(&self, kept: &Kept, said: &mut SaidOnce, now: Moment) -> Duration {
+    fn wait_for_a_share(
+        &self,
+        across: &AcrossClaims,
+        said: &mut SaidOnce,
+        now: Moment,
+    ) -> Duration {
         let name = &self.destination.name;
-        let shares = kept.share.shares();
+        let shares = across.share.shares();
         let me = self.registered.registration;
         let holders = shares
             .members
@@ -109,15 +106,15 @@ impl DestinationTask {
         if let Some(holder) = holders.max_by_key(|member| member.owned) {
             said.warn(now, || {
                 format!(
-                    "destination `{name}` is held by relay `{}` (process {}), whose lease lasts {:.1} s \
-                     unless it is renewed; standing by",
+                    "destination `{name}` is held by relay `{}` (process {}), whose lease lasts \
+                     {:.1} s unless it is renewed; standing by",
                     holder.name,
                     holder.host.pid,
                     holder.lease_left.as_secs_f64()
                 )
             });
         }
-        let look = kept.share.look_at().map(|at| now.until(at));
+        let look = across.share.look_at().map(|at| now.until(at));
         let wait = look
             .unwrap_or(Duration::MAX)
             .min(self.settings.limits.poll_idle);
@@ -127,19 +124,23 @@ impl DestinationTask {
 
     /// Others reach the broker and we do not: theirs is our share, until we reach it too. None when
     /// the relay stops.
-    pub(super) async fn stay_away(&self, kept: &mut Kept, said: &mut SaidOnce) -> Option<()> {
+    pub(super) async fn stay_away(
+        &self,
+        across: &mut AcrossClaims,
+        said: &mut SaidOnce,
+    ) -> Option<()> {
         let name = &self.destination.name;
-        self.withdraw(kept.unsettled(self.clock.now())).await;
-        kept.share = self.keep().share;
+        self.withdraw(across.unsettled(self.clock.now())).await;
+        across.share = self.before_any_claim().share;
         self.destination.counters.let_go(None);
         let sink = &self.destination.sink;
         loop {
-            let wait = kept.away_for;
-            kept.away_for = (wait * 2).min(AWAY_MAX);
+            let wait = across.wait_while_away();
             let now = self.clock.now();
             said.warn(now, || {
                 format!(
-                    "destination `{name}` is reached by other relays and not by this one: it is theirs for {wait:?}"
+                    "destination `{name}` is reached by other relays and not by this one: it is \
+                     theirs for {wait:?}"
                 )
             });
             self.destination.counters.progressed(now.after(wait));

@@ -1,0 +1,69 @@
+//! Numbers, log lines and progress: what the pipeline has done, for operators.
+
+use posthaste_engine::{BreakerState, Moment};
+use tracing::{info, warn};
+
+use super::Runner;
+
+impl Runner<'_> {
+    /// Notes that nothing is due before the next wake: an operator wants it so, or all that was
+    /// read is finished. Without the lease neither is known.
+    pub(super) fn report_idle(&mut self, now: Moment) {
+        if self.lease.borrow().deadline > now && (self.paused || self.is_idle()) {
+            let wake = now.after(self.next_wake(now));
+            self.task.destination.counters.progressed(wake);
+        }
+    }
+
+    /// A read that hangs may be about to bring something.
+    fn is_idle(&mut self) -> bool {
+        !self.reading.is_under_way() && self.pipeline.is_idle()
+    }
+
+    pub(super) fn measure(&mut self) {
+        let now = self.task.clock.wall_micros();
+        let counters = &self.task.destination.counters;
+        for inserted_at in self.pipeline.take_accepted_inserted_at() {
+            counters.latency(u64::try_from(now - inserted_at).unwrap_or_default());
+        }
+    }
+
+    pub(super) fn count(&mut self) {
+        let (name, counters) = (&self.claim.destination, &self.task.destination.counters);
+        let counts = self.pipeline.counts();
+        if counts != self.counted {
+            if counts.unrouted > self.counted.unrouted && self.counted.unrouted == 0 {
+                warn!(
+                    destination = %name,
+                    "some events match no route; add a catch-all route or one that drops them"
+                );
+            }
+            counters.add(self.counted, counts);
+            let is_new = counts.accepted > self.counted.accepted && !self.across.repeats;
+            if is_new || counts.parked > self.counted.parked {
+                counters.progressed(self.task.clock.now());
+            }
+            self.counted = counts;
+        }
+        counters.blocked_keys(self.pipeline.blocked_keys());
+        let now = self.task.clock.now();
+        self.across.deaths.say(name, self.pipeline.take_died(), now);
+        let (breaker, last_error) = self.pipeline.breaker(now);
+        let changed = counters.breaker(breaker.as_str(), last_error);
+        match (breaker, last_error) {
+            (BreakerState::Open { .. }, Some(reason)) if changed => {
+                self.across.is_away |= self.across.away.warn(now, || {
+                    format!(
+                        "destination `{name}` is unavailable: {reason}; trying again, and what it \
+                         has not accepted is kept"
+                    )
+                });
+            }
+            (BreakerState::Closed, _) if self.across.is_away => {
+                info!(destination = %name, "delivering again");
+                self.across.is_away = false;
+            }
+            _ => {}
+        }
+    }
+}
