@@ -51,8 +51,6 @@ pub struct SinkInfo {
     /// Whether a destination may have only one lane at a time, so that its partitions are owned
     /// together (a file).
     pub single_lane: bool,
-    /// Whether the receiver suppresses a repeated event id.
-    pub deduplicates: bool,
 }
 
 /// Whose events a lane carries. What a broker fences by, or keeps progress under, is made of it.

@@ -85,7 +85,6 @@ fn pipeline_with(key_order: KeyOrder) -> Pipeline {
         key_order,
         fence: FenceKind::Exact,
         single_lane: true,
-        deduplicates: false,
     };
     let router = Router {
         routes: Routes::default().for_destination("model", DeliveryPolicy::default()),

@@ -80,7 +80,6 @@ fn pipeline(released: bool) -> Pipeline {
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
         single_lane: true,
-        deduplicates: false,
     };
     let route = |topic: &str, to: &str| Route {
         matches: RouteMatch {

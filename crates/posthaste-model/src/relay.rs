@@ -122,7 +122,6 @@ impl Memory {
             key_order: bounds.order,
             fence: FenceKind::Timing,
             single_lane: false,
-            deduplicates: false,
         };
         let policy = DeliveryPolicy {
             attempts: Some(if bounds.sets_aside { 1 } else { 5 }),

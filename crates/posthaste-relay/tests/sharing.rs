@@ -136,7 +136,6 @@ impl Sink for Broker {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Timing,
             single_lane: false,
-            deduplicates: false,
         }
     }
 

@@ -315,7 +315,6 @@ impl Sink for Broker {
                 false => FenceKind::Timing,
             },
             single_lane: self.kind == Kind::File,
-            deduplicates: self.kind == Kind::Forgetful,
         }
     }
 

@@ -118,7 +118,6 @@ impl Sink for FileSink {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: true,
-            deduplicates: false,
         }
     }
 

@@ -94,7 +94,6 @@ impl Sink for KafkaSink {
                 false => FenceKind::Timing,
             },
             single_lane: false,
-            deduplicates: has_transactions,
         }
     }
 

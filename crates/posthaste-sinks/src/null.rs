@@ -71,7 +71,6 @@ impl Sink for NullSink {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: false,
-            deduplicates: false,
         }
     }
 

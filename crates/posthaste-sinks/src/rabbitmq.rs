@@ -231,7 +231,6 @@ impl Sink for RabbitMqSink {
             key_order: KeyOrder::OneAtATime,
             fence: FenceKind::Timing,
             single_lane: false,
-            deduplicates: false,
         }
     }
 

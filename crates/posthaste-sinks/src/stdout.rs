@@ -86,7 +86,6 @@ impl Sink for StdoutSink {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: true,
-            deduplicates: false,
         }
     }
 

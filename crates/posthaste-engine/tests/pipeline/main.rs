@@ -143,7 +143,6 @@ impl History {
             key_order: self.order,
             fence: FenceKind::Timing,
             single_lane: true,
-            deduplicates: false,
         };
         let to = |topic: Option<&str>, policy: DeliveryPolicy| Route {
             matches: RouteMatch {

@@ -84,7 +84,6 @@ impl Sink for MemorySink {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: self.single_lane,
-            deduplicates: false,
         }
     }
 

@@ -276,7 +276,6 @@ mod tests {
                 key_order: KeyOrder::Pipelined,
                 fence: FenceKind::Exact,
                 single_lane: false,
-                deduplicates: false,
             }
         }
 

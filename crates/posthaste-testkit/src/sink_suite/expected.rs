@@ -17,7 +17,7 @@ pub struct Expected {
     pub fenced_by_successor: bool,
     /// Declared: one lane at a time.
     pub single_lane: bool,
-    /// Declared: a repeated id is suppressed.
+    /// The receiver suppresses a repeated id.
     pub deduplicates: bool,
     /// The fixture reads what arrived.
     pub readable: bool,

@@ -18,7 +18,6 @@ pub(super) async fn declares_what_is_expected(bench: Bench) {
     assert_eq!(info.key_order, expected.key_order);
     assert_eq!(info.fence, expected.fence);
     assert_eq!(info.single_lane, expected.single_lane);
-    assert_eq!(info.deduplicates, expected.deduplicates);
     assert!(info.batch_events_max >= 1);
     assert!(info.batch_bytes_max >= 1);
     assert!(
