@@ -9,6 +9,7 @@ mod backoff;
 mod batches;
 mod event;
 mod failed_keys;
+mod lane_records;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
@@ -29,6 +30,7 @@ pub use backoff::Backoff;
 pub use batches::Batches;
 pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
+pub use lane_records::{Decision, LaneRecords, NextSlot, VerdictBatch, WaitingRecord};
 pub use partitions::Partitions;
 pub use pipeline::{BreakerState, Change, Counts, Died, Pipeline, PipelineLimits, SideStep};
 pub use record::{Record, RecordHeaders};

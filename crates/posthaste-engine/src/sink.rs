@@ -194,6 +194,18 @@ pub struct Unavailability {
     pub wait: Option<Duration>,
 }
 
+impl Unavailability {
+    /// A fault of this class, for which nothing says how long to wait.
+    #[must_use]
+    pub fn new(cause: Cause, reason: impl Into<String>) -> Self {
+        Self {
+            cause,
+            reason: reason.into(),
+            wait: None,
+        }
+    }
+}
+
 impl fmt::Display for Unavailability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.reason, self.cause.as_str())
@@ -224,11 +236,7 @@ impl Outcome {
     /// A destination's fault.
     #[must_use]
     pub fn unavailable(cause: Cause, reason: impl Into<String>) -> Self {
-        Self::Unavailable(Arc::new(Unavailability {
-            cause,
-            reason: reason.into(),
-            wait: None,
-        }))
+        Self::Unavailable(Arc::new(Unavailability::new(cause, reason)))
     }
 }
 
