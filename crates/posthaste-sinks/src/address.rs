@@ -16,13 +16,13 @@ pub(crate) struct Address {
     /// Still with its percent escapes: in an authority they protect `@`, `:` and `/`.
     path: String,
     options: Vec<(String, String)>,
-    /// A bare `@` stands behind the first `?`: what is taken for options may be the rest of a password
-    /// that holds a bare `?`.
+    /// A bare `@` stands behind the first `?`: what is taken for options may be the rest of a
+    /// password that holds a bare `?`.
     doubtful: bool,
 }
 
-const EXAMPLE: &str = "write it as `kafka://HOST:PORT`, `amqp://HOST/VHOST?exchange=NAME`, `file:///var/spool/events.jsonl`, \
-     `stdout:` or `null:`";
+const EXAMPLE: &str = "write it as `kafka://HOST:PORT`, `amqp://HOST/VHOST?exchange=NAME`, \
+     `file:///var/spool/events.jsonl`, `stdout:` or `null:`";
 
 impl Address {
     /// Splits an address.
@@ -134,13 +134,13 @@ impl Address {
         }))
     }
 
-    /// An error about this address. It names the scheme alone: the rest may hold a password, and so may
-    /// the reason, if the address is doubtful.
+    /// An error about this address. It names the scheme alone: the rest may hold a password, and so
+    /// may the reason, if the address is doubtful.
     pub(crate) fn misconfigured(&self, reason: String) -> SinkError {
         let reason = match self.doubtful {
             false => reason,
-            true => "something is wrong with it, and a bare `@` stands behind the `?`, where it ends no \
-                     password; write in user and password `?` as %3F, and in an option `@` as %40"
+            true => "something is wrong with it, and a bare `@` stands behind the `?`, where it \
+                     ends no password; write in user and password `?` as %3F, and in an option `@` as %40"
                 .to_owned(),
         };
         misconfigured(&format!("sink address `{}:`", self.scheme), reason)

@@ -18,10 +18,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
-use crate::{
-    address::Address,
-    writer::{Stop, WriterLane},
-};
+use crate::{address::Address, publisher::Stop, writer};
 use appender::Appender;
 
 const EVENT_BYTES_MAX: &str = "max_event_bytes";
@@ -130,7 +127,7 @@ impl Sink for FileSink {
         let appender = self
             .blocking(move |path| Appender::open(path, mode))
             .await?;
-        let lane = WriterLane::start("file", appender, Stop::default(), self.event_bytes_max)?;
+        let lane = writer::start("file", appender, Stop::default(), self.event_bytes_max)?;
         Ok(Box::new(lane))
     }
 }

@@ -61,7 +61,8 @@ fn refusal(url: &str) -> Option<String> {
     open(url).err().map(|error| error.to_string())
 }
 
-/// Whatever is written, an error says something and repeats no password: here all that was written is one.
+/// Whatever is written, an error says something and repeats no password: here all that was written
+/// is one.
 #[test]
 fn fuzz_addresses() {
     check!()

@@ -11,6 +11,7 @@ mod jsonl;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod null;
+pub mod publisher;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod stdout;

@@ -30,7 +30,7 @@ struct Totals {
     checksum: AtomicU64,
 }
 
-/// What a [`NullSink`] has accepted, over all its lanes.
+/// The totals of a [`NullSink`], over all its lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     /// Records.
@@ -48,7 +48,7 @@ impl NullSink {
         Ok(Self::default())
     }
 
-    /// What was accepted so far.
+    /// The totals so far.
     #[must_use]
     pub fn taken(&self) -> Taken {
         Taken {

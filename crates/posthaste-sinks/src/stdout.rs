@@ -21,7 +21,8 @@ use rustix::{
 
 use crate::{
     address::Address,
-    writer::{Stop, Target, WriterLane},
+    publisher::Stop,
+    writer::{self, Target},
 };
 
 /// How long a stalled reader can keep `abort` waiting.
@@ -56,8 +57,8 @@ impl StdoutSink {
         if stands_in(&out) {
             return Err(SinkError::Misconfigured {
                 target: "stdout".to_owned(),
-                reason: "standard output is closed: events would be gone; open it, or use `null:` if that is \
-                         meant"
+                reason: "standard output is closed: events would be gone; open it, or use `null:` \
+                         if that is meant"
                     .to_owned(),
             });
         }
@@ -111,12 +112,12 @@ impl Sink for StdoutSink {
             state: Arc::clone(&self.state),
             stop: stop.clone(),
         };
-        Ok(Box::new(WriterLane::start("stdout", target, stop, None)?))
+        Ok(Box::new(writer::start("stdout", target, stop, None)?))
     }
 }
 
-/// Whether this is what Rust opens at the start where standard output is closed: `/dev/null`, to be read too. Who
-/// sends output there opens it to be written.
+/// Whether this is what Rust opens at the start where standard output is closed: `/dev/null`, to be
+/// read too. Who sends output there opens it to be written.
 fn stands_in(out: &OwnedFd) -> bool {
     let is_null = rustix::fs::fstat(out).is_ok_and(|out| {
         rustix::fs::stat("/dev/null")
@@ -162,9 +163,9 @@ impl Output {
         let mut rest = bytes;
         while !rest.is_empty() {
             if self.stop.is_set() {
-                return Err(fault(
+                return Err(Unavailability::new(
                     Cause::LaneEnded,
-                    "the lane was ended first".to_owned(),
+                    "the lane was ended first",
                 ));
             }
             match self.write_some(rest) {
@@ -198,24 +199,16 @@ fn wait_writable(out: &OwnedFd, limit: &Timespec) -> Result<PollFlags, Errno> {
 
 fn classify(error: Errno) -> Unavailability {
     match error {
-        Errno::PIPE => fault(Cause::Connection, CLOSED.to_owned()),
-        Errno::NOSPC | Errno::DQUOT => fault(
+        Errno::PIPE => Unavailability::new(Cause::Connection, CLOSED),
+        Errno::NOSPC | Errno::DQUOT => Unavailability::new(
             Cause::Connection,
             format!("standard output: {error}; free space on its device"),
         ),
-        Errno::FBIG => fault(
+        Errno::FBIG => Unavailability::new(
             Cause::Misconfigured,
             format!("standard output: {error}; raise the size limit of files (ulimit -f)"),
         ),
-        _ => fault(Cause::Connection, format!("standard output: {error}")),
-    }
-}
-
-fn fault(cause: Cause, reason: String) -> Unavailability {
-    Unavailability {
-        cause,
-        reason,
-        wait: None,
+        _ => Unavailability::new(Cause::Connection, format!("standard output: {error}")),
     }
 }
 

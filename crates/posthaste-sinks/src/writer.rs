@@ -1,29 +1,16 @@
-//! The lane of a sink that writes lines to one place: a thread of its own renders, writes and makes
-//! durable, so that no task of the relay ever waits for a disk.
+//! The worker of a sink that writes lines to one place: a thread of its own renders, writes and
+//! makes durable, so that no task of the relay ever waits for a disk.
 //!
-//! What waits in the queue is written together, as one *group*: a slow disk makes larger groups, not
-//! a longer queue. The first failure to write ends the lane: nothing later on it is accepted, and the
+//! Records that wait are written together, as one *group*: a slow disk makes larger groups, not a
+//! longer queue. The first failure to write ends the lane: nothing later on it is accepted, and the
 //! target is let go at once, so that a new lane can be opened.
 
-use std::{
-    collections::VecDeque,
-    future::pending,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread,
-    time::Duration,
-};
+use posthaste_engine::{Decision, Outcome, Record, RejectionKind, SinkError, Unavailability};
 
-use async_trait::async_trait;
-use posthaste_engine::{
-    Cause, FailedKeys, Lane, Outcome, Record, RejectionKind, SinkError, Unavailability, Verdict,
+use crate::{
+    jsonl::{self, Unwritable},
+    publisher::{FarEnd, Stop, WorkerLane},
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-use crate::jsonl::{self, Unwritable};
 
 /// When a group is written although more waits. Large enough to hide the cost of an fsync, small
 /// beside the relay's memory budget.
@@ -38,292 +25,131 @@ pub(crate) trait Target: Send + 'static {
     fn append(&mut self, lines: &[u8]) -> Result<(), Unavailability>;
 }
 
-/// Tells a lane's thread to write no more.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    fn set(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// A batch on its way to the thread.
-struct Job {
-    records: Vec<Record>,
-    /// Failures whose verdicts had been handed out when the batch was submitted.
-    seen: u64,
-}
-
-/// Verdicts on their way back, in the order of submission.
-struct Answer {
-    verdicts: Vec<Verdict>,
-    /// Failures up to and with these verdicts.
-    failures: u64,
-}
-
-/// The relay's end of the lane.
-pub(crate) struct WriterLane {
-    queue: Option<mpsc::Sender<Job>>,
-    answers: UnboundedReceiver<Answer>,
-    /// Tickets without a verdict. The thread answers in order, so the front is the oldest.
-    in_flight: VecDeque<u64>,
-    seen: u64,
-    stop: Stop,
-}
-
-impl WriterLane {
-    /// Starts the thread. `stop` is the flag that `target` watches too, if it can wait for long.
-    pub(crate) fn start(
-        name: &'static str,
-        target: impl Target,
-        stop: Stop,
-        event_bytes_max: Option<u64>,
-    ) -> Result<Self, SinkError> {
-        // Unbounded, since the engine keeps to the sink's `in_flight_events_max`.
-        let (queue, jobs) = mpsc::channel();
-        let (answers_out, answers) = unbounded_channel();
-        let writer = Writer {
-            target: Some(target),
-            jobs,
-            stop: stop.clone(),
-            event_bytes_max,
-            failed: FailedKeys::default(),
-            failures: 0,
-            lines: Vec::new(),
-            group: Vec::new(),
-            answers: answers_out,
-        };
-        thread::Builder::new()
-            .name(format!("posthaste-{name}"))
-            .spawn(move || writer.run())
-            .map_err(|error| SinkError::Unavailable {
-                target: name.to_owned(),
-                reason: format!("no thread could be started: {error}"),
-            })?;
-        Ok(Self {
-            queue: Some(queue),
-            answers,
-            in_flight: VecDeque::new(),
-            seen: 0,
-            stop,
-        })
-    }
-
-    fn take(&mut self, answer: Answer) -> Vec<Verdict> {
-        self.in_flight.drain(..answer.verdicts.len());
-        self.seen = answer.failures;
-        answer.verdicts
-    }
-
-    /// Answers everything that has no verdict.
-    fn give_up(&mut self, cause: Cause, reason: &str) -> Vec<Verdict> {
-        let outcome = Outcome::unavailable(cause, reason);
-        self.in_flight
-            .drain(..)
-            .map(|ticket| Verdict {
-                ticket,
-                outcome: outcome.clone(),
-            })
-            .collect()
-    }
-}
-
-#[async_trait]
-impl Lane for WriterLane {
-    async fn submit(&mut self, batch: Vec<Record>) {
-        if batch.is_empty() {
-            return;
-        }
-        self.in_flight.extend(batch.iter().map(Record::ticket));
-        let job = Job {
-            records: batch,
-            seen: self.seen,
-        };
-        if let Some(queue) = &self.queue {
-            // A thread that is gone has closed `answers` too, and `outcomes` answers for it.
-            let _ = queue.send(job);
-        }
-    }
-
-    async fn outcomes(&mut self) -> Vec<Verdict> {
-        if self.in_flight.is_empty() {
-            pending::<()>().await;
-        }
-        let Some(answer) = self.answers.recv().await else {
-            return self.give_up(Cause::Unknown, "the writing thread broke down (a bug)");
-        };
-        let mut verdicts = self.take(answer);
-        while let Ok(answer) = self.answers.try_recv() {
-            verdicts.append(&mut self.take(answer));
-        }
-        verdicts
-    }
-
-    async fn abort(mut self: Box<Self>) {
-        self.stop.set();
-        self.queue = None;
-        // The thread lets go of the target before it closes this channel.
-        while self.answers.recv().await.is_some() {}
-    }
-
-    async fn close(mut self: Box<Self>, limit: Duration) -> Vec<Verdict> {
-        self.queue = None;
-        let mut verdicts = Vec::with_capacity(self.in_flight.len());
-        let drained = tokio::time::timeout(limit, async {
-            while let Some(answer) = self.answers.recv().await {
-                verdicts.append(&mut self.take(answer));
-            }
-        })
-        .await;
-        self.stop.set();
-        let (cause, reason) = match drained {
-            Ok(()) => (Cause::Unknown, "the writing thread broke down (a bug)"),
-            Err(_) => (Cause::LaneEnded, "not written within the time for closing"),
-        };
-        verdicts.append(&mut self.give_up(cause, reason));
-        verdicts
-    }
-}
-
-impl Drop for WriterLane {
-    /// A lane that is dropped is aborted, as far as this can be without waiting.
-    fn drop(&mut self) {
-        self.stop.set();
-    }
-}
-
-/// The thread's end. Fields drop in this order: whoever sees `answers` closed finds the target free.
-struct Writer<T> {
-    target: Option<T>,
-    jobs: mpsc::Receiver<Job>,
+/// Starts the thread of a lane. `stop` is the flag that `target` watches too, if it can wait for
+/// long.
+pub(crate) fn start(
+    name: &'static str,
+    target: impl Target,
     stop: Stop,
     event_bytes_max: Option<u64>,
-    failed: FailedKeys,
-    failures: u64,
-    /// The group's lines and verdicts, reused from group to group.
+) -> Result<WorkerLane, SinkError> {
+    let watched = stop.clone();
+    let work = move |far_end| {
+        let writer = Writer {
+            target,
+            stop: watched,
+            event_bytes_max,
+            lines: Vec::new(),
+            far_end,
+        };
+        writer.run();
+    };
+    WorkerLane::start_thread(format!("posthaste-{name}"), stop, work).map_err(|error| {
+        SinkError::Unavailable {
+            target: name.to_owned(),
+            reason: format!("no thread could be started: {error}"),
+        }
+    })
+}
+
+/// Fields drop in this order: the target is free when the lane learns that its thread has ended.
+struct Writer<T> {
+    target: T,
+    stop: Stop,
+    event_bytes_max: Option<u64>,
+    /// The group's lines, reused from group to group.
     lines: Vec<u8>,
-    group: Vec<Verdict>,
-    answers: UnboundedSender<Answer>,
+    /// Its records in flight are those of `lines`.
+    far_end: FarEnd,
 }
 
 impl<T: Target> Writer<T> {
     fn run(mut self) {
-        while let Ok(job) = self.jobs.recv() {
-            self.render(job);
-            while self.lines.len() < GROUP_BYTES_MAX
-                && let Ok(job) = self.jobs.try_recv()
-            {
-                self.render(job);
+        while self.far_end.blocking_receive() {
+            self.render();
+            while self.lines.len() < GROUP_BYTES_MAX && self.far_end.try_receive() {
+                self.render();
             }
             if self.stop.is_set() {
                 return;
             }
-            let Some(target) = &mut self.target else {
-                return;
+            let appended = match self.lines.is_empty() {
+                true => Ok(()),
+                false => self.target.append(&self.lines),
             };
-            let appended = if self.lines.is_empty() {
-                Ok(())
-            } else {
-                target.append(&self.lines)
-            };
-            match appended {
-                Ok(()) => self.answer(),
-                Err(fault) => return self.end(fault),
+            if let Err(fault) = appended {
+                return self.end(fault);
             }
+            self.far_end.records.answer_all(&Outcome::Accepted(None));
+            self.far_end.hand_out();
+            self.lines.clear();
+            // One huge event must not pin its size for the life of the lane.
+            self.lines.shrink_to(4 * GROUP_BYTES_MAX);
         }
     }
 
-    fn render(&mut self, job: Job) {
-        self.failed.forget(job.seen);
-        self.group.reserve(job.records.len());
-        for record in job.records {
-            let outcome = if self.failed.refuses(record.order_key(), job.seen) {
-                Outcome::unavailable(
-                    Cause::BehindFailure,
-                    "not tried: an earlier event of its key was not accepted",
-                )
-            } else {
-                self.render_record(&record)
-            };
-            if !matches!(outcome, Outcome::Accepted(_)) {
-                self.failures = self.failed.note(record.order_key());
+    /// Adds the lines of all that waits to the group.
+    fn render(&mut self) {
+        let (lines, event_bytes_max) = (&mut self.lines, self.event_bytes_max);
+        self.far_end.records.decide(|item, _| {
+            match render_record(lines, &item.record, event_bytes_max) {
+                Ok(()) => Decision::Sent(()),
+                Err(outcome) => Decision::Answered(outcome),
             }
-            self.group.push(Verdict {
-                ticket: record.ticket(),
-                outcome,
-            });
-        }
-    }
-
-    /// *Accepted* is what the record will be once its group is written.
-    fn render_record(&mut self, record: &Record) -> Outcome {
-        let size = record.value().map_or(0, <[u8]>::len) as u64;
-        if let Some(limit) = self.event_bytes_max
-            && size > limit
-        {
-            return Outcome::rejected(
-                RejectionKind::TooLarge,
-                format!(
-                    "payload of {size} bytes, over max_event_bytes={limit} of this destination"
-                ),
-            );
-        }
-        match jsonl::write_line(&mut self.lines, record) {
-            Ok(()) => Outcome::Accepted(None),
-            Err(fault @ (Unwritable::OccurredAt(_) | Unwritable::Memory(_))) => {
-                Outcome::rejected(RejectionKind::Invalid, fault.to_string())
-            }
-        }
-    }
-
-    fn answer(&mut self) {
-        self.lines.clear();
-        // One huge event must not pin its size for the life of the lane.
-        self.lines.shrink_to(4 * GROUP_BYTES_MAX);
-        // A lane that is gone wants no answer.
-        let _ = self.answers.send(Answer {
-            verdicts: std::mem::take(&mut self.group),
-            failures: self.failures,
         });
     }
 
-    /// Lets go of the target, then answers this group and all that still comes.
-    fn end(mut self, fault: Unavailability) {
-        self.target = None;
-        let later = format!("not tried: the lane had ended: {}", fault.reason);
-        let later = Outcome::unavailable(Cause::LaneEnded, later);
-        let fault = Outcome::Unavailable(Arc::new(fault));
-        self.fail_group(&fault);
-        while let Ok(job) = self.jobs.recv() {
-            self.group.extend(job.records.iter().map(|record| Verdict {
-                ticket: record.ticket(),
-                outcome: later.clone(),
-            }));
-            self.answer();
+    /// Lets go of the target, then answers the group and all that still comes.
+    fn end(self, fault: Unavailability) {
+        let Self {
+            target,
+            mut far_end,
+            ..
+        } = self;
+        drop(target);
+        far_end.records.end(fault);
+        far_end.hand_out();
+        while far_end.blocking_receive() {
+            far_end.hand_out();
         }
     }
+}
 
-    /// What was rejected, or refused behind that, stays so.
-    fn fail_group(&mut self, fault: &Outcome) {
-        for verdict in &mut self.group {
-            if matches!(verdict.outcome, Outcome::Accepted(_)) {
-                verdict.outcome = fault.clone();
-            }
-        }
-        self.answer();
+/// Appends the record's line.
+///
+/// # Errors
+/// The outcome of a record that has none.
+fn render_record(
+    lines: &mut Vec<u8>,
+    record: &Record,
+    event_bytes_max: Option<u64>,
+) -> Result<(), Outcome> {
+    let size = record.value().map_or(0, <[u8]>::len) as u64;
+    if let Some(limit) = event_bytes_max
+        && size > limit
+    {
+        return Err(Outcome::rejected(
+            RejectionKind::TooLarge,
+            format!("payload of {size} bytes, over max_event_bytes={limit} of this destination"),
+        ));
     }
+    jsonl::write_line(lines, record).map_err(
+        |fault @ (Unwritable::OccurredAt(_) | Unwritable::Memory(_))| {
+            Outcome::rejected(RejectionKind::Invalid, fault.to_string())
+        },
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::{
+        sync::{Arc, Mutex, mpsc},
+        time::Duration,
+    };
 
+    use posthaste_engine::{Cause, Lane, Verdict};
     use posthaste_testkit::sink_suite::{SuiteEvent, poll_once, records};
+    use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
     use super::*;
 
@@ -352,14 +178,14 @@ mod tests {
     }
 
     impl Handles {
-        async fn submit(&mut self, lane: &mut WriterLane, count: usize) {
+        async fn submit(&mut self, lane: &mut WorkerLane, count: usize) {
             let events: Vec<_> = (0..count)
                 .map(|_| SuiteEvent::new(Some("k"), "v"))
                 .collect();
             self.submit_events(lane, &events).await;
         }
 
-        async fn submit_events(&mut self, lane: &mut WriterLane, events: &[SuiteEvent]) {
+        async fn submit_events(&mut self, lane: &mut WorkerLane, events: &[SuiteEvent]) {
             lane.submit(records(events, self.next_ticket)).await;
             self.next_ticket += events.len() as u64;
         }
@@ -374,7 +200,7 @@ mod tests {
         }
     }
 
-    fn gated() -> (Box<WriterLane>, Handles) {
+    fn gated() -> (Box<WorkerLane>, Handles) {
         let (begun_out, begun) = unbounded_channel();
         let (endings, endings_in) = mpsc::channel();
         let lines = Arc::new(Mutex::new(Vec::new()));
@@ -383,7 +209,7 @@ mod tests {
             endings: endings_in,
             lines: Arc::clone(&lines),
         };
-        let lane = WriterLane::start("test", gate, Stop::default(), None).unwrap();
+        let lane = start("test", gate, Stop::default(), None).unwrap();
         let handles = Handles {
             begun,
             endings,
@@ -404,11 +230,7 @@ mod tests {
     }
 
     fn fault() -> Unavailability {
-        Unavailability {
-            cause: Cause::Connection,
-            reason: "full".to_owned(),
-            wait: None,
-        }
+        Unavailability::new(Cause::Connection, "full")
     }
 
     #[tokio::test]

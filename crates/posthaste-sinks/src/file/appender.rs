@@ -103,11 +103,8 @@ impl Appender {
         if self.is_still_current()? {
             return Ok(());
         }
-        *self = Self::open(&self.path, self.mode).map_err(|error| Unavailability {
-            cause: error.cause(),
-            reason: error.to_string(),
-            wait: None,
-        })?;
+        *self = Self::open(&self.path, self.mode)
+            .map_err(|error| Unavailability::new(error.cause(), error.to_string()))?;
         tracing::info!(
             file = %self.path.display(),
             "the file was moved or removed: writing into a new one"
@@ -160,17 +157,17 @@ impl Target for Appender {
         for _ in 0..ATTEMPTS_MAX {
             self.follow_path()?;
             self.write(lines)?;
-            // The lines count in the file alone that the path names once they are synced: somebody who
-            // moved it away meanwhile may have read it to its end before they came, and remove it.
+            // The lines count in the file alone that the path names once they are synced: somebody
+            // who moved it away meanwhile may have read it to its end before they came, and remove
+            // it.
             if self.is_still_current()? {
                 return Ok(());
             }
         }
-        Err(Unavailability {
-            cause: Cause::Connection,
-            reason: format!("{}: {REPLACED}", fault::target(&self.path)),
-            wait: None,
-        })
+        Err(Unavailability::new(
+            Cause::Connection,
+            format!("{}: {REPLACED}", fault::target(&self.path)),
+        ))
     }
 }
 
@@ -191,7 +188,7 @@ fn open_or_create(path: &Path, mode: Option<u32>) -> io::Result<File> {
         created => {
             let file = created?;
             if let Some(mode) = mode {
-                // What was asked for counts, whatever the umask.
+                // The mode of the address counts, whatever the umask.
                 file.set_permissions(Permissions::from_mode(mode))?;
             }
             Ok(file)
@@ -288,7 +285,7 @@ fn held_by(file: &File) -> String {
     }
 }
 
-/// Who holds the lock, where the system tells (Linux).
+/// The process that holds the lock, where the system tells (Linux).
 fn lock_holder(file: &File) -> Option<u32> {
     let found = file.metadata().ok()?;
     let (major, minor) = (major(found.dev()), minor(found.dev()));

@@ -1,4 +1,4 @@
-//! What an error of the file system means for the destination, and what mends it.
+//! The meaning of the file system's errors for the destination, and what mends them.
 
 use std::{io, path::Path};
 
@@ -13,11 +13,10 @@ pub(super) fn target(path: &Path) -> String {
 /// A failure to write: the destination's fault, never an event's.
 pub(super) fn unavailable(path: &Path, doing: &str, error: &io::Error) -> Unavailability {
     let (cause, fix) = classify(error);
-    Unavailability {
+    Unavailability::new(
         cause,
-        reason: format!("{}: {}", target(path), sentence(doing, error, fix)),
-        wait: None,
-    }
+        format!("{}: {}", target(path), sentence(doing, error, fix)),
+    )
 }
 
 /// A failure to open or to check.

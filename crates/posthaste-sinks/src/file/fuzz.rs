@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{fuzz::AnyEvent, jsonl};
 
-/// What is left when a write ends after any byte: the whole lines stay, of one that is torn nothing does, and
-/// never is it taken for somebody else's.
+/// What is left when a write ends after any byte: the whole lines stay, of one that is torn nothing
+/// does, and never is it taken for somebody else's.
 #[test]
 fn fuzz_torn_lines() {
     let folder = tempfile::tempdir().unwrap();

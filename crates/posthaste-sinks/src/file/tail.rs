@@ -20,8 +20,8 @@ pub(super) enum Tail {
         /// Where the newline belongs.
         end: u64,
     },
-    /// With the first part of a line of ours, or with blocks that were never written: a crash or a full
-    /// device in mid-write. It was never accepted, so it may go.
+    /// With the first part of a line of ours, or with blocks that were never written: a crash or a
+    /// full device in mid-write. It was never accepted, so it may go.
     Torn {
         /// Where what was accepted ends.
         start: u64,

@@ -1,4 +1,4 @@
-//! What only `file` promises.
+//! The promises of `file` alone.
 
 use std::{
     fs::{self, OpenOptions, Permissions},

@@ -1,4 +1,4 @@
-//! What only `stdout` promises.
+//! The promises of `stdout` alone.
 
 use std::{io::Read, process::Stdio, time::Duration};
 

@@ -1,0 +1,57 @@
+//! Lanes for sinks. What every lane does stands here once: the account of what is in flight, one
+//! verdict for each record, *behind failure* for what follows a failure, the answers that a lane
+//! owes when it is closed or its worker breaks down, and abort.
+//!
+//! A sink brings its options, a way to connect, and a [`Publisher`], which encodes and sends
+//! records and says what the answers mean. It may answer by slot and in any order
+//! ([`LaneRecords::answer`]), or for everything in flight at once ([`LaneRecords::answer_all`]).
+//! There are three places where it may run:
+//!
+//! - in a task of its own ([`WorkerLane::spawn`]), where the client must be driven whatever the
+//!   relay
+//!   does, since it sends heartbeats or has answers to read;
+//! - in the relay's task ([`InPlaceLane`]), where the client has a thread of its own;
+//! - on a thread ([`WorkerLane::start_thread`]), where each call blocks. A thread is no publisher:
+//!   it
+//!   loops over its [`FarEnd`].
+
+mod far_end;
+mod in_place;
+#[cfg(test)]
+mod tests;
+mod worker_lane;
+
+use std::time::Instant;
+
+use posthaste_engine::LaneRecords;
+
+pub use far_end::FarEnd;
+pub use in_place::{InPlaceLane, InPlacePublisher};
+pub use worker_lane::{Stop, WorkerLane};
+
+/// Why a record has no answer when its lane is closed.
+const OUT_OF_TIME: &str = "not answered within the time for closing";
+
+/// The records of a publisher's lane.
+pub type RecordsOf<P> = LaneRecords<Instant, <P as Publisher>::InFlight, <P as Publisher>::Note>;
+
+/// One connection of a sink: sends records, and turns answers into outcomes.
+pub trait Publisher: Sized + Send + 'static {
+    /// Its note on a record in flight.
+    type InFlight: Send + 'static;
+    /// Its note on a record that waits.
+    type Note: Default + Send + 'static;
+
+    /// Takes in the answers that have come, then sends what may be sent. Never waits. Called after
+    /// each batch that was submitted, and each time that [`changed`](Self::changed) has returned.
+    fn advance(&mut self, records: &mut RecordsOf<Self>);
+
+    /// Waits until [`advance`](Self::advance) has something to do. Dropping the future loses
+    /// nothing (cancel safe).
+    fn changed(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Takes leave of the broker once every record has its verdict. The caller sets a limit.
+    fn goodbye(&mut self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
