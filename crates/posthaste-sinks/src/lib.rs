@@ -4,6 +4,8 @@
 //! `stdout:`, `null:`. [`open`] turns an address into a [`Sink`].
 
 mod address;
+#[cfg(feature = "rabbitmq")]
+mod amqp;
 mod file;
 #[cfg(test)]
 mod fuzz;
@@ -69,8 +71,8 @@ const OPTIONAL: &[(&str, &str)] = &[
 /// [`Sink::open_lane`] do.
 ///
 /// # Errors
-/// [`SinkError::Misconfigured`] when the address has no scheme, names a kind of sink that this build
-/// does not carry, or has a wrong path or option; the reason says what would be right.
+/// [`SinkError::Misconfigured`] when the address has no scheme, names a kind of sink that this
+/// build does not carry, or has a wrong path or option; the reason says what would be right.
 pub fn open(url: &str) -> Result<Arc<dyn Sink>, SinkError> {
     let address = Address::parse(url)?;
     let scheme = address.scheme();
@@ -83,7 +85,7 @@ pub fn open(url: &str) -> Result<Arc<dyn Sink>, SinkError> {
     }
 }
 
-/// What to do about a scheme that is not among the `kinds` of this build.
+/// The advice for a scheme that is not among the `kinds` of this build.
 fn no_such_sink(scheme: &str, kinds: &[&str]) -> String {
     let optional = OPTIONAL.iter().map(|(kind, _)| *kind);
     let known: Vec<&str> = kinds.iter().copied().chain(optional).collect();

@@ -1,22 +1,11 @@
 //! The sink that publishes to RabbitMQ, over AMQP 0-9-1.
-//!
-//! The client is our own, since a sound sink needs what the public ones lack: to say that it
-//! understands `connection.blocked` and refused logins (or the broker is silent about both), to
-//! destroy a socket without sending what waits in it, and the frames' own order of returns and
-//! confirms.
 
-mod connection;
-mod driver;
 mod fault;
 #[cfg(test)]
 mod fuzz;
 mod lane;
 mod limits;
 mod message;
-mod tls;
-mod window;
-mod wire;
-mod write;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -24,14 +13,15 @@ use async_trait::async_trait;
 use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 use tokio::time::timeout;
 
-use crate::address::{Address, Host};
+use crate::{
+    address::{Address, Host},
+    amqp::{self, Connection, Login, Timing, Tls},
+    publisher::WorkerLane,
+};
 
-use connection::Connection;
-use driver::Driver;
 use fault::Fault;
-use lane::RabbitMqLane;
+use lane::RabbitMqPublisher;
 use limits::SizeLimit;
-use tls::Tls;
 
 /// RabbitMQ 4's own default.
 const EVENT_BYTES_MAX: u64 = 16 << 20;
@@ -59,19 +49,15 @@ pub struct RabbitMqSink {
 /// Where to publish, and as whom. It has no `Debug`: it holds a password.
 struct Place {
     hosts: Vec<Host>,
-    tls: Option<Tls>,
-    user: String,
-    password: String,
-    vhost: String,
-    exchange: Arc<str>,
+    login: Login,
 }
 
 impl Place {
     fn default_port(&self) -> u16 {
-        if self.tls.is_some() { 5671 } else { 5672 }
+        if self.login.tls.is_some() { 5671 } else { 5672 }
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     fn target(&self) -> String {
         let hosts: Vec<String> = self
             .hosts
@@ -81,7 +67,7 @@ impl Place {
         let hosts = hosts.join(",");
         format!(
             "rabbitmq {hosts}, vhost `{}`, exchange `{}`",
-            self.vhost, self.exchange
+            self.login.vhost, self.login.exchange
         )
     }
 }
@@ -118,65 +104,66 @@ impl RabbitMqSink {
         Ok(Self {
             place: Place {
                 hosts: authority.hosts,
-                tls: tls(address)?,
-                user,
-                password,
-                vhost,
-                exchange: exchange.into(),
+                login: Login {
+                    tls: tls(address)?,
+                    user,
+                    password,
+                    vhost,
+                    exchange: exchange.into(),
+                },
             },
             limit: Arc::new(SizeLimit::new(event_bytes_max(address)?)),
         })
     }
 
-    async fn connect(&self, spec: Timing) -> Result<Connection, SinkError> {
-        let opened = self.connect_to_one_of_all(spec).await;
+    async fn connect(&self, limit: Duration, timing: Timing) -> Result<Connection, SinkError> {
+        let opened = self.connect_to_one_of_all(limit, timing).await;
         opened.map_err(|fault| fault.into_error(self.place.target()))
     }
 
     /// Each host in turn, with an equal share of the time that is left.
-    async fn connect_to_one_of_all(&self, spec: Timing) -> Result<Connection, Fault> {
+    async fn connect_to_one_of_all(
+        &self,
+        limit: Duration,
+        timing: Timing,
+    ) -> Result<Connection, Fault> {
+        let Place { hosts, login } = &self.place;
         let mut last = Fault::slow("connecting", Duration::ZERO);
-        let end = tokio::time::Instant::now() + spec.limit;
-        let hosts = self.place.hosts.len();
-        for host in 0..hosts {
+        let end = tokio::time::Instant::now() + limit;
+        for (tried, host) in hosts.iter().enumerate() {
             let left = end.saturating_duration_since(tokio::time::Instant::now());
-            let share = left / u32::try_from(hosts - host).unwrap_or(u32::MAX);
-            let opening = Connection::open(&self.place, host, spec.heartbeat, spec.patience);
+            let share = left / u32::try_from(hosts.len() - tried).unwrap_or(u32::MAX);
+            let address = host.with_default_port(self.place.default_port());
+            let opening = Connection::open(login, &host.name, &address, timing);
             last = match timeout(share, opening).await {
                 Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(fault)) => fault,
-                Err(_) => {
-                    let name = self.place.hosts[host].with_default_port(self.place.default_port());
-                    Fault::slow(&format!("connecting to {name}"), share)
-                }
+                Ok(Err(error)) => error.into(),
+                Err(_) => Fault::slow(&format!("connecting to {address}"), share),
             };
         }
         Err(last)
     }
 }
 
-/// How long things may take.
-#[derive(Clone, Copy)]
-struct Timing {
-    /// Until the connection is ready.
-    limit: Duration,
-    /// Whole seconds between heartbeats.
-    heartbeat: u16,
-    /// Until sent bytes are acknowledged by the peer's kernel.
-    patience: Duration,
+/// How long opening a lane may take.
+fn open_limit(spec: &LaneSpec) -> Duration {
+    OPEN_LIMIT.min(spec.publish_timeout / 2)
 }
 
-impl Timing {
-    fn of(spec: &LaneSpec) -> Self {
-        // The broker gives up a silent client after two heartbeats, which must be well within the
-        // lease.
-        let heartbeat = u16::try_from(spec.lease.as_secs() / 4).unwrap_or(u16::MAX);
-        Self {
-            limit: OPEN_LIMIT.min(spec.publish_timeout / 2),
-            heartbeat: heartbeat.max(1),
-            patience: spec.publish_timeout,
-        }
+fn timing(spec: &LaneSpec) -> Timing {
+    // The broker gives up a silent client after two heartbeats, which must be well within the
+    // lease.
+    let heartbeat = u16::try_from(spec.lease.as_secs() / 4).unwrap_or(u16::MAX);
+    Timing {
+        heartbeat: heartbeat.max(1),
+        patience: spec.publish_timeout,
     }
+}
+
+/// How long a confirm may take: a little less than what the relay waits for any answer, since the
+/// relay could not say what is missing.
+fn confirm_limit(spec: &LaneSpec) -> Duration {
+    spec.publish_timeout * 9 / 10
 }
 
 fn event_bytes_max(address: &Address) -> Result<u64, SinkError> {
@@ -236,23 +223,23 @@ impl Sink for RabbitMqSink {
 
     async fn check(&self) -> Result<(), SinkError> {
         let timing = Timing {
-            limit: OPEN_LIMIT,
             heartbeat: 10,
             patience: OPEN_LIMIT,
         };
-        let mut connection = self.connect(timing).await?;
+        let mut connection = self.connect(OPEN_LIMIT, timing).await?;
         // The answer is known; a broker that dies now will be noticed by the next who asks.
         let _ = timeout(OPEN_LIMIT, connection.goodbye()).await;
         Ok(())
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let connection = self.connect(Timing::of(&spec)).await?;
-        Ok(Box::new(RabbitMqLane::start(Driver {
-            connection,
-            exchange: Arc::clone(&self.place.exchange),
+        let connection = self.connect(open_limit(&spec), timing(&spec)).await?;
+        Ok(Box::new(WorkerLane::spawn(RabbitMqPublisher {
+            channel: Some(amqp::ConfirmChannel::new(connection, confirm_limit(&spec))),
+            exchange: Arc::clone(&self.place.login.exchange),
             limit: Arc::clone(&self.limit),
-            publish_timeout: spec.publish_timeout,
+            error: None,
+            ended: None,
         })))
     }
 }
@@ -286,7 +273,8 @@ mod tests {
         ] {
             let place = sink(url).ok().unwrap().place;
             assert_eq!(place.target(), target);
-            assert_eq!(format!("{}:{}", place.user, place.password), user);
+            let login = &place.login;
+            assert_eq!(format!("{}:{}", login.user, login.password), user);
         }
     }
 
@@ -317,9 +305,8 @@ mod tests {
                 lease: Duration::from_secs(lease),
                 ..posthaste_testkit::sink_suite::lane_spec(1)
             };
-            let timing = Timing::of(&spec);
-            assert_eq!(timing.heartbeat, heartbeat);
-            assert_eq!(timing.limit, Duration::from_millis(500));
+            assert_eq!(timing(&spec).heartbeat, heartbeat);
+            assert_eq!(open_limit(&spec), Duration::from_millis(500));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What a refusal of the broker means, and what to do about it.
+//! The meaning of the broker's refusals, with the fix.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use posthaste_engine::{Cause, Outcome, Record, RejectionKind, SinkError};
 
-use super::wire::Malformed;
+use crate::amqp::Error;
 
 /// Why a connection was not made, or has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum Culprit {
 
 impl Culprit {
     /// The outcome of this record, if it is one of the culprits.
-    pub(super) fn outcome(&self, record: &Record, reason: &str) -> Option<Outcome> {
+    fn outcome(&self, record: &Record, reason: &str) -> Option<Outcome> {
         match self {
             Self::LargerThan(limit) => too_large(record, *limit),
             Self::Topic(topic) => {
@@ -52,27 +52,7 @@ pub(super) fn too_large(record: &Record, limit: u64) -> Option<Outcome> {
 }
 
 impl Fault {
-    pub(super) fn new(cause: Cause, reason: impl Into<String>) -> Self {
-        Self {
-            cause,
-            reason: reason.into(),
-            culprit: None,
-        }
-    }
-
-    /// The connection broke, or was never made.
-    pub(super) fn io(doing: &str, error: &io::Error) -> Self {
-        Self::new(Cause::Connection, format!("{doing}: {error}"))
-    }
-
-    /// The broker hung up without a word.
-    pub(super) fn hung_up(doing: &str) -> Self {
-        Self::new(
-            Cause::Connection,
-            format!("{doing}: the broker closed the connection without saying why; see its log"),
-        )
-    }
-
+    /// The connection took too long.
     pub(super) fn slow(doing: &str, limit: Duration) -> Self {
         Self::new(
             Cause::Connection,
@@ -80,26 +60,16 @@ impl Fault {
         )
     }
 
-    pub(super) fn malformed(malformed: Malformed) -> Self {
-        match malformed {
-            Malformed::NotAmqp => Self::new(
-                Cause::Misconfigured,
-                "what answers there does not speak AMQP 0-9-1; correct host and port (RabbitMQ \
-                 listens on 5672, with TLS on 5671)",
-            ),
-            Malformed::Tls => Self::new(
-                Cause::Misconfigured,
-                "the port speaks TLS; write `amqps://` instead of `amqp://`",
-            ),
-            Malformed::Frame => Self::new(
-                Cause::Connection,
-                "the broker sent a frame that breaks the protocol",
-            ),
+    fn new(cause: Cause, reason: impl Into<String>) -> Self {
+        Self {
+            cause,
+            reason: reason.into(),
+            culprit: None,
         }
     }
 
     /// The broker closed the connection or the channel, with its code and words.
-    pub(super) fn closed(what: &str, code: u16, text: &str) -> Self {
+    fn closed(what: &str, code: u16, text: &str) -> Self {
         let (cause, fix) = classify(code, text);
         let fix = if fix.is_empty() {
             String::new()
@@ -122,6 +92,57 @@ impl Fault {
             _ => SinkError::Unavailable { target, reason },
         }
     }
+
+    /// The outcome of records that are not at fault themselves, and merely were on the same lane.
+    pub(super) fn outcome_of_others(&self) -> Outcome {
+        match &self.culprit {
+            Some(_) => {
+                let reason = format!("another event ended the lane: {}", self.reason);
+                Outcome::unavailable(Cause::LaneEnded, reason)
+            }
+            None => Outcome::unavailable(self.cause, self.reason.as_str()),
+        }
+    }
+
+    /// The outcome of this record, if it is at fault itself.
+    pub(super) fn outcome_of(&self, record: &Record) -> Option<Outcome> {
+        self.culprit.as_ref()?.outcome(record, &self.reason)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Connection(words) => Self::new(Cause::Connection, words),
+            Error::Setup(words) => Self::new(Cause::Misconfigured, words),
+            Error::Certificate(words) => Self::new(Cause::Denied, words),
+            Error::Closed { what, code, text } => Self::closed(what, code, &text),
+            Error::Unconfirmed { limit, blocked } => {
+                let waited = format!("no confirm within {limit:?}");
+                match blocked {
+                    Some(reason) => {
+                        Self::new(Cause::Throttled, format!("{}; {waited}", blocks(&reason)))
+                    }
+                    None => Self::new(
+                        Cause::Unknown,
+                        format!(
+                            "{waited}; the broker is slow, or a quorum queue is without the \
+                             majority of its nodes"
+                        ),
+                    ),
+                }
+            }
+            Error::Mismatch(what) => Self::new(
+                Cause::Unknown,
+                format!("the broker's answers do not fit what was published: {what}"),
+            ),
+        }
+    }
+}
+
+/// The words for the operator while the broker blocks publishers.
+pub(super) fn blocks(reason: &str) -> String {
+    format!("the broker blocks publishers: {reason}; see `rabbitmqctl status` for its alarms")
 }
 
 const GRANT: &str =
@@ -135,8 +156,8 @@ fn classify(code: u16, text: &str) -> (Cause, &'static str) {
         403 if says("Login was refused") => (Cause::Denied, "correct user and password"),
         403 if says("internal exchange") => (
             Cause::Misconfigured,
-            "it takes messages from other exchanges only; name one of those in the address, or declare \
-             it without `internal`",
+            "it takes messages from other exchanges only; name one of those in the address, or \
+             declare it without `internal`",
         ),
         403 => (Cause::Denied, GRANT),
         404 => (

@@ -1,126 +1,142 @@
-//! The relay's end of a lane. A task of its own drives the connection, so that confirms are taken and
-//! heartbeats sent whatever the relay does.
+//! Publishes the records of a lane, and turns the broker's answers into outcomes.
 
-use std::{collections::HashSet, future::pending, mem, time::Duration};
+use std::{future::pending, sync::Arc};
 
-use async_trait::async_trait;
-use posthaste_engine::{Cause, Lane, Outcome, Record, Verdict};
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::JoinHandle,
-    time::timeout,
+use posthaste_engine::{Cause, Decision, Outcome, RejectionKind, Unavailability, WaitingRecord};
+
+use super::{
+    RETRY_WAIT,
+    fault::{Culprit, Fault, blocks},
+    limits::SizeLimit,
+    message::OutgoingRecord,
+};
+use crate::{
+    amqp::{self, Confirmation},
+    publisher::{Publisher, RecordsOf},
 };
 
-use super::driver::Driver;
-
-const BROKEN: &str = "the lane's task broke down (a bug)";
-
-pub(super) struct RabbitMqLane {
-    records: Option<UnboundedSender<Vec<Record>>>,
-    verdicts: UnboundedReceiver<Vec<Verdict>>,
-    /// Tickets without a verdict.
-    in_flight: HashSet<u64>,
-    task: JoinHandle<()>,
+/// The publisher of a lane.
+pub(super) struct RabbitMqPublisher {
+    /// None once the lane has ended.
+    pub(super) channel: Option<amqp::ConfirmChannel<OutgoingRecord>>,
+    pub(super) exchange: Arc<str>,
+    pub(super) limit: Arc<SizeLimit>,
+    /// Why the connection has just ended.
+    pub(super) error: Option<amqp::Error>,
+    /// Why the lane has ended, and what that means for records that are not at fault.
+    pub(super) ended: Option<(Fault, Outcome)>,
 }
 
-impl RabbitMqLane {
-    /// Starts the task. The channels are unbounded, since the engine keeps to the sink's
-    /// `in_flight_events_max`.
-    pub(super) fn start(driver: Driver) -> Self {
-        let (records, incoming) = unbounded_channel();
-        let (outgoing, verdicts) = unbounded_channel();
-        Self {
-            records: Some(records),
-            verdicts,
-            in_flight: HashSet::new(),
-            task: tokio::spawn(driver.run(incoming, outgoing)),
-        }
-    }
+type Records = RecordsOf<RabbitMqPublisher>;
 
-    fn take(&mut self, verdicts: Vec<Verdict>) -> Vec<Verdict> {
-        for verdict in &verdicts {
-            self.in_flight.remove(&verdict.ticket);
+impl RabbitMqPublisher {
+    /// Destroys the connection, and answers everything.
+    fn end(&mut self, records: &mut Records, error: amqp::Error) {
+        let fault = Fault::from(error);
+        if let Some(Culprit::LargerThan(limit)) = fault.culprit {
+            self.limit.learn(limit);
         }
-        verdicts
-    }
-
-    /// Answers everything that has no verdict.
-    fn give_up(&mut self, cause: Cause, reason: &str) -> Vec<Verdict> {
-        let outcome = Outcome::unavailable(cause, reason);
-        let mut tickets: Vec<u64> = mem::take(&mut self.in_flight).into_iter().collect();
-        tickets.sort_unstable();
-        tickets
+        let others = fault.outcome_of_others();
+        for OutgoingRecord { slot, record } in self
+            .channel
+            .take()
             .into_iter()
-            .map(|ticket| Verdict {
-                ticket,
-                outcome: outcome.clone(),
-            })
-            .collect()
+            .flat_map(amqp::ConfirmChannel::into_unconfirmed)
+        {
+            let outcome = fault.outcome_of(&record);
+            records.answer(slot, outcome.unwrap_or_else(|| others.clone()));
+        }
+        self.ended = Some((fault, others));
     }
 
-    /// Drops what the task holds, the socket with it, and waits until that is done.
-    async fn destroy(&mut self) {
-        self.task.abort();
-        // It answers that it was cancelled, or has ended by itself.
-        let _ = (&mut self.task).await;
+    fn send(
+        channel: &mut amqp::ConfirmChannel<OutgoingRecord>,
+        limit: &SizeLimit,
+        item: WaitingRecord,
+        slot: usize,
+    ) -> Decision {
+        if let Some(reason) = channel.blocked() {
+            return Decision::Answered(throttled(blocks(reason)));
+        }
+        if !channel.has_room() {
+            return Decision::WaitAll(item);
+        }
+        if let Some(outcome) = limit.refuses(&item.record) {
+            return Decision::Answered(outcome);
+        }
+        let record = item.record;
+        match channel.publish(OutgoingRecord { slot, record }) {
+            Ok(()) => Decision::Sent(()),
+            Err(outcome) => Decision::Answered(outcome),
+        }
     }
 }
 
-#[async_trait]
-impl Lane for RabbitMqLane {
-    async fn submit(&mut self, batch: Vec<Record>) {
-        if batch.is_empty() {
-            return;
-        }
-        self.in_flight.extend(batch.iter().map(Record::ticket));
-        if let Some(records) = &self.records {
-            // A task that is gone has closed `verdicts` too, and `outcomes` answers for it.
-            let _ = records.send(batch);
-        }
-    }
+impl Publisher for RabbitMqPublisher {
+    type InFlight = ();
+    type Note = ();
 
-    async fn outcomes(&mut self) -> Vec<Verdict> {
-        if self.in_flight.is_empty() {
-            pending::<()>().await;
-        }
-        let Some(verdicts) = self.verdicts.recv().await else {
-            return self.give_up(Cause::Unknown, BROKEN);
-        };
-        let mut all = self.take(verdicts);
-        while let Ok(verdicts) = self.verdicts.try_recv() {
-            all.append(&mut self.take(verdicts));
-        }
-        all
-    }
-
-    async fn abort(mut self: Box<Self>) {
-        self.destroy().await;
-    }
-
-    async fn close(mut self: Box<Self>, limit: Duration) -> Vec<Verdict> {
-        self.records = None;
-        let mut all = Vec::with_capacity(self.in_flight.len());
-        let drained = timeout(limit, async {
-            while let Some(verdicts) = self.verdicts.recv().await {
-                all.append(&mut self.take(verdicts));
+    fn advance(&mut self, records: &mut Records) {
+        if let Some(channel) = &mut self.channel {
+            for (message, confirmation) in channel.take_confirmed() {
+                records.answer(message.slot, outcome(confirmation, &self.exchange));
             }
-        });
-        let drained = drained.await;
-        self.destroy().await;
-        all.append(&mut match drained {
-            Ok(()) => self.give_up(Cause::Unknown, BROKEN),
-            Err(_) => self.give_up(
-                Cause::LaneEnded,
-                "not confirmed by the broker within the time for closing",
-            ),
-        });
-        all
+        }
+        if let Some(error) = self.error.take() {
+            self.end(records, error);
+        }
+        if let Some((fault, others)) = &self.ended {
+            return records.decide(|item, _| {
+                let outcome = fault.outcome_of(&item.record);
+                Decision::Answered(outcome.unwrap_or_else(|| others.clone()))
+            });
+        }
+        if let Some(channel) = &mut self.channel {
+            let limit = &self.limit;
+            records.decide(|item, next| Self::send(channel, limit, item, next.slot));
+        }
+    }
+
+    async fn changed(&mut self) {
+        match &mut self.channel {
+            Some(channel) => self.error = channel.turn().await.err(),
+            None => pending().await,
+        }
+    }
+
+    async fn goodbye(&mut self) {
+        if let Some(channel) = &mut self.channel {
+            channel.goodbye().await;
+        }
     }
 }
 
-impl Drop for RabbitMqLane {
-    /// A lane that is dropped is aborted, as far as this can be without waiting.
-    fn drop(&mut self) {
-        self.task.abort();
+fn outcome(confirmation: Confirmation, exchange: &str) -> Outcome {
+    match confirmation {
+        Confirmation::Ack => Outcome::Accepted(None),
+        Confirmation::Nack => throttled(
+            "the broker refused the message (basic.nack): a queue is full and rejects publishing, \
+             or the queue is in trouble; see the broker's log"
+                .to_owned(),
+        ),
+        Confirmation::Returned { code, text } => {
+            let why = match exchange {
+                "" => {
+                    format!("{code} {text}: no queue has the name of its topic; declare the queue")
+                }
+                _ => format!(
+                    "{code} {text}: no queue is bound to exchange `{exchange}` for its topic as \
+                     the routing key; bind one, or give the exchange an alternate exchange"
+                ),
+            };
+            Outcome::rejected(RejectionKind::Unroutable, why)
+        }
     }
+}
+
+fn throttled(reason: String) -> Outcome {
+    Outcome::Unavailable(Arc::new(Unavailability {
+        wait: Some(RETRY_WAIT),
+        ..Unavailability::new(Cause::Throttled, reason)
+    }))
 }

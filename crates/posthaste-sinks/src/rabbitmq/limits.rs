@@ -14,8 +14,8 @@ const LEARNED_FOR: Duration = Duration::from_secs(300);
 
 /// The limit of the address, and the one that the broker turned out to have; shared by all lanes.
 ///
-/// The broker names its limit only by closing the channel over a message, which costs a lane: once is
-/// enough.
+/// The broker names its limit only by closing the channel over a message, which costs a lane: once
+/// is enough.
 #[derive(Debug)]
 pub(super) struct SizeLimit {
     configured: u64,

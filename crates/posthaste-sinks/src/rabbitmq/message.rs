@@ -1,12 +1,11 @@
-//! What a record becomes: `basic.publish`, a content header, and body frames.
+//! The message of a record: its `basic.publish` and its content header.
 
 use posthaste_engine::{Field, Outcome, Record, RejectionKind};
 
-use super::{
-    wire::FRAME_OVERHEAD,
-    write::{TooLong, Writer},
+use crate::{
+    amqp::{Message, TooLong, Writer},
+    jsonl,
 };
-use crate::jsonl;
 
 /// Our own headers, in their order. An event's own header of such a name does not hide ours.
 pub(super) const OURS: [&str; 11] = [
@@ -48,23 +47,41 @@ enum Value<'a> {
 /// Why no message can hold a record, as its outcome.
 struct Unfit(RejectionKind, String);
 
-/// Appends everything of the record's message but the body. On failure, which is the record's
-/// outcome, nothing was appended.
-pub(super) fn write_start(
-    out: &mut Vec<u8>,
-    exchange: &str,
-    record: &Record,
-    frame_max: usize,
-) -> Result<(), Outcome> {
-    let start = out.len();
-    let written = try_write_start(out, exchange, record, frame_max);
-    written.map_err(|Unfit(kind, reason)| {
-        out.truncate(start);
-        Outcome::rejected(kind, reason)
-    })
+/// A record on its way to the broker.
+pub(super) struct OutgoingRecord {
+    /// Its slot among the lane's records.
+    pub(super) slot: usize,
+    pub(super) record: Record,
 }
 
-fn try_write_start(
+impl Message for OutgoingRecord {
+    type Refusal = Outcome;
+
+    fn write_start(
+        &self,
+        out: &mut Vec<u8>,
+        exchange: &str,
+        frame_max: usize,
+    ) -> Result<(), Outcome> {
+        let written = write_start(out, exchange, &self.record, frame_max);
+        written.map_err(|Unfit(kind, reason)| Outcome::rejected(kind, reason))
+    }
+
+    fn has_id(&self, id: &str) -> bool {
+        let mut own = [0; 36];
+        *self.record.event().id().hyphenated().encode_lower(&mut own) == *id
+    }
+
+    fn routing_key(&self) -> &str {
+        self.record.topic()
+    }
+
+    fn body(&self) -> &[u8] {
+        self.record.value().unwrap_or_default()
+    }
+}
+
+fn write_start(
     out: &mut Vec<u8>,
     exchange: &str,
     record: &Record,
@@ -138,9 +155,9 @@ fn write_content_header(
     })
 }
 
-/// A table has no order and holds a name once. A name that the event repeats becomes the list of its
-/// values; a name of ours that the event has too becomes a list that begins with ours, void when the
-/// event has none of that, so that nobody takes the one for the other.
+/// A table has no order and holds a name once. A name that the event repeats becomes the list of
+/// its values; a name of ours that the event has too becomes a list that begins with ours, void
+/// when the event has none of that, so that nobody takes the one for the other.
 fn write_headers(
     w: &mut Writer<'_>,
     record: &Record,
@@ -242,13 +259,6 @@ fn write_value(w: &mut Writer<'_>, value: Value<'_>) {
             w.u8(1);
         }
     }
-}
-
-/// The next body frame: of `payload` from `at` on. Answers where the one after it begins.
-pub(super) fn write_body(out: &mut Vec<u8>, payload: &[u8], at: usize, frame_max: usize) -> usize {
-    let end = payload.len().min(at + frame_max - FRAME_OVERHEAD);
-    Writer::new(out).body(&payload[at..end]);
-    end
 }
 
 fn too_long(what: &str, text: &str) -> Unfit {

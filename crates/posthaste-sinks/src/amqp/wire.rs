@@ -1,29 +1,29 @@
-//! AMQP 0-9-1 on the wire, as far as a publisher needs it: what the broker says.
+//! AMQP 0-9-1 on the wire, as far as a publisher needs it: frames of the broker.
 //!
 //! Layouts: the protocol's reference (`amqp0-9-1.extended.xml`) and RabbitMQ's errata.
 
-/// What a client says first.
+/// The first bytes of a client.
 pub(super) const PROTOCOL_HEADER: &[u8] = b"AMQP\x00\x00\x09\x01";
 
 /// The channel of the connection itself.
 pub(super) const CONNECTION: u16 = 0;
-/// The one channel that a lane publishes on.
+/// The one channel that messages are published on.
 pub(super) const CHANNEL: u16 = 1;
 
 /// Bytes of a frame around its payload.
-pub(super) const FRAME_OVERHEAD: usize = 8;
+pub(crate) const FRAME_OVERHEAD: usize = 8;
 
-pub(super) const METHOD: u8 = 1;
-pub(super) const HEADER: u8 = 2;
-pub(super) const BODY: u8 = 3;
+pub(crate) const METHOD: u8 = 1;
+pub(crate) const HEADER: u8 = 2;
+pub(crate) const BODY: u8 = 3;
 pub(super) const HEARTBEAT: u8 = 8;
-pub(super) const FRAME_END: u8 = 0xce;
+pub(crate) const FRAME_END: u8 = 0xce;
 
 pub(super) const BASIC: u16 = 60;
 
-/// What the server sent is not AMQP 0-9-1.
+/// Why bytes of a server are not AMQP 0-9-1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Malformed {
+pub(crate) enum Malformed {
     /// It answers with its own protocol header, or with bytes of something else.
     NotAmqp,
     /// A TLS record.
@@ -32,9 +32,9 @@ pub(super) enum Malformed {
     Frame,
 }
 
-/// What the server says.
+/// A frame of the server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Incoming {
+pub(crate) enum Incoming {
     Start {
         mechanisms: String,
     },
@@ -90,7 +90,7 @@ pub(super) enum Incoming {
 }
 
 /// Reads one frame from the front of `input`. Answers it and its length; none when more must come.
-pub(super) fn read(input: &[u8], frame_max: usize) -> Result<Option<(Incoming, usize)>, Malformed> {
+pub(crate) fn read(input: &[u8], frame_max: usize) -> Result<Option<(Incoming, usize)>, Malformed> {
     match input {
         // One byte of a TLS record tells nothing yet.
         [] | [0x15 | 0x16] => return Ok(None),

@@ -1,18 +1,18 @@
-//! AMQP 0-9-1 on the wire, as far as a publisher needs it: what we say.
+//! AMQP 0-9-1 on the wire, as far as a publisher needs it: our frames.
 
 use super::wire::{BASIC, BODY, CHANNEL, CONNECTION, FRAME_END, HEADER, HEARTBEAT, METHOD};
 
 /// A string of more than 255 bytes where the protocol has room for no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(crate) struct TooLong;
 
 /// Appends frames to a buffer.
-pub(super) struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out }
     }
 
@@ -90,7 +90,7 @@ impl<'a> Writer<'a> {
     }
 
     /// `basic.publish`, mandatory.
-    pub(super) fn publish(&mut self, exchange: &str, routing_key: &str) -> Result<(), TooLong> {
+    pub(crate) fn publish(&mut self, exchange: &str, routing_key: &str) -> Result<(), TooLong> {
         self.try_method(CHANNEL, BASIC, 40, |w| {
             w.u16(0);
             w.short(exchange)?;
@@ -102,7 +102,7 @@ impl<'a> Writer<'a> {
 
     /// The content header of a message of `size` bytes. `flags` and what `properties` writes must
     /// agree.
-    pub(super) fn content_header<E>(
+    pub(crate) fn content_header<E>(
         &mut self,
         size: u64,
         flags: u16,
@@ -178,14 +178,14 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    pub(super) fn table(&mut self, fields: impl FnOnce(&mut Self)) {
+    pub(crate) fn table(&mut self, fields: impl FnOnce(&mut Self)) {
         let Ok(()) = self.sized(|w| {
             fields(w);
             Ok::<(), std::convert::Infallible>(())
         });
     }
 
-    pub(super) fn try_table(
+    pub(crate) fn try_table(
         &mut self,
         fields: impl FnOnce(&mut Self) -> Result<(), TooLong>,
     ) -> Result<(), TooLong> {
@@ -210,14 +210,14 @@ impl<'a> Writer<'a> {
         self.bytes(text.as_bytes());
     }
 
-    pub(super) fn short(&mut self, text: &str) -> Result<(), TooLong> {
+    pub(crate) fn short(&mut self, text: &str) -> Result<(), TooLong> {
         self.u8(u8::try_from(text.len()).map_err(|_| TooLong)?);
         self.bytes(text.as_bytes());
         Ok(())
     }
 
     /// A long string of these parts.
-    pub(super) fn long(&mut self, parts: &[&[u8]]) {
+    pub(crate) fn long(&mut self, parts: &[&[u8]]) {
         let Ok(()) = self.sized(|w| {
             for part in parts {
                 w.bytes(part);
@@ -226,7 +226,7 @@ impl<'a> Writer<'a> {
         });
     }
 
-    pub(super) fn u8(&mut self, value: u8) {
+    pub(crate) fn u8(&mut self, value: u8) {
         self.out.push(value);
     }
 
@@ -238,7 +238,7 @@ impl<'a> Writer<'a> {
         self.bytes(&value.to_be_bytes());
     }
 
-    pub(super) fn u64(&mut self, value: u64) {
+    pub(crate) fn u64(&mut self, value: u64) {
         self.bytes(&value.to_be_bytes());
     }
 

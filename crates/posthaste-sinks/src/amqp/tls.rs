@@ -2,7 +2,6 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use posthaste_engine::Cause;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem, pem::PemObject},
@@ -10,16 +9,16 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::fault::Fault;
+use super::Error;
 
 /// Where certificates and keys lie. They are read anew for each connection, so that a renewed file
 /// counts without a restart.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tls {
+pub(crate) struct Tls {
     /// Authorities to trust instead of the system's.
-    pub(super) ca_file: Option<PathBuf>,
+    pub(crate) ca_file: Option<PathBuf>,
     /// Our own certificate with its chain, and its key, for brokers that ask for one.
-    pub(super) identity: Option<(PathBuf, PathBuf)>,
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Tls {
@@ -28,25 +27,25 @@ impl Tls {
         &self,
         host: &str,
         stream: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, Fault> {
+    ) -> Result<TlsStream<TcpStream>, Error> {
         let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| misconfigured(format!("`{host}` can be no name in a certificate")))?;
+            .map_err(|_| wrong_setup(format!("`{host}` can be no name in a certificate")))?;
         let tls = self.clone();
         // Files are read, and the system's roots are hundreds.
         let config = tokio::task::spawn_blocking(move || tls.config())
             .await
-            .map_err(|_| Fault::new(Cause::Connection, "the TLS set-up broke down"))??;
+            .map_err(|_| Error::Connection("the TLS set-up broke down".to_owned()))??;
         TlsConnector::from(Arc::new(config))
             .connect(name, stream)
             .await
             .map_err(|error| self.refusal(&error))
     }
 
-    fn config(&self) -> Result<ClientConfig, Fault> {
+    fn config(&self) -> Result<ClientConfig, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| misconfigured(format!("TLS: {error}")))?
+            .map_err(|error| wrong_setup(format!("TLS: {error}")))?
             .with_root_certificates(self.roots()?);
         let Some((cert_file, key_file)) = &self.identity else {
             return Ok(builder.with_no_client_auth());
@@ -56,29 +55,29 @@ impl Tls {
             .map_err(|error| unreadable("key_file", key_file, &error))?;
         builder
             .with_client_auth_cert(chain, key)
-            .map_err(|error| misconfigured(format!("cert_file and key_file: {error}")))
+            .map_err(|error| wrong_setup(format!("cert_file and key_file: {error}")))
     }
 
-    fn roots(&self) -> Result<RootCertStore, Fault> {
+    fn roots(&self) -> Result<RootCertStore, Error> {
         let mut roots = RootCertStore::empty();
         if let Some(file) = &self.ca_file {
             for certificate in certificates("ca_file", file)? {
                 roots
                     .add(certificate)
-                    .map_err(|error| misconfigured(format!("ca_file: {error}")))?;
+                    .map_err(|error| wrong_setup(format!("ca_file: {error}")))?;
             }
         } else {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         if roots.is_empty() {
-            return Err(misconfigured(
+            return Err(wrong_setup(
                 "no certificate authority to trust was found; name one with `ca_file`".to_owned(),
             ));
         }
         Ok(roots)
     }
 
-    fn refusal(&self, error: &std::io::Error) -> Fault {
+    fn refusal(&self, error: &std::io::Error) -> Error {
         let tls = error
             .get_ref()
             .and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -88,37 +87,34 @@ impl Tls {
                     Some(_) => "correct `ca_file`, or the host's name in the address",
                     None => "name the authority that signed it with `ca_file`",
                 };
-                misconfigured(format!(
+                wrong_setup(format!(
                     "the broker's certificate was refused: {error}; {fix}"
                 ))
             }
-            Some(rustls::Error::InvalidMessage(_)) => misconfigured(format!(
+            Some(rustls::Error::InvalidMessage(_)) => wrong_setup(format!(
                 "the port does not speak TLS ({error}); correct the port, or write `amqp://`"
             )),
-            _ => refused_us(error).unwrap_or_else(|| Fault::io("TLS handshake", error)),
+            _ => refused_us(error).unwrap_or_else(|| Error::io("TLS handshake", error)),
         }
     }
 }
 
-/// What the peer's alert means, if `error` is one. In TLS 1.3 it may come after the handshake, with
-/// the first bytes that are read.
-pub(super) fn refused_us(error: &std::io::Error) -> Option<Fault> {
+/// The error that the peer's alert means, if `error` is one. In TLS 1.3 it may come after the
+/// handshake, with the first bytes that are read.
+pub(super) fn refused_us(error: &std::io::Error) -> Option<Error> {
     let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     matches!(tls, rustls::Error::AlertReceived(_)).then(|| {
-        Fault::new(
-            Cause::Denied,
-            format!(
-                "the broker refused our side of TLS: {error}; it may ask for a certificate \
-                 (`cert_file`, `key_file`)"
-            ),
-        )
+        Error::Certificate(format!(
+            "the broker refused our side of TLS: {error}; it may ask for a certificate \
+             (`cert_file`, `key_file`)"
+        ))
     })
 }
 
-fn certificates(option: &str, file: &PathBuf) -> Result<Vec<CertificateDer<'static>>, Fault> {
+fn certificates(option: &str, file: &PathBuf) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(found) if found.is_empty() => Err(misconfigured(format!(
+        Ok(found) if found.is_empty() => Err(wrong_setup(format!(
             "{option}: `{}` holds no PEM certificate",
             file.display()
         ))),
@@ -127,10 +123,10 @@ fn certificates(option: &str, file: &PathBuf) -> Result<Vec<CertificateDer<'stat
     }
 }
 
-fn unreadable(option: &str, file: &std::path::Path, error: &pem::Error) -> Fault {
-    misconfigured(format!("{option}: `{}`: {error}", file.display()))
+fn unreadable(option: &str, file: &std::path::Path, error: &pem::Error) -> Error {
+    wrong_setup(format!("{option}: `{}`: {error}", file.display()))
 }
 
-fn misconfigured(reason: String) -> Fault {
-    Fault::new(Cause::Misconfigured, reason)
+fn wrong_setup(reason: String) -> Error {
+    Error::Setup(reason)
 }

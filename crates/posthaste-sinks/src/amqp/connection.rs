@@ -1,43 +1,64 @@
 //! One connection with one channel in confirm mode: made, spoken on, and let go.
 
-use std::{io, mem, time::Duration};
+use std::{io, mem, sync::Arc, time::Duration};
 
-use posthaste_engine::Cause;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf},
     net::TcpStream,
 };
 
 use super::{
-    Place,
-    fault::Fault,
-    tls,
+    Error, Tls,
     wire::{self, Incoming},
     write::Writer,
 };
 
-/// What we ask for; RabbitMQ offers the same.
+/// The frame size that we ask for; RabbitMQ offers the same.
 const FRAME_MAX: u32 = 131_072;
 /// The least that the protocol allows.
 const FRAME_MIN: u32 = 4_096;
 /// Read at once. Answers are small; thousands of them fit.
 const READ_BYTES: usize = 64 << 10;
 
+/// The user who logs in, and the exchange. It has no `Debug`: it holds a password.
+pub(crate) struct Login {
+    /// How to encrypt the connection, if it is to be.
+    pub(crate) tls: Option<Tls>,
+    /// The user.
+    pub(crate) user: String,
+    /// The password.
+    pub(crate) password: String,
+    /// The virtual host, of 255 bytes at the most.
+    pub(crate) vhost: String,
+    /// The exchange, of 255 bytes at the most; an empty name is the default exchange.
+    pub(crate) exchange: Arc<str>,
+}
+
+/// How long a peer may be silent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timing {
+    /// Whole seconds between heartbeats.
+    pub(crate) heartbeat: u16,
+    /// Until sent bytes are acknowledged by the peer's kernel.
+    pub(crate) patience: Duration,
+}
+
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Dropping it destroys the socket at once: what the kernel had not sent yet is thrown away.
-pub(super) struct Connection {
-    pub(super) reader: Incomings,
+pub(crate) struct Connection {
+    pub(super) reader: FrameReader,
     pub(super) writer: WriteHalf<Box<dyn Stream>>,
     /// Payload of a frame at the most, its frame's overhead included.
     pub(super) frame_max: usize,
     /// Longest silence that both sides have agreed on.
     pub(super) heartbeat: Duration,
+    pub(super) exchange: Arc<str>,
 }
 
-/// What the broker says, frame by frame.
-pub(super) struct Incomings {
+/// The broker's frames.
+pub(super) struct FrameReader {
     stream: ReadHalf<Box<dyn Stream>>,
     buffer: Vec<u8>,
     /// Bytes of the buffer that are read already.
@@ -45,7 +66,7 @@ pub(super) struct Incomings {
     frame_max: usize,
 }
 
-impl Incomings {
+impl FrameReader {
     /// Reads more bytes. Cancel safe.
     pub(super) async fn fill(&mut self) -> io::Result<()> {
         self.buffer.drain(..mem::take(&mut self.done));
@@ -57,69 +78,78 @@ impl Incomings {
     }
 
     /// The next frame among the bytes that were read.
-    pub(super) fn next(&mut self) -> Result<Option<Incoming>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Option<Incoming>, Error> {
         let found = wire::read(&self.buffer[self.done..], self.frame_max);
-        Ok(found.map_err(Fault::malformed)?.map(|(incoming, length)| {
+        Ok(found.map_err(Error::malformed)?.map(|(incoming, length)| {
             self.done += length;
             incoming
         }))
     }
 
-    async fn wait(&mut self, doing: &str) -> Result<Incoming, Fault> {
+    async fn wait(&mut self, doing: &str) -> Result<Incoming, Error> {
         loop {
             match self.next()? {
                 Some(Incoming::Heartbeat) => {}
                 Some(Incoming::ConnectionClose { code, text }) => {
-                    return Err(Fault::closed("connection", code, &text));
+                    let what = "connection";
+                    return Err(Error::Closed { what, code, text });
                 }
                 Some(Incoming::ChannelClose { code, text }) => {
-                    return Err(Fault::closed("channel", code, &text));
+                    let what = "channel";
+                    return Err(Error::Closed { what, code, text });
                 }
                 Some(incoming) => return Ok(incoming),
-                None => self.fill().await.map_err(|error| lost(doing, &error))?,
+                None => self
+                    .fill()
+                    .await
+                    .map_err(|error| Error::lost(doing, &error))?,
             }
         }
     }
 }
 
 impl Connection {
-    /// Connects, logs in, opens the channel, and looks whether the exchange is there. Takes as long
-    /// as it takes: the caller sets the limit.
+    /// Connects to `address`, which is `HOST:PORT`, logs in, opens the channel, and looks whether
+    /// the exchange is there. With TLS the peer has to prove that it is `host`. Takes as long as it
+    /// takes: the caller sets the limit.
     ///
-    /// `heartbeat` is in whole seconds. `patience` is how long sent bytes may stay without the
-    /// peer's acknowledgement.
-    pub(super) async fn open(
-        place: &Place,
-        host: usize,
-        heartbeat: u16,
-        patience: Duration,
-    ) -> Result<Self, Fault> {
-        let mut connection = Self::connect(place, host, patience).await?;
-        connection.start(place, heartbeat).await?;
-        match connection.open_channel(place).await {
+    /// # Errors
+    /// Why there is no connection.
+    pub(crate) async fn open(
+        login: &Login,
+        host: &str,
+        address: &str,
+        timing: Timing,
+    ) -> Result<Self, Error> {
+        let mut connection = Self::connect(login, host, address, timing.patience).await?;
+        connection.start(login, timing.heartbeat).await?;
+        match connection.open_channel().await {
             Ok(()) => Ok(connection),
-            Err(fault) => {
+            Err(error) => {
                 // Said politely, or the broker logs each attempt as a client that vanished.
                 let _ = connection.goodbye().await;
-                Err(fault)
+                Err(error)
             }
         }
     }
 
-    async fn connect(place: &Place, host: usize, patience: Duration) -> Result<Self, Fault> {
-        let host = &place.hosts[host];
-        let at = host.with_default_port(place.default_port());
-        let stream = TcpStream::connect(&at)
+    async fn connect(
+        login: &Login,
+        host: &str,
+        address: &str,
+        patience: Duration,
+    ) -> Result<Self, Error> {
+        let stream = TcpStream::connect(address)
             .await
-            .map_err(|error| Fault::io(&format!("connecting to {at}"), &error))?;
-        prepare(&stream, patience).map_err(|error| Fault::io("setting up the socket", &error))?;
-        let stream: Box<dyn Stream> = match &place.tls {
-            Some(tls) => Box::new(tls.wrap(&host.name, stream).await?),
+            .map_err(|error| Error::io(&format!("connecting to {address}"), &error))?;
+        prepare(&stream, patience).map_err(|error| Error::io("setting up the socket", &error))?;
+        let stream: Box<dyn Stream> = match &login.tls {
+            Some(tls) => Box::new(tls.wrap(host, stream).await?),
             None => Box::new(stream),
         };
         let (reader, writer) = tokio::io::split(stream);
         Ok(Self {
-            reader: Incomings {
+            reader: FrameReader {
                 stream: reader,
                 buffer: Vec::new(),
                 done: 0,
@@ -128,28 +158,26 @@ impl Connection {
             writer,
             frame_max: FRAME_MAX as usize,
             heartbeat: Duration::ZERO,
+            exchange: Arc::clone(&login.exchange),
         })
     }
 
-    async fn start(&mut self, place: &Place, heartbeat: u16) -> Result<(), Fault> {
+    async fn start(&mut self, login: &Login, heartbeat: u16) -> Result<(), Error> {
         const DOING: &str = "logging in";
         self.send(wire::PROTOCOL_HEADER.to_vec()).await?;
         match self.reader.wait(DOING).await? {
             Incoming::Start { mechanisms } => {
                 if !mechanisms.split(' ').any(|mechanism| mechanism == "PLAIN") {
-                    return Err(Fault::new(
-                        Cause::Misconfigured,
-                        format!(
-                            "the broker logs in by {mechanisms} only; allow PLAIN \
-                             (`auth_mechanisms` in its configuration)"
-                        ),
-                    ));
+                    return Err(Error::Setup(format!(
+                        "the broker logs in by {mechanisms} only; allow PLAIN (`auth_mechanisms` \
+                         in its configuration)"
+                    )));
                 }
             }
-            other => return Err(unexpected(DOING, &other)),
+            other => return Err(Error::unexpected(DOING, &other)),
         }
         let name = format!("posthaste {}", std::process::id());
-        self.say(|w| w.start_ok(&place.user, &place.password, &name))
+        self.say(|w| w.start_ok(&login.user, &login.password, &name))
             .await?;
         let (frame_max, heartbeat) = match self.reader.wait(DOING).await? {
             // 0 means that the server sets no limit.
@@ -168,7 +196,7 @@ impl Connection {
                     heartbeat.min(theirs)
                 },
             ),
-            other => return Err(unexpected(DOING, &other)),
+            other => return Err(Error::unexpected(DOING, &other)),
         };
         self.frame_max = frame_max as usize;
         self.heartbeat = Duration::from_secs(heartbeat.into());
@@ -176,19 +204,21 @@ impl Connection {
         let mut writer = Writer::new(&mut opening);
         writer.tune_ok(frame_max, heartbeat);
         // Its length was checked when the address was read.
-        let _ = writer.open(&place.vhost);
+        let _ = writer.open(&login.vhost);
         self.send(opening).await?;
         self.expect("opening the vhost", &Incoming::OpenOk).await
     }
 
-    async fn open_channel(&mut self, place: &Place) -> Result<(), Fault> {
+    async fn open_channel(&mut self) -> Result<(), Error> {
         self.say(|w| w.channel_open()).await?;
         self.expect("opening a channel", &Incoming::ChannelOpenOk)
             .await?;
         // The default exchange always is, and refuses to be declared.
-        if !place.exchange.is_empty() {
+        if !self.exchange.is_empty() {
+            let exchange = Arc::clone(&self.exchange);
             self.say(|w| {
-                let _ = w.exchange_declare_passive(&place.exchange);
+                // Its length was checked when the address was read.
+                let _ = w.exchange_declare_passive(&exchange);
             })
             .await?;
             let doing = "looking for the exchange";
@@ -200,7 +230,10 @@ impl Connection {
     }
 
     /// Closes the connection as the protocol wants it, and waits until the broker has.
-    pub(super) async fn goodbye(&mut self) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// When the connection breaks before.
+    pub(crate) async fn goodbye(&mut self) -> Result<(), Error> {
         const DOING: &str = "closing the connection";
         self.say(|w| w.connection_close()).await?;
         loop {
@@ -211,28 +244,28 @@ impl Connection {
                 Some(_) => {}
                 None => {
                     let filled = self.reader.fill().await;
-                    filled.map_err(|error| lost(DOING, &error))?;
+                    filled.map_err(|error| Error::lost(DOING, &error))?;
                 }
             }
         }
     }
 
-    async fn expect(&mut self, doing: &str, answer: &Incoming) -> Result<(), Fault> {
+    async fn expect(&mut self, doing: &str, answer: &Incoming) -> Result<(), Error> {
         let incoming = self.reader.wait(doing).await?;
         if incoming == *answer {
             Ok(())
         } else {
-            Err(unexpected(doing, &incoming))
+            Err(Error::unexpected(doing, &incoming))
         }
     }
 
-    async fn say(&mut self, method: impl FnOnce(&mut Writer<'_>)) -> Result<(), Fault> {
+    async fn say(&mut self, method: impl FnOnce(&mut Writer<'_>)) -> Result<(), Error> {
         let mut out = Vec::new();
         method(&mut Writer::new(&mut out));
         self.send(out).await
     }
 
-    async fn send(&mut self, bytes: Vec<u8>) -> Result<(), Fault> {
+    async fn send(&mut self, bytes: Vec<u8>) -> Result<(), Error> {
         let sent = async {
             self.writer.write_all(&bytes).await?;
             self.writer.flush().await
@@ -240,10 +273,10 @@ impl Connection {
         let Err(error) = sent.await else {
             return Ok(());
         };
-        // Who hangs up may have said why, and that can still be read.
+        // A broker that hangs up may have said why, and that can still be read.
         match self.reader.wait("sending").await {
-            Err(fault) if fault.cause != Cause::Connection => Err(fault),
-            _ => Err(lost("sending", &error)),
+            Err(said) if !matches!(said, Error::Connection(_)) => Err(said),
+            _ => Err(Error::lost("sending", &error)),
         }
     }
 }
@@ -260,18 +293,4 @@ fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> {
     #[cfg(not(target_os = "linux"))]
     let _ = patience;
     Ok(())
-}
-
-pub(super) fn lost(doing: &str, error: &io::Error) -> Fault {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => Fault::hung_up(doing),
-        _ => tls::refused_us(error).unwrap_or_else(|| Fault::io(doing, error)),
-    }
-}
-
-pub(super) fn unexpected(doing: &str, incoming: &Incoming) -> Fault {
-    Fault::new(
-        Cause::Connection,
-        format!("{doing}: the broker answered out of turn with {incoming:?}"),
-    )
 }
