@@ -1,21 +1,20 @@
 //! The sink that publishes to Apache Kafka, through librdkafka.
 //!
-//! One producer a lane, idempotent or transactional. Without transactions the broker keeps the order within a partition and refuses what
-//! follows a gap there; everything else that a key's order needs is the lane's: which records may be
-//! under way together, and what ends the producer.
+//! One producer a lane, idempotent or transactional. Without transactions the broker keeps the
+//! order within a partition and refuses what follows a gap there; everything else that a key's
+//! order needs is the lane's: which records may be under way together, and what ends the producer.
 
 mod batch_limits;
 mod blame;
 mod client;
 mod directory;
 mod faults;
-mod flight;
-mod lane;
-mod ledger;
+mod idempotent;
+mod key_places;
 mod look_up;
 mod message;
 mod options;
-mod suspects;
+mod refusals;
 mod topics;
 mod transactional;
 
@@ -24,13 +23,13 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
-use crate::address::Address;
+use crate::{address::Address, publisher::InPlaceLane};
 use client::Client;
 use directory::Directory;
-use lane::KafkaLane;
+use idempotent::IdempotentPublisher;
 use options::Settings;
-use suspects::Suspects;
-use transactional::{Common, TransactionalLane, Unfinished};
+use refusals::Refusals;
+use transactional::{Common, TransactionalPublisher, Unfinished};
 
 /// How long the cluster may take to answer when a lane is opened, or a check made.
 const REACH_MAX: Duration = Duration::from_millis(2_500);
@@ -38,7 +37,7 @@ const REACH_MAX: Duration = Duration::from_millis(2_500);
 /// Publishes each event to the topic that it names.
 pub struct KafkaSink {
     settings: Arc<Settings>,
-    suspects: Arc<Suspects>,
+    refusals: Arc<Refusals>,
     directory: Arc<Directory>,
     /// With transactions.
     unfinished: Arc<Unfinished>,
@@ -48,18 +47,18 @@ impl KafkaSink {
     pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
         Ok(Self {
             settings: Arc::new(Settings::from_address(address)?),
-            suspects: Arc::default(),
+            refusals: Arc::default(),
             directory: Arc::default(),
             unfinished: Arc::default(),
         })
     }
 
-    /// What transactional lanes share; none without transactions.
+    /// The state that transactional lanes share; none without transactions.
     fn common(&self) -> Option<Common> {
         Some(Common {
             progress_topic: self.settings.progress_topic.clone()?,
             settings: Arc::clone(&self.settings),
-            suspects: Arc::clone(&self.suspects),
+            refusals: Arc::clone(&self.refusals),
             directory: Arc::clone(&self.directory),
             unfinished: Arc::clone(&self.unfinished),
         })
@@ -82,8 +81,8 @@ impl Sink for KafkaSink {
             kind: "kafka",
             batch_events_max: 1_000,
             batch_bytes_max: 1 << 20,
-            // The client's memory: an event costs it about a kilobyte beside its own bytes, which its
-            // own limit in bytes does not count. Ten milliseconds of the fastest cluster.
+            // The client's memory: an event costs it about a kilobyte beside its own bytes, which
+            // its own limit in bytes does not count. Ten milliseconds of the fastest cluster.
             in_flight_events_max: match has_transactions {
                 true => transactional::IN_FLIGHT_EVENTS_MAX,
                 false => 4_000,
@@ -115,13 +114,13 @@ impl Sink for KafkaSink {
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
         let limit = REACH_MAX.min(spec.publish_timeout / 2);
         if let Some(common) = self.common() {
-            return Ok(Box::new(
-                TransactionalLane::open(common, spec, limit).await?,
-            ));
+            let publisher = TransactionalPublisher::open(common, spec, limit).await?;
+            return Ok(Box::new(InPlaceLane::new(publisher)));
         }
-        let (settings, suspects) = (Arc::clone(&self.settings), Arc::clone(&self.suspects));
+        let (settings, refusals) = (Arc::clone(&self.settings), Arc::clone(&self.refusals));
         let directory = Arc::clone(&self.directory);
-        let lane = KafkaLane::open(settings, suspects, directory, spec, limit).await?;
-        Ok(Box::new(lane))
+        let publisher =
+            IdempotentPublisher::open(settings, refusals, directory, spec, limit).await?;
+        Ok(Box::new(InPlaceLane::new(publisher)))
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What Kafka's brokers take by default, `message.max.bytes`, less a batch's own head.
+/// The default of Kafka's brokers, `message.max.bytes`, less a batch's own head.
 pub(super) const BATCH_BYTES_MAX: usize = 1_000_000;
 /// Below this, a smaller batch no longer tells much.
 const BATCH_BYTES_MIN: usize = 16 << 10;

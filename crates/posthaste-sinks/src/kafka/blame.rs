@@ -1,4 +1,4 @@
-//! What refusals point at: a record, a topic, or nobody in the batch.
+//! Finds what refusals point at: a record, a topic, or none of them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,22 +10,22 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::{
     faults::{Blame, blame, is_about_topic},
-    suspects::Suspects,
+    refusals::Refusals,
     topics,
 };
 
 /// A record that was under way when something was refused.
-pub(super) struct Accused<'a> {
+pub(super) struct RefusedRecord<'a> {
     pub(super) event: u128,
     pub(super) bytes: usize,
     pub(super) topic: &'a str,
 }
 
-/// Notes whom refused batches point at. Answers the code that says most, and the topic that it was
-/// said of.
-pub(super) fn accuse<'a>(
-    suspects: &Suspects,
-    failures: impl Iterator<Item = (Accused<'a>, Code)>,
+/// Notes the events and topics that refused batches point at. Answers the code that says most, and
+/// the topic that it was said of.
+pub(super) fn note_refusals<'a>(
+    refusals: &Refusals,
+    failures: impl Iterator<Item = (RefusedRecord<'a>, Code)>,
     now: Instant,
 ) -> (Code, Option<&'a str>) {
     // The events of each topic, and the bytes of those that were too large.
@@ -40,7 +40,7 @@ pub(super) fn accuse<'a>(
                     *too_large += record.bytes;
                 }
             }
-            Blame::DeniedTopic => suspects.deny(record.topic, now),
+            Blame::DeniedTopic => refusals.deny_topic(record.topic, now),
             Blame::Destination(_) => {}
         }
         let says_more = |(known, _)| {
@@ -51,11 +51,11 @@ pub(super) fn accuse<'a>(
         }
     }
     for (topic, (events, too_large)) in refused {
-        // A topic that takes small batches only: make them smaller, and nobody is suspected. What
-        // is larger than a batch goes alone.
-        let shrunk = events.len() > 1 && too_large > 0 && suspects.shrink(topic, too_large, now);
+        // A topic that takes small batches only: smaller ones are made, and no event is noted. A
+        // record larger than a batch goes alone.
+        let shrunk = events.len() > 1 && too_large > 0 && refusals.shrink(topic, too_large, now);
         if !shrunk {
-            events.iter().for_each(|&event| suspects.suspect(event));
+            events.iter().for_each(|&event| refusals.add_event(event));
         }
     }
     match fault {
@@ -68,7 +68,7 @@ pub(super) fn accuse<'a>(
 /// fault.
 ///
 /// `topics` are those of which it may have been said.
-pub(super) fn reason(code: Code, topics: &BTreeSet<&str>) -> Option<String> {
+pub(super) fn why_lane_ends(code: Code, topics: &BTreeSet<&str>) -> Option<String> {
     const NAMED_MAX: usize = 3;
     let names: Vec<&str> = topics.iter().copied().take(NAMED_MAX).collect();
     let names = names.join("`, `");
@@ -82,24 +82,24 @@ pub(super) fn reason(code: Code, topics: &BTreeSet<&str>) -> Option<String> {
     };
     match blame(code) {
         Blame::Record(_) => Some(format!(
-            "{topic}: the broker refused a batch ({code}); to find the event at fault, its events are \
-             sent again in smaller batches or alone"
+            "{topic}: the broker refused a batch ({code}); to find the event at fault, its events \
+             are sent again in smaller batches or alone"
         )),
         Blame::DeniedTopic => Some(format!(
             "{topic}: the broker denied it to us ({code}); the rest is sent again"
         )),
         Blame::Destination(_) if is_about_topic(code) => Some(format!(
-            "{topic} was deleted, or made anew with fewer partitions ({code}); it is looked up again, \
-             and the rest is sent again"
+            "{topic} was deleted, or made anew with fewer partitions ({code}); it is looked up \
+             again, and the rest is sent again"
         )),
         Blame::Destination(_) => None,
     }
 }
 
 /// The verdict on a record that was refused alone; none when the destination is at fault.
-pub(super) fn verdict_alone(
-    suspects: &Suspects,
-    record: &Accused<'_>,
+pub(super) fn outcome_alone(
+    refusals: &Refusals,
+    record: &RefusedRecord<'_>,
     code: Code,
     now: Instant,
 ) -> Option<Outcome> {
@@ -115,7 +115,7 @@ pub(super) fn verdict_alone(
         )),
         Blame::Record(kind) => Some(Outcome::rejected(kind, format!("topic `{topic}`: {code}"))),
         Blame::DeniedTopic => {
-            suspects.deny(topic, now);
+            refusals.deny_topic(topic, now);
             Some(Outcome::rejected(
                 RejectionKind::Denied,
                 topics::denial(topic),

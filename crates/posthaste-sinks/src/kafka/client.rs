@@ -1,7 +1,7 @@
 //! One producer of the client library, and the thread that polls it.
 //!
-//! The thread owns the producer's end: it purges and destroys it when the lane says so, and also when
-//! an answer is overdue while the task that runs the lane is stuck.
+//! The thread owns the producer's end: it purges and destroys it when the lane says so, and also
+//! when an answer is overdue while the task that runs the lane is stuck.
 
 use std::{
     sync::{
@@ -31,13 +31,14 @@ use super::{
 
 /// How late the thread may notice that it should end.
 const TURN: Duration = Duration::from_millis(50);
-/// How long an abort waits for the destruction, which nothing else depends on: what was purged is gone.
+/// How long an abort waits for the destruction, which nothing else depends on: what was purged is
+/// gone.
 const DESTROY_MAX: Duration = Duration::from_secs(1);
 const NEVER: u64 = u64::MAX;
 
 pub(super) type Producer = BaseProducer<Context>;
 
-/// What a lane holds of a producer. Dropping it purges and destroys the producer in the background.
+/// A lane's handle of a producer. Dropping it purges and destroys the producer in the background.
 pub(super) struct Client {
     /// Weak, so that the thread can destroy the producer whatever the lane's task is doing.
     producer: Weak<Producer>,
@@ -46,7 +47,7 @@ pub(super) struct Client {
     cluster: OnceLock<String>,
 }
 
-/// What the callbacks and the thread tell the lane, and the lane the thread.
+/// The state that the callbacks, the thread and the lane share.
 pub(super) struct Shared {
     inbox: Mutex<Inbox>,
     changed: Notify,
@@ -60,14 +61,14 @@ pub(super) struct Shared {
 struct Inbox {
     news: News,
     /// Kept back until a poll has ended, so that the reports of a refused batch come together: the
-    /// lane judges them as one.
+    /// lane handles them as one.
     failures: Vec<(usize, Code)>,
     trouble: Option<Trouble>,
     /// Topics that the broker named when it refused them to a transaction.
     named: Vec<Box<str>>,
 }
 
-/// What happened since the lane looked last.
+/// Events since the lane looked last.
 #[derive(Default)]
 pub(super) struct News {
     pub(super) delivered: Vec<usize>,
@@ -166,8 +167,8 @@ impl Shared {
 impl ClientContext for Context {
     fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(target: "librdkafka", facility, message);
-        // Which topic was refused to a transaction, the client says nowhere else. A hint: without it
-        // the events are sent one by one.
+        // Which topic was refused to a transaction, the client says nowhere else. A hint: without
+        // it the events are sent one by one.
         if let Some(topic) = topics::named_in_refusal(facility, message) {
             self.0.inbox().named.push(topic.into());
         }
@@ -180,7 +181,8 @@ impl ClientContext for Context {
         tracing::debug!(target: "librdkafka", ?code, reason);
         let mut inbox = self.0.inbox();
         let known = inbox.trouble.as_ref().map(|trouble| trouble.code);
-        // "All brokers are down" follows what says why, and a refused login ends in a lost connection.
+        // "All brokers are down" follows what says why, and a refused login ends in a lost
+        // connection.
         let says_less = match known {
             Some(known) if matches!(faults::cause(known), Cause::Denied | Cause::Misconfigured) => {
                 faults::cause(code) == Cause::Connection
@@ -232,7 +234,8 @@ impl Client {
         Self::start_with(config, target, thread_name, poll)
     }
 
-    /// Makes a producer whose thread does `work` until that returns; then it purges and destroys it.
+    /// Makes a producer whose thread does `work` until that returns; then it purges and destroys
+    /// it.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -328,9 +331,11 @@ impl Client {
         });
     }
 
-    /// When the oldest unanswered record is overdue; then the thread ends the producer.
-    pub(super) fn set_overdue_at(&self, at: Option<Instant>) {
-        let millis = at.map_or(NEVER, |at| {
+    /// Tells the thread since when an answer is owed, if one is, and how long one may take: it ends
+    /// the producer then.
+    pub(super) fn owes_since(&self, oldest: Option<Instant>, publish_timeout: Duration) {
+        let millis = oldest.map_or(NEVER, |oldest| {
+            let at = oldest + publish_timeout;
             let after = at.saturating_duration_since(self.shared.born).as_millis();
             u64::try_from(after).unwrap_or(NEVER)
         });
@@ -342,7 +347,7 @@ impl Client {
         self.producer()?.client().fatal_error()
     }
 
-    /// What the client complained of since its last success.
+    /// The client's complaint since its last success.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.shared.inbox().trouble.clone()
     }

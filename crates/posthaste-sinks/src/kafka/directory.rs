@@ -41,7 +41,7 @@ pub(super) fn question_limit(publish_timeout: Duration) -> Duration {
     QUESTION_MAX.min(publish_timeout / 4)
 }
 
-/// What is known about where a topic's records may go.
+/// The known fate of a topic's records.
 pub(super) enum Answer {
     /// The number of partitions, and until when it is believed.
     Partitions(usize, Instant),
@@ -51,7 +51,7 @@ pub(super) enum Answer {
     Refused(Outcome),
 }
 
-/// What the cluster is to be asked.
+/// A question for the cluster.
 pub(super) enum Question {
     ByName(Box<str>),
     /// All topics; of interest are these.
@@ -167,7 +167,7 @@ impl Directory {
         answer
     }
 
-    /// What is known of the topic was wrong.
+    /// The answer for this topic was wrong.
     pub(super) fn forget(&self, name: &str) {
         if let Some(topic) = self.known().topics.get_mut(name) {
             topic.state = State::Unknown;
@@ -203,7 +203,7 @@ impl Directory {
     /// Takes the answer to a question by name.
     ///
     /// # Errors
-    /// What keeps the topic from being known, when that is not the topic's fault.
+    /// The reason why the topic is not known, when that is not the topic's fault.
     pub(super) fn answered(&self, name: &str, found: Found, now: Instant) -> Result<(), Code> {
         let known = &mut *self.known();
         known.by_name = known.by_name.saturating_sub(1);
@@ -340,7 +340,7 @@ impl Topic {
             ),
             Err(code) => match &mut self.state {
                 State::Unknown => return Err(code),
-                // What is known may well be right still: sending will show.
+                // The former answer may well be right still: sending will show.
                 State::Known { until, .. } | State::Refused { until, .. } => {
                     *until = now + REFUSED_FOR;
                     return Ok(());
@@ -362,8 +362,8 @@ impl Topic {
 
 fn not_shown(name: &str) -> String {
     format!(
-        "the cluster shows us no topic `{name}`; create it, allow the user DESCRIBE on it, or route \
-         the event to another topic"
+        "the cluster shows us no topic `{name}`; create it, allow the user DESCRIBE on it, or \
+         route the event to another topic"
     )
 }
 

@@ -1,9 +1,9 @@
-//! What the client's and the broker's error codes mean: whose fault, and what the operator does.
+//! The meaning of the client's and the broker's error codes, with the fix for the operator.
 
 use posthaste_engine::{Cause, RejectionKind, SinkError};
 use rdkafka::{error::KafkaError, types::RDKafkaErrorCode as Code};
 
-/// What the client or the broker says went wrong.
+/// An error of the client or the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) code: Code,
@@ -25,7 +25,7 @@ impl From<KafkaError> for Fault {
     }
 }
 
-/// Whose fault a delivery's failure is.
+/// What is at fault when a delivery fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blame {
     /// A record of the refused batch; which one, only sending it alone shows.
@@ -36,7 +36,7 @@ pub(super) enum Blame {
     Destination(Cause),
 }
 
-/// What a record's delivery report says.
+/// The meaning of a record's delivery report.
 pub(super) fn blame(code: Code) -> Blame {
     use RejectionKind::{Invalid, TooLarge};
     match code {
@@ -49,8 +49,8 @@ pub(super) fn blame(code: Code) -> Blame {
         | Code::InvalidTimestamp
         | Code::PolicyViolation => Blame::Record(Invalid),
         Code::TopicAuthorizationFailed => Blame::DeniedTopic,
-        // Said of the others in a batch of which one record is invalid, of what was under way when the
-        // producer ended, and of what we purged.
+        // Said of the others in a batch of which one record is invalid, of what was under way when
+        // the producer ended, and of what we purged.
         Code::InvalidDifferentRecord
         | Code::OutOfOrderSequenceNumber
         | Code::Fatal
@@ -70,7 +70,7 @@ pub(super) fn is_about_topic(code: Code) -> bool {
     )
 }
 
-/// What a fault of the destination means.
+/// The class of a fault of the destination.
 pub(super) fn cause(code: Code) -> Cause {
     match code {
         Code::BrokerTransportFailure
@@ -100,7 +100,7 @@ pub(super) fn cause(code: Code) -> Cause {
     }
 }
 
-/// What to do about a fault that waiting does not mend.
+/// The fix of a fault that waiting does not mend.
 pub(super) fn fix(code: Code) -> &'static str {
     match code {
         Code::Authentication | Code::SaslAuthenticationFailed => {

@@ -8,7 +8,7 @@ use rdkafka::{
 
 use crate::jsonl::{Unwritable, write_time};
 
-/// What the protocol adds to a record and to each header, at most.
+/// Bytes that the protocol adds to a record and to each header, at most.
 const RECORD_OVERHEAD: usize = 64;
 const HEADER_OVERHEAD: usize = 10;
 /// Our own two headers: an id and a time as text.

@@ -1,4 +1,4 @@
-//! What an address says about the cluster, as settings of the client.
+//! The options of an address, as settings of the client.
 
 use std::time::Duration;
 
@@ -72,8 +72,9 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The rejection of an event that would be written where progress is kept: whoever takes over would read it as
-    /// progress. Without transactions that is where other relays keep theirs, unless they were told another topic.
+    /// The rejection of an event that would be written where progress is kept: whoever takes over
+    /// would read it as progress. Without transactions that is where other relays keep theirs,
+    /// unless they were told another topic.
     pub(super) fn refuse_progress_topic(&self, record: &Record) -> Option<Outcome> {
         let kept = self
             .progress_topic
@@ -81,8 +82,8 @@ impl Settings {
             .unwrap_or(PROGRESS_TOPIC_DEFAULT);
         (record.topic() == kept).then(|| {
             let reason = format!(
-                "topic `{kept}` is where Posthaste keeps the progress of its transactions: publish the event to \
-                 another topic"
+                "topic `{kept}` is where Posthaste keeps the progress of its transactions: publish \
+                 the event to another topic"
             );
             Outcome::rejected(RejectionKind::Invalid, reason)
         })
@@ -149,12 +150,13 @@ impl Settings {
             .set("enable.idempotence", "true")
             .set("acks", "all")
             .set("max.in.flight.requests.per.connection", "5")
-            // A batch that is refused for good ends the producer: what follows it is never accepted.
+            // A batch that is refused for good ends the producer: what follows it is never
+            // accepted.
             .set("enable.gapless.guarantee", "true")
-            // Never: the client takes a message that timed out from the middle of the sequence, starts
-            // a new epoch and sends what follows, so a later event of the key is accepted although an
-            // earlier one was not, and `enable.gapless.guarantee` does not cover it. A time-out here
-            // is always the whole lane's (`Client`).
+            // Never: the client takes a message that timed out from the middle of the sequence,
+            // starts a new epoch and sends what follows, so a later event of the key is accepted
+            // although an earlier one was not, and `enable.gapless.guarantee` does not cover it. A
+            // time-out here is always the whole lane's (`Client`).
             .set("message.timeout.ms", "0")
             .set("linger.ms", format!("{}", self.linger.as_secs_f64() * 1e3))
             .set("compression.type", &self.compression)
@@ -168,14 +170,15 @@ impl Settings {
 
     /// For a lane with transactions, under this id.
     pub(super) fn transactional(&self, id: &str, publish_timeout: Duration) -> ClientConfig {
-        // Until then a dead relay's open transaction holds back consumers that read what is committed. The
-        // client takes no less than a second.
+        // Until then a dead relay's open transaction holds back consumers that read what is
+        // committed. The client takes no less than a second.
         let limit = publish_timeout.max(Duration::from_secs(1)).as_millis();
         let mut config = self.producer();
         config
             .set("transactional.id", id)
             .set("transaction.timeout.ms", limit.to_string())
-            // A gap is an end of the transaction, in which nothing counts then, and no end of the producer.
+            // A gap is an end of the transaction, in which nothing counts then, and no end of the
+            // producer.
             .set("enable.gapless.guarantee", "false");
         config
     }
@@ -252,8 +255,8 @@ fn set_login(
     };
     if tls.is_none() {
         return Err(address.misconfigured(format!(
-            "user and password would travel unencrypted; add `{TLS}=true`, or `{TLS}=false` if that \
-             is meant"
+            "user and password would travel unencrypted; add `{TLS}=true`, or `{TLS}=false` if \
+             that is meant"
         )));
     }
     let property = MECHANISMS

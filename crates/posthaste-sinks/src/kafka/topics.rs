@@ -1,4 +1,4 @@
-//! What a lane knows of topics: their partitions, and where a record goes.
+//! The topics of a lane: their partitions, and the place of a record.
 //!
 //! The lane chooses the partition, not the client library: only so can it tell which records the
 //! broker will keep in order.
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_engine::{Outcome, Record};
+use posthaste_engine::{Outcome, Record, RejectionKind, WaitingRecord};
 use tokio::sync::watch;
 
 use super::{
@@ -56,9 +56,9 @@ struct Partition {
 
 /// Whether the broker can tell that something is missing in front of what we send to a partition.
 ///
-/// A broker takes *any* first sequence number of a producer that it does not know in a partition. So
-/// until a partition has accepted a record of this producer, a second batch can be accepted although
-/// the first was refused: a single record goes ahead and opens the partition.
+/// A broker takes *any* first sequence number of a producer that it does not know in a partition.
+/// So until a partition has accepted a record of this producer, a second batch can be accepted
+/// although the first was refused: a single record goes ahead and opens the partition.
 #[derive(Debug, Clone, Copy, Default)]
 enum Opened {
     #[default]
@@ -69,7 +69,7 @@ enum Opened {
     Yes(Instant),
 }
 
-/// What is known about where a record may go.
+/// The destination of a record, as far as it is known.
 pub(super) enum Route {
     /// To this topic.
     To { topic: usize, partitions: usize },
@@ -90,6 +90,27 @@ pub(super) enum Entry {
     Wait,
 }
 
+/// Since when a record waits for its topic to be looked up.
+#[derive(Debug, Default)]
+pub(super) struct LookUpWait(Option<Instant>);
+
+impl LookUpWait {
+    /// The outcome of a record whose topic could not be looked up in time, which happens only where
+    /// more topics wait than the cluster can be asked for. Half of its time is left for sending: a
+    /// record that waited on would make its lane late.
+    fn is_over(&mut self, topic: &str, publish_timeout: Duration, now: Instant) -> Option<Outcome> {
+        let limit = publish_timeout / 2;
+        let since = *self.0.get_or_insert(now);
+        (now.duration_since(since) >= limit).then(|| {
+            let reason = format!(
+                "topic `{topic}`: the cluster has not told within {limit:?} whether it exists, so \
+                 many others are asked for"
+            );
+            Outcome::rejected(RejectionKind::Unroutable, reason)
+        })
+    }
+}
+
 impl Topics {
     pub(super) fn new(directory: Arc<Directory>) -> Self {
         Self {
@@ -104,8 +125,25 @@ impl Topics {
         &self.topics[index].name
     }
 
+    /// Where a record goes. One whose topic is not looked up in time goes nowhere.
+    pub(super) fn route(
+        &mut self,
+        item: &mut WaitingRecord<LookUpWait>,
+        publish_timeout: Duration,
+        now: Instant,
+    ) -> Route {
+        let topic = item.record.topic();
+        match self.find(topic, now) {
+            Route::NotYet => match item.note.is_over(topic, publish_timeout, now) {
+                Some(outcome) => Route::Refused(outcome),
+                None => Route::NotYet,
+            },
+            found => found,
+        }
+    }
+
     /// Where the topic's records go, as far as is known.
-    pub(super) fn route(&mut self, name: &str, now: Instant) -> Route {
+    fn find(&mut self, name: &str, now: Instant) -> Route {
         let known = self.by_name.get(name).copied();
         if let Some(topic) = known
             && now < self.topics[topic].until
@@ -202,7 +240,7 @@ impl Topics {
         }
     }
 
-    /// What is known of the topic may be wrong: this lane and those to come look it up anew.
+    /// The partitions of the topic may be wrong: this lane and those to come look it up anew.
     pub(super) fn doubt(&mut self, index: usize, now: Instant) {
         let topic = &mut self.topics[index];
         // Once is enough for all that was under way to it.
@@ -230,7 +268,7 @@ impl Partition {
     }
 }
 
-/// What the operator is told when a topic is denied.
+/// The words for the operator when a topic is denied.
 pub(super) fn denial(name: &str) -> String {
     format!("topic `{name}`: we may not write to it; allow the user WRITE and DESCRIBE on it")
 }
@@ -267,8 +305,8 @@ pub(super) fn named_in_refusal<'a>(facility: &str, message: &'a str) -> Option<&
     Some(rest.split_once('"')?.0)
 }
 
-/// The partition of a record: as Java's default partitioner chooses it for a record with a key. Without
-/// one any partition will do, `rotation` chooses; a key of order keeps to one of them.
+/// The partition of a record: as Java's default partitioner chooses it for a record with a key.
+/// Without one any partition will do, `rotation` chooses; a key of order keeps to one of them.
 pub(super) fn place(record: &Record, count: usize, rotation: usize) -> usize {
     match (record.key(), record.order_key()) {
         (Some(key), _) => partition_of(key.as_bytes(), count),
@@ -331,9 +369,9 @@ mod tests {
         let directory = Arc::<Directory>::default();
         let mut topics = Topics::new(Arc::clone(&directory));
         let now = Instant::now();
-        assert!(matches!(topics.route("t", now), Route::NotYet));
+        assert!(matches!(topics.find("t", now), Route::NotYet));
         directory.answered("t", Ok(2), now).unwrap();
-        let Route::To { topic, partitions } = topics.route("t", now) else {
+        let Route::To { topic, partitions } = topics.find("t", now) else {
             panic!("not known");
         };
         assert_eq!((topic, partitions), (0, 2));
@@ -374,6 +412,6 @@ mod tests {
             Entry::First
         );
         topics.doubt(0, now);
-        assert!(matches!(topics.route("t", now), Route::NotYet));
+        assert!(matches!(topics.find("t", now), Route::NotYet));
     }
 }

@@ -1,18 +1,18 @@
-//! A lane whose records are accepted by transactions, together with the progress that keeps them from
-//! being sent twice.
+//! A lane whose records are accepted by transactions, together with the progress that keeps them
+//! from being sent twice.
 //!
-//! One transaction at a time. It takes what waits, up to a bound; what is submitted meanwhile waits for
-//! the next one. So a lone event is committed at once, and a flood fills transactions. Within one, all
-//! or nothing counts: a key's order needs no more than the order of sending, and any failure is the end
-//! of the transaction, and of the lane unless its only record was at fault.
+//! One transaction at a time. It takes what waits, up to a bound; what is submitted meanwhile waits
+//! for the next one. So a lone event is committed at once, and a flood fills transactions. Within
+//! one, all or nothing counts: a key's order needs no more than the order of sending, and any
+//! failure is the end of the transaction, and of the lane unless its only record was at fault.
 //!
-//! The fence is the broker's: opening takes that of our own id (once for each lane), taking over those
-//! of the former owners. Only then is the progress read, and only then may anything be sent.
+//! The fence is the broker's: opening takes that of our own id (once for each lane), taking over
+//! those of the former owners. Only then is the progress read, and only then may anything be sent.
 
+mod failures;
 #[cfg(test)]
 mod fuzz;
 mod gathering;
-mod judging;
 mod place;
 mod progress;
 mod reading;
@@ -26,8 +26,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_trait::async_trait;
-use posthaste_engine::{Cause, EventRef, Lane, LaneScope, LaneSpec, Record, SinkError, Verdict};
+use posthaste_engine::{
+    Cause, EventRef, LaneScope, LaneSpec, Outcome, Record, SinkError, Unavailability,
+};
 use rdkafka::types::RDKafkaErrorCode as Code;
 use tokio::sync::oneshot;
 
@@ -35,33 +36,35 @@ use super::{
     client::{Client, Ended, News},
     directory::Directory,
     faults::Fault,
-    ledger::Ledger,
     options::Settings,
-    suspects::Suspects,
-    topics::Topics,
+    refusals::Refusals,
+    topics::{LookUpWait, Topics},
 };
+use crate::publisher::{InPlacePublisher, Publisher, RecordsOf};
 use progress::Progress;
 use worker::{Transaction, Worker};
 
 pub(super) use place::{Absent, ensure};
 pub(super) use reading::Unfinished;
 
-/// Records of one transaction at the most. The client holds these, and its memory is what bounds them; a
-/// commit takes some milliseconds whatever it commits.
+/// Records of one transaction at the most. The client holds these, and its memory is what bounds
+/// them; a commit takes some milliseconds whatever it commits.
 const TRANSACTION_EVENTS_MAX: usize = 4_000;
 /// One transaction's events under way, and the next one's gathering.
 pub(super) const IN_FLIGHT_EVENTS_MAX: usize = 2 * TRANSACTION_EVENTS_MAX;
-/// What a sink's lanes have in common.
+
+/// The state that a sink's lanes share.
 #[derive(Clone)]
 pub(super) struct Common {
     pub(super) settings: Arc<Settings>,
-    pub(super) suspects: Arc<Suspects>,
+    pub(super) refusals: Arc<Refusals>,
     pub(super) directory: Arc<Directory>,
     pub(super) progress_topic: String,
     pub(super) unfinished: Arc<Unfinished>,
 }
 
-pub(super) struct TransactionalLane {
+/// Publishes by transactions. The records in flight are those that the open transaction decides.
+pub(super) struct TransactionalPublisher {
     common: Common,
     scope: Arc<LaneScope>,
     number: u64,
@@ -72,30 +75,30 @@ pub(super) struct TransactionalLane {
     progress: Progress,
     /// Partition of the progress topic; none before the lane has taken over.
     progress_partition: Option<i32>,
-    ledger: Ledger,
-    /// What the open transaction stands for. Sent records first, by their places in it.
-    open: Vec<Flying>,
+    /// Slots of the records that the open transaction sends, by their places in it.
+    sent: Vec<usize>,
     alone: bool,
-    /// What of it was refused or thrown away, by their places in it; judged when it has ended.
+    /// Records of it that were refused or thrown away, by their places in it; handled when it has
+    /// ended.
     failing: Vec<(usize, Code)>,
     /// Spreads records that no key binds.
     rotation: usize,
 }
 
 /// A record that the open transaction decides.
-struct Flying {
+pub(super) struct InTransaction {
     ticket: u64,
-    order_key: Option<u64>,
     /// Index in [`Topics`]; none: an earlier transaction had accepted it, and it is not sent.
     topic: Option<usize>,
-    batch: u64,
     event: EventRef,
     bytes: usize,
     /// The destination's partition.
     partition: u16,
 }
 
-impl TransactionalLane {
+type Records = RecordsOf<TransactionalPublisher>;
+
+impl TransactionalPublisher {
     /// Makes a producer and takes the fence of our own id.
     pub(super) async fn open(
         common: Common,
@@ -131,39 +134,32 @@ impl TransactionalLane {
             transactions,
             topics: Topics::new(directory),
             progress_partition: None,
-            open: Vec::new(),
+            sent: Vec::new(),
             alone: false,
             failing: Vec::new(),
-            ledger: Ledger::default(),
             rotation: 0,
         })
     }
 
-    fn is_settled(&self) -> bool {
-        self.ledger.waiting.is_empty() && self.open.is_empty()
-    }
-
     /// Takes in what the client has told since.
-    fn take_news(&mut self) {
-        let news = self.client.news();
-        if self.ledger.has_ended() {
-            return;
-        }
-        let now = Instant::now();
+    fn take_news(&mut self, records: &mut Records) {
         let News {
             failures,
             not_looked_up,
             transaction,
             overdue,
             ..
-        } = news;
+        } = self.client.news();
+        if records.has_ended() {
+            return;
+        }
+        let now = Instant::now();
         if let Some((name, code)) = not_looked_up.first() {
             let (code, words) = (
                 *code,
                 format!("topic `{name}` could not be looked up: {code}"),
             );
-            let (cause, reason) = self.trouble(&Fault { code, words });
-            return self.end(cause, &reason);
+            return self.end(records, self.trouble(&Fault { code, words }));
         }
         self.failing.extend(failures);
         let failures = match transaction {
@@ -171,82 +167,74 @@ impl TransactionalLane {
             None => Vec::new(),
         };
         match transaction {
-            Some(Ended::Committed) => self.committed(),
-            Some(Ended::Aborted(fault)) => self.refused_alone(&failures, &fault, now),
-            Some(Ended::Broken(fault)) => self.broken(&failures, &fault, now),
+            Some(Ended::Committed) => self.committed(records),
+            Some(Ended::Aborted(fault)) => self.refused_alone(records, &failures, &fault, now),
+            Some(Ended::Broken(fault)) => self.broken(records, &failures, &fault, now),
             None if overdue => {
                 let code = Code::OperationTimedOut;
                 let words = format!("no answer within {:?}", self.publish_timeout);
-                let (cause, reason) = self.trouble(&Fault { code, words });
-                self.end(cause, &reason);
+                self.end(records, self.trouble(&Fault { code, words }));
             }
             None => {}
         }
-        self.go_on();
     }
 
-    /// Begins what may begin, and has looked up what that needs.
-    fn go_on(&mut self) {
-        self.advance();
-        if !self.ledger.has_ended() {
-            self.topics
-                .look_up(&self.client, self.publish_timeout, Instant::now());
-        }
-        self.watch();
-    }
-
-    fn committed(&mut self) {
+    fn committed(&mut self, records: &mut Records) {
+        self.sent.clear();
         let alone = mem::take(&mut self.alone);
-        for record in mem::take(&mut self.open) {
-            self.ledger.accept(record.ticket, record.batch);
+        for record in records.answer_all(&Outcome::Accepted(None)) {
             let Some(topic) = record.topic else { continue };
-            let Flying {
-                partition,
-                event,
-                ticket,
-                ..
-            } = record;
-            self.progress.accepted(partition, event, ticket);
+            self.progress
+                .accepted(record.partition, record.event, record.ticket);
             if alone {
                 let topic = self.topics.name(topic);
-                self.common.suspects.acquit(id(event), topic, true);
+                self.common
+                    .refusals
+                    .answered_alone(id(record.event), topic, true);
             }
         }
-    }
-
-    /// Ends the lane: everything is answered, and the thread destroys the producer. Nothing is purged from
-    /// here: the thread alone knows whether a commit is under way.
-    fn end(&mut self, cause: Cause, reason: &str) {
-        self.client.end();
-        self.doubt();
-        let under_way = self.open.drain(..);
-        let under_way = under_way.map(|record| (record.ticket, record.order_key));
-        self.ledger.end(under_way, cause, reason);
     }
 
     /// The topics of what is under way may be gone, and the client waits for those: the next lane
     /// looks first.
-    fn doubt(&mut self) {
+    fn doubt_topics(&mut self, records: &Records) {
         let now = Instant::now();
-        for topic in self.open.iter().filter_map(|record| record.topic) {
+        for topic in records.in_flight().filter_map(|record| record.topic) {
             self.topics.doubt(topic, now);
         }
     }
-
-    /// Lets the client's thread know until when it may owe an answer.
-    fn watch(&self) {
-        let overdue_at = self.ledger.oldest().map(|at| at + self.publish_timeout);
-        self.client.set_overdue_at(overdue_at);
-    }
 }
 
-/// What suspicion is kept by.
+/// The id by which refused events are known.
 fn id(event: EventRef) -> u128 {
     event.id.as_u128()
 }
 
-#[async_trait]
-impl Lane for TransactionalLane {
+impl Publisher for TransactionalPublisher {
+    type InFlight = InTransaction;
+    type Note = LookUpWait;
+
+    fn advance(&mut self, records: &mut Records) {
+        self.take_news(records);
+        self.begin_transaction(records);
+        if !records.has_ended() {
+            self.topics
+                .look_up(&self.client, self.publish_timeout, Instant::now());
+        }
+        self.client
+            .owes_since(records.oldest(), self.publish_timeout);
+    }
+
+    async fn changed(&mut self) {
+        let client = self.client.shared();
+        tokio::select! {
+            () = client.changed() => {}
+            () = self.topics.changed() => {}
+        }
+    }
+}
+
+impl InPlacePublisher for TransactionalPublisher {
     fn cluster(&self) -> Option<&str> {
         self.client.cluster()
     }
@@ -256,40 +244,18 @@ impl Lane for TransactionalLane {
         self.read_progress().await
     }
 
-    async fn submit(&mut self, batch: Vec<Record>) {
-        if batch.is_empty() {
-            return;
-        }
-        if !self.ledger.has_ended() && self.progress_partition.is_none() {
-            self.end(Cause::LaneEnded, "the lane has not taken over");
-        }
-        if self.ledger.has_ended() {
-            return self.ledger.submit(batch);
+    fn submitting(&mut self, batch: &[Record], records: &mut Records) {
+        if self.progress_partition.is_none() {
+            let reason = "the lane has not taken over".to_owned();
+            return self.end(records, Unavailability::new(Cause::LaneEnded, reason));
         }
         // Before it is its turn: what was learned may be dropped, unless it was submitted.
-        for record in &batch {
+        for record in batch {
             let partition = self.progress.partition_of(record.event().slot());
             let event = record.event().reference();
             self.progress.suppresses(partition, event, record.ticket());
         }
-        self.ledger.submit(batch);
         self.rotation = self.rotation.wrapping_add(1);
-        self.go_on();
-    }
-
-    async fn outcomes(&mut self) -> Vec<Verdict> {
-        loop {
-            self.take_news();
-            let ready = self.ledger.take_ready();
-            if !ready.is_empty() {
-                return ready;
-            }
-            let client = self.client.shared();
-            tokio::select! {
-                () = client.changed() => {}
-                () = self.topics.changed() => {}
-            }
-        }
     }
 
     fn stored(&mut self, tickets: Range<u64>) {
@@ -300,24 +266,17 @@ impl Lane for TransactionalLane {
         self.progress.caught_up();
     }
 
-    async fn abort(mut self: Box<Self>) {
-        self.doubt();
-        self.client.destroy().await;
+    /// The thread destroys the producer. Nothing is purged from here: the thread alone knows
+    /// whether a commit is under way.
+    fn end(&mut self, records: &mut Records, fault: Unavailability) {
+        self.client.end();
+        self.doubt_topics(records);
+        self.sent.clear();
+        records.end(fault);
     }
 
-    async fn close(mut self: Box<Self>, limit: Duration) -> Vec<Verdict> {
-        let mut verdicts = Vec::new();
-        // Running out of time is an end as good as the other: what is left is answered below.
-        let _ = tokio::time::timeout(limit, async {
-            while !self.is_settled() {
-                verdicts.append(&mut self.outcomes().await);
-            }
-        })
-        .await;
-        if !self.is_settled() {
-            self.end(Cause::LaneEnded, "not answered within the time for closing");
-        }
-        verdicts.append(&mut self.ledger.take_ready());
-        verdicts
+    async fn abort(mut self, records: Records) {
+        self.doubt_topics(&records);
+        self.client.destroy().await;
     }
 }

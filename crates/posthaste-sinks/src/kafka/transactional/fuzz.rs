@@ -1,4 +1,5 @@
-//! Bytes from outside: the progress topic's records; and events of any content on their way to Kafka.
+//! Bytes from outside: the progress topic's records; and events of any content on their way to
+//! Kafka.
 
 use std::collections::{BTreeMap, BTreeSet};
 

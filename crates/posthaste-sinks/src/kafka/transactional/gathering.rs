@@ -1,40 +1,35 @@
-//! What belongs to the next transaction.
+//! Gathers the records of the next transaction.
 
 use std::{
     collections::{HashMap, HashSet},
-    mem,
     time::Instant,
 };
 
-use posthaste_engine::{EventRef, Outcome, Record, RejectionKind};
+use posthaste_engine::{
+    Decision, EventRef, NextSlot, Outcome, Record, RejectionKind, WaitingRecord,
+};
 
 use super::{
     super::{
         batch_limits::BATCH_BYTES_MAX,
-        ledger::Waiting,
         message,
-        suspects::Trust,
-        topics::{self, Place, Route},
+        refusals::SendMode,
+        topics::{self, LookUpWait, Place, Route},
     },
-    Flying, TRANSACTION_EVENTS_MAX, TransactionalLane, id,
+    InTransaction, Records, TRANSACTION_EVENTS_MAX, TransactionalPublisher, id,
     worker::{Sending, Transaction, Written},
 };
 
-/// What becomes of a record that waits while a transaction is gathered.
-enum Step {
-    /// It belongs to the transaction, and goes to this place; none: it was accepted before.
-    Take(Option<Place>),
-    /// As `Take`, and nothing else belongs to the transaction.
-    Alone(Place),
-    Answered(Outcome),
-    /// It waits, and so does its key.
-    Wait,
-    /// It waits for the next transaction, and so does everything behind it.
-    WaitAll,
+/// The next transaction so far.
+#[derive(Default)]
+struct Gathered {
+    sending: Vec<Sending>,
+    events: HashSet<EventRef>,
+    limited: Limited,
 }
 
-/// What a transaction has for partitions of topics that take small batches only: the client makes
-/// one batch of it.
+/// Bytes for partitions of topics that take small batches only: the client makes one batch of a
+/// transaction's records for a partition.
 #[derive(Default)]
 struct Limited(HashMap<Place, usize>);
 
@@ -51,146 +46,113 @@ impl Limited {
     }
 }
 
-impl TransactionalLane {
+impl TransactionalPublisher {
     /// Begins a transaction of what may be sent, unless one is open.
-    pub(super) fn advance(&mut self) {
+    pub(super) fn begin_transaction(&mut self, records: &mut Records) {
         let Some(progress_partition) = self.progress_partition else {
             return;
         };
-        if self.ledger.has_ended() {
-            return;
-        }
-        while self.open.is_empty() && !self.ledger.waiting.is_empty() {
-            let sending = self.gather();
+        while records.in_flight_count() == 0 && records.has_waiting() {
+            let sending = self.gather(records);
             if !sending.is_empty() {
-                return self.begin(sending, progress_partition);
+                return self.begin(records, sending, progress_partition);
             }
-            // Everything that was taken had been accepted before.
-            if self.open.is_empty() {
+            if records.in_flight_count() == 0 {
                 return;
             }
-            self.committed();
+            // Everything that was taken had been accepted before.
+            self.committed(records);
         }
     }
 
     /// Takes what belongs to the next transaction.
-    fn gather(&mut self) -> Vec<Sending> {
+    fn gather(&mut self, records: &mut Records) -> Vec<Sending> {
         let now = Instant::now();
-        let wary = !self.common.suspects.is_empty();
-        let mut queue = mem::take(&mut self.ledger.waiting);
-        let mut waiting_keys = HashSet::new();
-        let mut taken = HashSet::new();
-        let mut suppressed = Vec::new();
-        let mut sending = Vec::new();
-        let mut limited = Limited::default();
-        while let Some(mut item) = queue.pop_front() {
-            let key = item.record.order_key();
-            let is_full = self.alone || taken.len() + suppressed.len() >= TRANSACTION_EVENTS_MAX;
-            let step = match key {
-                Some(key) if waiting_keys.contains(&key) => Step::Wait,
-                // The same event twice: the second one finds the first one accepted.
-                _ if is_full || taken.contains(&item.record.event().reference()) => Step::WaitAll,
-                _ => self.step(&mut item, &mut limited, now, wary),
-            };
-            match step {
-                Step::Take(None) => suppressed.push(self.flying(&item, None)),
-                Step::Take(Some(place)) => {
-                    taken.insert(item.record.event().reference());
-                    self.open.push(self.flying(&item, Some(place.topic)));
-                    sending.push(to(place.partition, item.record));
-                }
-                Step::Alone(place) if taken.is_empty() && suppressed.is_empty() => {
-                    self.alone = true;
-                    self.open.push(self.flying(&item, Some(place.topic)));
-                    sending.push(to(place.partition, item.record));
-                }
-                Step::Answered(outcome) => {
-                    let ticket = item.record.ticket();
-                    self.ledger.refuse(ticket, key, item.batch, outcome);
-                }
-                Step::Wait => {
-                    waiting_keys.extend(key);
-                    self.ledger.waiting.push_back(item);
-                }
-                Step::WaitAll | Step::Alone(_) => {
-                    self.ledger.waiting.push_back(item);
-                    break;
-                }
+        let has_refusals = !self.common.refusals.is_empty();
+        let mut gathered = Gathered::default();
+        records.decide(|item, next| {
+            let is_full = self.alone || next.in_flight >= TRANSACTION_EVENTS_MAX;
+            // The same event twice: the second one finds the first one accepted.
+            match is_full || gathered.events.contains(&item.record.event().reference()) {
+                true => Decision::WaitAll(item),
+                false => self.take(item, next, &mut gathered, now, has_refusals),
             }
-        }
-        self.ledger.waiting.append(&mut queue);
-        self.open.append(&mut suppressed);
-        sending
+        });
+        gathered.sending
     }
 
-    fn step(
+    fn take(
         &mut self,
-        item: &mut Waiting,
-        limited: &mut Limited,
+        mut item: WaitingRecord<LookUpWait>,
+        next: NextSlot,
+        gathered: &mut Gathered,
         now: Instant,
-        wary: bool,
-    ) -> Step {
-        if let Some(outcome) = self.ledger.behind_failure(item) {
-            return Step::Answered(outcome);
+        has_refusals: bool,
+    ) -> Decision<InTransaction, LookUpWait> {
+        if let Some(refused) = self.common.settings.refuse_progress_topic(&item.record) {
+            return Decision::Answered(refused);
         }
         let record = &item.record;
-        if let Some(refused) = self.common.settings.refuse_progress_topic(record) {
-            return Step::Answered(refused);
-        }
         let event = record.event().reference();
         let partition = self.progress.partition_of(record.event().slot());
         if self.progress.suppresses(partition, event, record.ticket()) {
-            return Step::Take(None);
+            return Decision::Sent(self.in_transaction(record, None));
         }
-        let (topic, partitions) = match self.topics.route(record.topic(), now) {
+        let (topic, partitions) = match self.topics.route(&mut item, self.publish_timeout, now) {
             Route::To { topic, partitions } => (topic, partitions),
-            Route::NotYet => match item.looked_long_enough(self.publish_timeout, now) {
-                None => return Step::Wait,
-                Some(outcome) => return Step::Answered(outcome),
-            },
-            Route::Refused(outcome) => return Step::Answered(outcome),
+            Route::NotYet => return Decision::Wait(item),
+            Route::Refused(outcome) => return Decision::Answered(outcome),
         };
+        let record = &item.record;
         if let Some(refused) = message::refusal(record) {
-            return Step::Answered(refused);
+            return Decision::Answered(refused);
         }
-        let trust = match wary {
-            true => self.common.suspects.trust(id(event), record.topic(), now),
-            false => Trust::Full(BATCH_BYTES_MAX),
+        let mode = match has_refusals {
+            true => self.common.refusals.mode(id(event), record.topic(), now),
+            false => SendMode::WithOthers(BATCH_BYTES_MAX),
         };
         let place = Place {
             topic,
             partition: topics::place(record, partitions, self.rotation),
         };
-        match trust {
-            Trust::Denied => {
+        let bytes = message::bytes(record);
+        let alone = match mode {
+            SendMode::Denied => {
                 let reason = topics::denial(record.topic());
-                Step::Answered(Outcome::rejected(RejectionKind::Denied, reason))
+                return Decision::Answered(Outcome::rejected(RejectionKind::Denied, reason));
             }
-            Trust::Alone => Step::Alone(place),
+            SendMode::Alone => true,
             // If it is refused, it must not take with it what is under way beside it.
-            Trust::Full(limit) if message::bytes(record) > limit => Step::Alone(place),
-            Trust::Full(limit) if !limited.take(place, message::bytes(record), limit) => Step::Wait,
-            Trust::Full(_) => Step::Take(Some(place)),
+            SendMode::WithOthers(limit) if bytes > limit => true,
+            SendMode::WithOthers(limit) if !gathered.limited.take(place, bytes, limit) => {
+                return Decision::Wait(item);
+            }
+            SendMode::WithOthers(_) => false,
+        };
+        if alone && next.in_flight > 0 {
+            return Decision::WaitAll(item);
         }
+        self.alone = alone;
+        self.sent.push(next.slot);
+        gathered.events.insert(event);
+        let in_transaction = self.in_transaction(record, Some(topic));
+        gathered.sending.push(to(place.partition, item.record));
+        Decision::Sent(in_transaction)
     }
 
-    fn flying(&self, item: &Waiting, topic: Option<usize>) -> Flying {
-        let record = &item.record;
-        Flying {
+    fn in_transaction(&self, record: &Record, topic: Option<usize>) -> InTransaction {
+        InTransaction {
             ticket: record.ticket(),
-            order_key: record.order_key(),
             topic,
-            batch: item.batch,
             event: record.event().reference(),
             bytes: message::bytes(record),
             partition: self.progress.partition_of(record.event().slot()),
         }
     }
 
-    fn begin(&mut self, records: Vec<Sending>, progress_partition: i32) {
-        let mut touched: Vec<(u16, EventRef)> = self
-            .open
-            .iter()
+    fn begin(&mut self, records: &Records, sending: Vec<Sending>, progress_partition: i32) {
+        let mut touched: Vec<(u16, EventRef)> = records
+            .in_flight()
             .filter(|record| record.topic.is_some())
             .map(|record| (record.partition, record.event))
             .collect();
@@ -208,7 +170,7 @@ impl TransactionalLane {
             })
             .collect();
         let transaction = Transaction {
-            records,
+            records: sending,
             progress,
             alone: self.alone,
         };

@@ -19,8 +19,8 @@ use super::super::{
     options::Settings,
 };
 
-/// Of a topic that we make. Kafka's own gigabyte is compacted when it is full, and until then a lane that
-/// takes over would read all of it.
+/// Of a topic that we make. Kafka's own gigabyte is compacted when it is full, and until then a
+/// lane that takes over would read all of it.
 const SEGMENT_BYTES: &str = "8388608";
 /// More than this in one segment is refused by a check: read over a slow link, it takes minutes.
 const SEGMENT_BYTES_MAX: u64 = 128 << 20;
@@ -42,7 +42,7 @@ impl ClientContext for Quiet {
 
 impl ConsumerContext for Quiet {}
 
-/// What to do about a topic that is not there.
+/// The way to treat a topic that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kafka) enum Absent {
     Make,
@@ -115,8 +115,8 @@ impl<'a> Place<'a> {
         match policy.and_then(|policy| policy.value.as_deref()) {
             Some("compact") => Ok(()),
             Some(other) => Err(self.misconfigured(format!(
-                "has cleanup.policy={other}, and would forget what was delivered: set it to `compact`, \
-                 or name another topic with `progress_topic=`"
+                "has cleanup.policy={other}, and would forget what was delivered: set it to \
+                 `compact`, or name another topic with `progress_topic=`"
             ))),
             // The client library hides the broker's refusal to tell.
             None => Err(self.fault(Fault {
@@ -131,8 +131,8 @@ impl<'a> Place<'a> {
         let bytes = bytes.and_then(|bytes| bytes.value.as_deref()?.parse::<u64>().ok());
         match bytes {
             Some(bytes) if bytes > SEGMENT_BYTES_MAX => Err(self.misconfigured(format!(
-                "has segment.bytes={bytes}: so much is kept before it is compacted, and read by each \
-                 relay that takes over; {}",
+                "has segment.bytes={bytes}: so much is kept before it is compacted, and read by \
+                 each relay that takes over; {}",
                 smaller_segments(self.topic)
             ))),
             _ => Ok(()),
@@ -172,8 +172,8 @@ impl<'a> Place<'a> {
     }
 
     async fn create(&self, absent: Absent) -> Result<(), SinkError> {
-        // Whoever takes over waits for open transactions in each partition, so that more than one buys
-        // nothing. Replicas as the cluster has them by default.
+        // Whoever takes over waits for open transactions in each partition, so that more than one
+        // buys nothing. Replicas as the cluster has them by default.
         let new = NewTopic::new(self.topic, 1, TopicReplication::Fixed(-1))
             .set("cleanup.policy", "compact")
             .set("segment.bytes", SEGMENT_BYTES)

@@ -1,11 +1,12 @@
 //! Which events were accepted and are not known to be behind what the store holds.
 //!
-//! Kept by event, for each of the destination's partitions: by `seq` and id together. A `seq` alone may be
-//! issued again after a crash, and an application may emit an id again, which is another event. Every
-//! transaction writes the whole set of each partition that it touches to the progress topic, so that the
-//! latest record of a partition is all that its next owner needs. An event that is found there was accepted
-//! by a committed transaction, whoever wrote it and however long ago: suppressing it is never wrong, and
-//! forgetting one too early is a repeat. An event leaves when the store has it behind it.
+//! Kept by event, for each of the destination's partitions: by `seq` and id together. A `seq` alone
+//! may be issued again after a crash, and an application may emit an id again, which is another
+//! event. Every transaction writes the whole set of each partition that it touches to the progress
+//! topic, so that the latest record of a partition is all that its next owner needs. An event that
+//! is found there was accepted by a committed transaction, whoever wrote it and however long ago:
+//! suppressing it is never wrong, and forgetting one too early is a repeat. An event leaves when
+//! the store has it behind it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,16 +31,17 @@ const ANY_SEQ: i64 = i64::MIN;
 pub(super) struct Progress {
     keys: Keys,
     partitions: Partitions,
-    /// By partition, then by event, the ticket that stands for the event; none if it was not submitted
-    /// on this lane.
+    /// By partition, then by event, the ticket that stands for the event; none if it was not
+    /// submitted on this lane.
     held: HashMap<u16, HashMap<EventRef, Option<u64>>>,
     /// Partition and event by ticket.
     tickets: BTreeMap<u64, (u16, EventRef)>,
 }
 
-/// The keys of a destination's records in the progress topic: `store/destination id/first-last`, of slots. Slots,
-/// and not the partition's number: so a record is found again when the number of partitions has changed. The
-/// id, and not the name: a destination that is made again under a name knows nothing of the former one.
+/// The keys of a destination's records in the progress topic: `store/destination id/first-last`, of
+/// slots. Slots, and not the partition's number: so a record is found again when the number of
+/// partitions has changed. The id, and not the name: a destination that is made again under a name
+/// knows nothing of the former one.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prefix: String,
@@ -51,7 +53,7 @@ impl Keys {
         Self { prefix }
     }
 
-    /// What all keys of the destination begin with.
+    /// All keys of the destination begin with this.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -90,8 +92,8 @@ impl Progress {
         value: &[u8],
     ) -> Result<(), String> {
         let events = decode(value)?;
-        // With another number of partitions a record tells of several of ours, or of a part of one. Which
-        // of its events are whose it does not say, and an event too many does no harm.
+        // With another number of partitions a record tells of several of ours, or of a part of one.
+        // Which of its events are whose it does not say, and an event too many does no harm.
         for partition in self.partitions.iter() {
             let ours = slots_of(partition, self.partitions.count());
             if ours.start() <= slots.end() && slots.start() <= ours.end() {
@@ -160,7 +162,7 @@ impl Progress {
         self.tickets.append(&mut rest);
     }
 
-    /// What was learned and not submitted since never will be.
+    /// Events that were learned and not submitted since never will be.
     pub(super) fn caught_up(&mut self) {
         for held in self.held.values_mut() {
             held.retain(|_, ticket| ticket.is_some());

@@ -1,4 +1,4 @@
-//! What the progress topic says.
+//! Reads the progress topic.
 
 use std::{
     collections::HashMap,
@@ -50,7 +50,7 @@ impl Unfinished {
     }
 }
 
-/// What was read so far.
+/// The records that were read so far.
 struct Read {
     prefix: String,
     began: Instant,
@@ -89,7 +89,7 @@ impl Read {
     }
 }
 
-/// What the topic says.
+/// The content of the topic.
 pub(super) struct Found {
     /// How many partitions it has.
     pub(super) partitions: usize,
@@ -100,8 +100,8 @@ pub(super) struct Found {
 /// Key and value.
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// Reads the latest records whose keys begin with `prefix`, to the end of the topic as it is now, and tells
-/// what it found. Goes on where an attempt before it ran out of time. Blocks.
+/// Reads the latest records whose keys begin with `prefix`, to the end of the topic as it is now,
+/// and tells what it found. Goes on where an attempt before it ran out of time. Blocks.
 ///
 /// Told are [`SinkError`]s when the end was not reached within the limit, or the topic is missing.
 pub(super) fn read(
@@ -138,9 +138,9 @@ pub(super) fn read(
                 so_far.fetch_bytes = (so_far.fetch_bytes / 4).max(FETCH_BYTES_MIN);
             }
             format!(
-                "not read within {limit:?}: {} KB are read, and {left} records at the most are left; \
-                 the next attempt goes on from there. If it comes to this again, its segments are too \
-                 large: {}",
+                "not read within {limit:?}: {} KB are read, and {left} records at the most are \
+                 left; the next attempt goes on from there. If it comes to this again, its \
+                 segments are too large: {}",
                 so_far.bytes >> 10,
                 smaller_segments(topic)
             )
@@ -296,8 +296,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Waits until nothing before `end` belongs to an open transaction: what a consumer is given ends in
-    /// front of the first one, whoever's it is. Answers the first offset.
+    /// Waits until nothing before `end` belongs to an open transaction: what a consumer is given
+    /// ends in front of the first one, whoever's it is. Answers the first offset.
     fn wait_until_stable(&self, partition: i32, end: i64) -> Result<i64, Stop> {
         let mut is_told = false;
         loop {
@@ -305,7 +305,8 @@ impl<'a> Reading<'a> {
                 Ok((first, stable)) if stable >= end => return Ok(first),
                 Ok(_) if !self.left().is_zero() => is_told = true,
                 Err(stop) if !is_told => return Err(stop),
-                // A time-out means what was told before it; the client's come up to a millisecond early.
+                // A time-out means what was told before it; the client's come up to a millisecond
+                // early.
                 Err(stop @ Stop::Fault(_)) if !self.left().is_zero() => return Err(stop),
                 Ok(_) | Err(_) => {
                     return Err(Stop::Late("waiting for other relays' open transactions"));

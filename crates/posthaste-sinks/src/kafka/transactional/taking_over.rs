@@ -1,4 +1,4 @@
-//! Whom a lane follows: their fences, and what they got through.
+//! Takes over from former owners: their fences, and the events that they got through.
 
 use std::{fmt, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
         faults::{self, Fault},
         topics,
     },
-    Common, TransactionalLane,
+    Common, TransactionalPublisher,
     progress::Keys,
     reading, worker,
 };
@@ -30,8 +30,8 @@ pub(super) fn transactional_id(scope: &LaneScope, registration: impl fmt::Displa
     format!("posthaste.{store_id}.{destination}.{registration}")
 }
 
-/// How long a fence may take, and reading the progress: less than whoever waits for them does, so that
-/// the reason is told.
+/// How long a fence may take, and reading the progress: less than whoever waits for them does, so
+/// that the reason is told.
 pub(super) fn limit(publish_timeout: Duration) -> Duration {
     publish_timeout * 4 / 5
 }
@@ -55,8 +55,9 @@ pub(super) async fn expect_fence(
     }
 }
 
-impl TransactionalLane {
-    /// Takes the fences of the former owners: what they had under way is ended then, and nothing comes after.
+impl TransactionalPublisher {
+    /// Takes the fences of the former owners: what they had under way is ended then, and nothing
+    /// comes after.
     pub(super) async fn fence_former(&self) -> Result<(), SinkError> {
         let settings = &self.common.settings;
         let own = self.scope.registration;
@@ -77,7 +78,7 @@ impl TransactionalLane {
                 let name = format!("kafka-fence-{}", self.number);
                 let client = Client::start_with(&config, &settings.target, name, {
                     move |producer, shared| {
-                        // Nobody waits any more when the lane was given up meanwhile.
+                        // The lane may have been given up meanwhile.
                         let _ = fenced_out.send(worker::take_fence(producer, shared, limit));
                     }
                 })?;
@@ -105,7 +106,7 @@ impl TransactionalLane {
         let (tell, told) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
             reading::read(&settings, &named, &prefix, limit, &unfinished, |found| {
-                // Nobody waits any more when the lane was given up meanwhile.
+                // The lane may have been given up meanwhile.
                 let _ = tell.send(found);
             });
         });

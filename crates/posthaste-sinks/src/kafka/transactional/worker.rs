@@ -1,4 +1,5 @@
-//! The thread of a transactional producer: it takes the fence, then does one transaction after another.
+//! The thread of a transactional producer: it takes the fence, then does one transaction after
+//! another.
 //!
 //! The client's transactional calls block, and none of them is made again once its time ran out:
 //! the producer ends then. The client gives a call's late answer to whatever call waits next, so
@@ -28,15 +29,16 @@ use super::super::{
 /// How late the thread may notice, while records are under way, that it is to end or that the
 /// broker refused something.
 const SLICE: Duration = Duration::from_millis(20);
-/// How often the client is asked while it has nothing to tell. Not waited for in its own call, which comes
-/// back no sooner for having something to tell, and spins through each millisecond that it began.
+/// How often the client is asked while it has nothing to tell. Not waited for in its own call,
+/// which comes back no sooner for having something to tell, and spins through each millisecond that
+/// it began.
 const TICK: Duration = Duration::from_millis(1);
 /// How late the thread may notice that it is to end while there is nothing to do.
 const TURN: Duration = Duration::from_millis(50);
 /// How long reports may take to come once everything was purged.
 const REPORTS_MAX: Duration = Duration::from_millis(500);
 
-/// What one transaction writes.
+/// The records of one transaction.
 pub(super) struct Transaction {
     /// Reports name them by their places here.
     pub(super) records: Vec<Sending>,
@@ -66,7 +68,7 @@ pub(super) struct Worker {
 }
 
 enum Failure {
-    /// The thread is to end. What became of the transaction nobody knows.
+    /// The thread is to end. The fate of the transaction is unknown.
     Interrupted,
     Fault(Fault),
 }
@@ -77,8 +79,8 @@ impl<E: Into<Fault>> From<E> for Failure {
     }
 }
 
-/// Takes the fence of the producer's transactional id: whoever had it before is refused from now on, and
-/// what it had under way is ended.
+/// Takes the fence of the producer's transactional id: whoever had it before is refused from now
+/// on, and what it had under way is ended.
 pub(super) fn take_fence(
     producer: &Producer,
     shared: &Shared,
@@ -87,7 +89,7 @@ pub(super) fn take_fence(
     let started = Instant::now();
     let left = || limit.saturating_sub(started.elapsed());
     let taken = finish(shared, left, |left| producer.init_transactions(left));
-    // What it complained of meanwhile.
+    // Complaints that came meanwhile.
     client::serve(producer, shared, Duration::ZERO);
     taken.map_err(Fault::from)
 }
@@ -118,7 +120,7 @@ impl Worker {
     ) {
         let fenced = take_fence(producer, shared, self.limit);
         let is_fenced = fenced.is_ok();
-        // Nobody waits any more when the lane was given up meanwhile.
+        // The lane may have been given up meanwhile.
         if tell.send(fenced).is_err() || !is_fenced {
             return;
         }
@@ -268,8 +270,8 @@ fn go_on(producer: &Producer, shared: &Shared) -> Result<(), Failure> {
     ensure_open(producer)
 }
 
-/// Asks for what broke the transaction in the one way that has no effect: a second one cannot begin, and
-/// the refusal says why.
+/// Asks for what broke the transaction in the one way that has no effect: a second one cannot
+/// begin, and the refusal says why.
 fn ensure_open(producer: &Producer) -> Result<(), Failure> {
     match producer.begin_transaction() {
         Err(KafkaError::Transaction(error)) if error.code() == Code::State => Ok(()),

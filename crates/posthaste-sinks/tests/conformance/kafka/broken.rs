@@ -86,8 +86,8 @@ async fn a_stopped_broker_is_unavailable_and_resumes() {
     expect_accepted(&mut again, &event(&topic, Some("k"), "2")).await;
 }
 
-/// Shorter than the publish time-out, the outage is bridged by the client, whose sequence numbers keep
-/// repeats out.
+/// Shorter than the publish time-out, the outage is bridged by the client, whose sequence numbers
+/// keep repeats out.
 async fn a_short_restart_loses_and_repeats_nothing() {
     let broker = Broker::take();
     let server = broker.server();

@@ -72,8 +72,8 @@ pub(super) fn fresh_topic(
     name
 }
 
-/// A topic that keeps its records: the suite's events are years old, and a broker removes what is older
-/// than a topic's `retention.ms`, half a minute after its start and then every five minutes.
+/// A topic that keeps its records: the suite's events are years old, and a broker removes what is
+/// older than a topic's `retention.ms`, half a minute after its start and then every five minutes.
 pub(super) fn create_topic(
     server: &KafkaServer,
     name: &str,

@@ -286,8 +286,8 @@ async fn nothing_of_a_key_overtakes_its_refusal_on_another_topic() {
     assert_eq!(driven.lanes, 1);
 }
 
-/// A broker takes any first sequence number of a producer that is new to a partition: behind a refused
-/// first batch it takes the second.
+/// A broker takes any first sequence number of a producer that is new to a partition: behind a
+/// refused first batch it takes the second.
 async fn nothing_of_a_key_overtakes_the_first_batch_of_a_partition() {
     let server = KafkaServer::shared();
     let sink = sink_at(&server.bootstrap());

@@ -1,5 +1,5 @@
-//! Transactions: what a consumer that reads what is committed sees, whatever becomes of lanes, relays and
-//! connections. What a relay does with its lanes, the tests do here.
+//! Transactions: what a consumer that reads what is committed sees, whatever becomes of lanes,
+//! relays and connections. What a relay does with its lanes, the tests do here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -139,7 +139,8 @@ pub(super) async fn expect_all_accepted(lane: &mut Box<dyn Lane>, events: &[Suit
     }
 }
 
-/// Aborted at every stage of a transaction, by a relay that knows of its fate only what it was told.
+/// Aborted at every stage of a transaction, by a relay that knows of its fate only what it was
+/// told.
 async fn what_an_aborted_lane_left_is_seen_once() {
     const TURNS: usize = 24;
     let broker = Broker::take();
@@ -183,7 +184,8 @@ async fn what_an_aborted_lane_left_is_seen_once() {
     scene.expect_once(server, &events);
 }
 
-/// An application may emit an id again: whether the broker has the first one says nothing of the second.
+/// An application may emit an id again: whether the broker has the first one says nothing of the
+/// second.
 async fn the_same_id_again_is_another_event() {
     let server = KafkaServer::shared();
     let scene = Scene::new(server);
@@ -338,7 +340,8 @@ async fn a_zombie_can_not_send_what_it_held() {
     scene.expect_once(server, &events);
 }
 
-/// The first is stopped with events under way, the second dies before it has taken the first one's fence.
+/// The first is stopped with events under way, the second dies before it has taken the first one's
+/// fence.
 async fn chain(former: fn(first: Uuid, second: Uuid) -> Vec<Uuid>) -> usize {
     let broker = Broker::take();
     let server = broker.server();
@@ -372,8 +375,8 @@ async fn an_owner_that_is_left_out_of_the_chain_repeats() {
     assert_eq!(chain(|_, second| vec![second]).await, 100);
 }
 
-/// A relay that was stopped before it opened a lane takes its own fence again, after its heir has: it is
-/// told by the database, and never takes over.
+/// A relay that was stopped before it opened a lane takes its own fence again, after its heir has:
+/// it is told by the database, and never takes over.
 async fn a_fence_taken_too_late_sends_nothing() {
     let server = KafkaServer::shared();
     let scene = Scene::new(server);
@@ -500,8 +503,8 @@ fn progress(server: &KafkaServer, scene: &Scene) -> BTreeSet<Uuid> {
         .collect()
 }
 
-/// What a consumer is given ends in front of the first open transaction, whoever's that is: the end of the
-/// progress is behind it.
+/// What a consumer is given ends in front of the first open transaction, whoever's that is: the end
+/// of the progress is behind it.
 async fn open_transactions_of_others_are_waited_for() {
     let server = KafkaServer::shared();
     let scene = Scene::new(server);

@@ -1,33 +1,35 @@
-//! Whose fault it was that a transaction had no effect.
+//! Finds what is at fault when a transaction had no effect.
 
-use std::{collections::BTreeSet, mem, time::Instant};
+use std::{collections::BTreeSet, time::Instant};
 
-use posthaste_engine::Cause;
+use posthaste_engine::{Cause, Unavailability};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::{
     super::{
-        blame::{self, Accused},
+        blame::{self, RefusedRecord},
         faults::{self, Blame, Fault},
     },
-    TransactionalLane, id, place,
+    Records, TransactionalPublisher, id, place,
 };
+use crate::publisher::InPlacePublisher as _;
 
-impl TransactionalLane {
+impl TransactionalPublisher {
     /// The transaction of a record that was sent alone had no effect, and the producer goes on.
     pub(super) fn refused_alone(
         &mut self,
+        records: &mut Records,
         failures: &[(usize, Code)],
         fault: &Fault,
         now: Instant,
     ) {
         let named = self.client.shared().take_named();
-        let verdict = self.accused(0).and_then(|accused| {
+        let verdict = self.refused(records, 0).and_then(|refused| {
             let said = match failures.iter().find(|&&(at, _)| at == 0) {
                 Some(&(_, code)) if is_refusal(code) => code,
                 // Refused before it was sent: because of its own topic, or of the progress topic.
                 _ if fault.code == Code::TopicAuthorizationFailed
-                    && !named.iter().any(|name| **name == *accused.topic) =>
+                    && !named.iter().any(|name| **name == *refused.topic) =>
                 {
                     return None;
                 }
@@ -39,45 +41,45 @@ impl TransactionalLane {
                 }
                 _ => fault.code,
             };
-            blame::verdict_alone(&self.common.suspects, &accused, said, now)
+            blame::outcome_alone(&self.common.refusals, &refused, said, now)
         });
         let Some(outcome) = verdict else {
-            return self.judge(failures, fault, &named, now);
+            return self.failed(records, failures, fault, &named, now);
         };
         self.alone = false;
-        for record in mem::take(&mut self.open) {
+        self.sent.clear();
+        for record in records.answer_all(&outcome) {
             if let Some(topic) = record.topic {
                 let topic = self.topics.name(topic);
-                self.common.suspects.acquit(id(record.event), topic, false);
+                self.common
+                    .refusals
+                    .answered_alone(id(record.event), topic, false);
             }
-            self.ledger.refuse(
-                record.ticket,
-                record.order_key,
-                record.batch,
-                outcome.clone(),
-            );
         }
     }
 
     /// The transaction has ended, and the producer with it.
-    pub(super) fn broken(&mut self, failures: &[(usize, Code)], fault: &Fault, now: Instant) {
+    pub(super) fn broken(
+        &mut self,
+        records: &mut Records,
+        failures: &[(usize, Code)],
+        fault: &Fault,
+        now: Instant,
+    ) {
         let named = self.client.shared().take_named();
-        self.judge(failures, fault, &named, now);
+        self.failed(records, failures, fault, &named, now);
     }
 
-    /// Suspects those whom the refusal points at, and ends the lane.
-    fn judge(
+    /// Refusals those whom the refusal points at, and ends the lane.
+    fn failed(
         &mut self,
+        records: &mut Records,
         failures: &[(usize, Code)],
         fault: &Fault,
         named: &[Box<str>],
         now: Instant,
     ) {
-        let sent = self
-            .open
-            .iter()
-            .filter(|record| record.topic.is_some())
-            .count();
+        let sent = self.sent.len();
         let of_progress = failures
             .iter()
             .find(|&&(at, code)| at >= sent && is_refusal(code));
@@ -90,67 +92,71 @@ impl TransactionalLane {
                 words: fault.words.clone(),
             };
             let error = place::error(&self.common.settings, &self.common.progress_topic, &fault);
-            return self.end(error.cause(), &error.to_string());
+            return self.end(
+                records,
+                Unavailability::new(error.cause(), error.to_string()),
+            );
         }
-        let accused = failures
+        let refused = failures
             .iter()
-            .filter_map(|&(at, code)| Some((self.accused(at)?, code)));
-        let (mut code, topic) = blame::accuse(&self.common.suspects, accused, now);
+            .filter_map(|&(at, code)| Some((self.refused(records, at)?, code)));
+        let (mut code, topic) = blame::note_refusals(&self.common.refusals, refused, now);
         let mut topics: BTreeSet<&str> = topic.into_iter().collect();
         // These are said of the transaction as a whole, before anything is sent there.
         if fault.code == Code::TopicAuthorizationFailed {
             code = fault.code;
             topics = named.iter().map(|name| &**name).collect();
-            self.deny(named, now);
+            self.deny(records, named, now);
         } else if faults::is_about_topic(fault.code) {
             code = fault.code;
-            let sent = self.open.iter().filter_map(|record| record.topic);
+            let sent = records.in_flight().filter_map(|record| record.topic);
             topics = sent.map(|topic| self.topics.name(topic)).collect();
             topics.insert(&self.common.progress_topic);
         }
-        let (cause, reason) = match blame::reason(code, &topics) {
-            Some(reason) => (Cause::LaneEnded, reason),
+        let fault = match blame::why_lane_ends(code, &topics) {
+            Some(reason) => Unavailability::new(Cause::LaneEnded, reason),
             None => self.trouble(fault),
         };
-        self.end(cause, &reason);
+        self.end(records, fault);
     }
 
     /// A topic was refused to the transaction as a whole, before anything was sent to it.
-    fn deny(&self, named: &[Box<str>], now: Instant) {
-        let suspects = &self.common.suspects;
+    fn deny(&self, records: &Records, named: &[Box<str>], now: Instant) {
+        let refusals = &self.common.refusals;
         let mut is_known = false;
-        for record in &self.open {
+        for record in records.in_flight() {
             let Some(topic) = record.topic.map(|topic| self.topics.name(topic)) else {
                 continue;
             };
             if named.iter().any(|name| **name == *topic) {
-                suspects.deny(topic, now);
+                refusals.deny_topic(topic, now);
                 is_known = true;
             }
         }
         if !is_known {
-            let sent = self.open.iter().filter(|record| record.topic.is_some());
-            sent.for_each(|record| suspects.suspect(id(record.event)));
+            let sent = records.in_flight().filter(|record| record.topic.is_some());
+            sent.for_each(|record| refusals.add_event(id(record.event)));
         }
     }
 
-    fn accused(&self, at: usize) -> Option<Accused<'_>> {
-        let record = self.open.get(at)?;
-        Some(Accused {
+    /// The record at this place in the open transaction.
+    fn refused(&self, records: &Records, at: usize) -> Option<RefusedRecord<'_>> {
+        let record = records.get(*self.sent.get(at)?)?;
+        Some(RefusedRecord {
             event: id(record.event),
             bytes: record.bytes,
             topic: self.topics.name(record.topic?),
         })
     }
 
-    /// Cause and words of a fault, from the client's complaint if that says more.
-    pub(super) fn trouble(&self, fault: &Fault) -> (Cause, String) {
+    /// A fault in the words of the client's complaint, if that says more.
+    pub(super) fn trouble(&self, fault: &Fault) -> Unavailability {
         let cause = faults::cause(fault.code);
         let (code, words) = match self.client.trouble() {
             Some(trouble) if cause == Cause::Unknown => (trouble.code, trouble.words),
             _ => (fault.code, fault.words.clone()),
         };
-        (faults::cause(code), format!("{words}{}", faults::fix(code)))
+        Unavailability::new(faults::cause(code), format!("{words}{}", faults::fix(code)))
     }
 }
 

@@ -19,7 +19,7 @@ const DENIED_FOR: Duration = Duration::from_secs(1);
 
 /// Shared by the lanes of a sink.
 #[derive(Default)]
-pub(super) struct Suspects {
+pub(super) struct Refusals {
     known: Mutex<Known>,
 }
 
@@ -34,38 +34,38 @@ struct Known {
 
 /// How a record may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(super) enum SendMode {
     /// With others, in batches of so many bytes at the most.
-    Full(usize),
+    WithOthers(usize),
     /// With nothing else in flight.
     Alone,
     /// Not at all, for the moment: its topic is denied.
     Denied,
 }
 
-impl Suspects {
+impl Refusals {
     fn known(&self) -> MutexGuard<'_, Known> {
         // Nothing panics while it holds the lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is suspected, and no topic limited, so that no record need be asked for.
+    /// Whether nothing is known, so that no record need be asked for.
     pub(super) fn is_empty(&self) -> bool {
         let known = self.known();
         known.events.is_empty() && known.denied.is_empty() && known.limits.is_empty()
     }
 
-    pub(super) fn trust(&self, event: u128, topic: &str, now: Instant) -> Trust {
+    pub(super) fn mode(&self, event: u128, topic: &str, now: Instant) -> SendMode {
         let known = &mut *self.known();
         match known.denied.get(topic) {
-            Some(&at) if now.duration_since(at) < DENIED_FOR => Trust::Denied,
-            Some(_) => Trust::Alone,
-            None if known.events.contains(&event) => Trust::Alone,
-            None => Trust::Full(known.limits.bytes(topic, now)),
+            Some(&at) if now.duration_since(at) < DENIED_FOR => SendMode::Denied,
+            Some(_) => SendMode::Alone,
+            None if known.events.contains(&event) => SendMode::Alone,
+            None => SendMode::WithOthers(known.limits.bytes(topic, now)),
         }
     }
 
-    pub(super) fn suspect(&self, event: u128) {
+    pub(super) fn add_event(&self, event: u128) {
         let known = &mut *self.known();
         if known.events.insert(event) {
             known.by_age.push_back(event);
@@ -77,7 +77,7 @@ impl Suspects {
         }
     }
 
-    pub(super) fn deny(&self, topic: &str, now: Instant) {
+    pub(super) fn deny_topic(&self, topic: &str, now: Instant) {
         let denied = &mut self.known().denied;
         if denied.len() >= TOPICS_MAX {
             denied.clear();
@@ -86,7 +86,7 @@ impl Suspects {
     }
 
     /// The event was answered alone.
-    pub(super) fn acquit(&self, event: u128, topic: &str, accepted: bool) {
+    pub(super) fn answered_alone(&self, event: u128, topic: &str, accepted: bool) {
         let known = &mut *self.known();
         if known.events.remove(&event) {
             known.by_age.retain(|&known| known != event);
@@ -109,46 +109,46 @@ mod tests {
 
     use crate::kafka::batch_limits::BATCH_BYTES_MAX;
 
-    const FULL: Trust = Trust::Full(BATCH_BYTES_MAX);
+    const FULL: SendMode = SendMode::WithOthers(BATCH_BYTES_MAX);
 
     #[test]
-    fn a_suspect_goes_alone_until_it_was_answered() {
-        let suspects = Suspects::default();
+    fn a_refused_event_goes_alone_until_it_was_answered() {
+        let refusals = Refusals::default();
         let now = Instant::now();
-        assert!(suspects.is_empty());
-        suspects.suspect(1);
-        suspects.suspect(1);
-        assert!(!suspects.is_empty());
-        assert_eq!(suspects.trust(1, "t", now), Trust::Alone);
-        assert_eq!(suspects.trust(2, "t", now), FULL);
-        suspects.acquit(1, "t", false);
-        assert_eq!(suspects.trust(1, "t", now), FULL);
-        assert!(suspects.is_empty());
+        assert!(refusals.is_empty());
+        refusals.add_event(1);
+        refusals.add_event(1);
+        assert!(!refusals.is_empty());
+        assert_eq!(refusals.mode(1, "t", now), SendMode::Alone);
+        assert_eq!(refusals.mode(2, "t", now), FULL);
+        refusals.answered_alone(1, "t", false);
+        assert_eq!(refusals.mode(1, "t", now), FULL);
+        assert!(refusals.is_empty());
     }
 
     #[test]
     fn a_denied_topic_is_tried_alone_after_a_moment() {
-        let suspects = Suspects::default();
+        let refusals = Refusals::default();
         let now = Instant::now();
-        suspects.deny("t", now);
-        assert_eq!(suspects.trust(1, "t", now), Trust::Denied);
-        assert_eq!(suspects.trust(1, "other", now), FULL);
+        refusals.deny_topic("t", now);
+        assert_eq!(refusals.mode(1, "t", now), SendMode::Denied);
+        assert_eq!(refusals.mode(1, "other", now), FULL);
         let later = now + DENIED_FOR;
-        assert_eq!(suspects.trust(1, "t", later), Trust::Alone);
-        suspects.acquit(1, "t", false);
-        assert_eq!(suspects.trust(1, "t", later), Trust::Alone);
-        suspects.acquit(1, "t", true);
-        assert!(suspects.is_empty());
+        assert_eq!(refusals.mode(1, "t", later), SendMode::Alone);
+        refusals.answered_alone(1, "t", false);
+        assert_eq!(refusals.mode(1, "t", later), SendMode::Alone);
+        refusals.answered_alone(1, "t", true);
+        assert!(refusals.is_empty());
     }
 
     #[test]
-    fn the_oldest_suspects_are_forgotten() {
-        let suspects = Suspects::default();
+    fn the_oldest_events_are_forgotten() {
+        let refusals = Refusals::default();
         for event in 0..=EVENTS_MAX as u128 {
-            suspects.suspect(event);
+            refusals.add_event(event);
         }
         let now = Instant::now();
-        assert_eq!(suspects.trust(0, "t", now), FULL);
-        assert_eq!(suspects.trust(1, "t", now), Trust::Alone);
+        assert_eq!(refusals.mode(0, "t", now), FULL);
+        assert_eq!(refusals.mode(1, "t", now), SendMode::Alone);
     }
 }

@@ -1,0 +1,333 @@
+//! A lane without transactions: decides when a record may be sent, so that a key's order holds
+//! whatever is refused.
+
+mod failures;
+
+use std::{
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use posthaste_engine::{
+    Cause, Decision, LaneSpec, NextSlot, Outcome, Record, RejectionKind, SinkError, Unavailability,
+    WaitingRecord,
+};
+use rdkafka::{
+    producer::{Producer as _, PurgeConfig},
+    types::RDKafkaErrorCode as Code,
+};
+
+use super::{
+    batch_limits::BATCH_BYTES_MAX,
+    client::{Client, Producer},
+    directory::Directory,
+    faults,
+    key_places::KeyPlaces,
+    message,
+    options::Settings,
+    refusals::{Refusals, SendMode},
+    topics::{self, Entry, LookUpWait, Place, Route, Topics},
+};
+use crate::publisher::{InPlacePublisher, Publisher, RecordsOf};
+
+/// Publishes through an idempotent producer.
+pub(super) struct IdempotentPublisher {
+    settings: Arc<Settings>,
+    refusals: Arc<Refusals>,
+    number: u64,
+    publish_timeout: Duration,
+    client: Client,
+    topics: Topics,
+    key_places: KeyPlaces,
+    /// The one record in flight was sent alone, and nothing is sent before it is answered.
+    alone: bool,
+    /// Slots of records that were refused or thrown away. They are handled when all else in flight
+    /// is answered: the producer has ended with the first, but the broker may have taken records
+    /// that were under way to other partitions.
+    failing: Vec<(usize, Code)>,
+    /// Spreads records that no key binds.
+    rotation: usize,
+    /// Why the lane is to end.
+    fault: Option<Unavailability>,
+}
+
+/// A record that the client library holds. Its slot comes back with the client's report.
+pub(super) struct Sent {
+    order_key: Option<u64>,
+    place: Place,
+    event: u128,
+    bytes: usize,
+}
+
+type Records = RecordsOf<IdempotentPublisher>;
+type Waiting = WaitingRecord<LookUpWait>;
+
+impl IdempotentPublisher {
+    /// Makes a producer and proves that the cluster answers it.
+    pub(super) async fn open(
+        settings: Arc<Settings>,
+        refusals: Arc<Refusals>,
+        directory: Arc<Directory>,
+        spec: LaneSpec,
+        limit: Duration,
+    ) -> Result<Self, SinkError> {
+        let config = settings.producer();
+        let client = Client::start(&config, &settings.target, thread_name(spec.number))?;
+        client.reach(&settings.target, limit).await?;
+        Ok(Self {
+            settings,
+            refusals,
+            number: spec.number,
+            publish_timeout: spec.publish_timeout,
+            client,
+            topics: Topics::new(directory),
+            key_places: KeyPlaces::default(),
+            alone: false,
+            failing: Vec::new(),
+            rotation: 0,
+            fault: None,
+        })
+    }
+
+    /// Sends what may be sent.
+    fn send_waiting(&mut self, records: &mut Records) {
+        // A record that was sent alone may end the producer, and a failure has ended it.
+        if !records.has_waiting() || self.alone || !self.failing.is_empty() {
+            return;
+        }
+        // Without one, the news that it was ended is on its way.
+        let Some(producer) = self.client.producer() else {
+            return;
+        };
+        let now = Instant::now();
+        let has_refusals = !self.refusals.is_empty();
+        records.decide(|item, next| match self.alone {
+            true => Decision::WaitAll(item),
+            false => self.send(&producer, item, next, now, has_refusals),
+        });
+        if let Some(fault) = self.fault.take() {
+            self.end(records, fault);
+        }
+    }
+
+    fn send(
+        &mut self,
+        producer: &Producer,
+        mut item: Waiting,
+        next: NextSlot,
+        now: Instant,
+        has_refusals: bool,
+    ) -> Decision<Sent, LookUpWait> {
+        if let Some(refused) = self.settings.refuse_progress_topic(&item.record) {
+            return Decision::Answered(refused);
+        }
+        let (topic, partitions) = match self.topics.route(&mut item, self.publish_timeout, now) {
+            Route::To { topic, partitions } => (topic, partitions),
+            Route::NotYet => return Decision::Wait(item),
+            Route::Refused(outcome) => return Decision::Answered(outcome),
+        };
+        let record = &item.record;
+        let place = Place {
+            topic,
+            partition: topics::place(record, partitions, self.rotation),
+        };
+        if self.key_places.divides(record.order_key(), place) {
+            return Decision::Wait(item);
+        }
+        let mode = match has_refusals {
+            true => self.refusals.mode(id(record), record.topic(), now),
+            false => SendMode::WithOthers(BATCH_BYTES_MAX),
+        };
+        let bytes = message::bytes(record);
+        let mut batch_bytes_max = BATCH_BYTES_MAX;
+        let alone = match mode {
+            SendMode::Denied => {
+                let reason = topics::denial(record.topic());
+                return Decision::Answered(Outcome::rejected(RejectionKind::Denied, reason));
+            }
+            SendMode::Alone => true,
+            // It would be alone in its batch anyway; and if it is refused, it must not take with it
+            // what is under way beside it.
+            SendMode::WithOthers(limit) => {
+                batch_bytes_max = limit;
+                bytes > limit
+            }
+        };
+        if alone && next.in_flight > 0 {
+            return Decision::WaitAll(item);
+        }
+        if self.topics.entry(place, bytes, batch_bytes_max, now) == Entry::Wait {
+            return Decision::Wait(item);
+        }
+        let sent = Sent {
+            order_key: record.order_key(),
+            place,
+            event: id(record),
+            bytes,
+        };
+        let decision = self.hand_to_client(producer, item, next, sent);
+        if let Decision::Sent(sent) = &decision {
+            self.topics.sent(place, bytes, now);
+            self.key_places.sent(sent.order_key, place);
+            self.alone = alone;
+        }
+        decision
+    }
+
+    fn hand_to_client(
+        &mut self,
+        producer: &Producer,
+        item: Waiting,
+        next: NextSlot,
+        sent: Sent,
+    ) -> Decision<Sent, LookUpWait> {
+        let Ok(partition) = i32::try_from(sent.place.partition) else {
+            let reason = "a partition's number is no 32 bits".to_owned();
+            self.fault = Some(Unavailability::new(Cause::Unknown, reason));
+            return Decision::WaitAll(item);
+        };
+        let message = match message::message(&item.record, partition, next.slot) {
+            Ok(message) => message,
+            Err(rejected) => return Decision::Answered(rejected),
+        };
+        let Err((error, _)) = producer.send(message) else {
+            return Decision::Sent(sent);
+        };
+        match error.rdkafka_error_code().unwrap_or(Code::Unknown) {
+            Code::QueueFull if next.in_flight > 0 => Decision::WaitAll(item),
+            Code::MessageSizeTooLarge => Decision::Answered(Outcome::rejected(
+                RejectionKind::TooLarge,
+                format!("{} bytes are more than the Kafka client takes", sent.bytes),
+            )),
+            Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition => {
+                self.topics.doubt(sent.place.topic, Instant::now());
+                Decision::Wait(item)
+            }
+            // The reports of what made it so are on their way, and say more.
+            Code::Fatal if next.in_flight > 0 => Decision::WaitAll(item),
+            code => {
+                self.fault = Some(self.trouble(code, &error.to_string()));
+                Decision::WaitAll(item)
+            }
+        }
+    }
+
+    /// A fault in the words of the client's complaint, if there is one.
+    fn trouble(&self, code: Code, words: &str) -> Unavailability {
+        let (code, words) = match (self.client.fatal(), self.client.trouble()) {
+            (Some(fatal), _) => fatal,
+            (None, Some(trouble)) => (trouble.code, trouble.words),
+            (None, None) => (code, words.to_owned()),
+        };
+        Unavailability::new(faults::cause(code), format!("{words}{}", faults::fix(code)))
+    }
+
+    /// Takes in what the client has told since.
+    fn take_news(&mut self, records: &mut Records) {
+        let news = self.client.news();
+        if records.has_ended() {
+            return;
+        }
+        let now = Instant::now();
+        for slot in news.delivered {
+            self.accepted(records, slot, now);
+        }
+        if let Some((name, code)) = news.not_looked_up.first() {
+            let words = format!("topic `{name}` could not be looked up: {code}");
+            return self.end(records, self.trouble(*code, &words));
+        }
+        self.failing.extend(news.failures);
+        let is_all = self.failing.len() == records.in_flight_count();
+        if !self.failing.is_empty() && (is_all || news.overdue) {
+            let failures = mem::take(&mut self.failing);
+            self.failed(records, &failures, now);
+        } else if news.overdue {
+            let words = format!("no answer within {:?}", self.publish_timeout);
+            self.end(records, self.trouble(Code::OperationTimedOut, &words));
+        }
+    }
+
+    fn accepted(&mut self, records: &mut Records, slot: usize, now: Instant) {
+        let Some(sent) = records.accept(slot) else {
+            return;
+        };
+        self.topics.accepted(sent.place, sent.bytes, now);
+        self.key_places.answered(sent.order_key);
+        if mem::take(&mut self.alone) {
+            let topic = self.topics.name(sent.place.topic);
+            self.refusals.answered_alone(sent.event, topic, true);
+        }
+    }
+
+    /// The topics of what is in flight may be gone, and the client waits for those: the next lane
+    /// looks first.
+    fn doubt_topics(&mut self, records: &Records) {
+        let now = Instant::now();
+        for sent in records.in_flight() {
+            self.topics.doubt(sent.place.topic, now);
+        }
+    }
+
+    fn purge(&self) {
+        if let Some(producer) = self.client.producer() {
+            producer.purge(PurgeConfig::default().queue().inflight());
+        }
+    }
+}
+
+impl Publisher for IdempotentPublisher {
+    type InFlight = Sent;
+    type Note = LookUpWait;
+
+    fn advance(&mut self, records: &mut Records) {
+        self.take_news(records);
+        self.send_waiting(records);
+        if !records.has_ended() {
+            self.topics
+                .look_up(&self.client, self.publish_timeout, Instant::now());
+        }
+        self.client
+            .owes_since(records.oldest(), self.publish_timeout);
+    }
+
+    async fn changed(&mut self) {
+        let client = self.client.shared();
+        tokio::select! {
+            () = client.changed() => {}
+            () = self.topics.changed() => {}
+        }
+    }
+}
+
+impl InPlacePublisher for IdempotentPublisher {
+    fn cluster(&self) -> Option<&str> {
+        self.client.cluster()
+    }
+
+    fn submitting(&mut self, _batch: &[Record], _records: &mut Records) {
+        self.rotation = self.rotation.wrapping_add(1);
+    }
+
+    /// Purges the client.
+    fn end(&mut self, records: &mut Records, fault: Unavailability) {
+        self.purge();
+        self.client.end();
+        self.doubt_topics(records);
+        records.end(fault);
+    }
+
+    async fn abort(mut self, records: Records) {
+        self.doubt_topics(&records);
+        self.purge();
+        self.client.destroy().await;
+    }
+}
+
+fn thread_name(lane: u64) -> String {
+    format!("kafka-lane-{lane}")
+}
+
+fn id(record: &Record) -> u128 {
+    record.event().id().as_u128()
+}
