@@ -1,13 +1,13 @@
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Cause, FailedKeys, FenceKind, KeyOrder, Lane, LaneSpec, Outcome, Record, RejectionKind, Sink,
-    SinkError, SinkInfo, Verdict,
+    Cause, Decision, FenceKind, KeyOrder, Lane, LaneRecords, LaneSpec, Outcome, Record,
+    RejectionKind, Sink, SinkError, SinkInfo, Unavailability, Verdict,
 };
 use uuid::Uuid;
 
@@ -106,14 +106,10 @@ impl Sink for MemorySink {
             let newest = newest.entry(partition).or_default();
             *newest = token(&spec).max(*newest);
         }
-        let (sink, failed) = (self.clone(), FailedKeys::default());
         Ok(Box::new(MemoryLane {
-            sink,
+            sink: self.clone(),
             spec,
-            failed,
-            seen: 0,
-            verdicts: VecDeque::new(),
-            broken: false,
+            records: LaneRecords::default(),
         }))
     }
 }
@@ -131,6 +127,32 @@ impl Shared {
             |partition| newest.and_then(|newest| newest.get(&partition)) > Some(&token(spec));
         spec.scope.partitions.iter().any(is_newer)
     }
+
+    /// Why the lane has ended, if it has.
+    fn ends(&self, spec: &LaneSpec) -> Option<Unavailability> {
+        if self.fault == MemorySinkFault::Away {
+            return Some(Unavailability::new(Cause::Connection, "the sink is away"));
+        }
+        self.is_fenced(spec)
+            .then(|| Unavailability::new(Cause::LaneEnded, "a newer lane was opened"))
+    }
+
+    fn take(&mut self, record: Record) -> Outcome {
+        match &self.fault {
+            MemorySinkFault::RejectLarger(max)
+                if record.value().is_some_and(|value| value.len() > *max) =>
+            {
+                Outcome::rejected(RejectionKind::TooLarge, format!("over {max} bytes"))
+            }
+            MemorySinkFault::RejectKey(key) if record.key() == Some(key) => {
+                Outcome::rejected(RejectionKind::Other, "this key is refused")
+            }
+            _ => {
+                self.accepted.push(record);
+                Outcome::Accepted(None)
+            }
+        }
+    }
 }
 
 fn away() -> SinkError {
@@ -140,94 +162,40 @@ fn away() -> SinkError {
     }
 }
 
+/// Answers within `submit`.
 struct MemoryLane {
     sink: MemorySink,
     spec: LaneSpec,
-    failed: FailedKeys,
-    /// Failures that the engine has been told.
-    seen: u64,
-    verdicts: VecDeque<(Verdict, u64)>,
-    /// The sink was away once: this lane is over.
-    broken: bool,
-}
-
-impl MemoryLane {
-    fn verdict(&mut self, record: Record) {
-        let ticket = record.ticket();
-        let (outcome, failure) = match self.outcome(record) {
-            Ok(()) => (Outcome::Accepted(None), 0),
-            Err(failed) => failed,
-        };
-        self.verdicts
-            .push_back((Verdict { ticket, outcome }, failure));
-    }
-
-    /// Accepts the record, or says why not and under which number of failure.
-    fn outcome(&mut self, record: Record) -> Result<(), (Outcome, u64)> {
-        let mut shared = self
-            .sink
-            .shared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let order_key = record.order_key();
-        self.broken |= shared.fault == MemorySinkFault::Away;
-        let outcome = if shared.fault == MemorySinkFault::Away {
-            Outcome::unavailable(Cause::Connection, "the sink is away")
-        } else if self.broken || shared.is_fenced(&self.spec) {
-            Outcome::unavailable(
-                Cause::LaneEnded,
-                "the sink was away, or a newer lane was opened",
-            )
-        } else if self.failed.refuses(order_key, self.seen) {
-            Outcome::unavailable(Cause::BehindFailure, "an earlier event of the key failed")
-        } else {
-            match &shared.fault {
-                MemorySinkFault::RejectLarger(max)
-                    if record.value().is_some_and(|value| value.len() > *max) =>
-                {
-                    Outcome::rejected(RejectionKind::TooLarge, format!("over {max} bytes"))
-                }
-                MemorySinkFault::RejectKey(key) if record.key() == Some(key) => {
-                    Outcome::rejected(RejectionKind::Other, "this key is refused")
-                }
-                _ => {
-                    shared.accepted.push(record);
-                    return Ok(());
-                }
-            }
-        };
-        Err((outcome, self.failed.note(order_key)))
-    }
+    records: LaneRecords<()>,
 }
 
 #[async_trait]
 impl Lane for MemoryLane {
     async fn submit(&mut self, batch: Vec<Record>) {
-        for record in batch {
-            self.verdict(record);
+        self.records.submit(batch, ());
+        let mut shared = self.sink.lock();
+        match shared.ends(&self.spec) {
+            Some(fault) if !self.records.has_ended() => {
+                self.records.decide(|_, _| Decision::Sent(()));
+                self.records.end(fault);
+            }
+            _ => self
+                .records
+                .decide(|item, _| Decision::Answered(shared.take(item.record))),
         }
     }
 
     async fn outcomes(&mut self) -> Vec<Verdict> {
-        if self.verdicts.is_empty() {
+        let verdicts = self.records.hand_out();
+        if verdicts.is_empty() {
             return std::future::pending().await;
         }
-        let told = self.verdicts.drain(..);
-        let verdicts = told.map(|(verdict, failure)| {
-            self.seen = self.seen.max(failure);
-            verdict
-        });
-        let verdicts = verdicts.collect();
-        self.failed.forget(self.seen);
         verdicts
     }
 
     async fn abort(self: Box<Self>) {}
 
-    async fn close(self: Box<Self>, _limit: Duration) -> Vec<Verdict> {
-        self.verdicts
-            .into_iter()
-            .map(|(verdict, _)| verdict)
-            .collect()
+    async fn close(mut self: Box<Self>, _limit: Duration) -> Vec<Verdict> {
+        self.records.hand_out()
     }
 }
