@@ -1,14 +1,9 @@
 //! Addresses of sinks: `scheme:path?option=value&…`, with or without `//` before the path.
 
 #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
-mod authority;
+pub(crate) mod authority;
 
 use posthaste_engine::SinkError;
-
-#[cfg(feature = "rabbitmq")]
-pub(crate) use authority::Host;
-#[cfg(feature = "kafka")]
-pub(crate) use authority::User;
 
 /// A parsed address. It has no `Debug`: it may hold a password.
 pub(crate) struct Address {

@@ -15,14 +15,16 @@ mod connection;
 mod error;
 #[cfg(test)]
 mod fuzz;
+mod message;
 mod tls;
 mod unconfirmed;
 mod wire;
 mod write;
 
-pub(crate) use channel::{ConfirmChannel, Message};
+pub(crate) use channel::ConfirmChannel;
 pub(crate) use connection::{Connection, Login, Timing};
 pub(crate) use error::Error;
+pub(crate) use message::Message;
 pub(crate) use tls::Tls;
 pub(crate) use unconfirmed::Confirmation;
 pub(crate) use write::{TooLong, Writer};

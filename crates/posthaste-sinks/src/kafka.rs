@@ -15,6 +15,7 @@ mod look_up;
 mod message;
 mod options;
 mod refusals;
+mod topic_names;
 mod topics;
 mod transactional;
 

@@ -14,7 +14,7 @@ use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, Sin
 use tokio::time::timeout;
 
 use crate::{
-    address::{Address, Host},
+    address::{Address, authority::Host},
     amqp::{self, Connection, Login, Timing, Tls},
     publisher::WorkerLane,
 };
@@ -29,8 +29,6 @@ const EVENT_BYTES_MAX: u64 = 16 << 20;
 const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 /// The protocol's limit for names.
 const NAME_BYTES_MAX: usize = 255;
-/// How long to wait after a broker asked to slow down. It does not say how long it wants.
-const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 const OPTIONS: &[&str] = &[
     "exchange",

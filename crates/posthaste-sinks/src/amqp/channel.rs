@@ -8,9 +8,10 @@ use tokio::{
 };
 
 use super::{
-    Confirmation, Error,
     connection::Connection,
-    unconfirmed::Unconfirmed,
+    error::Error,
+    message::Message,
+    unconfirmed::{Confirmation, Unconfirmed},
     wire::{FRAME_OVERHEAD, Incoming},
     write::Writer,
 };
@@ -26,33 +27,6 @@ const WINDOW_BYTES: usize = 2 << 20;
 const WINDOW_FIRST: usize = 64;
 /// Bytes that wait to be written, at the most, but for one frame.
 const OUT_BYTES: usize = 128 << 10;
-
-/// A message to be published.
-pub(crate) trait Message: Send {
-    /// Why it does not fit into AMQP 0-9-1.
-    type Refusal;
-
-    /// Appends `basic.publish` and the content header. `frame_max`: bytes of a frame's payload at
-    /// the most.
-    ///
-    /// # Errors
-    /// When the message does not fit. What was appended is cut off.
-    fn write_start(
-        &self,
-        out: &mut Vec<u8>,
-        exchange: &str,
-        frame_max: usize,
-    ) -> Result<(), Self::Refusal>;
-
-    /// Whether this is its message id.
-    fn has_id(&self, id: &str) -> bool;
-
-    /// Its routing key.
-    fn routing_key(&self) -> &str;
-
-    /// Its body.
-    fn body(&self) -> &[u8];
-}
 
 /// A channel in confirm mode, the only one of its connection. Dropping it destroys the connection.
 pub(crate) struct ConfirmChannel<M> {

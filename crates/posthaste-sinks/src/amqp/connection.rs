@@ -8,7 +8,8 @@ use tokio::{
 };
 
 use super::{
-    Error, Tls,
+    error::Error,
+    tls::Tls,
     wire::{self, Incoming},
     write::Writer,
 };

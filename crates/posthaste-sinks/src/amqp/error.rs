@@ -45,7 +45,7 @@ impl Error {
             io::ErrorKind::UnexpectedEof => Self::Connection(format!(
                 "{doing}: the broker closed the connection without saying why; see its log"
             )),
-            _ => super::tls::refused_us(error).unwrap_or_else(|| Self::io(doing, error)),
+            _ => refused_us(error).unwrap_or_else(|| Self::io(doing, error)),
         }
     }
 
@@ -72,4 +72,16 @@ impl Error {
             "{doing}: the broker answered out of turn with {incoming:?}"
         ))
     }
+}
+
+/// The error that the peer's alert means, if `error` is one. In TLS 1.3 it may come after the
+/// handshake, with the first bytes that are read.
+pub(super) fn refused_us(error: &io::Error) -> Option<Error> {
+    let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    matches!(tls, rustls::Error::AlertReceived(_)).then(|| {
+        Error::Certificate(format!(
+            "the broker refused our side of TLS: {error}; it may ask for a certificate \
+             (`cert_file`, `key_file`)"
+        ))
+    })
 }

@@ -9,7 +9,7 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::Error;
+use super::error::{Error, refused_us};
 
 /// Where certificates and keys lie. They are read anew for each connection, so that a renewed file
 /// counts without a restart.
@@ -97,18 +97,6 @@ impl Tls {
             _ => refused_us(error).unwrap_or_else(|| Error::io("TLS handshake", error)),
         }
     }
-}
-
-/// The error that the peer's alert means, if `error` is one. In TLS 1.3 it may come after the
-/// handshake, with the first bytes that are read.
-pub(super) fn refused_us(error: &std::io::Error) -> Option<Error> {
-    let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-    matches!(tls, rustls::Error::AlertReceived(_)).then(|| {
-        Error::Certificate(format!(
-            "the broker refused our side of TLS: {error}; it may ask for a certificate \
-             (`cert_file`, `key_file`)"
-        ))
-    })
 }
 
 fn certificates(option: &str, file: &PathBuf) -> Result<Vec<CertificateDer<'static>>, Error> {

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-use super::{Error, Message};
+use super::{error::Error, message::Message};
 
 /// How a message ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

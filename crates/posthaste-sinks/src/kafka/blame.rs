@@ -11,7 +11,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::{
     faults::{Blame, blame, is_about_topic},
     refusals::Refusals,
-    topics,
+    topic_names,
 };
 
 /// A record that was under way when something was refused.
@@ -118,7 +118,7 @@ pub(super) fn outcome_alone(
             refusals.deny_topic(topic, now);
             Some(Outcome::rejected(
                 RejectionKind::Denied,
-                topics::denial(topic),
+                topic_names::denial(topic),
             ))
         }
         Blame::Destination(_) => None,

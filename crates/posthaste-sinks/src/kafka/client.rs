@@ -24,9 +24,8 @@ use rdkafka::{
 use tokio::sync::{Notify, watch};
 
 use super::{
-    directory::{Directory, Question},
     faults::{self, Fault, error},
-    look_up, topics,
+    topic_names,
 };
 
 /// How late the thread may notice that it should end.
@@ -169,7 +168,7 @@ impl ClientContext for Context {
         tracing::debug!(target: "librdkafka", facility, message);
         // Which topic was refused to a transaction, the client says nowhere else. A hint: without
         // it the events are sent one by one.
-        if let Some(topic) = topics::named_in_refusal(facility, message) {
+        if let Some(topic) = topic_names::named_in_refusal(facility, message) {
             self.0.inbox().named.push(topic.into());
         }
     }
@@ -286,6 +285,11 @@ impl Client {
         self.producer.upgrade()
     }
 
+    /// The producer, for who may hold it longer than the client is there.
+    pub(super) fn weak(&self) -> Weak<Producer> {
+        Weak::clone(&self.producer)
+    }
+
     pub(super) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }
@@ -295,7 +299,7 @@ impl Client {
     /// # Errors
     /// [`SinkError`] with the client's own words when it has not within `limit`, or refuses us.
     pub(super) async fn reach(&self, target: &str, limit: Duration) -> Result<(), SinkError> {
-        let weak = Weak::clone(&self.producer);
+        let weak = self.weak();
         let shared = self.shared();
         let named = target.to_owned();
         let cluster = tokio::task::spawn_blocking(move || reach(&weak, &shared, &named, limit))
@@ -311,24 +315,6 @@ impl Client {
     /// The id of the cluster that was reached.
     pub(super) fn cluster(&self) -> Option<&str> {
         self.cluster.get().map(String::as_str)
-    }
-
-    /// Asks the cluster about topics, for the directory.
-    pub(super) fn look_up(&self, directory: &Arc<Directory>, question: Question, limit: Duration) {
-        let (weak, shared) = (Weak::clone(&self.producer), self.shared());
-        let directory = Arc::clone(directory);
-        tokio::task::spawn_blocking(move || match question {
-            Question::ByName(name) => {
-                let found = look_up::by_name(&weak, &name, limit);
-                if let Err(code) = directory.answered(&name, found, Instant::now()) {
-                    shared.tell(|news| news.not_looked_up.push((name, code)));
-                }
-            }
-            Question::All(names) => {
-                let shown = look_up::all(&weak, &names, limit);
-                directory.all_answered(&names, shown, Instant::now());
-            }
-        });
     }
 
     /// Tells the thread since when an answer is owed, if one is, and how long one may take: it ends

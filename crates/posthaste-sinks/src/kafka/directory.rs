@@ -9,7 +9,7 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -17,7 +17,7 @@ use posthaste_engine::{Outcome, RejectionKind};
 use rdkafka::types::RDKafkaErrorCode as Code;
 use tokio::sync::watch;
 
-use super::{client::Client, look_up::Found, topics};
+use super::topic_names;
 
 /// How long a topic's partitions are believed before they are looked up again, beside the traffic.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
@@ -50,6 +50,9 @@ pub(super) enum Answer {
     /// Nowhere.
     Refused(Outcome),
 }
+
+/// The number of a topic's partitions, or why it takes nothing.
+pub(super) type Found = Result<usize, Code>;
 
 /// A question for the cluster.
 pub(super) enum Question {
@@ -129,9 +132,9 @@ impl Directory {
     }
 
     /// What is known of a topic. What is not, or not any more, becomes a question: see
-    /// [`ask`](Self::ask).
+    /// [`questions`](Self::questions).
     pub(super) fn answer(&self, name: &str, now: Instant) -> Answer {
-        if let Some(reason) = topics::refuse_name(name) {
+        if let Some(reason) = topic_names::refuse_name(name) {
             return Answer::Refused(Outcome::rejected(RejectionKind::Invalid, reason));
         }
         let known = &mut *self.known();
@@ -174,14 +177,9 @@ impl Directory {
         }
     }
 
-    /// Asks the cluster, by this client, what it may be asked now.
-    pub(super) fn ask(self: &Arc<Self>, client: &Client, publish_timeout: Duration, now: Instant) {
-        for question in self.questions(now) {
-            client.look_up(self, question, question_limit(publish_timeout));
-        }
-    }
-
-    fn questions(&self, now: Instant) -> Vec<Question> {
+    /// The questions that the cluster may be asked now. Each has to be answered:
+    /// [`answered`](Self::answered), [`all_answered`](Self::all_answered).
+    pub(super) fn questions(&self, now: Instant) -> Vec<Question> {
         let known = &mut *self.known();
         let mut questions = Vec::new();
         while known.by_name < BY_NAME_MAX
@@ -333,7 +331,9 @@ impl Topic {
             Err(Code::UnknownTopicOrPartition | Code::UnknownTopic) => {
                 (RejectionKind::Unroutable, missing(name))
             }
-            Err(Code::TopicAuthorizationFailed) => (RejectionKind::Denied, topics::denial(name)),
+            Err(Code::TopicAuthorizationFailed) => {
+                (RejectionKind::Denied, topic_names::denial(name))
+            }
             Err(Code::InvalidTopic) => (
                 RejectionKind::Invalid,
                 format!("the broker takes no topic of the name `{name}`"),

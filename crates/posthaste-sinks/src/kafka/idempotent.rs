@@ -27,6 +27,7 @@ use super::{
     message,
     options::Settings,
     refusals::{Refusals, SendMode},
+    topic_names,
     topics::{self, Entry, LookUpWait, Place, Route, Topics},
 };
 use crate::publisher::{InPlacePublisher, Publisher, RecordsOf};
@@ -143,7 +144,7 @@ impl IdempotentPublisher {
         let mut batch_bytes_max = BATCH_BYTES_MAX;
         let alone = match mode {
             SendMode::Denied => {
-                let reason = topics::denial(record.topic());
+                let reason = topic_names::denial(record.topic());
                 return Decision::Answered(Outcome::rejected(RejectionKind::Denied, reason));
             }
             SendMode::Alone => true,

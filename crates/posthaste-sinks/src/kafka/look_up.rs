@@ -1,15 +1,18 @@
-//! Questions to the cluster about its topics. They block.
+//! Questions to the cluster about its topics.
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Weak,
+    sync::{Arc, Weak},
     thread,
     time::{Duration, Instant},
 };
 
 use rdkafka::{metadata::MetadataTopic, producer::Producer as _, types::RDKafkaErrorCode as Code};
 
-use super::client::Producer;
+use super::{
+    client::{Client, Producer},
+    directory::{Directory, Found, Question},
+};
 
 /// When a missing topic is asked for again before it counts as missing: a broker that makes topics
 /// on demand answers the first question with "unknown".
@@ -19,11 +22,31 @@ const ASK_AGAIN_AFTER: [Duration; 3] = [
     Duration::from_millis(250),
 ];
 
-/// The number of a topic's partitions, or why it takes nothing.
-pub(super) type Found = Result<usize, Code>;
+/// Asks the cluster, and tells the directory the answer. A client that could not ask tells its lane.
+pub(super) fn answer(
+    client: &Client,
+    directory: &Arc<Directory>,
+    question: Question,
+    limit: Duration,
+) {
+    let (weak, shared) = (client.weak(), client.shared());
+    let directory = Arc::clone(directory);
+    tokio::task::spawn_blocking(move || match question {
+        Question::ByName(name) => {
+            let found = by_name(&weak, &name, limit);
+            if let Err(code) = directory.answered(&name, found, Instant::now()) {
+                shared.tell(|news| news.not_looked_up.push((name, code)));
+            }
+        }
+        Question::All(names) => {
+            let shown = all(&weak, &names, limit);
+            directory.all_answered(&names, shown, Instant::now());
+        }
+    });
+}
 
 /// Asks for one topic by its name, which a broker that makes topics on demand takes for an order.
-pub(super) fn by_name(producer: &Weak<Producer>, topic: &str, limit: Duration) -> Found {
+fn by_name(producer: &Weak<Producer>, topic: &str, limit: Duration) -> Found {
     let until = Instant::now() + limit;
     let mut waits = ASK_AGAIN_AFTER.into_iter();
     let mut missing = None;
@@ -47,7 +70,7 @@ pub(super) fn by_name(producer: &Weak<Producer>, topic: &str, limit: Duration) -
 }
 
 /// Asks for all topics at once, and answers those of `names` that the cluster shows us. Makes none.
-pub(super) fn all(
+fn all(
     producer: &Weak<Producer>,
     names: &HashSet<Box<str>>,
     limit: Duration,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use posthaste_engine::{Outcome, Record, RejectionKind, SinkError};
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
-use super::{batch_limits::BATCH_BYTES_MAX, topics};
-use crate::address::{Address, User};
+use super::{batch_limits::BATCH_BYTES_MAX, topic_names};
+use crate::address::{Address, authority::User};
 
 const DEFAULT_PORT: u16 = 9092;
 
@@ -295,7 +295,7 @@ fn progress_topic(address: &Address) -> Result<Option<String>, SinkError> {
         };
     }
     let topic = named.unwrap_or(PROGRESS_TOPIC_DEFAULT);
-    match topics::refuse_name(topic) {
+    match topic_names::refuse_name(topic) {
         None => Ok(Some(topic.to_owned())),
         Some(reason) => Err(address.misconfigured(format!("`{PROGRESS_TOPIC}`: {reason}"))),
     }

@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use super::{
     batch_limits::BATCH_BYTES_MAX,
     client::Client,
-    directory::{Answer, Directory},
+    directory::{self, Answer, Directory},
+    look_up,
 };
 
 /// A partition that took nothing for so long is opened anew: the broker may have forgotten us. Far
@@ -183,7 +184,10 @@ impl Topics {
 
     /// Has the cluster asked what [`route`](Self::route) did not know.
     pub(super) fn look_up(&self, client: &Client, publish_timeout: Duration, now: Instant) {
-        self.directory.ask(client, publish_timeout, now);
+        let limit = directory::question_limit(publish_timeout);
+        for question in self.directory.questions(now) {
+            look_up::answer(client, &self.directory, question, limit);
+        }
     }
 
     /// Waits for an answer of the cluster.
@@ -266,43 +270,6 @@ impl Partition {
             Opened::Yes(_) => Entry::Open,
         }
     }
-}
-
-/// The words for the operator when a topic is denied.
-pub(super) fn denial(name: &str) -> String {
-    format!("topic `{name}`: we may not write to it; allow the user WRITE and DESCRIBE on it")
-}
-
-/// Why no broker can have a topic of this name.
-pub(super) fn refuse_name(name: &str) -> Option<String> {
-    const LEN_MAX: usize = 249;
-    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    if name.is_empty() {
-        Some("the event has an empty topic".to_owned())
-    } else if name.len() > LEN_MAX {
-        Some(format!(
-            "the topic's name has {} bytes, Kafka takes {LEN_MAX}",
-            name.len()
-        ))
-    } else if matches!(name, "." | "..") || !name.bytes().all(is_good) {
-        Some(format!(
-            "topic `{name}`: Kafka takes letters, digits, `.`, `_` and `-` only"
-        ))
-    } else {
-        None
-    }
-}
-
-/// The topic that the client's log names as refused to a transaction.
-pub(super) fn named_in_refusal<'a>(facility: &str, message: &'a str) -> Option<&'a str> {
-    if facility != "ADDPARTS" {
-        return None;
-    }
-    if !message.ends_with("Topic authorization failed") {
-        return None;
-    }
-    let (_, rest) = message.split_once("Failed to add partition \"")?;
-    Some(rest.split_once('"')?.0)
 }
 
 /// The partition of a record: as Java's default partitioner chooses it for a record with a key.

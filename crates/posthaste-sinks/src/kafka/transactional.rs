@@ -10,6 +10,7 @@
 //! those of the former owners. Only then is the progress read, and only then may anything be sent.
 
 mod failures;
+mod fence;
 #[cfg(test)]
 mod fuzz;
 mod gathering;
@@ -108,14 +109,14 @@ impl TransactionalPublisher {
         let settings = &common.settings;
         let directory = Arc::clone(&common.directory);
         let target = &settings.target;
-        let id = taking_over::transactional_id(&spec.scope, spec.scope.registration);
+        let id = fence::transactional_id(&spec.scope, spec.scope.registration);
         let config = settings.transactional(&id, spec.publish_timeout);
         let (transactions, jobs) = mpsc::channel();
         let (fenced_out, fenced) = oneshot::channel();
         let worker = Worker {
             progress_topic: common.progress_topic.clone(),
             transactions: jobs,
-            limit: taking_over::limit(spec.publish_timeout),
+            limit: fence::limit(spec.publish_timeout),
         };
         let name = format!("kafka-lane-{}", spec.number);
         let work = move |producer: &_, shared: &_| worker.run(producer, shared, fenced_out);
@@ -123,7 +124,7 @@ impl TransactionalPublisher {
         client.reach(target, reach).await?;
         // Each time: it may have been deleted, or told to forget, since.
         ensure(settings, &common.progress_topic, Absent::Make, reach).await?;
-        taking_over::expect_fence(&client, target, fenced).await?;
+        fence::expect(&client, target, fenced).await?;
         Ok(Self {
             progress: Progress::new(&spec.scope),
             scope: spec.scope,

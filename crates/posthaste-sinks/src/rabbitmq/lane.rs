@@ -1,11 +1,10 @@
 //! Publishes the records of a lane, and turns the broker's answers into outcomes.
 
-use std::{future::pending, sync::Arc};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use posthaste_engine::{Cause, Decision, Outcome, RejectionKind, Unavailability, WaitingRecord};
 
 use super::{
-    RETRY_WAIT,
     fault::{Culprit, Fault, blocks},
     limits::SizeLimit,
     message::OutgoingRecord,
@@ -14,6 +13,9 @@ use crate::{
     amqp::{self, Confirmation},
     publisher::{Publisher, RecordsOf},
 };
+
+/// How long to wait after a broker asked to slow down. It does not say how long it wants.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// The publisher of a lane.
 pub(super) struct RabbitMqPublisher {

@@ -14,6 +14,7 @@ use super::{
         batch_limits::BATCH_BYTES_MAX,
         message,
         refusals::SendMode,
+        topic_names,
         topics::{self, LookUpWait, Place, Route},
     },
     InTransaction, Records, TRANSACTION_EVENTS_MAX, TransactionalPublisher, id,
@@ -118,7 +119,7 @@ impl TransactionalPublisher {
         let bytes = message::bytes(record);
         let alone = match mode {
             SendMode::Denied => {
-                let reason = topics::denial(record.topic());
+                let reason = topic_names::denial(record.topic());
                 return Decision::Answered(Outcome::rejected(RejectionKind::Denied, reason));
             }
             SendMode::Alone => true,

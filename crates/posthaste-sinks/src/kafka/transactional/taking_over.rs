@@ -1,59 +1,17 @@
 //! Takes over from former owners: their fences, and the events that they got through.
 
-use std::{fmt, time::Duration};
-
-use posthaste_engine::{Cause, LaneScope, SinkError};
-use rdkafka::types::RDKafkaErrorCode as Code;
+use posthaste_engine::SinkError;
 use tokio::sync::oneshot;
 
 use super::{
-    super::{
-        client::Client,
-        faults::{self, Fault},
-        topics,
-    },
-    Common, TransactionalPublisher,
+    super::{client::Client, topics},
+    Common, TransactionalPublisher, fence,
     progress::Keys,
     reading, worker,
 };
 
 /// Former owners whose fences are taken at the same time. Each takes a client.
 const FENCES_AT_A_TIME: usize = 8;
-
-/// Under this id a registration's lanes are known to the broker.
-pub(super) fn transactional_id(scope: &LaneScope, registration: impl fmt::Display) -> String {
-    let LaneScope {
-        store_id,
-        destination,
-        ..
-    } = scope;
-    format!("posthaste.{store_id}.{destination}.{registration}")
-}
-
-/// How long a fence may take, and reading the progress: less than whoever waits for them does, so
-/// that the reason is told.
-pub(super) fn limit(publish_timeout: Duration) -> Duration {
-    publish_timeout * 4 / 5
-}
-
-/// Waits for a producer's thread to have taken the fence.
-pub(super) async fn expect_fence(
-    client: &Client,
-    target: &str,
-    fenced: oneshot::Receiver<Result<(), Fault>>,
-) -> Result<(), SinkError> {
-    let (code, words) = match fenced.await {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(fault)) => (fault.code, fault.words),
-        Err(_) => (Code::OperationTimedOut, "given up".to_owned()),
-    };
-    match client.trouble() {
-        Some(trouble) if faults::cause(code) == Cause::Unknown => {
-            Err(faults::error(target, trouble.code, &trouble.words))
-        }
-        _ => Err(faults::error(target, code, &words)),
-    }
-}
 
 impl TransactionalPublisher {
     /// Takes the fences of the former owners: what they had under way is ended then, and nothing
@@ -68,11 +26,11 @@ impl TransactionalPublisher {
             .copied()
             .filter(|&id| id != own)
             .collect();
-        let limit = limit(self.publish_timeout);
+        let limit = fence::limit(self.publish_timeout);
         for some in former.chunks(FENCES_AT_A_TIME) {
             let mut taken = Vec::new();
             for &registration in some {
-                let id = transactional_id(&self.scope, registration);
+                let id = fence::transactional_id(&self.scope, registration);
                 let config = settings.transactional(&id, self.publish_timeout);
                 let (fenced_out, fenced) = oneshot::channel();
                 let name = format!("kafka-fence-{}", self.number);
@@ -85,7 +43,7 @@ impl TransactionalPublisher {
                 taken.push((client, fenced));
             }
             for (client, fenced) in taken {
-                expect_fence(&client, &settings.target, fenced).await?;
+                fence::expect(&client, &settings.target, fenced).await?;
             }
         }
         Ok(())
@@ -101,7 +59,7 @@ impl TransactionalPublisher {
             ..
         } = self.common.clone();
         let target = settings.target.clone();
-        let (prefix, limit) = (keys.prefix().to_owned(), limit(self.publish_timeout));
+        let (prefix, limit) = (keys.prefix().to_owned(), fence::limit(self.publish_timeout));
         let named = progress_topic.clone();
         let (tell, told) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
