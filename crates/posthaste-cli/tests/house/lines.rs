@@ -201,7 +201,7 @@ fn assert_no_more(list: &str, mut counts: BTreeMap<String, usize>) {
     }
     assert!(
         more.is_empty(),
-        "{list} may only shrink:\n{}",
+        "{list} may only shrink; for a move between crates set POSTHASTE_HOUSE_SHRINK:\n{}",
         more.join("\n")
     );
 }
