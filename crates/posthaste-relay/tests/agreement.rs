@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "conformance/memory.rs"]
+#[path = "conformance/store.rs"]
 mod memory;
 #[path = "../../posthaste-stores/tests/conformance/postgres.rs"]
 mod postgres;

@@ -578,7 +578,7 @@ async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
     };
     init(&url, options).await.unwrap();
     assert!(outbox.store.shares("default").await.unwrap().recut);
-    let again = crate::claim(&outbox.store, relay).await;
+    let again = self::claim(&outbox.store, relay).await;
     assert_eq!(again.partitions, Partitions::all_of(32).unwrap());
     assert!(!again.shares.recut);
     for (partitions, retention) in [(Some(3), None), (None, Some(Duration::from_millis(1500)))] {

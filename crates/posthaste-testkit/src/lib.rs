@@ -35,6 +35,7 @@ pub mod proxy;
 pub mod servers;
 pub mod sink_suite;
 pub mod store_suite;
+pub mod suite;
 pub mod tls;
 pub mod ways;
 

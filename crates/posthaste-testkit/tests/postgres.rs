@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
-mod victim;
-
+use crate::victim;
 use posthaste_testkit::servers::postgres::PostgresServer;
 use posthaste_testkit::tls::TestCa;
 use std::net::TcpStream;
@@ -173,7 +172,7 @@ fn a_panic_stops_the_server_and_deletes_its_data() {
 
 #[test]
 fn a_killed_test_process_leaves_no_server_and_no_data() {
-    let name = "a_killed_test_process_leaves_no_server_and_no_data";
+    let name = "postgres::a_killed_test_process_leaves_no_server_and_no_data";
     victim::be_one(|| {
         let server = PostgresServer::builder().start();
         let folder = server.psql("postgres", "SHOW data_directory");

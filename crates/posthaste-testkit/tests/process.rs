@@ -94,7 +94,7 @@ const VICTIM: &str = "POSTHASTE_TESTKIT_VICTIM";
 
 #[test]
 fn a_killed_test_process_takes_its_children_along() {
-    let name = "a_killed_test_process_takes_its_children_along";
+    let name = "process::a_killed_test_process_takes_its_children_along";
     if std::env::var_os(VICTIM).is_some() {
         let child = Running::start(&mut shell("exec sleep 1000"));
         println!("\nvictim {} started", child.id());

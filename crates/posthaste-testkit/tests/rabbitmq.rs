@@ -3,8 +3,7 @@
 #![cfg(feature = "rabbitmq")]
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
-mod victim;
-
+use crate::victim;
 use amqprs::channel::{BasicPublishArguments, Channel};
 use amqprs::connection::{Connection, OpenConnectionArguments};
 use amqprs::error::Error;
@@ -314,7 +313,7 @@ fn greet(port: u16, ca: &TestCa, name: &'static str) -> std::io::Result<u8> {
 
 #[test]
 fn a_killed_test_process_leaves_no_node_and_no_epmd() {
-    let name = "a_killed_test_process_leaves_no_node_and_no_epmd";
+    let name = "rabbitmq::a_killed_test_process_leaves_no_node_and_no_epmd";
     victim::be_one(|| {
         let server = RabbitMqServer::start();
         server.pause();

@@ -1,12 +1,10 @@
 //! Emitting on a real PostgreSQL, through both clients, as a role that may only insert.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod support;
-
+use crate::support::{Outboxes, edge_events, full_event};
 use posthaste::testing::{self, Expected, assert_emitted};
 use posthaste::{Dialect, EmitError, Event, Limits, Outbox, Param, slot};
 use sqlx::Connection;
-use support::{Outboxes, edge_events, full_event};
 
 const COUNT: &str = "select count(*) from posthaste.outbox";
 const IDS: &str = "select id from posthaste.outbox order by seq";

@@ -1,12 +1,10 @@
 //! Emitting on SQLite.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod support;
-
+use crate::support::{SqliteFile, edge_events, full_event};
 use posthaste::testing;
 use posthaste::{Dialect, EmitError, Event, Outbox, Param};
 use sqlx::{Connection, SqliteConnection};
-use support::{SqliteFile, edge_events, full_event};
 
 async fn count(connection: &mut SqliteConnection) -> i64 {
     sqlx::query_scalar("select count(*) from posthaste_outbox")

@@ -3,14 +3,12 @@
 //! only.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::Outboxes;
 use posthaste_testkit::cache::cached_dir;
 use posthaste_testkit::servers::pgbouncer::PgBouncer;
-use support::Outboxes;
 
 /// One list for all languages: topic, key, type, content type, payload, headers.
 const EXPECTED: &str = "\

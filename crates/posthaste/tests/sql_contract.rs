@@ -1,10 +1,8 @@
 //! Runs every SQL block of docs/sql-contract.md.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod support;
-
+use crate::support::{Outboxes, SqliteFile};
 use sqlx::{AssertSqlSafe, Row, ValueRef};
-use support::{Outboxes, SqliteFile};
 
 const DOCUMENT: &str = include_str!("../../../docs/sql-contract.md");
 

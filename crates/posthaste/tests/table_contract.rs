@@ -2,12 +2,10 @@
 //! library.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod support;
-
+use crate::support::{Outboxes, SqliteFile};
 use posthaste::schema::EVENT_COLUMNS;
 use posthaste::{Timestamp, testing};
 use sqlx::{AssertSqlSafe, Connection, Executor};
-use support::{Outboxes, SqliteFile};
 
 /// Column, expression that is refused, what the message names; in PostgreSQL's words.
 const REFUSED: [(&str, &str, &str); 27] = [

@@ -9,7 +9,7 @@ use posthaste_engine::{
     Cause, FailedKeys, KeyOrder, Outcome, Record, RejectionKind, StoredEvent, Verdict,
 };
 
-use crate::{Dice, store::Model};
+use super::{Dice, store::Model};
 
 /// The broker's progress, as a lane knows it.
 pub(crate) struct Progress {

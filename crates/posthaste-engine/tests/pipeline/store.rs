@@ -10,7 +10,7 @@ use posthaste_engine::{
     Budget, Cursor, Due, EventRef, Marker, Page, ParkedCopy, Parking, Settlement, StoredEvent,
 };
 
-use crate::Dice;
+use super::Dice;
 
 /// The durable part of a destination: a log, a cursor, markers and parked copies.
 pub(crate) struct Model {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::*;
+use super::support::*;
 use posthaste_engine::{Start, Store, StoreError};
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::{

@@ -9,7 +9,7 @@ use posthaste_engine::{
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::Database;
 
-use crate::support::*;
+use super::support::*;
 
 /// Of each relay: leases, claims, housekeeping, operators' questions, hints.
 const A_RELAY: usize = 5;

@@ -1,6 +1,6 @@
 //! Histories that lose or invert events when a reader takes a shortcut, on a real server.
 
-use crate::{hints::idle, support::*};
+use super::{hints::idle, support::*};
 use posthaste_engine::{Start, Store, StoreError};
 use posthaste_testkit::servers::postgres::PostgresServer;
 

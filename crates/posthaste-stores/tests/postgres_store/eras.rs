@@ -2,7 +2,7 @@
 
 use std::{process::Command, sync::Arc};
 
-use crate::support::*;
+use super::support::*;
 use posthaste_engine::{
     Admin, Claimed, Ownership, Retention, Settlement, Start, Store, StoreError, StoredEvent,
 };

@@ -15,7 +15,7 @@ use posthaste_testkit::servers::{
 };
 use tokio_postgres::{Client, error::SqlState};
 
-use crate::support::*;
+use super::support::*;
 
 const PLANTS: &str = include_str!("hijack/plants.sql");
 const TEMPORARY: &str = include_str!("hijack/temporary.sql");

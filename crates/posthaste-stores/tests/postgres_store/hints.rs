@@ -8,7 +8,7 @@ use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use crate::support::{ALL, drain, fresh, initialise, open, register, reopen, store, writer};
+use super::support::{ALL, drain, fresh, initialise, open, register, reopen, store, writer};
 
 /// Nobody waits so long for what comes.
 const LONG: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use posthaste_engine::{
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::PostgresServer;
 
-use crate::support::*;
+use super::support::*;
 
 /// Every advisory lock that a release of ours has ever taken.
 const EVERY_ADVISORY_LOCK: &str = "

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::*;
+use super::support::*;
 use posthaste::schema;
 use posthaste_engine::{Admin, Ownership, Rates, Store, StoreError};
 use posthaste_stores::postgres::{InitOptions, init};
@@ -145,7 +145,7 @@ async fn a_migration_beside_an_open_writer_delays_no_other_writer() {
     open.batch_execute("commit").await.unwrap();
     assert_eq!(migrating.await.unwrap().unwrap().applied, [5, 6]);
     let claimed =
-        crate::support::open(&store(&database.url()), posthaste_engine::Start::Oldest).await;
+        super::support::open(&store(&database.url()), posthaste_engine::Start::Oldest).await;
     assert!(drain(&claimed, ALL).await.contains(&"open".to_owned()));
 }
 

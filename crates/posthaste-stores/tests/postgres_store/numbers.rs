@@ -6,7 +6,7 @@ use posthaste_engine::{Admin, Claimed, Start, Store, StoreError};
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::Database;
 
-use crate::support::*;
+use super::support::*;
 
 /// Reads and stores until nothing is left; answers the topics.
 async fn drain(claimed: &Arc<dyn Claimed>) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::*;
+use super::support::*;
 use posthaste_engine::{
     Admin, ClaimOutcome, DestinationState, Ownership, Rates, Registered, Start, Store, StoreError,
 };

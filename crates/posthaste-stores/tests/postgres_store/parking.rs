@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::support::*;
+use super::support::*;
 use posthaste_engine::{
     Admin, Claimed, Cursor, DeadAction, ParkedFilter, ParkedState, Parking, Settlement, SideRead,
     Start, StoreError,

@@ -6,7 +6,7 @@ use posthaste_engine::{Ownership, Start};
 use posthaste_stores::postgres::PostgresStore;
 use posthaste_testkit::servers::postgres::Database;
 
-use crate::support::*;
+use super::support::*;
 
 /// Blocks that were looked at in the cursors' table and its indexes, once so many updates were told of.
 async fn blocks(database: &Database, updates: u64) -> u64 {

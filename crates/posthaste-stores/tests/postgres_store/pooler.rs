@@ -12,7 +12,7 @@ use posthaste_testkit::servers::{
 };
 use tokio_postgres::Client;
 
-use crate::support::*;
+use super::support::*;
 
 /// The sessions of the pool, and as many clients take all of them.
 const SESSIONS: usize = 4;

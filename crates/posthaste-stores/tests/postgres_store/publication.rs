@@ -3,7 +3,7 @@
 
 use posthaste_engine::{Parking, Retention, Start};
 
-use crate::support::*;
+use super::support::*;
 
 #[tokio::test]
 async fn a_publication_of_all_tables_lets_everything_go_that_is_past_its_time() {

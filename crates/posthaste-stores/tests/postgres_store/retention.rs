@@ -9,7 +9,7 @@ use posthaste_engine::{
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 
-use crate::support::*;
+use super::support::*;
 
 fn emit(database: &Database, events: u32) {
     database.psql(&format!(

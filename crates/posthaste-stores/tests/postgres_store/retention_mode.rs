@@ -7,7 +7,7 @@ use posthaste_engine::{Claimed, Housekeeping, Retention, RetentionMode, Start};
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::PostgresServer;
 
-use crate::support::*;
+use super::support::*;
 
 async fn set_mode(url: &str, mode: RetentionMode) {
     let options = InitOptions {

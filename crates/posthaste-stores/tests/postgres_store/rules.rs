@@ -1,7 +1,7 @@
 //! Each rule that a shipped statement carries is taken out of it once, on its way to the server: then the history that
 //! the rule is against breaks a promise, and with the shipped text it does not.
 
-use crate::{
+use super::{
     rewriting::{Cut, Rewriting},
     support::*,
 };

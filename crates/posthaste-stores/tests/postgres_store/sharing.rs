@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::support::*;
+use super::support::*;
 use futures_util::future::{join_all, try_join_all};
 use posthaste_engine::{
     Admin, ClaimOutcome, ClaimRequest, Claimed, DestinationState, Ownership, PinKind, Registered,

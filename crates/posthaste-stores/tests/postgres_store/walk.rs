@@ -1,6 +1,6 @@
 //! From an insert to an advance: the main walk of the PostgreSQL store.
 
-use crate::support::*;
+use super::support::*;
 use posthaste_engine::{Field, Start, Store, StoreError};
 use posthaste_testkit::servers::postgres::PostgresServer;
 

@@ -17,13 +17,14 @@ mod flight;
 
 use std::{process::ExitCode, time::Duration};
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Completion, Trial};
 
 pub use arrivals::check_arrivals;
 pub use bench::{Fixture, poll_once};
 pub use event::{SuiteEvent, lane_spec, records};
 pub use expected::{EXPECTED, Expected};
 
+use crate::suite;
 use bench::Bench;
 use cases::{CASES, Case};
 
@@ -45,7 +46,7 @@ pub struct Row {
 pub fn main(rows: &[Row], more: Vec<Trial>) -> ExitCode {
     let mut all: Vec<Trial> = rows.iter().flat_map(|row| trials(*row)).collect();
     all.extend(more);
-    libtest_mimic::run(&Arguments::from_args(), all).exit_code()
+    suite::run(all)
 }
 
 /// The suite for one sink, named `sink::case`.

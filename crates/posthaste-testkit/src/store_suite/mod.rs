@@ -15,12 +15,13 @@ mod event;
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use posthaste_engine::{Store, StoreError};
 use uuid::Uuid;
 
 pub use event::NewEvent;
 
+use crate::suite;
 use bench::Bench;
 use cases::Case;
 
@@ -197,13 +198,15 @@ const CASE_LIMIT: Duration = Duration::from_secs(120);
 /// Runs the suite for these plug-ins: the `main` of a test with `harness = false`.
 #[must_use]
 pub fn run(fixtures: Vec<Arc<dyn Fixture>>) -> ExitCode {
-    let arguments = Arguments::from_args();
-    let mut trials = Vec::new();
-    for fixture in fixtures {
-        trials.push(declares_what_is_expected(&fixture));
-        trials.extend(cases::all().into_iter().map(|case| trial(&fixture, case)));
-    }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    suite::run(fixtures.into_iter().flat_map(trials).collect())
+}
+
+/// The suite for one plug-in, named `plug-in::case`.
+#[must_use]
+pub fn trials(fixture: Arc<dyn Fixture>) -> Vec<Trial> {
+    let mut trials = vec![declares_what_is_expected(&fixture)];
+    trials.extend(cases::all().into_iter().map(|case| trial(&fixture, case)));
+    trials
 }
 
 fn declares_what_is_expected(fixture: &Arc<dyn Fixture>) -> Trial {

@@ -1,5 +1,4 @@
 //! Databases with the outbox in them, for the tests of this folder.
-#![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use posthaste::schema::{self, EVENT_COLUMNS, Placeholders};

@@ -1,28 +1,14 @@
-//! The memory sink, held to the suite of all sinks.
-
-#![allow(clippy::unwrap_used)]
-
-use std::{process::ExitCode, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_engine::{Field, Record, Sink};
 use posthaste_relay::memory::{MemorySink, MemorySinkFault};
-use posthaste_testkit::sink_suite::{self, Fixture, Row, SuiteEvent};
+use posthaste_testkit::sink_suite::{Fixture, SuiteEvent};
 
 /// Above the 10 MB that must arrive.
 const EVENT_BYTES_MAX: usize = 11_000_000;
 
-fn main() -> ExitCode {
-    sink_suite::main(
-        &[Row {
-            sink: "memory",
-            fixture,
-        }],
-        Vec::new(),
-    )
-}
-
-fn fixture() -> Box<dyn Fixture> {
+pub(crate) fn fixture() -> Box<dyn Fixture> {
     let sink = MemorySink::new();
     sink.set_fault(MemorySinkFault::RejectLarger(EVENT_BYTES_MAX));
     Box::new(MemoryFixture(sink))

@@ -1,0 +1,6 @@
+//! What single stores promise beside the suite of all stores, in one binary.
+
+mod faulty;
+mod postgres_store;
+mod sqlite;
+mod sqlite_retention;

@@ -1,0 +1,9 @@
+//! The library on real databases, in one binary.
+
+mod emit_postgres;
+mod emit_sqlite;
+mod foreign_languages;
+mod limits;
+mod sql_contract;
+mod support;
+mod table_contract;
