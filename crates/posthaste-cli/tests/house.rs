@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
+#[path = "house/builds.rs"]
+mod builds;
 #[path = "house/lines.rs"]
 mod lines;
 
@@ -397,6 +399,13 @@ fn licence(words: &mut Words) -> bool {
 
 /// All packages that this machine's build of everything uses, members included.
 fn packages() -> Vec<Value> {
+    match metadata()["packages"].take() {
+        Value::Array(packages) if packages.len() > 50 => packages,
+        other => panic!("cargo metadata was not understood: {other}"),
+    }
+}
+
+fn metadata() -> Value {
     let rustc = Command::new("rustc").arg("-vV").output().unwrap();
     let rustc = String::from_utf8(rustc.stdout).unwrap();
     let host = rustc
@@ -421,11 +430,7 @@ fn packages() -> Vec<Value> {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let mut metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    match metadata["packages"].take() {
-        Value::Array(packages) if packages.len() > 50 => packages,
-        other => panic!("cargo metadata was not understood: {other}"),
-    }
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn root() -> PathBuf {

@@ -4,6 +4,7 @@
 
 use posthaste_engine::rule::{Carrier, Rule};
 use posthaste_model::configurations::{Control, controls, scenarios};
+use posthaste_testkit::seams::{MODEL_OF_THE_ENGINE, MODEL_OF_THE_STORE, RULES_LEFT_OUT, has};
 
 #[test]
 fn every_promise_holds_in_every_state_of_every_scenario() {
@@ -50,4 +51,13 @@ fn every_rule_that_the_model_keeps_is_left_out_once() {
         .filter(|rule| of_the_model(rule) && !left_out.contains(rule))
         .collect();
     assert!(missing.is_empty(), "no control leaves out {missing:?}");
+}
+
+/// The test that no released binary has them would be blind otherwise.
+#[test]
+fn the_traces_of_features_for_proofs_alone_are_found_here() {
+    let program = std::env::current_exe().unwrap();
+    for trace in [RULES_LEFT_OUT, MODEL_OF_THE_ENGINE, MODEL_OF_THE_STORE] {
+        assert!(has(&program, trace), "{trace}");
+    }
 }

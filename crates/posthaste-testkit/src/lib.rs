@@ -32,6 +32,7 @@ pub mod lines;
 pub mod ports;
 pub mod process;
 pub mod proxy;
+pub mod seams;
 pub mod servers;
 pub mod sink_suite;
 pub mod store_suite;

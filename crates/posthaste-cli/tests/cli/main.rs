@@ -13,6 +13,7 @@ mod init;
 mod purge;
 mod relay;
 mod relays;
+mod release;
 mod start;
 mod status;
 mod write_ahead_log;

@@ -202,7 +202,7 @@ fn report(store: &str, seed: u64, failure: &Failure) -> String {
     }
     write!(
         text,
-        "run it again: {SEED}={seed} cargo test -p posthaste-relay --test agreement -- {store}"
+        "run it again: {SEED}={seed} cargo test -p posthaste-relay --test relay agreement::{store}"
     )
     .expect("a string takes everything");
     text
