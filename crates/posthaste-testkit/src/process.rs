@@ -5,10 +5,12 @@
 
 use crate::guard::Guard;
 use rustix::process::{Pid, Signal, kill_process};
+use std::cell::RefCell;
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,49 @@ pub struct Running {
     command: String,
     stdout: Capture,
     stderr: Capture,
+    end: Arc<End>,
     _guard: Guard,
+}
+
+/// What is known of a process's end.
+#[derive(Debug)]
+struct End {
+    command: String,
+    /// A signal to end was sent, or the end is waited for.
+    is_wanted: AtomicBool,
+    streams: [Arc<(Mutex<Captured>, Condvar)>; 2],
+}
+
+thread_local! {
+    /// Processes of this thread that go on until they are told to end.
+    static GO_ON: RefCell<Vec<Weak<End>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Fails when a process of this thread that [goes on](Running::goes_on) has ended by itself. A wait
+/// for what such a process does calls this in its loop, and need not wait for its time limit.
+///
+/// # Panics
+///
+/// Then. The process's output follows, as its [`Running`] is dropped.
+pub fn assert_none_ended() {
+    let ended = GO_ON.with_borrow_mut(|all| {
+        all.retain(|end| end.strong_count() > 0);
+        let mut all = all.iter().filter_map(Weak::upgrade);
+        all.find(|end| end.came_by_itself())
+    });
+    if let Some(end) = ended {
+        panic!("ended by itself: {}", end.command);
+    }
+}
+
+impl End {
+    fn came_by_itself(&self) -> bool {
+        !self.is_wanted.load(Ordering::Relaxed)
+            && self.streams.iter().all(|stream| {
+                let stream = stream.0.lock().unwrap_or_else(PoisonError::into_inner);
+                stream.closed
+            })
+    }
 }
 
 /// A process that has ended.
@@ -61,13 +105,29 @@ impl Running {
             .spawn()
             .unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));
         let guard = Guard::new("kill -KILL \"$1\"", &[child.id().to_string()]);
+        let stdout = Capture::start(child.stdout.take().expect("a pipe"));
+        let stderr = Capture::start(child.stderr.take().expect("a pipe"));
+        let command = format!("{command:?}");
+        let end = End {
+            command: command.clone(),
+            is_wanted: AtomicBool::new(false),
+            streams: [&stdout, &stderr].map(|stream| Arc::clone(&stream.shared)),
+        };
         Self {
-            stdout: Capture::start(child.stdout.take().expect("a pipe")),
-            stderr: Capture::start(child.stderr.take().expect("a pipe")),
-            command: format!("{command:?}"),
             child,
+            command,
+            stdout,
+            stderr,
+            end: Arc::new(end),
             _guard: guard,
         }
+    }
+
+    /// Declares that the process goes on until a signal ends it: see [`assert_none_ended`].
+    #[must_use]
+    pub fn goes_on(self) -> Self {
+        GO_ON.with_borrow_mut(|all| all.push(Arc::downgrade(&self.end)));
+        self
     }
 
     /// The process id.
@@ -157,6 +217,9 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
+        if [Signal::KILL, Signal::TERM, Signal::INT].contains(&signal) {
+            self.end.is_wanted.store(true, Ordering::Relaxed);
+        }
         // Refused only if the process has ended: waiting for it tells how.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
@@ -167,6 +230,7 @@ impl Running {
     }
 
     fn finish(&mut self, limit: Duration) -> Finished {
+        self.end.is_wanted.store(true, Ordering::Relaxed);
         let since = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("wait for a child") {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
-use posthaste_testkit::process::{Running, run};
+use posthaste_testkit::process::{Running, assert_none_ended, run};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -91,6 +91,28 @@ fn a_dropped_child_is_gone() {
 
 /// Set for the run of this very test binary that gets killed.
 const VICTIM: &str = "POSTHASTE_TESTKIT_VICTIM";
+
+#[test]
+fn a_wait_notices_that_its_process_ended() {
+    let told = Running::start(&mut shell("exec sleep 1000")).goes_on();
+    assert_none_ended();
+    told.terminate();
+    // Its end is wanted, and one that declared nothing may end.
+    told.wait(LIMIT);
+    run(&mut shell("true"), LIMIT);
+    assert_none_ended();
+
+    let _ended = Running::start(&mut shell("echo no database >&2")).goes_on();
+    let since = Instant::now();
+    let noticed = loop {
+        if let Err(noticed) = std::panic::catch_unwind(assert_none_ended) {
+            break noticed.downcast::<String>().unwrap();
+        }
+        assert!(since.elapsed() < LIMIT, "nobody noticed");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(noticed.contains("no database"), "{noticed}");
+}
 
 #[test]
 fn a_killed_test_process_takes_its_children_along() {

@@ -7,7 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_testkit::{process::Running, proxy::Proxy, ways::resolving_by};
+use posthaste_testkit::{
+    process::{Running, assert_none_ended},
+    proxy::Proxy,
+    ways::resolving_by,
+};
 use rand::{rngs::SmallRng, seq::IndexedRandom};
 use serde_json::Value;
 
@@ -93,7 +97,7 @@ impl Fleet {
             command = resolving_by(&file, &command);
         }
         command.envs(member.environment.iter().cloned());
-        member.running = Some(Running::start(&mut command));
+        member.running = Some(Running::start(&mut command).goes_on());
     }
 
     /// Starts those that do not run.
@@ -291,6 +295,7 @@ impl Fleet {
             if now > arrived {
                 (since, arrived) = (Instant::now(), now);
             }
+            assert_none_ended();
             assert!(since.elapsed() < LIMIT, "it stands still: {status:#}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

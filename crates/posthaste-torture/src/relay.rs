@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_testkit::process::{Finished, Running, run};
+use posthaste_testkit::process::{Finished, Running, assert_none_ended, run};
 use serde_json::Value;
 
 /// Far more than anything here takes on a busy machine: only what hangs meets it.
@@ -113,10 +113,10 @@ impl Relay {
         command
     }
 
-    /// Starts it.
+    /// Starts it. It goes on until it is told to end: a wait fails at once when it does not.
     #[must_use]
     pub fn start(&self) -> Running {
-        Running::start(&mut self.command())
+        Running::start(&mut self.command()).goes_on()
     }
 
     /// Delivers everything that is there, and ends with this status.
@@ -232,11 +232,21 @@ impl Delivered {
 ///
 /// # Panics
 ///
-/// When that takes longer than [`LIMIT`].
-pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
+/// When that takes longer than [`LIMIT`], or a relay of this thread ends meanwhile.
+pub async fn until(what: &str, so: impl FnMut() -> bool) {
+    until_within(LIMIT, what, so).await;
+}
+
+/// The same with another limit.
+///
+/// # Panics
+///
+/// As [`until`].
+pub async fn until_within(limit: Duration, what: &str, mut so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !so() {
-        assert!(since.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        assert_none_ended();
+        assert!(since.elapsed() < limit, "not within {limit:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use posthaste_testkit::servers::postgres::PostgresServer;
+use posthaste_testkit::{process::assert_none_ended, servers::postgres::PostgresServer};
 
 use crate::harness::{LIMIT, STORE, World, last_json, says};
 
@@ -98,10 +98,13 @@ fn leaves_of_the_ring_go_as_a_whole() {
         "insert into posthaste.outbox (topic, payload)
          select 't', convert_to(i::text, 'UTF8') from generate_series(1, 5000) i",
     );
-    let relay = world.start(&["relay", "--from", &url, "--to", "file:out.jsonl"]);
+    let relay = world
+        .start(&["relay", "--from", &url, "--to", "file:out.jsonl"])
+        .goes_on();
     // Floors follow while the relay runs; nobody sleeps longer than it takes.
     let since = Instant::now();
     while database.psql("select count(*) from posthaste.outbox") != "0" {
+        assert_none_ended();
         assert!(since.elapsed() < LIMIT, "the outbox stays");
         world.ends(&["purge", "--store", &url], 0);
     }

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, collections::BTreeSet, process::Command, thread, time::Instant};
 
 use posthaste_testkit::{
-    process::{Running, run},
+    process::{Running, assert_none_ended, run},
     proxy::Proxy,
     servers::postgres::{Database, PostgresServer},
 };
@@ -98,7 +98,7 @@ impl<'a> Scenario<'a> {
 
     fn start_relay(&self) -> Running {
         let mut relay = posthaste(&["relay", "--from", &self.relay_url]);
-        Running::start(relay.env("POSTHASTE_TO", &self.broker.to))
+        Running::start(relay.env("POSTHASTE_TO", &self.broker.to)).goes_on()
     }
 
     fn start_consumer(&self) -> Running {
@@ -255,6 +255,7 @@ fn posthaste(args: &[&str]) -> Command {
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !so() {
+        assert_none_ended();
         assert!(since.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
         thread::sleep(std::time::Duration::from_millis(20));
     }

@@ -52,7 +52,8 @@ async fn a_file_at_its_size_limit_parks_nothing_and_heals() {
     let mut command = Command::new("sh");
     // 512 blocks of 512 bytes, in the midst of a line.
     command.args(["-c", "ulimit -S -f 512; exec \"$@\"", "sh"]);
-    let running = Running::start(wrap(&mut command, &Relay::new(&database.url(), &delivered)));
+    let running =
+        Running::start(wrap(&mut command, &Relay::new(&database.url(), &delivered))).goes_on();
     is_open(&database.url()).await;
     tokio::time::sleep(away()).await;
     let pid = Pid::from_raw(running.id().try_into().unwrap());
@@ -82,7 +83,7 @@ async fn a_full_device_parks_nothing_and_heals() {
         "mount -t tmpfs -o size=1m full \"$1\"; head -c 600k /dev/zero > \"$1/ballast\"; shift; exec \"$@\"",
     );
     command.arg("sh").arg(mount_point.path());
-    let running = Running::start(wrap(&mut command, &relay));
+    let running = Running::start(wrap(&mut command, &relay)).goes_on();
     is_open(&database.url()).await;
     let seen_from_here = |path: &Path| {
         let root = PathBuf::from(format!("/proc/{}/root", running.id()));

@@ -2,10 +2,7 @@
 //! crashed in between: nothing is lost, no writer waits, and what is kept in the end is the window
 //! and a leaf, although a key stays blocked from the first event on.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use posthaste_testkit::{long_form, process::Running, servers::postgres::PostgresServer};
 use serde_json::Value;
@@ -15,7 +12,7 @@ use posthaste_torture::{
     database::{Database, Gate, Hold, KEYS, Plan, Step, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, posthaste_json},
+    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, posthaste_json, until_within},
 };
 
 const WINDOW_EVENTS: u64 = 500;
@@ -52,13 +49,9 @@ impl Size {
 }
 
 /// Some of it is work on the whole backlog.
-async fn until(what: &str, mut so: impl FnMut() -> bool) {
+async fn until(what: &str, so: impl FnMut() -> bool) {
     let limit = LIMIT * if long_form() { 10 } else { 1 };
-    let since = Instant::now();
-    while !so() {
-        assert!(since.elapsed() < limit, "not within {limit:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_within(limit, what, so).await;
 }
 
 /// The database, and the relay's command line on it.
