@@ -28,6 +28,8 @@ use crate::suite;
 use bench::Bench;
 use cases::{CASES, Case};
 
+/// What a sink's row may take on two idle processors.
+const ROW_BUDGET: Duration = Duration::from_secs(25);
 /// When a case counts as hung. Far above what any case needs on a busy machine: it measures nothing.
 const CASE_LIMIT: Duration = Duration::from_secs(180);
 
@@ -72,6 +74,7 @@ fn trial(row: Row, expected: &'static Expected, case: &'static Case) -> Trial {
         if let Some(reason) = lacking {
             return Ok(Completion::ignored_with(reason));
         }
+        let _timed = suite::timed(row.sink, case.name, ROW_BUDGET);
         run(row, expected, case);
         Ok(Completion::Completed)
     })

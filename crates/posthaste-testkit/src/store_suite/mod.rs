@@ -192,6 +192,8 @@ pub trait Writer: Send {
     async fn rollback(&mut self);
 }
 
+/// What a store's row may take on two idle processors.
+const ROW_BUDGET: Duration = Duration::from_secs(40);
 /// No case takes nearly this long; a hang is a failure with a name.
 const CASE_LIMIT: Duration = Duration::from_secs(120);
 
@@ -245,6 +247,7 @@ fn trial(fixture: &Arc<dyn Fixture>, case: Case) -> Trial {
             .worker_threads(4)
             .enable_all()
             .build()?;
+        let _timed = suite::timed(fixture.name(), case.name, ROW_BUDGET);
         runtime
             .block_on(async {
                 tokio::time::timeout(CASE_LIMIT, async {
