@@ -244,7 +244,7 @@ fn every_scenario() -> Vec<Scenario> {
             "database crash: 2 writers, 1 relay",
             reading(vec![vec![A], vec![B]], 2, faults(0, 0, 0, 1)),
         ),
-        short(
+        long(
             "both: 3 writers, 2 keys, 4 transactions (1 rolled back, 1 over two others), 2 relays, \
              1 crash, 1 pause",
             delivery(quick(), 2, faults(1, 1, 0, 0)),
