@@ -5,6 +5,8 @@
 
 #[path = "house/builds.rs"]
 mod builds;
+#[path = "house/changed.rs"]
+mod changed;
 #[path = "house/lines.rs"]
 mod lines;
 
