@@ -1,4 +1,4 @@
-//! What single stores promise beside the suite of all stores, in one binary.
+//! The promises of single stores, beside the suite of all stores, in one binary.
 
 mod faulty;
 mod postgres_store;

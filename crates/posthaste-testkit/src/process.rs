@@ -28,7 +28,7 @@ pub struct Running {
     _guard: Guard,
 }
 
-/// What is known of a process's end.
+/// A process's end, and whether somebody asked for it.
 #[derive(Debug)]
 struct End {
     command: String,

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 pub const RULES_LEFT_OUT: &str = "posthaste_engine4rule6switch";
 /// The PostgreSQL in memory: the stores' feature `simulation`.
 pub const SIMULATED_POSTGRES: &str = "posthaste_stores::postgres::simulated";
-/// What the model checker sees of the engine: its feature `model`.
+/// The model checker's view of the engine: its feature `model`.
 pub const MODEL_OF_THE_ENGINE: &str = "posthaste_engine::pipeline::model";
-/// What the model checker sees of the PostgreSQL store: the stores' feature `model`.
+/// The model checker's view of the PostgreSQL store: the stores' feature `model`.
 pub const MODEL_OF_THE_STORE: &str = "posthaste_stores::postgres::model";
 
 /// Whether a binary, built with symbols, has this trace.

@@ -78,8 +78,8 @@ fn no_feature_for_proofs_alone_is_in_the_released_part() {
     for (package, features) in built(&parts()["released"]) {
         for features in features.iter().filter(|_| is_member(&package)) {
             let mut features = features.split(',');
-            let forbidden =
-                features.find(|feature| ["leave-out-rules", "model", "simulation"].contains(feature));
+            let forbidden = features
+                .find(|feature| ["leave-out-rules", "model", "simulation"].contains(feature));
             assert_eq!(forbidden, None, "{package}");
         }
     }

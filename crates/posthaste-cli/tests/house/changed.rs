@@ -1,4 +1,4 @@
-//! What `./test --changed` runs for a change of certain files.
+//! The choice that `./test --changed` makes for a change of certain files.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,7 +9,7 @@ use super::root;
 /// Binaries to run, each with its filters; no filter means all of its tests.
 type Selection = BTreeMap<String, Vec<String>>;
 
-/// What these changes affect, each without the test of the house, which always runs.
+/// The binaries that each change affects, without the test of the house, which always runs.
 fn affected(changes: &[&str]) -> Vec<Selection> {
     let mut lanes = Command::new("python3")
         .arg(root().join("tools/lanes.py"))

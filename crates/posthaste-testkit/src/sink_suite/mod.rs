@@ -28,7 +28,7 @@ use crate::suite;
 use bench::Bench;
 use cases::{CASES, Case};
 
-/// What a sink's row may take on two idle processors.
+/// The time of a sink's row on two idle processors, at most.
 const ROW_BUDGET: Duration = Duration::from_secs(25);
 /// When a case counts as hung. Far above what any case needs on a busy machine: it measures nothing.
 const CASE_LIMIT: Duration = Duration::from_secs(180);

@@ -192,7 +192,7 @@ pub trait Writer: Send {
     async fn rollback(&mut self);
 }
 
-/// What a store's row may take on two idle processors.
+/// The time of a store's row on two idle processors, at most.
 const ROW_BUDGET: Duration = Duration::from_secs(40);
 /// No case takes nearly this long; a hang is a failure with a name.
 const CASE_LIMIT: Duration = Duration::from_secs(120);

@@ -30,7 +30,7 @@ pub(super) struct Record {
     until: Vec<(Instant, f64)>,
 }
 
-/// What `/proc/stat` tells, summed up since the machine's start where it says so.
+/// A reading of `/proc/stat`. Times are sums since the machine's start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Sample {
     /// Tasks that run, want to, or wait for a disk.
@@ -79,7 +79,7 @@ impl Record {
         }
     }
 
-    /// What this span would have been on an idle machine. None where the load is not known.
+    /// The span's length on an idle machine. None where the load is not known.
     pub(super) fn idle_time(&self, (from, to): (Instant, Instant)) -> Option<Duration> {
         let seconds = self.seconds_at(to)? - self.seconds_at(from)?;
         Some(Duration::from_secs_f64(seconds.max(0.0)))
