@@ -115,9 +115,9 @@ async fn refuse_to_give_up(store: &dyn Store, name: &str) -> Result<(), Failure>
     }
     Err(Failure::usage(format!(
         "removing destination `{name}` gives up its cursor: {} pending and {} parked; nothing was \
-         changed\nfix: start a relay that delivers them, or give --yes to confirm. Events are kept for \
-         {}; until then a relay that names `{name}` again begins at the oldest one and sends all of \
-         them, also delivered ones",
+         changed\nfix: start a relay that delivers them, or give --yes to confirm. Events are \
+         kept for {}; while they are, a relay that names `{name}` again begins at the oldest one \
+         and sends all of them, also delivered ones",
         status::amount(known.pending, known.pending_exact),
         output::thousands(set_aside),
         output::short_duration(status.retained.configured_window),
