@@ -1,4 +1,5 @@
-//! The traces that features for proofs alone leave in a binary, which no binary that delivers may have.
+//! The traces that features for proofs alone leave in a binary, which no binary that delivers may
+//! have.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

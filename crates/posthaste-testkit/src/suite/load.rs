@@ -26,7 +26,8 @@ pub(super) struct Load {
 /// How fast time went, sample by sample.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// Ends of intervals, the first one's beginning before them; seconds of an idle machine up to there.
+    /// Ends of intervals, the first one's beginning before them; seconds of an idle machine up to
+    /// there.
     until: Vec<(Instant, f64)>,
 }
 
