@@ -25,22 +25,25 @@
 //! | `Progress` | what the store holds, and the change under way |
 //! | `Reports` | what operators are told |
 //!
-//! `sending` and `answers`, `parking`, `storing` and `side_read` are the decisions, which take
-//! several parts each.
+//! The other files are the decisions, which take several parts each: `next_read`, `sending`,
+//! `answers`, `parking`, `storing`, `side_read`, `lane_life`, `rest`.
 
 mod answers;
 mod breaker;
 mod change;
 mod evidence;
 mod lane;
+mod lane_life;
 mod limits;
 #[cfg(feature = "model")]
 mod model;
+mod next_read;
 mod pacer;
 mod parking;
 mod progress;
 mod reading;
 mod reports;
+mod rest;
 mod retries;
 mod sending;
 mod side;
@@ -51,22 +54,17 @@ mod ticket;
 mod waiting;
 mod window;
 
-use std::collections::HashSet;
-
-use crate::{
-    Budget, EventRef, FenceKind, Marker, Moment, Page, RouteDecision, Router, SinkError, SinkInfo,
-    rule::{Rule, left_out},
-};
+use crate::{EventRef, Marker, Moment, Router, SinkInfo};
 use breaker::Breaker;
 use lane::LaneUse;
 use progress::Progress;
 use reading::Reading;
 use reports::Reports;
 use retries::Retries;
-use side::{Side, has_key};
+use side::Side;
 use ticket::Group;
 use waiting::Waiting;
-use window::{State, Window};
+use window::Window;
 
 pub use breaker::BreakerState;
 pub use change::Change;
@@ -158,179 +156,6 @@ impl Pipeline {
     }
 }
 
-/// Reading of the main group.
-impl Pipeline {
-    /// How much to read now; none when it is not the time, or there is no room. The caller answers
-    /// with [`read`](Self::read).
-    pub fn next_read(&mut self, now: Moment) -> Option<Budget> {
-        let may = self.reading.is_due(now)
-            && !self.paused
-            && self.stop_behind.is_none()
-            && !(self.side.holds_main() && self.reading.is_joinable());
-        let events = self.progress.room(&self.limits).filter(|_| may)?;
-        if self.must_forget_keys() {
-            return None;
-        }
-        self.reading.begin();
-        Some(self.read_budget(events))
-    }
-
-    fn read_budget(&self, events: usize) -> Budget {
-        Budget {
-            events: events.min(self.limits.batch_events),
-            bytes: self.limits.batch_bytes,
-        }
-    }
-
-    /// Whether so many parked keys are in memory that nothing may be read before some are
-    /// forgotten. That takes an empty window: a page for which the store was not asked relies on
-    /// the keys here.
-    fn must_forget_keys(&mut self) -> bool {
-        let kept = self.limits.blocked_keys_kept;
-        if !self.waiting.has_too_many_keys(kept) {
-            return false;
-        }
-        // No rejected event waits for its marker either.
-        let relied_on = self.reading.is_under_way()
-            || !self.main.is_empty()
-            || self.failed_events() > 0
-            || self.progress.is_changing();
-        if !relied_on {
-            self.waiting.forget_keys(kept);
-        }
-        relied_on
-    }
-
-    /// Whether the store is to be asked which keys of the next page are marked.
-    #[must_use]
-    pub fn asks_for_markers(&self) -> bool {
-        self.waiting.asks_for_markers()
-    }
-
-    /// There may be something to read: an idle reader need not wait any longer.
-    pub fn hint(&mut self, now: Moment) {
-        self.reading.hint(now);
-    }
-
-    /// A read was answered, and nothing had to be asked
-    /// ([`asks_for_markers`](Self::asks_for_markers)).
-    pub fn read(&mut self, page: Page, now: Moment) {
-        self.read_marked(page, &HashSet::new(), now);
-    }
-
-    /// A read was answered; of its keys, these are marked ([`crate::Claimed::marked`]).
-    pub fn read_marked(&mut self, page: Page, marked: &HashSet<String>, now: Moment) {
-        let Self {
-            router,
-            reading,
-            waiting,
-            reports,
-            ..
-        } = self;
-        reports.counts.read += page.events.len() as u64;
-        reading.answered(&page, reports.counts.read, now);
-        let read = self.main.push(page, |event| {
-            if reading.take_copied(event) {
-                return Some(State::Done { finished: true });
-            }
-            match router.decide(event) {
-                RouteDecision::Take(_) => {
-                    let waits = waiting.is_parked(event) || has_key(marked, event);
-                    return waits.then_some(State::Done { finished: false });
-                }
-                RouteDecision::Unrouted => reports.counts.unrouted += 1,
-                RouteDecision::NotOurs | RouteDecision::Dropped => {}
-            }
-            Some(State::Done { finished: true })
-        });
-        self.progress.read(read);
-    }
-}
-
-/// The lane's life.
-impl Pipeline {
-    /// When the oldest batch without an answer was submitted; its records are late at a publish
-    /// time-out after that.
-    #[must_use]
-    pub fn oldest_in_flight(&self) -> Option<Moment> {
-        self.lane.oldest()
-    }
-
-    /// Records handed to the lane and not answered.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.lane.in_flight()
-    }
-
-    /// Whether the runner is to open a lane now.
-    pub fn wants_lane(&mut self, now: Moment) -> bool {
-        self.lane.may_open(now) && !self.paused && !self.is_open(now)
-    }
-
-    /// Bytes of a lane that an earlier claim aborted may still arrive: none is opened before
-    /// `until`.
-    pub fn settle_until(&mut self, until: Moment) {
-        self.lane.wait_until(until);
-    }
-
-    /// A lane was opened.
-    pub fn lane_opened(&mut self) {
-        self.lane.opened(self.reports.counts.read);
-        self.retries.lane_opened();
-    }
-
-    /// No lane could be opened.
-    pub fn lane_refused(&mut self, error: &SinkError, now: Moment, random: f64) {
-        self.reports.counts.unavailable += 1;
-        self.breaker
-            .unavailable(error.to_string(), None, now, random);
-    }
-
-    /// Whether the runner is to abort the lane and then call [`lane_ended`](Self::lane_ended).
-    #[must_use]
-    pub fn wants_abort(&self) -> bool {
-        self.lane.has_failed()
-    }
-
-    /// The lane has to go: the right to send has ended.
-    pub fn fail_lane(&mut self, reason: &str, now: Moment, random: f64) {
-        if self.lane.fail() {
-            self.reports.counts.unavailable += 1;
-            self.breaker
-                .unavailable(reason.to_owned(), None, now, random);
-        }
-    }
-
-    /// The lane was aborted. Everything without an answer will be sent again, after the settle time
-    /// unless the sink fences exactly.
-    pub fn lane_ended(&mut self, now: Moment) {
-        let settles = self.info.fence != FenceKind::Exact && !left_out(Rule::AbortEndsConnection);
-        self.lane.ended(now, settles.then_some(self.limits.settle));
-        self.main.unsend_all();
-        self.side.window().unsend_all();
-        self.retries.unsend_all();
-    }
-
-    /// Tickets of events that went behind what the store holds since the last call
-    /// ([`crate::Lane::stored`]).
-    pub fn take_behind_the_store(&mut self) -> std::vec::Drain<'_, std::ops::Range<u64>> {
-        self.progress.take_behind_the_store()
-    }
-
-    /// Once for each lane: everything that was visible at the claim, or read before the lane was
-    /// opened, is behind what the store holds ([`crate::Lane::caught_up`]).
-    pub fn take_caught_up(&mut self) -> bool {
-        self.retries.none_is_due()
-            && self.is_drained()
-            && self.lane.tell_caught_up(self.progress.stored())
-    }
-
-    /// Whether the breaker is open: nothing is sent.
-    fn is_open(&mut self, now: Moment) -> bool {
-        matches!(self.breaker.state(now), BreakerState::Open { .. })
-    }
-}
-
 /// Reports to operators, and their wishes.
 impl Pipeline {
     /// When the accepted events were inserted (database's clock, microseconds since 1970-01-01
@@ -364,67 +189,5 @@ impl Pipeline {
     /// Read and send nothing new; only what is needed so that nothing accepted is repeated.
     pub fn stop(&mut self) {
         self.stop_behind = Some(self.lane.first_unsent());
-    }
-}
-
-/// Rest.
-impl Pipeline {
-    /// After [`stop`](Self::stop): nothing is in flight and all progress is stored, or the
-    /// destination is away so that no more can come of waiting.
-    pub fn is_stopped(&mut self, now: Moment) -> bool {
-        let away = !self.lane.is_open() || self.breaker.state(now) != BreakerState::Closed;
-        let sent = self.lane.in_flight() == 0 && (away || !self.has_unsent(now));
-        sent && !self.progress.is_changing()
-            && self.main.done_prefix() == 0
-            && self.side.is_stored()
-            && !self.retries.has_settlements()
-            && self.progress.owes_no_advance()
-    }
-
-    fn has_unsent(&mut self, now: Moment) -> bool {
-        let may = self.stop_behind.is_none() || self.main.has_ready();
-        let behind = self.stop_behind.unwrap_or(u64::MAX);
-        may && !self.is_open(now) && self.main.peek_ready().is_some_and(|(n, _)| n < behind)
-    }
-
-    /// Whether everything that was visible when this claim was opened is accepted, parked, or
-    /// blocked behind a parked event, and that is stored.
-    #[must_use]
-    pub fn is_drained(&self) -> bool {
-        let target = self.reading.drain_target();
-        target.is_some_and(|target| self.progress.stored() >= target)
-            && self.retries.has_looked()
-            && self.is_idle_but_for_main()
-    }
-
-    /// Whether there is nothing to do: the last read brought all that there was, and nothing that
-    /// was read waits for the destination or for the store.
-    pub fn is_idle(&mut self) -> bool {
-        let waiting = &self.waiting;
-        self.reading.is_caught_up()
-            && self.main.is_done_but_for(|event| waiting.is_parked(event))
-            && self.is_idle_but_for_main()
-    }
-
-    fn is_idle_but_for_main(&self) -> bool {
-        self.side.is_idle() && self.retries.is_idle() && !self.progress.is_changing()
-    }
-
-    /// When something is due by itself, later than `now`; the runner wakes then at the latest. What
-    /// is due already and was not done waits for an answer.
-    pub fn next_wake(&mut self, now: Moment) -> Option<Moment> {
-        let probe = match self.breaker.state(now) {
-            BreakerState::Open { until } => Some(until),
-            BreakerState::Closed | BreakerState::HalfOpen => None,
-        };
-        let dues = [
-            Some(self.retries.look_at()),
-            Some(self.reading.next()),
-            self.progress.next_advance_at(&mut self.main, &self.limits),
-            probe,
-            self.lane.opens_at(),
-            self.waiting.topics_not_before(),
-        ];
-        dues.into_iter().flatten().filter(|&due| due > now).min()
     }
 }
