@@ -39,7 +39,7 @@ impl FailedKeys {
     }
 
     /// Forgets keys: every record that is still to come was submitted when at least `seen` failures
-    /// had been handed out. What waits in the lane counts as still to come.
+    /// had been handed out. A record that waits in the lane counts as still to come.
     pub fn forget(&mut self, seen: u64) {
         self.by_key.retain(|_, &mut failure| failure > seen);
     }

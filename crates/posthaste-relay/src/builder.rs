@@ -139,7 +139,7 @@ impl RelayBuilder {
     }
 
     /// Partitions of each destination that this relay owns at the most, so that a small machine
-    /// takes a small share. Default: no bound. What no relay takes is not delivered.
+    /// takes a small share. Default: no bound. Partitions that no relay takes are not delivered.
     #[must_use]
     pub fn partitions_max(mut self, partitions: u16) -> Self {
         self.settings.partitions_max = partitions;

@@ -97,8 +97,8 @@ impl DestinationTask {
         AcrossClaims::new(relay, lease, self.owns_together())
     }
 
-    /// Whether all partitions go to one relay. Who is to say that everything is drained has to own
-    /// everything.
+    /// Whether all partitions go to one relay. A relay that is to say that everything is drained
+    /// has to own everything.
     fn owns_together(&self) -> bool {
         self.destination.sink.info().single_lane
             || !self.store.info().shares_out
@@ -245,8 +245,8 @@ impl DestinationTask {
         if let Err(error) = ran.as_ref()
             && error.needs_an_operator()
         {
-            // For those who ask the store. What else is wrong with it is said when it is asked
-            // again.
+            // For those who ask the store. The store's other troubles are said when it
+            // is asked again.
             drop(claimed.report("half_open", Some(&error.to_string())).await);
         }
         ran

@@ -78,8 +78,8 @@ impl Share {
         asked > self.seen
     }
 
-    /// Takes in what a question asked at `asked` answered. What was asked before the last news is
-    /// older.
+    /// Takes in the answer to a question that was asked at `asked`. An answer to an earlier
+    /// question than the last one is older, and is dropped.
     pub(crate) fn saw(&mut self, shares: Shares, asked: Moment, now: Moment) {
         if asked < self.seen {
             return;

@@ -19,7 +19,7 @@ fn is_fate_unknown(cause: Cause) -> bool {
 }
 
 /// Whether such a failure may be the event's own fault. The rest of a lane that ended, and a wish
-/// to go slower, are nobody's.
+/// to go slower, are no event's.
 fn is_evidence(cause: Cause) -> bool {
     !matches!(
         cause,
@@ -183,9 +183,9 @@ impl Pipeline {
         self.destination_failed(why, now, random);
     }
 
-    /// Whether an event that fails so now may be the one at fault. What fails behind the first of a
-    /// lane may have been in the same write: a device that is nearly full takes a probe and refuses
-    /// a batch, again and again, and none of the batch is at fault.
+    /// Whether an event that fails so now may be the one at fault. Events that fail behind
+    /// the first of a lane may have been in the same write: a device that is nearly full takes a
+    /// probe and refuses a batch, again and again, and none of the batch is at fault.
     fn makes_suspect(&self, cause: Cause) -> bool {
         self.lane.is_open() && is_evidence(cause)
     }

@@ -17,7 +17,7 @@ pub(super) struct Pacer {
     idle_now: bool,
     /// A hint came while a read was under way, which may have been too early for it.
     hinted: bool,
-    /// When a hint may bring about a read again: whoever hints all the time gains no more reads
+    /// When a hint may bring about a read again: hints without end bring no more reads
     /// than a busy outbox has.
     hint_at: Moment,
 }

@@ -117,7 +117,7 @@ impl Reports {
     #[cfg(feature = "model")]
     pub(super) fn describe(&self, out: crate::model::Out<'_>) {
         let Self {
-            // They only grow; where one is compared, whoever compares it describes the result.
+            // They only grow; where one is compared, the result is described there.
             counts: _,
             told,
             // For the runner alone: they decide nothing.

@@ -45,8 +45,8 @@ impl Pipeline {
         self.side.is_idle() && self.retries.is_idle() && !self.progress.is_changing()
     }
 
-    /// When something is due by itself, later than `now`; the runner wakes then at the latest. What
-    /// is due already and was not done waits for an answer.
+    /// When something is due by itself, later than `now`; the runner wakes then at the latest. Work
+    /// that is due already and was not done waits for an answer.
     pub fn next_wake(&mut self, now: Moment) -> Option<Moment> {
         let probe = match self.breaker.state(now) {
             BreakerState::Open { until } => Some(until),
