@@ -1,31 +1,40 @@
 //! The contract of a store: the code that talks to one kind of database.
 //!
-//! A store is a facade over small roles: [`Ownership`] (who may move which cursor), [`Claimed`] (what
-//! the owner of a claim reads, advances, parks and joins), [`Admin`] (what operators see and do) and
-//! [`Retention`] (what has served its time goes).
+//! A store is the sum of small roles. Each is a trait, and callers take the one that they need:
+//! [`Leases`] (which relays live), [`Ownership`] (which of them may move which cursor), [`Admin`]
+//! (what operators see and do) and [`Retention`] (what has served its time goes). The owner of a
+//! claim holds a [`Claimed`], the sum of [`ClaimReader`], [`ClaimProgress`], [`ClaimParking`],
+//! [`ClaimMarkers`] and [`ClaimReports`].
 //! Scheduling, retries, routing and metrics are not its business.
 //!
-//! **Guard.** Every statement of a [`Claimed`] that changes a cursor, a marker, a parked copy or the
-//! coverage tests the claim's epoch and the database's incarnation in the same statement. When it
-//! changes nothing, the answer is [`StoreError::Fenced`] or [`StoreError::IncarnationChanged`]; the
-//! engine then drops everything that it read under that claim and claims anew.
+//! **Guard.** Every statement of a [`Claimed`] that changes a cursor, a marker, a parked copy or
+//! the coverage tests the claim's epoch and the database's incarnation in the same statement. When
+//! it changes nothing, the answer is [`StoreError::Fenced`] or [`StoreError::IncarnationChanged`];
+//! the engine then drops everything that it read under that claim and claims anew.
 //!
 //! **Unknown outcomes.** After any other error of a changing call its effect is unknown. The engine
-//! claims anew (which raises the epoch) before it reads the cursor again, so that a late effect of the
-//! lost call is refused.
+//! claims anew (which raises the epoch) before it reads the cursor again, so that a late effect of
+//! the lost call is refused.
 //!
-//! **Calls that are not answered.** Every call is given a deadline by its caller, who drops it when that is over: a
-//! connection may stay open and never answer again. So a call may be dropped at any point, and its outcome is unknown
-//! then. A connection on which an answer is missing is never used again; dropping it waits for nothing; and nobody
-//! waits for a lock that a dropped call held. What blocks in the operating system (a file on a device that hangs) cannot
-//! be ended: it keeps its thread, and calls behind [`Store::disconnect`] use another one.
+//! **Calls that are not answered.** Every call is given a deadline by its caller, who drops it when
+//! that is over: a connection may stay open and never answer again. So a call may be dropped at any
+//! point, and its outcome is unknown then. A connection on which an answer is missing is never used
+//! again; dropping it waits for nothing; and nobody waits for a lock that a dropped call held. A
+//! call that blocks in the operating system (a file on a device that hangs) cannot be ended: it
+//! keeps its thread, and calls behind [`Store::disconnect`] use another one.
 
 mod admin;
-mod claimed;
+mod advance;
 mod cursor;
 mod error;
+mod lease;
 mod ownership;
+mod parking;
+mod read;
+mod registration;
+mod report;
 mod retention;
+mod side_read;
 mod target;
 
 use std::sync::Arc;
@@ -36,19 +45,22 @@ pub use admin::{
     Admin, AuditLine, DeadAction, DestinationStatus, HAND_OVERS, ParkedEvent, ParkedFilter,
     ParkedState, RelayShare, RelayStatus, Status,
 };
-pub use claimed::{
-    AdvanceOutcome, Budget, Claimed, Due, Marker, Page, ParkedCopy, Parking, Settlement, SideRead,
-};
+pub use advance::{AdvanceOutcome, ClaimProgress};
 pub use cursor::Cursor;
 pub use error::StoreError;
+pub use lease::{Leases, Rates, Renewal};
 pub use ownership::{
-    Claim, ClaimOutcome, ClaimRequest, DestinationState, HostIdentity, Member, Ownership, Rates,
-    Registered, Registration, Renewal, Shares, Start, Want,
+    Claim, ClaimOutcome, ClaimRequest, DestinationState, Member, Ownership, Shares, Start, Want,
 };
+pub use parking::{ClaimParking, Due, ParkedCopy, Parking, Settlement};
+pub use read::{Budget, ClaimReader, Page};
+pub use registration::{HostIdentity, Registered, Registration};
+pub use report::ClaimReports;
 pub use retention::{
     AUDIT_RETENTION, Housekeeping, PARKED_RETENTION, Pin, PinKind, Retained, Retention,
     RetentionMode, retention_refused,
 };
+pub use side_read::{ClaimMarkers, Marker, SideRead};
 
 /// What a store is and can do.
 #[derive(Debug, Clone)]
@@ -57,12 +69,8 @@ pub struct StoreInfo {
     pub kind: &'static str,
     /// Whether an advance names the finished events ([`Progress::Mark`]) or a cursor.
     pub progress: Progress,
-    /// Whether a transaction that commits late delays only itself.
-    pub late_commit_delays_only_itself: bool,
-    /// Whether several processes may use the store at once.
-    pub shared: bool,
-    /// Whether relays may own different partitions of a destination; else one relay owns them all, and
-    /// others stand by.
+    /// Whether relays may own different partitions of a destination; else one relay owns them all,
+    /// and others stand by.
     pub shares_out: bool,
 }
 
@@ -75,14 +83,29 @@ pub enum Progress {
     Mark,
 }
 
+/// What the owner of a claim holds: its partitions, and only these. Calls may overlap: reading goes
+/// on while an advance is under way.
+///
+/// Dropping it ends its connections; it never releases the claim.
+pub trait Claimed:
+    ClaimReader + ClaimProgress + ClaimParking + ClaimMarkers + ClaimReports
+{
+}
+
+impl<T> Claimed for T where
+    T: ClaimReader + ClaimProgress + ClaimParking + ClaimMarkers + ClaimReports
+{
+}
+
 /// One outbox in one database.
 #[async_trait]
-pub trait Store: Ownership + Admin + Retention + Send + Sync {
+pub trait Store: Leases + Ownership + Admin + Retention + Send + Sync {
     /// What this store is; constant.
     fn info(&self) -> StoreInfo;
 
-    /// Whether a relay may start here: reachable, a primary, the schema present and of a version that
-    /// this build honours, rights granted, store identity unchanged, sequence sound. Changes nothing.
+    /// Whether a relay may start here: reachable, a primary, the schema present and of a version
+    /// that this build honours, rights granted, store identity unchanged, sequence sound. Changes
+    /// nothing.
     ///
     /// # Errors
     /// [`StoreError`] with the fix; [`StoreError::Unavailable`] alone is worth a retry.
@@ -95,12 +118,13 @@ pub trait Store: Ownership + Admin + Retention + Send + Sync {
     /// [`StoreError::Fenced`] when the claim is no longer the newest.
     async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError>;
 
-    /// Ends all connections, and waits for none of them: what is under way fails, and later calls make new ones. For a
-    /// relay whose lease ran out: it trusts no connection that was there meanwhile. A store without connections does
-    /// nothing.
+    /// Ends all connections, and waits for none of them: what is under way fails, and later calls
+    /// make new ones. For a relay whose lease ran out: it trusts no connection that was there
+    /// meanwhile. A store without connections does nothing.
     fn disconnect(&self) {}
 
-    /// Leaves the database as one would find it that nobody uses, as far as others do not wait for that; nothing is lost
-    /// without it. For whoever is done with this store; later calls make new connections.
+    /// Leaves the database as one would find it that nobody uses, as far as others do not wait for
+    /// that; nothing is lost without it. For whoever is done with this store; later calls make new
+    /// connections.
     async fn close(&self) {}
 }

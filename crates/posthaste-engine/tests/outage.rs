@@ -7,9 +7,9 @@ use std::{
 };
 
 use posthaste_engine::{
-    Backoff, BreakerState, Cause, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder,
-    Moment, Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Record,
-    RejectionKind, Router, Routes, Settlement, SinkInfo, StoredFields, Verdict,
+    Backoff, BreakerState, Cause, Change, DeliveryPolicy, Due, FenceKind, Field, KeyOrder, Moment,
+    Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Record, RejectionKind,
+    Router, Routes, Settlement, SinkInfo, StoredFields, Verdict,
 };
 use uuid::Uuid;
 
@@ -40,13 +40,8 @@ fn page_of(seqs: RangeInclusive<i64>, keys: i64, topic: impl Fn(i64) -> &'static
         builder.push(&fields, std::iter::empty()).unwrap();
     }
     Page {
-        events: builder.finish(),
-        end: Cursor::whole(Arc::clone(&base)),
-        base,
-        joinable: true,
         caught_up: true,
-        wants_advance: false,
-        shares_version: 0,
+        ..Page::up_to(base, builder.finish())
     }
 }
 

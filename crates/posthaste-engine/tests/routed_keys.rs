@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
     Backoff, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder, Marker, Moment,
@@ -36,15 +36,9 @@ fn events(topics: &[&str]) -> Vec<StoredEvent> {
 }
 
 fn page(events: Vec<StoredEvent>) -> Page {
-    let base: Arc<dyn Any + Send + Sync> = Arc::new(());
     Page {
-        events,
-        end: Cursor::whole(Arc::clone(&base)),
-        base,
-        joinable: true,
         caught_up: true,
-        wants_advance: false,
-        shares_version: 0,
+        ..Page::up_to(Arc::new(()), events)
     }
 }
 

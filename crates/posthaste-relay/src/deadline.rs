@@ -22,10 +22,11 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor,
-    DeadAction, DestinationState, Due, EventRef, Housekeeping, Marker, Ownership, Page,
-    ParkedEvent, ParkedFilter, Parking, Rates, Registered, Registration, Renewal, Retained,
-    Retention, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimMarkers, ClaimOutcome, ClaimParking,
+    ClaimProgress, ClaimReader, ClaimReports, ClaimRequest, Claimed, Cursor, DeadAction,
+    DestinationState, Due, EventRef, Housekeeping, Leases, Marker, Ownership, Page, ParkedEvent,
+    ParkedFilter, Parking, Rates, Registered, Registration, Renewal, Retained, Retention,
+    Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
     rule::{Rule, left_out},
 };
 use tokio::time::Instant;
@@ -100,7 +101,7 @@ async fn within<T>(
 }
 
 #[async_trait]
-impl Ownership for BoundedStore {
+impl Leases for BoundedStore {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let call = self.inner.register(registration);
         within(self.limits.change, "register", call).await
@@ -121,6 +122,19 @@ impl Ownership for BoundedStore {
         within(self.limits.renewal, "fence", call).await
     }
 
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        let call = self.inner.announce_leaving(relay);
+        within(self.limits.renewal, "announce leaving", call).await
+    }
+
+    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+        let call = self.inner.leave(relay, unsettled);
+        within(self.limits.change, "leave", call).await
+    }
+}
+
+#[async_trait]
+impl Ownership for BoundedStore {
     async fn claim(
         &self,
         relay: Registered,
@@ -153,16 +167,6 @@ impl Ownership for BoundedStore {
     ) -> Result<(), StoreError> {
         let call = self.inner.withdraw(relay, destination, unsettled);
         within(self.limits.change, "withdraw", call).await
-    }
-
-    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
-        let call = self.inner.announce_leaving(relay);
-        within(self.limits.renewal, "announce leaving", call).await
-    }
-
-    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
-        let call = self.inner.leave(relay, unsettled);
-        within(self.limits.change, "leave", call).await
     }
 }
 
@@ -299,26 +303,19 @@ struct Bounded<T> {
 }
 
 #[async_trait]
-impl Claimed for Bounded<Arc<dyn Claimed>> {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        let call = self.inner.markers(after, limit);
-        self.read.bound("read block markers", call).await
-    }
-
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        let call = self.inner.marked(keys);
-        self.read.bound("look for block markers", call).await
-    }
-
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        let call = self.inner.set_aside();
-        self.read.bound("read what is set aside", call).await
-    }
-
+impl ClaimReader for Bounded<Arc<dyn Claimed>> {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         self.read.bound("read", self.inner.next(budget)).await
     }
 
+    /// Without a deadline: none may come, and nothing waits for it.
+    async fn hinted(&self) {
+        self.inner.hinted().await;
+    }
+}
+
+#[async_trait]
+impl ClaimProgress for Bounded<Arc<dyn Claimed>> {
     async fn advance(
         &self,
         up_to: &Cursor,
@@ -326,6 +323,14 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
     ) -> Result<AdvanceOutcome, StoreError> {
         let call = self.inner.advance(up_to, finished);
         within(self.change, "advance", call).await
+    }
+}
+
+#[async_trait]
+impl ClaimParking for Bounded<Arc<dyn Claimed>> {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+        let call = self.inner.set_aside();
+        self.read.bound("read what is set aside", call).await
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
@@ -341,6 +346,19 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
         let call = self.inner.settle(id, settlement);
         within(self.change, "settle", call).await
     }
+}
+
+#[async_trait]
+impl ClaimMarkers for Bounded<Arc<dyn Claimed>> {
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        let call = self.inner.markers(after, limit);
+        self.read.bound("read block markers", call).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        let call = self.inner.marked(keys);
+        self.read.bound("look for block markers", call).await
+    }
 
     async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
         let call = self.inner.side_read(keys);
@@ -355,7 +373,10 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
     async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
         within(self.change, "join", self.inner.join(keys, at)).await
     }
+}
 
+#[async_trait]
+impl ClaimReports for Bounded<Arc<dyn Claimed>> {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
         let call = self.inner.report(breaker, last_error);
         within(self.change, "report", call).await
@@ -369,15 +390,6 @@ impl Claimed for Bounded<Arc<dyn Claimed>> {
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         let call = self.inner.fences_taken(former);
         within(self.change, "note taken fences", call).await
-    }
-
-    /// Without a deadline: none may come, and nothing waits for it.
-    async fn hinted(&self) {
-        self.inner.hinted().await;
-    }
-
-    fn registration(&self) -> Uuid {
-        self.inner.registration()
     }
 }
 

@@ -6,7 +6,7 @@ mod standing_by;
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Claim, ClaimOutcome, ClaimRequest, Claimed, Marker, Moment, Pipeline, PipelineLimits,
+    Claim, ClaimMarkers, ClaimOutcome, ClaimRequest, Marker, Moment, Pipeline, PipelineLimits,
     StoreError, Want,
 };
 use tracing::{info, warn};
@@ -264,7 +264,10 @@ impl DestinationTask {
 }
 
 /// The markers to keep, and how many more there are.
-async fn markers(claimed: &dyn Claimed, kept: usize) -> Result<(Vec<Marker>, usize), StoreError> {
+async fn markers(
+    claimed: &dyn ClaimMarkers,
+    kept: usize,
+) -> Result<(Vec<Marker>, usize), StoreError> {
     let (mut markers, mut beyond, mut after) = (Vec::new(), 0, None);
     loop {
         let mut page = claimed.markers(after.as_deref(), MARKERS_A_PAGE).await?;

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use posthaste_engine::{Housekeeping, Registered, Store};
+use posthaste_engine::{Housekeeping, Registered, Retention};
 use tracing::info;
 
 use crate::{Clock, jitter::Jitter, said_once::SaidOnce};
@@ -17,7 +17,7 @@ const BETWEEN_STEPS: Duration = Duration::from_millis(100);
 
 /// Keeps house until it is dropped.
 pub(crate) async fn keep(
-    store: Arc<dyn Store>,
+    store: Arc<dyn Retention>,
     clock: Arc<dyn Clock>,
     relay: Registered,
     jitter: Jitter,

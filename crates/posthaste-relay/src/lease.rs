@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    DestinationState, Moment, Rates, Registered, Shares, Store, StoreError,
+    DestinationState, Leases, Moment, Rates, Registered, Shares, Store, StoreError,
     rule::{Rule, left_out},
 };
 
@@ -138,7 +138,7 @@ pub(crate) fn by_its_clock(clock: &dyn Clock, now: Moment) -> Moment {
 /// Renews once. A lane that was just opened asks for it too: a fence that compares no number (a
 /// file's lock) is taken first, then the lease is confirmed in the database, then sending begins.
 pub(crate) async fn renew(
-    store: &dyn Store,
+    store: &dyn Leases,
     clock: &dyn Clock,
     relay: Registered,
     (lease, rates): (Duration, Rates),
@@ -170,7 +170,7 @@ pub(crate) async fn renew(
 
 #[cfg(test)]
 mod tests {
-    use posthaste_engine::{HostIdentity, Ownership, Registration};
+    use posthaste_engine::{HostIdentity, Registration};
 
     use super::*;
     use crate::{

@@ -204,7 +204,7 @@ impl Relay {
             self.destinations.clone(),
         ));
         aside.spawn(housekeeping::keep(
-            Arc::clone(&self.store),
+            self.store.clone(),
             Arc::clone(&self.clock),
             registered,
             self.settings.jitter.clone(),

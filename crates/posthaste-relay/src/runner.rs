@@ -8,8 +8,8 @@ mod reports;
 use std::{collections::HashSet, future::pending, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Claim, Claimed, Counts, DestinationState, Lane, LaneScope, Moment, Page, Pipeline, ShareStep,
-    Shares, SideRead, SinkError, StoreError, Verdict, Want,
+    Claim, ClaimMarkers, Claimed, Counts, DestinationState, Lane, LaneScope, Moment, Page,
+    Pipeline, ShareStep, Shares, SideRead, SinkError, StoreError, Verdict, Want,
 };
 use tracing::info;
 
@@ -185,9 +185,8 @@ impl<'a> Runner<'a> {
         }
         match self.across.share.take_step() {
             ShareStep::Stay => {
-                self.across
-                    .share
-                    .look(&self.task.store, &self.claim.destination, now)
+                let (store, name) = (Arc::clone(&self.task.store), &self.claim.destination);
+                self.across.share.look(store, name, now);
             }
             ShareStep::Revoke => {
                 let revocation = self.task.revocation();
@@ -250,8 +249,8 @@ impl<'a> Runner<'a> {
             && let Some(step) = self.pipeline.next_side_step()
         {
             let side = self.side.take();
-            self.side_step
-                .start(side_step(Arc::clone(&self.claimed), side, step));
+            let markers: Arc<dyn ClaimMarkers> = self.claimed.clone();
+            self.side_step.start(side_step(markers, side, step));
         }
     }
 

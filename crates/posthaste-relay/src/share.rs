@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use posthaste_engine::{Member, Moment, Registered, ShareStep, Shares, Sharing, Store, StoreError};
+use posthaste_engine::{
+    Member, Moment, Ownership, Registered, ShareStep, Shares, Sharing, Store, StoreError,
+};
 use tracing::info;
 use uuid::Uuid;
 
@@ -116,10 +118,10 @@ impl Share {
     }
 
     /// Begins to look, if it is time.
-    pub(crate) fn look(&mut self, store: &Arc<dyn Store>, destination: &str, now: Moment) {
+    pub(crate) fn look(&mut self, store: Arc<dyn Ownership>, destination: &str, now: Moment) {
         if !self.call.is_under_way() && self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
-            let (store, destination) = (Arc::clone(store), destination.to_owned());
+            let destination = destination.to_owned();
             self.call
                 .start(async move { Ok((now, store.shares(&destination).await?)) });
         }

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
     Admin, Backoff, ClaimOutcome, ClaimRequest, DeadAction, DeliveryPolicy, DestinationState,
-    DestinationStatus, HostIdentity, Moment, OnDead, Ownership, ParkedEvent, ParkedFilter,
+    DestinationStatus, HostIdentity, Leases, Moment, OnDead, Ownership, ParkedEvent, ParkedFilter,
     ParkedState, Record, Registered, Registration, Start, Want,
 };
 use posthaste_relay::{

@@ -14,7 +14,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AuditLine, Claim, ClaimOutcome, ClaimRequest, Claimed, DeadAction, DestinationState,
-    Housekeeping, Ownership, ParkedEvent, ParkedFilter, Partitions, Rates, Registered,
+    Housekeeping, Leases, Ownership, ParkedEvent, ParkedFilter, Partitions, Rates, Registered,
     Registration, Renewal, Retained, Retention, Shares, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
@@ -23,7 +23,7 @@ use crate::{
     seen::{Place, Seen},
     witness::Witness,
 };
-use claim::ObservedClaim;
+use claim::{ObservedClaim, Of};
 pub(crate) use lane::ObservedSink;
 
 /// The place of a destination's name: `d0`, `d1`.
@@ -82,7 +82,7 @@ impl Observed {
 }
 
 #[async_trait]
-impl Ownership for Observed {
+impl Leases for Observed {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let registered = self.inner.register(registration).await?;
         let mut ours = self
@@ -106,6 +106,17 @@ impl Ownership for Observed {
         self.inner.fence(by, dead, why).await
     }
 
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        self.inner.announce_leaving(relay).await
+    }
+
+    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+        self.inner.leave(relay, unsettled).await
+    }
+}
+
+#[async_trait]
+impl Ownership for Observed {
     async fn claim(
         &self,
         relay: Registered,
@@ -150,14 +161,6 @@ impl Ownership for Observed {
         unsettled: Duration,
     ) -> Result<(), StoreError> {
         self.inner.withdraw(relay, destination, unsettled).await
-    }
-
-    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
-        self.inner.announce_leaving(relay).await
-    }
-
-    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
-        self.inner.leave(relay, unsettled).await
     }
 }
 
@@ -221,8 +224,15 @@ impl Store for Observed {
     async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
         let life = self.observer.life.load(Relaxed);
         let inner = self.inner.open(claim).await?;
-        let of = self.observer.clone();
-        Ok(Arc::new(ObservedClaim::new(inner, of, claim, life)))
+        let registration = self.registration.lock();
+        let registration = *registration.unwrap_or_else(PoisonError::into_inner);
+        let of = Of::new(
+            self.observer.clone(),
+            claim,
+            registration.unwrap_or_default(),
+            life,
+        );
+        Ok(Arc::new(ObservedClaim::new(inner, of)))
     }
 
     fn disconnect(&self) {

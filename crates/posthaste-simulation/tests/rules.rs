@@ -13,8 +13,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Registered, Registration,
-    Retention, Start, Store, Want,
+    Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases, Ownership, Registered,
+    Registration, Retention, Start, Store, Want,
     rule::{Carrier, Rule, leave_out},
 };
 use posthaste_simulation::{Emphasis, Seed, totals::run_caught};
@@ -289,7 +289,7 @@ async fn deliver(claimed: &dyn Claimed) -> usize {
     loop {
         let page = claimed.next(budget).await.unwrap();
         events += page.events.len();
-        let done = page.caught_up && page.events.is_empty() && !page.wants_advance;
+        let done = page.caught_up && page.events.is_empty() && !page.store_end;
         claimed.advance(&page.end, &[]).await.unwrap();
         if done {
             return events;

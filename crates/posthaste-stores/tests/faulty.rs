@@ -5,8 +5,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Registered, Registration,
-    Store, StoreError,
+    Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases, Ownership, Registered,
+    Registration, Store, StoreError,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init};
 use posthaste_testkit::faulty::{Call, Fault, Faulty, Script};

@@ -11,8 +11,8 @@ use std::{
 
 use posthaste::schema::{self, Placeholders};
 use posthaste_engine::{
-    Admin, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Page,
-    Parking, Partitions, Rates, Registered, Registration, Store, StoreError, StoredEvent,
+    Admin, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases, Ownership,
+    Page, Parking, Partitions, Rates, Registered, Registration, Store, StoreError, StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init, sql};
 use rusqlite::{Connection, MAIN_DB, backup::Backup};

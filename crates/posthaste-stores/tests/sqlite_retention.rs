@@ -12,8 +12,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Housekeeping, Ownership, Parking,
-    Registration, Retention, Store,
+    Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Housekeeping, Leases, Ownership,
+    Parking, Registration, Retention, Store,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init};
 use rusqlite::Connection;

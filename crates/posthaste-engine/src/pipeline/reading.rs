@@ -142,20 +142,15 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
-    use std::{any::Any, sync::Arc};
+    use std::sync::Arc;
 
     use super::*;
 
     fn page(joinable: bool, caught_up: bool) -> Page {
-        let base: Arc<dyn Any + Send + Sync> = Arc::new(());
         Page {
-            events: Vec::new(),
-            end: Cursor::whole(Arc::clone(&base)),
-            base,
             joinable,
             caught_up,
-            wants_advance: false,
-            shares_version: 0,
+            ..Page::up_to(Arc::new(()), Vec::new())
         }
     }
 

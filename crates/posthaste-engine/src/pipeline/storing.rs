@@ -55,14 +55,14 @@ impl Pipeline {
     }
 
     /// The change under way was made, durably. `due` is the answer of [`Change::Due`].
-    pub fn change_done(&mut self, due: Option<Due>, wants_advance: bool, now: Moment) {
+    pub fn change_done(&mut self, due: Option<Due>, read_at_once: bool, now: Moment) {
         match self.progress.take_change() {
             Some(UnderWay::Park(tickets)) => self.parked(tickets, now),
             Some(UnderWay::Advance { events, bytes }) => {
                 self.progress.advanced(events, bytes);
                 let names = Group::Main.names(0..self.main.first());
                 self.progress.behind_the_store(names);
-                if wants_advance {
+                if read_at_once {
                     self.reading.hurry(now);
                 }
             }

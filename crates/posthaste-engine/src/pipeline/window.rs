@@ -52,7 +52,7 @@ struct PageEnd {
     next: u64,
     base: Arc<dyn Any + Send + Sync>,
     end: Cursor,
-    wants_advance: bool,
+    store_end: bool,
 }
 
 /// Done events that were taken out, and the cursor behind them.
@@ -177,7 +177,7 @@ impl Window {
         // Else the polls of an outage would be kept, one by one, for as long as an event waits.
         if let (true, Some(last)) = (events == 0, self.pages.back_mut()) {
             last.end = page.end;
-            last.wants_advance |= page.wants_advance;
+            last.store_end |= page.store_end;
             return (0, 0);
         }
         for event in page.events {
@@ -200,7 +200,7 @@ impl Window {
             next: self.first + self.entries.len() as u64,
             base: page.base,
             end: page.end,
-            wants_advance: page.wants_advance,
+            store_end: page.store_end,
         });
         (events, bytes)
     }
@@ -458,7 +458,7 @@ impl Window {
         self.done_prefix = 0;
         let (mut up_to, mut wanted) = (None, events > 0);
         while let Some(page) = self.pages.pop_front_if(|page| page.next <= self.first) {
-            wanted |= page.wants_advance;
+            wanted |= page.store_end;
             up_to = Some(page.end);
             if page.next == self.first {
                 last_seq = None;

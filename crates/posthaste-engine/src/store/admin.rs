@@ -139,8 +139,8 @@ pub struct DestinationStatus {
     pub blocked_keys: u64,
     /// Age of the oldest pending event by the database's insertion clock.
     pub oldest_pending_age: Option<Duration>,
-    /// The breaker: as its owners say, else as another relay says that has tried, else as it was reported last
-    /// ([`super::Claimed::report`]).
+    /// The breaker: as its owners say, else as another relay says that has tried, else as it was
+    /// reported last ([`super::ClaimReports::report`]).
     pub breaker: String,
     /// The last error as its relay reported it.
     pub last_error: Option<String>,
@@ -189,9 +189,11 @@ pub struct RelayStatus {
     pub shares: Vec<RelayShare>,
 }
 
-/// What the audit calls each way in which partitions, or the right to them, pass from one relay to another.
+/// What the audit calls each way in which partitions, or the right to them, pass from one relay to
+/// another.
 ///
-/// A line of one of these has the name of the relay that did it, and names the other one in its detail.
+/// A line of one of these has the name of the relay that did it, and names the other one in its
+/// detail.
 pub const HAND_OVERS: [&str; 5] = [
     // A relay that is dead, or whose lease is over, lost its right for good.
     "fence",
@@ -248,7 +250,8 @@ pub trait Admin: Send + Sync {
     /// [`StoreError`].
     async fn status(&self) -> Result<Status, StoreError>;
 
-    /// The last lines of the audit whose action is one of [`HAND_OVERS`], newest first, at most `limit`.
+    /// The last lines of the audit whose action is one of [`HAND_OVERS`], newest first, at most
+    /// `limit`.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -2,8 +2,8 @@ use std::{any::Any, fmt, sync::Arc};
 
 /// How far a destination has come: opaque to the engine, which only carries it.
 ///
-/// It is the store's own value (`base`) plus, inside a page, the `seq` of the last event that counts
-/// as passed. `seq` is no total order outside that base.
+/// It is the store's own value (`base`) plus, inside a page, the `seq` of the last event that
+/// counts as passed. `seq` is no total order outside that base.
 #[derive(Clone)]
 pub struct Cursor {
     base: Arc<dyn Any + Send + Sync>,

@@ -4,8 +4,8 @@ use std::error::Error;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The database cannot be reached, is starting, full, read-only for now, or the connection broke.
-    /// The effect of a changing call is unknown.
+    /// The database cannot be reached, is starting, full, read-only for now, or the connection
+    /// broke. The effect of a changing call is unknown.
     #[error("{operation}: {reason}")]
     Unavailable {
         /// What was being done.
@@ -22,8 +22,8 @@ pub enum StoreError {
         /// What was being done.
         operation: &'static str,
     },
-    /// The database's counters began a new life (crash, promotion, restore): nothing was changed, and
-    /// every cursor in memory is void.
+    /// The database's counters began a new life (crash, promotion, restore): nothing was changed,
+    /// and every cursor in memory is void.
     #[error("{operation}: the database's incarnation changed (crash, promotion or restore)")]
     IncarnationChanged {
         /// What was being done.

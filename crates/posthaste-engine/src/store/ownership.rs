@@ -1,45 +1,12 @@
-//! Who may move which cursor: relays with leases, claims with epochs.
+//! Who may move which cursor: partitions, their owners, and claims with epochs.
 
-use std::{any::Any, collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::StoreError;
+use super::{HostIdentity, Registered, StoreError};
 use crate::Partitions;
-
-/// What tells one life of a process from another, on the machine where it runs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct HostIdentity {
-    /// The kernel's boot id.
-    pub boot_id: String,
-    /// The process namespace.
-    pub pid_namespace: String,
-    /// Process id inside that namespace.
-    pub pid: u32,
-    /// The process's start time, in the kernel's own unit since boot.
-    pub process_started: u64,
-}
-
-/// What a relay tells about itself when it registers.
-#[derive(Debug, Clone)]
-pub struct Registration {
-    /// The relay's name; two live relays may share it.
-    pub name: String,
-    /// The relay's version.
-    pub version: String,
-    /// Where it runs.
-    pub host: HostIdentity,
-    /// How long the right to live lasts without renewal.
-    pub lease: Duration,
-}
-
-/// A registered relay. A restart registers anew: the registration never comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Registered {
-    /// The identity of this life of the relay.
-    pub registration: Uuid,
-}
 
 /// What operators want of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,13 +29,6 @@ impl DestinationState {
             Self::Removed => "removed",
         }
     }
-}
-
-/// What a renewal learned.
-#[derive(Debug, Clone, Default)]
-pub struct Renewal {
-    /// Every destination that this relay serves, by name.
-    pub destinations: Vec<(String, DestinationState, Shares)>,
 }
 
 /// Where a new destination starts; an existing one goes on where it stood.
@@ -98,7 +58,8 @@ pub struct Member {
     pub partitions_max: u16,
     /// It is about to stop: what it owns will soon be free.
     pub leaving: bool,
-    /// Whether it reached the broker when it last tried ([`super::Claimed::report`]); none: it did not try.
+    /// Whether it reached the broker when it last tried ([`super::ClaimReports::report`]); none: it
+    /// did not try.
     pub reaches: Option<bool>,
 }
 
@@ -119,8 +80,8 @@ pub struct Shares {
     pub settled_in: Option<Duration>,
     /// Partitions of relays that are fenced, or whose lease is over: to be revoked.
     pub dead: u16,
-    /// The stored number of partitions is another one than the destination has: a claim of what we own brings
-    /// it nearer.
+    /// The stored number of partitions is another one than the destination has: a claim of what we
+    /// own brings it nearer.
     pub recut: bool,
 }
 
@@ -138,12 +99,13 @@ impl Shares {
 pub enum Want {
     /// All of them, or none while a live relay owns one.
     All,
-    /// So many at the most; none only enlists the relay. What is owned already is kept first, then free
-    /// ones are taken; what is owned beyond is given up.
+    /// So many at the most; none only enlists the relay. What is owned already is kept first, then
+    /// free ones are taken; what is owned beyond is given up.
     AtMost(u16),
 }
 
-/// What a relay asks for. Nothing of the destination is in flight, and whatever was read is dropped.
+/// What a relay asks for. Nothing of the destination is in flight, and whatever was read is
+/// dropped.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimRequest<'a> {
     /// The destination's name.
@@ -190,21 +152,23 @@ pub struct Claim {
     pub destination: String,
     /// The store's number of the destination. One that is removed and made again gets another.
     pub destination_id: i64,
-    /// Raised by every claim of the destination; only the newest of a partition may change anything.
+    /// Raised by every claim of the destination; only the newest of a partition may change
+    /// anything.
     pub epoch: u64,
     /// The partitions that are owned.
     pub partitions: Partitions,
-    /// How long to wait before anything is sent: the rest of a settle time. Only a claim of a relay that
-    /// owned nothing has one; others are given no partition before it is over.
+    /// How long to wait before anything is sent: the rest of a settle time. Only a claim of a relay
+    /// that owned nothing has one; others are given no partition before it is over.
     pub settle: Duration,
     /// What the operator wants of the destination.
     pub state: DestinationState,
-    /// Whether the destination's breaker is open ([`super::DestinationStatus::breaker`]): then it is probed first.
+    /// Whether the destination's breaker is open ([`super::DestinationStatus::breaker`]): then it
+    /// is probed first.
     pub breaker_open: bool,
     /// The identity of the store: part of what names this claim's owner at a broker.
     pub store_id: Uuid,
-    /// Former owners that may still have something under way at the broker: their fences are taken before
-    /// anything is sent, and [`super::Claimed::fences_taken`] removes them.
+    /// Former owners that may still have something under way at the broker: their fences are taken
+    /// before anything is sent, and [`super::ClaimReports::fences_taken`] removes them.
     pub former: Vec<Uuid>,
     /// How the destination was shared out when the claim was made, this claim included.
     pub shares: Shares,
@@ -243,50 +207,21 @@ pub enum ClaimOutcome {
     },
 }
 
-/// Events that a relay's destinations accepted in a second, by the destination's name.
-pub type Rates = BTreeMap<String, f64>;
-
-/// Leases and claims. All times are the database's clock.
+/// Who owns which partition. All times are the database's clock.
 ///
-/// The row is the only authority: a partition that a live registration owns is taken by nobody else, it is
-/// given up by its owner. A registration whose lease is over is fenced first, then what it owned is revoked
-/// (its epoch is raised, its settle time begins), then it is free.
+/// The row is the only authority: a partition that a live registration owns is taken by nobody
+/// else, it is given up by its owner. A registration whose lease is over is fenced first, then what
+/// it owned is revoked (its epoch is raised, its settle time begins), then it is free.
 #[async_trait]
 pub trait Ownership: Send + Sync {
-    /// Registers a new life of a relay with a fresh lease, and refills the incarnation token if the
-    /// database lost it.
+    /// Revokes first ([`revoke`](Self::revoke)), then brings what this relay owns of a destination
+    /// to what it wants, all under one raised epoch; enlists the relay as one that serves the
+    /// destination, and creates the destination if it is new. Claiming what is already ours raises
+    /// the epoch: that is how memory is dropped safely. A removed destination's name makes a new
+    /// one, whose epochs go on above the removed one's: sinks compare them.
     ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn register(&self, registration: &Registration) -> Result<Registered, StoreError>;
-
-    /// Renews the lease, and notes how fast the relay delivers for operators to see
-    /// ([`super::DestinationStatus::accepted_per_second`]).
-    ///
-    /// # Errors
-    /// [`StoreError::Fenced`] when somebody fenced this registration: it never comes back.
-    async fn renew(
-        &self,
-        relay: Registered,
-        lease: Duration,
-        rates: &Rates,
-    ) -> Result<Renewal, StoreError>;
-
-    /// Fences another registration whose process is known to be gone, whatever its lease says. A
-    /// lease that has run out needs no call: [`claim`](Self::claim) and [`revoke`](Self::revoke) fence it.
-    ///
-    /// # Errors
-    /// [`StoreError::Fenced`] when `by` itself is fenced.
-    async fn fence(&self, by: Registered, dead: Uuid, why: &str) -> Result<(), StoreError>;
-
-    /// Revokes first ([`revoke`](Self::revoke)), then brings what this relay owns of a destination to what
-    /// it wants, all under one raised epoch; enlists the relay as one that serves the destination, and
-    /// creates the destination if it is new. Claiming what is already ours raises the epoch: that is how
-    /// memory is dropped safely. A removed destination's name makes a new one, whose epochs go on above the
-    /// removed one's: sinks compare them.
-    ///
-    /// A store that does not share destinations out ([`super::StoreInfo::shares_out`]) takes every positive
-    /// number for [`Want::All`].
+    /// A store that does not share destinations out ([`super::StoreInfo::shares_out`]) takes every
+    /// positive number for [`Want::All`].
     ///
     /// # Errors
     /// [`StoreError::Fenced`] when `relay` itself is fenced; [`StoreError::Misconfigured`] where
@@ -297,8 +232,8 @@ pub trait Ownership: Send + Sync {
         request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError>;
 
-    /// Fences the registrations whose lease is over and makes what dead relays own of the destination free,
-    /// once `settle` is over. Touches nothing that is ours.
+    /// Fences the registrations whose lease is over and makes what dead relays own of the
+    /// destination free, once `settle` is over. Touches nothing that is ours.
     ///
     /// # Errors
     /// [`StoreError::Fenced`] when `relay` itself is fenced.
@@ -316,7 +251,7 @@ pub trait Ownership: Send + Sync {
     async fn shares(&self, destination: &str) -> Result<Shares, StoreError>;
 
     /// Gives up everything of one destination and serves it no longer. `unsettled` as in
-    /// [`leave`](Self::leave).
+    /// [`leave`](super::Leases::leave).
     ///
     /// # Errors
     /// [`StoreError`].
@@ -326,19 +261,4 @@ pub trait Ownership: Send + Sync {
         destination: &str,
         unsettled: Duration,
     ) -> Result<(), StoreError>;
-
-    /// Tells the others that this relay is about to leave, so that they look out for what becomes free.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError>;
-
-    /// Ends a registration: releases all its claims and its lease. `unsettled` says for how long bytes
-    /// of an aborted lane may still arrive; it is carried on to the next owner and never lowers what
-    /// stands there.
-    ///
-    /// # Errors
-    /// [`StoreError::Fenced`] when somebody fenced this registration: it has nothing to release, whoever takes
-    /// over from it has to settle.
-    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError>;
 }

@@ -29,15 +29,15 @@ pub fn retention_refused(window: Duration) -> Option<String> {
 /// What one step of housekeeping did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Housekeeping {
-    /// Delivered events that went. Of a leaf that was emptied as a whole, the numbers that it had room for:
-    /// at most so many.
+    /// Delivered events that went. Of a leaf that was emptied as a whole, the numbers that it had
+    /// room for: at most so many.
     pub events: u64,
     /// Leaves that were emptied as a whole (PostgreSQL).
     pub leaves: u64,
     /// Bytes on disk that these leaves gave back.
     pub bytes: u64,
-    /// Followers of blocked keys that were copied to where events wait that were set aside, so that they keep
-    /// nothing else from going.
+    /// Followers of blocked keys that were copied to where events wait that were set aside, so that
+    /// they keep nothing else from going.
     pub evacuated: u64,
     /// Events that had been set aside, and went.
     pub parked: u64,
@@ -160,17 +160,18 @@ pub struct Retained {
     pub pins: Vec<Pin>,
 }
 
-/// Housekeeping, by one relay at a time. It needs no claim: every condition is read by the statement that
-/// removes, or under the lock that it is removed under.
+/// Housekeeping, by one relay at a time. It needs no claim: every condition is read by the
+/// statement that removes, or under the lock that it is removed under.
 #[async_trait]
 pub trait Retention: Send + Sync {
-    /// One step, bounded in time and rows: removes delivered events that are older than the window and that
-    /// no cursor, block marker or side read of any destination needs, whoever owns it and whether or not it
-    /// is paused; events that were set aside, [`PARKED_RETENTION`] after nothing waited for them
-    /// any more; and lines of the audit that are older than [`AUDIT_RETENTION`]. What a blocked key
-    /// alone keeps, its followers, is set aside behind the event that blocks it, to be
-    /// tried one at a time and in their order ([`super::Claimed::due`]). Without any destination no event goes. No writer waits for it longer than a fraction of a
-    /// second. Costs one cheap statement when nothing is due. `by` is the relay, for the record.
+    /// One step, bounded in time and rows: removes delivered events that are older than the window
+    /// and that no cursor, block marker or side read of any destination needs, whoever owns it and
+    /// whether or not it is paused; events that were set aside, [`PARKED_RETENTION`] after nothing
+    /// waited for them any more; and lines of the audit that are older than [`AUDIT_RETENTION`].
+    /// What a blocked key alone keeps, its followers, is set aside behind the event that blocks it,
+    /// to be tried one at a time and in their order ([`super::ClaimParking::due`]). Without any
+    /// destination no event goes. No writer waits for it longer than a fraction of a second. Costs
+    /// one cheap statement when nothing is due. `by` is the relay, for the record.
     ///
     /// # Errors
     /// [`StoreError`]; what was removed stays removed, and any step may be made again.

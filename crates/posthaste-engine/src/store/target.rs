@@ -5,8 +5,8 @@ use uuid::Uuid;
 use super::{ClaimRequest, Shares, StoreError};
 
 impl ClaimRequest<'_> {
-    /// True where the stored address differs from the one that this relay was told. The events go on
-    /// to the stored one while another live relay serves the destination
+    /// True where the stored address differs from the one that this relay was told. The events go
+    /// on to the stored one while another live relay serves the destination
     /// ([`Shares::is_served_beside`]); else two relays would split one outbox between two brokers.
     /// `stored` is empty where nobody has claimed the destination yet.
     ///

@@ -1,7 +1,6 @@
 //! A model of a store: one destination in the plainest form.
 
 use std::{
-    any::Any,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
@@ -37,16 +36,10 @@ pub(crate) fn place(cursor: &Cursor) -> i64 {
 
 impl Model {
     fn page(&self, events: Vec<StoredEvent>, end: i64, joinable: bool, caught_up: bool) -> Page {
-        let base: Arc<dyn Any + Send + Sync> = Arc::new(end);
-        let end = Cursor::whole(Arc::clone(&base));
         Page {
-            events,
-            base,
-            end,
             joinable,
             caught_up,
-            wants_advance: false,
-            shares_version: 0,
+            ..Page::up_to(Arc::new(end), events)
         }
     }
 

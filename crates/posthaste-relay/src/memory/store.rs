@@ -372,8 +372,6 @@ impl Store for MemoryStore {
                 MemoryMode::Log => Progress::Cursor,
                 MemoryMode::Mark => Progress::Mark,
             },
-            late_commit_delays_only_itself: true,
-            shared: false,
             shares_out: true,
         }
     }

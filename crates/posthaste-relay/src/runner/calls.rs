@@ -3,8 +3,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Change, Claimed, Cursor, Due, Lane, LaneSpec, Page, SideRead, SideStep,
-    Sink, SinkError, StoreError,
+    AdvanceOutcome, Budget, Change, ClaimMarkers, ClaimReports, Claimed, Cursor, Due, Lane,
+    LaneSpec, Page, SideRead, SideStep, Sink, SinkError, StoreError,
     rule::{Rule, left_out},
 };
 use tracing::warn;
@@ -33,7 +33,7 @@ pub(super) async fn open_lane(
     sink: Arc<dyn Sink>,
     spec: LaneSpec,
     confirm: impl Future<Output = Result<(), StoreError>>,
-    claimed: Arc<dyn Claimed>,
+    reports: Arc<dyn ClaimReports>,
 ) -> Result<Result<Box<dyn Lane>, SinkError>, StoreError> {
     let (limit, former) = (spec.publish_timeout, spec.scope.former.clone());
     let destination = spec.scope.destination.clone();
@@ -51,10 +51,10 @@ pub(super) async fn open_lane(
         let taken_over = tokio::time::timeout(limit, lane.take_over()).await;
         let taken_over = taken_over.map_err(late).flatten();
         if taken_over.is_ok() && !former.is_empty() {
-            claimed.fences_taken(&former).await?;
+            reports.fences_taken(&former).await?;
         }
         if let (Ok(()), Some(cluster)) = (&taken_over, lane.cluster())
-            && let Some(former) = claimed.reached(cluster).await?
+            && let Some(former) = reports.reached(cluster).await?
         {
             warn!(
                 destination = %destination,
@@ -117,7 +117,7 @@ pub(super) async fn make(claimed: Arc<dyn Claimed>, change: Change) -> Result<Ch
 }
 
 pub(super) async fn side_step(
-    claimed: Arc<dyn Claimed>,
+    markers: Arc<dyn ClaimMarkers>,
     side: Option<Box<dyn SideRead>>,
     step: SideStep,
 ) -> Result<SideAnswer, StoreError> {
@@ -128,7 +128,7 @@ pub(super) async fn side_step(
         })
     };
     match step {
-        SideStep::Open(keys) => claimed.side_read(&keys).await.map(SideAnswer::Opened),
+        SideStep::Open(keys) => markers.side_read(&keys).await.map(SideAnswer::Opened),
         SideStep::Read {
             left,
             budget,
@@ -146,7 +146,7 @@ pub(super) async fn side_step(
         }
         SideStep::Join { keys, at } => {
             drop(side);
-            claimed.join(&keys, &at).await.map(|()| SideAnswer::Joined)
+            markers.join(&keys, &at).await.map(|()| SideAnswer::Joined)
         }
     }
 }

@@ -26,7 +26,7 @@ impl Runner<'_> {
             }
             Input::Changed(Changed::Done) => self.pipeline.change_done(None, false, now),
             Input::Changed(Changed::Advanced(advanced)) => {
-                self.pipeline.change_done(None, advanced.wants_advance, now);
+                self.pipeline.change_done(None, advanced.read_at_once, now);
                 self.across.repeats = false;
                 self.task.destination.counters.progressed(now);
             }

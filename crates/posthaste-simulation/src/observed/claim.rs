@@ -7,8 +7,9 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, Claimed, Cursor, Due, EventRef, Marker, Page, Parking,
-    RejectionKind, Settlement, SideRead, StoreError,
+    AdvanceOutcome, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress, ClaimReader,
+    ClaimReports, Claimed, Cursor, Due, EventRef, Marker, Page, Parking, RejectionKind, Settlement,
+    SideRead, StoreError,
 };
 use uuid::Uuid;
 
@@ -20,7 +21,7 @@ use crate::{
 
 /// Which claim did something.
 #[derive(Clone)]
-struct Of {
+pub(super) struct Of {
     observer: Observer,
     place: Place,
     epoch: u64,
@@ -30,6 +31,23 @@ struct Of {
 }
 
 impl Of {
+    /// A claim of this registration, made in this life of the database.
+    pub(super) fn new(
+        observer: Observer,
+        claim: &Claim,
+        registration: Uuid,
+        claimed_in: u64,
+    ) -> Self {
+        Self {
+            observer,
+            place: place_of(&claim.destination),
+            epoch: claim.epoch,
+            registration,
+            partitions: cells(&claim.partitions),
+            claimed_in,
+        }
+    }
+
     fn see(&self, seen: &Seen) {
         self.observer.witness.see(seen);
     }
@@ -131,24 +149,10 @@ fn passed(read: &mut VecDeque<ReadPage>, up_to: &Cursor) -> Vec<(i64, Uuid)> {
 }
 
 impl ObservedClaim {
-    /// One that was made in this life of the database.
-    pub(super) fn new(
-        inner: Arc<dyn Claimed>,
-        observer: Observer,
-        claim: &Claim,
-        claimed_in: u64,
-    ) -> Self {
-        let registration = inner.registration();
+    pub(super) fn new(inner: Arc<dyn Claimed>, of: Of) -> Self {
         Self {
             inner,
-            of: Of {
-                observer,
-                place: place_of(&claim.destination),
-                epoch: claim.epoch,
-                registration,
-                partitions: cells(&claim.partitions),
-                claimed_in,
-            },
+            of,
             read: Mutex::default(),
             copies: Mutex::default(),
         }
@@ -162,19 +166,7 @@ impl ObservedClaim {
 }
 
 #[async_trait]
-impl Claimed for ObservedClaim {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.inner.markers(after, limit).await
-    }
-
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        self.inner.marked(keys).await
-    }
-
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        self.inner.set_aside().await
-    }
-
+impl ClaimReader for ObservedClaim {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         let page = self.inner.next(budget).await;
         if let Err(StoreError::IncarnationChanged { .. }) = &page {
@@ -200,6 +192,13 @@ impl Claimed for ObservedClaim {
         Ok(page)
     }
 
+    async fn hinted(&self) {
+        self.inner.hinted().await;
+    }
+}
+
+#[async_trait]
+impl ClaimProgress for ObservedClaim {
     async fn advance(
         &self,
         up_to: &Cursor,
@@ -217,6 +216,13 @@ impl Claimed for ObservedClaim {
         };
         self.of.stored(ids, passed);
         Ok(outcome)
+    }
+}
+
+#[async_trait]
+impl ClaimParking for ObservedClaim {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+        self.inner.set_aside().await
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
@@ -276,6 +282,17 @@ impl Claimed for ObservedClaim {
         }
         Ok(())
     }
+}
+
+#[async_trait]
+impl ClaimMarkers for ObservedClaim {
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.inner.markers(after, limit).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        self.inner.marked(keys).await
+    }
 
     async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
         let inner = self.inner.side_read(keys).await?;
@@ -294,7 +311,10 @@ impl Claimed for ObservedClaim {
         self.of.observer.witness.reach(Reached::Join);
         Ok(())
     }
+}
 
+#[async_trait]
+impl ClaimReports for ObservedClaim {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
         self.inner.report(breaker, last_error).await
     }
@@ -305,14 +325,6 @@ impl Claimed for ObservedClaim {
 
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         self.inner.fences_taken(former).await
-    }
-
-    async fn hinted(&self) {
-        self.inner.hinted().await;
-    }
-
-    fn registration(&self) -> Uuid {
-        self.inner.registration()
     }
 }
 

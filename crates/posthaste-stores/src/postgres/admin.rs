@@ -15,10 +15,10 @@ use super::{
     client::Client,
     error::classify,
     locks::{Lock, name_holder},
-    ownership::{destination_state, from_micros},
+    micros::{from_micros, unsigned},
     read::push,
     retention::retained,
-    shares::host,
+    shares::{destination_state, host},
     types::UnixMicros,
 };
 
@@ -47,10 +47,6 @@ struct Pending {
     events: u64,
     exact: bool,
     oldest_age: Option<Duration>,
-}
-
-pub(super) fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
 }
 
 /// Counts events that at least one of the destinations has not finished, from `start` on.

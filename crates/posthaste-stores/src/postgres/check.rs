@@ -7,7 +7,7 @@ use super::{
     claimed::set_back,
     client::Client,
     error::{FIX_ROW_SECURITY, classify},
-    migrate::{LEAVES, LEVEL},
+    schema::{LEAVES, LEVEL},
 };
 
 const OPERATION: &str = "check";

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     Grant,
-    ownership::{from_micros, micros},
+    micros::{from_micros, micros},
     share_out::{Change, Group, Owner, blocks_are_whole, share_out},
 };
 pub(super) use transaction::{claim, lock_and_revoke, refill_incarnation, with_fragments};
@@ -40,7 +40,7 @@ pub(super) fn comes_and_goes(destination: &str) -> StoreError {
 
 /// The statements of one claim, all of them in one transaction.
 #[async_trait]
-pub(super) trait Statements: Send + Sync {
+pub(super) trait ClaimTransaction: Send + Sync {
     /// Waits for the destination's lock, then frees what dead relays own of it; answers our name.
     async fn lock_and_revoke(&self, relay: Registered, settle: i64) -> Result<String, StoreError>;
 
@@ -140,7 +140,7 @@ impl Claiming<'_> {
     /// None: the destination is gone.
     pub(super) async fn run(
         &self,
-        statements: &dyn Statements,
+        statements: &dyn ClaimTransaction,
     ) -> Result<Option<ClaimOutcome>, StoreError> {
         let settle = micros(self.request.settle);
         let name = statements.lock_and_revoke(self.relay, settle).await?;
@@ -190,7 +190,7 @@ impl Claiming<'_> {
             .map(Some)
     }
 
-    async fn shares(&self, statements: &dyn Statements) -> Result<Shares, StoreError> {
+    async fn shares(&self, statements: &dyn ClaimTransaction) -> Result<Shares, StoreError> {
         let destination = self.request.destination;
         let shares = statements.shares(destination).await?;
         shares.ok_or_else(|| bug(format!("`{destination}` has no shares")))
@@ -199,7 +199,7 @@ impl Claiming<'_> {
     /// Cuts rows in two where only a part changes hands.
     async fn change(
         &self,
-        statements: &dyn Statements,
+        statements: &dyn ClaimTransaction,
         found: &Found,
         changes: Vec<Change>,
     ) -> Result<Changed, StoreError> {

@@ -1,15 +1,13 @@
 //! The owner's view of one destination: it converges, sweeps and joins by the rules of `course.rs`, whatever
 //! answers its statements.
 
-use std::{
-    any::Any,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claimed, Cursor, Due, EventRef, Marker, Page, Parking, Partitions,
-    Settlement, SideRead, StoreError, StoredEvent,
+    AdvanceOutcome, Budget, ClaimMarkers, ClaimParking, ClaimProgress, ClaimReader, ClaimReports,
+    Cursor, Due, EventRef, Marker, Page, Parking, Partitions, Settlement, SideRead, StoreError,
+    StoredEvent,
     rule::{Rule, left_out},
 };
 use tokio::task::JoinHandle;
@@ -129,16 +127,9 @@ impl Drop for ReadAhead {
 
 /// What a read brought, up to this place.
 pub(super) fn page_of(place: Arc<Place>, events: Vec<StoredEvent>) -> Page {
-    let joinable = place.is_joinable();
-    let base: Arc<dyn Any + Send + Sync> = place;
     Page {
-        events,
-        end: Cursor::whole(Arc::clone(&base)),
-        base,
-        joinable,
-        caught_up: false,
-        wants_advance: false,
-        shares_version: 0,
+        joinable: place.is_joinable(),
+        ..Page::up_to(place, events)
     }
 }
 
@@ -212,7 +203,7 @@ impl PostgresClaimed {
         }
         let page = Page {
             caught_up: step.caught_up,
-            wants_advance: step.wants_advance,
+            store_end: step.wants_advance,
             shares_version: read.shares_version,
             ..page_of(Arc::clone(&step.place), read.events)
         };
@@ -239,19 +230,7 @@ fn cut(answer: &mut Answer, events: &mut Vec<StoredEvent>, budget: Budget) {
 }
 
 #[async_trait]
-impl Claimed for PostgresClaimed {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.statements.markers(after, limit).await
-    }
-
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        self.statements.marked(keys).await
-    }
-
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        self.statements.set_aside().await
-    }
-
+impl ClaimReader for PostgresClaimed {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         for _ in 1..EMPTY_PAGES_MAX {
             let (step, page) = self.read_once(budget).await?;
@@ -262,6 +241,13 @@ impl Claimed for PostgresClaimed {
         self.read_once(budget).await.map(|(_, page)| page)
     }
 
+    async fn hinted(&self) {
+        self.statements.hinted().await
+    }
+}
+
+#[async_trait]
+impl ClaimProgress for PostgresClaimed {
     async fn advance(
         &self,
         up_to: &Cursor,
@@ -282,8 +268,15 @@ impl Claimed for PostgresClaimed {
             self.course().advanced(stored);
         }
         Ok(AdvanceOutcome {
-            wants_advance: self.course().wants_advance(),
+            read_at_once: self.course().wants_advance(),
         })
+    }
+}
+
+#[async_trait]
+impl ClaimParking for PostgresClaimed {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+        self.statements.set_aside().await
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
@@ -299,6 +292,17 @@ impl Claimed for PostgresClaimed {
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
         self.statements.settle(id, settlement).await
+    }
+}
+
+#[async_trait]
+impl ClaimMarkers for PostgresClaimed {
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.statements.markers(after, limit).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        self.statements.marked(keys).await
     }
 
     async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
@@ -320,7 +324,10 @@ impl Claimed for PostgresClaimed {
         }
         Err(bug("a key has no marker, or a parked event still holds it"))
     }
+}
 
+#[async_trait]
+impl ClaimReports for PostgresClaimed {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
         self.statements.report(breaker, last_error).await
     }
@@ -331,13 +338,5 @@ impl Claimed for PostgresClaimed {
 
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         self.statements.fences_taken(former).await
-    }
-
-    async fn hinted(&self) {
-        self.statements.hinted().await
-    }
-
-    fn registration(&self) -> Uuid {
-        self.statements.registration()
     }
 }

@@ -19,12 +19,12 @@ use posthaste_engine::StoreError;
 use tokio_postgres::{Client as Driver, error::SqlState, types::Type};
 
 use super::{
-    admin::unsigned,
     check,
     client::{Client, Work},
     config::PostgresConfig,
     connection::Connector,
     error::classify,
+    micros::unsigned,
     migrate,
 };
 

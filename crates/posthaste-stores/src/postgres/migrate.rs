@@ -15,6 +15,7 @@ use super::{
     error::classify,
     lock_wait::{Patience, is_locked},
     locks::{Lock, RETENTION, name_holder},
+    schema::{LEVEL, leaves},
 };
 
 const OPERATION: &str = "init";
@@ -71,19 +72,8 @@ $$;
 
 ";
 
-/// The newest migration that this build knows, which is its level as a relay.
-pub(super) const LEVEL: i32 = 6;
-
 /// The oldest PostgreSQL that is tested.
 const SERVER_VERSION_MIN: i32 = 140_000;
-
-/// The leaves of the ring, by number.
-pub(super) const LEAVES: u8 = 16;
-
-/// Their names.
-pub(super) fn leaves() -> impl Iterator<Item = String> {
-    (0..LEAVES).map(|leaf| format!("outbox_{leaf:02}"))
-}
 
 const PARTITIONS_MAX: u16 = 4096;
 

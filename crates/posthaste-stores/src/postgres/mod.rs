@@ -21,6 +21,7 @@ mod fuzz;
 mod hints;
 mod lock_wait;
 mod locks;
+mod micros;
 mod migrate;
 #[cfg(feature = "model")]
 #[doc(hidden)]
@@ -29,6 +30,7 @@ mod ownership;
 mod parking;
 mod read;
 mod retention;
+mod schema;
 mod share_out;
 mod shares;
 mod side_read;
@@ -124,8 +126,6 @@ impl Store for PostgresStore {
         StoreInfo {
             kind: "postgres",
             progress: Progress::Cursor,
-            late_commit_delays_only_itself: true,
-            shared: true,
             shares_out: true,
         }
     }

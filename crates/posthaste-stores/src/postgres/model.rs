@@ -299,7 +299,7 @@ impl Reading {
         let step = step.map_err(|unsound| format!("{unsound:?}"))?;
         Ok(Page {
             caught_up: step.caught_up,
-            wants_advance: step.wants_advance,
+            store_end: step.wants_advance,
             ..page_of(step.place, events)
         })
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, DestinationState, Ownership, Rates, Registered, Registration,
-    Renewal, Shares, StoreError,
+    ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration, Renewal,
+    Shares, StoreError,
 };
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -16,6 +16,7 @@ use super::{
     client::Client,
     error::classify,
     locks::{Lock, name_holder},
+    micros::micros,
     shares::{by_destination, shares_of, with_shares},
 };
 
@@ -29,16 +30,8 @@ const ANNOUNCE_LEAVING: &str = include_str!("sql/announce_leaving.sql");
 const DESTINATION_ID: &str =
     "select id from posthaste.destinations where name = $1 and state <> 'removed'";
 
-pub(super) fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
-}
-
-pub(super) fn from_micros(micros: i64) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
 #[async_trait]
-impl Ownership for PostgresStore {
+impl Leases for PostgresStore {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let client = self.ownership.client().await?;
         check::min_relay(&client, "register").await?;
@@ -111,6 +104,26 @@ impl Ownership for PostgresStore {
         unless_fenced(OPERATION, myself.is_some())
     }
 
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        const OPERATION: &str = "announce to leave";
+        let client = self.ownership.client().await?;
+        let myself = client
+            .query_typed_opt(ANNOUNCE_LEAVING, &[(&relay.registration, Type::UUID)])
+            .await
+            .map_err(|error| classify(OPERATION, error))?;
+        unless_fenced(OPERATION, myself.is_some())
+    }
+
+    /// A fenced relay has nothing to release: whoever takes over from it has to settle.
+    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+        let mut client = self.claims.client().await?;
+        let left = leave(&mut client, "release", relay, None, unsettled);
+        unless_fenced("release", left.await?)
+    }
+}
+
+#[async_trait]
+impl Ownership for PostgresStore {
     async fn claim(
         &self,
         relay: Registered,
@@ -167,23 +180,6 @@ impl Ownership for PostgresStore {
         let left = leave(&mut client, "withdraw", relay, Some(destination), unsettled);
         unless_fenced("withdraw", left.await?)
     }
-
-    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
-        const OPERATION: &str = "announce to leave";
-        let client = self.ownership.client().await?;
-        let myself = client
-            .query_typed_opt(ANNOUNCE_LEAVING, &[(&relay.registration, Type::UUID)])
-            .await
-            .map_err(|error| classify(OPERATION, error))?;
-        unless_fenced(OPERATION, myself.is_some())
-    }
-
-    /// A fenced relay has nothing to release: whoever takes over from it has to settle.
-    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
-        let mut client = self.claims.client().await?;
-        let left = leave(&mut client, "release", relay, None, unsettled);
-        unless_fenced("release", left.await?)
-    }
 }
 
 /// Gives up all of one destination, or of all of them and the registration. False: it is fenced.
@@ -233,13 +229,4 @@ async fn leave(
 
 fn unless_fenced(operation: &'static str, live: bool) -> Result<(), StoreError> {
     live.then_some(()).ok_or(StoreError::Fenced { operation })
-}
-
-/// The table's CHECK knows the same names; a name from a newer schema counts as not to be touched.
-pub(super) fn destination_state(name: &str) -> DestinationState {
-    match name {
-        "active" => DestinationState::Active,
-        "removed" => DestinationState::Removed,
-        _ => DestinationState::Paused,
-    }
 }

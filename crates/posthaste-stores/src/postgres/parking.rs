@@ -11,10 +11,10 @@ use tokio_postgres::{Row, types::Type};
 use super::{
     client::Typed,
     error::classify,
-    ownership::from_micros,
+    micros::{from_micros, micros},
     read::push,
     side_read::marker_at,
-    source::{Inner, guarded, position, wait_micros},
+    source::{Inner, guarded, position},
     sweep::{Place, Position},
     types::Snapshot,
 };
@@ -182,7 +182,7 @@ pub(super) async fn park(inner: &Inner, events: &[Parking]) -> Result<(), StoreE
         columns.attempts.push(whole(parking.attempts));
         columns.kinds.push(parking.kind);
         columns.reasons.push(&parking.reason);
-        columns.retries.push(wait_micros(parking.retry_in));
+        columns.retries.push(parking.retry_in.map(micros));
         columns.skips.push(parking.skip);
         columns.places.push(&at);
     }
@@ -278,7 +278,7 @@ pub(super) async fn settle(
                 (None, true) => "skipped",
                 (None, false) => "dead",
             };
-            (state, *kind, reason.as_str(), wait_micros(*retry_in))
+            (state, *kind, reason.as_str(), retry_in.map(micros))
         }
     };
     inner

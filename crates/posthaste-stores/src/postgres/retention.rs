@@ -24,15 +24,13 @@ use self::{
     survey::{Due, Leaf, Survey},
 };
 use super::{
-    PostgresStore,
-    admin::unsigned,
-    check,
+    PostgresStore, check,
     client::Client,
     error::classify,
     evacuate::chunk as evacuate_chunk,
     locks::with_retention_lock,
-    migrate::leaves,
-    ownership::{from_micros, micros},
+    micros::{from_micros, micros, unsigned},
+    schema::leaves,
 };
 
 const OPERATION: &str = "housekeeping";

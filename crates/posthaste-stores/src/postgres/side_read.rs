@@ -349,19 +349,14 @@ impl SideCourse {
         let keys = events.iter().filter_map(StoredEvent::key);
         self.touched.extend(keys.map(str::to_owned));
         let base: Arc<dyn Any + Send + Sync> = Arc::new(self.stands.clone());
-        let end = Cursor::whole(Arc::clone(&base));
-        if !events.is_empty() {
-            self.end = Some(end.clone());
-        }
-        Page {
-            events,
-            base,
-            end,
+        let page = Page {
             joinable: self.stands.last.is_none(),
-            caught_up: false,
-            wants_advance: false,
-            shares_version: 0,
+            ..Page::up_to(base, events)
+        };
+        if !page.events.is_empty() {
+            self.end = Some(page.end.clone());
         }
+        page
     }
 
     /// The page of a side read that has reached its target.

@@ -246,7 +246,7 @@ impl SimulatedPostgres {
         let connection = self.connect();
         let age = connection.change("age the audit", move |database| {
             for line in &mut database.now.tables.audit {
-                Arc::make_mut(line).at -= super::ownership::micros(by);
+                Arc::make_mut(line).at -= super::micros::micros(by);
             }
             Ok(())
         });
@@ -290,8 +290,6 @@ impl Store for SimulatedPostgres {
         StoreInfo {
             kind: "postgres",
             progress: Progress::Cursor,
-            late_commit_delays_only_itself: true,
-            shared: true,
             shares_out: true,
         }
     }

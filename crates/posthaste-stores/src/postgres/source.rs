@@ -1,6 +1,6 @@
 //! What the owner of a claim holds: one connection that reads, one that changes.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use posthaste_engine::{Budget, Due, EventRef, Marker, Parking, Settlement, StoreError};
@@ -209,10 +209,6 @@ impl Statements for Inner {
         self.leaf_bits
     }
 
-    fn registration(&self) -> Uuid {
-        self.grant.registration
-    }
-
     async fn read(
         &self,
         operation: &'static str,
@@ -314,9 +310,4 @@ impl Statements for Inner {
             None => std::future::pending().await,
         }
     }
-}
-
-/// A wait that the caller counted from now, for the database to count.
-pub(super) fn wait_micros(wait: Option<Duration>) -> Option<i64> {
-    wait.map(super::ownership::micros)
 }

@@ -21,9 +21,6 @@ pub(super) trait Statements: Debug + Send + Sync {
     /// Rows of a leaf, as a power of two.
     fn leaf_bits(&self) -> u8;
 
-    /// The registration that holds the claim.
-    fn registration(&self) -> Uuid;
-
     /// Reads one page. Released keys are read beside the main group, and keep it from nothing.
     async fn read(
         &self,
@@ -39,10 +36,10 @@ pub(super) trait Statements: Debug + Send + Sync {
     /// Stores places of several rows and what they imply: rows that have come to one place are merged.
     async fn store_several(&self, stored: &Stored) -> Result<(), StoreError>;
 
-    /// As [`posthaste_engine::Claimed::markers`].
+    /// As [`posthaste_engine::ClaimMarkers::markers`].
     async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError>;
 
-    /// As [`posthaste_engine::Claimed::marked`].
+    /// As [`posthaste_engine::ClaimMarkers::marked`].
     async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError>;
 
     /// Where the markers of these keys stand; of those that have none, nothing.
@@ -54,27 +51,27 @@ pub(super) trait Statements: Debug + Send + Sync {
     /// Removes the markers of these keys. False: one has none, or something that waits holds it.
     async fn join(&self, keys: &[String]) -> Result<bool, StoreError>;
 
-    /// As [`posthaste_engine::Claimed::set_aside`].
+    /// As [`posthaste_engine::ClaimParking::set_aside`].
     async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError>;
 
-    /// As [`posthaste_engine::Claimed::park`].
+    /// As [`posthaste_engine::ClaimParking::park`].
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError>;
 
-    /// As [`posthaste_engine::Claimed::due`].
+    /// As [`posthaste_engine::ClaimParking::due`].
     async fn due(&self, limit: usize) -> Result<Due, StoreError>;
 
-    /// As [`posthaste_engine::Claimed::settle`].
+    /// As [`posthaste_engine::ClaimParking::settle`].
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError>;
 
-    /// As [`posthaste_engine::Claimed::report`].
+    /// As [`posthaste_engine::ClaimReports::report`].
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError>;
 
-    /// As [`posthaste_engine::Claimed::reached`].
+    /// As [`posthaste_engine::ClaimReports::reached`].
     async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError>;
 
-    /// As [`posthaste_engine::Claimed::fences_taken`].
+    /// As [`posthaste_engine::ClaimReports::fences_taken`].
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError>;
 
-    /// As [`posthaste_engine::Claimed::hinted`].
+    /// As [`posthaste_engine::ClaimReader::hinted`].
     async fn hinted(&self);
 }

@@ -25,9 +25,18 @@ use uuid::Uuid;
 use super::{
     connection::Worker,
     error::{classify, unexpected},
-    ownership::ClaimInner,
     row,
 };
+
+/// What a claim gives the right to, in the database's terms.
+#[derive(Debug, Clone)]
+pub(super) struct Grant {
+    pub(super) destination_id: i64,
+    pub(super) registration: Uuid,
+    pub(super) store_id: String,
+    /// [`posthaste_ownership.version`] as this claim left it.
+    pub(super) version: i64,
+}
 
 /// The right to change things under one claim. Clones share what they have seen.
 #[derive(Debug, Clone)]
@@ -67,7 +76,7 @@ struct Row {
 
 impl Guard {
     pub(super) fn new(operation: &'static str, claim: &Claim) -> Result<Self, StoreError> {
-        let inner: &ClaimInner = claim
+        let inner: &Grant = claim
             .inner
             .downcast_ref()
             .ok_or_else(|| unexpected(operation, "a claim of another store"))?;

@@ -113,8 +113,6 @@ impl Store for SqliteStore {
             kind: "sqlite",
             progress: Progress::Cursor,
             // There is one writer at a time: nobody commits late.
-            late_commit_delays_only_itself: true,
-            shared: true,
             shares_out: false,
         }
     }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Ownership, Rates, Registered, Registration, Renewal, Shares,
-    StoreError, Want,
+    ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration, Renewal,
+    Shares, StoreError, Want,
 };
 use rusqlite::{Transaction, named_params};
 use serde_json::json;
@@ -21,21 +21,11 @@ use super::{
     watch::Watch,
 };
 
-/// The store's own part of a claim.
-#[derive(Debug, Clone)]
-pub(super) struct ClaimInner {
-    pub(super) destination_id: i64,
-    pub(super) registration: Uuid,
-    pub(super) store_id: String,
-    /// [`posthaste_ownership.version`] as this claim left it.
-    pub(super) version: i64,
-}
-
 /// A relay that ended this long ago, and owns nothing, is forgotten.
 const RELAYS_KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 #[async_trait]
-impl Ownership for SqliteStore {
+impl Leases for SqliteStore {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         const OPERATION: &str = "register the relay";
         let relay = registration.clone();
@@ -126,6 +116,52 @@ impl Ownership for SqliteStore {
             .await
     }
 
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        const OPERATION: &str = "announce to leave";
+        let registration = relay.registration.to_string();
+        self.control(OPERATION)
+            .await?
+            .write(OPERATION, move |tx| {
+                let announced = execute(
+                    tx,
+                    OPERATION,
+                    include_str!("sql/relay_leaving.sql"),
+                    named_params! { ":registration": registration },
+                )?;
+                must_be_one(OPERATION, announced)
+            })
+            .await
+    }
+
+    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+        const OPERATION: &str = "leave";
+        let registration = relay.registration.to_string();
+        self.control(OPERATION)
+            .await?
+            .write(OPERATION, move |tx| {
+                let left = execute(
+                    tx,
+                    OPERATION,
+                    include_str!("sql/relay_leave.sql"),
+                    named_params! {
+                        ":registration": registration,
+                        ":now": clock(tx, OPERATION)?,
+                    },
+                )?;
+                // What a fenced relay owned is revoked with a settle time, which a release would lose.
+                must_be_one(OPERATION, left)?;
+                for (id, name, _) in served(tx, OPERATION, &registration)? {
+                    give_up(tx, OPERATION, relay, (id, &name), unsettled, "release")?;
+                    delist(tx, OPERATION, id, &registration)?;
+                }
+                Ok(())
+            })
+            .await
+    }
+}
+
+#[async_trait]
+impl Ownership for SqliteStore {
     async fn claim(
         &self,
         relay: Registered,
@@ -198,49 +234,6 @@ impl Ownership for SqliteStore {
                 let of = (found.id, name.as_str());
                 give_up(tx, OPERATION, relay, of, unsettled, "withdraw")?;
                 delist(tx, OPERATION, found.id, &relay.registration.to_string())
-            })
-            .await
-    }
-
-    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
-        const OPERATION: &str = "announce to leave";
-        let registration = relay.registration.to_string();
-        self.control(OPERATION)
-            .await?
-            .write(OPERATION, move |tx| {
-                let announced = execute(
-                    tx,
-                    OPERATION,
-                    include_str!("sql/relay_leaving.sql"),
-                    named_params! { ":registration": registration },
-                )?;
-                must_be_one(OPERATION, announced)
-            })
-            .await
-    }
-
-    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
-        const OPERATION: &str = "leave";
-        let registration = relay.registration.to_string();
-        self.control(OPERATION)
-            .await?
-            .write(OPERATION, move |tx| {
-                let left = execute(
-                    tx,
-                    OPERATION,
-                    include_str!("sql/relay_leave.sql"),
-                    named_params! {
-                        ":registration": registration,
-                        ":now": clock(tx, OPERATION)?,
-                    },
-                )?;
-                // What a fenced relay owned is revoked with a settle time, which a release would lose.
-                must_be_one(OPERATION, left)?;
-                for (id, name, _) in served(tx, OPERATION, &registration)? {
-                    give_up(tx, OPERATION, relay, (id, &name), unsettled, "release")?;
-                    delist(tx, OPERATION, id, &registration)?;
-                }
-                Ok(())
             })
             .await
     }

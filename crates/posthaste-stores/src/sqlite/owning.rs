@@ -11,7 +11,7 @@ use super::{
     connection::{clock, execute, micros, until},
     destination::Found,
     error::{classify, unexpected},
-    ownership::ClaimInner,
+    guard::Grant,
     settings,
     shares::{Left, owned, registration, shares},
     watch::Watch,
@@ -223,7 +223,7 @@ pub(super) fn take(
             .map_err(|_| unexpected(operation, "a store's identity that is no UUID"))?,
         former: former(tx, operation, found.id, relay)?,
         shares: shares(tx, operation, found.id, now, watch)?,
-        inner: Arc::new(ClaimInner {
+        inner: Arc::new(Grant {
             destination_id: found.id,
             registration: relay.registration,
             store_id,

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, Claimed, Cursor, Due, EventRef, Marker, Page, Parking,
-    Settlement, SideRead, StoreError, StoredEvent,
+    AdvanceOutcome, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress, ClaimReader,
+    ClaimReports, Cursor, Due, EventRef, Marker, Page, Parking, Settlement, SideRead, StoreError,
+    StoredEvent,
 };
 use rusqlite::{Connection, Transaction, named_params};
 use tokio::sync::OnceCell;
@@ -94,19 +95,7 @@ impl SqliteClaimed {
 }
 
 #[async_trait]
-impl Claimed for SqliteClaimed {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.read_markers(after, limit).await
-    }
-
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        self.read_marked(keys.to_vec()).await
-    }
-
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        self.read_set_aside().await
-    }
-
+impl ClaimReader for SqliteClaimed {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         const OPERATION: &str = "read the outbox";
         let Reading { after, nothing_at } = self.reading();
@@ -137,7 +126,10 @@ impl Claimed for SqliteClaimed {
         });
         Ok(page(events, end, all))
     }
+}
 
+#[async_trait]
+impl ClaimProgress for SqliteClaimed {
     async fn advance(
         &self,
         up_to: &Cursor,
@@ -162,9 +154,14 @@ impl Claimed for SqliteClaimed {
                 Ok(((), changed))
             })
             .await?;
-        Ok(AdvanceOutcome {
-            wants_advance: false,
-        })
+        Ok(AdvanceOutcome::default())
+    }
+}
+
+#[async_trait]
+impl ClaimParking for SqliteClaimed {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+        self.read_set_aside().await
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
@@ -178,6 +175,17 @@ impl Claimed for SqliteClaimed {
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
         self.write_settlement(id, settlement.clone()).await
     }
+}
+
+#[async_trait]
+impl ClaimMarkers for SqliteClaimed {
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.read_markers(after, limit).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        self.read_marked(keys.to_vec()).await
+    }
 
     async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
         Ok(Box::new(SqliteSideRead::begin(self, keys).await?))
@@ -186,11 +194,14 @@ impl Claimed for SqliteClaimed {
     async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
         self.remove_markers(keys, at).await
     }
+}
 
+#[async_trait]
+impl ClaimReports for SqliteClaimed {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
         const OPERATION: &str = "report the destination's health";
         let destination_id = self.guard.destination_id();
-        let registration = self.registration().to_string();
+        let registration = self.guard.registration().to_string();
         let breaker = breaker.to_owned();
         let last_error = last_error.map(str::to_owned);
         self.guard
@@ -246,7 +257,7 @@ impl Claimed for SqliteClaimed {
         let taken: Vec<Uuid> = former
             .iter()
             .copied()
-            .chain([self.registration()])
+            .chain([self.guard.registration()])
             .collect();
         self.guard
             .write(&self.writer, OPERATION, move |tx, _| {
@@ -265,24 +276,14 @@ impl Claimed for SqliteClaimed {
             })
             .await
     }
-
-    fn registration(&self) -> Uuid {
-        self.guard.registration()
-    }
 }
 
 /// A page that ends at `end`. Numbers are drawn in the order of commits, so that every place is one
 /// where a side read can join.
 pub(super) fn page(events: Vec<StoredEvent>, end: i64, caught_up: bool) -> Page {
-    let end = Position(end);
     Page {
-        events,
-        base: end.shared(),
-        end: end.cursor(),
-        joinable: true,
         caught_up,
-        wants_advance: false,
-        shares_version: 0,
+        ..Page::up_to(Position(end).shared(), events)
     }
 }
 

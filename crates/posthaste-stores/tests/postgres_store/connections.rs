@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Admin, ClaimRequest, Claimed, DeadAction, Ownership, ParkedFilter, Parking, Rates, Registered,
-    Retention, Store,
+    Admin, ClaimRequest, Claimed, DeadAction, Leases, Ownership, ParkedFilter, Parking, Rates,
+    Registered, Retention, Store,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::Database;

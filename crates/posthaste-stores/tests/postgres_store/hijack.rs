@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use posthaste::schema;
 use posthaste_engine::{
-    Admin, ClaimRequest, DeadAction, DestinationState, Housekeeping, Ownership, ParkedFilter,
-    Rates, Retention, Start, Store, StoreError,
+    Admin, ClaimRequest, DeadAction, DestinationState, Housekeeping, Leases, Ownership,
+    ParkedFilter, Rates, Retention, Start, Store, StoreError,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init, plan_new_era, sql};
 use posthaste_testkit::servers::{

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    Admin, ClaimRequest, DestinationState, Housekeeping, Ownership, Retention, Start, Store,
-    StoreError,
+    Admin, ClaimRequest, DestinationState, Housekeeping, Leases, Ownership, Retention, Start,
+    Store, StoreError,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::PostgresServer;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::support::*;
 use posthaste::schema;
-use posthaste_engine::{Admin, Ownership, Rates, Store, StoreError};
+use posthaste_engine::{Admin, Leases, Ownership, Rates, Store, StoreError};
 use posthaste_stores::postgres::{InitOptions, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 

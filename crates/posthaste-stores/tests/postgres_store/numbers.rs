@@ -15,7 +15,7 @@ async fn drain(claimed: &Arc<dyn Claimed>) -> Vec<String> {
         let page = claimed.next(ALL).await.unwrap();
         claimed.advance(&page.end, &[]).await.unwrap();
         topics.extend(page.events.iter().map(|event| event.topic().to_owned()));
-        if page.caught_up && !page.wants_advance {
+        if page.caught_up && !page.store_end {
             return topics;
         }
     }

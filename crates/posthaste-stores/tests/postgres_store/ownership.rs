@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::support::*;
 use posthaste_engine::{
-    Admin, ClaimOutcome, DestinationState, Ownership, Rates, Registered, Start, Store, StoreError,
+    Admin, ClaimOutcome, DestinationState, Leases, Ownership, Rates, Registered, Start, Store,
+    StoreError,
 };
 use posthaste_stores::postgres::PostgresStore;
 

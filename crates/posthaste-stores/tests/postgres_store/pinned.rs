@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{Ownership, Start};
+use posthaste_engine::{Leases, Start};
 use posthaste_stores::postgres::PostgresStore;
 use posthaste_testkit::servers::postgres::Database;
 

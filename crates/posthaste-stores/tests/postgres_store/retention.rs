@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Admin, Claimed, Housekeeping, ParkedFilter, ParkedState, Parking, PinKind, Registered,
-    Retention, Start, Store,
+    Admin, Claimed, Housekeeping, ParkedFilter, ParkedState, Parking, PinKind, Retention, Start,
+    Store,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -184,7 +184,8 @@ async fn the_role_of_a_relay_may_keep_house_and_an_older_one_is_told_what_it_lac
     };
     init(&database.url(), &options).await.unwrap();
     let store = store(&database.url_for(&role));
-    let claimed = open(&store, Start::Oldest).await;
+    let by = register(&store, "test").await;
+    let claimed = reopen(&store, by, Start::Oldest).await;
     emit(&database, 1_500);
     let done = keep_house_until(&store, &claimed, |all| all.events >= 1_500).await;
     assert_eq!(done.leaves, 1);
@@ -201,9 +202,6 @@ async fn the_role_of_a_relay_may_keep_house_and_an_older_one_is_told_what_it_lac
         "{refused}"
     );
     emit(&database, 16 * 1_024);
-    let by = Registered {
-        registration: claimed.registration(),
-    };
     let error = loop {
         drain(&claimed, ALL).await;
         match store.housekeep(Some(by)).await {

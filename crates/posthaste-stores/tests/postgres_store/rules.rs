@@ -6,8 +6,8 @@ use super::{
     support::*,
 };
 use posthaste_engine::{
-    Admin, ClaimOutcome, Claimed, DeadAction, Ownership, Page, ParkedFilter, Rates, Settlement,
-    Start, Store,
+    Admin, ClaimOutcome, Claimed, DeadAction, Leases, Ownership, Page, ParkedFilter, Rates,
+    Settlement, Start, Store,
 };
 use posthaste_stores::postgres::PostgresStore;
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::support::*;
 use futures_util::future::{join_all, try_join_all};
 use posthaste_engine::{
-    Admin, ClaimOutcome, ClaimRequest, Claimed, DestinationState, Ownership, PinKind, Registered,
-    Retention, Store, StoreError, Want,
+    Admin, ClaimOutcome, ClaimRequest, Claimed, DestinationState, Leases, Ownership, PinKind,
+    Registered, Retention, Store, StoreError, Want,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -159,7 +159,7 @@ async fn one_advance_stores_every_merge_that_was_skipped() {
             let page = all.next(pages_of(20)).await.unwrap();
             again.extend(payloads_of(&page));
             if page.caught_up {
-                assert!(page.wants_advance && page.joinable);
+                assert!(page.store_end && page.joinable);
                 break page.end;
             }
         };

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Admin, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Ownership, Page,
-    ParkedFilter, Parking, Registered, Registration, Retention, Settlement, Start, Store,
+    Admin, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases, Ownership,
+    Page, ParkedFilter, Parking, Registered, Registration, Retention, Settlement, Start, Store,
     StoreError, Want,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};

@@ -101,7 +101,7 @@ async fn floors_reach_the_sequence_and_then_nothing_is_written() {
     for _ in 0..10 {
         let page = claimed.next(ALL).await.unwrap();
         assert!(page.caught_up && page.joinable);
-        if !page.events.is_empty() || page.wants_advance {
+        if !page.events.is_empty() || page.store_end {
             claimed.advance(&page.end, &[]).await.unwrap();
             advances += 1;
         }
@@ -117,16 +117,16 @@ async fn floors_reach_the_sequence_and_then_nothing_is_written() {
     database.psql("select posthaste.emit('t', 'c')");
     for _ in 0..5 {
         let page = claimed.next(ALL).await.unwrap();
-        if page.wants_advance {
+        if page.store_end {
             claimed.advance(&page.end, &[]).await.unwrap();
         }
     }
     assert_eq!(stored(), "4|2");
-    assert!(!claimed.next(ALL).await.unwrap().wants_advance);
+    assert!(!claimed.next(ALL).await.unwrap().store_end);
     open.batch_execute("commit").await.unwrap();
     let page = claimed.next(ALL).await.unwrap();
     assert_eq!(payloads_of(&page), ["late"]);
-    assert!(page.wants_advance);
+    assert!(page.store_end);
     claimed.advance(&page.end, &[]).await.unwrap();
     assert_eq!(stored(), "4|4");
 }

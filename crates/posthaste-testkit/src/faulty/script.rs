@@ -33,11 +33,11 @@ pub enum Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Call {
-    /// `Ownership::register`.
+    /// `Leases::register`.
     Register,
-    /// `Ownership::renew`.
+    /// `Leases::renew`.
     Renew,
-    /// `Ownership::fence`.
+    /// `Leases::fence`.
     Fence,
     /// `Ownership::claim`.
     Claim,
@@ -47,43 +47,43 @@ pub enum Call {
     Shares,
     /// `Ownership::withdraw`.
     Withdraw,
-    /// `Ownership::announce_leaving`.
+    /// `Leases::announce_leaving`.
     AnnounceLeaving,
-    /// `Ownership::leave`.
+    /// `Leases::leave`.
     Leave,
     /// `Store::check`.
     CheckStore,
     /// `Store::open`.
     Open,
-    /// `Claimed::markers`.
+    /// `ClaimMarkers::markers`.
     Markers,
-    /// [`posthaste_engine::Claimed::marked`].
+    /// `ClaimMarkers::marked`.
     Marked,
-    /// `Claimed::set_aside`.
+    /// `ClaimParking::set_aside`.
     SetAside,
-    /// `Claimed::next`.
+    /// `ClaimReader::next`.
     Next,
-    /// `Claimed::advance`.
+    /// `ClaimProgress::advance`.
     Advance,
-    /// `Claimed::park`.
+    /// `ClaimParking::park`.
     Park,
-    /// `Claimed::due`.
+    /// `ClaimParking::due`.
     Due,
-    /// `Claimed::settle`.
+    /// `ClaimParking::settle`.
     Settle,
-    /// `Claimed::side_read`.
+    /// `ClaimMarkers::side_read`.
     SideRead,
     /// `SideRead::next`.
     SideNext,
     /// `SideRead::advance`.
     SideAdvance,
-    /// `Claimed::join`.
+    /// `ClaimMarkers::join`.
     Join,
-    /// `Claimed::report`.
+    /// `ClaimReports::report`.
     Report,
-    /// `Claimed::reached`.
+    /// `ClaimReports::reached`.
     Reached,
-    /// `Claimed::fences_taken`.
+    /// `ClaimReports::fences_taken`.
     FencesTaken,
     /// `Retention::housekeep`.
     Housekeep,

@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor,
-    DeadAction, DestinationState, Due, EventRef, Housekeeping, Marker, Ownership, Page,
-    ParkedEvent, ParkedFilter, Parking, Rates, Registered, Registration, Renewal, Retained,
-    Retention, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimMarkers, ClaimOutcome, ClaimParking,
+    ClaimProgress, ClaimReader, ClaimReports, ClaimRequest, Claimed, Cursor, DeadAction,
+    DestinationState, Due, EventRef, Housekeeping, Leases, Marker, Ownership, Page, ParkedEvent,
+    ParkedFilter, Parking, Rates, Registered, Registration, Renewal, Retained, Retention,
+    Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
 
@@ -22,7 +23,7 @@ fn unavailable(call: Call) -> StoreError {
 }
 
 #[async_trait]
-impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
+impl<S: Store + ?Sized> Leases for Faulty<Arc<S>> {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let work = self.inner.register(registration);
         self.script.run(Call::Register, unavailable, work).await
@@ -43,6 +44,21 @@ impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
         self.script.run(Call::Fence, unavailable, work).await
     }
 
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        let work = self.inner.announce_leaving(relay);
+        self.script
+            .run(Call::AnnounceLeaving, unavailable, work)
+            .await
+    }
+
+    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+        let work = self.inner.leave(relay, unsettled);
+        self.script.run(Call::Leave, unavailable, work).await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
     async fn claim(
         &self,
         relay: Registered,
@@ -75,18 +91,6 @@ impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
     ) -> Result<(), StoreError> {
         let work = self.inner.withdraw(relay, destination, unsettled);
         self.script.run(Call::Withdraw, unavailable, work).await
-    }
-
-    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
-        let work = self.inner.announce_leaving(relay);
-        self.script
-            .run(Call::AnnounceLeaving, unavailable, work)
-            .await
-    }
-
-    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
-        let work = self.inner.leave(relay, unsettled);
-        self.script.run(Call::Leave, unavailable, work).await
     }
 }
 
@@ -157,27 +161,19 @@ impl<S: Store + ?Sized> Store for Faulty<Arc<S>> {
 }
 
 #[async_trait]
-impl Claimed for Faulty<Arc<dyn Claimed>> {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        let work = self.inner.markers(after, limit);
-        self.script.run(Call::Markers, unavailable, work).await
-    }
-
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        let work = self.inner.marked(keys);
-        self.script.run(Call::Marked, unavailable, work).await
-    }
-
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        let work = self.inner.set_aside();
-        self.script.run(Call::SetAside, unavailable, work).await
-    }
-
+impl ClaimReader for Faulty<Arc<dyn Claimed>> {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         let work = self.inner.next(budget);
         self.script.run(Call::Next, unavailable, work).await
     }
 
+    async fn hinted(&self) {
+        self.inner.hinted().await;
+    }
+}
+
+#[async_trait]
+impl ClaimProgress for Faulty<Arc<dyn Claimed>> {
     async fn advance(
         &self,
         up_to: &Cursor,
@@ -185,6 +181,14 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
     ) -> Result<AdvanceOutcome, StoreError> {
         let work = self.inner.advance(up_to, finished);
         self.script.run(Call::Advance, unavailable, work).await
+    }
+}
+
+#[async_trait]
+impl ClaimParking for Faulty<Arc<dyn Claimed>> {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+        let work = self.inner.set_aside();
+        self.script.run(Call::SetAside, unavailable, work).await
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
@@ -201,6 +205,19 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
         let work = self.inner.settle(id, settlement);
         self.script.run(Call::Settle, unavailable, work).await
     }
+}
+
+#[async_trait]
+impl ClaimMarkers for Faulty<Arc<dyn Claimed>> {
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        let work = self.inner.markers(after, limit);
+        self.script.run(Call::Markers, unavailable, work).await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        let work = self.inner.marked(keys);
+        self.script.run(Call::Marked, unavailable, work).await
+    }
 
     async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
         let work = self.inner.side_read(keys);
@@ -212,7 +229,10 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
         let work = self.inner.join(keys, at);
         self.script.run(Call::Join, unavailable, work).await
     }
+}
 
+#[async_trait]
+impl ClaimReports for Faulty<Arc<dyn Claimed>> {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
         let work = self.inner.report(breaker, last_error);
         self.script.run(Call::Report, unavailable, work).await
@@ -226,14 +246,6 @@ impl Claimed for Faulty<Arc<dyn Claimed>> {
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
         let work = self.inner.fences_taken(former);
         self.script.run(Call::FencesTaken, unavailable, work).await
-    }
-
-    async fn hinted(&self) {
-        self.inner.hinted().await;
-    }
-
-    fn registration(&self) -> Uuid {
-        self.inner.registration()
     }
 }
 

@@ -51,12 +51,12 @@ impl Window {
                 next,
                 base,
                 end,
-                wants_advance,
+                store_end,
             } = page;
             out(Part::Number(*next));
             out(Part::Place(&**base));
             end.describe(out);
-            out(Part::Number((*wants_advance).into()));
+            out(Part::Number((*store_end).into()));
         }
         out(Part::Text(&format!("{ready:?} {ready_stale}")));
     }

@@ -63,15 +63,10 @@ fn page(number: usize, keys: impl Iterator<Item = Option<u8>>, first: usize, wan
         };
         page.push(&fields, std::iter::empty()).unwrap();
     }
-    let base: Arc<dyn Any + Send + Sync> = Arc::new(number);
     Page {
-        events: page.finish(),
-        base: Arc::clone(&base),
-        end: Cursor::whole(base),
         joinable: false,
-        caught_up: false,
-        wants_advance: wanted,
-        shares_version: 0,
+        store_end: wanted,
+        ..Page::up_to(Arc::new(number), page.finish())
     }
 }
 

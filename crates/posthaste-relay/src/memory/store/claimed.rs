@@ -6,8 +6,9 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, Claimed, Cursor, DestinationState, Due, EventRef, Marker, Page,
-    ParkedCopy, ParkedState, Parking, Settlement, SideRead, StoreError, StoredEvent,
+    AdvanceOutcome, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress, ClaimReader,
+    ClaimReports, Cursor, DestinationState, Due, EventRef, Marker, Page, ParkedCopy, ParkedState,
+    Parking, Settlement, SideRead, StoreError, StoredEvent,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -117,15 +118,11 @@ pub(super) fn page(
     joinable: bool,
     caught_up: bool,
 ) -> Page {
-    let base: Arc<dyn std::any::Any + Send + Sync> = Arc::new(place);
     Page {
-        events,
-        end: Cursor::whole(Arc::clone(&base)),
-        base,
         joinable,
         caught_up,
-        wants_advance: false,
         shares_version: row.shares_version,
+        ..Page::up_to(Arc::new(place), events)
     }
 }
 
@@ -183,37 +180,7 @@ fn done_before(log: &[StoredEvent], events: &[Parking]) -> Vec<i64> {
 }
 
 #[async_trait]
-impl Claimed for MemoryClaimed {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.with("reading block markers", |row| {
-            let marker = |(key, &at): (&String, &i64)| Marker {
-                key: key.clone(),
-                at: Cursor::whole(Arc::new(at)),
-                released: !row.holds(key),
-            };
-            let all = row.markers.iter();
-            let behind = all.filter(|(key, _)| after.is_none_or(|after| key.as_str() > after));
-            let ours = behind.filter(|(key, _)| self.held.owns_key(key));
-            ours.take(limit).map(marker).collect()
-        })
-    }
-
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        self.with("asking for block markers", |row| {
-            let marked = keys.iter().filter(|key| row.markers.contains_key(*key));
-            marked.cloned().collect()
-        })
-    }
-
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        self.with("reading what is set aside", |row| {
-            let hindmost = self.held.owned(row).map(|partition| partition.cursor).min();
-            let again = |parked: &&ParkedRow| Some(parked.event.seq()) > hindmost;
-            let parked = row.parked.iter().filter(again);
-            parked.map(|parked| parked.event.reference()).collect()
-        })
-    }
-
+impl ClaimReader for MemoryClaimed {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         let mut inner = self.store.lock();
         self.held.row(&mut inner, "reading events")?;
@@ -234,7 +201,10 @@ impl Claimed for MemoryClaimed {
         let joinable = read_to >= self.foremost;
         Ok(page(row, events, read_to, joinable, caught_up))
     }
+}
 
+#[async_trait]
+impl ClaimProgress for MemoryClaimed {
     async fn advance(
         &self,
         up_to: &Cursor,
@@ -251,6 +221,18 @@ impl Claimed for MemoryClaimed {
                 MemoryMode::Mark => row.finished.extend(finished),
             }
             AdvanceOutcome::default()
+        })
+    }
+}
+
+#[async_trait]
+impl ClaimParking for MemoryClaimed {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+        self.with("reading what is set aside", |row| {
+            let hindmost = self.held.owned(row).map(|partition| partition.cursor).min();
+            let again = |parked: &&ParkedRow| Some(parked.event.seq()) > hindmost;
+            let parked = row.parked.iter().filter(again);
+            parked.map(|parked| parked.event.reference()).collect()
         })
     }
 
@@ -333,6 +315,30 @@ impl Claimed for MemoryClaimed {
             }
         })
     }
+}
+
+#[async_trait]
+impl ClaimMarkers for MemoryClaimed {
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        self.with("reading block markers", |row| {
+            let marker = |(key, &at): (&String, &i64)| Marker {
+                key: key.clone(),
+                at: Cursor::whole(Arc::new(at)),
+                released: !row.holds(key),
+            };
+            let all = row.markers.iter();
+            let behind = all.filter(|(key, _)| after.is_none_or(|after| key.as_str() > after));
+            let ours = behind.filter(|(key, _)| self.held.owns_key(key));
+            ours.take(limit).map(marker).collect()
+        })
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        self.with("asking for block markers", |row| {
+            let marked = keys.iter().filter(|key| row.markers.contains_key(*key));
+            marked.cloned().collect()
+        })
+    }
 
     async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
         let operation = "beginning a side read";
@@ -366,7 +372,10 @@ impl Claimed for MemoryClaimed {
             }
         })
     }
+}
 
+#[async_trait]
+impl ClaimReports for MemoryClaimed {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
         self.with("reporting the destination's state", |row| {
             breaker.clone_into(&mut row.breaker);
@@ -400,10 +409,6 @@ impl Claimed for MemoryClaimed {
                 partition.former.retain(|id| !taken(id));
             }
         })
-    }
-
-    fn registration(&self) -> Uuid {
-        self.held.registration
     }
 }
 

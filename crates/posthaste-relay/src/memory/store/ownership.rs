@@ -2,8 +2,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Claim, ClaimOutcome, ClaimRequest, DestinationState, Member, Ownership, Partitions, Rates,
-    Registered, Registration, Renewal, Shares, Start, StoreError, Want,
+    Claim, ClaimOutcome, ClaimRequest, DestinationState, Leases, Member, Ownership, Partitions,
+    Rates, Registered, Registration, Renewal, Shares, Start, StoreError, Want,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -220,7 +220,7 @@ impl DestinationRow {
 }
 
 #[async_trait]
-impl Ownership for MemoryStore {
+impl Leases for MemoryStore {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let mut inner = self.lock();
         let registered = Registered {
@@ -272,6 +272,26 @@ impl Ownership for MemoryStore {
         Ok(())
     }
 
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.relay(relay, "announcing to leave")?.leaving = true;
+        inner.changed_for(relay.registration);
+        Ok(())
+    }
+
+    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.relay(relay, "leaving")?;
+        for index in 0..inner.destinations.len() {
+            inner.end(relay.registration, index, unsettled, "release");
+        }
+        inner.relays.remove(&relay.registration);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Ownership for MemoryStore {
     async fn claim(
         &self,
         relay: Registered,
@@ -333,23 +353,6 @@ impl Ownership for MemoryStore {
         if let Some(index) = inner.find(destination) {
             inner.end(relay.registration, index, unsettled, "withdraw");
         }
-        Ok(())
-    }
-
-    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        inner.relay(relay, "announcing to leave")?.leaving = true;
-        inner.changed_for(relay.registration);
-        Ok(())
-    }
-
-    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        inner.relay(relay, "leaving")?;
-        for index in 0..inner.destinations.len() {
-            inner.end(relay.registration, index, unsettled, "release");
-        }
-        inner.relays.remove(&relay.registration);
         Ok(())
     }
 }

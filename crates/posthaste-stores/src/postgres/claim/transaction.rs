@@ -6,16 +6,16 @@ use tokio_postgres::{Client as Driver, Row, types::Type};
 use uuid::Uuid;
 
 use super::{
-    Apply, Claiming, Cut, Found, FoundGroup, OPERATION, RACES_MAX, Statements, comes_and_goes,
+    Apply, ClaimTransaction, Claiming, Cut, Found, FoundGroup, OPERATION, RACES_MAX, comes_and_goes,
 };
 use crate::postgres::{
     check,
     client::Client,
     error::classify,
     locks::{Lock, RETENTION, name_holder},
-    ownership::{destination_state, micros},
+    micros::micros,
     share_out::Change,
-    shares::shares_within,
+    shares::{destination_state, shares_within},
 };
 
 const INCARNATION_REFILL: &str = include_str!("../sql/incarnation_refill.sql");
@@ -188,7 +188,7 @@ struct Transaction<'a> {
 }
 
 #[async_trait]
-impl Statements for Transaction<'_> {
+impl ClaimTransaction for Transaction<'_> {
     async fn lock_and_revoke(&self, relay: Registered, settle: i64) -> Result<String, StoreError> {
         lock_and_revoke(
             self.client,

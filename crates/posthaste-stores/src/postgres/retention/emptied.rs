@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use crate::postgres::migrate::leaves;
+use crate::postgres::schema::leaves;
 
 /// What this process has deleted.
 #[derive(Debug, Default)]

@@ -7,7 +7,10 @@ use tokio_postgres::{Row, types::Type};
 
 use super::{FLOOR, OPERATION, PARKED_DUE, bug, emptied::Emptied};
 use crate::postgres::{
-    admin::unsigned, client::Client, error::classify, migrate::leaves, ownership::from_micros,
+    client::Client,
+    error::classify,
+    micros::{from_micros, unsigned},
+    schema::leaves,
 };
 
 static SURVEY: LazyLock<String> = LazyLock::new(|| {

@@ -6,8 +6,8 @@ mod evacuation;
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Budget, ClaimOutcome, ClaimRequest, Claimed, Housekeeping, Ownership, Registered, Registration,
-    Retention, Start, Store,
+    Budget, ClaimOutcome, ClaimRequest, Claimed, Housekeeping, Leases, Ownership, Registered,
+    Registration, Retention, Start, Store,
 };
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 use tokio_postgres::{Client, NoTls};
@@ -147,7 +147,7 @@ async fn deliver(claimed: &Arc<dyn Claimed>) -> usize {
         let page = claimed.next(ALL).await.unwrap();
         delivered += page.events.len();
         let outcome = claimed.advance(&page.end, &[]).await.unwrap();
-        if page.caught_up && !page.wants_advance && !outcome.wants_advance {
+        if page.caught_up && !page.store_end && !outcome.read_at_once {
             return delivered;
         }
     }

@@ -18,15 +18,15 @@ use uuid::Uuid;
 use super::{
     creation::create,
     database::Database,
-    ownership::release,
     server::{Connection, Several},
     tables::{CursorRow, MemberRow, Relay, Tables},
 };
 use crate::postgres::{
     claim::{
-        Apply, Claiming, Cut, Found, FoundGroup, OPERATION, RACES_MAX, Statements, comes_and_goes,
+        Apply, ClaimTransaction, Claiming, Cut, Found, FoundGroup, OPERATION, RACES_MAX,
+        comes_and_goes,
     },
-    ownership::micros,
+    micros::micros,
     share_out::Change,
 };
 
@@ -361,7 +361,7 @@ struct Transaction {
 }
 
 #[async_trait]
-impl Statements for Transaction {
+impl ClaimTransaction for Transaction {
     async fn lock_and_revoke(&self, relay: Registered, settle: i64) -> Result<String, StoreError> {
         let revoke = self.several.statement(|tables, now| {
             tables.lock_and_revoke(relay, Some(self.destination_id), settle, now, OPERATION)
@@ -428,5 +428,27 @@ impl Statements for Transaction {
             Ok(id.and_then(|id| tables.shares(id, now, None)))
         });
         look.await
+    }
+}
+
+/// `sql/release.sql`.
+pub(super) fn release(
+    tables: &mut Tables,
+    (us, name): (Uuid, &str),
+    cursors: &[i64],
+    unsettled: i64,
+    now: i64,
+) {
+    for id in cursors {
+        let Some(row) = tables.cursors.get_mut(id) else {
+            continue;
+        };
+        row.relay = None;
+        (row.left_by, row.left_name, row.left_dead) = (Some(us), Some(name.to_owned()), false);
+        if unsettled > 0 {
+            row.not_before = row.not_before.max(now + unsettled);
+            row.former.retain(|former| *former != us);
+            row.former.push(us);
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Ownership, Rates, Registered, Registration, Renewal, Shares,
-    StoreError,
+    ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration, Renewal,
+    Shares, StoreError,
 };
 use uuid::Uuid;
 
@@ -14,32 +14,10 @@ use super::{
     server::Connection,
     tables::{Relay, Tables},
 };
-use crate::postgres::ownership::micros;
+use crate::postgres::micros::micros;
 
 /// Rows of relays that are long gone go.
 const PRUNED_AFTER: i64 = 7 * 24 * 3_600 * 1_000_000;
-
-/// `sql/release.sql`.
-pub(super) fn release(
-    tables: &mut Tables,
-    (us, name): (Uuid, &str),
-    cursors: &[i64],
-    unsettled: i64,
-    now: i64,
-) {
-    for id in cursors {
-        let Some(row) = tables.cursors.get_mut(id) else {
-            continue;
-        };
-        row.relay = None;
-        (row.left_by, row.left_name, row.left_dead) = (Some(us), Some(name.to_owned()), false);
-        if unsettled > 0 {
-            row.not_before = row.not_before.max(now + unsettled);
-            row.former.retain(|former| *former != us);
-            row.former.push(us);
-        }
-    }
-}
 
 impl Tables {
     fn register(&mut self, id: Uuid, registration: &Registration, now: i64) {
@@ -182,7 +160,7 @@ impl Tables {
             }
         }
         let cursors: Vec<i64> = owned.iter().map(|(cursor, _)| *cursor).collect();
-        release(self, (relay, &name), &cursors, unsettled, now);
+        claim::release(self, (relay, &name), &cursors, unsettled, now);
         if destination.is_none() {
             self.relays.remove(&relay);
             self.members
@@ -212,7 +190,7 @@ async fn leave(
 }
 
 #[async_trait]
-impl Ownership for SimulatedPostgres {
+impl Leases for SimulatedPostgres {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let connection = self.connect();
         let id = self.server.lock().new_id();
@@ -255,6 +233,25 @@ impl Ownership for SimulatedPostgres {
         fence.await
     }
 
+    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
+        const OPERATION: &str = "announce to leave";
+        let connection = self.connect();
+        let announce = connection.change(OPERATION, move |database| {
+            let tables = &mut database.now.tables;
+            tables.announce_leaving(relay.registration, OPERATION)
+        });
+        announce.await
+    }
+
+    /// A fenced relay has nothing to release: whoever takes over from it has to settle.
+    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
+        let connection = self.connect();
+        leave(&connection, "release", relay, None, unsettled).await
+    }
+}
+
+#[async_trait]
+impl Ownership for SimulatedPostgres {
     async fn claim(
         &self,
         relay: Registered,
@@ -305,21 +302,5 @@ impl Ownership for SimulatedPostgres {
     ) -> Result<(), StoreError> {
         let connection = self.connect();
         leave(&connection, "withdraw", relay, Some(destination), unsettled).await
-    }
-
-    async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
-        const OPERATION: &str = "announce to leave";
-        let connection = self.connect();
-        let announce = connection.change(OPERATION, move |database| {
-            let tables = &mut database.now.tables;
-            tables.announce_leaving(relay.registration, OPERATION)
-        });
-        announce.await
-    }
-
-    /// A fenced relay has nothing to release: whoever takes over from it has to settle.
-    async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
-        let connection = self.connect();
-        leave(&connection, "release", relay, None, unsettled).await
     }
 }

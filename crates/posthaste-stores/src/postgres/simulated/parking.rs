@@ -13,7 +13,7 @@ use super::{
     tables::{MarkerRow, ParkedRow, Tables},
 };
 use crate::postgres::{
-    ownership::{from_micros, micros},
+    micros::{from_micros, micros},
     side_read::marker_at,
     sweep::{Place, Position},
 };

@@ -20,7 +20,7 @@ use super::{
     tables::{CursorRow, ParkedRow, Tables},
 };
 use crate::postgres::{
-    ownership::{from_micros, micros},
+    micros::{from_micros, micros},
     retention::{
         ANOTHER, AUDIT_A_STEP, Deeds, PARKED_A_STEP, ROWS_A_DELETE, Truncated, Went, step,
         survey::{Leaf, Survey},

@@ -162,10 +162,6 @@ impl Statements for Owner {
         self.connection.server.leaf_bits
     }
 
-    fn registration(&self) -> Uuid {
-        self.grant.registration
-    }
-
     async fn read(
         &self,
         operation: &'static str,

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::Settings;
 use crate::postgres::{
     Grant,
-    ownership::from_micros,
+    micros::from_micros,
     slots::Slots,
     sweep::{Floors, Position},
 };

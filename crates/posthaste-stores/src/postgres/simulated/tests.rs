@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt;
 use posthaste_engine::{
-    Admin, Budget, ClaimOutcome, ClaimRequest, Ownership, Registered, Registration, Store,
+    Admin, Budget, ClaimOutcome, ClaimRequest, Leases, Ownership, Registered, Registration, Store,
     StoreError,
 };
 

@@ -161,7 +161,7 @@ async fn an_idle_outbox_wants_no_advance(bench: Bench) {
     for _ in 0..50 {
         let page = owner.page(PLENTY).await;
         assert_eq!(ids(&page.events), NOTHING);
-        if page.wants_advance {
+        if page.store_end {
             owner.finish(&page).await;
             quiet = 0;
         } else {

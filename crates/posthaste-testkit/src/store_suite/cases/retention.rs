@@ -95,7 +95,7 @@ pub(super) async fn rest(owner: &Owner) {
         let page = owner.page(PLENTY).await;
         assert!(page.events.is_empty(), "delivered already");
         let outcome = owner.claimed.advance(&page.end, &[]).await.unwrap();
-        if page.caught_up && !page.wants_advance && !outcome.wants_advance {
+        if page.caught_up && !page.store_end && !outcome.read_at_once {
             return;
         }
     }
@@ -297,7 +297,7 @@ pub(super) async fn pass_over(owner: &Owner) -> posthaste_engine::Cursor {
     for _ in 0..STEPS_MAX {
         let page = owner.page(PLENTY).await;
         let outcome = owner.claimed.advance(&page.end, &[]).await.unwrap();
-        let quiet = page.caught_up && !page.wants_advance && !outcome.wants_advance;
+        let quiet = page.caught_up && !page.store_end && !outcome.read_at_once;
         if quiet && page.joinable {
             return page.end;
         }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use posthaste_engine::{
-    Budget, Claimed, Cursor, DeadAction, Page, ParkedFilter, Parking, Progress, Settlement,
-    SideRead, StoreError, StoredEvent,
+    Budget, Cursor, DeadAction, Page, ParkedFilter, Parking, Progress, Settlement, SideRead,
+    StoreError, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -316,7 +316,7 @@ async fn a_joined_key_is_the_main_groups_again(bench: Bench) {
 
 async fn a_side_read_needs_a_marker(bench: Bench) {
     let owner = bench.own().await;
-    let refused = Claimed::side_read(&*owner.claimed, &["never blocked".into()]).await;
+    let refused = owner.claimed.side_read(&["never blocked".into()]).await;
     assert!(matches!(refused.map(|_| ()), Err(StoreError::Bug { .. })));
 }
 

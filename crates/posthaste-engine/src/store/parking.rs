@@ -1,0 +1,100 @@
+//! How the owner of a claim parks events, and what becomes of the copies.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{Cursor, StoreError};
+use crate::{EventRef, StoredEvent};
+
+/// An event to be parked, durably, before the cursor passes it.
+#[derive(Debug, Clone)]
+pub struct Parking {
+    /// The failed event; it is copied.
+    pub event: StoredEvent,
+    /// The cursor that has passed this event: the marker's place.
+    pub at: Cursor,
+    /// Attempts made so far.
+    pub attempts: u32,
+    /// The class of the failure ([`crate::RejectionKind::as_str`]).
+    pub kind: &'static str,
+    /// The broker's answer.
+    pub reason: String,
+    /// When it is due again, from now; none: its attempts are used up, it is dead.
+    pub retry_in: Option<Duration>,
+    /// Whether its key goes on without it (policy `skip`): no marker is set.
+    pub skip: bool,
+}
+
+/// A parked event that is due, with what is needed to send it.
+#[derive(Debug, Clone)]
+pub struct ParkedCopy {
+    /// The parked copy's id.
+    pub id: i64,
+    /// The event.
+    pub event: StoredEvent,
+    /// Attempts made so far.
+    pub attempts: u32,
+}
+
+/// What the parked table asks for.
+#[derive(Debug, Default)]
+pub struct Due {
+    /// Parked events whose time has come, oldest first. Of a key's followers that retention parked,
+    /// the next one only, and only when nothing earlier of the key waits.
+    pub events: Vec<ParkedCopy>,
+    /// Keys with a marker that no parked event holds any longer: to be side-read and joined.
+    pub released: Vec<String>,
+    /// When the next parked event falls due, from now.
+    pub next_in: Option<Duration>,
+}
+
+/// How an attempt with a parked copy ended.
+#[derive(Debug, Clone)]
+pub enum Settlement {
+    /// The broker took it: the copy is done, its key may go on.
+    Delivered,
+    /// Refused again.
+    Failed {
+        /// The class of the failure.
+        kind: &'static str,
+        /// The broker's answer.
+        reason: String,
+        /// When it is due again, from now; none: its attempts are used up, it is dead.
+        retry_in: Option<Duration>,
+        /// With its attempts used up: its key goes on without it (policy `skip`).
+        skip: bool,
+    },
+}
+
+/// Parks events, and settles the attempts with their copies.
+#[async_trait]
+pub trait ClaimParking: Send + Sync {
+    /// Parked events, whatever became of them since, that the main group may read again because the
+    /// stored cursor has not passed them. May hold more. Named by `seq` and id: an event that was
+    /// skipped may be emitted again, mended, under the same id, and that one is to be delivered.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError>;
+
+    /// Parks events: copy, attempt record and marker in one transaction, durable when it returns.
+    /// A key that is already marked gets its marker moved to the new place.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError>;
+
+    /// Parked events that are due and keys that are released.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn due(&self, limit: usize) -> Result<Due, StoreError>;
+
+    /// Records how an attempt with a parked copy ended. An operator may have decided on it
+    /// meanwhile: that stands, unless the copy was delivered, which is what happened.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError>;
+}
