@@ -27,7 +27,7 @@ pub(crate) use error::Error;
 pub(crate) use message::Message;
 pub(crate) use tls::Tls;
 pub(crate) use unconfirmed::Confirmation;
-pub(crate) use write::{TooLong, Writer};
+pub(crate) use write::{FrameWriter, TooLong};
 
 #[cfg(test)]
 pub(crate) use {

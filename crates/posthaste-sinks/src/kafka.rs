@@ -10,7 +10,7 @@ mod client;
 mod directory;
 mod faults;
 mod idempotent;
-mod key_places;
+mod key_partitions;
 mod look_up;
 mod message;
 mod options;
@@ -30,7 +30,7 @@ use directory::Directory;
 use idempotent::IdempotentPublisher;
 use options::Settings;
 use refusals::Refusals;
-use transactional::{Common, TransactionalPublisher, Unfinished};
+use transactional::{LaneContext, TransactionalPublisher, Unfinished};
 
 /// How long the cluster may take to answer when a lane is opened, or a check made.
 const REACH_MAX: Duration = Duration::from_millis(2_500);
@@ -55,8 +55,8 @@ impl KafkaSink {
     }
 
     /// The state that transactional lanes share; none without transactions.
-    fn common(&self) -> Option<Common> {
-        Some(Common {
+    fn context(&self) -> Option<LaneContext> {
+        Some(LaneContext {
             progress_topic: self.settings.progress_topic.clone()?,
             settings: Arc::clone(&self.settings),
             refusals: Arc::clone(&self.refusals),
@@ -105,7 +105,7 @@ impl Sink for KafkaSink {
         reached?;
         match &self.settings.progress_topic {
             Some(topic) => {
-                let absent = transactional::Absent::Check;
+                let absent = transactional::IfAbsent::Check;
                 transactional::ensure(&self.settings, topic, absent, REACH_MAX).await
             }
             None => Ok(()),
@@ -114,8 +114,8 @@ impl Sink for KafkaSink {
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
         let limit = REACH_MAX.min(spec.publish_timeout / 2);
-        if let Some(common) = self.common() {
-            let publisher = TransactionalPublisher::open(common, spec, limit).await?;
+        if let Some(context) = self.context() {
+            let publisher = TransactionalPublisher::open(context, spec, limit).await?;
             return Ok(Box::new(InPlaceLane::new(publisher)));
         }
         let (settings, refusals) = (Arc::clone(&self.settings), Arc::clone(&self.refusals));

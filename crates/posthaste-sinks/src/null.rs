@@ -95,7 +95,7 @@ struct NullLane {
 #[async_trait]
 impl Lane for NullLane {
     async fn submit(&mut self, batch: Vec<Record>) {
-        let mut reader = Reader::default();
+        let mut reader = ByteCounter::default();
         self.verdicts.reserve(batch.len());
         for record in &batch {
             reader.read_record(record);
@@ -130,12 +130,12 @@ impl Lane for NullLane {
 }
 
 #[derive(Default)]
-struct Reader {
+struct ByteCounter {
     bytes: u64,
     checksum: u64,
 }
 
-impl Reader {
+impl ByteCounter {
     fn read_record(&mut self, record: &Record) {
         self.read(record.key().unwrap_or_default().as_bytes());
         for (name, value) in record.headers() {

@@ -19,7 +19,7 @@ use crate::{
     publisher::WorkerLane,
 };
 
-use fault::Fault;
+use fault::BrokerFault;
 use lane::RabbitMqPublisher;
 use limits::SizeLimit;
 
@@ -40,17 +40,17 @@ const OPTIONS: &[&str] = &[
 
 /// Publishes each record to an exchange and accepts it once the broker has confirmed it.
 pub struct RabbitMqSink {
-    place: Place,
+    endpoint: Endpoint,
     limit: Arc<SizeLimit>,
 }
 
 /// Where to publish, and as whom. It has no `Debug`: it holds a password.
-struct Place {
+struct Endpoint {
     hosts: Vec<Host>,
     login: Login,
 }
 
-impl Place {
+impl Endpoint {
     fn default_port(&self) -> u16 {
         if self.login.tls.is_some() { 5671 } else { 5672 }
     }
@@ -100,7 +100,7 @@ impl RabbitMqSink {
             }
         }
         Ok(Self {
-            place: Place {
+            endpoint: Endpoint {
                 hosts: authority.hosts,
                 login: Login {
                     tls: tls(address)?,
@@ -116,7 +116,7 @@ impl RabbitMqSink {
 
     async fn connect(&self, limit: Duration, timing: Timing) -> Result<Connection, SinkError> {
         let opened = self.connect_to_one_of_all(limit, timing).await;
-        opened.map_err(|fault| fault.into_error(self.place.target()))
+        opened.map_err(|fault| fault.into_error(self.endpoint.target()))
     }
 
     /// Each host in turn, with an equal share of the time that is left.
@@ -124,19 +124,19 @@ impl RabbitMqSink {
         &self,
         limit: Duration,
         timing: Timing,
-    ) -> Result<Connection, Fault> {
-        let Place { hosts, login } = &self.place;
-        let mut last = Fault::slow("connecting", Duration::ZERO);
+    ) -> Result<Connection, BrokerFault> {
+        let Endpoint { hosts, login } = &self.endpoint;
+        let mut last = BrokerFault::slow("connecting", Duration::ZERO);
         let end = tokio::time::Instant::now() + limit;
         for (tried, host) in hosts.iter().enumerate() {
             let left = end.saturating_duration_since(tokio::time::Instant::now());
             let share = left / u32::try_from(hosts.len() - tried).unwrap_or(u32::MAX);
-            let address = host.with_default_port(self.place.default_port());
+            let address = host.with_default_port(self.endpoint.default_port());
             let opening = Connection::open(login, &host.name, &address, timing);
             last = match timeout(share, opening).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => error.into(),
-                Err(_) => Fault::slow(&format!("connecting to {address}"), share),
+                Err(_) => BrokerFault::slow(&format!("connecting to {address}"), share),
             };
         }
         Err(last)
@@ -234,7 +234,7 @@ impl Sink for RabbitMqSink {
         let connection = self.connect(open_limit(&spec), timing(&spec)).await?;
         Ok(Box::new(WorkerLane::spawn(RabbitMqPublisher {
             channel: Some(amqp::ConfirmChannel::new(connection, confirm_limit(&spec))),
-            exchange: Arc::clone(&self.place.login.exchange),
+            exchange: Arc::clone(&self.endpoint.login.exchange),
             limit: Arc::clone(&self.limit),
             error: None,
             ended: None,
@@ -269,9 +269,9 @@ mod tests {
                 "u@:p/",
             ),
         ] {
-            let place = sink(url).ok().unwrap().place;
-            assert_eq!(place.target(), target);
-            let login = &place.login;
+            let endpoint = sink(url).ok().unwrap().endpoint;
+            assert_eq!(endpoint.target(), target);
+            let login = &endpoint.login;
             assert_eq!(format!("{}:{}", login.user, login.password), user);
         }
     }

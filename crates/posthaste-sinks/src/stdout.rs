@@ -35,11 +35,11 @@ const STOP_LATENCY: Timespec = Timespec {
 #[derive(Debug)]
 pub struct StdoutSink {
     out: Arc<OwnedFd>,
-    state: Arc<State>,
+    state: Arc<OutputState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutputState {
     /// A lane's thread may still write. Two at once would tear each other's lines.
     busy: AtomicBool,
     /// A lane ended in the middle of a line; the next one begins on a fresh line.
@@ -139,7 +139,7 @@ fn unavailable(reason: String) -> SinkError {
 
 struct Output {
     out: Arc<OwnedFd>,
-    state: Arc<State>,
+    state: Arc<OutputState>,
     stop: Stop,
 }
 

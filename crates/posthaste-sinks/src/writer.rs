@@ -35,7 +35,7 @@ pub(crate) fn start(
 ) -> Result<WorkerLane, SinkError> {
     let watched = stop.clone();
     let work = move |far_end| {
-        let writer = Writer {
+        let writer = LineWriter {
             target,
             stop: watched,
             event_bytes_max,
@@ -53,7 +53,7 @@ pub(crate) fn start(
 }
 
 /// Fields drop in this order: the target is free when the lane learns that its thread has ended.
-struct Writer<T> {
+struct LineWriter<T> {
     target: T,
     stop: Stop,
     event_bytes_max: Option<u64>,
@@ -63,7 +63,7 @@ struct Writer<T> {
     far_end: FarEnd,
 }
 
-impl<T: Target> Writer<T> {
+impl<T: Target> LineWriter<T> {
     fn run(mut self) {
         while self.far_end.blocking_receive() {
             self.render();

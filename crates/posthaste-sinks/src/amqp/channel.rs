@@ -13,7 +13,7 @@ use super::{
     message::Message,
     unconfirmed::{Confirmation, Unconfirmed},
     wire::{FRAME_OVERHEAD, Incoming},
-    write::Writer,
+    write::FrameWriter,
 };
 
 /// Messages published and not yet confirmed, at the most. Wide: a broker that syncs to disk
@@ -45,13 +45,13 @@ pub(crate) struct ConfirmChannel<M> {
     /// Why the broker blocks publishers, while it does.
     blocked: Option<String>,
     /// Why a message is being returned, until it has come whole.
-    returning: Option<Returning>,
+    returning: Option<ReturnedMessage>,
     confirmations: Vec<(M, Confirmation)>,
     last_read: Instant,
     last_write: Instant,
 }
 
-struct Returning {
+struct ReturnedMessage {
     why: (u16, String),
     routing_key: String,
     /// Id and bytes still to come, once its header has come.
@@ -196,7 +196,7 @@ impl<M: Message> ConfirmChannel<M> {
                 text,
                 routing_key,
             } => {
-                self.returning = Some(Returning {
+                self.returning = Some(ReturnedMessage {
                     why: (code, text),
                     routing_key,
                     content: None,
@@ -250,7 +250,7 @@ impl<M: Message> ConfirmChannel<M> {
     }
 
     /// A frame of a message that comes back. Once whole, it counts.
-    fn returned_part(&mut self, note: impl FnOnce(&mut Returning)) -> Result<(), Error> {
+    fn returned_part(&mut self, note: impl FnOnce(&mut ReturnedMessage)) -> Result<(), Error> {
         let Some(mut returning) = self.returning.take() else {
             return Err(Error::Mismatch(
                 "it sent a message nobody asked for".to_owned(),
@@ -259,7 +259,7 @@ impl<M: Message> ConfirmChannel<M> {
         note(&mut returning);
         match returning.content {
             Some((id, 0)) => {
-                let Returning {
+                let ReturnedMessage {
                     why, routing_key, ..
                 } = returning;
                 self.unconfirmed.returned(&id, &routing_key, why)
@@ -292,7 +292,7 @@ impl<M: Message> ConfirmChannel<M> {
         }
         if self.last_write + heartbeat / 2 <= now {
             if self.out.is_empty() {
-                Writer::new(&mut self.out).heartbeat();
+                FrameWriter::new(&mut self.out).heartbeat();
             }
             self.last_write = now;
         }
@@ -313,7 +313,7 @@ impl<M: Message> ConfirmChannel<M> {
 /// Appends the next body frame: of `body` from `at` on. Answers where the one after it begins.
 pub(crate) fn write_frame(out: &mut Vec<u8>, body: &[u8], at: usize, frame_max: usize) -> usize {
     let end = body.len().min(at + frame_max - FRAME_OVERHEAD);
-    Writer::new(out).body(&body[at..end]);
+    FrameWriter::new(out).body(&body[at..end]);
     end
 }
 

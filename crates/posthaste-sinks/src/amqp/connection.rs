@@ -11,7 +11,7 @@ use super::{
     error::Error,
     tls::Tls,
     wire::{self, Incoming},
-    write::Writer,
+    write::FrameWriter,
 };
 
 /// The frame size that we ask for; RabbitMQ offers the same.
@@ -202,7 +202,7 @@ impl Connection {
         self.frame_max = frame_max as usize;
         self.heartbeat = Duration::from_secs(heartbeat.into());
         let mut opening = Vec::new();
-        let mut writer = Writer::new(&mut opening);
+        let mut writer = FrameWriter::new(&mut opening);
         writer.tune_ok(frame_max, heartbeat);
         // Its length was checked when the address was read.
         let _ = writer.open(&login.vhost);
@@ -260,9 +260,9 @@ impl Connection {
         }
     }
 
-    async fn say(&mut self, method: impl FnOnce(&mut Writer<'_>)) -> Result<(), Error> {
+    async fn say(&mut self, method: impl FnOnce(&mut FrameWriter<'_>)) -> Result<(), Error> {
         let mut out = Vec::new();
-        method(&mut Writer::new(&mut out));
+        method(&mut FrameWriter::new(&mut out));
         self.send(out).await
     }
 

@@ -34,7 +34,7 @@ pub(super) struct Unconfirmed<M> {
     /// How many were taken off the front: the front's tag is one higher.
     taken: u64,
     /// None: answered, behind one that is not.
-    sent: VecDeque<Option<Sent<M>>>,
+    sent: VecDeque<Option<SentMessage<M>>>,
     unanswered: usize,
     bytes: usize,
     /// Behind the last return: the next one is looked for from this tag on.
@@ -42,7 +42,7 @@ pub(super) struct Unconfirmed<M> {
 }
 
 #[derive(Debug)]
-struct Sent<M> {
+struct SentMessage<M> {
     message: M,
     at: Instant,
     /// Code and text of its return.
@@ -66,7 +66,7 @@ impl<M: Message> Unconfirmed<M> {
     pub(super) fn push(&mut self, message: M, at: Instant) {
         self.bytes += message.body().len();
         self.unanswered += 1;
-        self.sent.push_back(Some(Sent {
+        self.sent.push_back(Some(SentMessage {
             message,
             at,
             returned: None,
@@ -101,7 +101,7 @@ impl<M: Message> Unconfirmed<M> {
         why: (u16, String),
     ) -> Result<(), Error> {
         let from = usize::try_from(self.returned_to.saturating_sub(self.taken)).unwrap_or(0);
-        let is_it = |sent: &Option<Sent<M>>| {
+        let is_it = |sent: &Option<SentMessage<M>>| {
             sent.as_ref().is_some_and(|sent| {
                 sent.returned.is_none()
                     && sent.message.routing_key() == routing_key

@@ -112,7 +112,7 @@ pub(crate) fn read(input: &[u8], frame_max: usize) -> Result<Option<(Incoming, u
     if end != FRAME_END {
         return Err(Malformed::Frame);
     }
-    let mut reader = Reader(payload);
+    let mut reader = PayloadReader(payload);
     let incoming = match head[0] {
         METHOD => reader.method(),
         HEADER => reader.content(),
@@ -126,9 +126,9 @@ pub(crate) fn read(input: &[u8], frame_max: usize) -> Result<Option<(Incoming, u
 }
 
 /// Takes values off the front; none when they are cut short.
-struct Reader<'a>(&'a [u8]);
+struct PayloadReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl PayloadReader<'_> {
     fn method(&mut self) -> Option<Incoming> {
         let (class, method) = (self.u16()?, self.u16()?);
         Some(match (class, method) {

@@ -7,11 +7,11 @@ use super::wire::{BASIC, BODY, CHANNEL, CONNECTION, FRAME_END, HEADER, HEARTBEAT
 pub(crate) struct TooLong;
 
 /// Appends frames to a buffer.
-pub(crate) struct Writer<'a> {
+pub(crate) struct FrameWriter<'a> {
     out: &'a mut Vec<u8>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> FrameWriter<'a> {
     pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out }
     }

@@ -24,7 +24,7 @@ use rdkafka::{
 use tokio::sync::{Notify, watch};
 
 use super::{
-    faults::{self, Fault, error},
+    faults::{self, ClientFault, error},
     topic_names,
 };
 
@@ -85,9 +85,9 @@ pub(super) struct News {
 pub(super) enum Ended {
     Committed,
     /// Without effect; the producer goes on.
-    Aborted(Fault),
+    Aborted(ClientFault),
     /// So that its fate is unknown, or without effect; the producer has ended.
-    Broken(Fault),
+    Broken(ClientFault),
 }
 
 /// The client's latest complaint that no success has followed.

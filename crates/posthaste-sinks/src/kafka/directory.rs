@@ -52,7 +52,7 @@ pub(super) enum Answer {
 }
 
 /// The number of a topic's partitions, or why it takes nothing.
-pub(super) type Found = Result<usize, Code>;
+pub(super) type PartitionCount = Result<usize, Code>;
 
 /// A question for the cluster.
 pub(super) enum Question {
@@ -63,13 +63,13 @@ pub(super) enum Question {
 
 /// The cluster's topics, as far as records named them. Shared by the lanes of a sink.
 pub(super) struct Directory {
-    known: Mutex<Known>,
+    known: Mutex<KnownTopics>,
     changed: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct Known {
-    topics: HashMap<Box<str>, Topic>,
+struct KnownTopics {
+    topics: HashMap<Box<str>, DirectoryEntry>,
     /// Topics to ask for, in whatever way is free first.
     waiting: VecDeque<Box<str>>,
     /// Topics to ask for by name when no other waits.
@@ -81,14 +81,14 @@ struct Known {
     all_not_before: Option<Instant>,
 }
 
-struct Topic {
-    state: State,
+struct DirectoryEntry {
+    state: EntryState,
     asked: Asked,
     /// It is in `behind`.
     is_behind: bool,
 }
 
-enum State {
+enum EntryState {
     Unknown,
     Known {
         partitions: usize,
@@ -121,7 +121,7 @@ impl Default for Directory {
 }
 
 impl Directory {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownTopics> {
         // Nothing panics while it holds the lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,17 +140,17 @@ impl Directory {
         let known = &mut *self.known();
         if !known.topics.contains_key(name) {
             known.make_room();
-            known.topics.insert(name.into(), Topic::default());
+            known.topics.insert(name.into(), DirectoryEntry::default());
         }
         let Some(topic) = known.topics.get_mut(name) else {
             return Answer::NotYet;
         };
         let (answer, is_due) = match &topic.state {
-            State::Unknown => (Answer::NotYet, true),
-            State::Known { partitions, until } => {
+            EntryState::Unknown => (Answer::NotYet, true),
+            EntryState::Known { partitions, until } => {
                 (Answer::Partitions(*partitions, *until), now >= *until)
             }
-            State::Refused {
+            EntryState::Refused {
                 kind,
                 reason,
                 until,
@@ -158,8 +158,8 @@ impl Directory {
                 let outcome = Outcome::rejected(*kind, reason.as_str());
                 (Answer::Refused(outcome), false)
             }
-            State::Refused { .. } => {
-                topic.state = State::Unknown;
+            EntryState::Refused { .. } => {
+                topic.state = EntryState::Unknown;
                 (Answer::NotYet, true)
             }
         };
@@ -173,7 +173,7 @@ impl Directory {
     /// The answer for this topic was wrong.
     pub(super) fn forget(&self, name: &str) {
         if let Some(topic) = self.known().topics.get_mut(name) {
-            topic.state = State::Unknown;
+            topic.state = EntryState::Unknown;
         }
     }
 
@@ -202,7 +202,12 @@ impl Directory {
     ///
     /// # Errors
     /// The reason why the topic is not known, when that is not the topic's fault.
-    pub(super) fn answered(&self, name: &str, found: Found, now: Instant) -> Result<(), Code> {
+    pub(super) fn answered(
+        &self,
+        name: &str,
+        found: PartitionCount,
+        now: Instant,
+    ) -> Result<(), Code> {
         let known = &mut *self.known();
         known.by_name = known.by_name.saturating_sub(1);
         let trouble = match known.topics.get_mut(name) {
@@ -220,7 +225,7 @@ impl Directory {
     pub(super) fn all_answered(
         &self,
         names: &HashSet<Box<str>>,
-        shown: Result<HashMap<Box<str>, Found>, Code>,
+        shown: Result<HashMap<Box<str>, PartitionCount>, Code>,
         now: Instant,
     ) {
         let known = &mut *self.known();
@@ -237,17 +242,17 @@ impl Directory {
     }
 }
 
-impl Default for Topic {
+impl Default for DirectoryEntry {
     fn default() -> Self {
         Self {
-            state: State::Unknown,
+            state: EntryState::Unknown,
             asked: Asked::No,
             is_behind: false,
         }
     }
 }
 
-impl Known {
+impl KnownTopics {
     /// The topic to ask for by name next.
     fn next_by_name(&mut self) -> Option<Box<str>> {
         if let Some(name) = self.waiting.pop_front() {
@@ -271,7 +276,7 @@ impl Known {
     fn take_shown(
         &mut self,
         names: &HashSet<Box<str>>,
-        shown: &HashMap<Box<str>, Found>,
+        shown: &HashMap<Box<str>, PartitionCount>,
         now: Instant,
     ) {
         for name in names {
@@ -284,7 +289,7 @@ impl Known {
             }
             topic.asked = Asked::No;
             if let Some(&Ok(partitions)) = shown.get(name) {
-                topic.state = State::Known {
+                topic.state = EntryState::Known {
                     partitions,
                     until: now + KNOWN_FOR,
                 };
@@ -292,7 +297,7 @@ impl Known {
             }
             match &mut topic.state {
                 // By name it will be known whether it is gone.
-                State::Known { until, .. } => *until = now + REFUSED_FOR,
+                EntryState::Known { until, .. } => *until = now + REFUSED_FOR,
                 _ => topic.refuse(RejectionKind::Unroutable, not_shown(name), now),
             }
             if !mem::replace(&mut topic.is_behind, true) {
@@ -312,7 +317,7 @@ impl Known {
             return;
         }
         self.topics.retain(|_, topic| {
-            topic.asked != Asked::No || matches!(topic.state, State::Known { .. })
+            topic.asked != Asked::No || matches!(topic.state, EntryState::Known { .. })
         });
         let topics = &self.topics;
         self.behind
@@ -320,12 +325,12 @@ impl Known {
     }
 }
 
-impl Topic {
-    fn found(&mut self, name: &str, found: Found, now: Instant) -> Result<(), Code> {
+impl DirectoryEntry {
+    fn found(&mut self, name: &str, found: PartitionCount, now: Instant) -> Result<(), Code> {
         let (kind, reason) = match found {
             Ok(partitions) => {
                 let until = now + KNOWN_FOR;
-                self.state = State::Known { partitions, until };
+                self.state = EntryState::Known { partitions, until };
                 return Ok(());
             }
             Err(Code::UnknownTopicOrPartition | Code::UnknownTopic) => {
@@ -339,9 +344,9 @@ impl Topic {
                 format!("the broker takes no topic of the name `{name}`"),
             ),
             Err(code) => match &mut self.state {
-                State::Unknown => return Err(code),
+                EntryState::Unknown => return Err(code),
                 // The former answer may well be right still: sending will show.
-                State::Known { until, .. } | State::Refused { until, .. } => {
+                EntryState::Known { until, .. } | EntryState::Refused { until, .. } => {
                     *until = now + REFUSED_FOR;
                     return Ok(());
                 }
@@ -352,7 +357,7 @@ impl Topic {
     }
 
     fn refuse(&mut self, kind: RejectionKind, reason: String, now: Instant) {
-        self.state = State::Refused {
+        self.state = EntryState::Refused {
             kind,
             reason,
             until: now + REFUSED_FOR,

@@ -5,12 +5,12 @@ use rdkafka::{error::KafkaError, types::RDKafkaErrorCode as Code};
 
 /// An error of the client or the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct ClientFault {
     pub(super) code: Code,
     pub(super) words: String,
 }
 
-impl From<KafkaError> for Fault {
+impl From<KafkaError> for ClientFault {
     fn from(error: KafkaError) -> Self {
         match error {
             KafkaError::Transaction(error) => Self {

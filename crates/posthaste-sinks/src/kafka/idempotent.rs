@@ -23,12 +23,12 @@ use super::{
     client::{Client, Producer},
     directory::Directory,
     faults,
-    key_places::KeyPlaces,
+    key_partitions::KeyPartitions,
     message,
     options::Settings,
     refusals::{Refusals, SendMode},
     topic_names,
-    topics::{self, Entry, LookUpWait, Place, Route, Topics},
+    topics::{self, Entry, LookUpWait, Route, TopicPartition, Topics},
 };
 use crate::publisher::{InPlacePublisher, Publisher, RecordsOf};
 
@@ -40,7 +40,7 @@ pub(super) struct IdempotentPublisher {
     publish_timeout: Duration,
     client: Client,
     topics: Topics,
-    key_places: KeyPlaces,
+    key_partitions: KeyPartitions,
     /// The one record in flight was sent alone, and nothing is sent before it is answered.
     alone: bool,
     /// Slots of records that were refused or thrown away. They are handled when all else in flight
@@ -54,9 +54,9 @@ pub(super) struct IdempotentPublisher {
 }
 
 /// A record that the client library holds. Its slot comes back with the client's report.
-pub(super) struct Sent {
+pub(super) struct SentRecord {
     order_key: Option<u64>,
-    place: Place,
+    place: TopicPartition,
     event: u128,
     bytes: usize,
 }
@@ -83,7 +83,7 @@ impl IdempotentPublisher {
             publish_timeout: spec.publish_timeout,
             client,
             topics: Topics::new(directory),
-            key_places: KeyPlaces::default(),
+            key_partitions: KeyPartitions::default(),
             alone: false,
             failing: Vec::new(),
             rotation: 0,
@@ -119,7 +119,7 @@ impl IdempotentPublisher {
         next: NextSlot,
         now: Instant,
         has_refusals: bool,
-    ) -> Decision<Sent, LookUpWait> {
+    ) -> Decision<SentRecord, LookUpWait> {
         if let Some(refused) = self.settings.refuse_progress_topic(&item.record) {
             return Decision::Answered(refused);
         }
@@ -129,11 +129,11 @@ impl IdempotentPublisher {
             Route::Refused(outcome) => return Decision::Answered(outcome),
         };
         let record = &item.record;
-        let place = Place {
+        let place = TopicPartition {
             topic,
             partition: topics::place(record, partitions, self.rotation),
         };
-        if self.key_places.divides(record.order_key(), place) {
+        if self.key_partitions.divides(record.order_key(), place) {
             return Decision::Wait(item);
         }
         let mode = match has_refusals {
@@ -161,7 +161,7 @@ impl IdempotentPublisher {
         if self.topics.entry(place, bytes, batch_bytes_max, now) == Entry::Wait {
             return Decision::Wait(item);
         }
-        let sent = Sent {
+        let sent = SentRecord {
             order_key: record.order_key(),
             place,
             event: id(record),
@@ -170,7 +170,7 @@ impl IdempotentPublisher {
         let decision = self.hand_to_client(producer, item, next, sent);
         if let Decision::Sent(sent) = &decision {
             self.topics.sent(place, bytes, now);
-            self.key_places.sent(sent.order_key, place);
+            self.key_partitions.sent(sent.order_key, place);
             self.alone = alone;
         }
         decision
@@ -181,8 +181,8 @@ impl IdempotentPublisher {
         producer: &Producer,
         item: Waiting,
         next: NextSlot,
-        sent: Sent,
-    ) -> Decision<Sent, LookUpWait> {
+        sent: SentRecord,
+    ) -> Decision<SentRecord, LookUpWait> {
         let Ok(partition) = i32::try_from(sent.place.partition) else {
             let reason = "a partition's number is no 32 bits".to_owned();
             self.fault = Some(Unavailability::new(Cause::Unknown, reason));
@@ -254,7 +254,7 @@ impl IdempotentPublisher {
             return;
         };
         self.topics.accepted(sent.place, sent.bytes, now);
-        self.key_places.answered(sent.order_key);
+        self.key_partitions.answered(sent.order_key);
         if mem::take(&mut self.alone) {
             let topic = self.topics.name(sent.place.topic);
             self.refusals.answered_alone(sent.event, topic, true);
@@ -278,7 +278,7 @@ impl IdempotentPublisher {
 }
 
 impl Publisher for IdempotentPublisher {
-    type InFlight = Sent;
+    type InFlight = SentRecord;
     type Note = LookUpWait;
 
     fn advance(&mut self, records: &mut Records) {

@@ -11,7 +11,7 @@ use rdkafka::{metadata::MetadataTopic, producer::Producer as _, types::RDKafkaEr
 
 use super::{
     client::{Client, Producer},
-    directory::{Directory, Found, Question},
+    directory::{Directory, PartitionCount, Question},
 };
 
 /// When a missing topic is asked for again before it counts as missing: a broker that makes topics
@@ -46,7 +46,7 @@ pub(super) fn answer(
 }
 
 /// Asks for one topic by its name, which a broker that makes topics on demand takes for an order.
-fn by_name(producer: &Weak<Producer>, topic: &str, limit: Duration) -> Found {
+fn by_name(producer: &Weak<Producer>, topic: &str, limit: Duration) -> PartitionCount {
     let until = Instant::now() + limit;
     let mut waits = ASK_AGAIN_AFTER.into_iter();
     let mut missing = None;
@@ -74,7 +74,7 @@ fn all(
     producer: &Weak<Producer>,
     names: &HashSet<Box<str>>,
     limit: Duration,
-) -> Result<HashMap<Box<str>, Found>, Code> {
+) -> Result<HashMap<Box<str>, PartitionCount>, Code> {
     let producer = producer.upgrade().ok_or(Code::OperationTimedOut)?;
     let metadata = producer.client().fetch_metadata(None, limit);
     let metadata = metadata.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Unknown))?;
@@ -97,14 +97,14 @@ fn may_come(code: Code) -> bool {
     )
 }
 
-fn ask(producer: &Producer, topic: &str, limit: Duration) -> Found {
+fn ask(producer: &Producer, topic: &str, limit: Duration) -> PartitionCount {
     let metadata = producer.client().fetch_metadata(Some(topic), limit);
     let metadata = metadata.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Unknown))?;
     let found = metadata.topics().first();
     partitions(found.ok_or(Code::UnknownTopicOrPartition)?)
 }
 
-fn partitions(topic: &MetadataTopic) -> Found {
+fn partitions(topic: &MetadataTopic) -> PartitionCount {
     match topic.error() {
         Some(error) => Err(error.into()),
         None => match topic.partitions().len() {

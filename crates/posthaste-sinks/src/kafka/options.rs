@@ -64,7 +64,7 @@ const BATCH_EVENTS_MAX: &str = "1000";
 pub(super) struct Settings {
     /// Names the cluster in errors: `kafka://host:9092`, without user and password.
     pub(super) target: String,
-    common: ClientConfig,
+    context: ClientConfig,
     compression: String,
     linger: Duration,
     /// Where progress is kept; none: delivery without transactions.
@@ -108,8 +108,8 @@ impl Settings {
             .map(|host| host.with_default_port(DEFAULT_PORT))
             .collect();
         let servers = servers.join(",");
-        let mut common = ClientConfig::new();
-        common
+        let mut context = ClientConfig::new();
+        context
             .set("bootstrap.servers", &servers)
             .set(
                 "client.id",
@@ -119,19 +119,19 @@ impl Settings {
             .set("reconnect.backoff.max.ms", "500")
             .set("socket.keepalive.enable", "true")
             .set_log_level(RDKafkaLogLevel::Info);
-        let tls = set_tls(&mut common, address)?;
-        let login = set_login(&mut common, address, authority.user.as_ref(), tls)?;
+        let tls = set_tls(&mut context, address)?;
+        let login = set_login(&mut context, address, authority.user.as_ref(), tls)?;
         let protocol = match (tls.unwrap_or(false), login) {
             (false, false) => "plaintext",
             (true, false) => "ssl",
             (false, true) => "sasl_plaintext",
             (true, true) => "sasl_ssl",
         };
-        common.set("security.protocol", protocol);
+        context.set("security.protocol", protocol);
         let compression = choice(address, COMPRESSION, &COMPRESSIONS)?.unwrap_or("lz4");
         Ok(Self {
             target: format!("kafka://{servers}"),
-            common,
+            context,
             compression: compression.to_owned(),
             linger: linger(address)?,
             progress_topic: progress_topic(address)?,
@@ -140,12 +140,12 @@ impl Settings {
 
     /// For looking only: nothing is ever sent through it.
     pub(super) fn probe(&self) -> ClientConfig {
-        self.common.clone()
+        self.context.clone()
     }
 
     /// For a lane.
     pub(super) fn producer(&self) -> ClientConfig {
-        let mut config = self.common.clone();
+        let mut config = self.context.clone();
         config
             .set("enable.idempotence", "true")
             .set("acks", "all")
@@ -185,7 +185,7 @@ impl Settings {
 
     /// For reading the progress topic.
     pub(super) fn reader(&self, isolation: &str) -> ClientConfig {
-        let mut config = self.common.clone();
+        let mut config = self.context.clone();
         config
             // Partitions cannot even be assigned by hand without one; nobody joins it.
             .set("group.id", "posthaste")

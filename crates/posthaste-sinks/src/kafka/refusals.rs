@@ -20,11 +20,11 @@ const DENIED_FOR: Duration = Duration::from_secs(1);
 /// Shared by the lanes of a sink.
 #[derive(Default)]
 pub(super) struct Refusals {
-    known: Mutex<Known>,
+    known: Mutex<KnownRefusals>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownRefusals {
     events: HashSet<u128>,
     by_age: VecDeque<u128>,
     /// When the broker denied us the topic.
@@ -44,7 +44,7 @@ pub(super) enum SendMode {
 }
 
 impl Refusals {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownRefusals> {
         // Nothing panics while it holds the lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,7 +25,7 @@ const OPEN_FOR: Duration = Duration::from_secs(60);
 
 /// A topic and a partition of it: within one, the broker keeps the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct TopicPartition {
     /// Index in [`Topics`].
     pub(super) topic: usize,
     pub(super) partition: usize,
@@ -36,10 +36,10 @@ pub(super) struct Topics {
     directory: Arc<Directory>,
     changed: watch::Receiver<()>,
     by_name: HashMap<Box<str>, usize>,
-    topics: Vec<Topic>,
+    topics: Vec<LaneTopic>,
 }
 
-struct Topic {
+struct LaneTopic {
     name: Box<str>,
     partitions: Vec<Partition>,
     /// When the directory is asked again.
@@ -173,7 +173,7 @@ impl Topics {
     }
 
     fn add(&mut self, name: &str, now: Instant) -> usize {
-        self.topics.push(Topic {
+        self.topics.push(LaneTopic {
             name: name.into(),
             partitions: Vec::new(),
             until: now,
@@ -207,7 +207,7 @@ impl Topics {
     /// `batch_bytes_max` may be under way.
     pub(super) fn entry(
         &self,
-        place: Place,
+        place: TopicPartition,
         bytes: usize,
         batch_bytes_max: usize,
         now: Instant,
@@ -225,7 +225,7 @@ impl Topics {
     }
 
     /// A record is under way to the partition.
-    pub(super) fn sent(&mut self, place: Place, bytes: usize, now: Instant) {
+    pub(super) fn sent(&mut self, place: TopicPartition, bytes: usize, now: Instant) {
         if let Some(partition) = self.partition(place) {
             if partition.entry(now) == Entry::First {
                 partition.state = Opened::Opening;
@@ -236,7 +236,7 @@ impl Topics {
     }
 
     /// The partition took a record.
-    pub(super) fn accepted(&mut self, place: Place, bytes: usize, now: Instant) {
+    pub(super) fn accepted(&mut self, place: TopicPartition, bytes: usize, now: Instant) {
         if let Some(partition) = self.partition(place) {
             partition.state = Opened::Yes(now);
             partition.in_flight = partition.in_flight.saturating_sub(1);
@@ -254,7 +254,7 @@ impl Topics {
         }
     }
 
-    fn partition(&mut self, place: Place) -> Option<&mut Partition> {
+    fn partition(&mut self, place: TopicPartition) -> Option<&mut Partition> {
         self.topics[place.topic].partitions.get_mut(place.partition)
     }
 }
@@ -342,7 +342,7 @@ mod tests {
             panic!("not known");
         };
         assert_eq!((topic, partitions), (0, 2));
-        let place = |partition| Place { topic, partition };
+        let place = |partition| TopicPartition { topic, partition };
         assert_eq!(
             topics.entry(place(0), 1, BATCH_BYTES_MAX, now),
             Entry::First

@@ -14,8 +14,8 @@ mod fence;
 #[cfg(test)]
 mod fuzz;
 mod gathering;
-mod place;
 mod progress;
+mod progress_topic;
 mod reading;
 mod taking_over;
 mod worker;
@@ -36,16 +36,16 @@ use tokio::sync::oneshot;
 use super::{
     client::{Client, Ended, News},
     directory::Directory,
-    faults::Fault,
+    faults::ClientFault,
     options::Settings,
     refusals::Refusals,
     topics::{LookUpWait, Topics},
 };
 use crate::publisher::{InPlacePublisher, Publisher, RecordsOf};
 use progress::Progress;
-use worker::{Transaction, Worker};
+use worker::{Transaction, TransactionWorker};
 
-pub(super) use place::{Absent, ensure};
+pub(super) use progress_topic::{IfAbsent, ensure};
 pub(super) use reading::Unfinished;
 
 /// Records of one transaction at the most. The client holds these, and its memory is what bounds
@@ -56,7 +56,7 @@ pub(super) const IN_FLIGHT_EVENTS_MAX: usize = 2 * TRANSACTION_EVENTS_MAX;
 
 /// The state that a sink's lanes share.
 #[derive(Clone)]
-pub(super) struct Common {
+pub(super) struct LaneContext {
     pub(super) settings: Arc<Settings>,
     pub(super) refusals: Arc<Refusals>,
     pub(super) directory: Arc<Directory>,
@@ -66,7 +66,7 @@ pub(super) struct Common {
 
 /// Publishes by transactions. The records in flight are those that the open transaction decides.
 pub(super) struct TransactionalPublisher {
-    common: Common,
+    context: LaneContext,
     scope: Arc<LaneScope>,
     number: u64,
     publish_timeout: Duration,
@@ -102,19 +102,19 @@ type Records = RecordsOf<TransactionalPublisher>;
 impl TransactionalPublisher {
     /// Makes a producer and takes the fence of our own id.
     pub(super) async fn open(
-        common: Common,
+        context: LaneContext,
         spec: LaneSpec,
         reach: Duration,
     ) -> Result<Self, SinkError> {
-        let settings = &common.settings;
-        let directory = Arc::clone(&common.directory);
+        let settings = &context.settings;
+        let directory = Arc::clone(&context.directory);
         let target = &settings.target;
         let id = fence::transactional_id(&spec.scope, spec.scope.registration);
         let config = settings.transactional(&id, spec.publish_timeout);
         let (transactions, jobs) = mpsc::channel();
         let (fenced_out, fenced) = oneshot::channel();
-        let worker = Worker {
-            progress_topic: common.progress_topic.clone(),
+        let worker = TransactionWorker {
+            progress_topic: context.progress_topic.clone(),
             transactions: jobs,
             limit: fence::limit(spec.publish_timeout),
         };
@@ -123,14 +123,14 @@ impl TransactionalPublisher {
         let client = Client::start_with(&config, target, name, work)?;
         client.reach(target, reach).await?;
         // Each time: it may have been deleted, or told to forget, since.
-        ensure(settings, &common.progress_topic, Absent::Make, reach).await?;
+        ensure(settings, &context.progress_topic, IfAbsent::Make, reach).await?;
         fence::expect(&client, target, fenced).await?;
         Ok(Self {
             progress: Progress::new(&spec.scope),
             scope: spec.scope,
             number: spec.number,
             publish_timeout: spec.publish_timeout,
-            common,
+            context,
             client,
             transactions,
             topics: Topics::new(directory),
@@ -160,7 +160,7 @@ impl TransactionalPublisher {
                 *code,
                 format!("topic `{name}` could not be looked up: {code}"),
             );
-            return self.end(records, self.trouble(&Fault { code, words }));
+            return self.end(records, self.trouble(&ClientFault { code, words }));
         }
         self.failing.extend(failures);
         let failures = match transaction {
@@ -174,7 +174,7 @@ impl TransactionalPublisher {
             None if overdue => {
                 let code = Code::OperationTimedOut;
                 let words = format!("no answer within {:?}", self.publish_timeout);
-                self.end(records, self.trouble(&Fault { code, words }));
+                self.end(records, self.trouble(&ClientFault { code, words }));
             }
             None => {}
         }
@@ -189,7 +189,7 @@ impl TransactionalPublisher {
                 .accepted(record.partition, record.event, record.ticket);
             if alone {
                 let topic = self.topics.name(topic);
-                self.common
+                self.context
                     .refusals
                     .answered_alone(id(record.event), topic, true);
             }

@@ -8,24 +8,24 @@ use crate::amqp::Error;
 
 /// Why a connection was not made, or has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct BrokerFault {
     pub(super) cause: Cause,
     /// In words, with the fix where one is known.
     pub(super) reason: String,
     /// Which events are at fault, when it is not the destination.
-    pub(super) culprit: Option<Culprit>,
+    pub(super) at_fault: Option<EventsAtFault>,
 }
 
 /// The events for which the broker closed the channel: it tells only by closing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Culprit {
+pub(super) enum EventsAtFault {
     /// Every message of more bytes.
     LargerThan(u64),
     /// Every message with this routing key: our user may not write to it.
     Topic(String),
 }
 
-impl Culprit {
+impl EventsAtFault {
     /// The outcome of this record, if it is one of the culprits.
     fn outcome(&self, record: &Record, reason: &str) -> Option<Outcome> {
         match self {
@@ -51,7 +51,7 @@ pub(super) fn too_large(record: &Record, limit: u64) -> Option<Outcome> {
     })
 }
 
-impl Fault {
+impl BrokerFault {
     /// The connection took too long.
     pub(super) fn slow(doing: &str, limit: Duration) -> Self {
         Self::new(
@@ -64,7 +64,7 @@ impl Fault {
         Self {
             cause,
             reason: reason.into(),
-            culprit: None,
+            at_fault: None,
         }
     }
 
@@ -79,7 +79,7 @@ impl Fault {
         Self {
             cause,
             reason: format!("the broker closed the {what}: {code} {text}{fix}"),
-            culprit: culprit(code, text),
+            at_fault: at_fault(code, text),
         }
     }
 
@@ -95,7 +95,7 @@ impl Fault {
 
     /// The outcome of records that are not at fault themselves, and merely were on the same lane.
     pub(super) fn outcome_of_others(&self) -> Outcome {
-        match &self.culprit {
+        match &self.at_fault {
             Some(_) => {
                 let reason = format!("another event ended the lane: {}", self.reason);
                 Outcome::unavailable(Cause::LaneEnded, reason)
@@ -106,11 +106,11 @@ impl Fault {
 
     /// The outcome of this record, if it is at fault itself.
     pub(super) fn outcome_of(&self, record: &Record) -> Option<Outcome> {
-        self.culprit.as_ref()?.outcome(record, &self.reason)
+        self.at_fault.as_ref()?.outcome(record, &self.reason)
     }
 }
 
-impl From<Error> for Fault {
+impl From<Error> for BrokerFault {
     fn from(error: Error) -> Self {
         match error {
             Error::Connection(words) => Self::new(Cause::Connection, words),
@@ -176,7 +176,7 @@ fn classify(code: u16, text: &str) -> (Cause, &'static str) {
     }
 }
 
-fn culprit(code: u16, text: &str) -> Option<Culprit> {
+fn at_fault(code: u16, text: &str) -> Option<EventsAtFault> {
     match code {
         // "message size 1001 is larger than configured max size 1000", 4.x likewise.
         406 | 311 if text.contains("message size") => {
@@ -184,13 +184,13 @@ fn culprit(code: u16, text: &str) -> Option<Culprit> {
             let digits = limit
                 .find(|c: char| !c.is_ascii_digit())
                 .unwrap_or(limit.len());
-            limit[..digits].parse().ok().map(Culprit::LargerThan)
+            limit[..digits].parse().ok().map(EventsAtFault::LargerThan)
         }
         // "access to topic 'orders' in exchange 'events' in vhost '/' refused for user 'relay'"
         403 => {
             let (_, rest) = text.split_once("access to topic '")?;
             let (topic, _) = rest.split_once("' in exchange")?;
-            Some(Culprit::Topic(topic.to_owned()))
+            Some(EventsAtFault::Topic(topic.to_owned()))
         }
         _ => None,
     }
@@ -252,40 +252,40 @@ mod tests {
             ),
             (541, "INTERNAL_ERROR", Cause::Connection),
         ] {
-            let fault = Fault::closed("channel", code, text);
+            let fault = BrokerFault::closed("channel", code, text);
             assert_eq!(fault.cause, cause, "{text}");
             assert!(fault.reason.contains(text), "{}", fault.reason);
-            assert_eq!(fault.culprit, None, "{text}");
+            assert_eq!(fault.at_fault, None, "{text}");
         }
     }
 
     #[test]
     fn events_at_fault_are_told_from_the_words() {
-        for (code, text, culprit) in [
+        for (code, text, at_fault) in [
             (
                 406,
                 "PRECONDITION_FAILED - message size 1001 is larger than configured max size 1000",
-                Culprit::LargerThan(1000),
+                EventsAtFault::LargerThan(1000),
             ),
             (
                 406,
                 "PRECONDITION_FAILED - message size 9 larger than max size 536870912",
-                Culprit::LargerThan(536_870_912),
+                EventsAtFault::LargerThan(536_870_912),
             ),
             (
                 403,
                 "ACCESS_REFUSED - access to topic 'it's' in exchange 'x' in vhost '/' refused for user 'u'",
-                Culprit::Topic("it's".to_owned()),
+                EventsAtFault::Topic("it's".to_owned()),
             ),
             (
                 403,
                 "ACCESS_REFUSED - write access to topic 'a.b' in exchange 'x' in vhost '/' refused for user 'u'",
-                Culprit::Topic("a.b".to_owned()),
+                EventsAtFault::Topic("a.b".to_owned()),
             ),
         ] {
             assert_eq!(
-                Fault::closed("channel", code, text).culprit,
-                Some(culprit),
+                BrokerFault::closed("channel", code, text).at_fault,
+                Some(at_fault),
                 "{text}"
             );
         }

@@ -5,7 +5,7 @@ use std::{future::pending, sync::Arc, time::Duration};
 use posthaste_engine::{Cause, Decision, Outcome, RejectionKind, Unavailability, WaitingRecord};
 
 use super::{
-    fault::{Culprit, Fault, blocks},
+    fault::{BrokerFault, EventsAtFault, blocks},
     limits::SizeLimit,
     message::OutgoingRecord,
 };
@@ -26,7 +26,7 @@ pub(super) struct RabbitMqPublisher {
     /// Why the connection has just ended.
     pub(super) error: Option<amqp::Error>,
     /// Why the lane has ended, and what that means for records that are not at fault.
-    pub(super) ended: Option<(Fault, Outcome)>,
+    pub(super) ended: Option<(BrokerFault, Outcome)>,
 }
 
 type Records = RecordsOf<RabbitMqPublisher>;
@@ -34,8 +34,8 @@ type Records = RecordsOf<RabbitMqPublisher>;
 impl RabbitMqPublisher {
     /// Destroys the connection, and answers everything.
     fn end(&mut self, records: &mut Records, error: amqp::Error) {
-        let fault = Fault::from(error);
-        if let Some(Culprit::LargerThan(limit)) = fault.culprit {
+        let fault = BrokerFault::from(error);
+        if let Some(EventsAtFault::LargerThan(limit)) = fault.at_fault {
             self.limit.learn(limit);
         }
         let others = fault.outcome_of_others();

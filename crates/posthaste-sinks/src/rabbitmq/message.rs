@@ -3,7 +3,7 @@
 use posthaste_engine::{Field, Outcome, Record, RejectionKind};
 
 use crate::{
-    amqp::{Message, TooLong, Writer},
+    amqp::{FrameWriter, Message, TooLong},
     jsonl,
 };
 
@@ -38,7 +38,7 @@ const PERSISTENT: u8 = 2;
 
 /// The value of a field of a header table.
 #[derive(Debug, Clone, Copy)]
-enum Value<'a> {
+enum FieldValue<'a> {
     Void,
     Text(&'a str),
     True,
@@ -87,7 +87,7 @@ fn write_start(
     record: &Record,
     frame_max: usize,
 ) -> Result<(), Unfit> {
-    Writer::new(out)
+    FrameWriter::new(out)
         .publish(exchange, record.topic())
         .map_err(|TooLong| too_long("topic, which is the routing key,", record.topic()))?;
     let size = record.value().map_or(0, <[u8]>::len) as u64;
@@ -132,8 +132,8 @@ fn write_content_header(
     }
     let mut id = [0; 36];
     let id: &str = event.id().hyphenated().encode_lower(&mut id);
-    Writer::new(out).content_header(size, flags, |w| {
-        let short = |w: &mut Writer<'_>, name: &str, text: &str| {
+    FrameWriter::new(out).content_header(size, flags, |w| {
+        let short = |w: &mut FrameWriter<'_>, name: &str, text: &str| {
             w.short(text).map_err(|TooLong| too_long(name, text))
         };
         if let Some(text) = content_type {
@@ -159,7 +159,7 @@ fn write_content_header(
 /// its values; a name of ours that the event has too becomes a list that begins with ours, void
 /// when the event has none of that, so that nobody takes the one for the other.
 fn write_headers(
-    w: &mut Writer<'_>,
+    w: &mut FrameWriter<'_>,
     record: &Record,
     id: &str,
     occurred_at: &str,
@@ -177,19 +177,19 @@ fn write_headers(
             format!("it has a header `{name}`, which RabbitMQ takes for further routing keys"),
         ));
     }
-    let text = |text| Option::map(text, Value::Text);
+    let text = |text| Option::map(text, FieldValue::Text);
     let ours = [
-        Some(Value::Text(id)),
+        Some(FieldValue::Text(id)),
         text(event.text(Field::Type)),
         text(event.text(Field::ContentType)),
-        Some(Value::Text(occurred_at)),
+        Some(FieldValue::Text(occurred_at)),
         text(event.text(Field::CorrelationId)),
         text(event.text(Field::CausationId)),
         text(event.text(Field::TenantId)),
         text(event.text(Field::Traceparent)),
         text(event.text(Field::Tracestate)),
         text(record.key()),
-        record.value().is_none().then_some(Value::True),
+        record.value().is_none().then_some(FieldValue::True),
     ];
     let mut too_long_name = None;
     let written = w.try_table(|w| {
@@ -201,7 +201,7 @@ fn write_headers(
                 (None, None) => {}
                 (Some(value), None) => write_field(w, name, value)?,
                 (value, Some(group)) => {
-                    let first = value.unwrap_or(Value::Void);
+                    let first = value.unwrap_or(FieldValue::Void);
                     write_list(w, name, Some(first), group)?;
                 }
             }
@@ -212,7 +212,7 @@ fn write_headers(
                 continue;
             }
             let written = match group.len() {
-                1 => write_field(w, name, value.map_or(Value::Void, Value::Text)),
+                1 => write_field(w, name, value.map_or(FieldValue::Void, FieldValue::Text)),
                 _ => write_list(w, name, None, group),
             };
             written.inspect_err(|TooLong| too_long_name = Some(name))?;
@@ -222,16 +222,16 @@ fn write_headers(
     written.map_err(|TooLong| too_long("a header's name", too_long_name.unwrap_or_default()))
 }
 
-fn write_field(w: &mut Writer<'_>, name: &str, value: Value<'_>) -> Result<(), TooLong> {
+fn write_field(w: &mut FrameWriter<'_>, name: &str, value: FieldValue<'_>) -> Result<(), TooLong> {
     w.short(name)?;
     write_value(w, value);
     Ok(())
 }
 
 fn write_list(
-    w: &mut Writer<'_>,
+    w: &mut FrameWriter<'_>,
     name: &str,
-    first: Option<Value<'_>>,
+    first: Option<FieldValue<'_>>,
     rest: &[(&str, Option<&str>)],
 ) -> Result<(), TooLong> {
     w.short(name)?;
@@ -239,7 +239,7 @@ fn write_list(
     w.table(|w| {
         let rest = rest
             .iter()
-            .map(|(_, value)| value.map_or(Value::Void, Value::Text));
+            .map(|(_, value)| value.map_or(FieldValue::Void, FieldValue::Text));
         for value in first.into_iter().chain(rest) {
             write_value(w, value);
         }
@@ -247,14 +247,14 @@ fn write_list(
     Ok(())
 }
 
-fn write_value(w: &mut Writer<'_>, value: Value<'_>) {
+fn write_value(w: &mut FrameWriter<'_>, value: FieldValue<'_>) {
     match value {
-        Value::Void => w.u8(b'V'),
-        Value::Text(text) => {
+        FieldValue::Void => w.u8(b'V'),
+        FieldValue::Text(text) => {
             w.u8(b'S');
             w.long(&[text.as_bytes()]);
         }
-        Value::True => {
+        FieldValue::True => {
             w.u8(b't');
             w.u8(1);
         }

@@ -56,7 +56,7 @@ impl IdempotentPublisher {
             return;
         };
         self.alone = false;
-        self.key_places.answered(sent.order_key);
+        self.key_partitions.answered(sent.order_key);
         let topic = self.topics.name(sent.place.topic);
         self.refusals.answered_alone(sent.event, topic, false);
         let config = self.settings.producer();

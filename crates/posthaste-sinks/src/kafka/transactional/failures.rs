@@ -8,9 +8,9 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::{
     super::{
         blame::{self, RefusedRecord},
-        faults::{self, Blame, Fault},
+        faults::{self, Blame, ClientFault},
     },
-    Records, TransactionalPublisher, id, place,
+    Records, TransactionalPublisher, id, progress_topic,
 };
 use crate::publisher::InPlacePublisher as _;
 
@@ -20,7 +20,7 @@ impl TransactionalPublisher {
         &mut self,
         records: &mut Records,
         failures: &[(usize, Code)],
-        fault: &Fault,
+        fault: &ClientFault,
         now: Instant,
     ) {
         let named = self.client.shared().take_named();
@@ -41,7 +41,7 @@ impl TransactionalPublisher {
                 }
                 _ => fault.code,
             };
-            blame::outcome_alone(&self.common.refusals, &refused, said, now)
+            blame::outcome_alone(&self.context.refusals, &refused, said, now)
         });
         let Some(outcome) = verdict else {
             return self.failed(records, failures, fault, &named, now);
@@ -51,7 +51,7 @@ impl TransactionalPublisher {
         for record in records.answer_all(&outcome) {
             if let Some(topic) = record.topic {
                 let topic = self.topics.name(topic);
-                self.common
+                self.context
                     .refusals
                     .answered_alone(id(record.event), topic, false);
             }
@@ -63,7 +63,7 @@ impl TransactionalPublisher {
         &mut self,
         records: &mut Records,
         failures: &[(usize, Code)],
-        fault: &Fault,
+        fault: &ClientFault,
         now: Instant,
     ) {
         let named = self.client.shared().take_named();
@@ -75,7 +75,7 @@ impl TransactionalPublisher {
         &mut self,
         records: &mut Records,
         failures: &[(usize, Code)],
-        fault: &Fault,
+        fault: &ClientFault,
         named: &[Box<str>],
         now: Instant,
     ) {
@@ -85,13 +85,14 @@ impl TransactionalPublisher {
             .find(|&&(at, code)| at >= sent && is_refusal(code));
         let is_named = named
             .iter()
-            .any(|name| **name == *self.common.progress_topic);
+            .any(|name| **name == *self.context.progress_topic);
         if of_progress.is_some() || is_named {
-            let fault = Fault {
+            let fault = ClientFault {
                 code: of_progress.map_or(fault.code, |&(_, code)| code),
                 words: fault.words.clone(),
             };
-            let error = place::error(&self.common.settings, &self.common.progress_topic, &fault);
+            let error =
+                progress_topic::error(&self.context.settings, &self.context.progress_topic, &fault);
             return self.end(
                 records,
                 Unavailability::new(error.cause(), error.to_string()),
@@ -100,7 +101,7 @@ impl TransactionalPublisher {
         let refused = failures
             .iter()
             .filter_map(|&(at, code)| Some((self.refused(records, at)?, code)));
-        let (mut code, topic) = blame::note_refusals(&self.common.refusals, refused, now);
+        let (mut code, topic) = blame::note_refusals(&self.context.refusals, refused, now);
         let mut topics: BTreeSet<&str> = topic.into_iter().collect();
         // These are said of the transaction as a whole, before anything is sent there.
         if fault.code == Code::TopicAuthorizationFailed {
@@ -111,7 +112,7 @@ impl TransactionalPublisher {
             code = fault.code;
             let sent = records.in_flight().filter_map(|record| record.topic);
             topics = sent.map(|topic| self.topics.name(topic)).collect();
-            topics.insert(&self.common.progress_topic);
+            topics.insert(&self.context.progress_topic);
         }
         let fault = match blame::why_lane_ends(code, &topics) {
             Some(reason) => Unavailability::new(Cause::LaneEnded, reason),
@@ -122,7 +123,7 @@ impl TransactionalPublisher {
 
     /// A topic was refused to the transaction as a whole, before anything was sent to it.
     fn deny(&self, records: &Records, named: &[Box<str>], now: Instant) {
-        let refusals = &self.common.refusals;
+        let refusals = &self.context.refusals;
         let mut is_known = false;
         for record in records.in_flight() {
             let Some(topic) = record.topic.map(|topic| self.topics.name(topic)) else {
@@ -150,7 +151,7 @@ impl TransactionalPublisher {
     }
 
     /// A fault in the words of the client's complaint, if that says more.
-    pub(super) fn trouble(&self, fault: &Fault) -> Unavailability {
+    pub(super) fn trouble(&self, fault: &ClientFault) -> Unavailability {
         let cause = faults::cause(fault.code);
         let (code, words) = match self.client.trouble() {
             Some(trouble) if cause == Cause::Unknown => (trouble.code, trouble.words),

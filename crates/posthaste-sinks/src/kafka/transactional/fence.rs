@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::super::{
     client::Client,
-    faults::{self, Fault},
+    faults::{self, ClientFault},
 };
 
 /// Under this id a registration's lanes are known to the broker.
@@ -31,7 +31,7 @@ pub(super) fn limit(publish_timeout: Duration) -> Duration {
 pub(super) async fn expect(
     client: &Client,
     target: &str,
-    fenced: oneshot::Receiver<Result<(), Fault>>,
+    fenced: oneshot::Receiver<Result<(), ClientFault>>,
 ) -> Result<(), SinkError> {
     let (code, words) = match fenced.await {
         Ok(Ok(())) => return Ok(()),

@@ -15,7 +15,7 @@ use super::{
         message,
         refusals::SendMode,
         topic_names,
-        topics::{self, LookUpWait, Place, Route},
+        topics::{self, LookUpWait, Route, TopicPartition},
     },
     InTransaction, Records, TRANSACTION_EVENTS_MAX, TransactionalPublisher, id,
     worker::{Sending, Transaction, Written},
@@ -32,11 +32,11 @@ struct Gathered {
 /// Bytes for partitions of topics that take small batches only: the client makes one batch of a
 /// transaction's records for a partition.
 #[derive(Default)]
-struct Limited(HashMap<Place, usize>);
+struct Limited(HashMap<TopicPartition, usize>);
 
 impl Limited {
     /// Adds a record, unless its batch would become too large.
-    fn take(&mut self, place: Place, bytes: usize, batch_bytes_max: usize) -> bool {
+    fn take(&mut self, place: TopicPartition, bytes: usize, batch_bytes_max: usize) -> bool {
         if batch_bytes_max == BATCH_BYTES_MAX {
             return true;
         }
@@ -69,7 +69,7 @@ impl TransactionalPublisher {
     /// Takes what belongs to the next transaction.
     fn gather(&mut self, records: &mut Records) -> Vec<Sending> {
         let now = Instant::now();
-        let has_refusals = !self.common.refusals.is_empty();
+        let has_refusals = !self.context.refusals.is_empty();
         let mut gathered = Gathered::default();
         records.decide(|item, next| {
             let is_full = self.alone || next.in_flight >= TRANSACTION_EVENTS_MAX;
@@ -90,7 +90,7 @@ impl TransactionalPublisher {
         now: Instant,
         has_refusals: bool,
     ) -> Decision<InTransaction, LookUpWait> {
-        if let Some(refused) = self.common.settings.refuse_progress_topic(&item.record) {
+        if let Some(refused) = self.context.settings.refuse_progress_topic(&item.record) {
             return Decision::Answered(refused);
         }
         let record = &item.record;
@@ -109,10 +109,10 @@ impl TransactionalPublisher {
             return Decision::Answered(refused);
         }
         let mode = match has_refusals {
-            true => self.common.refusals.mode(id(event), record.topic(), now),
+            true => self.context.refusals.mode(id(event), record.topic(), now),
             false => SendMode::WithOthers(BATCH_BYTES_MAX),
         };
-        let place = Place {
+        let place = TopicPartition {
             topic,
             partition: topics::place(record, partitions, self.rotation),
         };

@@ -17,8 +17,8 @@ use rdkafka::{
 };
 
 use super::{
-    super::{faults::Fault, options::Settings},
-    place::{Quiet, client, error, fault, smaller_segments},
+    super::{faults::ClientFault, options::Settings},
+    progress_topic::{LogContext, client, error, fault, smaller_segments},
 };
 
 /// How soon the broker is asked again for what it does not know yet.
@@ -90,7 +90,7 @@ impl Read {
 }
 
 /// The content of the topic.
-pub(super) struct Found {
+pub(super) struct FoundProgress {
     /// How many partitions it has.
     pub(super) partitions: usize,
     /// The latest record of each key in each partition.
@@ -110,7 +110,7 @@ pub(super) fn read(
     prefix: &str,
     limit: Duration,
     unfinished: &Unfinished,
-    tell: impl FnOnce(Result<Found, SinkError>),
+    tell: impl FnOnce(Result<FoundProgress, SinkError>),
 ) {
     let mut so_far = unfinished.take(prefix);
     let before = so_far.bytes;
@@ -123,7 +123,7 @@ pub(super) fn read(
         Ok(partitions) => {
             let latest = so_far.latest.into_iter();
             let records = latest.map(|((_, key), value)| (key, value)).collect();
-            return tell(Ok(Found {
+            return tell(Ok(FoundProgress {
                 partitions,
                 records,
             }));
@@ -131,9 +131,9 @@ pub(super) fn read(
         Err(stop) => stop,
     };
     let late = match stop {
-        Stop::Fault(fault) => return tell(Err(error(settings, topic, &fault))),
-        Stop::Late(doing) => format!("{doing} took longer than {limit:?}"),
-        Stop::Unread { left } => {
+        ReadStop::Fault(fault) => return tell(Err(error(settings, topic, &fault))),
+        ReadStop::Late(doing) => format!("{doing} took longer than {limit:?}"),
+        ReadStop::Unread { left } => {
             if so_far.bytes == before {
                 so_far.fetch_bytes = (so_far.fetch_bytes / 4).max(FETCH_BYTES_MIN);
             }
@@ -154,8 +154,8 @@ pub(super) fn read(
 }
 
 /// Why the topic was not read to its end.
-enum Stop {
-    Fault(Fault),
+enum ReadStop {
+    Fault(ClientFault),
     Late(&'static str),
     /// So many offsets are left, at the most.
     Unread {
@@ -163,14 +163,14 @@ enum Stop {
     },
 }
 
-impl From<KafkaError> for Stop {
+impl From<KafkaError> for ReadStop {
     fn from(error: KafkaError) -> Self {
-        Fault::from(error).into()
+        ClientFault::from(error).into()
     }
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
+impl From<ClientFault> for ReadStop {
+    fn from(fault: ClientFault) -> Self {
         match fault.code {
             Code::OperationTimedOut => Self::Late("the broker's answer"),
             _ => Self::Fault(fault),
@@ -181,9 +181,9 @@ impl From<Fault> for Stop {
 struct Reading<'a> {
     topic: &'a str,
     until: Instant,
-    committed: BaseConsumer<Quiet>,
+    committed: BaseConsumer<LogContext>,
     /// A client is told a partition's end as its isolation has it: this one, where it truly is.
-    uncommitted: BaseConsumer<Quiet>,
+    uncommitted: BaseConsumer<LogContext>,
 }
 
 impl<'a> Reading<'a> {
@@ -207,7 +207,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads on. Answers the number of partitions.
-    fn found(&self, read: &mut Read) -> Result<usize, Stop> {
+    fn found(&self, read: &mut Read) -> Result<usize, ReadStop> {
         let mut ends = Vec::new();
         for partition in 0..self.partitions()? {
             ends.push(self.ends(&self.uncommitted, partition)?.1);
@@ -242,7 +242,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Waits until the topic is known: one that was made just now is not at once.
-    fn partitions(&self) -> Result<i32, Stop> {
+    fn partitions(&self) -> Result<i32, ReadStop> {
         let mut missing = None;
         loop {
             let metadata = match self
@@ -265,21 +265,25 @@ impl<'a> Reading<'a> {
                 Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::LeaderNotAvailable
                     if !self.left().is_zero() =>
                 {
-                    missing = Some(Stop::Fault(fault(code)));
+                    missing = Some(ReadStop::Fault(fault(code)));
                     thread::sleep(POLL);
                 }
-                code => return Err(Stop::Fault(fault(code))),
+                code => return Err(ReadStop::Fault(fault(code))),
             }
         }
     }
 
     /// The first offset and the one behind the last, as the consumer sees them.
-    fn ends(&self, consumer: &BaseConsumer<Quiet>, partition: i32) -> Result<(i64, i64), Stop> {
+    fn ends(
+        &self,
+        consumer: &BaseConsumer<LogContext>,
+        partition: i32,
+    ) -> Result<(i64, i64), ReadStop> {
         loop {
             match consumer.fetch_watermarks(self.topic, partition, self.left()) {
                 Ok(ends) => return Ok(ends),
                 Err(error) => {
-                    let fault = Fault::from(error);
+                    let fault = ClientFault::from(error);
                     let is_new = matches!(
                         fault.code,
                         Code::UnknownTopicOrPartition
@@ -298,7 +302,7 @@ impl<'a> Reading<'a> {
 
     /// Waits until nothing before `end` belongs to an open transaction: what a consumer is given
     /// ends in front of the first one, whoever's it is. Answers the first offset.
-    fn wait_until_stable(&self, partition: i32, end: i64) -> Result<i64, Stop> {
+    fn wait_until_stable(&self, partition: i32, end: i64) -> Result<i64, ReadStop> {
         let mut is_told = false;
         loop {
             match self.ends(&self.committed, partition) {
@@ -307,9 +311,11 @@ impl<'a> Reading<'a> {
                 Err(stop) if !is_told => return Err(stop),
                 // A time-out means what was told before it; the client's come up to a millisecond
                 // early.
-                Err(stop @ Stop::Fault(_)) if !self.left().is_zero() => return Err(stop),
+                Err(stop @ ReadStop::Fault(_)) if !self.left().is_zero() => return Err(stop),
                 Ok(_) | Err(_) => {
-                    return Err(Stop::Late("waiting for other relays' open transactions"));
+                    return Err(ReadStop::Late(
+                        "waiting for other relays' open transactions",
+                    ));
                 }
             }
             thread::sleep(POLL);
@@ -317,14 +323,14 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads each of these partitions up to this offset at least.
-    fn read_on(&self, mut open: HashMap<i32, i64>, read: &mut Read) -> Result<(), Stop> {
+    fn read_on(&self, mut open: HashMap<i32, i64>, read: &mut Read) -> Result<(), ReadStop> {
         while !open.is_empty() {
             if self.left().is_zero() {
                 let unread = |(partition, &end): (&i32, &i64)| {
                     end - read.next.get(partition).copied().unwrap_or_default()
                 };
                 let left = open.iter().map(unread).sum();
-                return Err(Stop::Unread { left });
+                return Err(ReadStop::Unread { left });
             }
             match self.committed.poll(self.left()) {
                 None => {}
@@ -336,7 +342,7 @@ impl<'a> Reading<'a> {
                     Some(
                         code @ (Code::TopicAuthorizationFailed | Code::UnknownTopicOrPartition),
                     ) => {
-                        return Err(Stop::Fault(fault(code)));
+                        return Err(ReadStop::Fault(fault(code)));
                     }
                     // Of others the client recovers by itself, or the limit ends it.
                     _ => tracing::debug!(%error, "reading progress"),

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::{client::Client, topics},
-    Common, TransactionalPublisher, fence,
+    LaneContext, TransactionalPublisher, fence,
     progress::Keys,
     reading, worker,
 };
@@ -17,7 +17,7 @@ impl TransactionalPublisher {
     /// Takes the fences of the former owners: what they had under way is ended then, and nothing
     /// comes after.
     pub(super) async fn fence_former(&self) -> Result<(), SinkError> {
-        let settings = &self.common.settings;
+        let settings = &self.context.settings;
         let own = self.scope.registration;
         let former: Vec<_> = self
             .scope
@@ -52,12 +52,12 @@ impl TransactionalPublisher {
     /// Reads what is not known to be behind the store.
     pub(super) async fn read_progress(&mut self) -> Result<(), SinkError> {
         let keys = Keys::of(&self.scope);
-        let Common {
+        let LaneContext {
             settings,
             progress_topic,
             unfinished,
             ..
-        } = self.common.clone();
+        } = self.context.clone();
         let target = settings.target.clone();
         let (prefix, limit) = (keys.prefix().to_owned(), fence::limit(self.publish_timeout));
         let named = progress_topic.clone();

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use super::super::{
     client::{self, Ended, Producer, Shared},
-    faults::Fault,
+    faults::ClientFault,
     message,
 };
 
@@ -60,7 +60,7 @@ pub(super) struct Written {
     pub(super) value: Vec<u8>,
 }
 
-pub(super) struct Worker {
+pub(super) struct TransactionWorker {
     pub(super) progress_topic: String,
     pub(super) transactions: Receiver<Transaction>,
     /// How long one call of the client's may last, unless an answer is overdue before.
@@ -70,10 +70,10 @@ pub(super) struct Worker {
 enum Failure {
     /// The thread is to end. The fate of the transaction is unknown.
     Interrupted,
-    Fault(Fault),
+    Fault(ClientFault),
 }
 
-impl<E: Into<Fault>> From<E> for Failure {
+impl<E: Into<ClientFault>> From<E> for Failure {
     fn from(fault: E) -> Self {
         Self::Fault(fault.into())
     }
@@ -85,13 +85,13 @@ pub(super) fn take_fence(
     producer: &Producer,
     shared: &Shared,
     limit: Duration,
-) -> Result<(), Fault> {
+) -> Result<(), ClientFault> {
     let started = Instant::now();
     let left = || limit.saturating_sub(started.elapsed());
     let taken = finish(shared, left, |left| producer.init_transactions(left));
     // Complaints that came meanwhile.
     client::serve(producer, shared, Duration::ZERO);
-    taken.map_err(Fault::from)
+    taken.map_err(ClientFault::from)
 }
 
 /// Makes a call of the client's until it has ended, or no time is `left`.
@@ -110,13 +110,13 @@ fn finish(
     }
 }
 
-impl Worker {
+impl TransactionWorker {
     /// `tell`: whether the fence is taken, or why not.
     pub(super) fn run(
         &self,
         producer: &Producer,
         shared: &Shared,
-        tell: oneshot::Sender<Result<(), Fault>>,
+        tell: oneshot::Sender<Result<(), ClientFault>>,
     ) {
         let fenced = take_fence(producer, shared, self.limit);
         let is_fenced = fenced.is_ok();
@@ -173,7 +173,7 @@ impl Worker {
         producer.begin_transaction()?;
         for (at, sending) in transaction.records.iter().enumerate() {
             let message = message::message(&sending.record, sending.partition, at);
-            let message = message.map_err(|refused| Fault {
+            let message = message.map_err(|refused| ClientFault {
                 code: Code::BadMessage,
                 words: format!("an event that had been looked at is no message: {refused:?}"),
             })?;
@@ -276,7 +276,7 @@ fn ensure_open(producer: &Producer) -> Result<(), Failure> {
     match producer.begin_transaction() {
         Err(KafkaError::Transaction(error)) if error.code() == Code::State => Ok(()),
         Err(error) => Err(error.into()),
-        Ok(()) => Err(Failure::Fault(Fault {
+        Ok(()) => Err(Failure::Fault(ClientFault {
             code: Code::State,
             words: "the client lost its transaction".to_owned(),
         })),

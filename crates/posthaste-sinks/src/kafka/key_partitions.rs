@@ -2,23 +2,23 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use super::topics::Place;
+use super::topics::TopicPartition;
 
 /// The places of the keys in flight. Records of one key that go to different places are not ordered
 /// by the broker, so they are never under way together.
 #[derive(Default)]
-pub(super) struct KeyPlaces(HashMap<u64, (Place, usize)>);
+pub(super) struct KeyPartitions(HashMap<u64, (TopicPartition, usize)>);
 
-impl KeyPlaces {
+impl KeyPartitions {
     /// Whether a record of this key would be under way to two places.
-    pub(super) fn divides(&self, order_key: Option<u64>, place: Place) -> bool {
+    pub(super) fn divides(&self, order_key: Option<u64>, place: TopicPartition) -> bool {
         order_key
             .and_then(|key| self.0.get(&key))
             .is_some_and(|&(known, _)| known != place)
     }
 
     /// A record of this key is under way to this place.
-    pub(super) fn sent(&mut self, order_key: Option<u64>, place: Place) {
+    pub(super) fn sent(&mut self, order_key: Option<u64>, place: TopicPartition) {
         if let Some(key) = order_key {
             self.0.entry(key).or_insert((place, 0)).1 += 1;
         }
@@ -43,8 +43,8 @@ mod tests {
 
     #[test]
     fn a_key_is_under_way_to_one_place() {
-        let mut places = KeyPlaces::default();
-        let place = |partition| Place {
+        let mut places = KeyPartitions::default();
+        let place = |partition| TopicPartition {
             topic: 0,
             partition,
         };

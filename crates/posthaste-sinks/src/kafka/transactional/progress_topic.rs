@@ -15,7 +15,7 @@ use rdkafka::{
 };
 
 use super::super::{
-    faults::{self, Fault},
+    faults::{self, ClientFault},
     options::Settings,
 };
 
@@ -28,9 +28,9 @@ const SEGMENT_BYTES_MAX: u64 = 128 << 20;
 const DIRTY_RATIO: &str = "0.1";
 
 /// Hands the client's words to our own log.
-pub(super) struct Quiet;
+pub(super) struct LogContext;
 
-impl ClientContext for Quiet {
+impl ClientContext for LogContext {
     fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(target: "librdkafka", facility, message);
     }
@@ -40,11 +40,11 @@ impl ClientContext for Quiet {
     }
 }
 
-impl ConsumerContext for Quiet {}
+impl ConsumerContext for LogContext {}
 
 /// The way to treat a topic that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::kafka) enum Absent {
+pub(in crate::kafka) enum IfAbsent {
     Make,
     /// Only asks whether it could be made.
     Check,
@@ -58,10 +58,10 @@ pub(in crate::kafka) enum Absent {
 pub(in crate::kafka) async fn ensure(
     settings: &Settings,
     topic: &str,
-    absent: Absent,
+    absent: IfAbsent,
     limit: Duration,
 ) -> Result<(), SinkError> {
-    let place = Place::new(settings, topic, limit)?;
+    let place = ProgressTopic::new(settings, topic, limit)?;
     if !place.exists().await? {
         return place.create(absent).await;
     }
@@ -69,20 +69,20 @@ pub(in crate::kafka) async fn ensure(
     place.expect_compacted(&config)?;
     match absent {
         // A running relay goes on with large segments: it takes over late, and not never.
-        Absent::Make => Ok(()),
-        Absent::Check => place.expect_small_segments(&config),
+        IfAbsent::Make => Ok(()),
+        IfAbsent::Check => place.expect_small_segments(&config),
     }
 }
 
-struct Place<'a> {
+struct ProgressTopic<'a> {
     settings: &'a Settings,
     topic: &'a str,
     /// To be kept until its answers are there: they come from a thread that it ends when dropped.
-    admin: AdminClient<Quiet>,
+    admin: AdminClient<LogContext>,
     limit: Duration,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ProgressTopic<'a> {
     fn new(settings: &'a Settings, topic: &'a str, limit: Duration) -> Result<Self, SinkError> {
         let admin = client(&settings.probe(), settings)?;
         Ok(Self {
@@ -119,7 +119,7 @@ impl<'a> Place<'a> {
                  `compact`, or name another topic with `progress_topic=`"
             ))),
             // The client library hides the broker's refusal to tell.
-            None => Err(self.fault(Fault {
+            None => Err(self.fault(ClientFault {
                 code: Code::TopicAuthorizationFailed,
                 words: "the broker does not tell its cleanup.policy".to_owned(),
             })),
@@ -148,7 +148,7 @@ impl<'a> Place<'a> {
 
     async fn exists(&self) -> Result<bool, SinkError> {
         // A producer's look would make the topic where brokers make topics on demand.
-        let consumer: BaseConsumer<Quiet> =
+        let consumer: BaseConsumer<LogContext> =
             client(&self.settings.reader("read_uncommitted"), self.settings)?;
         let (topic, limit) = (self.topic.to_owned(), self.limit);
         let look = move || {
@@ -171,20 +171,20 @@ impl<'a> Place<'a> {
         }
     }
 
-    async fn create(&self, absent: Absent) -> Result<(), SinkError> {
+    async fn create(&self, absent: IfAbsent) -> Result<(), SinkError> {
         // Whoever takes over waits for open transactions in each partition, so that more than one
         // buys nothing. Replicas as the cluster has them by default.
         let new = NewTopic::new(self.topic, 1, TopicReplication::Fixed(-1))
             .set("cleanup.policy", "compact")
             .set("segment.bytes", SEGMENT_BYTES)
             .set("min.cleanable.dirty.ratio", DIRTY_RATIO);
-        let options = self.options().validate_only(absent == Absent::Check);
+        let options = self.options().validate_only(absent == IfAbsent::Check);
         let answers = self.admin.create_topics([&new], &options).await;
         let mut answers = answers.map_err(|error| self.fault(error.into()))?;
         match answers.pop() {
             // Another relay was faster.
             Some(Ok(_) | Err((_, Code::TopicAlreadyExists))) => {
-                if absent == Absent::Make {
+                if absent == IfAbsent::Make {
                     tracing::info!(topic = self.topic, "made the progress topic");
                 }
                 Ok(())
@@ -194,7 +194,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn fault(&self, fault: Fault) -> SinkError {
+    fn fault(&self, fault: ClientFault) -> SinkError {
         error(self.settings, self.topic, &fault)
     }
 }
@@ -208,7 +208,7 @@ pub(super) fn smaller_segments(topic: &str) -> String {
 }
 
 /// A fault of the progress topic, with the fix.
-pub(super) fn error(settings: &Settings, topic: &str, fault: &Fault) -> SinkError {
+pub(super) fn error(settings: &Settings, topic: &str, fault: &ClientFault) -> SinkError {
     let target = settings.target.clone();
     let words = format!("progress topic `{topic}`: {}", fault.words);
     let make = format!(
@@ -237,18 +237,18 @@ pub(super) fn error(settings: &Settings, topic: &str, fault: &Fault) -> SinkErro
     }
 }
 
-pub(super) fn fault(code: Code) -> Fault {
-    Fault {
+pub(super) fn fault(code: Code) -> ClientFault {
+    ClientFault {
         code,
         words: code.to_string(),
     }
 }
 
-pub(super) fn client<C: rdkafka::config::FromClientConfigAndContext<Quiet>>(
+pub(super) fn client<C: rdkafka::config::FromClientConfigAndContext<LogContext>>(
     config: &ClientConfig,
     settings: &Settings,
 ) -> Result<C, SinkError> {
-    C::from_config_and_context(config, Quiet).map_err(|error| SinkError::Misconfigured {
+    C::from_config_and_context(config, LogContext).map_err(|error| SinkError::Misconfigured {
         target: settings.target.clone(),
         reason: format!("the Kafka client refuses its settings: {error}"),
     })
