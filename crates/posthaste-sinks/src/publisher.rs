@@ -1,6 +1,6 @@
-//! Lanes for sinks. What every lane does stands here once: the account of what is in flight, one
-//! verdict for each record, *behind failure* for what follows a failure, the answers that a lane
-//! owes when it is closed or its worker breaks down, and abort.
+//! Lanes for sinks. The duties of every lane stand here once: the account of records in flight, one
+//! verdict for each record, *behind failure* for records that follow a failure, the answers that a
+//! lane owes when it is closed or its worker breaks down, and abort.
 //!
 //! A sink brings its options, a way to connect, and a [`Publisher`], which encodes and sends
 //! records and says what the answers mean. It may answer by slot and in any order
@@ -8,12 +8,10 @@
 //! There are three places where it may run:
 //!
 //! - in a task of its own ([`WorkerLane::spawn`]), where the client must be driven whatever the
-//!   relay
-//!   does, since it sends heartbeats or has answers to read;
+//!   relay does, since it sends heartbeats or has answers to read;
 //! - in the relay's task ([`InPlaceLane`]), where the client has a thread of its own;
 //! - on a thread ([`WorkerLane::start_thread`]), where each call blocks. A thread is no publisher:
-//!   it
-//!   loops over its [`FarEnd`].
+//!   it loops over its [`FarEnd`].
 
 mod far_end;
 mod in_place;

@@ -44,7 +44,7 @@ pub struct RabbitMqSink {
     limit: Arc<SizeLimit>,
 }
 
-/// Where to publish, and as whom. It has no `Debug`: it holds a password.
+/// The servers, the login and the exchange. It has no `Debug`: it holds a password.
 struct Endpoint {
     hosts: Vec<Host>,
     login: Login,
@@ -225,7 +225,7 @@ impl Sink for RabbitMqSink {
             patience: OPEN_LIMIT,
         };
         let mut connection = self.connect(OPEN_LIMIT, timing).await?;
-        // The answer is known; a broker that dies now will be noticed by the next who asks.
+        // The answer is known; a broker that dies now will be noticed by the next check.
         let _ = timeout(OPEN_LIMIT, connection.goodbye()).await;
         Ok(())
     }

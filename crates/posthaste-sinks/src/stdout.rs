@@ -116,8 +116,8 @@ impl Sink for StdoutSink {
     }
 }
 
-/// Whether this is what Rust opens at the start where standard output is closed: `/dev/null`, to be
-/// read too. Who sends output there opens it to be written.
+/// Whether this is the stand-in that Rust opens at the start where standard output is closed:
+/// `/dev/null` for reading and writing. A shell that redirects output there opens it for writing.
 fn stands_in(out: &OwnedFd) -> bool {
     let is_null = rustix::fs::fstat(out).is_ok_and(|out| {
         rustix::fs::stat("/dev/null")

@@ -6,7 +6,7 @@ use posthaste_engine::SinkError;
 
 use super::Address;
 
-/// Servers, who we are there, and what follows. It has no `Debug`: it may hold a password.
+/// Servers, our login there, and the path. It has no `Debug`: it may hold a password.
 pub(crate) struct Authority {
     /// Who logs in.
     pub(crate) user: Option<User>,

@@ -19,8 +19,8 @@ use super::{
 /// Messages published and not yet confirmed, at the most. Wide: a broker that syncs to disk
 /// confirms in groups, and waits for the next group between them.
 const WINDOW_MESSAGES: usize = 4_096;
-/// Bytes of bodies published and not yet confirmed, at the most, but for one larger message. What
-/// is in flight when a connection is destroyed may still arrive, so this is small.
+/// Bytes of bodies published and not yet confirmed, at the most, but for one larger message.
+/// Messages in flight when a connection is destroyed may still arrive, so this is small.
 const WINDOW_BYTES: usize = 2 << 20;
 /// The window of a new connection, doubled by each full one that is confirmed: a broker that blocks
 /// publishers says so only after the first message, and keeps what it was sent until then.

@@ -9,7 +9,7 @@ pub(crate) trait Message: Send {
     /// the most.
     ///
     /// # Errors
-    /// When the message does not fit. What was appended is cut off.
+    /// When the message does not fit. The caller cuts off the appended bytes.
     fn write_start(
         &self,
         out: &mut Vec<u8>,

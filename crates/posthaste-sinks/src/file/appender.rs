@@ -139,7 +139,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Takes back what was written of a group that does not count. What a failed sync left on the
+    /// Removes the lines of a group that does not count. The state that a failed sync left on the
     /// device is unknown, and must not stand between accepted lines.
     fn cut_back(&self, accepted: u64) {
         if let Err(error) = self.file.set_len(accepted) {
@@ -157,9 +157,8 @@ impl Target for Appender {
         for _ in 0..ATTEMPTS_MAX {
             self.follow_path()?;
             self.write(lines)?;
-            // The lines count in the file alone that the path names once they are synced: somebody
-            // who moved it away meanwhile may have read it to its end before they came, and remove
-            // it.
+            // The lines count only in the file that the path names once they are synced. Another
+            // process may have moved a file away, read it before they came, and remove it.
             if self.is_still_current()? {
                 return Ok(());
             }

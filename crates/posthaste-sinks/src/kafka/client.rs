@@ -285,7 +285,7 @@ impl Client {
         self.producer.upgrade()
     }
 
-    /// The producer, for who may hold it longer than the client is there.
+    /// The producer, for a task that may outlive the client.
     pub(super) fn weak(&self) -> Weak<Producer> {
         Weak::clone(&self.producer)
     }
@@ -389,7 +389,7 @@ fn destroy(mut producer: Arc<Producer>, shared: &Shared) {
     if shared.is_overdue() {
         shared.tell(|news| news.overdue = true);
     }
-    // Destroyed here, not by whoever holds it last: that can block for a while.
+    // Destroyed here, not by its last holder: that can block for a while.
     loop {
         match Arc::try_unwrap(producer) {
             Ok(producer) => return drop(producer),

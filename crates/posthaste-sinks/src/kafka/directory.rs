@@ -28,8 +28,8 @@ const BY_NAME_MAX: usize = 8;
 /// When all topics are asked for again after no answer came in time: the cluster may be too large,
 /// or too far, for that question.
 const ALL_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// How many topics are remembered before those that were refused are forgotten: whoever names
-/// topics can name any number that do not exist.
+/// How many topics are remembered before those that were refused are forgotten: an application can
+/// name any number of topics that do not exist.
 const TOPICS_MAX: usize = 16_384;
 
 /// How long one question may take at most.
@@ -131,7 +131,7 @@ impl Directory {
         self.changed.subscribe()
     }
 
-    /// What is known of a topic. What is not, or not any more, becomes a question: see
+    /// The answer for a topic, as far as it is known. An unknown or old one becomes a question: see
     /// [`questions`](Self::questions).
     pub(super) fn answer(&self, name: &str, now: Instant) -> Answer {
         if let Some(reason) = topic_names::refuse_name(name) {

@@ -53,8 +53,8 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// Above what any broker takes: the broker's limit decides, and it counts after compression.
 const EVENT_BYTES_MAX: &str = "100000000";
-/// The client refuses to be given more than this; one event of the size above must fit. What bounds
-/// memory is the number of events, since headers and bookkeeping are not counted here.
+/// The client refuses to be given more than this; one event of the size above must fit. The
+/// number of events bounds memory, since headers and bookkeeping are not counted here.
 const QUEUE_KBYTES_MAX: &str = "131072";
 /// When a refused batch names no record, each of its records is sent again alone: that must be
 /// possible within one publish time-out.
@@ -72,8 +72,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The rejection of an event that would be written where progress is kept: whoever takes over
-    /// would read it as progress. Without transactions that is where other relays keep theirs,
+    /// The rejection of an event that would be written where progress is kept: the next owner would
+    /// read it as progress. Without transactions that is where other relays keep theirs,
     /// unless they were told another topic.
     pub(super) fn refuse_progress_topic(&self, record: &Record) -> Option<Outcome> {
         let kept = self

@@ -70,7 +70,7 @@ impl TransactionalPublisher {
         self.failed(records, failures, fault, &named, now);
     }
 
-    /// Refusals those whom the refusal points at, and ends the lane.
+    /// Notes the events and topics that the refusal points at, and ends the lane.
     fn failed(
         &mut self,
         records: &mut Records,

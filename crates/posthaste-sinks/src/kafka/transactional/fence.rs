@@ -21,8 +21,8 @@ pub(super) fn transactional_id(scope: &LaneScope, registration: impl fmt::Displa
     format!("posthaste.{store_id}.{destination}.{registration}")
 }
 
-/// How long a fence may take, and reading the progress: less than whoever waits for them does, so
-/// that the reason is told.
+/// How long a fence may take, and reading the progress: less than the relay waits for them, so that
+/// the reason is told.
 pub(super) fn limit(publish_timeout: Duration) -> Duration {
     publish_timeout * 4 / 5
 }

@@ -300,8 +300,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Waits until nothing before `end` belongs to an open transaction: what a consumer is given
-    /// ends in front of the first one, whoever's it is. Answers the first offset.
+    /// Waits until nothing before `end` belongs to an open transaction: a consumer is given nothing
+    /// behind the first open one, also of another producer. Answers the first offset.
     fn wait_until_stable(&self, partition: i32, end: i64) -> Result<i64, ReadStop> {
         let mut is_told = false;
         loop {

@@ -79,8 +79,8 @@ impl<E: Into<ClientFault>> From<E> for Failure {
     }
 }
 
-/// Takes the fence of the producer's transactional id: whoever had it before is refused from now
-/// on, and what it had under way is ended.
+/// Takes the fence of the producer's transactional id: a former producer of it is refused from now
+/// on, and its open transaction is ended.
 pub(super) fn take_fence(
     producer: &Producer,
     shared: &Shared,
