@@ -135,7 +135,8 @@ impl Address {
         let reason = match self.doubtful {
             false => reason,
             true => "something is wrong with it, and a bare `@` stands behind the `?`, where it \
-                     ends no password; write in user and password `?` as %3F, and in an option `@` as %40"
+                     ends no password; write in user and password `?` as %3F, and in an option `@` \
+                      as %40"
                 .to_owned(),
         };
         misconfigured(&format!("sink address `{}:`", self.scheme), reason)

@@ -1,14 +1,14 @@
-//! A client of AMQP 0-9-1 that does one thing: it publishes to one exchange, and says what became of
-//! each message. It knows nothing of events or lanes.
+//! A client of AMQP 0-9-1 that does one thing: it publishes to one exchange, and says how each
+//! message ended. It knows nothing of events or lanes.
 //!
-//! [`Connection::open`] connects, logs in and looks for the exchange; a
-//! [`ConfirmChannel`] publishes [`Message`]s on it. Its owner drives it by [`ConfirmChannel::turn`],
-//! and takes the [`Confirmation`]s. A
-//! failure of the connection is its end: its owner takes back the messages without an answer.
+//! [`Connection::open`] connects, logs in and looks for the exchange; a [`ConfirmChannel`]
+//! publishes [`Message`]s on it. Its owner drives it by [`ConfirmChannel::turn`], and takes the
+//! [`Confirmation`]s. A failure of the connection is its end: its owner takes back the messages
+//! without an answer.
 //!
 //! It is our own, since a sound sink needs what the public ones lack: to say that it understands
-//! `connection.blocked` and refused logins (or the broker is silent about both), to destroy a socket
-//! without sending what waits in it, and the frames' own order of returns and confirms.
+//! `connection.blocked` and refused logins (or the broker is silent about both), to destroy a
+//! socket without sending what waits in it, and the frames' own order of returns and confirms.
 
 mod channel;
 mod connection;

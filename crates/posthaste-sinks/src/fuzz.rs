@@ -84,7 +84,7 @@ fn fuzz_addresses() {
         });
 }
 
-/// What is percent-encoded comes out as it was, wherever it stands.
+/// A percent-encoded text comes out as it was, wherever it stands.
 #[test]
 fn fuzz_encoded_parts() {
     check!()

@@ -8,7 +8,7 @@ use super::Address;
 
 /// Servers, our login there, and the path. It has no `Debug`: it may hold a password.
 pub(crate) struct Authority {
-    /// Who logs in.
+    /// The user who logs in.
     pub(crate) user: Option<User>,
     /// At least one.
     pub(crate) hosts: Vec<Host>,

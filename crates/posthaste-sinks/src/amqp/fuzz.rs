@@ -32,7 +32,7 @@ const METHODS: [[u8; 4]; 16] = [
     [0, 99, 0, 1],
 ];
 
-/// Bytes of any kind are read alike however they are cut, and what is read is no larger than they are.
+/// Bytes of any kind are read alike however they are cut, and the result is no larger than they.
 #[test]
 fn fuzz_frames() {
     check!()

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{fuzz::AnyEvent, jsonl};
 
-/// What is left when a write ends after any byte: the whole lines stay, of one that is torn nothing
+/// The rest when a write ends after any byte: the whole lines stay, of one that is torn nothing
 /// does, and never is it taken for somebody else's.
 #[test]
 fn fuzz_torn_lines() {

@@ -1,4 +1,4 @@
-//! What the lanes of a sink know of the cluster's topics: how many partitions each has, or why it
+//! The cluster's topics as the lanes of a sink know them: how many partitions each has, or why it
 //! takes nothing. It outlives a lane, so that the next one does not ask everything again.
 //!
 //! A few topics are asked for by name, at the same time. Where more wait, one question for all

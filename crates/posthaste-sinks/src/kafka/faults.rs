@@ -25,7 +25,7 @@ impl From<KafkaError> for ClientFault {
     }
 }
 
-/// What is at fault when a delivery fails.
+/// The cause of a failed delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blame {
     /// A record of the refused batch; which one, only sending it alone shows.
@@ -107,7 +107,8 @@ pub(super) fn fix(code: Code) -> &'static str {
             "; check user, password and `sasl=` in the address"
         }
         Code::SSL => {
-            "; check `ca_file=` in the address, and that the certificate names the host written there"
+            "; check `ca_file=` in the address, and that the certificate names the host written \
+             there"
         }
         Code::ClusterAuthorizationFailed => {
             "; allow the user IDEMPOTENT_WRITE on the cluster, or WRITE on a topic"

@@ -22,7 +22,8 @@ const ASK_AGAIN_AFTER: [Duration; 3] = [
     Duration::from_millis(250),
 ];
 
-/// Asks the cluster, and tells the directory the answer. A client that could not ask tells its lane.
+/// Asks the cluster, and tells the directory the answer. A client that could not ask tells its
+/// lane.
 pub(super) fn answer(
     client: &Client,
     directory: &Arc<Directory>,

@@ -222,7 +222,10 @@ async fn a_worker_that_breaks_down_leaves_no_record_without_a_verdict() {
         let verdicts = lane.outcomes().await;
         assert_eq!(verdicts.len(), 1);
         assert!(
-            matches!(&verdicts[0].outcome, Outcome::Unavailable(why) if why.cause == Cause::Unknown),
+            matches!(
+                &verdicts[0].outcome,
+                Outcome::Unavailable(why) if why.cause == Cause::Unknown
+            ),
             "{verdicts:?}"
         );
     }

@@ -211,7 +211,8 @@ mod tests {
             (402, "INVALID_PATH - unknown", Cause::Misconfigured),
             (
                 403,
-                "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile.",
+                "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For \
+                 details see the broker logfile.",
                 Cause::Denied,
             ),
             (
@@ -242,7 +243,8 @@ mod tests {
             ),
             (
                 530,
-                "NOT_ALLOWED - access to vhost 'v' refused for user 'u': connection limit (1) is reached",
+                "NOT_ALLOWED - access to vhost 'v' refused for user 'u': connection limit (1) is \
+                 reached",
                 Cause::Connection,
             ),
             (
@@ -274,12 +276,14 @@ mod tests {
             ),
             (
                 403,
-                "ACCESS_REFUSED - access to topic 'it's' in exchange 'x' in vhost '/' refused for user 'u'",
+                "ACCESS_REFUSED - access to topic 'it's' in exchange 'x' in vhost '/' refused for \
+                 user 'u'",
                 EventsAtFault::Topic("it's".to_owned()),
             ),
             (
                 403,
-                "ACCESS_REFUSED - write access to topic 'a.b' in exchange 'x' in vhost '/' refused for user 'u'",
+                "ACCESS_REFUSED - write access to topic 'a.b' in exchange 'x' in vhost '/' refused \
+                 for user 'u'",
                 EventsAtFault::Topic("a.b".to_owned()),
             ),
         ] {

@@ -122,7 +122,7 @@ fn fuzz_messages() {
         });
 }
 
-/// What the frames hold, each with its kind; the last ends with the bytes.
+/// The payloads of the frames, each with its kind; the last ends with the bytes.
 fn frames(mut bytes: &[u8], frame_max: usize) -> Vec<(u8, &[u8])> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {

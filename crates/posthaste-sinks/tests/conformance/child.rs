@@ -1,4 +1,4 @@
-//! What this program does when a test runs it as a process of its own.
+//! This program, when a test runs it as a process of its own.
 
 use std::{env, fs, path::Path, process::ExitCode, sync::Arc};
 

@@ -404,7 +404,7 @@ async fn a_new_file_is_not_for_everybody() {
     write(&url).await;
     assert_eq!(mode() & !0o640, 0, "{:o}", mode());
 
-    // What is asked for is set whatever the umask, and what is there is left alone.
+    // The mode of the address is set whatever the umask, and that of a present file is kept.
     fs::set_permissions(spool.path(), Permissions::from_mode(0o604)).unwrap();
     write(&format!("{url}?mode=0666")).await;
     assert_eq!(mode(), 0o604);

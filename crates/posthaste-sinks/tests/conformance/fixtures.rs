@@ -125,7 +125,7 @@ struct Reader {
 }
 
 struct ReaderState {
-    /// None while the reader is away. What the pipe holds waits for the next one.
+    /// None while the reader is away. The bytes in the pipe wait for the next one.
     pipe: Option<OwnedFd>,
     asleep: bool,
     ended: bool,

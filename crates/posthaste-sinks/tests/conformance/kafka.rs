@@ -135,7 +135,7 @@ impl Fixture for KafkaFixture {
         self.broker.server().proxy().stall();
     }
 
-    /// What an aborted lane left in the proxy reaches the broker before a new lane can.
+    /// Bytes that an aborted lane left in the proxy reach the broker before a new lane can.
     async fn resume(&self) {
         let proxy = self.broker.server().proxy();
         proxy.resume();

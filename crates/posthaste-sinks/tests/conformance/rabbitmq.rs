@@ -58,7 +58,7 @@ struct RabbitMqFixture {
     sink: Arc<dyn Sink>,
     place: Arc<Place<'static>>,
     proxy: Proxy,
-    /// What was read from the queue, which thereby is gone from there.
+    /// The messages that were read from the queue, which thereby are gone from there.
     taken: Mutex<Vec<SuiteEvent>>,
 }
 

@@ -101,8 +101,8 @@ enum Step {
     CaughtUp,
 }
 
-/// What is suppressed was accepted before, whoever owned its partition; and everything accepted is
-/// suppressed until the store has it behind it, or nobody who took over has asked for it.
+/// A suppressed event was accepted before, by any owner of its partition; and everything accepted
+/// is suppressed until the store has it behind it, or nobody who took over has asked for it.
 #[test]
 fn fuzz_progress_histories() {
     check!()

@@ -172,7 +172,7 @@ impl<'a> ProgressTopic<'a> {
     }
 
     async fn create(&self, absent: IfAbsent) -> Result<(), SinkError> {
-        // Whoever takes over waits for open transactions in each partition, so that more than one
+        // A new owner waits for open transactions in each partition, so that more than one
         // buys nothing. Replicas as the cluster has them by default.
         let new = NewTopic::new(self.topic, 1, TopicReplication::Fixed(-1))
             .set("cleanup.policy", "compact")
@@ -219,7 +219,8 @@ pub(super) fn error(settings: &Settings, topic: &str, fault: &ClientFault) -> Si
         Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed => SinkError::Denied {
             target,
             reason: format!(
-                "{words}; {make}, and allow the user READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on it"
+                "{words}; {make}, and allow the user READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS \
+                 on it"
             ),
         },
         Code::UnknownTopicOrPartition

@@ -24,15 +24,15 @@ use super::{
 /// How soon the broker is asked again for what it does not know yet.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What is fetched at a time at first. A fetch whose answer does not come within an attempt was in
-/// vain: then the next one is smaller.
+/// Bytes that are fetched at a time at first. A fetch whose answer does not come within an attempt
+/// was in vain: then the next one is smaller.
 const FETCH_BYTES_MAX: usize = 1 << 20;
 const FETCH_BYTES_MIN: usize = 16 << 10;
 /// For how long what was read counts. A broker forgets after a day that a key was deleted, and a
 /// reader that comes later never learns of it.
 const KEPT_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// What an attempt that ran out of time has read, for the next one to go on from. Shared by the
+/// The records that an attempt out of time has read, for the next one to go on from. Shared by the
 /// lanes of a sink.
 #[derive(Default)]
 pub(in crate::kafka) struct Unfinished(Mutex<Option<Read>>);

@@ -99,7 +99,7 @@ pub(super) fn consume(server: &KafkaServer, topics: &[&str]) -> Vec<KafkaMessage
     messages
 }
 
-/// What a consumer makes of a message: our headers first, then the event's own.
+/// A message as a consumer reads it: our headers first, then the event's own.
 pub(super) fn read(message: &KafkaMessage) -> SuiteEvent {
     let mut headers = message.headers.iter().peekable();
     let mut text = |name: &str| {

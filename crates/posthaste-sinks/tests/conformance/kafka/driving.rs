@@ -1,4 +1,4 @@
-//! What an engine does with a lane, as far as these tests need it.
+//! The engine's part with a lane, as far as these tests need it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -161,7 +161,7 @@ pub(super) async fn drive(sink: &Arc<dyn Sink>, events: &[SuiteEvent]) -> Driven
 }
 
 impl Driven {
-    /// What arrived is what was accepted, in order.
+    /// The accepted events arrived, in order.
     pub(super) fn expect_arrivals(&self, server: &KafkaServer, topics: &[&str]) {
         let messages = consume(server, topics);
         let arrived: Vec<SuiteEvent> = messages.iter().map(brokers::read).collect();

@@ -1,4 +1,4 @@
-//! What the broker says about an event, and what becomes of the others.
+//! The broker's answers about an event, and the fate of the others.
 
 use libtest_mimic::Trial;
 use posthaste_engine::{Cause, Outcome, RejectionKind};

@@ -59,7 +59,7 @@ async fn too_few_replicas_are_unavailable_and_delivery_resumes() {
         assert!(is_late, "{outcome:?}");
     }
     open.abort().await;
-    // What was sent in vain stands nowhere.
+    // Events that were sent in vain stand nowhere.
     assert_eq!(consume(&server, &["both"]).len(), sent.len());
 
     gone.start_again();

@@ -1,5 +1,5 @@
-//! Transactions: what a consumer that reads what is committed sees, whatever becomes of lanes,
-//! relays and connections. What a relay does with its lanes, the tests do here.
+//! Transactions: the events that a consumer of committed records sees, whatever happens to lanes,
+//! relays and connections. The tests use their lanes as a relay does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -113,7 +113,7 @@ impl Scene {
             .collect()
     }
 
-    /// What a consumer sees.
+    /// The events that a consumer sees.
     fn seen(&self, server: &KafkaServer) -> Vec<SuiteEvent> {
         server.settle_transactions();
         let messages = server.consume_as(&[&self.topic], Isolation::ReadCommitted);
@@ -351,7 +351,7 @@ async fn chain(former: fn(first: Uuid, second: Uuid) -> Vec<Uuid>) -> usize {
     let mut stopped = scene
         .lane(&scene.sink(&server.bootstrap()), first, &[])
         .await;
-    // What the topic is asked before the first transaction does not belong to it.
+    // Questions about the topic before the first transaction do not belong to it.
     expect_accepted(&mut stopped, &event(&scene.topic, Some("key-0"), "first")).await;
     server.proxy().stall();
     stopped.submit(records(&events, 0)).await;
@@ -474,7 +474,7 @@ async fn what_is_stored_leaves_the_progress() {
     lane.abort().await;
     let left = [&events[13..15], &events[21..22]].concat();
     assert_eq!(progress(server, &scene), ids(&left));
-    // What is behind the store is not suppressed any more, and what is not is.
+    // An event that is stored is not suppressed any more; any other is.
     let mut lane = take_over(&sink, scene.spec(relay, one(), &[])).await;
     expect_all_accepted(&mut lane, &events[..22]).await;
     assert_eq!(scene.seen(server).len(), 22 + 22 - left.len());
@@ -503,7 +503,7 @@ fn progress(server: &KafkaServer, scene: &Scene) -> BTreeSet<Uuid> {
         .collect()
 }
 
-/// What a consumer is given ends in front of the first open transaction, whoever's that is: the end
+/// A consumer is given nothing behind the first open transaction of any producer: the end
 /// of the progress is behind it.
 async fn open_transactions_of_others_are_waited_for() {
     let server = KafkaServer::shared();

@@ -114,7 +114,7 @@ async fn alarms_are_back_pressure() {
             "{reason}"
         );
         server.ctl(&clear);
-        // What the broker sat on is accepted, and then the lane goes on.
+        // The messages that the broker held are accepted, and then the lane goes on.
         while !outcomes.iter().all(Option::is_some)
             || !outcomes.last().unwrap().as_ref().is_some_and(accepted)
         {
@@ -129,7 +129,7 @@ async fn alarms_are_back_pressure() {
             .filter(|(_, outcome)| outcome.as_ref().is_some_and(accepted))
             .map(|(event, _)| event.clone())
             .collect();
-        // What was answered as throttled was not even sent.
+        // Events that were answered as throttled were not even sent.
         assert!(place.events() == taken);
     }
 }

@@ -45,7 +45,7 @@ impl<'a> Place<'a> {
         open(&self.on(&self.server.url("/"))).unwrap()
     }
 
-    /// What the queue holds, which is taken from it.
+    /// The messages of the queue, which are taken from it.
     pub(super) fn events(&self) -> Vec<SuiteEvent> {
         let messages = self.server.client("/").consume(&self.name);
         messages.into_iter().map(read::event).collect()
