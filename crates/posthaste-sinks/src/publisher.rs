@@ -34,6 +34,60 @@ const OUT_OF_TIME: &str = "not answered within the time for closing";
 pub type RecordsOf<P> = LaneRecords<Instant, <P as Publisher>::InFlight, <P as Publisher>::Note>;
 
 /// One connection of a sink: sends records, and turns answers into outcomes.
+///
+/// A client with a call for each record, a hundred at a time, in a lane of its own task:
+///
+/// ```
+/// use std::{future::pending, panic::resume_unwind};
+///
+/// use posthaste_engine::{Decision, Outcome, Record};
+/// use posthaste_sinks::publisher::{Publisher, RecordsOf, WorkerLane};
+/// use tokio::task::JoinSet;
+///
+/// #[derive(Default)]
+/// struct Calls {
+///     running: JoinSet<(usize, Outcome)>,
+///     answered: Option<(usize, Outcome)>,
+/// }
+///
+/// impl Publisher for Calls {
+///     type InFlight = ();
+///     type Note = ();
+///
+///     fn advance(&mut self, records: &mut RecordsOf<Self>) {
+///         if let Some((slot, outcome)) = self.answered.take() {
+///             records.answer(slot, outcome);
+///         }
+///         records.decide(|item, next| {
+///             if next.in_flight == 100 {
+///                 return Decision::WaitAll(item);
+///             }
+///             let call = async move { (next.slot, post(item.record).await) };
+///             self.running.spawn(call);
+///             Decision::Sent(())
+///         });
+///     }
+///
+///     async fn changed(&mut self) {
+///         match self.running.join_next().await {
+///             Some(Ok(answered)) => self.answered = Some(answered),
+///             // The lane answers for a worker that broke down.
+///             Some(Err(broken)) => resume_unwind(broken.into_panic()),
+///             None => pending().await,
+///         }
+///     }
+/// }
+///
+/// async fn post(record: Record) -> Outcome {
+///     // Encodes, sends, and classifies the answer.
+///     drop(record);
+///     Outcome::Accepted(None)
+/// }
+///
+/// # async fn open_lane() -> WorkerLane {
+/// WorkerLane::spawn(Calls::default())
+/// # }
+/// ```
 pub trait Publisher: Sized + Send + 'static {
     /// Its note on a record in flight.
     type InFlight: Send + 'static;
