@@ -227,6 +227,7 @@ fn beside_a_refused_one() -> (Pipeline, Vec<ParkedCopy>, Moment) {
         id: 1,
         event: page(1..=1, 1).events.remove(0),
         attempts: 1,
+        holds_key: true,
     };
     (pipeline, vec![refused], now)
 }
@@ -300,6 +301,34 @@ fn an_outage_that_begins_at_a_retry_burns_no_attempt() {
 
 fn refused() -> Outcome {
     Outcome::rejected(RejectionKind::Unroutable, "no such topic")
+}
+
+/// The key may be blocked by another event meanwhile.
+#[test]
+fn a_death_says_whether_the_key_waits_for_this_event() {
+    for holds_key in [true, false] {
+        let mut pipeline = pipeline();
+        let now = Moment(Duration::from_secs(1));
+        pipeline.next_read(now).unwrap();
+        pipeline.read(page(2..=2, 1), now);
+        assert_eq!(deliver(&mut pipeline, now, 1, |_| refused()), 1);
+        assert_eq!(
+            (pipeline.blocked_keys(), pipeline.take_died()),
+            (1, Vec::new())
+        );
+        let last_attempt = ParkedCopy {
+            id: 1,
+            event: page(1..=1, 1).events.remove(0),
+            attempts: 1_000,
+            holds_key,
+        };
+        let later = now.after(Duration::from_secs(10));
+        let answer = |_: &Record| Some(refused());
+        deliver_with(&mut pipeline, &mut vec![last_attempt], later, 1, answer);
+        let died = pipeline.take_died();
+        let key_waits: Vec<bool> = died.iter().map(|died| died.key_waits).collect();
+        assert_eq!(key_waits, [holds_key]);
+    }
 }
 
 #[test]

@@ -142,6 +142,7 @@ fn followers_that_retention_set_aside_are_sent_where_a_route_takes_them() {
         id,
         event,
         attempts: 0,
+        holds_key: true,
     };
     let copies = (1..).zip(events(&["theirs", "ours"])).map(copy);
     loop {

@@ -344,8 +344,8 @@ async fn act(
              on meanwhile"
         }
         DeadAction::Retry => {
-            "tried again at once by a running relay; each key stays blocked until its event is \
-             accepted"
+            "tried again at once by a running relay; each key that waits for its event stays \
+             blocked until the event is accepted"
         }
         DeadAction::Skip => {
             "skipped and kept for 30 days (`dead retry --skipped` sends it after all); each key goes \

@@ -32,8 +32,7 @@ impl Pipeline {
         let attempts = copy.attempts.saturating_add(1);
         let (retry_in, skip) = self.after_attempt(attempts, policy, &rejection, random);
         if retry_in.is_none() {
-            // The key of one that was skipped before has gone on.
-            let key_waits = !skip && self.waiting.is_parked(&copy.event);
+            let key_waits = !skip && copy.holds_key && copy.event.key().is_some();
             self.reports.died(&copy.event, &rejection, key_waits);
         }
         let (kind, reason) = (rejection.kind.as_str(), rejection.reason);

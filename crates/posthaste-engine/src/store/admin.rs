@@ -98,7 +98,8 @@ impl ParkedFilter {
 pub enum DeadAction {
     /// Attempt again now, with a full set of attempts; the key stays blocked until it succeeds.
     /// What was skipped is attempted where the filter names that state and its key has gone on
-    /// without it (no marker stands): it comes behind what followed it, while its key goes on.
+    /// without it (no marker stands): it comes behind what followed it, and its key goes on whatever
+    /// becomes of it.
     Retry,
     /// The key goes on; the event is kept as skipped.
     Skip,

@@ -35,6 +35,9 @@ pub struct ParkedCopy {
     pub event: StoredEvent,
     /// Attempts made so far.
     pub attempts: u32,
+    /// Whether its key, if it has one, waits for it. The key of an event that was skipped, and is
+    /// tried again, has gone on.
+    pub holds_key: bool,
 }
 
 /// What the parked table asks for.

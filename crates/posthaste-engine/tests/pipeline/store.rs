@@ -124,6 +124,7 @@ impl Model {
                     id,
                     event: event.clone(),
                     attempts: *attempts,
+                    holds_key: true,
                 })
                 .collect(),
             released: self

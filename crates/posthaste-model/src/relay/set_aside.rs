@@ -125,6 +125,7 @@ impl Memory {
             id: event_of(event.id()).into(),
             event,
             attempts: 0,
+            holds_key: true,
         });
         let due = Due {
             events: events.collect(),

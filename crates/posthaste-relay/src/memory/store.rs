@@ -115,8 +115,10 @@ struct ParkedRow {
     kind: String,
     reason: String,
     parked_at: i64,
-    /// When it ceased to wait.
+    /// Since when nothing waits for it; what was skipped and is tried again keeps it.
     settled_at: Option<i64>,
+    /// When it was last attempted; a copy that retention made: when that was.
+    tried_at: i64,
     due: Option<Instant>,
 }
 
@@ -125,15 +127,15 @@ impl DestinationRow {
     fn holds(&self, key: &str) -> bool {
         self.parked
             .iter()
-            .any(|row| row.waits() && row.event.key() == Some(key))
+            .any(|row| row.holds_key() && row.event.key() == Some(key))
     }
 
     /// Whether it is the turn of a copy that retention made: nothing earlier of its key waits.
     fn has_its_turn(&self, parked: &ParkedRow) -> bool {
         let key = parked.event.key();
-        let mut waiting = self.parked.iter().filter(|row| row.waits());
+        let mut holding = self.parked.iter().filter(|row| row.holds_key());
         parked.waits_for_its_turn()
-            && waiting
+            && holding
                 .find(|row| row.event.key() == key)
                 .is_some_and(|first| first.id == parked.id)
     }
@@ -148,6 +150,11 @@ impl DestinationRow {
 impl ParkedRow {
     fn waits(&self) -> bool {
         matches!(self.state, ParkedState::Parked | ParkedState::Dead)
+    }
+
+    /// Whether its key, if it has one, waits for it: the key of what was skipped has gone on.
+    fn holds_key(&self) -> bool {
+        self.waits() && self.settled_at.is_none()
     }
 
     fn waits_for_its_turn(&self) -> bool {
@@ -319,6 +326,20 @@ impl MemoryStore {
         let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
         for line in &mut self.lock().audit {
             line.at = line.at.saturating_sub(by);
+        }
+    }
+
+    /// Makes all that is set aside so much older, with what was attempted and decided of it, for tests
+    /// of retention.
+    pub fn age_parked(&self, by: Duration) {
+        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        let mut inner = self.lock();
+        let destinations = inner.destinations.iter_mut();
+        for row in destinations.flat_map(|destination| &mut destination.parked) {
+            for at in [&mut row.parked_at, &mut row.tried_at] {
+                *at = at.saturating_sub(by);
+            }
+            row.settled_at = row.settled_at.map(|at| at.saturating_sub(by));
         }
     }
 

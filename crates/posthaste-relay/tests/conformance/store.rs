@@ -57,6 +57,10 @@ impl Outbox for MemoryOutbox {
         self.0.age_audit(by);
     }
 
+    async fn age_parked(&self, by: Duration) {
+        self.0.age_parked(by);
+    }
+
     async fn crash(&self) {
         self.0.crash();
     }

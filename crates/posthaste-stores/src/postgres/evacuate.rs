@@ -15,6 +15,7 @@ use posthaste_engine::{Registered, StoreError};
 use super::{
     client::Client,
     locks::with_retention_lock,
+    parking::with_holds_key,
     retention::{PAST_WINDOW, Went, count, run, uuid_literal},
 };
 
@@ -34,7 +35,7 @@ pub(super) async fn chunk(
     client: &Client,
     by: Option<Registered>,
 ) -> Result<Went<u64>, StoreError> {
-    let script = with_retention_lock(EVACUATE)
+    let script = with_holds_key(&with_retention_lock(EVACUATE))
         .replace("{past_window}", PAST_WINDOW)
         .replace("{relay}", &uuid_literal(by))
         .replace("{numbers}", &NUMBERS_A_CHUNK.to_string())

@@ -1,6 +1,9 @@
 //! Parked events, their attempts, and the markers of the keys that they block.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
 
 use posthaste_engine::{
     Cursor, Due, EventRef, Marker, PageBuilder, ParkedCopy, Parking, Settlement, StoreError,
@@ -19,19 +22,28 @@ use super::{
     types::Snapshot,
 };
 
-const MARKERS: &str = include_str!("sql/markers.sql");
+const HOLDS_KEY: &str = include_str!("sql/holds_key.sql");
+static MARKERS: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/markers.sql")));
 const MARKED: &str = include_str!("sql/marked.sql");
 const SET_ASIDE: &str = include_str!("sql/set_aside.sql");
 const PARK: &str = include_str!("sql/park.sql");
-pub(super) const DUE: &str = include_str!("sql/due.sql");
+pub(super) static DUE: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/due.sql")));
 pub(super) const DUE_TYPES: [Type; 4] = [Type::INT8, Type::INT8, Type::BYTEA, Type::INT4];
 const SETTLE: &str = include_str!("sql/settle.sql");
 const MARKER: &str = include_str!("sql/marker.sql");
-const MARKER_MOVE: &str = include_str!("sql/marker_move.sql");
-const JOIN: &str = include_str!("sql/join.sql");
+static MARKER_MOVE: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/marker_move.sql")));
+static JOIN: LazyLock<String> = LazyLock::new(|| with_holds_key(include_str!("sql/join.sql")));
 
 /// Parked events that are held in memory at once; one comes whatever its size.
 const DUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// A statement whose text has its `{holds_key}` filled in: whether a copy `p` holds its key.
+pub(super) fn with_holds_key(sql: &str) -> String {
+    sql.replace("{holds_key}", HOLDS_KEY)
+}
 
 impl Inner {
     /// Runs a guarded statement: the guard's parameters are its first five.
@@ -89,7 +101,7 @@ pub(super) async fn markers(
     let rows = inner
         .writer
         .query_typed(
-            MARKERS,
+            &MARKERS,
             &[
                 (&inner.grant.destination_id, Type::INT8),
                 (&mask, Type::BYTEA),
@@ -242,13 +254,16 @@ pub(super) async fn due(inner: &Inner, limit: usize) -> Result<Due, StoreError> 
         copies.push((
             row.get::<_, i64>("id"),
             u32::try_from(attempts).unwrap_or(0),
+            row.get::<_, bool>("holds_key"),
         ));
     }
-    let with_event = |((id, attempts), event): ((i64, u32), StoredEvent)| ParkedCopy {
-        id,
-        event,
-        attempts,
-    };
+    let with_event =
+        |((id, attempts, holds_key), event): ((i64, u32, bool), StoredEvent)| ParkedCopy {
+            id,
+            event,
+            attempts,
+            holds_key,
+        };
     Ok(Due {
         events: copies
             .into_iter()
@@ -299,7 +314,7 @@ pub(super) async fn settle(
 
 pub(super) async fn join(inner: &Inner, keys: &[String]) -> Result<bool, StoreError> {
     let row = inner
-        .change("join", JOIN, &[(&keys, Type::TEXT_ARRAY)])
+        .change("join", &JOIN, &[(&keys, Type::TEXT_ARRAY)])
         .await?;
     Ok(row.get("changed"))
 }
@@ -342,7 +357,7 @@ pub(super) async fn move_markers(
     let mut params: Vec<Typed<'_>> = vec![(&keys, Type::TEXT_ARRAY)];
     params.extend(places.params());
     let row = inner
-        .change("advance a side read", MARKER_MOVE, &params)
+        .change("advance a side read", &MARKER_MOVE, &params)
         .await?;
     Ok(row.get("changed"))
 }

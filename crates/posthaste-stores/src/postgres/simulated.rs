@@ -253,6 +253,26 @@ impl SimulatedPostgres {
         age.await
     }
 
+    /// Makes all that is set aside so much older, with what was attempted and decided of it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the change is not answered.
+    pub async fn age_parked(&self, by: Duration) -> Result<(), StoreError> {
+        let connection = self.connect();
+        let age = connection.change("age what is set aside", move |database| {
+            let by = super::micros::micros(by);
+            for row in database.now.tables.parked.values_mut() {
+                row.parked_at -= by;
+                row.settled_at = row.settled_at.map(|at| at - by);
+                for at in &mut row.tried {
+                    *at -= by;
+                }
+            }
+            Ok(())
+        });
+        age.await
+    }
+
     /// The commits of writers that survived, in their order.
     #[must_use]
     pub fn committed(&self) -> Vec<Commit> {

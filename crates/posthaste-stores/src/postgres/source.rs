@@ -105,7 +105,7 @@ pub(super) async fn open(
     };
     let advance = Advance::prepare(&writer).await;
     let due = writer
-        .prepare(parking::DUE.to_owned(), &parking::DUE_TYPES)
+        .prepare(parking::DUE.clone(), &parking::DUE_TYPES)
         .await;
     let (advance, due) = (advance.map_err(failed)?, due.map_err(failed)?);
     PostgresClaimed::new(&grant, found, |found| {

@@ -19,6 +19,7 @@ use super::{
     config::PostgresConfig,
     connection::{Connector, Session},
     migrate::{InitOptions, init},
+    parking::with_holds_key,
     read::{Kind, PAGE_SIZES},
     shares::with_shares,
     source::guarded,
@@ -62,6 +63,7 @@ async fn every_statement_prepares_on_every_version() {
             if [
                 "guard.",
                 "header.",
+                "holds_key.",
                 "grant_",
                 "poll.",
                 "page.",
@@ -91,7 +93,8 @@ async fn every_statement_prepares_on_every_version() {
             {
                 continue;
             }
-            let sql = with_shares(&with_fragments(&guarded(&sql))).replace("{place}", "");
+            let sql = with_holds_key(&guarded(&sql));
+            let sql = with_shares(&with_fragments(&sql)).replace("{place}", "");
             let result = client.prepare(&sql).await;
             result.unwrap_or_else(|error| panic!("{name} on {version}: {error:?}"));
             prepared += 1;
@@ -297,7 +300,7 @@ async fn a_page_of_markers_begins_in_the_index() {
         "{}; prepare p(bigint, bytea, integer, bigint, text) as {};
          explain (costs off) execute p(1, null, null, 100, 'k019000')",
         settings.concat(),
-        include_str!("sql/markers.sql"),
+        with_holds_key(include_str!("sql/markers.sql")),
     ));
     let condition = plan
         .lines()

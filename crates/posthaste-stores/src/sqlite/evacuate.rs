@@ -5,6 +5,8 @@
 //! their turn behind what blocks the key (`sql/due.sql`). No side read, which alone remembers a marker's place,
 //! runs while something that waits holds the key, and the write lock keeps it held until the markers have moved.
 
+use std::sync::LazyLock;
+
 use posthaste_engine::{Registered, StoreError};
 use rusqlite::{OptionalExtension, Transaction, named_params};
 
@@ -12,6 +14,7 @@ use super::{
     audit,
     connection::{clock, execute, micros},
     error::classify,
+    parking::with_holds_key,
     settings,
 };
 
@@ -21,6 +24,15 @@ const NUMBERS: i64 = 2_000;
 const ROWS: u32 = 200;
 /// ... and bytes of them; one comes whatever its size.
 const BYTES: i64 = 4 << 20;
+
+static COPY: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/evacuate_copy.sql")));
+static MOVE: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/evacuate_move.sql")));
+static START: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/evacuate_start.sql")));
+static FOUND: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/evacuate_found.sql")));
 
 /// Copies some of what blocked keys alone keep beyond its time; answers how many, or none when nothing does.
 pub(super) fn evacuate(
@@ -32,9 +44,9 @@ pub(super) fn evacuate(
         return Ok(None);
     };
     let bounds = named_params! { ":start": start, ":stop": stop, ":now": clock(tx, operation)? };
-    let copied = execute(tx, operation, include_str!("sql/evacuate_copy.sql"), bounds)?;
+    let copied = execute(tx, operation, &COPY, bounds)?;
     let to = named_params! { ":stop": stop };
-    execute(tx, operation, include_str!("sql/evacuate_move.sql"), to)?;
+    execute(tx, operation, &MOVE, to)?;
     if copied > 0 {
         let detail = format!("{copied} events of blocked keys copied, up to event {stop}");
         let registration = by.map(|by| by.registration.to_string());
@@ -56,7 +68,7 @@ fn stretch(
 ) -> Result<Option<(i64, i64)>, StoreError> {
     let fail = |error| classify(operation, error);
     let found: Option<(i64, i64)> = tx
-        .prepare_cached(include_str!("sql/evacuate_start.sql"))
+        .prepare_cached(&START)
         .and_then(|mut statement| {
             let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
             statement.query_row([], read).optional()
@@ -79,9 +91,7 @@ fn stretch(
     if stop <= start {
         return Ok(None);
     }
-    let mut statement = tx
-        .prepare_cached(include_str!("sql/evacuate_found.sql"))
-        .map_err(fail)?;
+    let mut statement = tx.prepare_cached(&FOUND).map_err(fail)?;
     let mut rows = statement
         .query(named_params! { ":start": start, ":stop": stop })
         .map_err(fail)?;

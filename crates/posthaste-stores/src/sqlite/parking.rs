@@ -1,5 +1,7 @@
 //! Parked events and the markers of the keys that wait behind them.
 
+use std::sync::LazyLock;
+
 use posthaste_engine::{
     Cursor, Due, EventRef, Field, Marker, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
 };
@@ -18,6 +20,20 @@ use super::{
 /// Bytes of due events that one answer holds at the most, beyond its first event.
 const DUE_BYTES_MAX: usize = 8 << 20;
 
+const HOLDS_KEY: &str = include_str!("sql/holds_key.sql");
+static MARKERS: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/markers.sql")));
+static MARKER_DELETE: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/marker_delete.sql")));
+static DUE: LazyLock<String> = LazyLock::new(|| with_holds_key(include_str!("sql/due.sql")));
+static RELEASED: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/released.sql")));
+
+/// A statement whose text has its `{holds_key}` filled in: whether a copy `p` holds its key.
+pub(super) fn with_holds_key(sql: &str) -> String {
+    sql.replace("{holds_key}", HOLDS_KEY)
+}
+
 impl SqliteClaimed {
     pub(super) async fn read_markers(
         &self,
@@ -32,7 +48,7 @@ impl SqliteClaimed {
             .read(&worker, OPERATION, move |tx, _| {
                 let fail = |error| classify(OPERATION, error);
                 let mut statement = tx
-                    .prepare_cached(include_str!("sql/markers.sql"))
+                    .prepare_cached(&MARKERS)
                     .map_err(fail)?;
                 let mut rows = statement
                     .query(named_params! {
@@ -173,7 +189,7 @@ impl SqliteClaimed {
                     let removed = execute(
                         tx,
                         OPERATION,
-                        include_str!("sql/marker_delete.sql"),
+                        &MARKER_DELETE,
                         named_params! { ":destination_id": destination_id, ":key": key, ":at": at },
                     )?;
                     if removed == 0 {
@@ -363,9 +379,7 @@ fn due_events(
     limit: usize,
 ) -> Result<Vec<ParkedCopy>, StoreError> {
     let fail = |error| classify(operation, error);
-    let mut statement = tx
-        .prepare_cached(include_str!("sql/due.sql"))
-        .map_err(fail)?;
+    let mut statement = tx.prepare_cached(&DUE).map_err(fail)?;
     let mut rows = statement
         .query(named_params! {
             ":destination_id": destination_id, ":now": now, ":limit": limit_of(limit)
@@ -383,6 +397,7 @@ fn due_events(
             id: row.get(row::BEHIND).map_err(fail)?,
             event,
             attempts: row.get(row::BEHIND + 1).map_err(fail)?,
+            holds_key: row.get(row::BEHIND + 2).map_err(fail)?,
         });
     }
     Ok(copies)
@@ -394,7 +409,7 @@ fn released(
     destination_id: i64,
     limit: usize,
 ) -> Result<Vec<String>, StoreError> {
-    tx.prepare_cached(include_str!("sql/released.sql"))
+    tx.prepare_cached(&RELEASED)
         .and_then(|mut statement| {
             statement
                 .query_map(

@@ -134,6 +134,16 @@ impl Outbox for PostgresOutbox {
         block_in_place(|| self.database.psql(&older));
     }
 
+    async fn age_parked(&self, by: Duration) {
+        let seconds = by.as_secs();
+        let older = format!(
+            "update posthaste.parked set parked_at = parked_at - interval '{seconds} s',
+                 settled_at = settled_at - interval '{seconds} s';
+             update posthaste.attempts set at = at - interval '{seconds} s'"
+        );
+        block_in_place(|| self.database.psql(&older));
+    }
+
     async fn crash(&self) {
         block_in_place(|| {
             self.server.crash();

@@ -79,6 +79,10 @@ impl Outbox for SimulatedOutbox {
         self.0.age_audit(by).await.unwrap();
     }
 
+    async fn age_parked(&self, by: Duration) {
+        self.0.age_parked(by).await.unwrap();
+    }
+
     async fn crash(&self) {
         self.0.crash();
     }

@@ -83,6 +83,16 @@ impl Outbox for SqliteOutbox {
             .unwrap();
     }
 
+    async fn age_parked(&self, by: Duration) {
+        let by = by.as_micros();
+        self.connect()
+            .execute_batch(&format!(
+                "update posthaste_parked set parked_at = parked_at - {by}, closed_at = closed_at - {by};
+                 update posthaste_attempts set at = at - {by}"
+            ))
+            .unwrap();
+    }
+
     async fn init(&self) -> Result<(), StoreError> {
         init(&self.url(), InitOptions::default()).await.map(drop)
     }

@@ -6,8 +6,8 @@ use super::{
     support::*,
 };
 use posthaste_engine::{
-    Admin, ClaimOutcome, Claimed, DeadAction, Leases, Ownership, Page, ParkedFilter, Rates,
-    Settlement, Start, Store,
+    Admin, ClaimOutcome, Claimed, DeadAction, Leases, Ownership, Page, ParkedFilter, ParkedState,
+    Rates, Settlement, Start, Store,
 };
 use posthaste_stores::postgres::PostgresStore;
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -349,8 +349,9 @@ async fn a_parked_event_leaves_its_marker() {
 
 #[tokio::test]
 async fn a_key_that_something_holds_is_not_joined() {
-    let text = "p.key = m.key and p.state in ('parked', 'dead'))\n    returning m.destination_id";
-    let instead = "p.key = m.key and false)\n    returning m.destination_id";
+    let text =
+        "p.state in ('parked', 'dead') and p.settled_at is null\n)\n    returning m.destination_id";
+    let instead = "false)\n    returning m.destination_id";
     carries_one(text, instead, async |world: &World| {
         world.emit("a");
         let claimed = open(&world.store, Start::Oldest).await;
@@ -359,6 +360,49 @@ async fn a_key_that_something_holds_is_not_joined() {
         claimed.park(&parks).await.unwrap();
         drop(claimed.join(&["a".into()], &page.end).await);
         claimed.markers(None, 9).await.unwrap().len() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_skipped_and_is_tried_again_holds_no_key() {
+    let text =
+        "p.state in ('parked', 'dead') and p.settled_at is null\n)\n    returning m.destination_id";
+    let instead = "p.state in ('parked', 'dead'))\n    returning m.destination_id";
+    carries_one(text, instead, async |world: &World| {
+        world.emit("a");
+        let claimed = open(&world.store, Start::Oldest).await;
+        let page = claimed.next(ALL).await.unwrap();
+        let mut skipped = parking(&page, 0, None);
+        skipped.skip = true;
+        claimed.park(&[skipped]).await.unwrap();
+        claimed.advance(&page.end, &[]).await.unwrap();
+        let filter = ParkedFilter {
+            state: Some(ParkedState::Skipped),
+            ..ParkedFilter::default()
+        };
+        let retried = world.store.act(&filter, DeadAction::Retry).await.unwrap();
+        assert_eq!(retried, 1);
+        let due = claimed.due(9).await.unwrap();
+        let dies = Settlement::Failed {
+            kind: "other",
+            reason: "no such thing".to_owned(),
+            retry_in: None,
+            skip: false,
+        };
+        claimed.settle(due.events[0].id, &dies).await.unwrap();
+        // A later event of its key dies, and an operator leaves that one behind.
+        world.emit("a");
+        let page = claimed.next(ALL).await.unwrap();
+        claimed.park(&[parking(&page, 0, None)]).await.unwrap();
+        claimed.advance(&page.end, &[]).await.unwrap();
+        let filter = ParkedFilter {
+            id: Some(page.events[0].id()),
+            ..ParkedFilter::default()
+        };
+        world.store.act(&filter, DeadAction::Skip).await.unwrap();
+        drop(claimed.join(&["a".into()], &page.end).await);
+        claimed.markers(None, 9).await.unwrap().is_empty()
     })
     .await;
 }

@@ -148,6 +148,9 @@ pub trait Outbox: Send + Sync {
     /// Makes every line of the audit so much older.
     async fn age_audit(&self, by: Duration);
 
+    /// Makes all that is set aside so much older, with what was attempted and decided of it.
+    async fn age_parked(&self, by: Duration);
+
     /// Crashes the database and starts it again ([`Capability::Crash`]).
     async fn crash(&self) {
         panic!("the fixture declares `Crash` and does not crash");

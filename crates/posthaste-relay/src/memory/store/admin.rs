@@ -242,7 +242,6 @@ impl Admin for MemoryStore {
                         row.state = ParkedState::Parked;
                         row.attempts = 0;
                         row.due = Some(Instant::now());
-                        row.settled_at = None;
                     }
                     DeadAction::Skip | DeadAction::Discard => {
                         row.due = None;

@@ -260,6 +260,7 @@ impl ClaimParking for MemoryClaimed {
                 reason: parking.reason.clone(),
                 parked_at: wall_micros(),
                 settled_at: (state == ParkedState::Skipped).then(wall_micros),
+                tried_at: wall_micros(),
                 due: parking.retry_in.map(|wait| Instant::now() + wait),
             });
             next_id += 1;
@@ -292,6 +293,7 @@ impl ClaimParking for MemoryClaimed {
                     parked.attempts += 1;
                     parked.state = ParkedState::Delivered;
                     parked.settled_at = Some(wall_micros());
+                    parked.tried_at = wall_micros();
                     parked.due = None;
                 }
                 Settlement::Failed {
@@ -309,7 +311,10 @@ impl ClaimParking for MemoryClaimed {
                         (None, true) => ParkedState::Skipped,
                         (None, false) => ParkedState::Dead,
                     };
-                    parked.settled_at = (!parked.waits()).then(wall_micros);
+                    parked.tried_at = wall_micros();
+                    if !parked.waits() {
+                        parked.settled_at = Some(wall_micros());
+                    }
                 }
                 Settlement::Failed { .. } => {}
             }
@@ -435,6 +440,7 @@ fn due(row: &DestinationRow, held: &Held, limit: usize) -> Due {
                 id: parked.id,
                 event: parked.event.clone(),
                 attempts: parked.attempts,
+                holds_key: parked.holds_key(),
             })
             .collect(),
         released: row

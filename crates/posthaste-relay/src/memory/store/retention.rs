@@ -76,6 +76,7 @@ impl Inner {
                         reason: "waits for its turn behind an earlier event of its key".into(),
                         parked_at: wall_micros(),
                         settled_at: None,
+                        tried_at: wall_micros(),
                         due: None,
                     });
                     self.next_parked_id += 1;
@@ -89,12 +90,7 @@ impl Inner {
         let before = ago(PARKED_RETENTION);
         for destination in &mut self.destinations {
             destination.parked.retain(|row| {
-                // Nothing waits behind a dead event without a key either.
-                let settled_at = match row.event.key() {
-                    None if row.due.is_none() => Some(row.settled_at.unwrap_or(row.parked_at)),
-                    _ => row.settled_at,
-                };
-                let goes = settled_at.is_some_and(|at| at <= before);
+                let goes = row.settled().is_some_and(|at| at <= before);
                 done.parked += u64::from(goes);
                 !goes
             });
@@ -147,6 +143,24 @@ impl Inner {
             debt_events: pinned.len() as u64,
             debt_exact: true,
             pins,
+        }
+    }
+}
+
+impl ParkedRow {
+    /// Since when nothing waits for it, and it was not attempted. A dead event that holds its key waits
+    /// for an operator, however long.
+    fn settled(&self) -> Option<i64> {
+        match self.state {
+            ParkedState::Parked => None,
+            ParkedState::Dead if self.event.key().is_some() && self.holds_key() => None,
+            ParkedState::Dead => {
+                let settled_at = self.settled_at.unwrap_or(self.parked_at);
+                Some(settled_at.max(self.tried_at))
+            }
+            ParkedState::Skipped | ParkedState::Discarded | ParkedState::Delivered => {
+                self.settled_at
+            }
         }
     }
 }

@@ -177,7 +177,7 @@ impl Tables {
             };
             row.state = state;
             if state == ParkedState::Parked {
-                (row.attempts, row.due_at, row.settled_at) = (0, Some(now), None);
+                (row.attempts, row.due_at) = (0, Some(now));
             } else {
                 (row.due_at, row.settled_at) = (None, Some(now));
             }

@@ -247,6 +247,7 @@ pub(super) async fn due(owner: &Owner, limit: usize) -> Result<Due, StoreError> 
             id,
             event: row.event.clone(),
             attempts: row.attempts,
+            holds_key: row.holds_key(),
         };
         let released = tables.markers_of(owner).into_iter();
         let released = released.filter(|(key, _)| !tables.holds(id, key));
@@ -306,8 +307,9 @@ pub(super) async fn settle(
                 (kind, action)
             }
         };
-        let settles = matches!(row.state, ParkedState::Delivered | ParkedState::Skipped);
-        row.settled_at = settles.then_some(now);
+        if matches!(row.state, ParkedState::Delivered | ParkedState::Skipped) {
+            row.settled_at = Some(now);
+        }
         if row.state != ParkedState::Parked {
             let (event, attempts) = (&row.event, row.attempts);
             let detail = format!(
@@ -350,6 +352,6 @@ impl Tables {
         let marked = (destination_id, key.to_owned());
         let mut earlier = self.parked.range(..copy);
         self.markers.contains_key(&marked)
-            && !earlier.any(|(_, row)| row.waits() && row.is_of(destination_id, key))
+            && !earlier.any(|(_, row)| row.holds_key() && row.is_of(destination_id, key))
     }
 }

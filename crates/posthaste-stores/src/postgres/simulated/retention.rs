@@ -266,7 +266,7 @@ fn leaf_of(seq: i64, leaf_bits: u8) -> usize {
 }
 
 impl ParkedRow {
-    /// Nothing waits for it any more. A dead event that holds a key waits for an operator, however long.
+    /// Nothing waits for it any more. A dead event that holds its key waits for an operator, however long.
     fn is_due(&self, now: i64) -> bool {
         let before = now - KEPT;
         match self.state {
@@ -275,7 +275,8 @@ impl ParkedRow {
             }
             ParkedState::Dead => {
                 let tried = self.tried.iter().any(|at| *at > before);
-                self.event.key().is_none() && self.parked_at <= before && !tried
+                let holds = self.event.key().is_some() && self.holds_key();
+                !holds && self.settled_at.unwrap_or(self.parked_at) <= before && !tried
             }
             ParkedState::Parked => false,
         }

@@ -134,6 +134,11 @@ impl ParkedRow {
         matches!(self.state, ParkedState::Parked | ParkedState::Dead)
     }
 
+    /// `sql/holds_key.sql`.
+    pub(super) fn holds_key(&self) -> bool {
+        self.waits() && self.settled_at.is_none()
+    }
+
     pub(super) fn is_of(&self, destination_id: i64, key: &str) -> bool {
         self.destination_id == destination_id && self.event.key() == Some(key)
     }
@@ -246,7 +251,7 @@ impl Tables {
     /// Whether something that waits holds the key.
     pub(super) fn holds(&self, destination_id: i64, key: &str) -> bool {
         let mut parked = self.parked.values();
-        parked.any(|row| row.waits() && row.is_of(destination_id, key))
+        parked.any(|row| row.holds_key() && row.is_of(destination_id, key))
     }
 
     /// `sql/shares.sql` for one destination. `asked`: who renews, and its lease.

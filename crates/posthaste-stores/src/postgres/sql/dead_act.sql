@@ -21,7 +21,8 @@ with meant as (
     set state = $5::text,
         attempts = case when $5::text = 'parked' then 0 else p.attempts end,
         due_at = case when $5::text = 'parked' then clock_timestamp() end,
-        settled_at = case when $5::text <> 'parked' then clock_timestamp() end,
+        -- Tried again, it goes on to hold its key, or not to (holds_key.sql).
+        settled_at = case when $5::text = 'parked' then p.settled_at else clock_timestamp() end,
         payload = case when $5::text = 'discarded' then null else p.payload end
     from meant m
     where p.id = m.id

@@ -16,16 +16,17 @@ select
             and ($3::bytea is null or pg_catalog.get_bit($3::bytea, (m.slot >> $4::integer)::bigint) = 1)
             and not exists (
                 select from posthaste.parked p
-                where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
+                where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
         order by m.since, m.key
         limit $2::bigint) as headers,
     null::timestamptz as occurred_at, null::timestamptz as inserted_at,
     null::text as correlation_id, null::text as causation_id, null::text as tenant_id,
     null::text as traceparent, null::text as tracestate, null::smallint as slot,
-    null::bigint as id, null::integer as attempts
+    null::bigint as id, null::integer as attempts, null::boolean as holds_key
 union all
 (select w.seq, w.event_id, w.topic, w.key, w.type, w.content_type, w.payload, w.headers, w.occurred_at, w.inserted_at,
-    w.correlation_id, w.causation_id, w.tenant_id, w.traceparent, w.tracestate, w.slot, w.id, w.attempts
+    w.correlation_id, w.causation_id, w.tenant_id, w.traceparent, w.tracestate, w.slot, w.id, w.attempts,
+    w.settled_at is null as holds_key
 from (
     (select p.*
     from posthaste.parked p
@@ -40,7 +41,7 @@ from (
     cross join lateral (
         select p.*
         from posthaste.parked p
-        where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead')
+        where p.destination_id = m.destination_id and p.key = m.key and {holds_key}
         order by p.id
         limit 1
     ) f

@@ -29,7 +29,7 @@ begin
         from posthaste.markers m
         where m.destination_id = any(destinations) and exists (
             select from posthaste.parked p
-            where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'));
+            where p.destination_id = m.destination_id and p.key = m.key and {holds_key});
         select greatest(start, o.seq - 1), {past_window} into start, due
         from posthaste.outbox o where o.seq > start order by o.seq limit 1;
         stop := least(stop, start + {numbers});
@@ -42,7 +42,7 @@ begin
             select m.destination_id, m.key from posthaste.markers m
             where m.destination_id = any(destinations) and m.floor_min < stop and exists (
                 select from posthaste.parked p
-                where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
+                where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
             order by m.floor_min, m.key limit {keys}
             for update skip locked
         ) l;
@@ -51,7 +51,7 @@ begin
         from unnest(of_destination, of_key) k (destination_id, key)
         cross join lateral (
             select from posthaste.parked p
-            where p.destination_id = k.destination_id and p.key = k.key and p.state in ('parked', 'dead')
+            where p.destination_id = k.destination_id and p.key = k.key and {holds_key}
             limit 1
             for update skip locked
         ) held;

@@ -2,7 +2,7 @@
 select m.key, m.low, m.high, m.seq, m.floor, m.floor_min,
     not exists (
         select from posthaste.parked p
-        where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead')) as released
+        where p.destination_id = m.destination_id and p.key = m.key and {holds_key}) as released
 from posthaste.markers m
 where m.destination_id = $1::bigint
     -- So that a page begins where it begins in the index, too.

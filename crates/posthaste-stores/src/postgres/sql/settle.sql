@@ -6,7 +6,7 @@ with {guard}, settled as (
         kind = case when $7::text = 'delivered' then p.kind else $8::text end,
         reason = case when $7::text = 'delivered' then p.reason else $9::text end,
         due_at = clock_timestamp() + $10::bigint * interval '1 microsecond',
-        settled_at = case when $7::text in ('delivered', 'skipped') then clock_timestamp() end
+        settled_at = case when $7::text in ('delivered', 'skipped') then clock_timestamp() else p.settled_at end
     from guard g
     where p.id = $6::bigint and p.destination_id = g.destination_id
         and (p.state in ('parked', 'dead') or $7::text = 'delivered')

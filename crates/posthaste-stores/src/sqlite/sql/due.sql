@@ -2,7 +2,7 @@
 -- behind all that waits of their key.
 select seq, event_id, occurred_at, inserted_at, headers, payload,
        topic, key, type, content_type, correlation_id, causation_id, tenant_id, traceparent, tracestate,
-       id, attempts
+       id, attempts, closed_at is null
 from posthaste_parked
 where id in (
     select id from (
@@ -13,7 +13,7 @@ where id in (
         from posthaste_markers as m
         join posthaste_parked as f on f.id = (
             select p.id from posthaste_parked as p
-            where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead')
+            where p.destination_id = m.destination_id and p.key = m.key and {holds_key}
             order by p.id limit 1)
         where m.destination_id = :destination_id and f.state = 'parked' and f.due_at is null
     )

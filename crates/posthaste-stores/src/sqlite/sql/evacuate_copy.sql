@@ -8,6 +8,6 @@ select m.destination_id, 'parked', 0, 'evacuated', 'waits for its turn behind an
 from posthaste_outbox as o join posthaste_markers as m on m.key = o.key and m.seq < o.seq
 where o.seq > :start and o.seq <= :stop and exists (
     select 1 from posthaste_parked as p
-    where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
+    where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
 order by o.seq
 on conflict (destination_id, seq) do nothing

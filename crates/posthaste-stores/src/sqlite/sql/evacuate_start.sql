@@ -8,5 +8,5 @@ where o.seq = (
         select min(m.seq) from posthaste_markers as m
         where m.seq < c.passed and exists (
             select 1 from posthaste_parked as p
-            where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead')))
+            where p.destination_id = m.destination_id and p.key = m.key and {holds_key}))
     order by n.seq limit 1)

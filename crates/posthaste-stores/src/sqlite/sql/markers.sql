@@ -1,6 +1,6 @@
 select m.key, m.seq,
        not exists (select 1 from posthaste_parked as p
-                   where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
+                   where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
 from posthaste_markers as m
 where m.destination_id = :destination_id and (:after is null or m.key > :after)
 order by m.key

@@ -1,6 +1,6 @@
 select m.key from posthaste_markers as m
 where m.destination_id = :destination_id
   and not exists (select 1 from posthaste_parked as p
-                  where p.destination_id = m.destination_id and p.key = m.key and p.state in ('parked', 'dead'))
+                  where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
 order by m.seq
 limit :limit

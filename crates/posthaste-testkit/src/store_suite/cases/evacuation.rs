@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{
     Case, cases,
     retention::{STEPS_MAX, keep_house, left, let_go, pass_over, skip_the_dead},
+    undo::refused,
 };
 use crate::store_suite::{
     NewEvent,
@@ -30,6 +31,8 @@ pub(super) fn cases() -> Vec<Case> {
         keys_are_set_aside_side_by_side,
         a_released_key_is_left_to_its_side_read,
         keys_with_and_without_copies_are_side_read_together,
+        a_skipped_event_that_dies_again_hides_no_follower,
+        a_skipped_event_that_dies_again_lets_nothing_be_set_aside,
     ]
 }
 
@@ -397,4 +400,64 @@ async fn keys_with_and_without_copies_are_side_read_together(bench: Bench) {
     assert_eq!(ids(&read.events), of_one[1..]);
     side.advance(read.end(), &seqs(&read.events)).await.unwrap();
     owner.claimed.join(&both, &stands).await.unwrap();
+}
+
+/// An event of [`KEY`] was skipped, its key has gone on, and it was tried again and is dead. Then its
+/// key is blocked by a later one.
+async fn blocked_behind_a_skipped_one(bench: &Bench) -> Blocked {
+    let owner = bench.own().await;
+    bench.commit_numbered(KEY, 1).await;
+    let read = owner.whole().await;
+    let mut skipped = parking(&read, 0, None);
+    skipped.skip = true;
+    owner.claimed.park(&[skipped]).await.unwrap();
+    owner.claimed.advance(read.end(), &[]).await.unwrap();
+    let filter = ParkedFilter {
+        state: Some(ParkedState::Skipped),
+        ..of_key()
+    };
+    assert_eq!(act(bench, filter, DeadAction::Retry).await, 1);
+    settle(&owner, &due(&owner).await[0], refused(None)).await;
+    let written = bench.commit_numbered(KEY, 5).await;
+    block(&owner).await;
+    Blocked {
+        owner,
+        head: written[0],
+        followers: written[1..].to_vec(),
+    }
+}
+
+async fn skip_by_id(bench: &Bench, id: Uuid) {
+    let filter = ParkedFilter {
+        id: Some(id),
+        ..ParkedFilter::default()
+    };
+    assert_eq!(act(bench, filter, DeadAction::Skip).await, 1);
+}
+
+async fn a_skipped_event_that_dies_again_hides_no_follower(bench: Bench) {
+    let Blocked {
+        owner,
+        head,
+        followers,
+    } = blocked_behind_a_skipped_one(&bench).await;
+    assert_eq!(evacuate(&bench, &owner).await, 4);
+    assert!(due(&owner).await.is_empty(), "they wait for the head");
+    skip_by_id(&bench, head).await;
+    assert_eq!(deliver_due(&owner).await, followers);
+    assert_eq!(side_read_and_join(&owner).await, NOTHING);
+    let status = bench.store.status().await.unwrap();
+    let of = &status.destinations[0];
+    assert_eq!((of.parked, of.dead, of.blocked_keys), (0, 1, 0));
+}
+
+async fn a_skipped_event_that_dies_again_lets_nothing_be_set_aside(bench: Bench) {
+    let Blocked {
+        owner,
+        head,
+        followers,
+    } = blocked_behind_a_skipped_one(&bench).await;
+    skip_by_id(&bench, head).await;
+    assert_eq!(let_go(&bench).await.evacuated, 0, "a side read takes them");
+    assert_eq!(side_read_and_join(&owner).await, followers);
 }

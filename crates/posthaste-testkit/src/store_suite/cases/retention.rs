@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    DeadAction, DestinationState, Housekeeping, ParkedFilter, PinKind, Retained, RetentionMode,
-    Start,
+    DeadAction, DestinationState, Housekeeping, ParkedFilter, ParkedState, PinKind, Retained,
+    RetentionMode, Start,
 };
 use uuid::Uuid;
 
-use super::{Case, cases};
+use super::{Case, admin::in_state, cases, undo::refused};
 use crate::store_suite::{
     NewEvent,
     bench::{Bench, LONG, NOTHING, Owner, PLENTY, ids, owned, parking, seqs, side_read_whole},
@@ -31,6 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_destination_from_now_on_gets_what_commits_late needs OpenTogether,
         a_new_destination_starts_at_what_is_left,
         the_audit_forgets_what_is_older_than_a_month,
+        a_skipped_event_that_dies_again_is_forgotten_a_month_after_its_last_attempt,
     ]
 }
 
@@ -396,8 +397,9 @@ async fn a_new_destination_starts_at_what_is_left(bench: Bench) {
     assert_eq!(let_all_go(&bench, &[&owner, &new]).await, 3);
 }
 
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
 async fn the_audit_forgets_what_is_older_than_a_month(bench: Bench) {
-    const DAY: Duration = Duration::from_secs(24 * 3_600);
     let owner = bench.own().await;
     let (giver, taker) = (owner.relay, bench.register("the second", LONG).await);
     let hand_over = |from, to| {
@@ -426,4 +428,41 @@ async fn the_audit_forgets_what_is_older_than_a_month(bench: Bench) {
             .any(|line| line.relay.as_deref() == Some("the third"))
     );
     assert_eq!(keep_house(&bench).await.audit, 0);
+}
+
+async fn a_skipped_event_that_dies_again_is_forgotten_a_month_after_its_last_attempt(bench: Bench) {
+    let keys = ["holds", "dies again", "waits again"];
+    let events = keys.map(|key| NewEvent::keyed(key, ""));
+    let written = bench.commit(&events).await;
+    let owner = bench.own().await;
+    let read = owner.whole().await;
+    let mut parked: Vec<_> = (0..3).map(|index| parking(&read, index, None)).collect();
+    for parking in &mut parked[1..] {
+        parking.skip = true;
+    }
+    owner.claimed.park(&parked).await.unwrap();
+    owner.finish_all(&read).await;
+
+    bench.outbox.age_parked(20 * DAY).await;
+    let skipped = in_state(ParkedState::Skipped);
+    let retried = bench.store.act(&skipped, DeadAction::Retry).await.unwrap();
+    assert_eq!(retried, 2);
+    for copy in owner.claimed.due(10).await.unwrap().events {
+        let waits = copy.event.key() == Some("waits again");
+        let settlement = refused(waits.then_some(DAY));
+        owner.claimed.settle(copy.id, &settlement).await.unwrap();
+    }
+    bench.outbox.age_parked(20 * DAY).await;
+    assert_eq!(keep_house(&bench).await.parked, 0, "it was tried since");
+
+    bench.outbox.age_parked(11 * DAY).await;
+    assert_eq!(keep_house(&bench).await.parked, 1);
+    let waiting = ParkedFilter::default();
+    let waiting = bench.store.parked(&waiting, 10).await.unwrap();
+    let mut kept = ids(waiting.iter().map(|parked| &parked.event));
+    kept.sort();
+    let mut wanted = [written[0], written[2]];
+    wanted.sort();
+    assert_eq!(kept, wanted, "an operator decides, or a relay");
+    assert_eq!(keep_house(&bench).await.parked, 0);
 }

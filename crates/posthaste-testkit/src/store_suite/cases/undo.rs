@@ -1,6 +1,9 @@
 //! Operators take back that an event was skipped.
 
+use std::time::Duration;
+
 use posthaste_engine::{DeadAction, ParkedFilter, ParkedState, Settlement};
+use uuid::Uuid;
 
 use super::{
     Case,
@@ -8,11 +11,20 @@ use super::{
     cases,
     side::{Blocked, MINE, blocked, release, side_read_to},
 };
-use crate::store_suite::bench::{Bench, PLENTY};
+use crate::store_suite::bench::{Bench, Owner, PLENTY, ids, parking};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases![what_was_skipped_is_tried_again_once_its_key_has_gone_on,]
+    cases![
+        what_was_skipped_is_tried_again_once_its_key_has_gone_on,
+        a_skipped_event_that_is_retried_and_dies_again_holds_its_key_no_more,
+        a_skipped_event_that_is_retried_and_waits_again_holds_its_key_no_more,
+        a_skipped_event_that_dies_again_twice_holds_its_key_no_more,
+        a_key_is_released_while_a_skipped_event_of_it_is_tried_again,
+        a_dead_event_that_is_retried_goes_on_to_hold_its_key,
+    ]
 }
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 fn skipped(key: &str) -> ParkedFilter {
     ParkedFilter {
@@ -50,6 +62,7 @@ async fn what_was_skipped_is_tried_again_once_its_key_has_gone_on(bench: Bench) 
     );
     let markers = owner.claimed.markers(None, 10).await.unwrap();
     assert!(markers.is_empty(), "it holds its key up no more");
+    assert!(!due.events[0].holds_key);
     let settled = owner
         .claimed
         .settle(due.events[0].id, &Settlement::Delivered);
@@ -57,4 +70,155 @@ async fn what_was_skipped_is_tried_again_once_its_key_has_gone_on(bench: Bench) 
     assert!(owner.claimed.due(10).await.unwrap().events.is_empty());
     let delivered = in_state(ParkedState::Delivered);
     assert_eq!(bench.store.parked(&delivered, 10).await.unwrap().len(), 1);
+}
+
+pub(super) fn refused(retry_in: Option<Duration>) -> Settlement {
+    Settlement::Failed {
+        kind: "unroutable",
+        reason: "nowhere to put it".to_owned(),
+        retry_in,
+        skip: false,
+    }
+}
+
+/// The first event of [`MINE`] was skipped, its key has gone on, and it is to be tried again.
+async fn retried(bench: &Bench) -> Owner {
+    let Blocked { owner, stands, .. } = blocked(bench, 9).await;
+    release(bench, &owner).await;
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
+    side_read_to(&mut *side, &stands, PLENTY).await;
+    owner.claimed.join(&[MINE.into()], &stands).await.unwrap();
+    let acted = bench.store.act(&skipped(MINE), DeadAction::Retry).await;
+    assert_eq!(acted.unwrap(), 1);
+    owner
+}
+
+/// The one copy that is due.
+async fn due(owner: &Owner) -> i64 {
+    let due = owner.claimed.due(10).await.unwrap().events;
+    assert_eq!(due.len(), 1, "{due:?}");
+    due[0].id
+}
+
+async fn settle(owner: &Owner, copy: i64, settlement: Settlement) {
+    owner.claimed.settle(copy, &settlement).await.unwrap();
+}
+
+/// A later event of the key dies, and its followers are passed over.
+async fn later_one_dies(bench: &Bench, owner: &Owner) -> Vec<Uuid> {
+    let written = bench.commit_numbered(MINE, 3).await;
+    let read = owner.whole().await;
+    assert_eq!(ids(&read.events), written);
+    let dead = parking(&read, 0, None);
+    owner.claimed.park(&[dead]).await.unwrap();
+    owner.claimed.advance(read.end(), &[]).await.unwrap();
+    assert_held(bench, owner).await;
+    written
+}
+
+async fn assert_held(bench: &Bench, owner: &Owner) {
+    let markers = owner.claimed.markers(None, 10).await.unwrap();
+    assert_eq!(markers.len(), 1);
+    assert!(!markers[0].released);
+    assert!(owner.claimed.due(10).await.unwrap().released.is_empty());
+    let status = bench.store.status().await.unwrap();
+    assert_eq!(status.destinations[0].blocked_keys, 1);
+}
+
+/// An operator skips this event: the key comes back to the main group, and what follows is side-read.
+async fn goes_on_without(bench: &Bench, owner: &Owner, written: &[Uuid]) {
+    let one = ParkedFilter {
+        id: Some(written[0]),
+        ..ParkedFilter::default()
+    };
+    assert_eq!(bench.store.act(&one, DeadAction::Skip).await.unwrap(), 1);
+    let (_, stands) = owner.up_to_joinable().await;
+    owner.claimed.advance(&stands, &[]).await.unwrap();
+    assert!(owner.claimed.markers(None, 10).await.unwrap()[0].released);
+    assert_eq!(owner.claimed.due(10).await.unwrap().released, [MINE]);
+    let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
+    let read = side_read_to(&mut *side, &stands, PLENTY).await;
+    assert_eq!(ids(&read), written[1..]);
+    let mut again = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
+    let read = side_read_to(&mut *again, &stands, PLENTY).await;
+    assert!(read.is_empty(), "the marker has moved");
+    owner.claimed.join(&[MINE.into()], &stands).await.unwrap();
+    assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
+}
+
+async fn assert_waits(bench: &Bench, parked: u64, dead: u64) {
+    let status = bench.store.status().await.unwrap();
+    let of = &status.destinations[0];
+    assert_eq!((of.parked, of.dead, of.blocked_keys), (parked, dead, 0));
+    let waiting = bench.store.parked(&ParkedFilter::default(), 10).await;
+    assert_eq!(waiting.unwrap().len() as u64, parked + dead);
+}
+
+async fn a_skipped_event_that_is_retried_and_dies_again_holds_its_key_no_more(bench: Bench) {
+    let owner = retried(&bench).await;
+    settle(&owner, due(&owner).await, refused(None)).await;
+    assert_waits(&bench, 0, 1).await;
+    let written = later_one_dies(&bench, &owner).await;
+    // Another life of the relay finds the same.
+    let owner = owner.again(&bench).await;
+    assert_held(&bench, &owner).await;
+    goes_on_without(&bench, &owner, &written).await;
+    assert_waits(&bench, 0, 1).await;
+    // It is decided on like any other.
+    let acted = bench.store.act(&of_key(MINE), DeadAction::Skip).await;
+    assert_eq!(acted.unwrap(), 1);
+    assert_waits(&bench, 0, 0).await;
+    let skipped = bench.store.parked(&skipped(MINE), 10).await.unwrap();
+    assert_eq!(skipped.len(), 2);
+}
+
+async fn a_skipped_event_that_is_retried_and_waits_again_holds_its_key_no_more(bench: Bench) {
+    let owner = retried(&bench).await;
+    let copy = due(&owner).await;
+    settle(&owner, copy, refused(Some(HOUR))).await;
+    let written = later_one_dies(&bench, &owner).await;
+    goes_on_without(&bench, &owner, &written).await;
+    assert_waits(&bench, 1, 0).await;
+    assert!(owner.claimed.due(10).await.unwrap().next_in.is_some());
+    settle(&owner, copy, Settlement::Delivered).await;
+    assert_waits(&bench, 0, 0).await;
+}
+
+async fn a_skipped_event_that_dies_again_twice_holds_its_key_no_more(bench: Bench) {
+    let owner = retried(&bench).await;
+    for _ in 0..2 {
+        settle(&owner, due(&owner).await, refused(None)).await;
+        let acted = bench.store.act(&of_key(MINE), DeadAction::Retry).await;
+        assert_eq!(acted.unwrap(), 1);
+    }
+    settle(&owner, due(&owner).await, refused(None)).await;
+    let written = later_one_dies(&bench, &owner).await;
+    goes_on_without(&bench, &owner, &written).await;
+    assert_waits(&bench, 0, 1).await;
+}
+
+async fn a_key_is_released_while_a_skipped_event_of_it_is_tried_again(bench: Bench) {
+    let owner = retried(&bench).await;
+    let in_flight = due(&owner).await;
+    let written = later_one_dies(&bench, &owner).await;
+    goes_on_without(&bench, &owner, &written).await;
+    // The relay dies before the answer comes: it is sent again.
+    let again = owner.again(&bench).await;
+    assert_eq!(due(&again).await, in_flight);
+    assert!(again.claimed.due(10).await.unwrap().released.is_empty());
+    settle(&again, in_flight, Settlement::Delivered).await;
+    assert_waits(&bench, 0, 0).await;
+}
+
+async fn a_dead_event_that_is_retried_goes_on_to_hold_its_key(bench: Bench) {
+    let Blocked { owner, .. } = blocked(&bench, 9).await;
+    for retry_in in [None, Some(HOUR)] {
+        let acted = bench.store.act(&of_key(MINE), DeadAction::Retry).await;
+        assert_eq!(acted.unwrap(), 1);
+        assert_held(&bench, &owner).await;
+        let waiting = owner.claimed.due(10).await.unwrap().events;
+        assert!(waiting[0].holds_key);
+        settle(&owner, waiting[0].id, refused(retry_in)).await;
+        assert_held(&bench, &owner).await;
+    }
 }
