@@ -44,10 +44,11 @@ impl Driver {
     }
 
     async fn act(&mut self, destination: &str, by: u8, which: u8, action: u8) -> bool {
-        let action = match action % 4 {
+        let action = match action % 5 {
             0 | 1 => DeadAction::Retry,
             2 => DeadAction::Skip,
-            _ => DeadAction::Discard,
+            3 => DeadAction::Discard,
+            _ => return self.retry_skipped(destination, by, which).await,
         };
         let before = self.waiting().await;
         let waiting: Vec<Label> = before.values().flatten().copied().collect();
@@ -66,15 +67,41 @@ impl Driver {
             // Of all destinations.
             _ => filter.destination = None,
         }
-        let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
-        let subject = ours.act(&filter, action).await;
-        let reference = theirs.act(&filter, action).await;
-        let acted = agreed("act", subject, reference).expect("operators may act");
-        assert_eq!(acted.subject, acted.reference, "acted on by {filter:?}");
+        self.act_in_both(&filter, action).await;
         if action != DeadAction::Retry {
             self.leave_behind(&before).await;
         }
         true
+    }
+
+    /// Answers how many events were acted on.
+    async fn act_in_both(&self, filter: &ParkedFilter, action: DeadAction) -> u64 {
+        let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
+        let subject = ours.act(filter, action).await;
+        let reference = theirs.act(filter, action).await;
+        let acted = agreed("act", subject, reference).expect("operators may act");
+        assert_eq!(acted.subject, acted.reference, "acted on by {filter:?}");
+        acted.subject
+    }
+
+    /// What was skipped is tried after all, behind what has followed it.
+    async fn retry_skipped(&self, destination: &str, by: u8, which: u8) -> bool {
+        let mut filter = ParkedFilter {
+            destination: Some(destination.to_owned()),
+            state: Some(ParkedState::Skipped),
+            ..ParkedFilter::default()
+        };
+        let skipped = self.worlds.subject.store.parked(&filter, ALL).await;
+        let skipped = skipped.expect("events set aside");
+        let Some(at) = pick(skipped.len(), which) else {
+            return false;
+        };
+        match by % 3 {
+            0 => filter.id = Some(skipped[at].event.id()),
+            1 => filter.key = skipped[at].event.key().map(str::to_owned),
+            _ => {}
+        }
+        self.act_in_both(&filter, DeadAction::Retry).await > 0
     }
 
     /// Whatever of these waits no longer was left behind.
@@ -162,8 +189,10 @@ impl Driver {
             let label = self.label_of(row.event.id());
             if let Some(key) = self.locked_key(label).map(str::to_owned) {
                 let shadow = self.shadow(&row.destination);
-                let marker = shadow.markers.entry(key).or_insert(label);
-                *marker = (*marker).max(label);
+                // Of a key that has none, only what was skipped waits.
+                if let Some(marker) = shadow.markers.get_mut(&key) {
+                    *marker = (*marker).max(label);
+                }
             }
         }
     }
