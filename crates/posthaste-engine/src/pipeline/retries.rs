@@ -197,11 +197,13 @@ impl Retries {
                 id: _,
                 event,
                 attempts,
+                holds_key,
             } = copy;
             out(Part::Number(is_sent));
             out(Part::Number(ticket.unwrap_or_default()));
             out(Part::Event(event));
             out(Part::Number((*attempts).into()));
+            out(Part::Number((*holds_key).into()));
             evidence.describe(accepted, out);
         }
         out(number(self.waiting.len()));
