@@ -8,6 +8,7 @@
 mod load;
 
 use std::{
+    env,
     process::ExitCode,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
@@ -17,6 +18,15 @@ use libtest_mimic::{Arguments, Trial};
 
 use load::Load;
 
+/// Options whose value may be an argument of its own.
+const WITH_VALUE: [&str; 6] = [
+    "--color",
+    "--format",
+    "--logfile",
+    "--skip",
+    "--test-threads",
+    "-Z",
+];
 /// How many cases a row over its budget names.
 const SLOWEST: usize = 5;
 
@@ -73,9 +83,15 @@ impl Drop for Timed {
 
 /// Runs these tests as the arguments of the program say, and holds the rows to their budgets.
 #[must_use]
-pub fn run(trials: Vec<Trial>) -> ExitCode {
+pub fn run(mut trials: Vec<Trial>) -> ExitCode {
+    let (options, filters) = split(env::args());
+    let arguments = Arguments::from_iter(options);
+    if !filters.is_empty() {
+        let exact = arguments.exact;
+        trials.retain(|trial| is_wanted(trial.name(), &filters, exact));
+    }
     let load = Load::watch();
-    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    let conclusion = libtest_mimic::run(&arguments, trials);
     let load = load.end();
     let times = TIMES.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut over = false;
@@ -89,6 +105,27 @@ pub fn run(trials: Vec<Trial>) -> ExitCode {
         return ExitCode::from(101);
     }
     conclusion.exit_code()
+}
+
+/// Options, and filters: the standard harness takes several, and `libtest_mimic` only one.
+fn split(arguments: impl Iterator<Item = String>) -> (Vec<String>, Vec<String>) {
+    let (mut options, mut filters) = (Vec::new(), Vec::new());
+    for (at, argument) in arguments.enumerate() {
+        let is_value = options
+            .last()
+            .is_some_and(|last: &String| WITH_VALUE.contains(&last.as_str()));
+        if at == 0 || is_value || argument.starts_with('-') {
+            options.push(argument);
+        } else {
+            filters.push(argument);
+        }
+    }
+    (options, filters)
+}
+
+fn is_wanted(name: &str, filters: &[String], exact: bool) -> bool {
+    let mut filters = filters.iter();
+    filters.any(|filter| name == filter || !exact && name.contains(filter))
 }
 
 /// The times of each row, in the order in which the rows began.
@@ -149,7 +186,7 @@ fn together(row: &[Time]) -> Vec<(Instant, Instant)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Time, judged, load::Record, rows, together};
+    use super::{Time, is_wanted, judged, load::Record, rows, split, together};
     use std::time::{Duration, Instant};
 
     fn time(row: &'static str, case: &'static str, start: Instant, seconds: [u64; 2]) -> Time {
@@ -161,6 +198,23 @@ mod tests {
             budget,
             from,
             to,
+        }
+    }
+
+    #[test]
+    fn several_filters_choose_what_any_of_them_chooses() {
+        let words = ["suite", "a::", "--test-threads", "4", "--exact", "b::"];
+        let (options, filters) = split(words.map(str::to_owned).into_iter());
+        assert_eq!(options, ["suite", "--test-threads", "4", "--exact"]);
+        assert_eq!(filters, ["a::", "b::"]);
+        for (name, exact, wanted) in [
+            ("a::case", false, true),
+            ("b::case", false, true),
+            ("c::case", false, false),
+            ("a::case", true, false),
+            ("b::", true, true),
+        ] {
+            assert_eq!(is_wanted(name, &filters, exact), wanted, "{name} {exact}");
         }
     }
 
