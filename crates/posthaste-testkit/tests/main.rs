@@ -1,5 +1,7 @@
 //! The test kit's own tests, in one binary.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
+
 mod kafka;
 mod pgbouncer;
 mod postgres;
