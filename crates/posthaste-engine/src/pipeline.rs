@@ -126,7 +126,8 @@ impl Pipeline {
     }
 
     /// These events were parked under an earlier claim, and the main group may read them again
-    /// ([`crate::Claimed::set_aside`]): their copies stand for them, and the cursor passes them.
+    /// ([`crate::ClaimParking::set_aside`]): their copies stand for them, and the cursor passes
+    /// them.
     pub fn pass_over(&mut self, copied: impl IntoIterator<Item = EventRef>) {
         self.reading.pass_over(copied);
     }

@@ -1,7 +1,7 @@
 //! The `main` of a test that runs a suite (`harness = false`), and the time budget of each row.
 //!
 //! A row may take a certain time on two idle processors, from its first case on to its last. Tests
-//! seldom have the machine to themselves, so the time is measured as [`load`] says: a second counts
+//! seldom have the machine to themselves, so the time is measured as `load` says: a second counts
 //! less while more tasks want to run than there are processors. A row over its budget fails the
 //! run, with its slowest cases.
 

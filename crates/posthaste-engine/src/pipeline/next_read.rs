@@ -64,7 +64,7 @@ impl Pipeline {
         self.read_marked(page, &HashSet::new(), now);
     }
 
-    /// A read was answered; of its keys, these are marked ([`crate::Claimed::marked`]).
+    /// A read was answered; of its keys, these are marked ([`crate::ClaimMarkers::marked`]).
     pub fn read_marked(&mut self, page: Page, marked: &HashSet<String>, now: Moment) {
         let Self {
             router,

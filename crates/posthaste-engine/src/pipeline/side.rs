@@ -24,7 +24,7 @@ use crate::{
 /// A step that the runner is to do for the side read; one at a time.
 #[derive(Debug)]
 pub enum SideStep {
-    /// [`crate::Claimed::side_read`] of these keys.
+    /// [`crate::ClaimMarkers::side_read`] of these keys.
     Open(Vec<String>),
     /// [`crate::SideRead::next`].
     Read {
@@ -44,7 +44,7 @@ pub enum SideStep {
         /// The `seq` of each finished event.
         finished: Vec<i64>,
     },
-    /// [`crate::Claimed::join`].
+    /// [`crate::ClaimMarkers::join`].
     Join {
         /// The keys that come back.
         keys: Vec<String>,
