@@ -329,8 +329,8 @@ impl MemoryStore {
         }
     }
 
-    /// Makes all that is set aside so much older, with what was attempted and decided of it, for tests
-    /// of retention.
+    /// Makes all that is set aside so much older, with what was attempted and decided of it, for
+    /// tests of retention.
     pub fn age_parked(&self, by: Duration) {
         let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
         let mut inner = self.lock();

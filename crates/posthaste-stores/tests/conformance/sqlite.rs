@@ -87,7 +87,8 @@ impl Outbox for SqliteOutbox {
         let by = by.as_micros();
         self.connect()
             .execute_batch(&format!(
-                "update posthaste_parked set parked_at = parked_at - {by}, closed_at = closed_at - {by};
+                "update posthaste_parked
+                 set parked_at = parked_at - {by}, closed_at = closed_at - {by};
                  update posthaste_attempts set at = at - {by}"
             ))
             .unwrap();

@@ -148,8 +148,8 @@ impl Inner {
 }
 
 impl ParkedRow {
-    /// Since when nothing waits for it, and it was not attempted. A dead event that holds its key waits
-    /// for an operator, however long.
+    /// Since when nothing waits for it, and it was not attempted. A dead event that holds its key
+    /// waits for an operator, however long.
     fn settled(&self) -> Option<i64> {
         match self.state {
             ParkedState::Parked => None,

@@ -1,4 +1,5 @@
--- What nothing waits for any more. A dead event that holds its key (holds_key.sql) waits for an operator, however long.
+-- Events that nothing waits for any more. A dead event that holds its key (holds_key.sql) waits for
+-- an operator, however long.
 select p.id
 from posthaste.parked p
 where p.state in ('skipped', 'discarded', 'delivered') and p.settled_at <= clock_timestamp() - interval '30 days'

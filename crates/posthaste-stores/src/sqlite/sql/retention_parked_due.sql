@@ -1,4 +1,5 @@
--- What nothing waits for any more. A dead event that holds its key (holds_key.sql) waits for an operator, however long.
+-- Events that nothing waits for any more. A dead event that holds its key (holds_key.sql) waits for
+-- an operator, however long.
 select p.id, p.state, p.event_id, d.name
 from posthaste_parked as p join posthaste_destinations as d on d.id = p.destination_id
 where p.state in ('skipped', 'discarded', 'delivered') and p.closed_at <= :before

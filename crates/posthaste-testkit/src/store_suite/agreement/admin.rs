@@ -84,7 +84,7 @@ impl Driver {
         acted.subject
     }
 
-    /// What was skipped is tried after all, behind what has followed it.
+    /// A skipped event is tried after all, behind the events that followed it.
     async fn retry_skipped(&self, destination: &str, by: u8, which: u8) -> bool {
         let mut filter = ParkedFilter {
             destination: Some(destination.to_owned()),

@@ -402,8 +402,8 @@ async fn keys_with_and_without_copies_are_side_read_together(bench: Bench) {
     owner.claimed.join(&both, &stands).await.unwrap();
 }
 
-/// An event of [`KEY`] was skipped, its key has gone on, and it was tried again and is dead. Then its
-/// key is blocked by a later one.
+/// An event of [`KEY`] was skipped, its key has gone on, and it was tried again and is dead. Then
+/// its key is blocked by a later one.
 async fn blocked_behind_a_skipped_one(bench: &Bench) -> Blocked {
     let owner = bench.own().await;
     bench.commit_numbered(KEY, 1).await;

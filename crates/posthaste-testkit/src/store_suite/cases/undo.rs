@@ -125,7 +125,8 @@ async fn assert_held(bench: &Bench, owner: &Owner) {
     assert_eq!(status.destinations[0].blocked_keys, 1);
 }
 
-/// An operator skips this event: the key comes back to the main group, and what follows is side-read.
+/// An operator skips this event: the key comes back to the main group, and what follows is
+/// side-read.
 async fn goes_on_without(bench: &Bench, owner: &Owner, written: &[Uuid]) {
     let one = ParkedFilter {
         id: Some(written[0]),
