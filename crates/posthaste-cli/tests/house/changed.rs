@@ -63,6 +63,8 @@ fn a_change_runs_what_it_can_affect() {
             "crates/posthaste-sinks/src/lib.rs",
             &[
                 COMMAND_LINE,
+                // The page on embedding names a sink.
+                RELAY,
                 &["sinks posthaste_sinks", "sinks conformance"],
             ],
         ),

@@ -1,4 +1,4 @@
-//! What the schema of this build is made of.
+//! The parts of the schema of this build.
 
 /// The newest migration that this build knows, which is its level as a relay.
 pub(super) const LEVEL: i32 = 6;

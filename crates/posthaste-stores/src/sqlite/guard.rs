@@ -28,7 +28,7 @@ use super::{
     row,
 };
 
-/// What a claim gives the right to, in the database's terms.
+/// The rights that a claim gives, in the database's terms.
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
     pub(super) destination_id: i64,
