@@ -128,9 +128,10 @@ impl<T: Copy, F, N: Default> LaneRecords<T, F, N> {
             return;
         }
         self.known = known;
-        if self.waiting.is_empty() {
-            self.failed.forget(known);
-        }
+        // The oldest record that waits knows least. Where records always wait, failures that all
+        // of them know must not pile up.
+        let known_to_all = self.waiting.front().map_or(known, |item| item.known);
+        self.failed.forget(known_to_all);
         let number = self.batches.begin(now, batch.len());
         for record in batch {
             let owed = Owed {

@@ -161,6 +161,25 @@ fn the_end_answers_everything_and_all_that_comes_later() {
     );
 }
 
+#[test]
+fn a_lane_that_never_runs_empty_keeps_no_failures_that_are_known() {
+    let mut records = Records::default();
+    let mut held = Vec::new();
+    for round in 0..1_000 {
+        let key = format!("key-{round}");
+        records.submit(batch(&[Some(&key)], round), round);
+        // Always one record waits, and the one before it is rejected.
+        records.decide(|item, _| match item.record.ticket() == round {
+            true => Decision::Wait(item),
+            false => Decision::Answered(rejected()),
+        });
+        records.hand_out();
+        assert!(records.has_waiting());
+        held.push(format!("{records:?}").len());
+    }
+    assert!(held[999] < 2 * held[9], "{} and {}", held[9], held[999]);
+}
+
 /// One thing that happens to a lane.
 #[derive(Debug, Clone)]
 enum Action {
