@@ -691,10 +691,17 @@ async fn every_statement_prepares_and_polls_use_indexes() {
     let outbox = Outbox::new().await;
     let connection = outbox.connect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sqlite/sql");
+    let condition = folder.join("holds_key.sql");
+    let holds_key = fs::read_to_string(&condition).unwrap();
     let mut seen = 0;
     for file in fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
+        // A part of other statements.
+        if path == condition {
+            continue;
+        }
         let text = fs::read_to_string(&path).unwrap();
+        let text = text.replace("{holds_key}", &holds_key);
         if let Err(error) = connection.prepare(&text) {
             panic!("{}: {error}", path.display());
         }
