@@ -48,7 +48,7 @@ pub struct WaitingRecord<N = ()> {
     known: u64,
 }
 
-/// What a verdict needs to know of its record.
+/// The part of a record that its verdict needs.
 #[derive(Debug, Clone, Copy)]
 struct Owed {
     ticket: u64,
@@ -68,7 +68,7 @@ pub struct NextSlot {
     pub in_flight: usize,
 }
 
-/// What is decided about a record that waits.
+/// A decision about a record that waits.
 #[derive(Debug)]
 pub enum Decision<F = (), N = ()> {
     /// It is in flight.

@@ -85,7 +85,8 @@ fn no_feature_for_proofs_alone_is_in_the_released_part() {
     }
 }
 
-/// Files of tests that cargo does not look for are in a `main.rs`, and targets without tests have none.
+/// Files of tests that cargo does not look for are in a `main.rs`, and targets without tests have
+/// none.
 #[test]
 fn no_test_is_left_out_of_the_builds() {
     let metadata = metadata();

@@ -8,9 +8,9 @@ use super::{Registered, StoreError};
 
 /// For how long events that were set aside are kept once nothing waits for them any more.
 ///
-/// A dead event that holds its key is no such event: its followers wait for an operator's decision. One
-/// that holds none is kept for as long after its last attempt: an event without a key, and one that
-/// was skipped and retried, whose key has gone on.
+/// A dead event that holds its key is no such event: its followers wait for an operator's decision.
+/// One that holds none is kept for as long after its last attempt: an event without a key, and one
+/// that was skipped and retried, whose key has gone on.
 pub const PARKED_RETENTION: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// For how long lines of the audit are kept: as long as what they may tell about.

@@ -1,5 +1,5 @@
-//! The memory store, in both ways of recording progress, and the memory sink, held to the suites of all stores and all
-//! sinks.
+//! The memory store, in both ways of recording progress, and the memory sink, held to the suites of
+//! all stores and all sinks.
 
 #![allow(clippy::unwrap_used)]
 

@@ -293,11 +293,7 @@ impl Publisher for IdempotentPublisher {
     }
 
     async fn changed(&mut self) {
-        let client = self.client.shared();
-        tokio::select! {
-            () = client.changed() => {}
-            () = self.topics.changed() => {}
-        }
+        self.topics.changed(self.client.shared()).await;
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::{
     batch_limits::BATCH_BYTES_MAX,
-    client::Client,
+    client::{Client, Shared},
     directory::{self, Answer, Directory},
     look_up,
 };
@@ -190,10 +190,13 @@ impl Topics {
         }
     }
 
-    /// Waits for an answer of the cluster.
-    pub(super) async fn changed(&mut self) {
-        // The directory is ours too, so that its end is never told.
-        let _ = self.changed.changed().await;
+    /// Waits for news of the producer, or for an answer of the cluster.
+    pub(super) async fn changed(&mut self, producer: Arc<Shared>) {
+        tokio::select! {
+            () = producer.changed() => {}
+            // The directory is ours too, so that its end is never told.
+            _ = self.changed.changed() => {}
+        }
     }
 
     /// The producer is another one: no partition knows it.

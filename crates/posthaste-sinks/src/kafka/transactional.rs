@@ -227,11 +227,7 @@ impl Publisher for TransactionalPublisher {
     }
 
     async fn changed(&mut self) {
-        let client = self.client.shared();
-        tokio::select! {
-            () = client.changed() => {}
-            () = self.topics.changed() => {}
-        }
+        self.topics.changed(self.client.shared()).await;
     }
 }
 

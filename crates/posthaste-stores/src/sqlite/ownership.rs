@@ -148,7 +148,8 @@ impl Leases for SqliteStore {
                         ":now": clock(tx, OPERATION)?,
                     },
                 )?;
-                // What a fenced relay owned is revoked with a settle time, which a release would lose.
+                // A fenced relay's partitions are revoked with a settle time, which a release would
+                // lose.
                 must_be_one(OPERATION, left)?;
                 for (id, name, _) in served(tx, OPERATION, &registration)? {
                     give_up(tx, OPERATION, relay, (id, &name), unsettled, "release")?;
