@@ -41,11 +41,21 @@ pub(crate) enum Command {
     Demo(demo::Demo),
 }
 
+/// The help of `--store` and `--from`.
+fn store_help() -> String {
+    format!(
+        "The database: {} [env: {}]",
+        open::store_examples(),
+        config::FROM
+    )
+}
+
 /// Which store a command works on, and how it answers.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// The database: sqlite:PATH or postgres://USER@HOST/DATABASE [env: POSTHASTE_FROM]
-    #[arg(long, value_name = "URL", global = true, visible_alias = "from")]
+    #[arg(
+        long, value_name = "URL", global = true, visible_alias = "from", help = store_help()
+    )]
     store: Option<SecretUrl>,
     /// A configuration file that names the store
     #[arg(long, value_name = "FILE", global = true)]

@@ -18,7 +18,7 @@ pub(crate) use file::FileConfig;
 pub(crate) use report::ConfigError;
 pub(crate) use tuning::{DestinationTuning, LogFormat, RelayTuning, start};
 
-use crate::secret::SecretUrl;
+use crate::{open, secret::SecretUrl};
 
 /// The environment variable of the store.
 pub(crate) const FROM: &str = "POSTHASTE_FROM";
@@ -82,7 +82,8 @@ fn from_layers(
     flag.or_else(|| from_env(FROM)).or(file).ok_or_else(|| {
         ConfigError::plain(format!(
             "no store is named\nfix: give {flag_name} URL, set {FROM}, or write [stores.main] into a \
-             file and give --config FILE\n     a URL is sqlite:PATH or postgres://USER@HOST/DATABASE"
+             file and give --config FILE\n     a URL is {}",
+            open::store_examples()
         ))
     })
 }
@@ -141,7 +142,7 @@ pub(crate) fn relay(file: Option<&Path>, flags: RelayFlags) -> Result<RelayConfi
         return Err(ConfigError::plain(format!(
             "no destination is named\nfix: give --to URL, set {TO}, or write [destinations.NAME] into \
              a file and give --config FILE\n     a URL is {}",
-            crate::open::SINK_EXAMPLES
+            open::sink_examples()
         )));
     }
     for destination in &mut destinations {

@@ -4,6 +4,8 @@ use std::{fmt, ops::Range};
 
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::open;
+
 /// A URL of a store or a sink. Printing it, in any way, masks what must not be seen; there is no
 /// serialisation of it.
 #[derive(Clone)]
@@ -79,14 +81,10 @@ fn login(url: &str) -> Option<Range<usize>> {
     (colon + 1 < start + end).then_some(colon + 1..start + end)
 }
 
-/// Schemes behind which a path stands, in which `:` and `@` are letters like others.
-const OF_PATHS: [&str; 2] = ["sqlite", "file"];
-
 /// The scheme may stand in a line of a configuration file.
 fn names_a_path(before_colon: &str) -> bool {
-    OF_PATHS
-        .iter()
-        .any(|scheme| before_colon.to_ascii_lowercase().ends_with(scheme))
+    let before_colon = before_colon.to_ascii_lowercase();
+    open::file_schemes().any(|scheme| before_colon.ends_with(scheme))
 }
 
 fn after_colon(url: &str, start: usize) -> Option<Range<usize>> {

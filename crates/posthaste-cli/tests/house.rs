@@ -9,6 +9,8 @@ mod builds;
 mod changed;
 #[path = "house/lines.rs"]
 mod lines;
+#[path = "house/plug_ins.rs"]
+mod plug_ins;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

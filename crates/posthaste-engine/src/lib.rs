@@ -15,6 +15,7 @@ mod lane_records;
 pub mod model;
 mod partitions;
 mod pipeline;
+mod plug_in;
 mod record;
 mod route;
 mod router;
@@ -33,6 +34,10 @@ pub use failed_keys::FailedKeys;
 pub use lane_records::{Decision, LaneRecords, NextSlot, VerdictBatch, WaitingRecord};
 pub use partitions::Partitions;
 pub use pipeline::{BreakerState, Change, Counts, Died, Pipeline, PipelineLimits, SideStep};
+pub use plug_in::{
+    AddressForm, Feature, NoSuchScheme, OptionDefault, OptionSpec, OptionValue, PlugIn, SinkMode,
+    nearest, parse_duration, parse_file_mode,
+};
 pub use record::{Record, RecordHeaders};
 pub use route::{
     DeliveryPolicy, DestinationRoutes, OnDead, Route, RouteAction, RouteDecision, RouteError,

@@ -3,7 +3,13 @@
 #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
 pub(crate) mod authority;
 
-use posthaste_engine::SinkError;
+use std::{path::PathBuf, time::Duration};
+
+use posthaste_engine::{
+    AddressForm, OptionSpec, PlugIn, SinkError, parse_duration, parse_file_mode,
+};
+
+use crate::SINKS;
 
 /// A parsed address. It has no `Debug`: it may hold a password.
 pub(crate) struct Address {
@@ -16,9 +22,6 @@ pub(crate) struct Address {
     doubtful: bool,
 }
 
-const EXAMPLE: &str = "write it as `kafka://HOST:PORT`, `amqp://HOST/VHOST?exchange=NAME`, \
-     `file:///var/spool/events.jsonl`, `stdout:` or `null:`";
-
 impl Address {
     /// Splits an address.
     ///
@@ -29,7 +32,7 @@ impl Address {
         let (scheme, rest) = url
             .split_once(':')
             .filter(|(scheme, _)| is_scheme(scheme))
-            .ok_or_else(|| misconfigured("sink address", format!("it has no scheme; {EXAMPLE}")))?;
+            .ok_or_else(|| misconfigured("sink address", no_scheme()))?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut address = Self {
             scheme: scheme.to_ascii_lowercase(),
@@ -94,39 +97,73 @@ impl Address {
         self.decode(&self.path)
     }
 
-    /// An option's value.
-    pub(crate) fn option(&self, name: &str) -> Option<&str> {
+    /// Refuses what the sink's row does not know: a path where it has none, an option that it does
+    /// not have, and a value that the option does not take.
+    pub(crate) fn check(&self, plug_in: &PlugIn) -> Result<(), SinkError> {
+        if plug_in.address == AddressForm::Bare && !self.path.is_empty() {
+            let scheme = &self.scheme;
+            return Err(self.misconfigured(format!("it takes no path; write `{scheme}:`")));
+        }
+        for (name, value) in &self.options {
+            match plug_in.option(name) {
+                Some(option) => self.check_value(option, value)?,
+                None => return Err(self.misconfigured(unknown_option(name, plug_in))),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_value(&self, option: &OptionSpec, value: &str) -> Result<(), SinkError> {
+        option
+            .check(value)
+            .map_err(|reason| self.misconfigured(reason))
+    }
+
+    /// An option's value, as it is given.
+    pub(crate) fn given(&self, option: &OptionSpec) -> Option<&str> {
         self.options
             .iter()
-            .find(|(known, _)| known == name)
+            .find(|(name, _)| name == option.name)
             .map(|(_, value)| value.as_str())
     }
 
-    /// Refuses a path where the kind of sink has none.
-    pub(crate) fn expect_no_path(&self) -> Result<(), SinkError> {
-        if self.path.is_empty() {
-            return Ok(());
-        }
-        let scheme = &self.scheme;
-        Err(self.misconfigured(format!("it takes no path; write `{scheme}:`")))
+    /// An option's value, given or by default.
+    pub(crate) fn text(&self, option: &OptionSpec) -> Option<&str> {
+        self.given(option).or_else(|| option.default_value())
     }
 
-    /// Refuses options that the kind of sink does not know.
-    pub(crate) fn expect_options(&self, known: &[&str]) -> Result<(), SinkError> {
-        let Some((name, _)) = self
-            .options
-            .iter()
-            .find(|(name, _)| !known.contains(&name.as_str()))
-        else {
-            return Ok(());
+    /// An option's value as the path of a file.
+    #[allow(dead_code)] // Some builds have no sink with such an option.
+    pub(crate) fn file(&self, option: &OptionSpec) -> Option<PathBuf> {
+        self.text(option).map(PathBuf::from)
+    }
+
+    /// An option's value as a number.
+    pub(crate) fn number(&self, option: &OptionSpec) -> Result<Option<u64>, SinkError> {
+        self.parsed(option, |text| text.parse().ok())
+    }
+
+    /// An option's value as a time.
+    #[allow(dead_code)] // Some builds have no sink with such an option.
+    pub(crate) fn duration(&self, option: &OptionSpec) -> Result<Option<Duration>, SinkError> {
+        self.parsed(option, parse_duration)
+    }
+
+    /// An option's value as the rights of a file.
+    pub(crate) fn file_mode(&self, option: &OptionSpec) -> Result<Option<u32>, SinkError> {
+        self.parsed(option, parse_file_mode)
+    }
+
+    fn parsed<T>(
+        &self,
+        option: &OptionSpec,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, SinkError> {
+        let Some(text) = self.text(option) else {
+            return Ok(None);
         };
-        if known.is_empty() {
-            return Err(self.misconfigured(format!("it takes no options; remove `{name}`")));
-        }
-        Err(self.misconfigured(match nearest(name, known) {
-            Some(near) => format!("unknown option `{name}`; did you mean `{near}`?"),
-            None => format!("unknown option `{name}`; it knows {}", known.join(", ")),
-        }))
+        self.check_value(option, text)?;
+        Ok(parse(text))
     }
 
     /// An error about this address. It names the scheme alone: the rest may hold a password, and so
@@ -157,14 +194,26 @@ fn is_scheme(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
 }
 
-/// The known name that was probably meant, if one is near.
-pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    known
-        .iter()
-        .map(|&candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|&(distance, candidate)| distance <= candidate.len() / 3 + 1)
-        .min()
-        .map(|(_, candidate)| candidate)
+/// The advice for an address without a scheme.
+fn no_scheme() -> String {
+    let examples: Vec<&str> = SINKS.iter().map(|sink| sink.plug_in.example).collect();
+    format!(
+        "it has no scheme; write it as one of `{}`",
+        examples.join("`, `")
+    )
+}
+
+fn unknown_option(name: &str, plug_in: &PlugIn) -> String {
+    if plug_in.options.is_empty() {
+        return format!("it takes no options; remove `{name}`");
+    }
+    match plug_in.nearest_option(name) {
+        Some(near) => format!("unknown option `{name}`; did you mean `{near}`?"),
+        None => format!(
+            "unknown option `{name}`; it knows {}",
+            plug_in.option_names()
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -189,8 +238,14 @@ mod tests {
     #[test]
     fn options_are_found() {
         let address = Address::parse("file:///a?x=1&y=%41=").unwrap();
-        assert_eq!(address.option("x"), Some("1"));
-        assert_eq!(address.option("y"), Some("A="));
-        assert_eq!(address.option("z"), None);
+        let given = |name| {
+            address.given(&OptionSpec {
+                name,
+                ..crate::descriptors::file::MODE
+            })
+        };
+        assert_eq!(given("x"), Some("1"));
+        assert_eq!(given("y"), Some("A="));
+        assert_eq!(given("z"), None);
     }
 }

@@ -18,14 +18,13 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
-use crate::{address::Address, publisher::Stop, writer};
+use crate::{
+    address::Address,
+    descriptors::file::{EVENT_BYTES_MAX, FILE, MODE},
+    publisher::Stop,
+    writer,
+};
 use appender::Appender;
-
-const EVENT_BYTES_MAX: &str = "max_event_bytes";
-const MODE: &str = "mode";
-/// The relay opens the file again after a rotation or a restart.
-const OWNER_READS_AND_WRITES: u32 = 0o600;
-const MODE_MAX: u32 = 0o777;
 
 /// Appends a line for each event to one file.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ impl FileSink {
     }
 
     pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
-        address.expect_options(&[EVENT_BYTES_MAX, MODE])?;
+        address.check(&FILE.plug_in)?;
         let bytes = address.path()?;
         if bytes.is_empty() {
             return Err(address.misconfigured(
@@ -69,39 +68,11 @@ impl FileSink {
                 "it names a directory; name a file in it, which is created".to_owned(),
             ));
         }
-        let limit = address
-            .option(EVENT_BYTES_MAX)
-            .map(|value| parse_limit(address, value))
-            .transpose()?;
-        let mode = address.option(MODE);
-        let mode = mode.map(|value| parse_mode(address, value)).transpose()?;
+        let limit = address.number(&EVENT_BYTES_MAX)?;
+        let mode = address.file_mode(&MODE)?;
         let sink = Self::new(Path::new(&OsString::from_vec(bytes.to_vec())), limit)?;
         Ok(Self { mode, ..sink })
     }
-}
-
-fn parse_limit(address: &Address, value: &str) -> Result<u64, SinkError> {
-    match value.parse() {
-        Ok(0) => Err(address.misconfigured(format!("{EVENT_BYTES_MAX} must be at least 1"))),
-        Ok(limit) => Ok(limit),
-        Err(_) => Err(address.misconfigured(format!(
-            "{EVENT_BYTES_MAX}={value} is not a whole number of bytes; write for example \
-             {EVENT_BYTES_MAX}=1048576"
-        ))),
-    }
-}
-
-fn parse_mode(address: &Address, value: &str) -> Result<u32, SinkError> {
-    let is_octal = matches!(value.len(), 3 | 4) && value.bytes().all(|b| b.is_ascii_digit());
-    let mode = u32::from_str_radix(value, 8).ok().filter(|mode| {
-        is_octal && *mode <= MODE_MAX && mode & OWNER_READS_AND_WRITES == OWNER_READS_AND_WRITES
-    });
-    mode.ok_or_else(|| {
-        address.misconfigured(format!(
-            "{MODE}={value} is not the mode of a file that its owner reads and writes; write it in \
-             octal, for example {MODE}=0640"
-        ))
-    })
 }
 
 #[async_trait]

@@ -1,7 +1,7 @@
 //! Bytes from outside: addresses, and events of any content on their way into lines.
 
 use bolero::{TypeGenerator, check};
-use posthaste_engine::{Field, PageBuilder, Record, StoredFields};
+use posthaste_engine::{Field, OptionSpec, PageBuilder, Record, StoredFields};
 use posthaste_testkit::fuzz::{iterations, percent_encoded, spelled};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -98,7 +98,11 @@ fn fuzz_encoded_parts() {
                 panic!("{url} was refused");
             };
             assert!(address.path().is_ok_and(|path| path == text.as_bytes()));
-            assert_eq!(address.option("option"), Some(&*text));
+            let option = OptionSpec {
+                name: "option",
+                ..crate::descriptors::file::MODE
+            };
+            assert_eq!(address.given(&option), Some(&*text));
             #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
             {
                 let url = format!("x://u{part}:{part}@host:1,[::1]/{part}");

@@ -1,11 +1,20 @@
-//! The sinks that every build of Posthaste carries: `file`, `stdout` and `null`.
+//! The sinks of Posthaste: a file or folder each, most of them a feature of the build.
 //!
 //! A sink is named by its address: `file:///var/spool/events.jsonl?max_event_bytes=1048576`,
-//! `stdout:`, `null:`. [`open`] turns an address into a [`Sink`].
+//! `stdout:`, `null:`. [`open`] turns an address into a [`Sink`]; [`SINKS`] says what there is.
 
 mod address;
 #[cfg(feature = "rabbitmq")]
 mod amqp;
+mod descriptor;
+/// The row of each sink, compiled into every build.
+mod descriptors {
+    pub(crate) mod file;
+    pub(crate) mod kafka;
+    pub(crate) mod null;
+    pub(crate) mod rabbitmq;
+    pub(crate) mod stdout;
+}
 mod file;
 #[cfg(test)]
 mod fuzz;
@@ -21,8 +30,9 @@ mod writer;
 
 use std::sync::Arc;
 
-use posthaste_engine::{Sink, SinkError};
+use posthaste_engine::{PlugIn, Sink, SinkError};
 
+pub use descriptor::{SinkDescriptor, SinkSummary};
 pub use file::FileSink;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaSink;
@@ -33,39 +43,25 @@ pub use stdout::StdoutSink;
 
 use address::Address;
 
-type Open = fn(&Address) -> Result<Arc<dyn Sink>, SinkError>;
-
-/// One line per kind of sink in this build.
-const REGISTRY: &[(&str, Open)] = &[
-    ("file", |address| {
-        Ok(Arc::new(FileSink::from_address(address)?))
-    }),
-    #[cfg(feature = "kafka")]
-    ("kafka", |address| {
-        Ok(Arc::new(KafkaSink::from_address(address)?))
-    }),
-    #[cfg(feature = "rabbitmq")]
-    ("amqp", |address| {
-        Ok(Arc::new(RabbitMqSink::from_address(address)?))
-    }),
-    #[cfg(feature = "rabbitmq")]
-    ("amqps", |address| {
-        Ok(Arc::new(RabbitMqSink::from_address(address)?))
-    }),
-    ("null", |address| {
-        Ok(Arc::new(NullSink::from_address(address)?))
-    }),
-    ("stdout", |address| {
-        Ok(Arc::new(StdoutSink::from_address(address)?))
-    }),
+/// Every sink, also those that this build left out.
+pub static SINKS: &[&SinkDescriptor] = &[
+    &descriptors::file::FILE,
+    &descriptors::kafka::KAFKA,
+    &descriptors::rabbitmq::RABBITMQ,
+    &descriptors::null::NULL,
+    &descriptors::stdout::STDOUT,
 ];
 
-/// Kinds that are features of the build, and how to build with them.
-const OPTIONAL: &[(&str, &str)] = &[
-    ("kafka", "kafka"),
-    ("amqp", "rabbitmq"),
-    ("amqps", "rabbitmq"),
-];
+/// The row of the sink that an address means, if its scheme is one that we know.
+#[must_use]
+pub fn descriptor(url: &str) -> Option<&'static SinkDescriptor> {
+    let (scheme, _) = url.split_once(':')?;
+    let scheme = scheme.to_ascii_lowercase();
+    SINKS
+        .iter()
+        .copied()
+        .find(|sink| sink.plug_in.schemes.contains(&&*scheme))
+}
 
 /// Opens the sink at an address. Touches nothing outside this process: [`Sink::check`] and
 /// [`Sink::open_lane`] do.
@@ -75,31 +71,29 @@ const OPTIONAL: &[(&str, &str)] = &[
 /// build does not carry, or has a wrong path or option; the reason says what would be right.
 pub fn open(url: &str) -> Result<Arc<dyn Sink>, SinkError> {
     let address = Address::parse(url)?;
-    let scheme = address.scheme();
-    match REGISTRY.iter().find(|(kind, _)| *kind == scheme) {
-        Some((_, open)) => open(&address),
+    match descriptor(url).and_then(|sink| sink.open) {
+        Some(open) => open(&address),
         None => {
-            let kinds: Vec<&str> = REGISTRY.iter().map(|(kind, _)| *kind).collect();
-            Err(address.misconfigured(no_such_sink(scheme, &kinds)))
+            Err(address.misconfigured(no_such_sink(address.scheme(), SinkDescriptor::is_built)))
         }
     }
 }
 
-/// The advice for a scheme that is not among the `kinds` of this build.
-fn no_such_sink(scheme: &str, kinds: &[&str]) -> String {
-    let optional = OPTIONAL.iter().map(|(kind, _)| *kind);
-    let known: Vec<&str> = kinds.iter().copied().chain(optional).collect();
-    let hint = match OPTIONAL.iter().find(|(kind, _)| *kind == scheme) {
-        Some((_, feature)) => format!("; build it with `cargo build --features {feature}`"),
-        None if scheme == "rabbitmq" => "; RabbitMQ's scheme is `amqp:` or `amqps:`".to_owned(),
-        None => address::nearest(scheme, &known)
-            .map(|kind| format!("; did you mean `{kind}:`?"))
-            .unwrap_or_default(),
-    };
-    format!(
-        "this build has no sink `{scheme}`, it has {}{hint}",
-        kinds.join(", ")
-    )
+/// The advice for a scheme that is of no sink of this build.
+fn no_such_sink(scheme: &str, is_built: fn(&SinkDescriptor) -> bool) -> String {
+    let known: Vec<(&PlugIn, bool)> = SINKS
+        .iter()
+        .map(|sink| (&sink.plug_in, is_built(sink)))
+        .collect();
+    let built = known.iter().filter(|(_, is_built)| *is_built);
+    let schemes: Vec<&str> = built
+        .flat_map(|(plug_in, _)| plug_in.schemes.iter().copied())
+        .collect();
+    let said = PlugIn::no_such_scheme("sink", scheme, &known, &schemes.join(", "));
+    match said.fix {
+        Some(fix) => format!("{}; {fix}", said.reason),
+        None => said.reason,
+    }
 }
 
 #[cfg(test)]
@@ -163,7 +157,7 @@ mod tests {
     #[test]
     fn a_sink_that_was_left_out_of_the_build_names_its_feature() {
         for (scheme, feature) in [("kafka", "kafka"), ("amqp", "rabbitmq")] {
-            let said = no_such_sink(scheme, &["file", "null"]);
+            let said = no_such_sink(scheme, |sink| ["file", "null"].contains(&sink.plug_in.name));
             let fix =
                 format!("it has file, null; build it with `cargo build --features {feature}`");
             assert!(said.contains(&fix), "{said}");

@@ -15,7 +15,7 @@ use posthaste_engine::{
     FenceKind, KeyOrder, Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, Verdict,
 };
 
-use crate::address::Address;
+use crate::{address::Address, descriptors::null::NULL};
 
 /// Reads and counts every record, accepts it, and drops it.
 #[derive(Debug, Default)]
@@ -43,8 +43,7 @@ pub struct Taken {
 
 impl NullSink {
     pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
-        address.expect_no_path()?;
-        address.expect_options(&[])?;
+        address.check(&NULL.plug_in)?;
         Ok(Self::default())
     }
 

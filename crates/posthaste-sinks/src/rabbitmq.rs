@@ -7,7 +7,7 @@ mod lane;
 mod limits;
 mod message;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use crate::{
     address::{Address, authority::Host},
     amqp::{self, Connection, Login, Timing, Tls},
+    descriptors::rabbitmq::{CA_FILE, CERT_FILE, EVENT_BYTES_MAX, EXCHANGE, KEY_FILE, RABBITMQ},
     publisher::WorkerLane,
 };
 
@@ -23,20 +24,10 @@ use fault::BrokerFault;
 use lane::RabbitMqPublisher;
 use limits::SizeLimit;
 
-/// RabbitMQ 4's own default.
-const EVENT_BYTES_MAX: u64 = 16 << 20;
 /// Opening takes no longer than this, however long a publish may take.
 const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 /// The protocol's limit for names.
 const NAME_BYTES_MAX: usize = 255;
-
-const OPTIONS: &[&str] = &[
-    "exchange",
-    "max_event_bytes",
-    "ca_file",
-    "cert_file",
-    "key_file",
-];
 
 /// Publishes each record to an exchange and accepts it once the broker has confirmed it.
 pub struct RabbitMqSink {
@@ -72,7 +63,7 @@ impl Endpoint {
 
 impl RabbitMqSink {
     pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
-        address.expect_options(OPTIONS)?;
+        address.check(&RABBITMQ.plug_in)?;
         let authority = address.authority()?;
         let (user, password) = match authority.user {
             Some(user) => (user.name, user.password.unwrap_or_default()),
@@ -85,7 +76,7 @@ impl RabbitMqSink {
             Some(path) => String::from_utf8(path)
                 .map_err(|_| address.misconfigured("the vhost is not UTF-8".to_owned()))?,
         };
-        let exchange = address.option("exchange").ok_or_else(|| {
+        let exchange = address.text(&EXCHANGE).ok_or_else(|| {
             address.misconfigured(
                 "it names no exchange; add `?exchange=NAME` (`?exchange=` alone is the default \
                  exchange, where a topic is the name of a queue)"
@@ -110,7 +101,9 @@ impl RabbitMqSink {
                     exchange: exchange.into(),
                 },
             },
-            limit: Arc::new(SizeLimit::new(event_bytes_max(address)?)),
+            limit: Arc::new(SizeLimit::new(
+                address.number(&EVENT_BYTES_MAX)?.unwrap_or(u64::MAX),
+            )),
         })
     }
 
@@ -164,31 +157,20 @@ fn confirm_limit(spec: &LaneSpec) -> Duration {
     spec.publish_timeout * 9 / 10
 }
 
-fn event_bytes_max(address: &Address) -> Result<u64, SinkError> {
-    match address.option("max_event_bytes") {
-        None => Ok(EVENT_BYTES_MAX),
-        Some(text) => text.parse().ok().filter(|&limit| limit > 0).ok_or_else(|| {
-            address
-                .misconfigured("max_event_bytes is a whole number of bytes, at least 1".to_owned())
-        }),
-    }
-}
-
 fn tls(address: &Address) -> Result<Option<Tls>, SinkError> {
-    let file = |name: &str| address.option(name).map(PathBuf::from);
-    let files = ["ca_file", "cert_file", "key_file"];
     if address.scheme() != "amqps" {
-        return match files
-            .into_iter()
-            .find(|name| address.option(name).is_some())
+        return match [CA_FILE, CERT_FILE, KEY_FILE]
+            .iter()
+            .find(|file| address.given(file).is_some())
         {
-            Some(name) => Err(address.misconfigured(format!(
-                "`{name}` is for TLS; write `amqps:` instead of `amqp:`"
+            Some(file) => Err(address.misconfigured(format!(
+                "`{}` is for TLS; write `amqps:` instead of `amqp:`",
+                file.name
             ))),
             None => Ok(None),
         };
     }
-    let identity = match (file("cert_file"), file("key_file")) {
+    let identity = match (address.file(&CERT_FILE), address.file(&KEY_FILE)) {
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
         _ => {
@@ -198,7 +180,7 @@ fn tls(address: &Address) -> Result<Option<Tls>, SinkError> {
         }
     };
     Ok(Some(Tls {
-        ca_file: file("ca_file"),
+        ca_file: address.file(&CA_FILE),
         identity,
     }))
 }

@@ -21,6 +21,7 @@ use rustix::{
 
 use crate::{
     address::Address,
+    descriptors::stdout::STDOUT,
     publisher::Stop,
     writer::{self, Target},
 };
@@ -48,8 +49,7 @@ struct OutputState {
 
 impl StdoutSink {
     pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
-        address.expect_no_path()?;
-        address.expect_options(&[])?;
+        address.check(&STDOUT.plug_in)?;
         let out = io::stdout()
             .as_fd()
             .try_clone_to_owned()

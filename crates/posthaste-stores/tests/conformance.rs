@@ -12,29 +12,69 @@ mod simulated;
 #[path = "conformance/sqlite.rs"]
 mod sqlite;
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
-use posthaste_testkit::store_suite::{Fixture, run};
+use libtest_mimic::Trial;
+use posthaste_stores::STORES;
+use posthaste_testkit::store_suite::{Capability, Row, SERVER, run};
+
+/// The rows of all stores of the build. A row's name begins with its store's.
+fn rows() -> Vec<Row> {
+    vec![
+        // Its tables are there from the beginning.
+        #[cfg(feature = "simulation")]
+        Row::new(simulated::SimulatedFixture, SERVER).without(Capability::Migrations),
+        // A file has neither connections that somebody else cuts, nor counters that a crash sets
+        // back.
+        #[cfg(feature = "sqlite")]
+        Row::new(
+            sqlite::SqliteFixture,
+            &[
+                Capability::Savepoints,
+                Capability::LateCommitDelaysOnlyItself,
+                Capability::Migrations,
+            ],
+        ),
+        #[cfg(feature = "postgres")]
+        Row::new(server("postgres_14", 14), SERVER),
+        #[cfg(feature = "postgres")]
+        Row::new(server("postgres_15", 15), SERVER),
+        #[cfg(feature = "postgres")]
+        Row::new(server("postgres_18", 18), SERVER),
+        // A pooler hides cut connections from its clients.
+        #[cfg(feature = "postgres")]
+        Row::new(
+            postgres::PostgresFixture {
+                pooled: true,
+                ..server("postgres_15_pooled", 15)
+            },
+            SERVER,
+        )
+        .without(Capability::CutConnections),
+    ]
+}
 
 fn main() -> ExitCode {
-    let fixtures: Vec<Arc<dyn Fixture>> = vec![
-        #[cfg(feature = "simulation")]
-        Arc::new(simulated::SimulatedFixture),
-        #[cfg(feature = "sqlite")]
-        Arc::new(sqlite::SqliteFixture),
-        #[cfg(feature = "postgres")]
-        Arc::new(server("postgres_14", 14)),
-        #[cfg(feature = "postgres")]
-        Arc::new(server("postgres_15", 15)),
-        #[cfg(feature = "postgres")]
-        Arc::new(server("postgres_18", 18)),
-        #[cfg(feature = "postgres")]
-        Arc::new(postgres::PostgresFixture {
-            pooled: true,
-            ..server("postgres_15_pooled", 15)
-        }),
-    ];
-    run(fixtures)
+    let rows = rows();
+    let checked = rows.clone();
+    let every_store_has_its_rows = Trial::test("every_store_has_its_rows", move || {
+        for store in STORES.iter().filter(|store| store.is_built()) {
+            let name = store.plug_in.name;
+            let mut its_rows = checked
+                .iter()
+                .filter(|row| row.fixture.name().starts_with(name))
+                .peekable();
+            if its_rows.peek().is_none() {
+                return Err(format!("no row in the suite for {name}").into());
+            }
+            let shares_out = |row: &Row| row.expected.contains(&Capability::SharesOut);
+            if its_rows.any(|row| shares_out(row) != store.shares_out) {
+                return Err(format!("{name}: its descriptor says otherwise of sharing out").into());
+            }
+        }
+        Ok(())
+    });
+    run(&rows, vec![every_store_has_its_rows])
 }
 
 #[cfg(feature = "postgres")]

@@ -609,7 +609,7 @@ async fn the_second_schema_is_migrated_with_its_progress() {
     connection
         .execute_batch("pragma journal_mode = wal")
         .unwrap();
-    for migration in &schema::sqlite()[..2] {
+    for migration in &schema::migrations(posthaste::Dialect::Sqlite)[..2] {
         let body = migration.render(Placeholders::default());
         connection.execute_batch(&body).unwrap();
         connection

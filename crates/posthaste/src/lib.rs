@@ -27,6 +27,7 @@
 //! `posthaste init`, or from [`schema`] by a migration tool of your own, and is open to writers in
 //! every language.
 
+mod dialect;
 mod error;
 mod event;
 mod limits;
@@ -38,12 +39,13 @@ mod statement;
 pub mod testing;
 mod tx;
 
+pub use dialect::Dialect;
 pub use error::EmitError;
 pub use event::{Event, EventBuilder, Timestamp};
 pub use limits::Limits;
 pub use outbox::{Emitted, Outbox};
 pub use slot::{SLOTS, slot};
-pub use statement::{Batch, Dialect, Param, Statement};
+pub use statement::{Batch, Param, Statement};
 pub use tx::Tx;
 
 #[cfg(doctest)]

@@ -2,13 +2,12 @@
 
 use uuid::Uuid;
 
+use crate::dialect::Dialect;
 use crate::error::EmitError;
 use crate::event::Event;
 use crate::limits::Limits;
 use crate::slot::lock_number;
-use crate::statement::{
-    Batch, Dialect, SQLITE_ROWS_MAX, Statement, postgres_statement, sqlite_statement,
-};
+use crate::statement::{Batch, Statement};
 use crate::tx::Tx;
 
 /// Parameters of one statement, in bytes. Below PostgreSQL's default `work_mem` of 4 MB, so that
@@ -135,18 +134,7 @@ impl Outbox {
         events: &'a [Event],
     ) -> Result<Statement<'a>, EmitError> {
         self.check(events)?;
-        match dialect {
-            Dialect::Postgres => Ok(postgres_statement(events, &self.locks(events))),
-            Dialect::Sqlite if events.is_empty() || events.len() > SQLITE_ROWS_MAX => {
-                Err(EmitError::Limit {
-                    field: "events",
-                    size: events.len(),
-                    limit: SQLITE_ROWS_MAX,
-                    unit: "events",
-                })
-            }
-            Dialect::Sqlite => Ok(sqlite_statement(events)),
-        }
+        dialect.statement(events, &self.locks(events))
     }
 
     fn check(&self, events: &[Event]) -> Result<(), EmitError> {

@@ -8,6 +8,8 @@
 //! adding its line to the table of migrations (`posthaste.migrations`, in SQLite
 //! `posthaste_migrations`). A released migration never changes; the next one has the next number.
 
+use crate::dialect::Dialect;
+
 /// One step of the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
@@ -67,116 +69,20 @@ pub const EVENT_COLUMNS: [&str; 16] = [
     "expires_at",
 ];
 
-/// Runs under a search path of its own: a role that may create functions and operators must not get
-/// them called by whoever applies the migration.
-macro_rules! protected {
-    ($file:literal) => {
-        concat!(
-            include_str!("../migrations/postgres/search_path_own.sql"),
-            include_str!(concat!("../migrations/postgres/", $file)),
-            include_str!("../migrations/postgres/search_path_back.sql"),
-        )
-    };
-}
-
-/// The migrations of PostgreSQL, in order.
+/// The migrations of a database, in order.
 #[must_use]
-pub fn postgres() -> &'static [Migration] {
-    &[
-        Migration {
-            version: 1,
-            name: "outbox",
-            min_relay: 1,
-            sql: protected!("0001_outbox.sql"),
-        },
-        Migration {
-            version: 2,
-            name: "relay_state",
-            min_relay: 2,
-            sql: protected!("0002_relay_state.sql"),
-        },
-        Migration {
-            version: 3,
-            name: "shared_partitions",
-            min_relay: 3,
-            sql: protected!("0003_shared_partitions.sql"),
-        },
-        Migration {
-            version: 4,
-            name: "evacuation",
-            min_relay: 4,
-            sql: protected!("0004_evacuation.sql"),
-        },
-        Migration {
-            version: 5,
-            name: "hardening",
-            min_relay: 5,
-            sql: protected!("0005_hardening.sql"),
-        },
-        Migration {
-            version: 6,
-            name: "cluster",
-            min_relay: 5,
-            sql: protected!("0006_cluster.sql"),
-        },
-    ]
-}
-
-/// The migrations of SQLite, in order.
-#[must_use]
-pub fn sqlite() -> &'static [Migration] {
-    &[
-        Migration {
-            version: 1,
-            name: "outbox",
-            min_relay: 1,
-            sql: include_str!("../migrations/sqlite/0001_outbox.sql"),
-        },
-        Migration {
-            version: 2,
-            name: "relay_state",
-            min_relay: 2,
-            sql: include_str!("../migrations/sqlite/0002_relay_state.sql"),
-        },
-        Migration {
-            version: 3,
-            name: "members",
-            min_relay: 3,
-            sql: include_str!("../migrations/sqlite/0003_members.sql"),
-        },
-        Migration {
-            version: 4,
-            name: "leases",
-            min_relay: 4,
-            sql: include_str!("../migrations/sqlite/0004_leases.sql"),
-        },
-        Migration {
-            version: 5,
-            name: "cluster",
-            min_relay: 4,
-            sql: include_str!("../migrations/sqlite/0005_cluster.sql"),
-        },
-    ]
+pub fn migrations(dialect: Dialect) -> &'static [Migration] {
+    dialect.migrations()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Writers wait behind whoever waits for a lock on the outbox.
-    #[test]
-    fn migrations_beside_writers_wait_fifty_milliseconds_for_a_lock() {
-        for migration in &postgres()[4..] {
-            let own = include_str!("../migrations/postgres/search_path_own.sql");
-            let mut lines = migration.sql.strip_prefix(own).unwrap().lines();
-            let first = lines.find(|line| !line.starts_with("--") && !line.is_empty());
-            assert_eq!(first, Some("set local lock_timeout = '50ms';"));
-        }
-    }
-
     #[test]
     fn versions_count_up_from_one_and_no_placeholder_is_left() {
-        for migrations in [postgres(), sqlite()] {
+        for dialect in Dialect::ALL {
+            let migrations = migrations(*dialect);
             for (number, migration) in (1..).zip(migrations) {
                 assert_eq!(migration.version, number);
                 assert!(migration.min_relay <= migration.version);

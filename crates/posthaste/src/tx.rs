@@ -1,12 +1,5 @@
 //! The caller's open transaction, through whichever client the application uses.
 
-#[cfg(feature = "sqlx-postgres")]
-pub(crate) mod sqlx_postgres;
-#[cfg(feature = "sqlx-sqlite")]
-pub(crate) mod sqlx_sqlite;
-#[cfg(feature = "tokio-postgres")]
-pub(crate) mod tokio_postgres;
-
 use async_trait::async_trait;
 
 use crate::error::EmitError;

@@ -20,14 +20,13 @@ use std::{
 use clap::Args;
 use posthaste_engine::{DestinationState, Route, RouteAction, RouteMatch, Routes, Store};
 use posthaste_relay::{Counters, Destination, Relay, RelayError, Summary};
-use posthaste_stores::{postgres, sqlite};
+use posthaste_stores::InitOptions;
 use tokio::{sync::oneshot, task::JoinHandle};
 use uuid::Uuid;
 
 use crate::{
     failure::{Failure, Status},
-    open::{self, StoreKind},
-    output,
+    open, output,
     secret::SecretUrl,
 };
 use damage::Damage;
@@ -74,7 +73,7 @@ struct Stage {
 impl Demo {
     pub(crate) async fn run(self) -> Result<Status, Failure> {
         let stage = Stage::set(self.store.clone()).await?;
-        let mut shop = shop::open(&stage.url, &stage.run).await?;
+        let mut shop = shop::open_shop(&stage.url, &stage.run).await?;
         shop.create().await?;
         let played = tokio::select! {
             played = self.play(&stage, shop) => played,
@@ -146,7 +145,7 @@ impl Demo {
         if let Some(damage) = self.damage {
             damage.apply(&stage.file)?;
         }
-        let mut shop = shop::open(&stage.url, &stage.run).await?;
+        let mut shop = shop::open_shop(&stage.url, &stage.run).await?;
         let truth = shop.truth().await?;
         let proof = proof::compare(&truth, &stage.file, &stage.topic())?;
         if self.json {
@@ -173,14 +172,8 @@ impl Stage {
                 directory.path().join("shop.db").display()
             ))
         });
-        match StoreKind::of(&url)? {
-            StoreKind::Sqlite => {
-                drop(sqlite::init(url.expose(), sqlite::InitOptions::default()).await?)
-            }
-            StoreKind::Postgres => {
-                drop(postgres::init(url.expose(), &postgres::InitOptions::default()).await?);
-            }
-        }
+        let kind = open::store_kind(&url)?;
+        kind.init(url.expose(), &InitOptions::default()).await?;
         let warehouse = directory.path().join("warehouse");
         std::fs::create_dir(&warehouse)?;
         Ok(Self {
@@ -265,7 +258,10 @@ impl Stage {
             self.store
                 .set_destination(&self.destination(), DestinationState::Removed)
                 .await?;
-            shop::open(&self.url, &self.run).await?.remove().await?;
+            shop::open_shop(&self.url, &self.run)
+                .await?
+                .remove()
+                .await?;
         }
         if keep {
             let kept = self.directory.keep();

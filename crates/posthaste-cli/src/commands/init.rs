@@ -6,28 +6,30 @@ mod era;
 use std::time::Duration;
 
 use clap::Args;
-use posthaste::schema::{self, Migration};
 use posthaste_engine::RetentionMode;
-use posthaste_stores::{postgres, sqlite};
+use posthaste_stores::{InitOption, InitOptions, Initialised, STORES, StoreDescriptor};
 use serde_json::json;
 
 use super::{StoreArgs, relay::start_logging};
 use crate::{
     config::{LogFormat, units},
     failure::{Failure, Status},
-    open::StoreKind,
-    output,
+    open, output,
 };
 
 #[derive(Debug, Args)]
 pub(crate) struct Init {
     #[command(flatten)]
     store: StoreArgs,
-    /// A role that may write events, and nothing else (PostgreSQL)
-    #[arg(long, value_name = "ROLE")]
+    #[arg(long, value_name = "ROLE", help = help(
+        InitOption::Writer,
+        "A role that may write events, and nothing else"
+    ))]
     writer: Option<String>,
-    /// A role that may run a relay and operators' commands (PostgreSQL)
-    #[arg(long, value_name = "ROLE")]
+    #[arg(long, value_name = "ROLE", help = help(
+        InitOption::Relay,
+        "A role that may run a relay and operators' commands"
+    ))]
     relay: Option<String>,
     /// Partitions of a destination: a power of two up to 4096; running relays follow a new number
     /// by themselves [default: 64]
@@ -37,22 +39,29 @@ pub(crate) struct Init {
     /// (PostgreSQL) [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     retention: Option<Duration>,
-    /// How they are removed: `truncate` empties whole leaves; `delete` removes rows, which costs
-    /// the server more and disturbs no reader of a hot standby (PostgreSQL) [default: truncate]
-    #[arg(long, value_name = "truncate|delete", value_parser = retention_mode)]
+    #[arg(long, value_name = "truncate|delete", value_parser = retention_mode, help = help(
+        InitOption::RetentionMode,
+        "How they are removed: `truncate` empties whole leaves; `delete` removes rows, which costs \
+         the server more and disturbs no reader of a hot standby [default: truncate]"
+    ))]
     retention_mode: Option<RetentionMode>,
-    /// Whether writers wake idle relays, which then find the first event after a pause without
-    /// waiting for a poll (PostgreSQL; not through a transaction pooler) [default: on for a new
-    /// outbox]
-    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off, help = help(
+        InitOption::Notify,
+        "Whether writers wake idle relays, which then find the first event after a pause without \
+         waiting for a poll; not through a transaction pooler [default: on for a new outbox]"
+    ))]
     notify: Option<bool>,
-    /// Rows of one of the 16 leaves of the ring: a power of two, fixed by the first init
-    /// (PostgreSQL) [default: 524288]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = help(
+        InitOption::LeafRows,
+        "Rows of one of the 16 leaves of the ring: a power of two, fixed by the first init \
+         [default: 524288]"
+    ))]
     leaf_rows: Option<u64>,
-    /// Begin a new era in a copied database (a restored dump, pg_upgrade, a template): shows which
-    /// events would be pending and sent again, and changes nothing without --yes (PostgreSQL)
-    #[arg(long, conflicts_with = "sql")]
+    #[arg(long, conflicts_with = "sql", help = help(
+        InitOption::NewEra,
+        "Begin a new era in a copied database (a restored dump, pg_upgrade, a template): shows \
+         which events would be pending and sent again, and changes nothing without --yes"
+    ))]
     new_era: bool,
     /// Begin the new era now
     #[arg(long, requires = "new_era")]
@@ -74,64 +83,41 @@ fn retention_mode(value: &str) -> Result<RetentionMode, &'static str> {
     RetentionMode::from_name(value).ok_or("`truncate` or `delete` is needed")
 }
 
-/// The changes, in words that both kinds of store share.
-struct Done {
-    applied: Vec<u32>,
-    version: u32,
-    granted: Vec<String>,
-    new_era: Option<postgres::NewEra>,
-}
-
-/// The result of an `init` that went well.
-fn newest(migrations: &[Migration]) -> u32 {
-    migrations.last().map_or(0, |last| last.version)
+/// The stores that take an option of `init`, behind what it means.
+fn help(option: InitOption, meaning: &str) -> String {
+    let takes = |store: &&&StoreDescriptor| store.init_options.contains(&option);
+    let titles: Vec<_> = STORES
+        .iter()
+        .filter(takes)
+        .map(|store| store.plug_in.title)
+        .collect();
+    let titles = titles.join(", ");
+    match meaning.split_once(" [") {
+        Some((meaning, default)) => format!("{meaning} ({titles}) [{default}"),
+        None => format!("{meaning} ({titles})"),
+    }
 }
 
 impl Init {
     pub(crate) async fn run(self) -> Result<Status, Failure> {
         let url = self.store.url()?;
-        let kind = StoreKind::of(&url)?;
-        if kind == StoreKind::Sqlite {
-            self.refuse_postgres_options()?;
-        }
+        let kind = open::store_kind(&url)?;
+        self.refuse_options_of_others(kind)?;
         if self.sql {
-            output::print(&match kind {
-                StoreKind::Postgres => postgres::sql(&self.postgres_options())?,
-                StoreKind::Sqlite => sqlite::sql(self.sqlite_options())?,
-            })?;
+            output::print(&kind.init_sql(&self.options())?)?;
             return Ok(Status::Done);
         }
         if self.new_era && !self.yes {
-            return era::tell_plan(url, self.store.json).await;
+            return era::tell_plan(kind, url, self.store.json).await;
         }
-        let done = match kind {
-            StoreKind::Postgres => {
-                // It may have to wait for a lock, and says for whose.
-                start_logging(LogFormat::Text, "warn")?;
-                let done = postgres::init(url.expose(), &self.postgres_options()).await?;
-                let version = newest(schema::postgres());
-                Done {
-                    applied: done.applied,
-                    version,
-                    granted: self.granted(),
-                    new_era: done.new_era,
-                }
-            }
-            StoreKind::Sqlite => {
-                let done = sqlite::init(url.expose(), self.sqlite_options()).await?;
-                Done {
-                    applied: done.applied,
-                    version: done.version,
-                    granted: Vec::new(),
-                    new_era: None,
-                }
-            }
-        };
+        // It may have to wait for a lock, and says for whose.
+        start_logging(LogFormat::Text, "warn")?;
+        let done = kind.init(url.expose(), &self.options()).await?;
         if self.store.json {
             output::print_json(&json!({
                 "version": done.version,
                 "applied": done.applied,
-                "granted": done.granted,
+                "granted": self.granted(),
                 "new_era": done.new_era.as_ref().map(era::as_json),
             }))?;
         } else {
@@ -140,27 +126,35 @@ impl Init {
         Ok(Status::Done)
     }
 
-    fn refuse_postgres_options(&self) -> Result<(), Failure> {
-        for (flag, given) in [
-            ("--writer", self.writer.is_some()),
-            ("--relay", self.relay.is_some()),
-            ("--leaf-rows", self.leaf_rows.is_some()),
-            ("--retention-mode", self.retention_mode.is_some()),
-            ("--notify", self.notify.is_some()),
-            ("--new-era", self.new_era),
+    fn refuse_options_of_others(&self, kind: &StoreDescriptor) -> Result<(), Failure> {
+        for (option, flag, given) in [
+            (InitOption::Writer, "--writer", self.writer.is_some()),
+            (InitOption::Relay, "--relay", self.relay.is_some()),
+            (
+                InitOption::LeafRows,
+                "--leaf-rows",
+                self.leaf_rows.is_some(),
+            ),
+            (
+                InitOption::RetentionMode,
+                "--retention-mode",
+                self.retention_mode.is_some(),
+            ),
+            (InitOption::Notify, "--notify", self.notify.is_some()),
+            (InitOption::NewEra, "--new-era", self.new_era),
         ] {
-            if given {
+            if given && !kind.init_options.contains(&option) {
                 return Err(Failure::usage(format!(
-                    "{flag} means nothing to SQLite, which has neither roles nor leaves nor notifications nor eras\nfix: leave it \
-                     out; the rights are those of the file"
+                    "{flag} means nothing to {}, which {}\nfix: leave it out",
+                    kind.plug_in.title, kind.init_lacks
                 )));
             }
         }
         Ok(())
     }
 
-    fn postgres_options(&self) -> postgres::InitOptions {
-        postgres::InitOptions {
+    fn options(&self) -> InitOptions {
+        InitOptions {
             writer: self.writer.clone(),
             relay: self.relay.clone(),
             partitions: self.partitions,
@@ -172,18 +166,11 @@ impl Init {
         }
     }
 
-    fn sqlite_options(&self) -> sqlite::InitOptions {
-        sqlite::InitOptions {
-            partitions: self.partitions,
-            retention: self.retention,
-        }
-    }
-
     fn granted(&self) -> Vec<String> {
         self.writer.iter().chain(&self.relay).cloned().collect()
     }
 
-    fn report(&self, url: &str, done: &Done) -> String {
+    fn report(&self, url: &str, done: &Initialised) -> String {
         let version = done.version;
         let mut text = match done.applied.as_slice() {
             [] => format!("{url}: the outbox is there, at schema version {version}.\n"),

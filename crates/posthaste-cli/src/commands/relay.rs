@@ -24,6 +24,7 @@ use tokio::{
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
+use super::store_help;
 use crate::{
     config::{self, DestinationTuning, LogFormat, RelayConfig, RelayFlags, RelayTuning, units},
     failure::{Failure, Status},
@@ -34,14 +35,20 @@ use crate::{
 /// The variable that sets the log's level, in the syntax of `RUST_LOG`.
 const LOG: &str = "POSTHASTE_LOG";
 
+/// The help of `--to`.
+fn sink_help() -> String {
+    format!(
+        "The destination: {} [env: {}]",
+        open::sink_examples(),
+        config::TO
+    )
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Relay {
-    /// The database: sqlite:PATH or postgres://USER@HOST/DATABASE [env: POSTHASTE_FROM]
-    #[arg(long, value_name = "URL", visible_alias = "store")]
+    #[arg(long, value_name = "URL", visible_alias = "store", help = store_help())]
     from: Option<SecretUrl>,
-    /// The destination: kafka://HOST:PORT, amqp://HOST/VHOST?exchange=NAME,
-    /// file:///PATH/events.jsonl, stdout: or null: [env: POSTHASTE_TO]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help = sink_help())]
     to: Option<SecretUrl>,
     /// The name of the destination of --to; progress belongs to the name [default: default]
     #[arg(long, value_name = "NAME")]
@@ -223,7 +230,7 @@ fn size(number: u32) -> usize {
 fn open_sinks(config: &RelayConfig, json: bool) -> Result<Vec<Arc<dyn Sink>>, Failure> {
     let open = |known: &config::Destination| {
         let sink = open::sink(&known.url)?;
-        if json && sink.info().kind == "stdout" {
+        if json && open::writes_to_stdout(&known.url) {
             return Err(Failure::usage(format!(
                 "destination `{}` and --json both write to standard output\nfix: leave out --json",
                 known.name

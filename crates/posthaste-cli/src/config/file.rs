@@ -2,12 +2,12 @@
 
 use std::{ops::Range, path::Path};
 
-use posthaste_engine::{Route, RouteAction, RouteMatch, Routes, Template};
+use posthaste_engine::{Route, RouteAction, RouteMatch, Routes, Template, nearest};
 use toml::de::{DeTable, DeValue};
 
 use super::{
     Destination, check_destination_name,
-    report::{ConfigError, Source, nearest},
+    report::{ConfigError, Source},
     section::Section,
     tuning::{self, DESTINATION_KEYS, DestinationTuning, RELAY_KEYS, RelayTuning},
 };

@@ -76,23 +76,6 @@ impl Source {
     }
 }
 
-/// The name that was probably meant.
-pub(crate) fn nearest<'n>(
-    wrong: &str,
-    names: impl IntoIterator<Item = &'n str>,
-) -> Option<&'n str> {
-    names
-        .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
-        .filter(|&(distance, name)| {
-            // Any short name is two letters from any other.
-            let near = distance <= 2 && distance * 2 < wrong.chars().count();
-            near || strsim::jaro_winkler(wrong, name) >= 0.85
-        })
-        .min()
-        .map(|(_, name)| name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,14 +99,5 @@ mod tests {
                 .to_string()
                 .contains("p.toml:3:1")
         );
-    }
-
-    #[test]
-    fn the_nearest_name_is_near() {
-        let names = ["lease", "publish_timeout", "poll_idle"];
-        assert_eq!(nearest("leese", names), Some("lease"));
-        assert_eq!(nearest("publish_time_out", names), Some("publish_timeout"));
-        assert_eq!(nearest("colour", names), None);
-        assert_eq!(nearest("b", ["a"]), None);
     }
 }

@@ -2,13 +2,14 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use posthaste_engine::nearest;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
 use super::{
-    report::{ConfigError, Source, nearest},
+    report::{ConfigError, Source},
     secrets, units,
 };
 use crate::secret::SecretUrl;

@@ -91,6 +91,8 @@ fn files_that_contributing_names_exist() {
             .any(|start| code.starts_with(start))
             || code.ends_with(".md")
     });
+    // The paths of a plug-in that does not exist yet are tested for those that do.
+    let paths = paths.filter(|path| !path.contains("NAME"));
     let (known, gone): (Vec<_>, Vec<_>) = paths.partition(|path| root().join(path).exists());
     assert!(known.len() > 20, "the page was not understood");
     assert_eq!(gone, [""; 0], "named in CONTRIBUTING.md");

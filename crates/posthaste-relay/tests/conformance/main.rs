@@ -6,25 +6,27 @@
 mod sink;
 mod store;
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
 use posthaste_relay::memory::MemoryMode;
 use posthaste_testkit::{
-    sink_suite::{self, Row},
-    store_suite, suite,
+    sink_suite,
+    store_suite::{self, Capability, Row, SERVER},
+    suite,
 };
 use store::MemoryFixture;
 
 fn main() -> ExitCode {
-    let mut trials = sink_suite::trials(Row {
-        sink: "memory",
-        fixture: sink::fixture,
-    });
+    let mut trials = sink_suite::trials(sink::row());
     for (name, mode) in [
         ("memory_log", MemoryMode::Log),
         ("memory_mark", MemoryMode::Mark),
     ] {
-        trials.extend(store_suite::trials(Arc::new(MemoryFixture(name, mode))));
+        // It has neither connections nor a schema.
+        let row = Row::new(MemoryFixture(name, mode), SERVER)
+            .without(Capability::CutConnections)
+            .without(Capability::Migrations);
+        trials.extend(store_suite::trials(&row));
     }
     suite::run(trials)
 }

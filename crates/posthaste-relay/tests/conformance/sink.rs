@@ -1,14 +1,34 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use posthaste_engine::{Field, Record, Sink};
+use posthaste_engine::{Cause, FenceKind, Field, KeyOrder, Record, RejectionKind, Sink, SinkMode};
 use posthaste_relay::memory::{MemorySink, MemorySinkFault};
-use posthaste_testkit::sink_suite::{Fixture, SuiteEvent};
+use posthaste_testkit::sink_suite::{Expected, Fixture, Row, SuiteEvent};
 
 /// Above the 10 MB that must arrive.
 const EVENT_BYTES_MAX: usize = 11_000_000;
 
-pub(crate) fn fixture() -> Box<dyn Fixture> {
+pub(crate) fn row() -> Row {
+    let mode = SinkMode {
+        name: "memory",
+        key_order: KeyOrder::Pipelined,
+        fence: FenceKind::Exact,
+        single_lane: false,
+        deduplicates: false,
+    };
+    Row {
+        expected: Expected {
+            breaks_with: Some(Cause::Connection),
+            // It answers within `submit`.
+            stalls: false,
+            rejects: Some(RejectionKind::TooLarge),
+            ..Expected::of("memory", &mode)
+        },
+        fixture,
+    }
+}
+
+fn fixture() -> Box<dyn Fixture> {
     let sink = MemorySink::new();
     sink.set_fault(MemorySinkFault::RejectLarger(EVENT_BYTES_MAX));
     Box::new(MemoryFixture(sink))

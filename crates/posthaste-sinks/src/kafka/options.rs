@@ -6,50 +6,22 @@ use posthaste_engine::{Outcome, Record, RejectionKind, SinkError};
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
 use super::{batch_limits::BATCH_BYTES_MAX, topic_names};
-use crate::address::{Address, authority::User};
+use crate::{
+    address::{Address, authority::User},
+    descriptors::kafka::{
+        CA_FILE, CERT_FILE, CLIENT_ID, COMPRESSION, DELIVERY, KAFKA, KEY_FILE, LINGER,
+        PROGRESS_TOPIC, PROGRESS_TOPIC_DEFAULT, SASL, TLS, TRANSACTIONAL,
+    },
+};
 
 const DEFAULT_PORT: u16 = 9092;
 
-const TLS: &str = "tls";
-const CA_FILE: &str = "ca_file";
-const CERT_FILE: &str = "cert_file";
-const KEY_FILE: &str = "key_file";
-const SASL: &str = "sasl";
-const COMPRESSION: &str = "compression";
-const LINGER: &str = "linger";
-const CLIENT_ID: &str = "client_id";
-const DELIVERY: &str = "delivery";
-const PROGRESS_TOPIC: &str = "progress_topic";
-
-const OPTIONS: [&str; 10] = [
-    TLS,
-    CA_FILE,
-    CERT_FILE,
-    KEY_FILE,
-    SASL,
-    COMPRESSION,
-    LINGER,
-    CLIENT_ID,
-    DELIVERY,
-    PROGRESS_TOPIC,
-];
-
-const IDEMPOTENT: &str = "idempotent";
-const TRANSACTIONAL: &str = "transactional";
-const PROGRESS_TOPIC_DEFAULT: &str = "posthaste-progress";
-
+/// The client's names for the ways to log in.
 const MECHANISMS: [(&str, &str); 3] = [
     ("plain", "PLAIN"),
     ("scram-sha-256", "SCRAM-SHA-256"),
     ("scram-sha-512", "SCRAM-SHA-512"),
 ];
-
-const COMPRESSIONS: [&str; 5] = ["none", "gzip", "snappy", "lz4", "zstd"];
-
-/// Fills batches when many events come, and is small beside one poll of the outbox.
-const LINGER_DEFAULT: Duration = Duration::from_millis(1);
-/// Far below any publish time-out.
-const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// Above what any broker takes: the broker's limit decides, and it counts after compression.
 const EVENT_BYTES_MAX: &str = "100000000";
@@ -94,7 +66,7 @@ impl Settings {
     /// # Errors
     /// [`SinkError::Misconfigured`] with the fix.
     pub(super) fn from_address(address: &Address) -> Result<Self, SinkError> {
-        address.expect_options(&OPTIONS)?;
+        address.check(&KAFKA.plug_in)?;
         let authority = address.authority()?;
         if authority.path.is_some_and(|path| !path.is_empty()) {
             return Err(address.misconfigured(
@@ -111,10 +83,7 @@ impl Settings {
         let mut context = ClientConfig::new();
         context
             .set("bootstrap.servers", &servers)
-            .set(
-                "client.id",
-                address.option(CLIENT_ID).unwrap_or("posthaste"),
-            )
+            .set("client.id", address.text(&CLIENT_ID).unwrap_or_default())
             // Reconnecting must not outlast the outage by much.
             .set("reconnect.backoff.max.ms", "500")
             .set("socket.keepalive.enable", "true")
@@ -128,12 +97,12 @@ impl Settings {
             (true, true) => "sasl_ssl",
         };
         context.set("security.protocol", protocol);
-        let compression = choice(address, COMPRESSION, &COMPRESSIONS)?.unwrap_or("lz4");
+        let compression = address.text(&COMPRESSION).unwrap_or_default();
         Ok(Self {
             target: format!("kafka://{servers}"),
             context,
             compression: compression.to_owned(),
-            linger: linger(address)?,
+            linger: address.duration(&LINGER)?.unwrap_or_default(),
             progress_topic: progress_topic(address)?,
         })
     }
@@ -203,23 +172,26 @@ impl Settings {
 const QUEUE_EVENTS_MAX: &str = "5000";
 
 fn set_tls(config: &mut ClientConfig, address: &Address) -> Result<Option<bool>, SinkError> {
-    let tls = choice(address, TLS, &["true", "false"])?.map(|word| word == "true");
-    let (cert, key) = (address.option(CERT_FILE), address.option(KEY_FILE));
-    for (name, property, value) in [
-        (CA_FILE, "ssl.ca.location", address.option(CA_FILE)),
-        (CERT_FILE, "ssl.certificate.location", cert),
-        (KEY_FILE, "ssl.key.location", key),
+    let tls = address.given(&TLS).map(|word| word == "true");
+    for (option, property) in [
+        (CA_FILE, "ssl.ca.location"),
+        (CERT_FILE, "ssl.certificate.location"),
+        (KEY_FILE, "ssl.key.location"),
     ] {
-        let Some(value) = value else { continue };
+        let Some(value) = address.given(&option) else {
+            continue;
+        };
         if tls != Some(true) {
-            return Err(address.misconfigured(format!("`{name}` has no use without `{TLS}=true`")));
+            return Err(
+                address.misconfigured(format!("`{}` has no use without `tls=true`", option.name))
+            );
         }
         config.set(property, value);
     }
-    if cert.is_some() != key.is_some() {
-        return Err(address.misconfigured(format!(
-            "`{CERT_FILE}` and `{KEY_FILE}` are needed together"
-        )));
+    if address.given(&CERT_FILE).is_some() != address.given(&KEY_FILE).is_some() {
+        return Err(
+            address.misconfigured("`cert_file` and `key_file` are needed together".to_owned())
+        );
     }
     Ok(tls)
 }
@@ -231,21 +203,20 @@ fn set_login(
     user: Option<&User>,
     tls: Option<bool>,
 ) -> Result<bool, SinkError> {
-    let words = MECHANISMS.map(|(word, _)| word);
-    let mechanism = choice(address, SASL, &words)?;
-    let (user, mechanism) = match (user, mechanism) {
+    let (user, mechanism) = match (user, address.given(&SASL)) {
         (None, None) => return Ok(false),
         (Some(user), Some(mechanism)) => (user, mechanism),
         (Some(_), None) => {
+            let ways = MECHANISMS.map(|(word, _)| format!("`sasl={word}`"));
             return Err(address.misconfigured(format!(
-                "a user needs a way to log in; add `{SASL}={}`",
-                words.join(&format!("`, `{SASL}="))
+                "a user needs a way to log in; add {}",
+                ways.join(", ")
             )));
         }
         (None, Some(_)) => {
-            return Err(address.misconfigured(format!(
-                "`{SASL}` needs a user; write `kafka://USER:PASSWORD@HOST:PORT`"
-            )));
+            return Err(address.misconfigured(
+                "`sasl` needs a user; write `kafka://USER:PASSWORD@HOST:PORT`".to_owned(),
+            ));
         }
     };
     let Some(password) = &user.password else {
@@ -254,10 +225,11 @@ fn set_login(
         ));
     };
     if tls.is_none() {
-        return Err(address.misconfigured(format!(
-            "user and password would travel unencrypted; add `{TLS}=true`, or `{TLS}=false` if \
-             that is meant"
-        )));
+        return Err(address.misconfigured(
+            "user and password would travel unencrypted; add `tls=true`, or `tls=false` if that is \
+             meant"
+                .to_owned(),
+        ));
     }
     let property = MECHANISMS
         .iter()
@@ -270,53 +242,20 @@ fn set_login(
     Ok(true)
 }
 
-fn choice<'a>(
-    address: &'a Address,
-    name: &str,
-    words: &[&str],
-) -> Result<Option<&'a str>, SinkError> {
-    match address.option(name) {
-        Some(value) if !words.contains(&value) => {
-            Err(address.misconfigured(format!("`{name}` is one of {}", words.join(", "))))
-        }
-        value => Ok(value),
-    }
-}
-
 fn progress_topic(address: &Address) -> Result<Option<String>, SinkError> {
-    let delivery = choice(address, DELIVERY, &[IDEMPOTENT, TRANSACTIONAL])?;
-    let named = address.option(PROGRESS_TOPIC);
-    if delivery != Some(TRANSACTIONAL) {
-        return match named {
+    if address.text(&DELIVERY) != Some(TRANSACTIONAL) {
+        return match address.given(&PROGRESS_TOPIC) {
             None => Ok(None),
             Some(_) => Err(address.misconfigured(format!(
-                "`{PROGRESS_TOPIC}` has no use without `{DELIVERY}={TRANSACTIONAL}`"
+                "`progress_topic` has no use without `delivery={TRANSACTIONAL}`"
             ))),
         };
     }
-    let topic = named.unwrap_or(PROGRESS_TOPIC_DEFAULT);
+    let topic = address.text(&PROGRESS_TOPIC).unwrap_or_default();
     match topic_names::refuse_name(topic) {
         None => Ok(Some(topic.to_owned())),
-        Some(reason) => Err(address.misconfigured(format!("`{PROGRESS_TOPIC}`: {reason}"))),
+        Some(reason) => Err(address.misconfigured(format!("`progress_topic`: {reason}"))),
     }
-}
-
-fn linger(address: &Address) -> Result<Duration, SinkError> {
-    let Some(text) = address.option(LINGER) else {
-        return Ok(LINGER_DEFAULT);
-    };
-    let parsed = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(number), _) => number.parse().ok().map(Duration::from_millis),
-        (None, Some(number)) => number.parse().ok().map(Duration::from_secs),
-        (None, None) => None,
-    };
-    parsed
-        .filter(|&linger| linger <= LINGER_MAX)
-        .ok_or_else(|| {
-            address.misconfigured(format!(
-                "`{LINGER}` is a time from 0ms to 1s, such as `5ms`"
-            ))
-        })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use posthaste_engine::{Lane, Outcome, Sink};
 use posthaste_sinks::open;
 use posthaste_testkit::sink_suite::{SuiteEvent, lane_spec, records};
 
-use crate::{fixtures::file_url, lines};
+use crate::{file::file_url, lines};
 
 const ROLE: &str = "POSTHASTE_SINKS_TEST_ROLE";
 const ADDRESS: &str = "POSTHASTE_SINKS_TEST_ADDRESS";

@@ -1,4 +1,6 @@
-//! The promises of `file` alone.
+//! The sink `file`: its fixture, and the promises of it alone.
+
+mod fixture;
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -21,9 +23,10 @@ use tempfile::TempDir;
 
 use crate::{
     child::{self, send},
-    fixtures::file_url,
     lines,
 };
+
+pub(crate) use fixture::{file_url, rows};
 
 const HANG: Duration = Duration::from_secs(120);
 

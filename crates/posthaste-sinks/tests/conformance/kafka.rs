@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
-use posthaste_engine::Sink;
+use posthaste_engine::{Cause, RejectionKind, Sink};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::kafka::Isolation,
-    sink_suite::{Fixture, SuiteEvent},
+    sink_suite::{Expected, Fixture, Row, SuiteEvent},
 };
 
 use brokers::Broker;
@@ -28,6 +28,28 @@ use tokio::runtime::Builder;
 
 /// Above the 10 MB that must arrive.
 const EVENT_BYTES_MAX: usize = 11_000_000;
+
+pub(crate) fn rows() -> Vec<Row> {
+    let offers = |expected| Expected {
+        breaks_with: Some(Cause::Connection),
+        stalls: true,
+        rejects: Some(RejectionKind::TooLarge),
+        ..expected
+    };
+    vec![
+        Row {
+            expected: offers(crate::expected("kafka")),
+            fixture,
+        },
+        Row {
+            expected: Expected {
+                fenced_by_successor: true,
+                ..offers(crate::expected("kafka-transactional"))
+            },
+            fixture: transactional_fixture,
+        },
+    ]
+}
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = outcomes::trials();
@@ -52,11 +74,11 @@ struct KafkaFixture {
     isolation: Isolation,
 }
 
-pub(crate) fn fixture() -> Box<dyn Fixture> {
+fn fixture() -> Box<dyn Fixture> {
     fixture_with(|_| String::new(), Isolation::ReadUncommitted)
 }
 
-pub(crate) fn transactional_fixture() -> Box<dyn Fixture> {
+fn transactional_fixture() -> Box<dyn Fixture> {
     let options = |names: &Names| {
         let progress = names.own("progress");
         format!("?delivery=transactional&progress_topic={progress}")

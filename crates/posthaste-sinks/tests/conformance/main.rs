@@ -6,10 +6,10 @@
 
 mod child;
 mod file;
-mod fixtures;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lines;
+mod null;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod stdout;
@@ -19,47 +19,71 @@ mod trial;
 use std::process::ExitCode;
 
 use libtest_mimic::Trial;
-use posthaste_testkit::sink_suite::{self, Row};
+use posthaste_sinks::SINKS;
+use posthaste_testkit::sink_suite::{self, Expected, Row};
 
-const ROWS: &[Row] = &[
-    Row {
-        sink: "file",
-        fixture: fixtures::file,
+/// The tests of one sink.
+struct Tests {
+    /// Its rows in the suite, one for each of its modes.
+    rows: fn() -> Vec<Row>,
+    /// Tests of the promises of this sink alone.
+    trials: fn() -> Vec<Trial>,
+}
+
+const TESTS: &[Tests] = &[
+    Tests {
+        rows: file::rows,
+        trials: file::trials,
     },
     #[cfg(feature = "kafka")]
-    Row {
-        sink: "kafka",
-        fixture: kafka::fixture,
+    Tests {
+        rows: kafka::rows,
+        trials: kafka::trials,
     },
-    #[cfg(feature = "kafka")]
-    Row {
-        sink: "kafka-transactional",
-        fixture: kafka::transactional_fixture,
-    },
-    Row {
-        sink: "stdout",
-        fixture: fixtures::stdout,
-    },
-    Row {
-        sink: "null",
-        fixture: fixtures::null,
+    Tests {
+        rows: null::rows,
+        trials: Vec::new,
     },
     #[cfg(feature = "rabbitmq")]
-    Row {
-        sink: "rabbitmq",
-        fixture: rabbitmq::fixture,
+    Tests {
+        rows: rabbitmq::rows,
+        trials: rabbitmq::trials,
+    },
+    Tests {
+        rows: stdout::rows,
+        trials: stdout::trials,
     },
 ];
+
+/// The promises of a sink's descriptor in this mode.
+fn expected(mode: &str) -> Expected {
+    SINKS
+        .iter()
+        .flat_map(|sink| sink.modes.iter().map(|mode| (sink.plug_in.name, mode)))
+        .find(|(_, promised)| promised.name == mode)
+        .map(|(kind, promised)| Expected::of(kind, promised))
+        .unwrap_or_else(|| panic!("no sink has the mode `{mode}`"))
+}
 
 fn main() -> ExitCode {
     // Some tests run this very program as a process that they can kill.
     if let Some(role) = child::role() {
         return child::run(&role);
     }
-    let mut more: Vec<Trial> = file::trials().into_iter().chain(stdout::trials()).collect();
-    #[cfg(feature = "rabbitmq")]
-    more.extend(rabbitmq::trials());
-    #[cfg(feature = "kafka")]
-    more.extend(kafka::trials());
-    sink_suite::main(ROWS, more)
+    let rows: Vec<Row> = TESTS.iter().flat_map(|tests| (tests.rows)()).collect();
+    let mut more: Vec<Trial> = TESTS.iter().flat_map(|tests| (tests.trials)()).collect();
+    let named: Vec<&str> = rows.iter().map(|row| row.expected.sink).collect();
+    more.push(Trial::test(
+        "every_mode_of_every_sink_has_a_row",
+        move || {
+            let built = SINKS.iter().filter(|sink| sink.is_built());
+            let modes = built.flat_map(|sink| sink.modes.iter().map(|mode| mode.name));
+            let missing: Vec<&str> = modes.filter(|mode| !named.contains(mode)).collect();
+            match missing.is_empty() {
+                true => Ok(()),
+                false => Err(format!("no row in the suite for {missing:?}").into()),
+            }
+        },
+    ));
+    sink_suite::main(&rows, more)
 }

@@ -11,16 +11,30 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
-use posthaste_engine::Sink;
+use posthaste_engine::{Cause, RejectionKind, Sink};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     proxy::Proxy,
     servers::rabbitmq::RabbitMqServer,
-    sink_suite::{Fixture, SuiteEvent},
+    sink_suite::{Expected, Fixture, Row, SuiteEvent},
 };
 
 use place::Place;
 use tokio::{runtime::Builder, task::spawn_blocking};
+
+pub(crate) fn rows() -> Vec<Row> {
+    vec![Row {
+        expected: Expected {
+            // Headers are a table.
+            headers_in_order: false,
+            breaks_with: Some(Cause::Connection),
+            stalls: true,
+            rejects: Some(RejectionKind::Unroutable),
+            ..crate::expected("rabbitmq")
+        },
+        fixture,
+    }]
+}
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = outcomes::trials();
@@ -41,7 +55,7 @@ fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial
 }
 
 /// A sink on an exchange and a queue of its own, behind a proxy.
-pub(crate) fn fixture() -> Box<dyn Fixture> {
+fn fixture() -> Box<dyn Fixture> {
     let server = RabbitMqServer::shared();
     let place = Place::new(server);
     let proxy = Proxy::to_local_port(server.port()).unwrap();

@@ -1,4 +1,6 @@
-//! The promises of `stdout` alone.
+//! The sink `stdout`: its fixture, and the promises of it alone.
+
+mod fixture;
 
 use std::{io::Read, process::Stdio, time::Duration};
 
@@ -6,6 +8,8 @@ use libtest_mimic::Trial;
 use posthaste_testkit::process;
 
 use crate::{child, lines};
+
+pub(crate) use fixture::rows;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

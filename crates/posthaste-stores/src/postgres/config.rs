@@ -7,7 +7,7 @@ use std::{env, fmt, path::PathBuf, time::Duration};
 use posthaste_engine::StoreError;
 use tokio_postgres::config::{ChannelBinding, Host, SslMode as DriverSslMode, TargetSessionAttrs};
 
-use crate::percent;
+use crate::{descriptors::postgres::POSTGRES, percent};
 
 /// How far the server's certificate is believed, with libpq's meanings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,27 +45,6 @@ impl fmt::Debug for PostgresConfig {
     }
 }
 
-const OPTIONS: [&str; 18] = [
-    "application_name",
-    "channel_binding",
-    "connect_timeout",
-    "dbname",
-    "host",
-    "keepalives",
-    "keepalives_idle",
-    "keepalives_interval",
-    "options",
-    "passfile",
-    "password",
-    "port",
-    "service",
-    "sslmode",
-    "sslrootcert",
-    "target_session_attrs",
-    "tcp_user_timeout",
-    "user",
-];
-
 const SSL_MODES: [(&str, SslMode); 5] = [
     ("disable", SslMode::Disable),
     ("prefer", SslMode::Prefer),
@@ -73,14 +52,6 @@ const SSL_MODES: [(&str, SslMode); 5] = [
     ("verify-ca", SslMode::VerifyCa),
     ("verify-full", SslMode::VerifyFull),
 ];
-
-/// A host that does not answer at all must not hold the others up.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A dead peer is noticed well before a lease of 15 s would be.
-const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
-/// An idle connection is asked this early, so that a silent firewall is noticed.
-const KEEPALIVES_IDLE: Duration = Duration::from_secs(10);
-const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(5);
 
 fn wrong(reason: String) -> StoreError {
     StoreError::Misconfigured {
@@ -167,9 +138,9 @@ impl PostgresConfig {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) =
                 pair.split_once('=')
-                    .ok_or_else(|| match OPTIONS.contains(&pair) {
-                        true => wrong(format!("option `{pair}` has no value: write {pair}=…")),
-                        false => unknown(pair),
+                    .ok_or_else(|| match POSTGRES.plug_in.option(pair) {
+                        Some(_) => wrong(format!("option `{pair}` has no value: write {pair}=…")),
+                        None => unknown(pair),
                     })?;
             let value = decode(name, value)?;
             parsed.set(name, value)?;
@@ -179,6 +150,7 @@ impl PostgresConfig {
     }
 }
 
+#[derive(Default)]
 struct Parsed {
     driver: tokio_postgres::Config,
     ssl_mode: Option<SslMode>,
@@ -189,27 +161,6 @@ struct Parsed {
     password_file: Option<PathBuf>,
     /// The options that have been set.
     given: Vec<&'static str>,
-}
-
-impl Default for Parsed {
-    fn default() -> Self {
-        let mut driver = tokio_postgres::Config::new();
-        driver
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_user_timeout(TCP_USER_TIMEOUT)
-            .keepalives_idle(KEEPALIVES_IDLE)
-            .keepalives_interval(KEEPALIVES_INTERVAL);
-        Self {
-            driver,
-            ssl_mode: None,
-            ssl_root_cert: None,
-            hosts: Vec::new(),
-            ports: Vec::new(),
-            service: None,
-            password_file: None,
-            given: Vec::new(),
-        }
-    }
 }
 
 impl Parsed {
@@ -234,13 +185,12 @@ impl Parsed {
     }
 
     fn set(&mut self, name: &str, value: String) -> Result<(), StoreError> {
-        let seconds = |value: &str| {
-            value.parse().map(Duration::from_secs).map_err(|_| {
-                wrong(format!(
-                    "{name}={value}: it must be a whole number of seconds"
-                ))
-            })
-        };
+        let option = POSTGRES.plug_in.option(name).ok_or_else(|| unknown(name))?;
+        option
+            .check(&value)
+            .map_err(|reason| wrong(format!("{name}={value}: {reason}")))?;
+        // Checked by its row.
+        let number = || value.parse::<u64>().unwrap_or_default();
         let driver = &mut self.driver;
         match name {
             "application_name" => drop(driver.application_name(value)),
@@ -248,55 +198,54 @@ impl Parsed {
                 driver.channel_binding(match value.as_str() {
                     "disable" => ChannelBinding::Disable,
                     "prefer" => ChannelBinding::Prefer,
-                    "require" => ChannelBinding::Require,
-                    _ => return Err(one_of(name, &value, &["disable", "prefer", "require"])),
+                    _ => ChannelBinding::Require,
                 });
             }
-            "connect_timeout" => drop(driver.connect_timeout(seconds(&value)?)),
+            "connect_timeout" => drop(driver.connect_timeout(Duration::from_secs(number()))),
             "dbname" => drop(driver.dbname(value)),
             "host" => self.hosts = value.split(',').map(ToOwned::to_owned).collect(),
             "port" => {
                 self.ports = value.split(',').map(port).collect::<Result<_, _>>()?;
             }
             "keepalives" => drop(driver.keepalives(value != "0")),
-            "keepalives_idle" => drop(driver.keepalives_idle(seconds(&value)?)),
-            "keepalives_interval" => drop(driver.keepalives_interval(seconds(&value)?)),
+            "keepalives_idle" => drop(driver.keepalives_idle(Duration::from_secs(number()))),
+            "keepalives_interval" => {
+                driver.keepalives_interval(Duration::from_secs(number()));
+            }
             "options" => drop(driver.options(value)),
             "passfile" => self.password_file = Some(value.into()),
             "password" => drop(driver.password(value)),
             "service" => self.service = Some(value),
             "sslmode" => {
                 let known = SSL_MODES.iter().find(|(name, _)| *name == value);
-                let (_, mode) =
-                    known.ok_or_else(|| one_of(name, &value, &SSL_MODES.map(|(name, _)| name)))?;
-                self.ssl_mode = Some(*mode);
+                self.ssl_mode = known.map(|(_, mode)| *mode);
             }
             "sslrootcert" => self.ssl_root_cert = (value != "system").then(|| value.into()),
             "target_session_attrs" => {
                 driver.target_session_attrs(match value.as_str() {
                     // The server is asked for its role anyway, and a replica is refused.
                     "any" => TargetSessionAttrs::Any,
-                    "read-write" | "primary" => TargetSessionAttrs::ReadWrite,
-                    _ => return Err(one_of(name, &value, &["any", "read-write", "primary"])),
+                    _ => TargetSessionAttrs::ReadWrite,
                 });
             }
             "tcp_user_timeout" => {
-                let millis = value.parse().map(Duration::from_millis);
-                driver.tcp_user_timeout(millis.map_err(|_| {
-                    wrong(format!(
-                        "{name}={value}: it must be a whole number of milliseconds"
-                    ))
-                })?);
+                driver.tcp_user_timeout(Duration::from_millis(number()));
             }
             "user" => drop(driver.user(value)),
             _ => return Err(unknown(name)),
         }
-        self.given
-            .extend(OPTIONS.iter().find(|option| **option == name));
+        self.given.push(option.name);
         Ok(())
     }
 
     fn finish(mut self) -> Result<PostgresConfig, StoreError> {
+        for option in POSTGRES.plug_in.options {
+            if let Some(default) = option.default_value()
+                && !self.is_given(option.name)
+            {
+                self.set(option.name, default.to_owned())?;
+            }
+        }
         if self.hosts.is_empty() {
             self.hosts.push(DEFAULT_HOST.to_owned());
         }
@@ -371,27 +320,13 @@ fn split_port(host: &str) -> Result<(&str, Option<u16>), StoreError> {
     }
 }
 
-fn one_of(name: &str, value: &str, known: &[&str]) -> StoreError {
-    wrong(format!(
-        "{name}={value}: it must be one of {}",
-        known.join(", ")
-    ))
-}
-
 /// An unknown option. Its name is shown when it is nearly one of ours: else it may be the rest of a
 /// password that holds a bare `&`.
 fn unknown(name: &str) -> StoreError {
-    const NEAR: f64 = 0.8;
-    let known = OPTIONS.join(", ");
-    let nearest = OPTIONS
-        .map(|option| (strsim::jaro_winkler(name, option), option))
-        .into_iter()
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    wrong(match nearest {
-        Some((similarity, nearest)) if similarity >= NEAR => {
-            format!("unknown option `{name}`: did you mean `{nearest}`? Known: {known}")
-        }
-        _ => format!("an unknown option, known are: {known} (write `&` in a value as %26)"),
+    let known = POSTGRES.plug_in.option_names();
+    wrong(match POSTGRES.plug_in.nearest_option(name) {
+        Some(near) => format!("unknown option `{name}`: did you mean `{near}`? Known: {known}"),
+        None => format!("an unknown option, known are: {known} (write `&` in a value as %26)"),
     })
 }
 

@@ -18,6 +18,8 @@ use std::{collections::BTreeMap, time::Duration};
 use posthaste_engine::StoreError;
 use tokio_postgres::{Client as Driver, error::SqlState, types::Type};
 
+use crate::{EraDestination, NewEra};
+
 use super::{
     check,
     client::{Client, Work},
@@ -52,33 +54,6 @@ const LOCK_TRIES: u32 = 240;
 
 /// Counting stops here; beyond it an upper bound is told.
 const ROWS_COUNTED: i64 = 1_000_000;
-
-/// What a new era means for one destination.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EraDestination {
-    /// Its name.
-    pub name: String,
-    /// Events that it had not finished: they stay pending.
-    pub pending: u64,
-    /// Events that may have been delivered and are sent again, at the most.
-    pub again_max: u64,
-    /// Whether both numbers were counted; else they are upper bounds.
-    pub counted: bool,
-    /// Keys that stay blocked.
-    pub blocked_keys: u64,
-}
-
-/// A new era of a copied outbox, as it would begin or has begun.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewEra {
-    /// The last `seq` of the ending era. A writer may still raise it before the era begins.
-    pub last_seq: u64,
-    /// Whether `seq` was given a second time before the sequence was set forward. Then nothing can be
-    /// proven, and all that is kept is sent again.
-    pub seq_given_twice: bool,
-    /// By name.
-    pub destinations: Vec<EraDestination>,
-}
 
 /// Places, and where they go on.
 #[derive(Debug, Default)]

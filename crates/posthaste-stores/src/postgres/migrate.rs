@@ -1,17 +1,22 @@
 //! Creating and migrating the schema, granting rights, storing what all relays share.
 
-use std::{fmt::Write as _, time::Duration};
+use std::fmt::Write as _;
 
-use posthaste::schema::{EVENT_COLUMNS, Migration, Placeholders, postgres as migrations};
-use posthaste_engine::{RetentionMode, StoreError, retention_refused};
+use posthaste::{
+    Dialect,
+    schema::{self, EVENT_COLUMNS, Migration, Placeholders},
+};
+use posthaste_engine::{StoreError, retention_refused};
 use tokio_postgres::{Client as Driver, Transaction, types::Type};
+
+use crate::{InitOptions, Initialised};
 
 use super::{
     check,
     client::{Client, Work},
     config::PostgresConfig,
     connection::Connector,
-    eras::{self, NewEra},
+    eras,
     error::classify,
     lock_wait::{Patience, is_locked},
     locks::{Lock, RETENTION, name_holder},
@@ -72,42 +77,14 @@ $$;
 
 ";
 
+fn migrations() -> &'static [Migration] {
+    schema::migrations(Dialect::Postgres)
+}
+
 /// The oldest PostgreSQL that is tested.
 const SERVER_VERSION_MIN: i32 = 140_000;
 
 const PARTITIONS_MAX: u16 = 4096;
-
-/// What `posthaste init` is asked for. What is none stays as it is, or gets its default.
-#[derive(Debug, Clone, Default)]
-pub struct InitOptions {
-    /// A role that may write events and nothing else.
-    pub writer: Option<String>,
-    /// A role that may run a relay: read the outbox, change the state tables.
-    pub relay: Option<String>,
-    /// Number of partitions, a power of two up to 4 096; default 64. Running relays follow a change.
-    pub partitions: Option<u16>,
-    /// Rows in one of the ring's 16 leaves, a power of two from 2^10 to 2^40; default 2^19. Fixed by
-    /// the first `init`.
-    pub leaf_rows: Option<u64>,
-    /// Whether relays listen for hints of writers that there is something to read; default on for a
-    /// new outbox. Running relays heed a change with their next claim.
-    pub notify: Option<bool>,
-    /// How long delivered events are kept, in whole seconds; zero: not at all; default 24 h.
-    pub retention: Option<Duration>,
-    /// How they go; default [`RetentionMode::Truncate`]. Running relays heed a change at once.
-    pub retention_mode: Option<RetentionMode>,
-    /// Whether a copied database is to go on by itself: a new era begins. See [`plan_new_era`](super::plan_new_era).
-    pub new_era: bool,
-}
-
-/// What `init` did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Initialised {
-    /// Migrations that were applied now.
-    pub applied: Vec<u32>,
-    /// The era that began; none: it was not asked for, or the database is no copy.
-    pub new_era: Option<NewEra>,
-}
 
 fn wrong(reason: impl Into<String>) -> StoreError {
     StoreError::Misconfigured {
@@ -193,7 +170,12 @@ async fn init_by(client: &mut Client, options: &InitOptions) -> Result<Initialis
     settings(&transaction, options).await?;
     let committed = transaction.commit().await;
     committed.map_err(|error| classify(OPERATION, error))?;
-    Ok(Initialised { applied, new_era })
+    let version = migrations().last().map_or(0, |newest| newest.version);
+    Ok(Initialised {
+        applied,
+        version,
+        new_era,
+    })
 }
 
 /// Creates everything or nothing: who is refused in the middle leaves nothing behind. Answers which migrations were
@@ -494,7 +476,7 @@ mod tests {
                 ..InitOptions::default()
             },
             InitOptions {
-                retention: Some(Duration::from_millis(1500)),
+                retention: Some(std::time::Duration::from_millis(1500)),
                 ..InitOptions::default()
             },
         ] {

@@ -50,11 +50,12 @@ use async_trait::async_trait;
 use posthaste_engine::{Claim, Claimed, Progress, Store, StoreError, StoreInfo};
 use uuid::Uuid;
 
+pub use crate::{EraDestination, InitOptions, Initialised, NewEra};
 use config::PostgresConfig;
 use connection::{Connector, Session};
-pub use eras::{EraDestination, NewEra, plan_new_era};
+pub use eras::plan_new_era;
 use hints::Hints;
-pub use migrate::{InitOptions, Initialised, init, sql};
+pub use migrate::{init, sql};
 use retention::emptied::Emptied;
 
 /// An outbox in a PostgreSQL database, version 14 or later.

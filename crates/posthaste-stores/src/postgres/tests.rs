@@ -14,11 +14,12 @@ use posthaste_testkit::{
 use tokio_postgres::{NoTls, SimpleQueryMessage, types::Type};
 
 use super::{
+    InitOptions,
     claim::with_fragments,
     client::{SEARCH_PATH, SETTINGS, Work},
     config::PostgresConfig,
     connection::{Connector, Session},
-    migrate::{InitOptions, init},
+    migrate::init,
     parking::with_holds_key,
     read::{Kind, PAGE_SIZES},
     shares::with_shares,

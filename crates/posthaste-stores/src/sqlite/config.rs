@@ -2,9 +2,12 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use posthaste_engine::StoreError;
+use posthaste_engine::{StoreError, parse_duration};
 
-use crate::percent;
+use crate::{
+    descriptors::sqlite::{BUSY_TIMEOUT, SQLITE},
+    percent,
+};
 
 const OPERATION: &str = "read the store's address";
 
@@ -14,7 +17,7 @@ pub struct SqliteConfig {
     /// The database file.
     pub path: PathBuf,
     /// How long a call waits for another process's lock before it answers *unavailable*. Default
-    /// 5 s: many times what a healthy writer holds the lock, a third of the default lease.
+    /// 5 s.
     pub busy_timeout: Duration,
 }
 
@@ -54,22 +57,24 @@ impl SqliteConfig {
                  name begins so `sqlite:./file:…`",
             ));
         }
-        let mut config = Self {
-            path: PathBuf::from(path),
-            busy_timeout: Duration::from_secs(5),
-        };
+        let mut busy_timeout = BUSY_TIMEOUT.default_value().unwrap_or_default();
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            match name {
-                "busy_timeout" => config.busy_timeout = duration(name, value)?,
-                _ => {
-                    return Err(wrong(format!(
-                        "unknown option `{name}`: the options are `busy_timeout`"
-                    )));
-                }
-            }
+            let known = SQLITE.plug_in.option(name).ok_or_else(|| {
+                let known = SQLITE.plug_in.option_names();
+                wrong(format!(
+                    "unknown option `{name}`: the options are `{known}`"
+                ))
+            })?;
+            known
+                .check(value)
+                .map_err(|reason| wrong(format!("`{option}`: {reason}")))?;
+            busy_timeout = value;
         }
-        Ok(config)
+        Ok(Self {
+            path: PathBuf::from(path),
+            busy_timeout: parse_duration(busy_timeout).unwrap_or_default(),
+        })
     }
 }
 
@@ -78,25 +83,6 @@ fn wrong(reason: impl Into<String>) -> StoreError {
         operation: OPERATION,
         reason: reason.into(),
     }
-}
-
-fn duration(name: &str, value: &str) -> Result<Duration, StoreError> {
-    let parsed = if let Some(millis) = value.strip_suffix("ms") {
-        millis.parse().ok().map(Duration::from_millis)
-    } else {
-        value
-            .strip_suffix('s')
-            .and_then(|seconds| seconds.parse().ok())
-            .map(Duration::from_secs)
-    };
-    // SQLite takes milliseconds as a C int.
-    parsed
-        .filter(|&duration| !duration.is_zero() && duration <= Duration::from_secs(3_600))
-        .ok_or_else(|| {
-            wrong(format!(
-                "`{name}={value}`: write a time of at most an hour with its unit, as in `5s` or `500ms`"
-            ))
-        })
 }
 
 #[cfg(test)]

@@ -19,8 +19,7 @@ use super::{Expected, SuiteEvent, check_arrivals, event::lane_spec, flight::Flig
 
 /// A sink on a destination of its own, and hands on that destination.
 ///
-/// A method with a default is called only when the sink's row in
-/// [`EXPECTED`](super::EXPECTED) says that the fixture has it.
+/// A method with a default is called only when the sink's row says that the fixture has it.
 #[async_trait]
 pub trait Fixture: Send + Sync {
     /// The sink.
@@ -33,46 +32,46 @@ pub trait Fixture: Send + Sync {
     /// All that has arrived up to now, in the order in which a consumer sees it: at least everything
     /// that was accepted before the call.
     async fn arrived(&self) -> Vec<SuiteEvent> {
-        panic!("EXPECTED says that this sink is readable: implement Fixture::arrived")
+        panic!("its row says that this sink is readable: implement Fixture::arrived")
     }
 
     /// Takes the destination away, also from lanes that are open.
     async fn take_away(&self) {
-        panic!("EXPECTED says that this destination can be away: implement Fixture::take_away")
+        panic!("its row says that this destination can be away: implement Fixture::take_away")
     }
 
     /// Brings it back, with all that had arrived.
     async fn bring_back(&self) {
-        panic!("EXPECTED says that this destination can be away: implement Fixture::bring_back")
+        panic!("its row says that this destination can be away: implement Fixture::bring_back")
     }
 
     /// Keeps the destination from taking more than about a mebibyte, without breaking it.
     async fn stall(&self) {
-        panic!("EXPECTED says that this destination can stall: implement Fixture::stall")
+        panic!("its row says that this destination can stall: implement Fixture::stall")
     }
 
     /// Lets it go on.
     async fn resume(&self) {
-        panic!("EXPECTED says that this destination can stall: implement Fixture::resume")
+        panic!("its row says that this destination can stall: implement Fixture::resume")
     }
 
     /// Changes an event into one that the destination rejects. Its id and key stay.
     fn spoil(&self, _event: SuiteEvent) -> SuiteEvent {
-        panic!("EXPECTED says that this sink rejects events: implement Fixture::spoil")
+        panic!("its row says that this sink rejects events: implement Fixture::spoil")
     }
 }
 
 pub(super) struct Bench {
     pub(super) fixture: Box<dyn Fixture>,
     pub(super) sink: Arc<dyn Sink>,
-    pub(super) expected: &'static Expected,
+    pub(super) expected: Expected,
     /// One registration for all lanes of a case.
     scope: Arc<LaneScope>,
     lanes: AtomicU64,
 }
 
 impl Bench {
-    pub(super) fn new(fixture: Box<dyn Fixture>, expected: &'static Expected) -> Self {
+    pub(super) fn new(fixture: Box<dyn Fixture>, expected: Expected) -> Self {
         let sink = fixture.sink();
         Self {
             fixture,

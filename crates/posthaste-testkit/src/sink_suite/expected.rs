@@ -1,8 +1,9 @@
 //! What each sink must be able to do.
 
-use posthaste_engine::{Cause, FenceKind, KeyOrder, RejectionKind};
+use posthaste_engine::{Cause, FenceKind, KeyOrder, RejectionKind, SinkMode};
 
-/// The capabilities of one sink: what it must declare, and what its fixture must offer.
+/// The capabilities of one sink: what it must declare, and what its fixture must offer. A sink
+/// cannot leave out a case by declaring less.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// The sink's name here: its kind, and its mode if it has several.
@@ -31,112 +32,27 @@ pub struct Expected {
     pub rejects: Option<RejectionKind>,
 }
 
-/// One row for each sink. A sink cannot leave out a case by declaring less than its row.
-pub const EXPECTED: &[Expected] = &[
-    Expected {
-        sink: "file",
-        kind: "file",
-        key_order: KeyOrder::Pipelined,
-        fence: FenceKind::Exact,
-        fenced_by_successor: false,
-        single_lane: true,
-        deduplicates: false,
-        readable: true,
-        headers_in_order: true,
-        breaks_with: Some(Cause::Misconfigured),
-        // A local device that takes nothing cannot be made without a kernel module.
-        stalls: false,
-        rejects: Some(RejectionKind::TooLarge),
-    },
-    Expected {
-        sink: "stdout",
-        kind: "stdout",
-        key_order: KeyOrder::Pipelined,
-        fence: FenceKind::Exact,
-        fenced_by_successor: false,
-        single_lane: true,
-        deduplicates: false,
-        readable: true,
-        headers_in_order: true,
-        breaks_with: Some(Cause::Connection),
-        stalls: true,
-        rejects: Some(RejectionKind::Invalid),
-    },
-    Expected {
-        sink: "kafka",
-        kind: "kafka",
-        key_order: KeyOrder::Pipelined,
-        fence: FenceKind::Timing,
-        fenced_by_successor: false,
-        single_lane: false,
-        deduplicates: false,
-        readable: true,
-        headers_in_order: true,
-        breaks_with: Some(Cause::Connection),
-        stalls: true,
-        rejects: Some(RejectionKind::TooLarge),
-    },
-    Expected {
-        sink: "kafka-transactional",
-        kind: "kafka",
-        key_order: KeyOrder::Pipelined,
-        fence: FenceKind::Exact,
-        fenced_by_successor: true,
-        single_lane: false,
-        deduplicates: true,
-        readable: true,
-        headers_in_order: true,
-        breaks_with: Some(Cause::Connection),
-        stalls: true,
-        rejects: Some(RejectionKind::TooLarge),
-    },
-    Expected {
-        sink: "null",
-        kind: "null",
-        key_order: KeyOrder::Pipelined,
-        fence: FenceKind::Exact,
-        fenced_by_successor: false,
-        single_lane: false,
-        deduplicates: false,
-        // It keeps nothing, cannot be away, and refuses nothing.
-        readable: false,
-        headers_in_order: true,
-        breaks_with: None,
-        stalls: false,
-        rejects: None,
-    },
-    Expected {
-        sink: "rabbitmq",
-        kind: "rabbitmq",
-        // A message that is returned or refused does not stop those behind it.
-        key_order: KeyOrder::OneAtATime,
-        fence: FenceKind::Timing,
-        fenced_by_successor: false,
-        single_lane: false,
-        deduplicates: false,
-        readable: true,
-        // Headers are a table.
-        headers_in_order: false,
-        breaks_with: Some(Cause::Connection),
-        stalls: true,
-        rejects: Some(RejectionKind::Unroutable),
-    },
-    Expected {
-        sink: "memory",
-        kind: "memory",
-        key_order: KeyOrder::Pipelined,
-        fence: FenceKind::Exact,
-        fenced_by_successor: false,
-        single_lane: false,
-        deduplicates: false,
-        readable: true,
-        headers_in_order: true,
-        breaks_with: Some(Cause::Connection),
-        // It answers within `submit`.
-        stalls: false,
-        rejects: Some(RejectionKind::TooLarge),
-    },
-];
+impl Expected {
+    /// The promises of a sink in one of its modes. About the fixture it says the usual, which a row
+    /// changes: what arrived can be read, the destination is always there and refuses nothing.
+    #[must_use]
+    pub fn of(kind: &'static str, promised: &SinkMode) -> Self {
+        Self {
+            sink: promised.name,
+            kind,
+            key_order: promised.key_order,
+            fence: promised.fence,
+            fenced_by_successor: false,
+            single_lane: promised.single_lane,
+            deduplicates: promised.deduplicates,
+            readable: true,
+            headers_in_order: true,
+            breaks_with: None,
+            stalls: false,
+            rejects: None,
+        }
+    }
+}
 
 /// What a case asks of a sink.
 #[derive(Debug, Clone, Copy)]

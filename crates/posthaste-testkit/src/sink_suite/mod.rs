@@ -1,12 +1,11 @@
 //! The conformance suite of sinks: one list of cases, run against every sink.
 //!
 //! A plug-in brings a [`Fixture`]: its sink on a destination of its own, and hands on that
-//! destination (read what arrived, take it away, bring it back). What a sink must be able to do is not
-//! its own word but the table [`EXPECTED`]; a case that this table excludes is listed as ignored with
-//! the reason, and a sink without a row fails.
+//! destination (read what arrived, take it away, bring it back). Each [`Row`] says what the sink must
+//! be able to do: what its descriptor promises ([`Expected::of`]), and what its fixture offers. A
+//! case that the row excludes is listed as ignored with the reason.
 //!
-//! A test without a harness calls [`main`] with its rows:
-//! `sink_suite::main(&[Row { sink: "memory", fixture }], Vec::new())`.
+//! A test without a harness calls [`main`] with its rows.
 
 mod arrivals;
 mod bench;
@@ -22,7 +21,7 @@ use libtest_mimic::{Completion, Trial};
 pub use arrivals::check_arrivals;
 pub use bench::{Fixture, poll_once};
 pub use event::{SuiteEvent, lane_spec, records};
-pub use expected::{EXPECTED, Expected};
+pub use expected::Expected;
 
 use crate::suite;
 use bench::Bench;
@@ -36,8 +35,8 @@ const CASE_LIMIT: Duration = Duration::from_secs(180);
 /// One sink under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Its row in [`EXPECTED`].
-    pub sink: &'static str,
+    /// The capabilities that it must have.
+    pub expected: Expected,
     /// Makes a destination that nobody else uses, and its sink. Called once for each case, inside a
     /// Tokio runtime.
     pub fixture: fn() -> Box<dyn Fixture>,
@@ -52,41 +51,34 @@ pub fn main(rows: &[Row], more: Vec<Trial>) -> ExitCode {
 }
 
 /// The suite for one sink, named `sink::case`.
-///
-/// # Panics
-/// When [`EXPECTED`] has no row for the sink.
 #[must_use]
 pub fn trials(row: Row) -> Vec<Trial> {
-    let expected = EXPECTED
-        .iter()
-        .find(|expected| expected.sink == row.sink)
-        .unwrap_or_else(|| panic!("EXPECTED has no row for the sink `{}`: add one", row.sink));
-    CASES
-        .iter()
-        .map(|case| trial(row, expected, case))
-        .collect()
+    CASES.iter().map(|case| trial(row, case)).collect()
 }
 
-fn trial(row: Row, expected: &'static Expected, case: &'static Case) -> Trial {
-    let name = format!("{}::{}", row.sink, case.name);
-    let lacking = case.needs.iter().find_map(|need| need.lacking(expected));
+fn trial(row: Row, case: &'static Case) -> Trial {
+    let name = format!("{}::{}", row.expected.sink, case.name);
+    let lacking = case
+        .needs
+        .iter()
+        .find_map(|need| need.lacking(&row.expected));
     Trial::ignorable_test(name, move || {
         if let Some(reason) = lacking {
             return Ok(Completion::ignored_with(reason));
         }
-        let _timed = suite::timed(row.sink, case.name, ROW_BUDGET);
-        run(row, expected, case);
+        let _timed = suite::timed(row.expected.sink, case.name, ROW_BUDGET);
+        run(row, case);
         Ok(Completion::Completed)
     })
 }
 
-fn run(row: Row, expected: &'static Expected, case: &'static Case) {
+fn run(row: Row, case: &'static Case) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("start a runtime");
     runtime.block_on(async {
-        let bench = Bench::new((row.fixture)(), expected);
+        let bench = Bench::new((row.fixture)(), row.expected);
         tokio::time::timeout(CASE_LIMIT, (case.run)(bench))
             .await
             .unwrap_or_else(|_| panic!("hung: not done after {CASE_LIMIT:?}"));

@@ -1,9 +1,9 @@
 //! The conformance suite of stores: one list of cases that every plug-in is held to, the memory store
 //! included.
 //!
-//! A plug-in brings a [`Fixture`] and declares what its database can do ([`Capability`]). The table in
-//! [`EXPECTED`] says what it *must* declare, so that declaring less is a failure; a case that does not
-//! apply is listed as ignored, with its reason.
+//! A plug-in brings a [`Fixture`] and declares what its database can do ([`Capability`]). Its [`Row`]
+//! says what it *must* declare, so that declaring less is a failure; a case that does not apply is
+//! listed as ignored, with its reason.
 //!
 //! Cases wait on signals and on times that the store itself names, never on guesses.
 
@@ -15,7 +15,7 @@ mod event;
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use posthaste_engine::{Store, StoreError};
 use uuid::Uuid;
 
@@ -60,66 +60,54 @@ impl Capability {
     }
 }
 
-/// What each plug-in must declare.
-pub const EXPECTED: &[(&str, &[Capability])] = {
+/// The capabilities of a store whose writers overlap and whose server can be crashed and cut off.
+pub const SERVER: &[Capability] = {
     use Capability::{
         Crash, CutConnections, LateCommitDelaysOnlyItself, Migrations, OpenTogether, Savepoints,
         SharesOut,
     };
-    const POSTGRES: &[Capability] = &[
-        Savepoints,
-        OpenTogether,
-        LateCommitDelaysOnlyItself,
-        Crash,
-        CutConnections,
-        Migrations,
-        SharesOut,
-    ];
-    // A pooler hides cut connections from its clients.
-    const POOLED: &[Capability] = &[
-        Savepoints,
-        OpenTogether,
-        LateCommitDelaysOnlyItself,
-        Crash,
-        Migrations,
-        SharesOut,
-    ];
-    // Its tables are there from the beginning.
-    const SIMULATED: &[Capability] = &[
-        Savepoints,
-        OpenTogether,
-        LateCommitDelaysOnlyItself,
-        Crash,
-        CutConnections,
-        SharesOut,
-    ];
-    const MEMORY: &[Capability] = &[
-        Savepoints,
-        OpenTogether,
-        LateCommitDelaysOnlyItself,
-        Crash,
-        SharesOut,
-    ];
     &[
-        ("memory_log", MEMORY),
-        ("memory_mark", MEMORY),
-        // A file has neither connections that somebody else cuts, nor counters that a crash sets back.
-        (
-            "sqlite",
-            &[Savepoints, LateCommitDelaysOnlyItself, Migrations],
-        ),
-        ("postgres_14", POSTGRES),
-        ("postgres_15", POSTGRES),
-        ("postgres_18", POSTGRES),
-        ("postgres_15_pooled", POOLED),
-        ("postgres_simulated", SIMULATED),
+        Savepoints,
+        OpenTogether,
+        LateCommitDelaysOnlyItself,
+        Crash,
+        CutConnections,
+        Migrations,
+        SharesOut,
     ]
 };
+
+/// A plug-in under test, and what it must declare.
+#[derive(Clone)]
+pub struct Row {
+    /// Makes its outboxes.
+    pub fixture: Arc<dyn Fixture>,
+    /// The capabilities that it must declare.
+    pub expected: Vec<Capability>,
+}
+
+impl Row {
+    /// A row with these capabilities.
+    #[must_use]
+    pub fn new(fixture: impl Fixture + 'static, expected: &[Capability]) -> Self {
+        Self {
+            fixture: Arc::new(fixture),
+            expected: expected.to_vec(),
+        }
+    }
+
+    /// The same without a capability.
+    #[must_use]
+    pub fn without(mut self, capability: Capability) -> Self {
+        self.expected.retain(|expected| *expected != capability);
+        self
+    }
+}
 
 /// A plug-in under test.
 #[async_trait]
 pub trait Fixture: Send + Sync {
-    /// Its row in [`EXPECTED`].
+    /// The name of its row.
     fn name(&self) -> &'static str;
 
     /// What it can do.
@@ -200,29 +188,33 @@ const ROW_BUDGET: Duration = Duration::from_secs(40);
 /// No case takes nearly this long; a hang is a failure with a name.
 const CASE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs the suite for these plug-ins: the `main` of a test with `harness = false`.
+/// Runs the suite for these plug-ins, and the tests in `more`: the `main` of a test with
+/// `harness = false`.
 #[must_use]
-pub fn run(fixtures: Vec<Arc<dyn Fixture>>) -> ExitCode {
-    suite::run(fixtures.into_iter().flat_map(trials).collect())
+pub fn run(rows: &[Row], more: Vec<Trial>) -> ExitCode {
+    suite::run(rows.iter().flat_map(trials).chain(more).collect())
 }
 
 /// The suite for one plug-in, named `plug-in::case`.
 #[must_use]
-pub fn trials(fixture: Arc<dyn Fixture>) -> Vec<Trial> {
-    let mut trials = vec![declares_what_is_expected(&fixture)];
-    trials.extend(cases::all().into_iter().map(|case| trial(&fixture, case)));
+pub fn trials(row: &Row) -> Vec<Trial> {
+    let mut trials = vec![declares_what_is_expected(row)];
+    trials.extend(
+        cases::all()
+            .into_iter()
+            .map(|case| trial(&row.fixture, case)),
+    );
     trials
 }
 
-fn declares_what_is_expected(fixture: &Arc<dyn Fixture>) -> Trial {
-    let fixture = Arc::clone(fixture);
+fn declares_what_is_expected(row: &Row) -> Trial {
+    let Row {
+        fixture,
+        mut expected,
+    } = row.clone();
     let name = format!("{}::declares_what_is_expected", fixture.name());
     Trial::test(name, move || {
-        let (_, expected) = EXPECTED
-            .iter()
-            .find(|(name, _)| *name == fixture.name())
-            .ok_or_else(|| Failed::from("no row in the table of expected capabilities"))?;
-        let (mut declared, mut expected) = (fixture.capabilities(), expected.to_vec());
+        let mut declared = fixture.capabilities();
         declared.sort_unstable();
         expected.sort_unstable();
         if declared == expected {

@@ -29,7 +29,7 @@ impl Outboxes {
     pub(crate) fn without_rights() -> Self {
         let server = PostgresServer::shared(15);
         let database = server.create_database();
-        for migration in schema::postgres() {
+        for migration in schema::migrations(posthaste::Dialect::Postgres) {
             server.psql(database.name(), &migration.render(Placeholders::default()));
         }
         let writer = format!("{}_writer", database.name());
@@ -87,7 +87,7 @@ impl SqliteFile {
             folder: tempfile::tempdir().unwrap(),
         };
         let mut connection = file.connect().await;
-        for migration in schema::sqlite() {
+        for migration in schema::migrations(posthaste::Dialect::Sqlite) {
             connection
                 .execute(AssertSqlSafe(migration.render(Placeholders::default())))
                 .await

@@ -1,7 +1,15 @@
 //! The shop: sales, each one transaction that changes some orders and writes an event for each
 //! change.
 
+// A build without stores has no shop.
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, unused_variables)
+)]
+
+#[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 
 use std::{
@@ -19,7 +27,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::{failure::Failure, open::StoreKind, secret::SecretUrl};
+use crate::{failure::Failure, open, secret::SecretUrl};
 
 /// Orders that change again and again: the keys of order.
 const ORDERS: u32 = 200;
@@ -80,11 +88,18 @@ pub(super) trait Shop: Send {
 }
 
 /// The shop of this run on a store's database.
-pub(super) async fn open(url: &SecretUrl, run: &str) -> Result<Box<dyn Shop>, Failure> {
-    Ok(match StoreKind::of(url)? {
-        StoreKind::Sqlite => Box::new(sqlite::SqliteShop::open(url, run)?),
-        StoreKind::Postgres => Box::new(postgres::PostgresShop::open(url, run).await?),
-    })
+pub(super) async fn open_shop(url: &SecretUrl, run: &str) -> Result<Box<dyn Shop>, Failure> {
+    let kind = &open::store_kind(url)?.plug_in;
+    match kind.name {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Box::new(sqlite::SqliteShop::open(url, run)?)),
+        #[cfg(feature = "postgres")]
+        "postgres" => Ok(Box::new(postgres::PostgresShop::open(url, run).await?)),
+        _ => Err(Failure::usage(format!(
+            "the demo has no shop on {}\nfix: leave out --store",
+            kind.title
+        ))),
+    }
 }
 
 /// Opens the shop's doors, on a thread that may block.

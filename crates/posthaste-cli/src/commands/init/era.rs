@@ -1,7 +1,7 @@
 //! `posthaste init --new-era`: what a copied database's new era means, before it begins and
 //! afterwards.
 
-use posthaste_stores::postgres::{self, EraDestination, NewEra};
+use posthaste_stores::{EraDestination, NewEra, StoreDescriptor};
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,8 +15,12 @@ pub(super) const NO_COPY: &str = "This database is no copy: there is no new era 
      point, relays go on by themselves.\n";
 
 /// Tells what a new era would do, and changes nothing.
-pub(super) async fn tell_plan(url: SecretUrl, as_json_too: bool) -> Result<Status, Failure> {
-    let plan = postgres::plan_new_era(url.expose()).await?;
+pub(super) async fn tell_plan(
+    kind: &StoreDescriptor,
+    url: SecretUrl,
+    as_json_too: bool,
+) -> Result<Status, Failure> {
+    let plan = kind.plan_new_era(url.expose()).await?;
     if as_json_too {
         let plan = plan.as_ref().map(as_json);
         output::print_json(&json!({ "begun": false, "new_era": plan }))?;

@@ -1,32 +1,28 @@
-//! tokio-postgres.
+//! sqlx with PostgreSQL.
 
 use async_trait::async_trait;
-use tokio_postgres::Transaction;
-use tokio_postgres::types::Type;
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
-use super::{Inspect, Row};
+use super::classify;
 use crate::error::EmitError;
 use crate::event::Event;
-use crate::tx::tokio_postgres::classify;
+use crate::testing::{Inspect, Row, unreadable};
 
 #[async_trait]
-impl Inspect for Transaction<'_> {
+impl Inspect for PgConnection {
     async fn events_after(&mut self, seq: i64) -> Result<Vec<(i64, Event)>, EmitError> {
-        let sql = include_str!("../sql/emitted_postgres.sql");
-        let rows = self
-            .query_typed(sql, &[(&seq, Type::INT8)])
-            .await
-            .map_err(classify)?;
+        let query = sqlx::query(include_str!("../../../sql/emitted_postgres.sql")).bind(seq);
+        let rows = query.fetch_all(self).await.map_err(classify)?;
         rows.iter()
             .map(|row| {
-                let (seq, row) = read(row).map_err(super::unreadable)?;
+                let (seq, row) = read(row).map_err(unreadable)?;
                 Ok((seq, row.into_event()?))
             })
             .collect()
     }
 }
 
-fn read(row: &tokio_postgres::Row) -> Result<(i64, Row), tokio_postgres::Error> {
+fn read(row: &PgRow) -> Result<(i64, Row), sqlx::Error> {
     let mut texts: [Option<String>; 8] = Default::default();
     for (index, text) in texts.iter_mut().enumerate() {
         *text = row.try_get(3 + index)?;

@@ -1,12 +1,15 @@
 //! tokio-postgres, and with it deadpool-postgres, whose transaction derefs to this one.
 
+#[cfg(feature = "testing")]
+mod testing;
+
 use async_trait::async_trait;
 use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::Tx;
 use crate::error::EmitError;
 use crate::statement::{Batch, Param};
+use crate::tx::Tx;
 
 #[async_trait]
 impl Tx for Transaction<'_> {

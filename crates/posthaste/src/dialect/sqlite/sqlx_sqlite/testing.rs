@@ -3,20 +3,20 @@
 use async_trait::async_trait;
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
-use super::{Inspect, Row};
+use super::classify;
 use crate::error::EmitError;
 use crate::event::Event;
-use crate::tx::sqlx_sqlite::classify;
+use crate::testing::{Inspect, Row, unreadable};
 
 #[async_trait]
 impl Inspect for SqliteConnection {
     async fn events_after(&mut self, seq: i64) -> Result<Vec<(i64, Event)>, EmitError> {
-        let query = sqlx::query(include_str!("../sql/emitted_sqlite.sql")).bind(seq);
+        let query = sqlx::query(include_str!("../../../sql/emitted_sqlite.sql")).bind(seq);
         let rows = query.fetch_all(&mut *self).await.map_err(classify)?;
         let mut events = Vec::with_capacity(rows.len());
         for row in &rows {
-            let (seq, mut row) = read(row).map_err(super::unreadable)?;
-            let headers = include_str!("../sql/emitted_headers_sqlite.sql");
+            let (seq, mut row) = read(row).map_err(unreadable)?;
+            let headers = include_str!("../../../sql/emitted_headers_sqlite.sql");
             let query = sqlx::query_scalar(headers).bind(seq);
             row.headers = query.fetch_all(&mut *self).await.map_err(classify)?;
             events.push((seq, row.into_event()?));

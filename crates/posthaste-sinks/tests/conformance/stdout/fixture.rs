@@ -1,9 +1,8 @@
-//! Destinations of the suite.
+//! Standard output into a pipe with a reader that can go away and fall asleep.
 
 use std::{
-    fs::{self, File},
-    io,
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    fs::File,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread::{self, JoinHandle},
@@ -11,103 +10,24 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::Sink;
-use posthaste_sinks::{NullSink, StdoutSink, open};
-use posthaste_testkit::sink_suite::{Fixture, SuiteEvent};
+use posthaste_engine::{Cause, RejectionKind, Sink};
+use posthaste_sinks::StdoutSink;
+use posthaste_testkit::sink_suite::{Expected, Fixture, Row, SuiteEvent};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tempfile::TempDir;
 
-use crate::lines;
+use crate::{expected, lines};
 
-/// Above the 10 MB that must arrive.
-const EVENT_BYTES_MAX: usize = 11_000_000;
-
-/// A file in a directory of its own; away means that the directory has another name.
-struct FileFixture {
-    root: TempDir,
-}
-
-impl FileFixture {
-    fn directory(&self) -> PathBuf {
-        self.root.path().join("spool")
-    }
-
-    fn away(&self) -> PathBuf {
-        self.root.path().join("away")
-    }
-}
-
-pub(crate) fn file() -> Box<dyn Fixture> {
-    let fixture = FileFixture {
-        root: TempDir::new().unwrap(),
-    };
-    fs::create_dir(fixture.directory()).unwrap();
-    Box::new(fixture)
-}
-
-/// The address of a file.
-pub(crate) fn file_url(path: &Path) -> String {
-    format!("file://{}", path.display())
-}
-
-#[async_trait]
-impl Fixture for FileFixture {
-    fn sink(&self) -> Arc<dyn Sink> {
-        let url = file_url(&self.directory().join("events.jsonl"));
-        open(&format!("{url}?max_event_bytes={EVENT_BYTES_MAX}")).unwrap()
-    }
-
-    async fn trace(&self) -> String {
-        let mut trace = String::new();
-        for directory in [self.directory(), self.away()] {
-            for entry in fs::read_dir(&directory).into_iter().flatten() {
-                let entry = entry.unwrap();
-                let found = entry.metadata().unwrap();
-                let (mtime, nanos) = (found.mtime(), found.mtime_nsec());
-                let text = fs::read_to_string(entry.path()).unwrap();
-                trace += &format!("{:?} {mtime}.{nanos:09} {text}\n", entry.path());
-            }
-        }
-        trace
-    }
-
-    async fn arrived(&self) -> Vec<SuiteEvent> {
-        match fs::read(self.directory().join("events.jsonl")) {
-            Ok(text) => lines::parse_all(&text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    async fn take_away(&self) {
-        fs::rename(self.directory(), self.away()).unwrap();
-    }
-
-    async fn bring_back(&self) {
-        fs::rename(self.away(), self.directory()).unwrap();
-    }
-
-    fn spoil(&self, mut event: SuiteEvent) -> SuiteEvent {
-        event.payload = Some(vec![b'x'; EVENT_BYTES_MAX + 1]);
-        event
-    }
-}
-
-struct NullFixture(Arc<NullSink>);
-
-pub(crate) fn null() -> Box<dyn Fixture> {
-    Box::new(NullFixture(Arc::default()))
-}
-
-#[async_trait]
-impl Fixture for NullFixture {
-    fn sink(&self) -> Arc<dyn Sink> {
-        Arc::clone(&self.0) as Arc<dyn Sink>
-    }
-
-    async fn trace(&self) -> String {
-        format!("{:?}", self.0.taken())
-    }
+pub(crate) fn rows() -> Vec<Row> {
+    vec![Row {
+        expected: Expected {
+            breaks_with: Some(Cause::Connection),
+            stalls: true,
+            rejects: Some(RejectionKind::Invalid),
+            ..expected("stdout")
+        },
+        fixture: stdout,
+    }]
 }
 
 /// Standard output into a named pipe with a reader that can go, come back, and fall asleep.
@@ -132,7 +52,7 @@ struct ReaderState {
     text: Vec<u8>,
 }
 
-pub(crate) fn stdout() -> Box<dyn Fixture> {
+fn stdout() -> Box<dyn Fixture> {
     let root = TempDir::new().unwrap();
     let path = root.path().join("pipe");
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -1,11 +1,14 @@
 //! sqlx with PostgreSQL.
 
+#[cfg(feature = "testing")]
+mod testing;
+
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::Tx;
 use crate::error::EmitError;
 use crate::statement::{Batch, Param};
+use crate::tx::Tx;
 
 #[async_trait]
 impl Tx for PgConnection {

@@ -1,0 +1,38 @@
+//! The row of the sink `null`.
+
+use std::sync::Arc;
+
+use posthaste_engine::{AddressForm, FenceKind, KeyOrder, PlugIn, SinkMode};
+
+use crate::{
+    descriptor::{SinkDescriptor, SinkSummary},
+    null::NullSink,
+};
+
+pub(crate) static NULL: SinkDescriptor = SinkDescriptor {
+    plug_in: PlugIn {
+        name: "null",
+        title: "null",
+        schemes: &["null"],
+        example: "null:",
+        address: AddressForm::Bare,
+        options: &[],
+        feature: None,
+        server: None,
+    },
+    modes: &[SinkMode {
+        name: "null",
+        key_order: KeyOrder::Pipelined,
+        fence: FenceKind::Exact,
+        single_lane: false,
+        deduplicates: false,
+    }],
+    summary: SinkSummary {
+        accepted: "read",
+        order: "any",
+        id: "none",
+        fence: "nothing is kept",
+    },
+    writes_to_stdout: false,
+    open: Some(|address| Ok(Arc::new(NullSink::from_address(address)?))),
+};

@@ -1,0 +1,52 @@
+//! The databases that events are written to, one file each.
+
+mod postgres;
+mod sqlite;
+
+use crate::error::EmitError;
+use crate::event::Event;
+use crate::schema::Migration;
+use crate::statement::Statement;
+
+/// Whose SQL a statement is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// PostgreSQL 14 and later; parameters are `$1`, `$2`, ….
+    Postgres,
+    /// SQLite; parameters are `?`, in order.
+    Sqlite,
+}
+
+impl Dialect {
+    /// Every database.
+    #[cfg(test)]
+    pub(crate) const ALL: &[Self] = &[Self::Postgres, Self::Sqlite];
+
+    pub(crate) fn migrations(self) -> &'static [Migration] {
+        match self {
+            Self::Postgres => postgres::MIGRATIONS,
+            Self::Sqlite => sqlite::MIGRATIONS,
+        }
+    }
+
+    /// The statement that writes these events, behind these locks.
+    pub(crate) fn statement<'a>(
+        self,
+        events: &'a [Event],
+        locks: &[i64],
+    ) -> Result<Statement<'a>, EmitError> {
+        match self {
+            Self::Postgres => Ok(postgres::statement(events, locks)),
+            Self::Sqlite if events.is_empty() || events.len() > sqlite::ROWS_MAX => {
+                Err(EmitError::Limit {
+                    field: "events",
+                    size: events.len(),
+                    limit: sqlite::ROWS_MAX,
+                    unit: "events",
+                })
+            }
+            Self::Sqlite => Ok(sqlite::statement(events)),
+        }
+    }
+}
