@@ -17,7 +17,7 @@ use posthaste_engine::Store;
 use crate::{
     config,
     failure::{Failure, Status},
-    open,
+    open, plug_ins,
     secret::SecretUrl,
 };
 
@@ -41,20 +41,11 @@ pub(crate) enum Command {
     Demo(demo::Demo),
 }
 
-/// The help of `--store` and `--from`.
-fn store_help() -> String {
-    format!(
-        "The database: {} [env: {}]",
-        open::store_examples(),
-        config::FROM
-    )
-}
-
 /// Which store a command works on, and how it answers.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     #[arg(
-        long, value_name = "URL", global = true, visible_alias = "from", help = store_help()
+        long, value_name = "URL", global = true, visible_alias = "from", help = plug_ins::store_help(config::FROM)
     )]
     store: Option<SecretUrl>,
     /// A configuration file that names the store

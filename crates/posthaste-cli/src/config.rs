@@ -18,7 +18,7 @@ pub(crate) use file::FileConfig;
 pub(crate) use report::ConfigError;
 pub(crate) use tuning::{DestinationTuning, LogFormat, RelayTuning, start};
 
-use crate::{open, secret::SecretUrl};
+use crate::{plug_ins, secret::SecretUrl};
 
 /// The environment variable of the store.
 pub(crate) const FROM: &str = "POSTHASTE_FROM";
@@ -83,7 +83,7 @@ fn from_layers(
         ConfigError::plain(format!(
             "no store is named\nfix: give {flag_name} URL, set {FROM}, or write [stores.main] into a \
              file and give --config FILE\n     a URL is {}",
-            open::store_examples()
+            plug_ins::store_examples()
         ))
     })
 }
@@ -142,7 +142,7 @@ pub(crate) fn relay(file: Option<&Path>, flags: RelayFlags) -> Result<RelayConfi
         return Err(ConfigError::plain(format!(
             "no destination is named\nfix: give --to URL, set {TO}, or write [destinations.NAME] into \
              a file and give --config FILE\n     a URL is {}",
-            open::sink_examples()
+            plug_ins::sink_examples()
         )));
     }
     for destination in &mut destinations {

@@ -7,6 +7,7 @@ mod heaps;
 mod http;
 mod open;
 mod output;
+mod plug_ins;
 mod secret;
 
 use std::process::ExitCode;

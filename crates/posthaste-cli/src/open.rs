@@ -1,46 +1,12 @@
-//! Opens stores and sinks by their URLs, and says what URLs there are.
+//! Opens stores and sinks by their URLs.
 
 use std::sync::Arc;
 
-use posthaste_engine::{AddressForm, PlugIn, Sink, Store};
+use posthaste_engine::{Sink, Store};
 use posthaste_relay::BoundedStore;
-use posthaste_sinks::SINKS;
-use posthaste_stores::{STORES, StoreDescriptor};
+use posthaste_stores::StoreDescriptor;
 
-use crate::{failure::Failure, secret::SecretUrl};
-
-/// The URLs of stores, for messages: those of this build.
-pub(crate) fn store_examples() -> String {
-    posthaste_stores::examples(" or ")
-}
-
-/// The URLs of sinks, for messages: those of this build, brokers first.
-pub(crate) fn sink_examples() -> String {
-    let built = SINKS.iter().filter(|sink| sink.is_built());
-    let (brokers, local): (Vec<_>, Vec<_>) = built
-        .map(|sink| &sink.plug_in)
-        .partition(|plug_in| plug_in.server.is_some());
-    let examples: Vec<_> = brokers
-        .iter()
-        .chain(&local)
-        .map(|plug_in| plug_in.example)
-        .collect();
-    match examples.as_slice() {
-        [rest @ .., last] if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
-        examples => examples.concat(),
-    }
-}
-
-/// Schemes behind which the path of a file stands, in which `:` and `@` are letters like others.
-pub(crate) fn file_schemes() -> impl Iterator<Item = &'static str> {
-    let sinks = SINKS.iter().map(|sink| &sink.plug_in);
-    let stores = STORES.iter().map(|store| &store.plug_in);
-    let names_a_file = |plug_in: &&PlugIn| plug_in.address == AddressForm::File;
-    sinks
-        .chain(stores)
-        .filter(names_a_file)
-        .flat_map(|plug_in| plug_in.schemes.iter().copied())
-}
+use crate::{failure::Failure, plug_ins::store_examples, secret::SecretUrl};
 
 /// The kind of store that a URL's scheme names.
 ///

@@ -4,7 +4,7 @@ use std::{fmt, ops::Range};
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::open;
+use crate::plug_ins;
 
 /// A URL of a store or a sink. Printing it, in any way, masks what must not be seen; there is no
 /// serialisation of it.
@@ -84,7 +84,7 @@ fn login(url: &str) -> Option<Range<usize>> {
 /// The scheme may stand in a line of a configuration file.
 fn names_a_path(before_colon: &str) -> bool {
     let before_colon = before_colon.to_ascii_lowercase();
-    open::file_schemes().any(|scheme| before_colon.ends_with(scheme))
+    plug_ins::file_schemes().any(|scheme| before_colon.ends_with(scheme))
 }
 
 fn after_colon(url: &str, start: usize) -> Option<Range<usize>> {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::{FenceKind, KeyOrder};
+use crate::sink::{FenceKind, KeyOrder};
 
 /// The part of a row that stores and sinks have in common.
 #[derive(Debug)]
@@ -138,16 +138,9 @@ impl PlugIn {
         known: &[(&PlugIn, bool)],
         present: &str,
     ) -> NoSuchScheme {
-        let left_out = |plug_in: &PlugIn| {
-            let feature = plug_in.feature?;
-            Some(format!(
-                "build it with `cargo build --features {}`",
-                feature.name
-            ))
-        };
         let serves = |(plug_in, _): &&(&PlugIn, bool)| plug_in.schemes.contains(&scheme);
         let fix = match known.iter().find(serves) {
-            Some((plug_in, _)) => left_out(plug_in),
+            Some((plug_in, _)) => plug_in.build_advice(),
             None => match known.iter().find(|(plug_in, _)| plug_in.name == scheme) {
                 Some((PlugIn { title, schemes, .. }, _)) => Some(format!(
                     "{title}'s scheme is `{}:`",
@@ -166,6 +159,13 @@ impl PlugIn {
             reason: format!("this build has no {kind} `{scheme}`, it has {present}"),
             fix,
         }
+    }
+
+    /// The command that builds it, if a feature of the build brings it.
+    #[must_use]
+    pub fn build_advice(&self) -> Option<String> {
+        let name = self.feature?.name;
+        Some(format!("build it with `cargo build --features {name}`"))
     }
 
     /// The option of this name.

@@ -9,8 +9,6 @@ use posthaste_engine::{
     AddressForm, OptionSpec, PlugIn, SinkError, parse_duration, parse_file_mode,
 };
 
-use crate::SINKS;
-
 /// A parsed address. It has no `Debug`: it may hold a password.
 pub(crate) struct Address {
     scheme: String,
@@ -22,6 +20,9 @@ pub(crate) struct Address {
     doubtful: bool,
 }
 
+/// The name in errors of an address without a scheme.
+const NO_ADDRESS: &str = "sink address";
+
 impl Address {
     /// Splits an address.
     ///
@@ -32,7 +33,7 @@ impl Address {
         let (scheme, rest) = url
             .split_once(':')
             .filter(|(scheme, _)| is_scheme(scheme))
-            .ok_or_else(|| misconfigured("sink address", no_scheme()))?;
+            .ok_or_else(|| misconfigured(NO_ADDRESS, "it has no scheme".to_owned()))?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut address = Self {
             scheme: scheme.to_ascii_lowercase(),
@@ -180,6 +181,22 @@ impl Address {
     }
 }
 
+/// Refuses an address without a scheme, and names `examples`.
+///
+/// # Errors
+/// [`SinkError::Misconfigured`] without a scheme.
+pub(crate) fn expect_scheme(url: &str, examples: &[&str]) -> Result<(), SinkError> {
+    if url
+        .split_once(':')
+        .is_some_and(|(scheme, _)| is_scheme(scheme))
+    {
+        return Ok(());
+    }
+    let examples = examples.join("`, `");
+    let reason = format!("it has no scheme; write it as one of `{examples}`");
+    Err(misconfigured(NO_ADDRESS, reason))
+}
+
 fn misconfigured(target: &str, reason: String) -> SinkError {
     SinkError::Misconfigured {
         target: target.to_owned(),
@@ -192,15 +209,6 @@ fn is_scheme(text: &str) -> bool {
         && text
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
-}
-
-/// The advice for an address without a scheme.
-fn no_scheme() -> String {
-    let examples: Vec<&str> = SINKS.iter().map(|sink| sink.plug_in.example).collect();
-    format!(
-        "it has no scheme; write it as one of `{}`",
-        examples.join("`, `")
-    )
 }
 
 fn unknown_option(name: &str, plug_in: &PlugIn) -> String {

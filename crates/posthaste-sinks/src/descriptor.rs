@@ -17,7 +17,7 @@ pub struct SinkDescriptor {
     pub summary: SinkSummary,
     /// Whether events go to standard output, which then is not free for anything else.
     pub writes_to_stdout: bool,
-    /// None: this build left it out.
+    /// Opens it; added where this build lists its sinks. None: the build left it out.
     pub(crate) open: Option<OpenSink>,
 }
 

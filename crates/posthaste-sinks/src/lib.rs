@@ -44,12 +44,29 @@ pub use stdout::StdoutSink;
 use address::Address;
 
 /// Every sink, also those that this build left out.
-pub static SINKS: &[&SinkDescriptor] = &[
-    &descriptors::file::FILE,
-    &descriptors::kafka::KAFKA,
-    &descriptors::rabbitmq::RABBITMQ,
-    &descriptors::null::NULL,
-    &descriptors::stdout::STDOUT,
+pub static SINKS: &[SinkDescriptor] = &[
+    SinkDescriptor {
+        open: Some(|address| Ok(Arc::new(FileSink::from_address(address)?))),
+        ..descriptors::file::FILE
+    },
+    SinkDescriptor {
+        #[cfg(feature = "kafka")]
+        open: Some(|address| Ok(Arc::new(KafkaSink::from_address(address)?))),
+        ..descriptors::kafka::KAFKA
+    },
+    SinkDescriptor {
+        #[cfg(feature = "rabbitmq")]
+        open: Some(|address| Ok(Arc::new(RabbitMqSink::from_address(address)?))),
+        ..descriptors::rabbitmq::RABBITMQ
+    },
+    SinkDescriptor {
+        open: Some(|address| Ok(Arc::new(NullSink::from_address(address)?))),
+        ..descriptors::null::NULL
+    },
+    SinkDescriptor {
+        open: Some(|address| Ok(Arc::new(StdoutSink::from_address(address)?))),
+        ..descriptors::stdout::STDOUT
+    },
 ];
 
 /// The row of the sink that an address means, if its scheme is one that we know.
@@ -59,7 +76,6 @@ pub fn descriptor(url: &str) -> Option<&'static SinkDescriptor> {
     let scheme = scheme.to_ascii_lowercase();
     SINKS
         .iter()
-        .copied()
         .find(|sink| sink.plug_in.schemes.contains(&&*scheme))
 }
 
@@ -70,6 +86,8 @@ pub fn descriptor(url: &str) -> Option<&'static SinkDescriptor> {
 /// [`SinkError::Misconfigured`] when the address has no scheme, names a kind of sink that this
 /// build does not carry, or has a wrong path or option; the reason says what would be right.
 pub fn open(url: &str) -> Result<Arc<dyn Sink>, SinkError> {
+    let examples: Vec<&str> = SINKS.iter().map(|sink| sink.plug_in.example).collect();
+    address::expect_scheme(url, &examples)?;
     let address = Address::parse(url)?;
     match descriptor(url).and_then(|sink| sink.open) {
         Some(open) => open(&address),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use posthaste_engine::{PlugIn, Store, StoreError};
 
-use crate::{InitOption, InitOptions, Initialised, NewEra, no_such_store};
+use crate::init::{InitOption, InitOptions, Initialised, NewEra};
 
 /// The row of a store. There is one for every store, also for those that this build left out.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct StoreDescriptor {
     pub init_options: &'static [InitOption],
     /// Why it takes no other, behind "which"; empty where it takes all.
     pub init_lacks: &'static str,
-    /// None: this build left it out.
+    /// Added where this build lists its stores. None: the build left it out.
     pub(crate) functions: Option<Functions>,
 }
 
@@ -85,13 +85,10 @@ impl StoreDescriptor {
 
     fn functions(&self) -> Result<Functions, StoreError> {
         self.functions.ok_or_else(|| {
-            let said = no_such_store(self.plug_in.schemes.first().copied().unwrap_or_default());
+            let advice = self.plug_in.build_advice().unwrap_or_default();
             StoreError::Misconfigured {
                 operation: "read the store's URL",
-                reason: match said.fix {
-                    Some(fix) => format!("{}; {fix}", said.reason),
-                    None => said.reason,
-                },
+                reason: format!("this build has no store `{}`; {advice}", self.plug_in.name),
             }
         })
     }

@@ -24,9 +24,17 @@ pub use descriptor::StoreDescriptor;
 pub use init::{EraDestination, InitOption, InitOptions, Initialised, NewEra};
 
 /// Every store, also those that this build left out.
-pub static STORES: &[&StoreDescriptor] = &[
-    &descriptors::postgres::POSTGRES,
-    &descriptors::sqlite::SQLITE,
+pub static STORES: &[StoreDescriptor] = &[
+    StoreDescriptor {
+        #[cfg(feature = "postgres")]
+        functions: Some(postgres::FUNCTIONS),
+        ..descriptors::postgres::POSTGRES
+    },
+    StoreDescriptor {
+        #[cfg(feature = "sqlite")]
+        functions: Some(sqlite::FUNCTIONS),
+        ..descriptors::sqlite::SQLITE
+    },
 ];
 
 /// The row of the store that a URL means, if this build has it.
@@ -42,7 +50,6 @@ pub fn descriptor(url: &str) -> Result<&'static StoreDescriptor, Option<NoSuchSc
     }
     STORES
         .iter()
-        .copied()
         .find(|store| store.is_built() && store.plug_in.schemes.contains(&&*scheme))
         .ok_or_else(|| Some(no_such_store(&scheme)))
 }

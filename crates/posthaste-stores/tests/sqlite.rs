@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use posthaste::schema::{self, Placeholders};
+use posthaste::schema::Placeholders;
 use posthaste_engine::{
     Admin, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases, Ownership,
     Page, Parking, Partitions, Rates, Registered, Registration, Store, StoreError, StoredEvent,
@@ -609,7 +609,7 @@ async fn the_second_schema_is_migrated_with_its_progress() {
     connection
         .execute_batch("pragma journal_mode = wal")
         .unwrap();
-    for migration in &schema::migrations(posthaste::Dialect::Sqlite)[..2] {
+    for migration in &posthaste::Dialect::Sqlite.migrations()[..2] {
         let body = migration.render(Placeholders::default());
         connection.execute_batch(&body).unwrap();
         connection

@@ -19,11 +19,9 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Every database.
-    #[cfg(test)]
-    pub(crate) const ALL: &[Self] = &[Self::Postgres, Self::Sqlite];
-
-    pub(crate) fn migrations(self) -> &'static [Migration] {
+    /// The migrations of its schema, in order.
+    #[must_use]
+    pub fn migrations(self) -> &'static [Migration] {
         match self {
             Self::Postgres => postgres::MIGRATIONS,
             Self::Sqlite => sqlite::MIGRATIONS,
@@ -47,6 +45,27 @@ impl Dialect {
                 })
             }
             Self::Sqlite => Ok(sqlite::statement(events)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Placeholders;
+
+    #[test]
+    fn versions_count_up_from_one_and_no_placeholder_is_left() {
+        for dialect in [Dialect::Postgres, Dialect::Sqlite] {
+            for (number, migration) in (1..).zip(dialect.migrations()) {
+                assert_eq!(migration.version, number);
+                assert!(migration.min_relay <= migration.version);
+                assert!(
+                    !migration
+                        .render(Placeholders::default())
+                        .contains("{leaf_bits}")
+                );
+            }
         }
     }
 }

@@ -8,8 +8,6 @@
 //! adding its line to the table of migrations (`posthaste.migrations`, in SQLite
 //! `posthaste_migrations`). A released migration never changes; the next one has the next number.
 
-use crate::dialect::Dialect;
-
 /// One step of the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
@@ -68,30 +66,3 @@ pub const EVENT_COLUMNS: [&str; 16] = [
     "deliver_after",
     "expires_at",
 ];
-
-/// The migrations of a database, in order.
-#[must_use]
-pub fn migrations(dialect: Dialect) -> &'static [Migration] {
-    dialect.migrations()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_count_up_from_one_and_no_placeholder_is_left() {
-        for dialect in Dialect::ALL {
-            let migrations = migrations(*dialect);
-            for (number, migration) in (1..).zip(migrations) {
-                assert_eq!(migration.version, number);
-                assert!(migration.min_relay <= migration.version);
-                assert!(
-                    !migration
-                        .render(Placeholders::default())
-                        .contains("{leaf_bits}")
-                );
-            }
-        }
-    }
-}

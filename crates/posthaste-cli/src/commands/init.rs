@@ -85,7 +85,7 @@ fn retention_mode(value: &str) -> Result<RetentionMode, &'static str> {
 
 /// The stores that take an option of `init`, behind what it means.
 fn help(option: InitOption, meaning: &str) -> String {
-    let takes = |store: &&&StoreDescriptor| store.init_options.contains(&option);
+    let takes = |store: &&StoreDescriptor| store.init_options.contains(&option);
     let titles: Vec<_> = STORES
         .iter()
         .filter(takes)

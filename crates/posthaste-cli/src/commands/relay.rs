@@ -24,31 +24,24 @@ use tokio::{
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
-use super::store_help;
 use crate::{
     config::{self, DestinationTuning, LogFormat, RelayConfig, RelayFlags, RelayTuning, units},
     failure::{Failure, Status},
-    http, open, output,
+    http, open, output, plug_ins,
     secret::SecretUrl,
 };
 
 /// The variable that sets the log's level, in the syntax of `RUST_LOG`.
 const LOG: &str = "POSTHASTE_LOG";
 
-/// The help of `--to`.
-fn sink_help() -> String {
-    format!(
-        "The destination: {} [env: {}]",
-        open::sink_examples(),
-        config::TO
-    )
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct Relay {
-    #[arg(long, value_name = "URL", visible_alias = "store", help = store_help())]
+    #[arg(
+        long, value_name = "URL", visible_alias = "store",
+        help = plug_ins::store_help(config::FROM)
+    )]
     from: Option<SecretUrl>,
-    #[arg(long, value_name = "URL", help = sink_help())]
+    #[arg(long, value_name = "URL", help = plug_ins::sink_help(config::TO))]
     to: Option<SecretUrl>,
     /// The name of the destination of --to; progress belongs to the name [default: default]
     #[arg(long, value_name = "NAME")]

@@ -1,17 +1,12 @@
 //! The row of the sink `file`.
 
-use std::sync::Arc;
-
 use posthaste_engine::{
     AddressForm, FenceKind, KeyOrder, OptionDefault, OptionSpec, OptionValue, PlugIn, SinkMode,
 };
 
-use crate::{
-    descriptor::{SinkDescriptor, SinkSummary},
-    file::FileSink,
-};
+use crate::descriptor::{SinkDescriptor, SinkSummary};
 
-pub(crate) static FILE: SinkDescriptor = SinkDescriptor {
+pub(crate) const FILE: SinkDescriptor = SinkDescriptor {
     plug_in: PlugIn {
         name: "file",
         title: "file",
@@ -36,7 +31,7 @@ pub(crate) static FILE: SinkDescriptor = SinkDescriptor {
         fence: "the file's lock",
     },
     writes_to_stdout: false,
-    open: Some(|address| Ok(Arc::new(FileSink::from_address(address)?))),
+    open: None,
 };
 
 pub(crate) const EVENT_BYTES_MAX: OptionSpec = OptionSpec {

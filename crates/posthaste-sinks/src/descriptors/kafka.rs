@@ -5,9 +5,9 @@ use posthaste_engine::{
     SinkMode,
 };
 
-use crate::descriptor::{OpenSink, SinkDescriptor, SinkSummary};
+use crate::descriptor::{SinkDescriptor, SinkSummary};
 
-pub(crate) static KAFKA: SinkDescriptor = SinkDescriptor {
+pub(crate) const KAFKA: SinkDescriptor = SinkDescriptor {
     plug_in: PlugIn {
         name: "kafka",
         title: "Kafka",
@@ -55,16 +55,8 @@ pub(crate) static KAFKA: SinkDescriptor = SinkDescriptor {
         fence: "time; in transactions, the broker",
     },
     writes_to_stdout: false,
-    open: OPEN,
+    open: None,
 };
-
-#[cfg(feature = "kafka")]
-const OPEN: Option<OpenSink> = Some(|address| {
-    let sink = crate::kafka::KafkaSink::from_address(address)?;
-    Ok(std::sync::Arc::new(sink))
-});
-#[cfg(not(feature = "kafka"))]
-const OPEN: Option<OpenSink> = None;
 
 pub(crate) const TLS: OptionSpec = OptionSpec {
     name: "tls",

@@ -1,15 +1,10 @@
 //! The row of the sink `null`.
 
-use std::sync::Arc;
-
 use posthaste_engine::{AddressForm, FenceKind, KeyOrder, PlugIn, SinkMode};
 
-use crate::{
-    descriptor::{SinkDescriptor, SinkSummary},
-    null::NullSink,
-};
+use crate::descriptor::{SinkDescriptor, SinkSummary};
 
-pub(crate) static NULL: SinkDescriptor = SinkDescriptor {
+pub(crate) const NULL: SinkDescriptor = SinkDescriptor {
     plug_in: PlugIn {
         name: "null",
         title: "null",
@@ -34,5 +29,5 @@ pub(crate) static NULL: SinkDescriptor = SinkDescriptor {
         fence: "nothing is kept",
     },
     writes_to_stdout: false,
-    open: Some(|address| Ok(Arc::new(NullSink::from_address(address)?))),
+    open: None,
 };

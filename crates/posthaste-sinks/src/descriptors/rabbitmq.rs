@@ -5,9 +5,9 @@ use posthaste_engine::{
     SinkMode,
 };
 
-use crate::descriptor::{OpenSink, SinkDescriptor, SinkSummary};
+use crate::descriptor::{SinkDescriptor, SinkSummary};
 
-pub(crate) static RABBITMQ: SinkDescriptor = SinkDescriptor {
+pub(crate) const RABBITMQ: SinkDescriptor = SinkDescriptor {
     plug_in: PlugIn {
         name: "rabbitmq",
         title: "RabbitMQ",
@@ -36,16 +36,8 @@ pub(crate) static RABBITMQ: SinkDescriptor = SinkDescriptor {
         fence: "time",
     },
     writes_to_stdout: false,
-    open: OPEN,
+    open: None,
 };
-
-#[cfg(feature = "rabbitmq")]
-const OPEN: Option<OpenSink> = Some(|address| {
-    let sink = crate::rabbitmq::RabbitMqSink::from_address(address)?;
-    Ok(std::sync::Arc::new(sink))
-});
-#[cfg(not(feature = "rabbitmq"))]
-const OPEN: Option<OpenSink> = None;
 
 pub(crate) const EXCHANGE: OptionSpec = OptionSpec {
     name: "exchange",

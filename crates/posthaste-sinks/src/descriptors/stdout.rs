@@ -1,15 +1,10 @@
 //! The row of the sink `stdout`.
 
-use std::sync::Arc;
-
 use posthaste_engine::{AddressForm, FenceKind, KeyOrder, PlugIn, SinkMode};
 
-use crate::{
-    descriptor::{SinkDescriptor, SinkSummary},
-    stdout::StdoutSink,
-};
+use crate::descriptor::{SinkDescriptor, SinkSummary};
 
-pub(crate) static STDOUT: SinkDescriptor = SinkDescriptor {
+pub(crate) const STDOUT: SinkDescriptor = SinkDescriptor {
     plug_in: PlugIn {
         name: "stdout",
         title: "stdout",
@@ -34,5 +29,5 @@ pub(crate) static STDOUT: SinkDescriptor = SinkDescriptor {
         fence: "its process",
     },
     writes_to_stdout: true,
-    open: Some(|address| Ok(Arc::new(StdoutSink::from_address(address)?))),
+    open: None,
 };

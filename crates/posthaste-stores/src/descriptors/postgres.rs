@@ -2,12 +2,9 @@
 
 use posthaste_engine::{AddressForm, Feature, OptionDefault, OptionSpec, OptionValue, PlugIn};
 
-use crate::{
-    descriptor::{Functions, StoreDescriptor},
-    init::InitOption,
-};
+use crate::{descriptor::StoreDescriptor, init::InitOption};
 
-pub(crate) static POSTGRES: StoreDescriptor = StoreDescriptor {
+pub(crate) const POSTGRES: StoreDescriptor = StoreDescriptor {
     plug_in: PlugIn {
         name: "postgres",
         title: "PostgreSQL",
@@ -32,24 +29,8 @@ pub(crate) static POSTGRES: StoreDescriptor = StoreDescriptor {
         InitOption::NewEra,
     ],
     init_lacks: "",
-    functions: FUNCTIONS,
+    functions: None,
 };
-
-#[cfg(feature = "postgres")]
-const FUNCTIONS: Option<Functions> = {
-    use std::sync::Arc;
-
-    use crate::postgres::{PostgresStore, init, plan_new_era, sql};
-
-    Some(Functions {
-        open: |url| Ok(Arc::new(PostgresStore::new(url)?)),
-        init: |url, options| Box::pin(init(url, options)),
-        init_sql: sql,
-        plan_new_era: Some(|url| Box::pin(plan_new_era(url))),
-    })
-};
-#[cfg(not(feature = "postgres"))]
-const FUNCTIONS: Option<Functions> = None;
 
 const SECONDS: OptionValue = OptionValue::Number {
     unit: "seconds",

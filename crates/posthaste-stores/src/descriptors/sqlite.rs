@@ -2,9 +2,9 @@
 
 use posthaste_engine::{AddressForm, Feature, OptionDefault, OptionSpec, OptionValue, PlugIn};
 
-use crate::descriptor::{Functions, StoreDescriptor};
+use crate::descriptor::StoreDescriptor;
 
-pub(crate) static SQLITE: StoreDescriptor = StoreDescriptor {
+pub(crate) const SQLITE: StoreDescriptor = StoreDescriptor {
     plug_in: PlugIn {
         name: "sqlite",
         title: "SQLite",
@@ -23,7 +23,7 @@ pub(crate) static SQLITE: StoreDescriptor = StoreDescriptor {
     init_options: &[],
     init_lacks: "has neither roles nor leaves nor notifications nor eras; its rights are those of \
                  the file",
-    functions: FUNCTIONS,
+    functions: None,
 };
 
 pub(crate) const BUSY_TIMEOUT: OptionSpec = OptionSpec {
@@ -39,35 +39,3 @@ pub(crate) const BUSY_TIMEOUT: OptionSpec = OptionSpec {
     default: OptionDefault::Value("5s"),
     help: "How long a call waits for another process's lock before it answers *unavailable*.",
 };
-
-#[cfg(feature = "sqlite")]
-const FUNCTIONS: Option<Functions> = {
-    use std::sync::Arc;
-
-    use crate::sqlite::{InitOptions, SqliteStore, init, sql};
-
-    fn options(options: &crate::InitOptions) -> InitOptions {
-        InitOptions {
-            partitions: options.partitions,
-            retention: options.retention,
-        }
-    }
-
-    Some(Functions {
-        open: |url| Ok(Arc::new(SqliteStore::new(url)?)),
-        init: |url, asked| {
-            Box::pin(async move {
-                let done = init(url, options(asked)).await?;
-                Ok(crate::Initialised {
-                    applied: done.applied,
-                    version: done.version,
-                    new_era: None,
-                })
-            })
-        },
-        init_sql: |asked| sql(options(asked)),
-        plan_new_era: None,
-    })
-};
-#[cfg(not(feature = "sqlite"))]
-const FUNCTIONS: Option<Functions> = None;

@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 use posthaste_engine::StoreError;
 use tokio_postgres::{Client as Driver, error::SqlState, types::Type};
 
-use crate::{EraDestination, NewEra};
+use crate::init::{EraDestination, NewEra};
 
 use super::{
     check,

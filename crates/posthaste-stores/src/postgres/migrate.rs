@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use posthaste::{
     Dialect,
-    schema::{self, EVENT_COLUMNS, Migration, Placeholders},
+    schema::{EVENT_COLUMNS, Migration, Placeholders},
 };
 use posthaste_engine::{StoreError, retention_refused};
 use tokio_postgres::{Client as Driver, Transaction, types::Type};
 
-use crate::{InitOptions, Initialised};
+use crate::init::{InitOptions, Initialised};
 
 use super::{
     check,
@@ -78,7 +78,7 @@ $$;
 ";
 
 fn migrations() -> &'static [Migration] {
-    schema::migrations(Dialect::Postgres)
+    Dialect::Postgres.migrations()
 }
 
 /// The oldest PostgreSQL that is tested.

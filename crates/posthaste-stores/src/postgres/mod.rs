@@ -50,13 +50,22 @@ use async_trait::async_trait;
 use posthaste_engine::{Claim, Claimed, Progress, Store, StoreError, StoreInfo};
 use uuid::Uuid;
 
-pub use crate::{EraDestination, InitOptions, Initialised, NewEra};
+use crate::descriptor::Functions;
+pub use crate::init::{EraDestination, InitOptions, Initialised, NewEra};
 use config::PostgresConfig;
 use connection::{Connector, Session};
 pub use eras::plan_new_era;
 use hints::Hints;
 pub use migrate::{init, sql};
 use retention::emptied::Emptied;
+
+/// The functions of its row.
+pub(crate) const FUNCTIONS: Functions = Functions {
+    open: |url| Ok(Arc::new(PostgresStore::new(url)?)),
+    init: |url, options| Box::pin(init(url, options)),
+    init_sql: sql,
+    plan_new_era: Some(|url| Box::pin(plan_new_era(url))),
+};
 
 /// An outbox in a PostgreSQL database, version 14 or later.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use posthaste::{
     Dialect,
-    schema::{self, Migration, Placeholders},
+    schema::{Migration, Placeholders},
 };
 use posthaste_engine::{StoreError, retention_refused};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, named_params};
@@ -59,7 +59,7 @@ pub async fn init(url: &str, options: InitOptions) -> Result<InitReport, StoreEr
 pub fn sql(options: InitOptions) -> Result<String, StoreError> {
     validate(options)?;
     let mut text = String::from("pragma journal_mode = wal;\n");
-    for migration in schema::migrations(Dialect::Sqlite) {
+    for migration in Dialect::Sqlite.migrations() {
         let Migration {
             version,
             name,
@@ -135,7 +135,7 @@ fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitRepo
     expect_utf8(&connection)?;
     write_ahead(&connection)?;
     let mut applied = Vec::new();
-    for migration in schema::migrations(Dialect::Sqlite) {
+    for migration in Dialect::Sqlite.migrations() {
         // Looked up again under each write lock: another init may be at work.
         let done = immediate(&mut connection, |tx| apply(tx, migration))?;
         applied.extend(done.then_some(migration.version));
@@ -247,7 +247,8 @@ fn set_counter_forward(tx: &Transaction<'_>) -> Result<(), StoreError> {
 
 /// The newest migration that this build knows.
 fn newest() -> u32 {
-    schema::migrations(Dialect::Sqlite)
+    Dialect::Sqlite
+        .migrations()
         .last()
         .map_or(0, |last| last.version)
 }

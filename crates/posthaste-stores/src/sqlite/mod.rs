@@ -43,10 +43,36 @@ use tokio::sync::Mutex;
 pub use config::SqliteConfig;
 pub use migrate::{InitOptions, InitReport, init, sql};
 
+use crate::descriptor::Functions;
 use connection::{Worker, empty_log, transaction};
 use error::classify;
 use source::SqliteClaimed;
 use watch::Watch;
+
+/// The functions of its row.
+pub(crate) const FUNCTIONS: Functions = Functions {
+    open: |url| Ok(Arc::new(SqliteStore::new(url)?)),
+    init: |url, asked| {
+        Box::pin(async move {
+            let done = init(url, own_options(asked)).await?;
+            Ok(crate::init::Initialised {
+                applied: done.applied,
+                version: done.version,
+                new_era: None,
+            })
+        })
+    },
+    init_sql: |asked| sql(own_options(asked)),
+    plan_new_era: None,
+};
+
+/// The options of `init` that mean something here.
+fn own_options(asked: &crate::init::InitOptions) -> InitOptions {
+    InitOptions {
+        partitions: asked.partitions,
+        retention: asked.retention,
+    }
+}
 
 /// An outbox in an SQLite file.
 ///

@@ -153,7 +153,7 @@ async fn an_encoding_whose_slots_would_differ_from_the_contract() {
     );
 
     // One that is there goes on: nothing of it is lost, and its slots agree with one another.
-    for migration in &posthaste::schema::migrations(posthaste::Dialect::Postgres)[..4] {
+    for migration in &posthaste::Dialect::Postgres.migrations()[..4] {
         server.psql(
             name,
             &migration.render(posthaste::schema::Placeholders::default()),

@@ -233,7 +233,7 @@ async fn names_that_others_created_are_never_called() {
         .unwrap();
 
     let earlier = Planted::new(template.name(), "earlier");
-    for migration in &schema::migrations(posthaste::Dialect::Postgres)[..4] {
+    for migration in &posthaste::Dialect::Postgres.migrations()[..4] {
         earlier.psql(&migration.render(schema::Placeholders { leaf_bits: 10 }));
         earlier.psql(&format!(
             "insert into posthaste.migrations (version, name, min_relay) values ({}, '{}', {})",

@@ -13,7 +13,7 @@ const OWNER: &str = "00000000-0000-0000-0000-0000000000aa";
 /// An empty outbox of an earlier version.
 fn at_version(server: &PostgresServer, version: usize) -> Database {
     let database = server.create_database();
-    for migration in &schema::migrations(posthaste::Dialect::Postgres)[..version] {
+    for migration in &posthaste::Dialect::Postgres.migrations()[..version] {
         database.psql(&migration.render(schema::Placeholders { leaf_bits: 10 }));
         database.psql(&format!(
             "insert into posthaste.migrations (version, name, min_relay) values ({}, '{}', {})",
@@ -220,6 +220,6 @@ async fn a_refused_init_leaves_nothing_behind_and_says_where() {
     let applied = init(&database.url(), &InitOptions::default()).await;
     assert_eq!(
         applied.unwrap().applied.len(),
-        schema::migrations(posthaste::Dialect::Postgres).len()
+        posthaste::Dialect::Postgres.migrations().len()
     );
 }

@@ -1,7 +1,7 @@
 //! Databases with the outbox in them, for the tests of this folder.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-use posthaste::schema::{self, EVENT_COLUMNS, Placeholders};
+use posthaste::schema::{EVENT_COLUMNS, Placeholders};
 use posthaste::{Event, Timestamp};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -29,7 +29,7 @@ impl Outboxes {
     pub(crate) fn without_rights() -> Self {
         let server = PostgresServer::shared(15);
         let database = server.create_database();
-        for migration in schema::migrations(posthaste::Dialect::Postgres) {
+        for migration in posthaste::Dialect::Postgres.migrations() {
             server.psql(database.name(), &migration.render(Placeholders::default()));
         }
         let writer = format!("{}_writer", database.name());
@@ -87,7 +87,7 @@ impl SqliteFile {
             folder: tempfile::tempdir().unwrap(),
         };
         let mut connection = file.connect().await;
-        for migration in schema::migrations(posthaste::Dialect::Sqlite) {
+        for migration in posthaste::Dialect::Sqlite.migrations() {
             connection
                 .execute(AssertSqlSafe(migration.render(Placeholders::default())))
                 .await
