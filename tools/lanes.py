@@ -60,13 +60,11 @@ READERS = {
     "docs/sql-contract.md": "posthaste outbox",
     "docs/examples/": "posthaste outbox",
 }
-# Sinks, and how tests of the command line that use one name it.
+# Sinks, and how tests of the command line that use one name it, where that is not its own name.
+OTHER_NAMES = {"file": "file|delivered"}
 SINKS = {
-    "file": "file|delivered",
-    "kafka": "kafka",
-    "null": "null",
-    "rabbitmq": "rabbitmq",
-    "stdout": "stdout",
+    row.stem: OTHER_NAMES.get(row.stem, row.stem)
+    for row in sorted((ROOT / "crates/posthaste-sinks/src/descriptors").glob("*.rs"))
 }
 
 

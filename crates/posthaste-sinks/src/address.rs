@@ -1,6 +1,6 @@
 //! Addresses of sinks: `scheme:path?option=value&…`, with or without `//` before the path.
 
-#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+#[cfg(feature = "_servers")]
 pub(crate) mod authority;
 
 use std::{path::PathBuf, time::Duration};

@@ -16,7 +16,6 @@ mod error;
 #[cfg(test)]
 mod fuzz;
 mod message;
-mod tls;
 mod unconfirmed;
 mod wire;
 mod write;
@@ -25,7 +24,6 @@ pub(crate) use channel::ConfirmChannel;
 pub(crate) use connection::{Connection, Login, Timing};
 pub(crate) use error::Error;
 pub(crate) use message::Message;
-pub(crate) use tls::Tls;
 pub(crate) use unconfirmed::Confirmation;
 pub(crate) use write::{FrameWriter, TooLong};
 

@@ -1,12 +1,12 @@
 //! Bytes from outside: addresses, and events of any content on their way into lines.
 
 use bolero::{TypeGenerator, check};
-use posthaste_engine::{Field, OptionSpec, PageBuilder, Record, StoredFields};
+use posthaste_engine::{AddressForm, Field, OptionSpec, PageBuilder, Record, StoredFields};
 use posthaste_testkit::fuzz::{iterations, percent_encoded, spelled};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::{address::Address, jsonl, open};
+use crate::{SINKS, address::Address, jsonl, open};
 
 const SECRET: &str = "GEHEIM";
 
@@ -71,7 +71,11 @@ fn fuzz_addresses() {
         .for_each(|input: &[u8]| {
             let text = spelled(input, WORDS);
             assert_ne!(refusal(&text).as_deref(), Some(""));
-            for scheme in ["amqp", "amqps", "kafka"] {
+            let brokers = SINKS
+                .iter()
+                .map(|sink| &sink.plug_in)
+                .filter(|plug_in| plug_in.address == AddressForm::Servers);
+            for scheme in brokers.flat_map(|plug_in| plug_in.schemes) {
                 let options = "exchange=x&sasl=plain&tls=false";
                 for url in [
                     format!("{scheme}://me:{text}@host/?{options}"),
@@ -103,7 +107,7 @@ fn fuzz_encoded_parts() {
                 ..crate::descriptors::file::MODE
             };
             assert_eq!(address.given(&option), Some(&*text));
-            #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+            #[cfg(feature = "_servers")]
             {
                 let url = format!("x://u{part}:{part}@host:1,[::1]/{part}");
                 let address = Address::parse(&url);

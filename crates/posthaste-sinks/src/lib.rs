@@ -26,6 +26,8 @@ pub mod publisher;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod stdout;
+#[cfg(feature = "_transport")]
+mod transport;
 mod writer;
 
 use std::sync::Arc;

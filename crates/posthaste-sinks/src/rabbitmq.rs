@@ -15,9 +15,10 @@ use tokio::time::timeout;
 
 use crate::{
     address::{Address, authority::Host},
-    amqp::{self, Connection, Login, Timing, Tls},
+    amqp::{self, Connection, Login, Timing},
     descriptors::rabbitmq::{CA_FILE, CERT_FILE, EVENT_BYTES_MAX, EXCHANGE, KEY_FILE, RABBITMQ},
     publisher::WorkerLane,
+    transport::{Tls, shares},
 };
 
 use fault::BrokerFault;
@@ -120,10 +121,7 @@ impl RabbitMqSink {
     ) -> Result<Connection, BrokerFault> {
         let Endpoint { hosts, login } = &self.endpoint;
         let mut last = BrokerFault::slow("connecting", Duration::ZERO);
-        let end = tokio::time::Instant::now() + limit;
-        for (tried, host) in hosts.iter().enumerate() {
-            let left = end.saturating_duration_since(tokio::time::Instant::now());
-            let share = left / u32::try_from(hosts.len() - tried).unwrap_or(u32::MAX);
+        for (host, share) in hosts.iter().zip(shares(hosts.len(), limit)) {
             let address = host.with_default_port(self.endpoint.default_port());
             let opening = Connection::open(login, &host.name, &address, timing);
             last = match timeout(share, opening).await {
@@ -182,6 +180,7 @@ fn tls(address: &Address) -> Result<Option<Tls>, SinkError> {
     Ok(Some(Tls {
         ca_file: address.file(&CA_FILE),
         identity,
+        without: "write `amqp://`",
     }))
 }
 

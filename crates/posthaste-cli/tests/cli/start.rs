@@ -75,8 +75,8 @@ fn a_wrong_address_of_a_sink() {
     let world = World::with_outbox();
     for (to, parts) in [
         (
-            "nats://broker",
-            &["no sink `nats`", "it has file, ", "null, stdout"][..],
+            "pigeon://broker",
+            &["no sink `pigeon`", "it has file, ", "null, stdout"][..],
         ),
         ("out.jsonl", &["no scheme"]),
         (

@@ -2,17 +2,14 @@
 
 use std::{io, mem, sync::Arc, time::Duration};
 
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use super::{
     error::Error,
-    tls::Tls,
     wire::{self, Incoming},
     write::FrameWriter,
 };
+use crate::transport::{self, Stream, Tls};
 
 /// The frame size that we ask for; RabbitMQ offers the same.
 const FRAME_MAX: u32 = 131_072;
@@ -43,9 +40,6 @@ pub(crate) struct Timing {
     /// Until sent bytes are acknowledged by the peer's kernel.
     pub(crate) patience: Duration,
 }
-
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Dropping it destroys the socket at once: what the kernel had not sent yet is thrown away.
 pub(crate) struct Connection {
@@ -140,10 +134,7 @@ impl Connection {
         address: &str,
         patience: Duration,
     ) -> Result<Self, Error> {
-        let stream = TcpStream::connect(address)
-            .await
-            .map_err(|error| Error::io(&format!("connecting to {address}"), &error))?;
-        prepare(&stream, patience).map_err(|error| Error::io("setting up the socket", &error))?;
+        let stream = transport::connect(address, patience).await?;
         let stream: Box<dyn Stream> = match &login.tls {
             Some(tls) => Box::new(tls.wrap(host, stream).await?),
             None => Box::new(stream),
@@ -280,18 +271,4 @@ impl Connection {
             _ => Err(Error::lost("sending", &error)),
         }
     }
-}
-
-fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    // Closing throws away what the kernel has not sent: an aborted lane must not go on sending.
-    stream.set_zero_linger()?;
-    #[cfg(target_os = "linux")]
-    rustix::net::sockopt::set_tcp_user_timeout(
-        stream,
-        u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
-    )?;
-    #[cfg(not(target_os = "linux"))]
-    let _ = patience;
-    Ok(())
 }

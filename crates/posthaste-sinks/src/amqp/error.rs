@@ -3,6 +3,7 @@
 use std::{io, time::Duration};
 
 use super::wire::{Incoming, Malformed};
+use crate::transport::{TransportError, refused_us};
 
 /// Why a connection was not made, or has ended; by what its owner does about it.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub(crate) enum Error {
 
 impl Error {
     /// An error of the socket.
-    pub(super) fn io(doing: &str, error: &io::Error) -> Self {
+    fn io(doing: &str, error: &io::Error) -> Self {
         Self::Connection(format!("{doing}: {error}"))
     }
 
@@ -45,7 +46,7 @@ impl Error {
             io::ErrorKind::UnexpectedEof => Self::Connection(format!(
                 "{doing}: the broker closed the connection without saying why; see its log"
             )),
-            _ => refused_us(error).unwrap_or_else(|| Self::io(doing, error)),
+            _ => refused_us(error).map_or_else(|| Self::io(doing, error), Self::from),
         }
     }
 
@@ -74,14 +75,12 @@ impl Error {
     }
 }
 
-/// The error that the peer's alert means, if `error` is one. In TLS 1.3 it may come after the
-/// handshake, with the first bytes that are read.
-pub(super) fn refused_us(error: &io::Error) -> Option<Error> {
-    let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-    matches!(tls, rustls::Error::AlertReceived(_)).then(|| {
-        Error::Certificate(format!(
-            "the broker refused our side of TLS: {error}; it may ask for a certificate \
-             (`cert_file`, `key_file`)"
-        ))
-    })
+impl From<TransportError> for Error {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Connection(words) => Self::Connection(words),
+            TransportError::Setup(words) => Self::Setup(words),
+            TransportError::Certificate(words) => Self::Certificate(words),
+        }
+    }
 }

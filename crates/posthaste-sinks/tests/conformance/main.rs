@@ -13,7 +13,7 @@ mod null;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod stdout;
-#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+#[cfg(feature = "_servers")]
 mod trial;
 
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::error::{Error, refused_us};
+use super::TransportError;
 
 /// Where certificates and keys lie. They are read anew for each connection, so that a renewed file
 /// counts without a restart.
@@ -19,29 +19,31 @@ pub(crate) struct Tls {
     pub(crate) ca_file: Option<PathBuf>,
     /// Our own certificate with its chain, and its key, for brokers that ask for one.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    /// How an address asks for a connection without TLS, such as "write `amqp://`".
+    pub(crate) without: &'static str,
 }
 
 impl Tls {
     /// The handshake, which proves that the broker is `host`.
-    pub(super) async fn wrap(
+    pub(crate) async fn wrap(
         &self,
         host: &str,
         stream: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, Error> {
+    ) -> Result<TlsStream<TcpStream>, TransportError> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| wrong_setup(format!("`{host}` can be no name in a certificate")))?;
         let tls = self.clone();
         // Files are read, and the system's roots are hundreds.
         let config = tokio::task::spawn_blocking(move || tls.config())
             .await
-            .map_err(|_| Error::Connection("the TLS set-up broke down".to_owned()))??;
+            .map_err(|_| TransportError::Connection("the TLS set-up broke down".to_owned()))??;
         TlsConnector::from(Arc::new(config))
             .connect(name, stream)
             .await
             .map_err(|error| self.refusal(&error))
     }
 
-    fn config(&self) -> Result<ClientConfig, Error> {
+    fn config(&self) -> Result<ClientConfig, TransportError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -58,7 +60,7 @@ impl Tls {
             .map_err(|error| wrong_setup(format!("cert_file and key_file: {error}")))
     }
 
-    fn roots(&self) -> Result<RootCertStore, Error> {
+    fn roots(&self) -> Result<RootCertStore, TransportError> {
         let mut roots = RootCertStore::empty();
         if let Some(file) = &self.ca_file {
             for certificate in certificates("ca_file", file)? {
@@ -77,7 +79,7 @@ impl Tls {
         Ok(roots)
     }
 
-    fn refusal(&self, error: &std::io::Error) -> Error {
+    fn refusal(&self, error: &std::io::Error) -> TransportError {
         let tls = error
             .get_ref()
             .and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -92,14 +94,18 @@ impl Tls {
                 ))
             }
             Some(rustls::Error::InvalidMessage(_)) => wrong_setup(format!(
-                "the port does not speak TLS ({error}); correct the port, or write `amqp://`"
+                "the port does not speak TLS ({error}); correct the port, or {}",
+                self.without
             )),
-            _ => refused_us(error).unwrap_or_else(|| Error::io("TLS handshake", error)),
+            _ => refused_us(error).unwrap_or_else(|| TransportError::io("TLS handshake", error)),
         }
     }
 }
 
-fn certificates(option: &str, file: &PathBuf) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(
+    option: &str,
+    file: &PathBuf,
+) -> Result<Vec<CertificateDer<'static>>, TransportError> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
         Ok(found) if found.is_empty() => Err(wrong_setup(format!(
@@ -111,10 +117,22 @@ fn certificates(option: &str, file: &PathBuf) -> Result<Vec<CertificateDer<'stat
     }
 }
 
-fn unreadable(option: &str, file: &std::path::Path, error: &pem::Error) -> Error {
+fn unreadable(option: &str, file: &std::path::Path, error: &pem::Error) -> TransportError {
     wrong_setup(format!("{option}: `{}`: {error}", file.display()))
 }
 
-fn wrong_setup(reason: String) -> Error {
-    Error::Setup(reason)
+fn wrong_setup(reason: String) -> TransportError {
+    TransportError::Setup(reason)
+}
+
+/// The error that the peer's alert means, if `error` is one. In TLS 1.3 it may come after the
+/// handshake, with the first bytes that are read.
+pub(crate) fn refused_us(error: &std::io::Error) -> Option<TransportError> {
+    let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    matches!(tls, rustls::Error::AlertReceived(_)).then(|| {
+        TransportError::Certificate(format!(
+            "the broker refused our side of TLS: {error}; it may ask for a certificate \
+             (`cert_file`, `key_file`)"
+        ))
+    })
 }
