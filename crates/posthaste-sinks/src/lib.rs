@@ -11,6 +11,7 @@ mod descriptor;
 mod descriptors {
     pub(crate) mod file;
     pub(crate) mod kafka;
+    pub(crate) mod nats;
     pub(crate) mod null;
     pub(crate) mod rabbitmq;
     pub(crate) mod stdout;
@@ -21,6 +22,8 @@ mod fuzz;
 mod jsonl;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(feature = "nats")]
+mod nats;
 mod null;
 pub mod publisher;
 #[cfg(feature = "rabbitmq")]
@@ -38,6 +41,8 @@ pub use descriptor::{SinkDescriptor, SinkSummary};
 pub use file::FileSink;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaSink;
+#[cfg(feature = "nats")]
+pub use nats::NatsSink;
 pub use null::{NullSink, Taken};
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMqSink;
@@ -55,6 +60,11 @@ pub static SINKS: &[SinkDescriptor] = &[
         #[cfg(feature = "kafka")]
         open: Some(|address| Ok(Arc::new(KafkaSink::from_address(address)?))),
         ..descriptors::kafka::KAFKA
+    },
+    SinkDescriptor {
+        #[cfg(feature = "nats")]
+        open: Some(|address| Ok(Arc::new(NatsSink::from_address(address)?))),
+        ..descriptors::nats::NATS
     },
     SinkDescriptor {
         #[cfg(feature = "rabbitmq")]

@@ -3,6 +3,7 @@
 
 mod daemon;
 pub mod kafka;
+pub mod nats;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod rabbitmq;

@@ -9,6 +9,8 @@ mod file;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lines;
+#[cfg(feature = "nats")]
+mod nats;
 mod null;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
@@ -39,6 +41,11 @@ const TESTS: &[Tests] = &[
     Tests {
         rows: kafka::rows,
         trials: kafka::trials,
+    },
+    #[cfg(feature = "nats")]
+    Tests {
+        rows: nats::rows,
+        trials: nats::trials,
     },
     Tests {
         rows: null::rows,

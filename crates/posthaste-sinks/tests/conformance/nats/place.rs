@@ -1,0 +1,115 @@
+//! A stream of a test's own.
+
+use std::sync::Arc;
+
+use posthaste_engine::{Cause, Lane, Outcome, Sink, SinkError};
+use posthaste_sinks::open;
+use posthaste_testkit::{
+    servers::nats::NatsServer,
+    sink_suite::{SuiteEvent, lane_spec, records},
+    unique_name,
+};
+use serde_json::{Value, json};
+
+use super::read;
+
+/// A stream with all subjects below its name. Removed when dropped, if its server still runs.
+pub(super) struct Place<'a> {
+    server: &'a NatsServer,
+    pub(super) name: String,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn new(server: &'a NatsServer) -> Self {
+        Self::with_stream(server, &json!({}))
+    }
+
+    pub(super) fn with_stream(server: &'a NatsServer, settings: &Value) -> Self {
+        let name = unique_name("sink");
+        let subjects = format!("{name}.>");
+        server.client().create_stream(&name, &[&subjects], settings);
+        Self { server, name }
+    }
+
+    /// The sink's address: this stream at a server's.
+    pub(super) fn on(&self, url: &str) -> String {
+        let name = &self.name;
+        format!("{url}?stream={name}&subject={name}.{{topic}}")
+    }
+
+    pub(super) fn sink(&self) -> Arc<dyn Sink> {
+        open(&self.on(&self.server.url())).unwrap()
+    }
+
+    /// How many messages the stream holds, and the number of the last.
+    pub(super) fn state(&self) -> (u64, u64) {
+        self.server.client().stream_state(&self.name)
+    }
+
+    /// The events of the stream.
+    pub(super) fn events(&self) -> Vec<SuiteEvent> {
+        let messages = self.server.client().messages(&self.name);
+        let start = format!("{}.", self.name);
+        let events = messages.into_iter().map(read::event);
+        events
+            .map(|event| SuiteEvent {
+                topic: event.topic.strip_prefix(&start).unwrap().to_owned(),
+                ..event
+            })
+            .collect()
+    }
+}
+
+/// A lane under the relay's default times.
+pub(super) async fn lane(sink: &Arc<dyn Sink>) -> Box<dyn Lane> {
+    sink.open_lane(lane_spec(1)).await.unwrap()
+}
+
+/// Why no lane is given.
+pub(super) async fn refusal(sink: &Arc<dyn Sink>) -> SinkError {
+    match sink.open_lane(lane_spec(1)).await {
+        Ok(_) => panic!("a lane was given"),
+        Err(error) => error,
+    }
+}
+
+/// Submits all and waits for all verdicts, in the order of the events.
+pub(super) async fn send(lane: &mut Box<dyn Lane>, events: &[SuiteEvent]) -> Vec<Outcome> {
+    lane.submit(records(events, 0)).await;
+    let mut verdicts = Vec::new();
+    while verdicts.len() < events.len() {
+        verdicts.extend(lane.outcomes().await);
+    }
+    verdicts.sort_by_key(|verdict| verdict.ticket);
+    let tickets: Vec<u64> = verdicts.iter().map(|verdict| verdict.ticket).collect();
+    assert_eq!(tickets, (0..events.len() as u64).collect::<Vec<_>>());
+    verdicts
+        .into_iter()
+        .map(|verdict| verdict.outcome)
+        .collect()
+}
+
+pub(super) fn accepted(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Accepted(_))
+}
+
+/// Sends these and expects each to be accepted.
+pub(super) async fn accept(lane: &mut Box<dyn Lane>, events: &[SuiteEvent]) {
+    for outcome in send(lane, events).await {
+        assert!(accepted(&outcome), "{outcome:?}");
+    }
+}
+
+/// Expects that the destination is at fault: why, and the words.
+pub(super) fn cause(outcome: &Outcome) -> (Cause, &str) {
+    match outcome {
+        Outcome::Unavailable(why) => (why.cause, &why.reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn plain(count: usize) -> Vec<SuiteEvent> {
+    (0..count)
+        .map(|n| SuiteEvent::new(Some(&format!("key-{n}")), format!("{n}")))
+        .collect()
+}
