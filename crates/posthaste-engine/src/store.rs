@@ -25,6 +25,7 @@
 
 mod admin;
 mod advance;
+pub mod audit;
 mod cursor;
 mod error;
 mod lease;
@@ -42,10 +43,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub use admin::{
-    Admin, AuditLine, DeadAction, DestinationStatus, HAND_OVERS, ParkedEvent, ParkedFilter,
-    ParkedState, RelayShare, RelayStatus, Status,
+    Admin, AuditLine, DeadAction, DestinationStatus, ParkedEvent, ParkedFilter, ParkedState,
+    RelayShare, RelayStatus, Status,
 };
 pub use advance::{AdvanceOutcome, ClaimProgress};
+pub use audit::{AuditWords, HAND_OVERS, with_audit_words};
 pub use cursor::Cursor;
 pub use error::StoreError;
 pub use lease::{Leases, Rates, Renewal};

@@ -190,24 +190,6 @@ pub struct RelayStatus {
     pub shares: Vec<RelayShare>,
 }
 
-/// What the audit calls each way in which partitions, or the right to them, pass from one relay to
-/// another.
-///
-/// A line of one of these has the name of the relay that did it, and names the other one in its
-/// detail.
-pub const HAND_OVERS: [&str; 5] = [
-    // A relay that is dead, or whose lease is over, lost its right for good.
-    "fence",
-    // Partitions of a fenced relay are another one's now.
-    "take-over",
-    // Partitions that a live relay gave up are another one's now.
-    "hand-over",
-    // A relay gave up partitions that another one lacks, or all of them because it stopped.
-    "release",
-    // A relay gave up a destination that others reach and it does not.
-    "withdraw",
-];
-
 /// A line of the audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLine {
@@ -251,7 +233,7 @@ pub trait Admin: Send + Sync {
     /// [`StoreError`].
     async fn status(&self) -> Result<Status, StoreError>;
 
-    /// The last lines of the audit whose action is one of [`HAND_OVERS`], newest first, at most
+    /// The last lines of the audit whose action is one of [`super::HAND_OVERS`], newest first, at most
     /// `limit`.
     ///
     /// # Errors

@@ -61,7 +61,7 @@ struct Inner {
     relays: BTreeMap<Uuid, RelayRow>,
     destinations: Vec<DestinationRow>,
     next_parked_id: i64,
-    /// Hand-overs, oldest first.
+    /// Oldest first.
     audit: Vec<AuditLine>,
 }
 
@@ -341,6 +341,12 @@ impl MemoryStore {
             }
             row.settled_at = row.settled_at.map(|at| at.saturating_sub(by));
         }
+    }
+
+    /// Everything that the audit says, oldest first.
+    #[must_use]
+    pub fn audit(&self) -> Vec<AuditLine> {
+        self.lock().audit.clone()
     }
 
     /// Begins a writer's transaction.

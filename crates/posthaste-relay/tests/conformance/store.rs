@@ -3,7 +3,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use posthaste_engine::Store;
 use posthaste_relay::memory::{MemoryMode, MemoryStore, MemoryTransaction, NewEvent};
-use posthaste_testkit::store_suite::{self, Capability, Fixture, Outbox, Writer};
+use posthaste_testkit::store_suite::{self, Capability, Fixture, Outbox, Writer, audit_text};
 use uuid::Uuid;
 
 pub(crate) struct MemoryFixture(pub(crate) &'static str, pub(crate) MemoryMode);
@@ -59,6 +59,10 @@ impl Outbox for MemoryOutbox {
 
     async fn age_parked(&self, by: Duration) {
         self.0.age_parked(by);
+    }
+
+    async fn audit(&self) -> Vec<String> {
+        self.0.audit().iter().map(audit_text).collect()
     }
 
     async fn crash(&self) {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AuditLine, DeadAction, DestinationState, DestinationStatus, HAND_OVERS, PageBuilder,
-    ParkedEvent, ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError,
+    ParkedEvent, ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError, audit,
+    with_audit_words,
 };
 use tokio_postgres::{Row, types::Type};
 
@@ -165,14 +166,14 @@ impl Admin for PostgresStore {
         loop {
             let row = client
                 .query_typed_one(
-                    DEAD_ACT,
+                    &with_audit_words(DEAD_ACT),
                     &[
                         (&filter.destination, Type::TEXT),
                         (&filter.id, Type::UUID),
                         (&filter.key, Type::TEXT),
                         (&states(filter), Type::TEXT_ARRAY),
                         (&state.as_str(), Type::TEXT),
-                        (&action.as_str(), Type::TEXT),
+                        (&audit::acted(action).action, Type::TEXT),
                         (&behind, Type::INT8),
                         (&ACTED_AT_ONCE, Type::INT8),
                     ],
@@ -210,7 +211,7 @@ impl Admin for PostgresStore {
             }
             let row = transaction
                 .query_typed_one(
-                    DESTINATION_SET,
+                    &with_audit_words(DESTINATION_SET),
                     &[(&name, Type::TEXT), (&state.as_str(), Type::TEXT)],
                 )
                 .await

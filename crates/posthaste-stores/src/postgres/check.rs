@@ -1,6 +1,6 @@
 //! Whether a relay may start on this database. Changes nothing.
 
-use posthaste_engine::StoreError;
+use posthaste_engine::{StoreError, with_audit_words};
 use tokio_postgres::{Client as Driver, Row};
 
 use super::{
@@ -232,7 +232,7 @@ pub(super) async fn set_sequence_forward(client: &Client) -> Result<(), StoreErr
     let Some((sequence, floor)) = found.map_err(failed)?.as_ref().and_then(below_floor) else {
         return Ok(());
     };
-    let script = SEQUENCE_SET_FORWARD
+    let script = with_audit_words(SEQUENCE_SET_FORWARD)
         .replace("{floor}", &floor.to_string())
         .replace("{sequence}", &sequence.to_string());
     client.script(&script).await.map(drop).map_err(failed)

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use posthaste_engine::{
     Claim, ClaimOutcome, ClaimRequest, DestinationState, Partitions, Registered, Shares,
-    StoreError, Want,
+    StoreError, Want, audit,
 };
 use uuid::Uuid;
 
@@ -230,13 +230,17 @@ impl Claiming<'_> {
             }
         }
         if released > 0 {
-            let detail = format!("{released} partitions");
-            changed.notes.push(("release", detail));
+            let detail = audit::RELEASE.detail(&[&released]);
+            changed.notes.push((audit::RELEASE.action, detail));
         }
         for ((died, relay), count) in taken {
-            let action = if died { "take-over" } else { "hand-over" };
-            let detail = format!("{count} partitions of relay `{relay}`");
-            changed.notes.push((action, detail));
+            let words = if died {
+                audit::TAKE_OVER
+            } else {
+                audit::HAND_OVER
+            };
+            let detail = words.detail(&[&count, &relay]);
+            changed.notes.push((words.action, detail));
         }
         Ok(changed)
     }

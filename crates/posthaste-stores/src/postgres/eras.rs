@@ -15,7 +15,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use posthaste_engine::StoreError;
+use posthaste_engine::{StoreError, audit, with_audit_words};
 use tokio_postgres::{Client as Driver, error::SqlState, types::Type};
 
 use crate::init::{EraDestination, NewEra};
@@ -266,7 +266,7 @@ async fn store(driver: &Driver, last_seq: i64, survey: &Survey) -> Result<(), St
     let (cursors, markers) = (&places.cursors, &places.markers);
     driver
         .execute_typed(
-            BEGIN,
+            &with_audit_words(BEGIN),
             &[
                 (&last_seq, Type::INT8),
                 (&system, Type::INT8),
@@ -287,9 +287,8 @@ async fn store(driver: &Driver, last_seq: i64, survey: &Survey) -> Result<(), St
 impl EraDestination {
     fn detail(&self) -> String {
         let bound = if self.counted { "" } else { "at most " };
-        format!(
-            "{bound}{} events pending, at most {} sent again, {} keys blocked",
-            self.pending, self.again_max, self.blocked_keys
-        )
+        let counts = [self.pending, self.again_max, self.blocked_keys];
+        let [pending, again_max, blocked_keys] = counts;
+        audit::NEW_ERA_DESTINATION.detail(&[&bound, &pending, &again_max, &blocked_keys])
     }
 }

@@ -10,7 +10,7 @@
 //! marker's place, never runs while something that waits holds the key. That is locked first, so that it is
 //! either settled before, and nothing is copied, or afterwards, and the copies hold the key.
 
-use posthaste_engine::{Registered, StoreError};
+use posthaste_engine::{Registered, StoreError, with_audit_words};
 
 use super::{
     client::Client,
@@ -35,7 +35,7 @@ pub(super) async fn chunk(
     client: &Client,
     by: Option<Registered>,
 ) -> Result<Went<u64>, StoreError> {
-    let script = with_holds_key(&with_retention_lock(EVACUATE))
+    let script = with_audit_words(&with_holds_key(&with_retention_lock(EVACUATE)))
         .replace("{past_window}", PAST_WINDOW)
         .replace("{relay}", &uuid_literal(by))
         .replace("{numbers}", &NUMBERS_A_CHUNK.to_string())

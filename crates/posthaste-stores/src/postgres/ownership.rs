@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration, Renewal,
-    Shares, StoreError,
+    Shares, StoreError, audit, with_audit_words,
 };
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -92,7 +92,7 @@ impl Leases for PostgresStore {
         let client = self.ownership.client().await?;
         let myself = client
             .query_typed_opt(
-                FENCE,
+                &with_audit_words(FENCE),
                 &[
                     (&by.registration, Type::UUID),
                     (&dead, Type::UUID),
@@ -117,7 +117,7 @@ impl Leases for PostgresStore {
     /// A fenced relay has nothing to release: whoever takes over from it has to settle.
     async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
         let mut client = self.claims.client().await?;
-        let left = leave(&mut client, "release", relay, None, unsettled);
+        let left = leave(&mut client, audit::RELEASE.action, relay, None, unsettled);
         unless_fenced("release", left.await?)
     }
 }
@@ -177,7 +177,13 @@ impl Ownership for PostgresStore {
         unsettled: Duration,
     ) -> Result<(), StoreError> {
         let mut client = self.claims.client().await?;
-        let left = leave(&mut client, "withdraw", relay, Some(destination), unsettled);
+        let left = leave(
+            &mut client,
+            audit::WITHDRAW.action,
+            relay,
+            Some(destination),
+            unsettled,
+        );
         unless_fenced("withdraw", left.await?)
     }
 }

@@ -15,6 +15,7 @@ use std::sync::{LazyLock, atomic::Ordering::Relaxed};
 use async_trait::async_trait;
 use posthaste_engine::{
     Housekeeping, Pin, PinKind, Registered, Retained, Retention, RetentionMode, StoreError,
+    with_audit_words,
 };
 use tokio_postgres::{Row, SimpleQueryMessage, types::Type};
 use uuid::Uuid;
@@ -44,8 +45,10 @@ const DEBT: &str = include_str!("sql/retention_debt.sql");
 const AUDIT: &str = include_str!("sql/retention_audit.sql");
 const PINS: &str = include_str!("sql/retention_pins.sql");
 
-static PARKED: LazyLock<String> =
-    LazyLock::new(|| include_str!("sql/retention_parked.sql").replace("{parked_due}", PARKED_DUE));
+static PARKED: LazyLock<String> = LazyLock::new(|| {
+    let sql = include_str!("sql/retention_parked.sql");
+    with_audit_words(sql).replace("{parked_due}", PARKED_DUE)
+});
 
 /// Emptying a leaf takes a tenth of a second at the most; a step is to take less than one.
 const LEAVES_A_STEP: u32 = 4;
@@ -298,7 +301,7 @@ fn name_of(leaf: &Leaf) -> Result<String, StoreError> {
 }
 
 fn truncate_script(leaf: &str, by: Option<Registered>) -> String {
-    with_retention_lock(TRUNCATE)
+    with_audit_words(&with_retention_lock(TRUNCATE))
         .replace("{past_window}", PAST_WINDOW)
         .replace("{floor}", FLOOR)
         .replace("{relay}", &uuid_literal(by))

@@ -3,7 +3,9 @@
 use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, Due, EventRef, Marker, Parking, Settlement, StoreError};
+use posthaste_engine::{
+    Budget, Due, EventRef, Marker, Parking, Settlement, StoreError, with_audit_words,
+};
 use tokio::sync::OnceCell;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -36,7 +38,7 @@ const REACHED: &str = include_str!("sql/reached.sql");
 
 /// A statement whose text has its `{guard}` filled in.
 pub(super) fn guarded(sql: &str) -> String {
-    sql.replace("{guard}", GUARD)
+    with_audit_words(sql).replace("{guard}", GUARD)
 }
 
 /// What the main group and its side reads share.

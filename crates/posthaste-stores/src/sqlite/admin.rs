@@ -5,12 +5,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, ParkedEvent, ParkedFilter,
-    ParkedState, Status, StoreError,
+    ParkedState, Status, StoreError, audit as words,
 };
 use rusqlite::{Row, Transaction, named_params};
 
 use super::{
-    SqliteStore, audit,
+    SqliteStore,
+    audit::{self, About},
     connection::{clock, execute},
     destination::{Found, find},
     error::{classify, unexpected},
@@ -107,9 +108,9 @@ impl Admin for SqliteStore {
                 let Some(Found { id, .. }) = find(tx, OPERATION, &name)? else {
                     return Ok(false);
                 };
-                let detail = match state {
-                    DestinationState::Removed => Some(remove(tx, OPERATION, id, &name, &watch)?),
-                    DestinationState::Active | DestinationState::Paused => None,
+                let closed = match state {
+                    DestinationState::Removed => remove(tx, OPERATION, id, &name, &watch)?,
+                    DestinationState::Active | DestinationState::Paused => 0,
                 };
                 execute(
                     tx,
@@ -117,20 +118,12 @@ impl Admin for SqliteStore {
                     include_str!("sql/destination_state.sql"),
                     named_params! { ":id": id, ":state": state.as_str() },
                 )?;
-                audit::write(
-                    tx,
-                    OPERATION,
-                    &audit::Line {
-                        action: match state {
-                            DestinationState::Active => "destination resumed",
-                            DestinationState::Paused => "destination paused",
-                            DestinationState::Removed => "destination removed",
-                        },
-                        destination: Some(&name),
-                        detail: detail.as_deref(),
-                        ..audit::Line::default()
-                    },
-                )?;
+                let about = About {
+                    destination: Some(&name),
+                    ..About::default()
+                };
+                let words = words::destination_set(state);
+                audit::write(tx, OPERATION, words, about, &[&closed])?;
                 Ok(true)
             })
             .await
@@ -187,7 +180,7 @@ fn act(
 ) -> Result<Vec<i64>, StoreError> {
     let fail = |error| classify(operation, error);
     let now = clock(tx, operation)?;
-    let candidates: Vec<(i64, String, String)> = tx
+    let candidates: Vec<(i64, String, i64, String)> = tx
         .prepare_cached(include_str!("sql/act_candidates.sql"))
         .and_then(|mut statement| {
             statement
@@ -201,7 +194,7 @@ fn act(
                         ":retry": action == DeadAction::Retry,
                         ":limit": limit_of(ACTS_A_TRANSACTION),
                     },
-                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
                 )?
                 .collect()
         })
@@ -211,30 +204,26 @@ fn act(
         DeadAction::Skip => include_str!("sql/act_skip.sql"),
         DeadAction::Discard => include_str!("sql/act_discard.sql"),
     };
-    for (id, event_id, destination) in &candidates {
+    for (id, event_id, seq, destination) in &candidates {
         execute(tx, operation, sql, named_params! { ":id": id, ":now": now })?;
-        audit::write(
-            tx,
-            operation,
-            &audit::Line {
-                action: action.as_str(),
-                destination: Some(destination),
-                event_id: Some(event_id),
-                ..audit::Line::default()
-            },
-        )?;
+        let about = About {
+            relay: None,
+            destination: Some(destination),
+            event_id: Some(event_id),
+        };
+        audit::write(tx, operation, words::acted(action), about, &[event_id, seq])?;
     }
-    Ok(candidates.into_iter().map(|(id, _, _)| id).collect())
+    Ok(candidates.into_iter().map(|(id, ..)| id).collect())
 }
 
-/// Ends a destination's progress; answers what it had, for the record.
+/// Ends a destination's progress; answers how many parked events that ended.
 fn remove(
     tx: &Transaction<'_>,
     operation: &'static str,
     id: i64,
     name: &str,
     watch: &Watch,
-) -> Result<String, StoreError> {
+) -> Result<usize, StoreError> {
     let now = clock(tx, operation)?;
     if let Some(holder) = members(tx, operation, id, now, watch)?.first() {
         return Err(StoreError::Misconfigured {
@@ -246,13 +235,6 @@ fn remove(
             ),
         });
     }
-    let seq: i64 = tx
-        .query_row(
-            "select seq from posthaste_cursors where destination_id = ?1",
-            [id],
-            |row| row.get(0),
-        )
-        .map_err(|error| classify(operation, error))?;
     // The epoch goes up with it: a relay that still believes to own it is fenced.
     execute(
         tx,
@@ -268,13 +250,10 @@ fn remove(
     ] {
         execute(tx, operation, sql, named_params! { ":id": id })?;
     }
-    let skipped = execute(
+    execute(
         tx,
         operation,
         include_str!("sql/destination_close_parked.sql"),
         named_params! { ":id": id, ":now": now },
-    )?;
-    Ok(format!(
-        "stood at event {seq}; {skipped} parked events closed as skipped"
-    ))
+    )
 }

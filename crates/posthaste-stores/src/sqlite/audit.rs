@@ -1,24 +1,40 @@
 //! The durable record of what nobody may do in silence.
 
-use posthaste_engine::StoreError;
+use std::fmt::Display;
+
+use posthaste_engine::{AuditWords, StoreError};
 use rusqlite::{Transaction, named_params};
+use uuid::Uuid;
 
 use super::connection::{clock, execute};
 
-/// One line of the audit table.
-#[derive(Debug, Default)]
-pub(super) struct Line<'a> {
-    pub(super) action: &'a str,
+/// Whom and what a line of the audit is about.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct About<'a> {
+    /// The relay that did it; none: an operator did.
+    pub(super) relay: Option<Uuid>,
     pub(super) destination: Option<&'a str>,
-    pub(super) registration: Option<&'a str>,
     pub(super) event_id: Option<&'a str>,
-    pub(super) detail: Option<&'a str>,
 }
 
+impl<'a> About<'a> {
+    /// What a relay did to a destination.
+    pub(super) fn relay(relay: Uuid, destination: &'a str) -> Self {
+        Self {
+            relay: Some(relay),
+            destination: Some(destination),
+            event_id: None,
+        }
+    }
+}
+
+/// Writes a line.
 pub(super) fn write(
     tx: &Transaction<'_>,
     operation: &'static str,
-    line: &Line<'_>,
+    words: AuditWords,
+    about: About<'_>,
+    values: &[&dyn Display],
 ) -> Result<(), StoreError> {
     execute(
         tx,
@@ -26,11 +42,11 @@ pub(super) fn write(
         include_str!("sql/audit.sql"),
         named_params! {
             ":now": clock(tx, operation)?,
-            ":action": line.action,
-            ":destination": line.destination,
-            ":registration": line.registration,
-            ":event_id": line.event_id,
-            ":detail": line.detail,
+            ":action": words.action,
+            ":destination": about.destination,
+            ":registration": about.relay.map(|relay| relay.to_string()),
+            ":event_id": about.event_id,
+            ":detail": words.detail(values),
         },
     )?;
     Ok(())

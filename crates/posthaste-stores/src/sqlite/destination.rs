@@ -1,10 +1,13 @@
 //! Destinations: created by the first claim of their name.
 
-use posthaste_engine::{DestinationState, Start, StoreError};
+use std::fmt::Display;
+
+use posthaste_engine::{DestinationState, Start, StoreError, audit as words};
 use rusqlite::{OptionalExtension, Transaction, named_params};
+use uuid::Uuid;
 
 use super::{
-    audit,
+    audit::{self, About},
     connection::{clock, execute},
     error::{classify, unexpected},
     settings,
@@ -55,6 +58,7 @@ pub(super) fn readdress(
     name: &str,
     found: &Found,
     url: &str,
+    by: Uuid,
 ) -> Result<(), StoreError> {
     execute(
         tx,
@@ -62,16 +66,21 @@ pub(super) fn readdress(
         include_str!("sql/destination_url.sql"),
         named_params! { ":id": found.id, ":url": url },
     )?;
-    audit::write(
-        tx,
-        operation,
-        &audit::Line {
-            action: "destination readdressed",
-            destination: Some(name),
-            detail: Some(&format!("from {} to {url}", found.url)),
-            ..audit::Line::default()
-        },
-    )
+    let (about, values): (_, [&dyn Display; 2]) = (About::relay(by, name), [&found.url, &url]);
+    audit::write(tx, operation, words::ADDRESS_CHANGED, about, &values)
+}
+
+/// The name of a destination.
+pub(super) fn name(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    destination_id: i64,
+) -> Result<String, StoreError> {
+    tx.prepare_cached("select name from posthaste_destinations where id = :id")
+        .and_then(|mut statement| {
+            statement.query_row(named_params! { ":id": destination_id }, |row| row.get(0))
+        })
+        .map_err(|error| classify(operation, error))
 }
 
 /// Stores to which cluster the events go; answers the former one where that was another.
@@ -80,6 +89,7 @@ pub(super) fn found_cluster(
     operation: &'static str,
     id: i64,
     cluster: &str,
+    by: Uuid,
 ) -> Result<Option<String>, StoreError> {
     let (name, former): (String, Option<String>) = tx
         .prepare_cached("select name, cluster from posthaste_destinations where id = ?1")
@@ -95,16 +105,8 @@ pub(super) fn found_cluster(
         named_params! { ":id": id, ":cluster": cluster },
     )?;
     if let Some(former) = &former {
-        audit::write(
-            tx,
-            operation,
-            &audit::Line {
-                action: "cluster changed",
-                destination: Some(&name),
-                detail: Some(&format!("{former} -> {cluster}")),
-                ..audit::Line::default()
-            },
-        )?;
+        let (about, values): (_, [&dyn Display; 2]) = (About::relay(by, &name), [former, &cluster]);
+        audit::write(tx, operation, words::CLUSTER_CHANGED, about, &values)?;
     }
     Ok(former)
 }
@@ -116,6 +118,7 @@ pub(super) fn create(
     name: &str,
     url: &str,
     start: Start,
+    by: Uuid,
 ) -> Result<Found, StoreError> {
     let now = clock(tx, operation)?;
     let partitions = settings::partitions(tx, operation)?;
@@ -149,20 +152,9 @@ pub(super) fn create(
             ":name": name,
         },
     )?;
-    let detail = match start {
-        Start::Oldest => "starts at the oldest event".to_owned(),
-        Start::Now => format!("starts behind event {seq}"),
-    };
-    audit::write(
-        tx,
-        operation,
-        &audit::Line {
-            action: "destination created",
-            destination: Some(name),
-            detail: Some(&detail),
-            ..audit::Line::default()
-        },
-    )?;
+    let about = About::relay(by, name);
+    let start = words::start(start);
+    audit::write(tx, operation, words::DESTINATION_CREATED, about, &[&start])?;
     Ok(Found {
         id: destination_id,
         state: DestinationState::Active,

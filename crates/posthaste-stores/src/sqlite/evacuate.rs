@@ -5,14 +5,15 @@
 //! their turn behind what blocks the key (`sql/due.sql`). No side read, which alone remembers a marker's place,
 //! runs while something that waits holds the key, and the write lock keeps it held until the markers have moved.
 
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
-use posthaste_engine::{Registered, StoreError};
-use rusqlite::{OptionalExtension, Transaction, named_params};
+use posthaste_engine::{Registered, StoreError, audit as words};
+use rusqlite::{OptionalExtension, ToSql, Transaction, named_params};
 
 use super::{
-    audit,
+    audit::{self, About},
     connection::{clock, execute, micros},
+    destination,
     error::classify,
     parking::with_holds_key,
     settings,
@@ -44,21 +45,35 @@ pub(super) fn evacuate(
         return Ok(None);
     };
     let bounds = named_params! { ":start": start, ":stop": stop, ":now": clock(tx, operation)? };
-    let copied = execute(tx, operation, &COPY, bounds)?;
+    let copies = copies(tx, operation, bounds)?;
     let to = named_params! { ":stop": stop };
     execute(tx, operation, &MOVE, to)?;
-    if copied > 0 {
-        let detail = format!("{copied} events of blocked keys copied, up to event {stop}");
-        let registration = by.map(|by| by.registration.to_string());
-        let line = audit::Line {
-            action: "evacuate",
-            registration: registration.as_deref(),
-            detail: Some(&detail),
-            ..audit::Line::default()
+    for (destination_id, copies) in &copies {
+        let name = destination::name(tx, operation, *destination_id)?;
+        let about = About {
+            relay: by.map(|by| by.registration),
+            destination: Some(&name),
+            event_id: None,
         };
-        audit::write(tx, operation, &line)?;
+        audit::write(tx, operation, words::EVACUATE, about, &[copies, &stop])?;
     }
-    Ok(Some(copied as u64))
+    Ok(Some(copies.into_values().sum()))
+}
+
+/// Copies; answers how many rows of each destination.
+fn copies(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    bounds: &[(&str, &dyn ToSql)],
+) -> Result<BTreeMap<i64, u64>, StoreError> {
+    let fail = |error| classify(operation, error);
+    let mut statement = tx.prepare_cached(&COPY).map_err(fail)?;
+    let mut rows = statement.query(bounds).map_err(fail)?;
+    let mut copies = BTreeMap::new();
+    while let Some(row) = rows.next().map_err(fail)? {
+        *copies.entry(row.get(0).map_err(fail)?).or_default() += 1;
+    }
+    Ok(copies)
 }
 
 /// Behind which row, and up to which, this transaction copies.

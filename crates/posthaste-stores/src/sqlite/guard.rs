@@ -97,6 +97,11 @@ impl Guard {
         self.destination_id
     }
 
+    /// The destination, and the relay that holds it.
+    pub(super) fn of(&self) -> (i64, Uuid) {
+        (self.destination_id, self.registration)
+    }
+
     pub(super) fn registration(&self) -> Uuid {
         self.registration
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration, Renewal,
-    Shares, StoreError, Want,
+    Shares, StoreError, Want, audit,
 };
 use rusqlite::{Transaction, named_params};
 use serde_json::json;
@@ -152,7 +152,7 @@ impl Leases for SqliteStore {
                 // lose.
                 must_be_one(OPERATION, left)?;
                 for (id, name, _) in served(tx, OPERATION, &registration)? {
-                    give_up(tx, OPERATION, relay, (id, &name), unsettled, "release")?;
+                    give_up(tx, OPERATION, relay, (id, &name), unsettled, audit::RELEASE)?;
                     delist(tx, OPERATION, id, &registration)?;
                 }
                 Ok(())
@@ -233,7 +233,7 @@ impl Ownership for SqliteStore {
                     return Ok(());
                 };
                 let of = (found.id, name.as_str());
-                give_up(tx, OPERATION, relay, of, unsettled, "withdraw")?;
+                give_up(tx, OPERATION, relay, of, unsettled, audit::WITHDRAW)?;
                 delist(tx, OPERATION, found.id, &relay.registration.to_string())
             })
             .await
@@ -288,7 +288,10 @@ impl Wanted {
         let name = request.destination;
         let found = match find(tx, operation, name)? {
             Some(found) => found,
-            None => create(tx, operation, name, request.address, request.start)?,
+            None => {
+                let (address, start) = (request.address, request.start);
+                create(tx, operation, name, address, start, relay.registration)?
+            }
         };
         revoke(tx, operation, relay, found.id, request.settle, watch)?;
         let now = clock(tx, operation)?;
@@ -298,7 +301,8 @@ impl Wanted {
                 let address = found.url;
                 return Ok(ClaimOutcome::Elsewhere { address, shares });
             }
-            readdress(tx, operation, name, &found, request.address)?;
+            let by = relay.registration;
+            readdress(tx, operation, name, &found, request.address, by)?;
         }
         execute(
             tx,
@@ -313,7 +317,7 @@ impl Wanted {
         let taken = match request.want {
             Want::AtMost(0) => {
                 let of = (found.id, name);
-                give_up(tx, operation, relay, of, request.unsettled, "release")?;
+                give_up(tx, operation, relay, of, request.unsettled, audit::RELEASE)?;
                 None
             }
             Want::All | Want::AtMost(_) => take(tx, operation, relay, name, &found, watch)?,

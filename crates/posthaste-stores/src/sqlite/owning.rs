@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use posthaste_engine::{Claim, Partitions, Registered, StoreError};
+use posthaste_engine::{AuditWords, Claim, Partitions, Registered, StoreError, audit as words};
 use rusqlite::{OptionalExtension, Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
-    audit,
+    audit::{self, About},
     connection::{clock, execute, micros, until},
     destination::Found,
     error::{classify, unexpected},
@@ -62,16 +62,11 @@ pub(super) fn fence(
             statement.query_row(named_params! { ":registration": dead }, |row| row.get(0))
         })
         .map_err(|error| classify(operation, error))?;
-    audit::write(
-        tx,
-        operation,
-        &audit::Line {
-            action: "fence",
-            registration: Some(&by.registration.to_string()),
-            detail: Some(&format!("relay `{name}` ({dead}): {why}")),
-            ..audit::Line::default()
-        },
-    )
+    let about = About {
+        relay: Some(by.registration),
+        ..About::default()
+    };
+    audit::write(tx, operation, words::FENCE, about, &[&name, &dead, &why])
 }
 
 /// Makes the destination free once `settle` is over, if whoever owns it is dead.
@@ -91,7 +86,7 @@ pub(super) fn revoke(
     };
     let dead = owner.registration;
     // Fenced before the epoch is raised: a renewal that slips in between would leave two owners.
-    fence(tx, operation, by, &dead, "its lease is over")?;
+    fence(tx, operation, by, &dead, words::LEASE_OVER)?;
     free(tx, operation, destination_id, &dead, settle, true)?;
     delist(tx, operation, destination_id, &dead)
 }
@@ -103,24 +98,15 @@ pub(super) fn give_up(
     relay: Registered,
     (destination_id, name): (i64, &str),
     unsettled: Duration,
-    action: &str,
+    words: AuditWords,
 ) -> Result<(), StoreError> {
     let us = relay.registration.to_string();
     let freed = free(tx, operation, destination_id, &us, unsettled, false)?;
     let Some(partitions) = freed else {
         return Ok(());
     };
-    audit::write(
-        tx,
-        operation,
-        &audit::Line {
-            action,
-            destination: Some(name),
-            registration: Some(&us),
-            detail: Some(&format!("{partitions} partitions")),
-            ..audit::Line::default()
-        },
-    )
+    let about = About::relay(relay.registration, name);
+    audit::write(tx, operation, words, about, &[&partitions])
 }
 
 /// The settle time that stands there is never lowered.
@@ -207,7 +193,8 @@ pub(super) fn take(
         })
         .map_err(fail)?;
     if let Some(left) = before.left.filter(|left| left.registration != us) {
-        write_taken(tx, operation, &us, name, partitions, &left)?;
+        let about = About::relay(relay.registration, name);
+        write_taken(tx, operation, about, partitions, &left)?;
     }
     let store_id = settings::store_id(tx, operation)?;
     Ok(Some(Claim {
@@ -235,27 +222,16 @@ pub(super) fn take(
 fn write_taken(
     tx: &Transaction<'_>,
     operation: &'static str,
-    us: &str,
-    destination: &str,
+    about: About<'_>,
     partitions: u16,
     left: &Left,
 ) -> Result<(), StoreError> {
-    let action = match left.dead {
-        true => "take-over",
-        false => "hand-over",
+    let words = match left.dead {
+        true => words::TAKE_OVER,
+        false => words::HAND_OVER,
     };
     let whose = left.name.as_ref().unwrap_or(&left.registration);
-    audit::write(
-        tx,
-        operation,
-        &audit::Line {
-            action,
-            destination: Some(destination),
-            registration: Some(us),
-            detail: Some(&format!("{partitions} partitions of relay `{whose}`")),
-            ..audit::Line::default()
-        },
-    )
+    audit::write(tx, operation, words, about, &[&partitions, whose])
 }
 
 fn former(

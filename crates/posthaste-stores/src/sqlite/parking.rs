@@ -1,16 +1,19 @@
 //! Parked events and the markers of the keys that wait behind them.
 
-use std::sync::LazyLock;
+use std::{fmt::Display, sync::LazyLock};
 
 use posthaste_engine::{
-    Cursor, Due, EventRef, Field, Marker, ParkedCopy, Parking, Settlement, StoreError, StoredEvent,
+    Cursor, Due, EventRef, Field, Marker, ParkedCopy, ParkedState, Parking, Settlement, StoreError,
+    audit as words,
 };
 use rusqlite::{OptionalExtension, Transaction, named_params};
+use uuid::Uuid;
 
 use super::{
-    audit,
+    audit::{self, About},
     connection::{clock, execute, micros, until},
     cursor::{self, Position},
+    destination,
     error::{classify, unexpected},
     guard::Changed,
     headers, row,
@@ -112,11 +115,11 @@ impl SqliteClaimed {
 
     pub(super) async fn write_parked(&self, events: Vec<Parking>) -> Result<(), StoreError> {
         const OPERATION: &str = "park events";
-        let destination_id = self.guard().destination_id();
+        let (destination_id, by) = self.guard().of();
         self.guard()
             .write(&self.writer, OPERATION, move |tx, _| {
                 for parking in &events {
-                    park(tx, OPERATION, destination_id, parking)?;
+                    park(tx, OPERATION, (destination_id, by), parking)?;
                 }
                 Ok(((), Changed::Something))
             })
@@ -154,10 +157,10 @@ impl SqliteClaimed {
         settlement: Settlement,
     ) -> Result<(), StoreError> {
         const OPERATION: &str = "settle a parked event";
-        let destination_id = self.guard().destination_id();
+        let (destination_id, by) = self.guard().of();
         self.guard()
             .write(&self.writer, OPERATION, move |tx, _| {
-                settle(tx, OPERATION, destination_id, id, &settlement)?;
+                settle(tx, OPERATION, (destination_id, by), id, &settlement)?;
                 Ok(((), Changed::Something))
             })
             .await
@@ -169,7 +172,7 @@ impl SqliteClaimed {
         at: &Cursor,
     ) -> Result<(), StoreError> {
         const OPERATION: &str = "join released keys";
-        let destination_id = self.guard().destination_id();
+        let (destination_id, by) = self.guard().of();
         let at = cursor::seq(OPERATION, at)?;
         let keys = keys.to_vec();
         self.guard()
@@ -199,6 +202,9 @@ impl SqliteClaimed {
                         ));
                     }
                 }
+                let name = destination::name(tx, OPERATION, destination_id)?;
+                let about = About::relay(by, &name);
+                audit::write(tx, OPERATION, words::JOIN, about, &[&keys.len()])?;
                 Ok(((), Changed::Something))
             })
             .await
@@ -231,13 +237,13 @@ pub(super) fn limit_of(limit: usize) -> i64 {
 fn park(
     tx: &Transaction<'_>,
     operation: &'static str,
-    destination_id: i64,
+    (destination_id, by): (i64, Uuid),
     parking: &Parking,
 ) -> Result<(), StoreError> {
     let now = clock(tx, operation)?;
     let seq = cursor::seq(operation, &parking.at)?;
     let (state, due_at) = next_state(now, parking.skip, parking.retry_in);
-    let closed_at = (state == "skipped").then_some(now);
+    let closed_at = (state == ParkedState::Skipped).then_some(now);
     let event = &parking.event;
     let id: i64 = tx
         .prepare_cached(include_str!("sql/park.sql"))
@@ -245,7 +251,7 @@ fn park(
             statement.query_row(
                 named_params! {
                     ":destination_id": destination_id,
-                    ":state": state,
+                    ":state": state.as_str(),
                     ":attempts": parking.attempts,
                     ":kind": parking.kind,
                     ":reason": parking.reason,
@@ -298,10 +304,16 @@ fn park(
         )?),
         None => {}
     }
-    if state != "parked" {
-        audit_event(tx, operation, destination_id, state, event)?;
-    }
-    Ok(())
+    let (id, name) = (
+        event.id().to_string(),
+        destination::name(tx, operation, destination_id)?,
+    );
+    let about = About {
+        event_id: Some(&id),
+        ..About::relay(by, &name)
+    };
+    let values: [&dyn Display; 3] = [&id, &event.seq(), &parking.kind];
+    audit::write(tx, operation, words::parked_as(state), about, &values)
 }
 
 /// The state of an event that was refused, and when it is due again.
@@ -309,11 +321,11 @@ fn next_state(
     now: i64,
     skip: bool,
     retry_in: Option<std::time::Duration>,
-) -> (&'static str, Option<i64>) {
+) -> (ParkedState, Option<i64>) {
     match retry_in {
-        Some(delay) => ("parked", Some(now.saturating_add(micros(delay)))),
-        None if skip => ("skipped", None),
-        None => ("dead", None),
+        Some(delay) => (ParkedState::Parked, Some(now.saturating_add(micros(delay)))),
+        None if skip => (ParkedState::Skipped, None),
+        None => (ParkedState::Dead, None),
     }
 }
 
@@ -338,37 +350,6 @@ fn attempt(
         },
     )?;
     Ok(())
-}
-
-fn audit_event(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    destination_id: i64,
-    action: &str,
-    event: &StoredEvent,
-) -> Result<(), StoreError> {
-    audit::write(
-        tx,
-        operation,
-        &audit::Line {
-            action,
-            destination: Some(&destination_name(tx, operation, destination_id)?),
-            event_id: Some(&event.id().to_string()),
-            ..audit::Line::default()
-        },
-    )
-}
-
-fn destination_name(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    destination_id: i64,
-) -> Result<String, StoreError> {
-    tx.prepare_cached("select name from posthaste_destinations where id = :id")
-        .and_then(|mut statement| {
-            statement.query_row(named_params! { ":id": destination_id }, |row| row.get(0))
-        })
-        .map_err(|error| classify(operation, error))
 }
 
 fn due_events(
@@ -424,25 +405,25 @@ fn released(
 fn settle(
     tx: &Transaction<'_>,
     operation: &'static str,
-    destination_id: i64,
+    (destination_id, by): (i64, Uuid),
     id: i64,
     settlement: &Settlement,
 ) -> Result<(), StoreError> {
     let now = clock(tx, operation)?;
-    let found: Option<(i64, String)> = tx
+    let found: Option<(i64, String, i64)> = tx
         .prepare_cached(include_str!("sql/parked_attempts.sql"))
         .and_then(|mut statement| {
             statement
                 .query_row(
                     named_params! { ":id": id, ":destination_id": destination_id },
-                    |row| Ok((row.get(0)?, row.get(1)?)),
+                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
                 )
                 .optional()
         })
         .map_err(|error| classify(operation, error))?;
-    let (attempts, event_id) =
+    let (attempts, event_id, seq) =
         found.ok_or_else(|| unexpected(operation, format!("there is no parked event {id}")))?;
-    match settlement {
+    let (state, kind, changed) = match settlement {
         Settlement::Delivered => {
             // Also when an operator skipped it meanwhile: delivered is what happened.
             execute(
@@ -451,7 +432,8 @@ fn settle(
                 include_str!("sql/settle_delivered.sql"),
                 named_params! { ":id": id, ":now": now },
             )?;
-            attempt(tx, operation, id, attempts + 1, "accepted", "")
+            attempt(tx, operation, id, attempts + 1, "accepted", "")?;
+            (ParkedState::Delivered, "accepted", true)
         }
         Settlement::Failed {
             kind,
@@ -467,26 +449,25 @@ fn settle(
                 include_str!("sql/settle_failed.sql"),
                 named_params! {
                     ":id": id,
-                    ":state": state,
+                    ":state": state.as_str(),
                     ":kind": kind,
                     ":reason": reason,
                     ":due_at": due_at,
-                    ":closed_at": (state == "skipped").then_some(now),
+                    ":closed_at": (state == ParkedState::Skipped).then_some(now),
                 },
             )?;
-            if changed > 0 && state != "parked" {
-                audit::write(
-                    tx,
-                    operation,
-                    &audit::Line {
-                        action: state,
-                        destination: Some(&destination_name(tx, operation, destination_id)?),
-                        event_id: Some(&event_id),
-                        ..audit::Line::default()
-                    },
-                )?;
-            }
-            attempt(tx, operation, id, attempts + 1, kind, reason)
+            attempt(tx, operation, id, attempts + 1, kind, reason)?;
+            (state, *kind, changed > 0)
         }
-    }
+    };
+    let Some(words) = words::settled_as(state).filter(|_| changed) else {
+        return Ok(());
+    };
+    let name = destination::name(tx, operation, destination_id)?;
+    let about = About {
+        event_id: Some(&event_id),
+        ..About::relay(by, &name)
+    };
+    let values: [&dyn Display; 4] = [&event_id, &seq, &(attempts + 1), &kind];
+    audit::write(tx, operation, words, about, &values)
 }

@@ -3,18 +3,19 @@
 //! The write lock makes one housekeeper of many, and what a transaction reads under it stays true until it
 //! commits. `AUTOINCREMENT` keeps the numbers from coming again.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
     AUDIT_RETENTION, Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered, Retained, Retention,
-    RetentionMode, StoreError,
+    RetentionMode, StoreError, audit as words,
 };
 use rusqlite::{OptionalExtension, Row, Transaction, named_params};
 use tokio::time::Instant;
 
 use super::{
-    SqliteStore, audit,
+    SqliteStore,
+    audit::{self, About},
     connection::{clock, execute, micros, until},
     destination::last_seq,
     error::{classify, unexpected},
@@ -175,6 +176,7 @@ struct Parked {
     id: i64,
     state: String,
     event_id: String,
+    seq: i64,
     destination: String,
 }
 
@@ -184,7 +186,8 @@ fn parked_due(tx: &Transaction<'_>, now: i64, limit: i64) -> Result<Vec<Parked>,
             id: row.get(0)?,
             state: row.get(1)?,
             event_id: row.get(2)?,
-            destination: row.get(3)?,
+            seq: row.get(3)?,
+            destination: row.get(4)?,
         })
     };
     tx.prepare_cached(include_str!("sql/retention_parked_due.sql"))
@@ -200,7 +203,6 @@ fn parked_due(tx: &Transaction<'_>, now: i64, limit: i64) -> Result<Vec<Parked>,
 fn remove_parked(tx: &Transaction<'_>, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
     let mut done = Housekeeping::default();
     let due = parked_due(tx, clock(tx, OPERATION)?, rows_max())?;
-    let registration = by.map(|by| by.registration.to_string());
     for parked in &due {
         let id = named_params! { ":id": parked.id };
         let attempts = execute(
@@ -213,17 +215,13 @@ fn remove_parked(tx: &Transaction<'_>, by: Option<Registered>) -> Result<Houseke
         let sql = "delete from posthaste_parked where id = :id";
         done.parked += execute(tx, OPERATION, sql, id)? as u64;
         if parked.state == "dead" {
-            audit::write(
-                tx,
-                OPERATION,
-                &audit::Line {
-                    action: "forget",
-                    destination: Some(&parked.destination),
-                    registration: registration.as_deref(),
-                    event_id: Some(&parked.event_id),
-                    detail: Some("dead, and nobody decided on it"),
-                },
-            )?;
+            let about = About {
+                relay: by.map(|by| by.registration),
+                destination: Some(&parked.destination),
+                event_id: Some(&parked.event_id),
+            };
+            let values: [&dyn Display; 2] = [&parked.event_id, &parked.seq];
+            audit::write(tx, OPERATION, words::FORGET, about, &values)?;
         }
     }
     done.more = due.len() == ROWS_A_TRANSACTION;

@@ -241,10 +241,11 @@ impl ClaimReports for SqliteClaimed {
 
     async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
         const OPERATION: &str = "store the destination's cluster";
-        let (id, cluster) = (self.guard.destination_id(), cluster.to_owned());
+        let (id, by) = self.guard.of();
+        let cluster = cluster.to_owned();
         self.guard
             .write(&self.writer, OPERATION, move |tx, _| {
-                let former = found_cluster(tx, OPERATION, id, &cluster)?;
+                let former = found_cluster(tx, OPERATION, id, &cluster, by)?;
                 Ok((former, Changed::Something))
             })
             .await

@@ -144,6 +144,14 @@ impl Outbox for PostgresOutbox {
         block_in_place(|| self.database.psql(&older));
     }
 
+    async fn audit(&self) -> Vec<String> {
+        let sql = "select a.action, coalesce(a.relay_name, r.name), a.destination, a.detail
+                   from posthaste.audit a left join posthaste.relays r on r.registration = a.relay
+                   order by a.id";
+        let lines = block_in_place(|| self.database.psql(sql));
+        lines.lines().map(str::to_owned).collect()
+    }
+
     async fn crash(&self) {
         block_in_place(|| {
             self.server.crash();

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{RetentionMode, Store};
 use posthaste_stores::postgres::simulated::{NewEvent, Settings, SimulatedPostgres, Transaction};
-use posthaste_testkit::store_suite::{self, Capability, Fixture, Outbox, Writer};
+use posthaste_testkit::store_suite::{self, Capability, Fixture, Outbox, Writer, audit_text};
 use uuid::Uuid;
 
 pub(crate) struct SimulatedFixture;
@@ -81,6 +81,10 @@ impl Outbox for SimulatedOutbox {
 
     async fn age_parked(&self, by: Duration) {
         self.0.age_parked(by).await.unwrap();
+    }
+
+    async fn audit(&self) -> Vec<String> {
+        self.0.audit().iter().map(audit_text).collect()
     }
 
     async fn crash(&self) {

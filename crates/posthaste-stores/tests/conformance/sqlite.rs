@@ -94,6 +94,19 @@ impl Outbox for SqliteOutbox {
             .unwrap();
     }
 
+    async fn audit(&self) -> Vec<String> {
+        let sql =
+            "select a.action || '|' || coalesce(r.name, '') || '|' || coalesce(a.destination, '')
+                       || '|' || coalesce(a.detail, '')
+                   from posthaste_audit as a
+                   left join posthaste_relays as r on r.registration = a.registration
+                   order by a.id";
+        let connection = self.connect();
+        let mut statement = connection.prepare(sql).unwrap();
+        let lines = statement.query_map([], |row| row.get(0)).unwrap();
+        lines.collect::<Result<_, _>>().unwrap()
+    }
+
     async fn init(&self) -> Result<(), StoreError> {
         init(&self.url(), InitOptions::default()).await.map(drop)
     }

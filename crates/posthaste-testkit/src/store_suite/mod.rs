@@ -16,7 +16,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
-use posthaste_engine::{Store, StoreError};
+use posthaste_engine::{AuditLine, Store, StoreError};
 use uuid::Uuid;
 
 pub use event::NewEvent;
@@ -139,6 +139,9 @@ pub trait Outbox: Send + Sync {
     /// Makes all that is set aside so much older, with what was attempted and decided of it.
     async fn age_parked(&self, by: Duration);
 
+    /// Everything that the audit says, oldest first, each line as `action|relay|destination|detail`.
+    async fn audit(&self) -> Vec<String>;
+
     /// Crashes the database and starts it again ([`Capability::Crash`]).
     async fn crash(&self) {
         panic!("the fixture declares `Crash` and does not crash");
@@ -159,6 +162,14 @@ pub trait Outbox: Send + Sync {
     async fn migrate_to_the_future(&self) {
         panic!("the fixture declares `Migrations` and knows no future");
     }
+}
+
+/// A line of the audit, as [`Outbox::audit`] answers it.
+#[must_use]
+pub fn audit_text(line: &AuditLine) -> String {
+    let (relay, destination) = (line.relay.as_deref(), line.destination.as_deref());
+    let (relay, destination) = (relay.unwrap_or_default(), destination.unwrap_or_default());
+    format!("{}|{relay}|{destination}|{}", line.action, line.detail)
 }
 
 /// A writer: an application with one connection. A failing call panics.

@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, AuditLine, DeadAction, DestinationState, DestinationStatus, PageBuilder, ParkedEvent,
-    ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError, StoredEvent,
-    StoredFields,
+    Admin, AuditLine, DeadAction, DestinationState, DestinationStatus, HAND_OVERS, PageBuilder,
+    ParkedEvent, ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError,
+    StoredEvent, StoredFields, audit,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -190,7 +190,9 @@ impl Admin for MemoryStore {
 
     async fn hand_overs(&self, limit: usize) -> Result<Vec<AuditLine>, StoreError> {
         let inner = self.lock();
-        Ok(inner.audit.iter().rev().take(limit).cloned().collect())
+        let lines = inner.audit.iter().rev();
+        let lines = lines.filter(|line| HAND_OVERS.contains(&line.action.as_str()));
+        Ok(lines.take(limit).cloned().collect())
     }
 
     async fn parked(
@@ -219,7 +221,7 @@ impl Admin for MemoryStore {
     }
 
     async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
-        let (mut inner, mut acted) = (self.lock(), 0);
+        let (mut inner, mut acted) = (self.lock(), Vec::new());
         let rows = inner.destinations.iter_mut();
         for destination in rows.filter(|row| row.state != DestinationState::Removed) {
             for index in 0..destination.parked.len() {
@@ -236,7 +238,8 @@ impl Admin for MemoryStore {
                     continue;
                 }
                 let row = &mut destination.parked[index];
-                acted += 1;
+                let (id, seq) = (row.event.id(), row.event.seq());
+                acted.push((destination.name.clone(), id, seq));
                 match action {
                     DeadAction::Retry => {
                         row.state = ParkedState::Parked;
@@ -258,7 +261,10 @@ impl Admin for MemoryStore {
                 }
             }
         }
-        Ok(acted)
+        for (name, id, seq) in &acted {
+            inner.note(audit::acted(action), None, Some(name), &[id, seq]);
+        }
+        Ok(count(acted.iter()))
     }
 
     async fn set_destination(
@@ -279,10 +285,18 @@ impl Admin for MemoryStore {
             });
         }
         let row = &mut inner.destinations[index];
-        row.state = state;
-        if state == DestinationState::Removed {
-            row.members.clear();
+        if std::mem::replace(&mut row.state, state) == state {
+            return Ok(true);
         }
+        let closed = match state {
+            DestinationState::Removed => {
+                row.members.clear();
+                row.parked.iter().filter(|parked| parked.waits()).count()
+            }
+            DestinationState::Active | DestinationState::Paused => 0,
+        };
+        let words = audit::destination_set(state);
+        inner.note(words, None, Some(name), &[&closed]);
         Ok(true)
     }
 }

@@ -1,14 +1,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress, ClaimReader,
-    ClaimReports, Cursor, DestinationState, Due, EventRef, Marker, Page, ParkedCopy, ParkedState,
-    Parking, Settlement, SideRead, StoreError, StoredEvent,
+    AdvanceOutcome, AuditWords, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress,
+    ClaimReader, ClaimReports, Cursor, DestinationState, Due, EventRef, Marker, Page, ParkedCopy,
+    ParkedState, Parking, Settlement, SideRead, StoreError, StoredEvent, audit,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -161,6 +162,13 @@ impl MemoryClaimed {
         self.held.row(&mut inner, operation).map(act)
     }
 
+    /// Writes a line of the audit about what the owner did.
+    fn note(&self, inner: &mut Inner, words: AuditWords, values: &[&dyn Display]) {
+        let relay = inner.name_of(self.held.registration);
+        let name = inner.destinations[self.held.destination].name.clone();
+        inner.note(words, Some(&relay), Some(&name), values);
+    }
+
     fn read_place(&self) -> MutexGuard<'_, i64> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,12 +253,15 @@ impl ClaimParking for MemoryClaimed {
         };
         let row = self.held.row(&mut inner, "parking")?;
         row.finished.extend(done);
+        let mut lines = Vec::new();
         for parking in events {
             let state = match (parking.retry_in, parking.skip) {
                 (Some(_), _) => ParkedState::Parked,
                 (None, true) => ParkedState::Skipped,
                 (None, false) => ParkedState::Dead,
             };
+            let (id, seq) = (parking.event.id(), parking.event.seq());
+            lines.push((audit::parked_as(state), id, seq, parking.kind));
             row.parked.push(ParkedRow {
                 id: next_id,
                 event: parking.event.clone(),
@@ -275,6 +286,9 @@ impl ClaimParking for MemoryClaimed {
             }
         }
         inner.next_parked_id = next_id;
+        for (words, id, seq, kind) in &lines {
+            self.note(&mut inner, *words, &[id, seq, kind]);
+        }
         Ok(())
     }
 
@@ -283,42 +297,49 @@ impl ClaimParking for MemoryClaimed {
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
-        self.with("settling a parked event", |row| {
-            // An operator may have decided on it meanwhile; a delivery counts all the same.
-            let Some(parked) = row.parked.iter_mut().find(|parked| parked.id == id) else {
-                return;
-            };
-            match settlement {
-                Settlement::Delivered => {
-                    parked.attempts += 1;
-                    parked.state = ParkedState::Delivered;
-                    parked.settled_at = Some(wall_micros());
-                    parked.tried_at = wall_micros();
-                    parked.due = None;
-                }
-                Settlement::Failed {
-                    kind,
-                    reason,
-                    retry_in,
-                    skip,
-                } if parked.waits() => {
-                    parked.attempts += 1;
-                    (*kind).clone_into(&mut parked.kind);
-                    reason.clone_into(&mut parked.reason);
-                    parked.due = retry_in.map(|wait| Instant::now() + wait);
-                    parked.state = match (retry_in, skip) {
-                        (Some(_), _) => ParkedState::Parked,
-                        (None, true) => ParkedState::Skipped,
-                        (None, false) => ParkedState::Dead,
-                    };
-                    parked.tried_at = wall_micros();
-                    if !parked.waits() {
-                        parked.settled_at = Some(wall_micros());
-                    }
-                }
-                Settlement::Failed { .. } => {}
+        let mut inner = self.store.lock();
+        let row = self.held.row(&mut inner, "settling a parked event")?;
+        // An operator may have decided on it meanwhile; a delivery counts all the same.
+        let Some(parked) = row.parked.iter_mut().find(|parked| parked.id == id) else {
+            return Ok(());
+        };
+        let tried = match settlement {
+            Settlement::Delivered => {
+                parked.attempts += 1;
+                parked.state = ParkedState::Delivered;
+                parked.settled_at = Some(wall_micros());
+                parked.tried_at = wall_micros();
+                parked.due = None;
+                "accepted"
             }
-        })
+            Settlement::Failed {
+                kind,
+                reason,
+                retry_in,
+                skip,
+            } if parked.waits() => {
+                parked.attempts += 1;
+                (*kind).clone_into(&mut parked.kind);
+                reason.clone_into(&mut parked.reason);
+                parked.due = retry_in.map(|wait| Instant::now() + wait);
+                parked.state = match (retry_in, skip) {
+                    (Some(_), _) => ParkedState::Parked,
+                    (None, true) => ParkedState::Skipped,
+                    (None, false) => ParkedState::Dead,
+                };
+                parked.tried_at = wall_micros();
+                if !parked.waits() {
+                    parked.settled_at = Some(wall_micros());
+                }
+                *kind
+            }
+            Settlement::Failed { .. } => return Ok(()),
+        };
+        let (event, seq, attempts) = (parked.event.id(), parked.event.seq(), parked.attempts);
+        if let Some(words) = audit::settled_as(parked.state) {
+            self.note(&mut inner, words, &[&event, &seq, &attempts, &tried]);
+        }
+        Ok(())
     }
 }
 
@@ -371,11 +392,13 @@ impl ClaimMarkers for MemoryClaimed {
     }
 
     async fn join(&self, keys: &[String], _at: &Cursor) -> Result<(), StoreError> {
-        self.with("joining released keys", |row| {
-            for key in keys {
-                row.markers.remove(key);
-            }
-        })
+        let mut inner = self.store.lock();
+        let row = self.held.row(&mut inner, "joining released keys")?;
+        for key in keys {
+            row.markers.remove(key);
+        }
+        self.note(&mut inner, audit::JOIN, &[&keys.len()]);
+        Ok(())
     }
 }
 
@@ -400,10 +423,16 @@ impl ClaimReports for MemoryClaimed {
     }
 
     async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
-        self.with("storing the destination's cluster", |row| {
-            let former = row.cluster.replace(cluster.to_owned());
-            former.filter(|former| former != cluster)
-        })
+        let mut inner = self.store.lock();
+        let row = self
+            .held
+            .row(&mut inner, "storing the destination's cluster")?;
+        let former = row.cluster.replace(cluster.to_owned());
+        let former = former.filter(|former| former != cluster);
+        if let Some(former) = &former {
+            self.note(&mut inner, audit::CLUSTER_CHANGED, &[former, &cluster]);
+        }
+        Ok(former)
     }
 
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {

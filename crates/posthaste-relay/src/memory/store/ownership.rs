@@ -1,9 +1,9 @@
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Claim, ClaimOutcome, ClaimRequest, DestinationState, Leases, Member, Ownership, Partitions,
-    Rates, Registered, Registration, Renewal, Shares, Start, StoreError, Want,
+    AuditWords, Claim, ClaimOutcome, ClaimRequest, DestinationState, Leases, Member, Ownership,
+    Partitions, Rates, Registered, Registration, Renewal, Shares, Start, StoreError, Want, audit,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -46,7 +46,13 @@ impl Inner {
         rows.position(|row| row.name == name && row.state != DestinationState::Removed)
     }
 
-    fn destination(&mut self, name: &str, address: &str, start: Start) -> usize {
+    fn destination(&mut self, by: Uuid, request: &ClaimRequest<'_>) -> usize {
+        let ClaimRequest {
+            destination: name,
+            address,
+            start,
+            ..
+        } = *request;
         if let Some(index) = self.find(name) {
             return index;
         }
@@ -75,6 +81,9 @@ impl Inner {
             last_error: None,
         };
         self.destinations.push(row);
+        let by = self.name_of(by);
+        let start = audit::start(start);
+        self.note(audit::DESTINATION_CREATED, Some(&by), Some(name), &[&start]);
         self.destinations.len() - 1
     }
 
@@ -102,7 +111,7 @@ impl Inner {
         let given = self.give_up(relay, index, wanted, unsettled);
         if given > 0 {
             let us = self.name_of(relay);
-            self.note("release", &us, Some(&name), format!("{given} partitions"));
+            self.note(audit::RELEASE, Some(&us), Some(&name), &[&given]);
         }
         self.take(relay, index, wanted, want);
     }
@@ -196,7 +205,7 @@ impl Inner {
     }
 
     /// Gives up all of a destination and serves it no longer.
-    fn end(&mut self, relay: Uuid, index: usize, unsettled: Duration, action: &str) {
+    fn end(&mut self, relay: Uuid, index: usize, unsettled: Duration, words: AuditWords) {
         let given = self.give_up(relay, index, 0, unsettled);
         let row = &mut self.destinations[index];
         let served = row.members.remove(&relay).is_some();
@@ -204,7 +213,7 @@ impl Inner {
         let name = row.name.clone();
         if given > 0 {
             let us = self.name_of(relay);
-            self.note(action, &us, Some(&name), format!("{given} partitions"));
+            self.note(words, Some(&us), Some(&name), &[&given]);
         }
     }
 }
@@ -266,8 +275,9 @@ impl Leases for MemoryStore {
         let row = inner.relays.get_mut(&dead).filter(|row| !row.fenced);
         let Some(row) = row else { return Ok(()) };
         row.fenced = true;
-        let detail = format!("relay `{}`: {why}", row.name);
-        inner.note("fence", &us, None, detail);
+        let name = row.name.clone();
+        let values: [&dyn Display; 3] = [&name, &dead, &why];
+        inner.note(audit::FENCE, Some(&us), None, &values);
         inner.changed_for(dead);
         Ok(())
     }
@@ -283,7 +293,7 @@ impl Leases for MemoryStore {
         let mut inner = self.lock();
         inner.relay(relay, "leaving")?;
         for index in 0..inner.destinations.len() {
-            inner.end(relay.registration, index, unsettled, "release");
+            inner.end(relay.registration, index, unsettled, audit::RELEASE);
         }
         inner.relays.remove(&relay.registration);
         Ok(())
@@ -299,7 +309,7 @@ impl Ownership for MemoryStore {
     ) -> Result<ClaimOutcome, StoreError> {
         let (mut inner, us) = (self.lock(), relay.registration);
         inner.relay(relay, "claiming")?;
-        let index = inner.destination(request.destination, request.address, request.start);
+        let index = inner.destination(us, request);
         inner.revoke(us, index, request.settle);
         let address = inner.destinations[index].address.clone();
         if request.is_elsewhere("claiming", &address)? {
@@ -310,6 +320,11 @@ impl Ownership for MemoryStore {
         }
         inner.enlist(us, index, request.partitions_max);
         inner.reach(us, index, request.want, request.unsettled);
+        if address != request.address {
+            let (by, name) = (inner.name_of(us), request.destination);
+            let values: [&dyn Display; 2] = [&address, &request.address];
+            inner.note(audit::ADDRESS_CHANGED, Some(&by), Some(name), &values);
+        }
         let row = &mut inner.destinations[index];
         request.address.clone_into(&mut row.address);
         if row.owned(us) == 0 {
@@ -351,7 +366,7 @@ impl Ownership for MemoryStore {
         let mut inner = self.lock();
         inner.relay(relay, "withdrawing")?;
         if let Some(index) = inner.find(destination) {
-            inner.end(relay.registration, index, unsettled, "withdraw");
+            inner.end(relay.registration, index, unsettled, audit::WITHDRAW);
         }
         Ok(())
     }

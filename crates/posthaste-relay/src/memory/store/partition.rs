@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     time::Duration,
 };
 
-use posthaste_engine::{AuditLine, Partitions, Want};
+use posthaste_engine::{AuditLine, AuditWords, Partitions, Want, audit};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -64,19 +65,20 @@ impl Inner {
         row.map(|row| row.name.clone()).unwrap_or_default()
     }
 
+    /// Writes a line of the audit; without a relay, an operator did it.
     pub(super) fn note(
         &mut self,
-        action: &str,
-        relay: &str,
+        words: AuditWords,
+        relay: Option<&str>,
         destination: Option<&str>,
-        detail: String,
+        values: &[&dyn Display],
     ) {
         self.audit.push(AuditLine {
             at: wall_micros(),
-            action: action.to_owned(),
-            relay: Some(relay.to_owned()),
+            action: words.action.to_owned(),
+            relay: relay.map(str::to_owned),
             destination: destination.map(str::to_owned),
-            detail,
+            detail: words.detail(values),
         });
     }
 
@@ -93,8 +95,8 @@ impl Inner {
             let (expired, name) = (!relay.fenced, relay.name.clone());
             relay.fenced = true;
             if expired {
-                let detail = format!("relay `{name}`: its lease is over");
-                self.note("fence", &us, None, detail);
+                let values: [&dyn Display; 3] = [&name, &owner, &audit::LEASE_OVER];
+                self.note(audit::FENCE, Some(&us), None, &values);
             }
             let row = &mut self.destinations[index];
             row.epoch += 1;
@@ -165,12 +167,12 @@ impl Inner {
         }
         let (us, destination) = (self.name_of(relay), self.destinations[index].name.clone());
         for (left, count) in taken {
-            let action = match left.died {
-                true => "take-over",
-                false => "hand-over",
+            let words = match left.died {
+                true => audit::TAKE_OVER,
+                false => audit::HAND_OVER,
             };
-            let detail = format!("{count} partitions of relay `{}`", left.relay);
-            self.note(action, &us, Some(&destination), detail);
+            let values: [&dyn Display; 2] = [&count, &left.relay];
+            self.note(words, Some(&us), Some(&destination), &values);
         }
     }
 }

@@ -1,7 +1,7 @@
 use async_trait::async_trait;
 use posthaste_engine::{
     AUDIT_RETENTION, DestinationState, Housekeeping, PARKED_RETENTION, ParkedState, Pin, PinKind,
-    Registered, Retained, Retention, RetentionMode, StoreError, StoredEvent,
+    Registered, Retained, Retention, RetentionMode, StoreError, StoredEvent, audit,
 };
 
 use super::{DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, wall_micros};
@@ -43,10 +43,13 @@ impl Inner {
     }
 
     /// As the other stores do it; here a follower of a blocked key keeps nothing but itself.
-    fn evacuate(&mut self, mode: MemoryMode, done: &mut Housekeeping) {
+    fn evacuate(&mut self, mode: MemoryMode, by: Option<&str>, done: &mut Housekeeping) {
         let before = ago(self.retention);
+        let mut copies = Vec::new();
         let rows = self.destinations.iter_mut();
         for row in rows.filter(|row| row.state != DestinationState::Removed) {
+            let evacuated = done.evacuated;
+            let mut reach = 0;
             let marked = row.markers.clone().into_iter();
             let held: Vec<_> = marked.filter(|(key, _)| row.holds(key)).collect();
             for (key, behind) in held {
@@ -64,6 +67,7 @@ impl Inner {
                     .collect();
                 for event in going {
                     row.markers.insert(key.clone(), event.seq());
+                    reach = reach.max(event.seq());
                     if mode == MemoryMode::Mark && !row.finished.insert(event.seq()) {
                         continue;
                     }
@@ -83,17 +87,29 @@ impl Inner {
                     done.evacuated += 1;
                 }
             }
+            copies.push((row.name.clone(), done.evacuated - evacuated, reach));
+        }
+        for (name, copies, reach) in copies.iter().filter(|(_, copies, _)| *copies > 0) {
+            self.note(audit::EVACUATE, by, Some(name), &[copies, reach]);
         }
     }
 
-    fn remove_settled(&mut self, done: &mut Housekeeping) {
+    fn remove_settled(&mut self, by: Option<&str>, done: &mut Housekeeping) {
         let before = ago(PARKED_RETENTION);
+        let mut forgotten = Vec::new();
         for destination in &mut self.destinations {
             destination.parked.retain(|row| {
                 let goes = row.settled().is_some_and(|at| at <= before);
                 done.parked += u64::from(goes);
+                if goes && row.state == ParkedState::Dead {
+                    let (id, seq) = (row.event.id(), row.event.seq());
+                    forgotten.push((destination.name.clone(), id, seq));
+                }
                 !goes
             });
+        }
+        for (name, id, seq) in &forgotten {
+            self.note(audit::FORGET, by, Some(name), &[id, seq]);
         }
     }
 
@@ -183,11 +199,12 @@ impl DestinationRow {
 
 #[async_trait]
 impl Retention for MemoryStore {
-    async fn housekeep(&self, _by: Option<Registered>) -> Result<Housekeeping, StoreError> {
+    async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
         let (mut inner, mut done) = (self.lock(), Housekeeping::default());
-        inner.evacuate(self.mode, &mut done);
+        let by = by.map(|by| inner.name_of(by.registration));
+        inner.evacuate(self.mode, by.as_deref(), &mut done);
         inner.remove_delivered(self.mode, &mut done);
-        inner.remove_settled(&mut done);
+        inner.remove_settled(by.as_deref(), &mut done);
         inner.remove_audit(&mut done);
         Ok(done)
     }

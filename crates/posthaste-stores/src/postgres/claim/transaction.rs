@@ -1,7 +1,9 @@
 //! The statements of a claim, inside its transaction and before it.
 
 use async_trait::async_trait;
-use posthaste_engine::{ClaimOutcome, ClaimRequest, Registered, Shares, Start, StoreError};
+use posthaste_engine::{
+    ClaimOutcome, ClaimRequest, Registered, Shares, Start, StoreError, with_audit_words,
+};
 use tokio_postgres::{Client as Driver, Row, types::Type};
 use uuid::Uuid;
 
@@ -36,7 +38,8 @@ const DESTINATION_CREATE: &str = include_str!("../sql/destination_create.sql");
 
 /// A statement whose text has its fragments filled in.
 pub(in crate::postgres) fn with_fragments(sql: &str) -> String {
-    sql.replace("{release}", RELEASE)
+    with_audit_words(sql)
+        .replace("{release}", RELEASE)
         .replace("{breaker}", BREAKER)
 }
 
@@ -50,7 +53,7 @@ pub(in crate::postgres) async fn refill_incarnation(
     by: Uuid,
 ) -> Result<(), StoreError> {
     client
-        .execute_typed(INCARNATION_REFILL, &[(&by, Type::UUID)])
+        .execute_typed(&with_audit_words(INCARNATION_REFILL), &[(&by, Type::UUID)])
         .await
         .map(drop)
         .map_err(failed)
@@ -129,7 +132,7 @@ async fn create(
     }
     transaction
         .execute_typed(
-            DESTINATION_CREATE,
+            &with_audit_words(DESTINATION_CREATE),
             &[
                 (&request.destination, Type::TEXT),
                 (&(request.start == Start::Now), Type::BOOL),
@@ -164,7 +167,10 @@ pub(in crate::postgres) async fn lock_and_revoke(
         });
     }
     let myself = client
-        .query_typed_opt(FENCE_EXPIRED, &[us.clone(), destination.clone()])
+        .query_typed_opt(
+            &with_audit_words(FENCE_EXPIRED),
+            &[us.clone(), destination.clone()],
+        )
         .await
         .map_err(failed)?;
     let Some(myself) = myself else {
@@ -238,7 +244,7 @@ impl ClaimTransaction for Transaction<'_> {
             .map_err(failed)?;
         self.client
             .execute_typed(
-                RECUT_DONE,
+                &with_audit_words(RECUT_DONE),
                 &[
                     destination,
                     (&count, Type::INT4),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AuditLine, DeadAction, DestinationState, DestinationStatus, HAND_OVERS, ParkedEvent,
-    ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError,
+    ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError, audit,
 };
 use uuid::Uuid;
 
@@ -185,9 +185,9 @@ impl Tables {
                 row.event = without_payload(&row.event)?;
             }
             let (event, of) = (&row.event, row.destination_id);
-            let detail = format!("event {} (seq {})", event.id(), event.seq());
-            let (action, name) = (format!("dead {}", action.as_str()), self.name_of(of));
-            self.note(now, (None, None), &action, name.as_deref(), detail);
+            let (id, seq, name) = (event.id(), event.seq(), self.name_of(of));
+            let (by, words) = ((None, None), audit::acted(action));
+            self.note(now, by, words, name.as_deref(), &[&id, &seq]);
         }
         Ok(meant.len() as u64)
     }
@@ -226,7 +226,7 @@ impl Tables {
         let Some(id) = self.destination_id(name) else {
             return Ok(false);
         };
-        let removes = state == DestinationState::Removed;
+        let (removes, mut closed) = (state == DestinationState::Removed, 0);
         let holder = self.members_of(id).find_map(|((_, relay), _)| {
             let relay = self.relays.get(relay)?;
             relay.is_live(now).then(|| relay.name.clone())
@@ -249,11 +249,18 @@ impl Tables {
                 if row.destination_id == id && row.waits() {
                     row.state = ParkedState::Skipped;
                     (row.due_at, row.settled_at) = (None, Some(now));
+                    closed += 1;
                 }
             }
         }
-        let action = format!("destination {}", state.as_str());
-        self.note(now, (None, None), &action, Some(name), String::new());
+        let by = (None, None);
+        self.note(
+            now,
+            by,
+            audit::destination_set(state),
+            Some(name),
+            &[&closed],
+        );
         Ok(true)
     }
 }

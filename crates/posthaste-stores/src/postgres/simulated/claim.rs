@@ -1,6 +1,7 @@
 //! A claim's statements, on the tables of its transaction.
 
 use std::{
+    fmt::Display,
     sync::{
         LockResult, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -10,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Registered, Shares, StoreError,
+    ClaimOutcome, ClaimRequest, Registered, Shares, StoreError, audit,
     rule::{Rule, left_out},
 };
 use uuid::Uuid;
@@ -46,8 +47,7 @@ pub(super) async fn refill_incarnation(
         let (token, now) = (database.new_id(), database.clock());
         let tables = &mut database.now.tables;
         tables.token = Some(token);
-        let detail = format!("a new life of the database: {token}");
-        tables.note(now, (Some(by), None), "incarnation", None, detail);
+        tables.note(now, (Some(by), None), audit::INCARNATION, None, &[&token]);
         database.counters.incarnations += 1;
         Ok(())
     });
@@ -194,8 +194,9 @@ impl Tables {
                 .filter(|row| !row.fenced && row.lease_until <= now);
             if let Some(row) = expired {
                 row.fenced = true;
-                let detail = format!("relay `{}` ({owner}): its lease is over", row.name);
-                self.note(now, (Some(by.0), Some(by.1)), "fence", None, detail);
+                let name = row.name.clone();
+                let values: [&dyn Display; 3] = [&name, owner, &audit::LEASE_OVER];
+                self.note(now, (Some(by.0), Some(by.1)), audit::FENCE, None, &values);
             }
         }
     }
@@ -342,11 +343,11 @@ impl Tables {
         row.shares_version += i64::from(apply.moves || !as_known);
         let by = (Some(us), Some(apply.name));
         for (action, detail) in &changed.notes {
-            self.note(now, by, action, Some(&name), detail.clone());
+            self.note_line(now, by, action, Some(&name), detail.clone());
         }
         if !former.is_empty() && former != apply.request.address {
-            let detail = format!("{former} -> {}", apply.request.address);
-            self.note(now, by, "address changed", Some(&name), detail);
+            let values: [&dyn Display; 2] = [&former, &apply.request.address];
+            self.note(now, by, audit::ADDRESS_CHANGED, Some(&name), &values);
         }
     }
 }
@@ -387,10 +388,10 @@ impl ClaimTransaction for Transaction {
             let id = self.destination_id;
             let former = tables.destinations.get(&id).map(|row| row.partitions.len());
             tables.recut(id, cut);
-            let detail = format!("{} -> {count} partitions", former.unwrap_or(0));
             let destination = tables.name_of(id);
             let by = (Some(relay.registration), Some(name));
-            tables.note(now, by, "recut", destination.as_deref(), detail);
+            let values: [&dyn Display; 2] = [&former.unwrap_or(0), &count];
+            tables.note(now, by, audit::RECUT, destination.as_deref(), &values);
             Ok(())
         });
         recut.await
@@ -413,7 +414,7 @@ impl ClaimTransaction for Transaction {
 
     async fn apply(&self, apply: &Apply<'_>) -> Result<(), StoreError> {
         let mut notes = apply.changed.notes.iter();
-        let takes_over = notes.any(|(action, _)| *action == "take-over");
+        let takes_over = notes.any(|(action, _)| *action == audit::TAKE_OVER.action);
         self.takes_over.store(takes_over, Relaxed);
         let write = self.several.statement(|tables, now| {
             tables.apply(self.destination_id, apply, now);

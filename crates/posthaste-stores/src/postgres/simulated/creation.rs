@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste_engine::{ClaimRequest, DestinationState, Registered, Start, StoreError};
+use posthaste_engine::{ClaimRequest, DestinationState, Registered, Start, StoreError, audit};
 
 use super::{
     server::Connection,
@@ -26,7 +26,7 @@ pub(super) async fn create(
     let locked = retention.lock_owned().await;
     let now = connection.look(OPERATION, |database| database.snapshot());
     let now = now.await?;
-    let (name, start_now) = (request.destination.to_owned(), request.start == Start::Now);
+    let (name, start) = (request.destination.to_owned(), request.start);
     let create = connection.change(OPERATION, move |database| {
         // Held for as long as this goes on, whoever waits for it.
         let _locked = locked;
@@ -35,21 +35,14 @@ pub(super) async fn create(
         if tables.destination_id(&name).is_some() {
             return Ok(());
         }
-        let low = if start_now { now } else { Snapshot::empty() };
-        tables.create(&name, low, at);
-        let detail = if start_now {
-            "start now"
-        } else {
-            "start oldest"
+        let low = match start {
+            Start::Oldest => Snapshot::empty(),
+            Start::Now => now,
         };
+        tables.create(&name, low, at);
+        let start = audit::start(start);
         let by = (Some(relay.registration), None);
-        tables.note(
-            at,
-            by,
-            "destination created",
-            Some(&name),
-            detail.to_owned(),
-        );
+        tables.note(at, by, audit::DESTINATION_CREATED, Some(&name), &[&start]);
         database.note_creation(&name);
         Ok(())
     });

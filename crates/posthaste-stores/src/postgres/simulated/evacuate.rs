@@ -1,8 +1,8 @@
 //! `sql/evacuate.sql`: followers of blocked keys get out of the way, a few of them at a time.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
-use posthaste_engine::{ParkedState, Registered, StoredEvent};
+use posthaste_engine::{ParkedState, Registered, StoredEvent, audit};
 
 use super::{
     admin::has_passed,
@@ -148,8 +148,8 @@ fn copy(database: &mut Database, found: Vec<Found>, reach: i64, by: Option<Regis
         });
     }
     for (id, copies) in copies {
-        let detail = format!("{copies} events of blocked keys copied, up to seq {reach}");
         let (by, name) = ((by.map(|by| by.registration), None), tables.name_of(id));
-        tables.note(now, by, "evacuate", name.as_deref(), detail);
+        let values: [&dyn Display; 2] = [&copies, &reach];
+        tables.note(now, by, audit::EVACUATE, name.as_deref(), &values);
     }
 }

@@ -1,11 +1,11 @@
 //! Leases, and who serves which destination.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration, Renewal,
-    Shares, StoreError,
+    AuditWords, ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration,
+    Renewal, Shares, StoreError, audit,
 };
 use uuid::Uuid;
 
@@ -77,9 +77,10 @@ impl Tables {
             return Ok(());
         };
         row.fenced = true;
-        let detail = format!("relay `{}` ({dead}): {why}", row.name);
+        let name = row.name.clone();
         self.notice(dead);
-        self.note(now, (Some(by), Some(&us)), "fence", None, detail);
+        let values: [&dyn Display; 3] = [&name, &dead, &why];
+        self.note(now, (Some(by), Some(&us)), audit::FENCE, None, &values);
         Ok(())
     }
 
@@ -114,11 +115,11 @@ impl Tables {
         &mut self,
         relay: Uuid,
         destination: Option<&str>,
-        operation: &'static str,
+        words: AuditWords,
         unsettled: i64,
         now: i64,
     ) -> bool {
-        let Ok(name) = self.unless_fenced(relay, operation) else {
+        let Ok(name) = self.unless_fenced(relay, words.action) else {
             return false;
         };
         let is_meant = |tables: &Self, id: i64| {
@@ -149,14 +150,8 @@ impl Tables {
             row.shares_version += 1;
             let of = row.name.clone();
             if given > 0 {
-                let detail = format!("{given} partitions");
-                self.note(
-                    now,
-                    (Some(relay), Some(&name)),
-                    operation,
-                    Some(&of),
-                    detail,
-                );
+                let by = (Some(relay), Some(name.as_str()));
+                self.note(now, by, words, Some(&of), &[&given]);
             }
         }
         let cursors: Vec<i64> = owned.iter().map(|(cursor, _)| *cursor).collect();
@@ -173,15 +168,16 @@ impl Tables {
 /// Gives up all of one destination, or of all of them and the registration.
 async fn leave(
     connection: &Connection,
-    operation: &'static str,
+    words: AuditWords,
     relay: Registered,
     destination: Option<&str>,
     unsettled: Duration,
 ) -> Result<(), StoreError> {
+    let operation = words.action;
     let transaction = connection.transaction(operation).await?;
     let left = transaction.statement(|tables, now| {
         let unsettled = micros(unsettled);
-        Ok(tables.leave(relay.registration, destination, operation, unsettled, now))
+        Ok(tables.leave(relay.registration, destination, words, unsettled, now))
     });
     if !left.await? {
         return Err(StoreError::Fenced { operation });
@@ -246,7 +242,7 @@ impl Leases for SimulatedPostgres {
     /// A fenced relay has nothing to release: whoever takes over from it has to settle.
     async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
         let connection = self.connect();
-        leave(&connection, "release", relay, None, unsettled).await
+        leave(&connection, audit::RELEASE, relay, None, unsettled).await
     }
 }
 
@@ -301,6 +297,13 @@ impl Ownership for SimulatedPostgres {
         unsettled: Duration,
     ) -> Result<(), StoreError> {
         let connection = self.connect();
-        leave(&connection, "withdraw", relay, Some(destination), unsettled).await
+        leave(
+            &connection,
+            audit::WITHDRAW,
+            relay,
+            Some(destination),
+            unsettled,
+        )
+        .await
     }
 }

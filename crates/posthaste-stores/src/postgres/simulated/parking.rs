@@ -1,9 +1,9 @@
 //! Parked events, their attempts, and the markers of the keys that they block.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt::Display, sync::Arc};
 
 use posthaste_engine::{
-    Cursor, Due, EventRef, Marker, ParkedCopy, ParkedState, Parking, Settlement, StoreError,
+    Cursor, Due, EventRef, Marker, ParkedCopy, ParkedState, Parking, Settlement, StoreError, audit,
 };
 use uuid::Uuid;
 
@@ -132,8 +132,7 @@ pub(super) async fn join(owner: &Owner, keys: &[String]) -> Result<bool, StoreEr
         }
         if joined > 0 {
             let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
-            let detail = format!("released keys that came back to the main group: {joined}");
-            tables.note(now, by, "join", name.as_deref(), detail);
+            tables.note(now, by, audit::JOIN, name.as_deref(), &[&joined]);
             database.counters.joins += 1;
         }
         Ok(joined == asked)
@@ -186,15 +185,15 @@ pub(super) async fn park(owner: &Owner, events: &[Parking]) -> Result<(), StoreE
 fn set_one_aside(database: &mut Database, (id, by): (i64, Uuid), one: Parked, now: i64) {
     let Parked { parking, at } = one;
     let tables = &mut database.now.tables;
-    let (state, action) = match (parking.retry_in, parking.skip) {
-        (Some(_), _) => (ParkedState::Parked, "park"),
-        (None, true) => (ParkedState::Skipped, "skip"),
-        (None, false) => (ParkedState::Dead, "dead"),
+    let state = match (parking.retry_in, parking.skip) {
+        (Some(_), _) => ParkedState::Parked,
+        (None, true) => ParkedState::Skipped,
+        (None, false) => ParkedState::Dead,
     };
     let (event, kind) = (parking.event, parking.kind);
-    let detail = format!("event {} (seq {}): {kind}", event.id(), event.seq());
-    let name = tables.name_of(id);
-    tables.note(now, (Some(by), None), action, name.as_deref(), detail);
+    let (name, by) = (tables.name_of(id), (Some(by), None));
+    let values: [&dyn Display; 3] = [&event.id(), &event.seq(), &kind];
+    tables.note(now, by, audit::parked_as(state), name.as_deref(), &values);
     if let Some(key) = event.key() {
         let marker = tables.markers.entry((id, key.to_owned()));
         let marker = marker.and_modify(|row| row.position = at.clone());
@@ -281,11 +280,11 @@ pub(super) async fn settle(
         };
         row.attempts += 1;
         row.tried.push(now);
-        let (tried, action) = match settlement {
+        let tried = match settlement {
             Settlement::Delivered => {
                 row.state = ParkedState::Delivered;
                 row.due_at = None;
-                ("accepted", "delivered")
+                "accepted"
             }
             Settlement::Failed {
                 kind,
@@ -300,25 +299,17 @@ pub(super) async fn settle(
                 };
                 (row.kind, row.reason) = (kind.to_owned(), reason);
                 row.due_at = retry_in.map(|wait| now + micros(wait));
-                let action = match row.state {
-                    ParkedState::Skipped => "skip",
-                    state => state.as_str(),
-                };
-                (kind, action)
+                kind
             }
         };
         if matches!(row.state, ParkedState::Delivered | ParkedState::Skipped) {
             row.settled_at = Some(now);
         }
-        if row.state != ParkedState::Parked {
-            let (event, attempts) = (&row.event, row.attempts);
-            let detail = format!(
-                "event {} (seq {}) after {attempts} attempts: {tried}",
-                event.id(),
-                event.seq()
-            );
+        if let Some(words) = audit::settled_as(row.state) {
+            let (event, seq, attempts) = (row.event.id(), row.event.seq(), row.attempts);
             let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
-            tables.note(now, by, action, name.as_deref(), detail);
+            let values: [&dyn Display; 4] = [&event, &seq, &attempts, &tried];
+            tables.note(now, by, words, name.as_deref(), &values);
         }
         Ok(())
     });

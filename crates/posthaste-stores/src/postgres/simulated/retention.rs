@@ -1,6 +1,7 @@
 //! Housekeeping: what is due, and the deeds, each under the locks that it decides under.
 
 use std::{
+    fmt::Display,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -8,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     DestinationState, Housekeeping, ParkedState, Pin, PinKind, Registered, Retained, Retention,
-    RetentionMode, StoreError,
+    RetentionMode, StoreError, audit,
     rule::{Rule, left_out},
 };
 
@@ -125,9 +126,14 @@ impl Database {
         self.counters.truncations += 1;
         self.counters.truncations_beside_a_blocked_key += u64::from(blocked);
         let now = self.clock();
-        let detail = format!("outbox_{number:02}: seq {least} to {greatest}, {bytes} bytes");
-        let by = (by.map(|by| by.registration), None);
-        self.now.tables.note(now, by, "truncate", None, detail);
+        let (by, leaf) = (
+            (by.map(|by| by.registration), None),
+            format!("outbox_{number:02}"),
+        );
+        let values: [&dyn Display; 4] = [&leaf, &least, &greatest, &bytes];
+        self.now
+            .tables
+            .note(now, by, audit::TRUNCATE, None, &values);
         Some(Went::Done(Truncated {
             least,
             greatest,
@@ -300,10 +306,10 @@ impl Tables {
             attempts += row.tried.len() as u64;
             if row.state == ParkedState::Dead {
                 let (id, seq) = (row.event.id(), row.event.seq());
-                let detail = format!("event {id} (seq {seq}): dead, and nobody decided on it");
                 let name = self.name_of(row.destination_id);
                 let by = (by.map(|by| by.registration), None);
-                self.note(now, by, "forget", name.as_deref(), detail);
+                let values: [&dyn Display; 2] = [&id, &seq];
+                self.note(now, by, audit::FORGET, name.as_deref(), &values);
             }
         }
         (parked, attempts)

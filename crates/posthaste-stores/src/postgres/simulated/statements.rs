@@ -1,9 +1,9 @@
 //! What the owner of a claim asks of the database.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt::Display, sync::Arc};
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, Due, EventRef, Marker, Parking, Settlement, StoreError};
+use posthaste_engine::{Budget, Due, EventRef, Marker, Parking, Settlement, StoreError, audit};
 use uuid::Uuid;
 
 use super::{
@@ -274,8 +274,9 @@ impl Statements for Owner {
             };
             let (name, former) = (row.name.clone(), row.cluster.replace(cluster.clone()));
             if let Some(former) = &former {
-                let (by, detail) = (Some(grant.registration), format!("{former} -> {cluster}"));
-                tables.note(now, (by, None), "cluster changed", Some(&name), detail);
+                let by = (Some(grant.registration), None);
+                let values: [&dyn Display; 2] = [former, &cluster];
+                tables.note(now, by, audit::CLUSTER_CHANGED, Some(&name), &values);
             }
             Ok(former)
         });

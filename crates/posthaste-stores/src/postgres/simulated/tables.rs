@@ -1,10 +1,10 @@
 //! The relays' tables, and what several statements ask of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt::Display, sync::Arc};
 
 use posthaste_engine::{
-    DestinationState, HostIdentity, Member, ParkedState, Rates, RetentionMode, Shares, StoreError,
-    StoredEvent,
+    AuditWords, DestinationState, HostIdentity, Member, ParkedState, Rates, RetentionMode, Shares,
+    StoreError, StoredEvent,
     rule::{Rule, left_out},
 };
 use uuid::Uuid;
@@ -177,6 +177,17 @@ impl Tables {
 
     /// A line of the audit. The name of a relay is looked up when it is read, unless it is given.
     pub(super) fn note(
+        &mut self,
+        at: i64,
+        relay: (Option<Uuid>, Option<&str>),
+        words: AuditWords,
+        destination: Option<&str>,
+        values: &[&dyn Display],
+    ) {
+        self.note_line(at, relay, words.action, destination, words.detail(values));
+    }
+
+    pub(super) fn note_line(
         &mut self,
         at: i64,
         relay: (Option<Uuid>, Option<&str>),

@@ -19,7 +19,7 @@ with owned as (
     from posthaste.destinations d, unnest($11::text[], $12::text[]) n (action, detail)
     where d.id = $1::bigint
     union all
-    select $2::uuid, $3::text, 'address changed', d.name, d.address || ' -> ' || $9::text
+    select $2::uuid, $3::text, {action:address_changed}, d.name, format({detail:address_changed}, d.address, $9::text)
     from posthaste.destinations d
     where d.id = $1::bigint and d.address not in ('', $9::text)
 )

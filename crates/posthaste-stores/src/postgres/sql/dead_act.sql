@@ -29,7 +29,7 @@ with meant as (
     returning p.id, p.destination_id, p.event_id, p.seq
 ), noted as (
     insert into posthaste.audit (action, destination, detail)
-    select 'dead ' || $6::text, d.name, 'event ' || coalesce(a.event_id::text, 'without an id') || ' (seq ' || a.seq || ')'
+    select $6::text, d.name, format({detail:dead_retry}, coalesce(a.event_id::text, {without_id}), a.seq)
     from acted a
     join posthaste.destinations d on d.id = a.destination_id
 )

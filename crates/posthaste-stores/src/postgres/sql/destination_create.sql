@@ -27,5 +27,6 @@ with created as (
     from created c cross join placed cross join lateral generate_series(0, c.partitions - 1) p
 )
 insert into posthaste.audit (relay, action, destination, detail)
-select $3::uuid, 'destination created', name, case when $2::boolean then 'start now' else 'start oldest' end
+select $3::uuid, {action:destination_created}, name,
+    format({detail:destination_created}, case when $2::boolean then 'now' else 'oldest' end)
 from created

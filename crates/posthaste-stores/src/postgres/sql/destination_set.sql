@@ -20,8 +20,14 @@ with changed as (
     update posthaste.parked p set state = 'skipped', due_at = null, settled_at = clock_timestamp()
     from changed
     where p.destination_id = changed.id and p.state in ('parked', 'dead') and $2::text = 'removed'
+    returning p.id
 ), noted as (
     insert into posthaste.audit (action, destination, detail)
-    select 'destination ' || $2::text, name, '' from changed
+    select
+        case $2::text when 'active' then {action:destination_active} when 'paused' then {action:destination_paused}
+            else {action:destination_removed} end,
+        name,
+        case $2::text when 'removed' then format({detail:destination_removed}, (select count(*) from closed)) else '' end
+    from changed
 )
 select exists (select from changed) as changed

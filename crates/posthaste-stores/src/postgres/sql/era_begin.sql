@@ -45,9 +45,9 @@ with ended as (
     where m.destination_id = u.destination_id and m.key = u.key
 )
 insert into posthaste.audit (action, destination, detail)
-select 'new era', null, 'era ' || b.era || ' of a copy begins behind seq ' || $1::bigint || ', as store ' || b.store_id
+select {action:new_era}, null, pg_catalog.format({detail:new_era}, b.era, $1::bigint, b.store_id)
 from begun b
 union all
-select 'new era', u.name, u.detail from unnest($8::text[], $9::text[]) u (name, detail)
+select {action:new_era}, u.name, u.detail from unnest($8::text[], $9::text[]) u (name, detail)
 union all
-select 'fence', null, 'relay `' || f.name || '` (' || f.registration || '): it is the original''s' from fenced f
+select {action:fence}, null, pg_catalog.format({detail:fence}, f.name, f.registration, {of_the_original}) from fenced f

@@ -109,8 +109,8 @@ begin
             returning m.key
         ), noted as (
             insert into posthaste.audit (relay, action, destination, detail)
-            select {relay}, 'evacuate', d.name,
-                c.copies || ' events of blocked keys copied, up to seq ' || (select r.last from reach r)
+            select {relay}, {action:evacuate}, d.name,
+                pg_catalog.format({detail:evacuate}, c.copies, (select r.last from reach r))
             from (select destination_id, count(*) as copies from copies group by destination_id) c
             join posthaste.destinations d on d.id = c.destination_id
         )

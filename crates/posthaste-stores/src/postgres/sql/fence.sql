@@ -15,7 +15,7 @@ with myself as (
     where d.id in (select m.destination_id from posthaste.members m where m.registration = f.registration)
 ), noted as (
     insert into posthaste.audit (relay, relay_name, action, detail)
-    select m.registration, m.name, 'fence', 'relay `' || f.name || '` (' || f.registration || '): ' || $3::text
+    select m.registration, m.name, {action:fence}, format({detail:fence}, f.name, f.registration, $3::text)
     from fenced f, myself m
 )
 select name from myself

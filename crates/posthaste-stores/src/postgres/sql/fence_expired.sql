@@ -19,7 +19,7 @@ with myself as (
     returning r.registration, r.name
 ), noted as (
     insert into posthaste.audit (relay, relay_name, action, detail)
-    select m.registration, m.name, 'fence', 'relay `' || f.name || '` (' || f.registration || '): its lease is over'
+    select m.registration, m.name, {action:fence}, format({detail:fence}, f.name, f.registration, {lease_over})
     from fenced f, myself m
 )
 select name from myself

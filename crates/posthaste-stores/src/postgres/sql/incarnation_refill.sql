@@ -9,4 +9,4 @@ with refilled as (
     returning i.token
 )
 insert into posthaste.audit (relay, action, detail)
-select $1::uuid, 'incarnation', 'a new life of the database: ' || token from refilled
+select $1::uuid, {action:incarnation}, format({detail:incarnation}, token) from refilled

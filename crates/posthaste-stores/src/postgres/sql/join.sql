@@ -9,7 +9,7 @@ with {guard}, joined as (
     returning m.destination_id
 ), noted as (
     insert into posthaste.audit (relay, action, destination, detail)
-    select $4::uuid, 'join', d.name, 'released keys that came back to the main group: ' || j.keys
+    select $4::uuid, {action:join}, d.name, format({detail:join}, j.keys)
     from (select destination_id, count(*) as keys from joined group by destination_id) j
     join posthaste.destinations d on d.id = j.destination_id
 )

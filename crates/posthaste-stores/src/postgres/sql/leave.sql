@@ -14,7 +14,7 @@ with served as (
     from ordered o where d.id = o.id
 ), noted as (
     insert into posthaste.audit (relay, relay_name, action, destination, detail)
-    select $2::uuid, $3::text, $4::text, s.name, count(*) || ' partitions'
+    select $2::uuid, $3::text, $4::text, s.name, format({detail:release}, count(*))
     from served s
     join posthaste.cursors c on c.destination_id = s.id and c.id = any($6::bigint[])
     join posthaste.partitions p on p.cursor_id = c.id

@@ -53,8 +53,10 @@ with {guard}, input as (
             floor = excluded.floor, floor_min = excluded.floor_min
 ), noted as (
     insert into posthaste.audit (relay, action, destination, detail)
-    select $4::uuid, case c.state when 'parked' then 'park' when 'skipped' then 'skip' else c.state end, d.name,
-        'event ' || coalesce(c.event_id::text, 'without an id') || ' (seq ' || c.seq || '): ' || c.kind
+    select $4::uuid,
+        case c.state when 'parked' then {action:park} when 'skipped' then {action:skip} else {action:dead} end,
+        d.name,
+        format({detail:park}, coalesce(c.event_id::text, {without_id}), c.seq, c.kind)
     from copied c join posthaste.destinations d on d.id = c.destination_id
 )
 select exists (select from guard) as guarded, exists (select from complete) as complete

@@ -9,7 +9,7 @@ with {guard}, known as (
     update posthaste.destinations d set cluster = $6::text from known k where d.id = k.id
 ), noted as (
     insert into posthaste.audit (relay, action, destination, detail)
-    select $4::uuid, 'cluster changed', k.name, k.cluster || ' -> ' || $6::text
+    select $4::uuid, {action:cluster_changed}, k.name, format({detail:cluster_changed}, k.cluster, $6::text)
     from known k
     where k.cluster is not null
 )

@@ -12,8 +12,8 @@ with due as (
     returning a.parked_id
 ), noted as (
     insert into posthaste.audit (relay, action, destination, detail)
-    select $1::uuid, 'forget', d.name,
-        'event ' || coalesce(g.event_id::text, 'without an id') || ' (seq ' || g.seq || '): dead, and nobody decided on it'
+    select $1::uuid, {action:forget}, d.name,
+        format({detail:forget}, coalesce(g.event_id::text, {without_id}), g.seq)
     from gone g join posthaste.destinations d on d.id = g.destination_id
     where g.state = 'dead'
 )

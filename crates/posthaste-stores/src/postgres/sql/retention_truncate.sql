@@ -32,7 +32,8 @@ begin
         truncate only posthaste.{leaf};
         bytes := bytes - pg_catalog.pg_total_relation_size('posthaste.{leaf}');
         insert into posthaste.audit (relay, action, detail)
-        values ({relay}, 'truncate', '{leaf}: seq ' || least_seq || ' to ' || greatest_seq || ', ' || bytes || ' bytes');
+        values ({relay}, {action:truncate},
+            pg_catalog.format({detail:truncate}, '{leaf}', least_seq, greatest_seq, bytes));
         perform pg_catalog.set_config('posthaste.went', least_seq || ' ' || greatest_seq || ' ' || bytes, true);
     exception when lock_not_available then
         perform pg_catalog.set_config('posthaste.went', 'in use', true);

@@ -21,4 +21,4 @@ from (
 where m.destination_id = e.destination_id and m.key = e.key;
 update posthaste.incarnation set token = pg_catalog.gen_random_uuid();
 insert into posthaste.audit (action, detail)
-values ('sequence', 'set forward from {sequence} to {floor}: every place looks at the whole outbox once');
+values ({action:sequence}, pg_catalog.format({detail:sequence}, {sequence}, {floor}));

@@ -16,9 +16,10 @@ with {guard}, settled as (
     select id, attempts, $8::text, $9::text from settled
 ), noted as (
     insert into posthaste.audit (relay, action, destination, detail)
-    select $4::uuid, case when $7::text = 'skipped' then 'skip' else $7::text end, d.name,
-        'event ' || coalesce(s.event_id::text, 'without an id') || ' (seq ' || s.seq || ') after ' || s.attempts
-            || ' attempts: ' || $8::text
+    select $4::uuid,
+        case $7::text when 'skipped' then {action:skip_again} when 'dead' then {action:dead_again} else {action:delivered} end,
+        d.name,
+        format({detail:delivered}, coalesce(s.event_id::text, {without_id}), s.seq, s.attempts, $8::text)
     from settled s join posthaste.destinations d on d.id = s.destination_id
     where $7::text <> 'parked'
 )

@@ -11,3 +11,4 @@ where o.seq > :start and o.seq <= :stop and exists (
     where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
 order by o.seq
 on conflict (destination_id, seq) do nothing
+returning destination_id

@@ -1,1 +1,1 @@
-select attempts, event_id from posthaste_parked where id = :id and destination_id = :destination_id
+select attempts, event_id, seq from posthaste_parked where id = :id and destination_id = :destination_id

@@ -1,6 +1,7 @@
 //! The cases, as data.
 
 mod admin;
+mod audit;
 mod claims;
 mod evacuation;
 mod faults;
@@ -67,6 +68,7 @@ pub(super) fn all() -> Vec<Case> {
         side::cases(),
         undo::cases(),
         admin::cases(),
+        audit::cases(),
         retention::cases(),
         evacuation::cases(),
         faults::cases(),
