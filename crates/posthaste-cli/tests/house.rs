@@ -7,6 +7,10 @@
 mod builds;
 #[path = "house/changed.rs"]
 mod changed;
+#[path = "house/circles.rs"]
+mod circles;
+#[path = "house/contracts.rs"]
+mod contracts;
 #[path = "house/lines.rs"]
 mod lines;
 #[path = "house/plug_ins.rs"]
