@@ -1,34 +1,20 @@
 //! Storing where a claim stands.
 
+use async_trait::async_trait;
 use posthaste_engine::StoreError;
-use tokio::sync::Mutex;
 use tokio_postgres::{
     error::SqlState,
     types::{ToSql, Type},
 };
 
 use super::{
-    client::{Client, Prepared},
-    course::Stored,
+    claim_connection::ProgressStatements,
     error::classify,
-    source::{Inner, guarded},
+    read_plan::Stored,
+    server_connection::{ServerConnection, guarded},
     types::Snapshot,
 };
 
-const ADVANCE: &str = include_str!("sql/advance.sql");
-const TYPES: [Type; 11] = [
-    Type::INT8,
-    Type::INT8,
-    Type::INT8,
-    Type::UUID,
-    Type::UUID,
-    Type::PG_SNAPSHOT,
-    Type::PG_SNAPSHOT,
-    Type::INT8,
-    Type::INT8,
-    Type::INT8,
-    Type::TEXT,
-];
 const ADVANCE_MERGING: &str = include_str!("sql/advance_merging.sql");
 const OPERATION: &str = "advance";
 
@@ -46,35 +32,9 @@ struct Places<'a> {
     floor_mins: Vec<i64>,
 }
 
-/// How the place of a claim's row is stored.
-#[derive(Debug)]
-pub(super) struct Advance {
-    /// Whatever version of the row is the newest.
-    anywhere: Prepared,
-    /// The version that our last advance wrote.
-    there: Prepared,
-    /// Where that is, as PostgreSQL writes it. Not for long: another statement may have written a
-    /// newer version.
-    place: Mutex<Option<String>>,
-}
-
-impl Advance {
-    pub(super) async fn prepare(writer: &Client) -> Result<Self, tokio_postgres::Error> {
-        const ANYWHERE: &[Type] = TYPES.split_at(10).0;
-        let sql = |place| ADVANCE.replace("{place}", place);
-        Ok(Self {
-            anywhere: writer.prepare(sql(""), ANYWHERE).await?,
-            there: writer
-                .prepare(sql("c.ctid = $11::text::tid and "), &TYPES)
-                .await?,
-            place: Mutex::default(),
-        })
-    }
-}
-
-impl Inner {
-    /// Stores the place of a claim that has one row.
-    pub(super) async fn store_one(&self, stored: &Stored) -> Result<(), StoreError> {
+#[async_trait]
+impl ProgressStatements for ServerConnection {
+    async fn store_one(&self, stored: &Stored) -> Result<(), StoreError> {
         let (grant, position) = (&self.grant, &stored.advance.position);
         let (high, seq) = position.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();
         let params: Vec<&(dyn ToSql + Sync)> = vec![
@@ -107,8 +67,7 @@ impl Inner {
         }
     }
 
-    /// Stores places of several rows and what they imply: rows that have come to one place are merged.
-    pub(super) async fn store_several(&self, stored: &Stored) -> Result<(), StoreError> {
+    async fn store_several(&self, stored: &Stored) -> Result<(), StoreError> {
         let mut places = Places::default();
         for (id, position) in &stored.places {
             let (high, seq) = position.within.as_ref().map(|(h, s)| (&**h, *s)).unzip();

@@ -1,4 +1,4 @@
-//! The owner's view of one destination: it converges, sweeps and joins by the rules of `course.rs`, whatever
+//! The owner's view of one destination: it converges, sweeps and joins by the rules of `read_plan.rs`, whatever
 //! answers its statements.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use super::{
     Grant,
+    claim_connection::ClaimConnection,
     converge::Group,
-    course::Course,
     read::{Read, Scope},
+    read_plan::ReadPlan,
     side_read::PostgresSideRead,
     slots::Slots,
-    statements::Statements,
     sweep::{Answer, Place, Request, Step, Unsound},
 };
 
@@ -31,7 +31,7 @@ const EMPTY_PAGES_MAX: u32 = 16;
 
 /// What one statement finds of a claim: its rows, ascending, and what they have to fit to.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct OpenedRows {
     pub(super) groups: Vec<Group>,
     /// None of the destination's partitions.
     pub(super) none: Partitions,
@@ -40,7 +40,7 @@ pub(super) struct Found {
     pub(super) leaf_bits: u8,
 }
 
-impl Found {
+impl OpenedRows {
     /// The slots of all that the claim owns; none: everything.
     pub(super) fn slots(&self) -> Option<Slots> {
         let mut owned = self.none.clone();
@@ -79,22 +79,11 @@ pub(super) fn set_back(operation: &'static str, sequence: i64, floor: i64) -> St
     }
 }
 
-/// The place that a cursor of ours points into.
-pub(super) fn place_of<'a>(
-    operation: &'static str,
-    at: &'a Cursor,
-) -> Result<&'a Place, StoreError> {
-    at.base::<Place>().ok_or_else(|| StoreError::Bug {
-        operation,
-        reason: "the cursor is another store's".to_owned(),
-    })
-}
-
 /// The owner's view of one destination.
 #[derive(Debug)]
 pub(super) struct PostgresClaimed {
-    statements: Arc<dyn Statements>,
-    course: Mutex<Course>,
+    statements: Arc<dyn ClaimConnection>,
+    plan: Mutex<ReadPlan>,
     ahead: Mutex<Option<Ahead>>,
 }
 
@@ -137,29 +126,29 @@ impl PostgresClaimed {
     /// Goes on from what was found under the grant.
     pub(super) fn new(
         grant: &Grant,
-        mut found: Found,
-        statements: impl FnOnce(&Found) -> Arc<dyn Statements>,
+        mut found: OpenedRows,
+        statements: impl FnOnce(&OpenedRows) -> Arc<dyn ClaimConnection>,
     ) -> Result<Self, StoreError> {
         found.check(grant)?;
         let (slots, statements) = (found.slots(), statements(&found));
         let first = found.groups.swap_remove(0);
-        let course = Course::restore(found.leaf_bits, slots, first, found.groups, grant.proven);
+        let plan = ReadPlan::restore(found.leaf_bits, slots, first, found.groups, grant.proven);
         Ok(Self {
             statements,
-            course: Mutex::new(course),
+            plan: Mutex::new(plan),
             ahead: Mutex::default(),
         })
     }
 
-    fn course(&self) -> std::sync::MutexGuard<'_, Course> {
+    fn plan(&self) -> std::sync::MutexGuard<'_, ReadPlan> {
         // Its steps do not panic; whatever it holds may be dropped at any moment anyway.
-        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends the next read of the difference. Only pages: a poll is to see what is there when it is
     /// asked for.
     fn read_ahead(&self, budget: Budget) {
-        let request = self.course().request();
+        let request = self.plan().request();
         let (statements, (of, slots)) = (Arc::clone(&self.statements), request.clone());
         let page = ReadAhead(tokio::spawn(async move {
             let scope = Scope::Main(slots.as_deref());
@@ -178,7 +167,7 @@ impl PostgresClaimed {
     }
 
     async fn read_once(&self, budget: Budget) -> Result<(Step, Page), StoreError> {
-        let request = self.course().request();
+        let request = self.plan().request();
         let mut read = match self.take_ahead(&request) {
             Some(page) => page.answer().await?,
             None => {
@@ -188,16 +177,16 @@ impl PostgresClaimed {
             }
         };
         cut(&mut read.answer, &mut read.events, budget);
-        let step =
-            self.course()
-                .answer(request.0, read.answer)
-                .map_err(|unsound| match unsound {
-                    Unsound::WentBack { sequence, before } => {
-                        tracing::warn!(sequence, before, "the outbox's sequence went back");
-                        StoreError::IncarnationChanged { operation: READ }
-                    }
-                    Unsound::BelowRow { sequence, row } => set_back(READ, sequence, row),
-                })?;
+        let step = self
+            .plan()
+            .answer(request.0, read.answer)
+            .map_err(|unsound| match unsound {
+                Unsound::WentBack { sequence, before } => {
+                    tracing::warn!(sequence, before, "the outbox's sequence went back");
+                    StoreError::IncarnationChanged { operation: READ }
+                }
+                Unsound::BelowRow { sequence, row } => set_back(READ, sequence, row),
+            })?;
         if step.unfinished {
             self.read_ahead(budget);
         }
@@ -254,10 +243,10 @@ impl ClaimProgress for PostgresClaimed {
         _finished: &[i64],
     ) -> Result<AdvanceOutcome, StoreError> {
         const OPERATION: &str = "advance";
-        let place = place_of(OPERATION, up_to)?;
+        let place = Place::of(OPERATION, up_to)?;
         let (stored, split) = {
-            let course = self.course();
-            (course.advance(place, up_to.seq()), course.is_split())
+            let plan = self.plan();
+            (plan.advance(place, up_to.seq()), plan.is_split())
         };
         if let Some(stored) = stored {
             if split {
@@ -265,10 +254,10 @@ impl ClaimProgress for PostgresClaimed {
             } else {
                 self.statements.store_one(&stored).await?;
             }
-            self.course().advanced(stored);
+            self.plan().advanced(stored);
         }
         Ok(AdvanceOutcome {
-            read_at_once: self.course().wants_advance(),
+            read_at_once: self.plan().wants_advance(),
         })
     }
 }
@@ -316,10 +305,10 @@ impl ClaimMarkers for PostgresClaimed {
             operation: OPERATION,
             reason: reason.to_owned(),
         };
-        if at.seq().is_some() || !place_of(OPERATION, at)?.is_joinable() {
+        if at.seq().is_some() || !Place::of(OPERATION, at)?.is_joinable() {
             return Err(bug("keys can only join at a whole snapshot"));
         }
-        if self.statements.join(keys).await? {
+        if self.statements.remove_markers(keys).await? {
             return Ok(());
         }
         Err(bug("a key has no marker, or a parked event still holds it"))

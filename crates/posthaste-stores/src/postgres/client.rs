@@ -6,6 +6,7 @@
 //! that are sent often are prepared.
 
 use std::{
+    convert::Infallible,
     ops::Deref,
     pin::Pin,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -13,12 +14,13 @@ use std::{
 
 use futures_util::{FutureExt, TryStreamExt, future::join};
 use postgres_types::{ToSql, Type};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio_postgres::{
     Client as Driver, Error, IsolationLevel, Row, RowStream, SimpleQueryMessage, Statement,
 };
 
-use super::connection::Held;
+/// Held by whoever uses a connection, which ends soon after this is dropped.
+pub(super) type Held = oneshot::Sender<Infallible>;
 
 /// The names and operators of our statements are PostgreSQL's own, whatever others have created. Of
 /// `pg_temp` only relations and types are ever looked up; unless named last they would come first.

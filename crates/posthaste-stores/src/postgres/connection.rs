@@ -1,7 +1,6 @@
 //! Connections: TLS, the questions that every new connection is asked, and how a connection ends.
 
 use std::{
-    convert::Infallible,
     future::{pending, poll_fn},
     path::Path,
     pin::pin,
@@ -34,7 +33,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
 use super::{
-    client::{Client, Work},
+    client::{Client, Held, Work},
     config::{PostgresConfig, SslMode},
     error::classify,
 };
@@ -46,9 +45,6 @@ const MARK: &str = "posthaste.connection";
 const GREETING_MAX: Duration = Duration::from_secs(5);
 /// A connection that nobody holds any more ends in order within this time, or is cut.
 const PARTING_MAX: Duration = Duration::from_secs(5);
-
-/// Held by whoever uses a connection, which ends soon after this is dropped.
-pub(super) type Held = oneshot::Sender<Infallible>;
 
 /// Makes connections to one server, or to the primary among several.
 #[derive(Debug)]

@@ -19,51 +19,18 @@ use std::{cmp::Ordering, sync::Arc};
 use posthaste_engine::Partitions;
 
 use super::{
+    layout::{GroupLayout, GroupRow},
+    position::{Floors, Position},
     slots::Slots,
-    sweep::{Answer, Floors, Place, Position, Request, segment_end},
+    sweep::{Answer, Place, Request, segment_end},
     types::Snapshot,
 };
-
-/// Where a group stands, and the stored rows that came to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
-    /// Ascending; the first stays.
-    pub(super) ids: Vec<i64>,
-    pub(super) position: Position,
-}
 
 /// A group of partitions that stand at one place.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
-    pub(super) row: Row,
+    pub(super) row: GroupRow,
     pub(super) partitions: Partitions,
-}
-
-/// Where all groups stand at a page of one of them.
-#[derive(Debug)]
-pub(super) struct Among {
-    /// The group that is read comes first.
-    before: Vec<Row>,
-    after: Vec<Row>,
-}
-
-impl Among {
-    /// With the group that is read at this place of the page; none: behind the page.
-    pub(super) fn layout(&self, within: Option<Position>) -> Vec<Row> {
-        let Some(position) = within else {
-            return self.after.clone();
-        };
-        let mut rows = self.before.clone();
-        if let Some(row) = rows.first_mut() {
-            row.position = position;
-        }
-        rows
-    }
-
-    /// Whether all groups have become one behind the page, at a whole snapshot.
-    pub(super) fn is_one(&self) -> bool {
-        matches!(&self.after[..], [row] if row.position.within.is_none())
-    }
 }
 
 /// Where the group that is read stops for the others.
@@ -87,7 +54,7 @@ struct Way {
 /// What is left of several groups.
 #[derive(Debug)]
 pub(super) enum Left {
-    One(Row),
+    One(GroupRow),
     Several(Converge),
 }
 
@@ -186,12 +153,12 @@ impl Converge {
             Left::One(row) => vec![row.clone()],
             Left::Several(converge) => converge.layout(),
         };
-        let place = Place::of_group(read, &from, &high, &to, Among { before, after });
+        let place = Place::of_group(read, &from, &high, &to, GroupLayout { before, after });
         (place, left)
     }
 
     /// The group that is read comes first.
-    fn layout(&self) -> Vec<Row> {
+    fn layout(&self) -> Vec<GroupRow> {
         let groups = std::iter::once(&self.first).chain(&self.others);
         groups.map(|group| group.row.clone()).collect()
     }

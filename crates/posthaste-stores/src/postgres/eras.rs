@@ -26,8 +26,9 @@ use super::{
     config::PostgresConfig,
     connection::Connector,
     error::classify,
+    foreign::refuse_foreign,
+    locks::MIGRATIONS,
     micros::unsigned,
-    migrate,
 };
 
 const OPERATION: &str = "begin a new era";
@@ -70,7 +71,7 @@ pub async fn plan_new_era(url: &str) -> Result<Option<NewEra>, StoreError> {
     let connector = Connector::new(PostgresConfig::parse(url)?)?;
     let mut client = connector.connect(Work::Migrate).await?;
     let looking = client.transaction().await.map_err(failed)?;
-    migrate::refuse_foreign(looking.client()).await?;
+    refuse_foreign(looking.client()).await?;
     drop(looking);
     check::version(&client).await?;
     check::completeness(&client).await?;
@@ -87,7 +88,7 @@ pub(super) async fn begin(client: &mut Client) -> Result<Option<NewEra>, StoreEr
     check::completeness(client).await?;
     let transaction = client.transaction().await.map_err(failed)?;
     transaction
-        .batch_execute(migrate::LOCK)
+        .batch_execute(MIGRATIONS)
         .await
         .map_err(failed)?;
     let driver = transaction.client();

@@ -14,9 +14,9 @@ use posthaste_engine::{Registered, StoreError, with_audit_words};
 
 use super::{
     client::Client,
+    holds_key::with_holds_key,
     locks::with_retention_lock,
-    parking::with_holds_key,
-    retention::{PAST_WINDOW, Went, count, run, uuid_literal},
+    retention::script::{PAST_WINDOW, StepOutcome, count, run, uuid_literal},
 };
 
 const EVACUATE: &str = include_str!("sql/evacuate.sql");
@@ -34,7 +34,7 @@ pub(super) const BYTES_A_CHUNK: u64 = 4 << 20;
 pub(super) async fn chunk(
     client: &Client,
     by: Option<Registered>,
-) -> Result<Went<u64>, StoreError> {
+) -> Result<StepOutcome<u64>, StoreError> {
     let script = with_audit_words(&with_holds_key(&with_retention_lock(EVACUATE)))
         .replace("{past_window}", PAST_WINDOW)
         .replace("{relay}", &uuid_literal(by))

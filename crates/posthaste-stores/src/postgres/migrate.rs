@@ -6,8 +6,8 @@ use posthaste::{
     Dialect,
     schema::{EVENT_COLUMNS, Migration, Placeholders},
 };
-use posthaste_engine::{StoreError, retention_refused};
-use tokio_postgres::{Client as Driver, Transaction, types::Type};
+use posthaste_engine::{RetentionMode, StoreError, retention_refused};
+use tokio_postgres::{Transaction, types::Type};
 
 use crate::init::{InitOptions, Initialised};
 
@@ -18,17 +18,15 @@ use super::{
     connection::Connector,
     eras,
     error::classify,
+    foreign::{refuse_foreign, refuse_foreign_in_script},
     lock_wait::{Patience, is_locked},
-    locks::{Lock, RETENTION, name_holder},
+    locks::{Lock, MIGRATIONS, RETENTION, name_holder},
     schema::{LEVEL, leaves},
 };
 
 const OPERATION: &str = "init";
 const GRANT_WRITER: &str = include_str!("sql/grant_writer.sql");
 const GRANT_RELAY: &str = include_str!("sql/grant_relay.sql");
-
-/// Two `init` at once do one thing after the other. Only the schema's owner may take it.
-pub(super) const LOCK: &str = "lock table posthaste.migrations in share row exclusive mode";
 
 const RETENTION_MODE: &str = include_str!("sql/retention_mode.sql");
 
@@ -42,28 +40,6 @@ const UTF8: &str = "UTF8";
 
 const RELATIONS_BEFORE: &str = include_str!("sql/relations_before.sql");
 const NEW_RELATIONS_REVOKE: &str = include_str!("sql/new_relations_revoke.sql");
-
-const FOREIGN: &str = include_str!("sql/init_foreign.sql");
-
-/// [`refuse_foreign`] in the script.
-fn refuse_foreign_in_script() -> String {
-    let triggers = check::FOREIGN_TRIGGERS;
-    format!(
-        "do $$
-declare
-    foreign_ text := coalesce((
-{FOREIGN}), (
-{triggers}));
-begin
-    if foreign_ is not null then
-        raise exception '%: whoever that is could have put code there that would run with your rights', foreign_
-            using hint = 'Drop or take back what that role has there, or run this as that role.';
-    end if;
-end
-$$;
-"
-    )
-}
 
 /// What [`init`] finds out by itself. The script makes new outboxes only.
 const REFUSE_OTHER_ENCODINGS: &str = "do $$
@@ -243,7 +219,7 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
     let failed = |error| classify(OPERATION, error);
     let transaction = client.transaction().await.map_err(failed)?;
     refuse_foreign(transaction.client()).await?;
-    if let Err(error) = transaction.batch_execute(LOCK).await {
+    if let Err(error) = transaction.batch_execute(MIGRATIONS).await {
         drop(transaction);
         return Err(name_holder(client, Lock::Migrations, failed(error)).await);
     }
@@ -261,23 +237,6 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
     }
     transaction.commit().await.map_err(failed)?;
     Ok(Step::Applied(next.version))
-}
-
-/// Refuses a schema into which others may have put what would run with our rights.
-pub(super) async fn refuse_foreign(client: &Driver) -> Result<(), StoreError> {
-    let row = client.query_typed_one(FOREIGN, &[]).await;
-    let found: Option<String> = row.map_err(|error| classify(OPERATION, error))?.get(0);
-    if let Some(found) = found {
-        return Err(StoreError::Denied {
-            operation: OPERATION,
-            reason: format!(
-                "{found}, who could have put code there that would run with your rights. Drop or take back what \
-                 that role has there, or run `init` as that role"
-            ),
-        });
-    }
-    let triggers = client.query_typed_one(check::FOREIGN_TRIGGERS, &[]).await;
-    check::refuse_foreign_triggers(triggers, OPERATION)
 }
 
 async fn is_created(client: &Client) -> Result<bool, StoreError> {
@@ -325,7 +284,10 @@ fn text(migration: &Migration, placeholders: Placeholders) -> String {
 
 async fn settings(transaction: &Transaction<'_>, options: &InitOptions) -> Result<(), StoreError> {
     let failed = |error| classify(OPERATION, error);
-    transaction.batch_execute(LOCK).await.map_err(failed)?;
+    transaction
+        .batch_execute(MIGRATIONS)
+        .await
+        .map_err(failed)?;
     if let Some(bits) = options.leaf_bits()? {
         let fixed: String = setting(transaction, "leaf_bits").await?;
         if fixed != bits.to_string() {

@@ -1,24 +1,27 @@
 //! The PostgreSQL store: an append-only outbox, read by snapshot differences.
 //!
 //! Rows are never marked: a destination's progress is one row of `posthaste.cursors`. What makes that
-//! safe is in `sweep.rs`; how it is stored, and who may store it, in `source.rs` and `ownership.rs`.
+//! safe is in `sweep.rs`; how it is stored, and who may store it, in `claimed.rs` and `ownership.rs`.
 
 mod admin;
 mod advance;
 mod check;
 mod claim;
+mod claim_connection;
 mod claimed;
 mod client;
 mod config;
 mod connection;
 mod converge;
-mod course;
 mod eras;
 mod error;
 mod evacuate;
+mod foreign;
 #[cfg(test)]
 mod fuzz;
 mod hints;
+mod holds_key;
+mod layout;
 mod lock_wait;
 mod locks;
 mod micros;
@@ -26,19 +29,23 @@ mod migrate;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
+mod open;
 mod ownership;
 mod parking;
+mod position;
+mod prepared;
 mod read;
+mod read_plan;
+mod report;
 mod retention;
 mod schema;
+mod server_connection;
 mod share_out;
 mod shares;
 mod side_read;
 #[cfg(feature = "simulation")]
 pub mod simulated;
 mod slots;
-mod source;
-mod statements;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -153,7 +160,7 @@ impl Store for PostgresStore {
                 operation: "open",
                 reason: "the claim is another store's".to_owned(),
             })?;
-        let claimed = source::open(&self.connector, &self.hints, grant.clone()).await?;
+        let claimed = open::open(&self.connector, &self.hints, grant.clone()).await?;
         Ok(Arc::new(claimed))
     }
 

@@ -11,10 +11,12 @@ use posthaste_engine::{Cursor, Page, Partitions, StoredEvent};
 
 use super::{
     claimed::page_of,
-    converge::{Group, Row},
-    course::{Course, Stored},
+    converge::Group,
+    layout::GroupRow,
+    position::{self, Floors},
+    read_plan::{ReadPlan, Stored},
     side_read::{SideCourse, SidePlace, SideRequest, brings, marker_at, target_of},
-    sweep::{self, Answer, Floors, Place},
+    sweep::{self, Answer, Place},
     types,
 };
 
@@ -84,13 +86,13 @@ pub enum Standing {
 
 /// A stored place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Position(sweep::Position);
+pub struct Position(position::Position);
 
 impl Position {
     /// Where a destination begins that wants all.
     #[must_use]
     pub fn oldest() -> Self {
-        Self(sweep::Position {
+        Self(position::Position {
             low: Arc::new(types::Snapshot::empty()),
             within: None,
             floors: Floors {
@@ -116,7 +118,7 @@ impl Position {
     /// Where a destination begins that wants nothing of what this snapshot sees.
     #[must_use]
     pub fn now(snapshot: Snapshot) -> Self {
-        Self(sweep::Position {
+        Self(position::Position {
             low: Arc::new(snapshot.0),
             ..Self::oldest().0
         })
@@ -131,7 +133,7 @@ impl Position {
     /// What it says of a row.
     #[must_use]
     pub fn standing(&self, xid: u64, seq: i64) -> Standing {
-        let sweep::Position {
+        let position::Position {
             low,
             within,
             floors,
@@ -253,7 +255,7 @@ pub struct Rows {
 
 /// Where a claim stands.
 #[derive(Debug, Clone)]
-pub struct Reading(Course);
+pub struct Reading(ReadPlan);
 
 impl Reading {
     /// Goes on from a stored place. `proven`: the sequence's value, received before the claim's own transaction was
@@ -263,13 +265,19 @@ impl Reading {
         // One of one partition is always valid.
         let partitions = Partitions::all_of(1).unwrap_or_else(|_| unreachable!());
         let group = Group {
-            row: Row {
+            row: GroupRow {
                 ids: vec![ROW],
                 position: stored.0.clone(),
             },
             partitions,
         };
-        Self(Course::restore(LEAF_BITS, None, group, Vec::new(), proven))
+        Self(ReadPlan::restore(
+            LEAF_BITS,
+            None,
+            group,
+            Vec::new(),
+            proven,
+        ))
     }
 
     /// The next read.

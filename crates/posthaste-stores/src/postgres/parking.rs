@@ -5,32 +5,32 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use async_trait::async_trait;
 use posthaste_engine::{
-    Cursor, Due, EventRef, Marker, PageBuilder, ParkedCopy, Parking, Settlement, StoreError,
-    StoredEvent,
+    ClaimParking, Cursor, Due, EventRef, Marker, PageBuilder, ParkedCopy, Parking, Settlement,
+    StoreError, StoredEvent,
 };
 use tokio_postgres::{Row, types::Type};
 
 use super::{
+    claim_connection::MarkerStatements,
     client::Typed,
     error::classify,
+    holds_key::with_holds_key,
     micros::{from_micros, micros},
+    position::Position,
     read::push,
+    server_connection::{ServerConnection, position},
     side_read::marker_at,
-    source::{Inner, guarded, position},
-    sweep::{Place, Position},
+    sweep::Place,
     types::Snapshot,
 };
 
-const HOLDS_KEY: &str = include_str!("sql/holds_key.sql");
 static MARKERS: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/markers.sql")));
 const MARKED: &str = include_str!("sql/marked.sql");
 const SET_ASIDE: &str = include_str!("sql/set_aside.sql");
 const PARK: &str = include_str!("sql/park.sql");
-pub(super) static DUE: LazyLock<String> =
-    LazyLock::new(|| with_holds_key(include_str!("sql/due.sql")));
-pub(super) const DUE_TYPES: [Type; 4] = [Type::INT8, Type::INT8, Type::BYTEA, Type::INT4];
 const SETTLE: &str = include_str!("sql/settle.sql");
 const MARKER: &str = include_str!("sql/marker.sql");
 static MARKER_MOVE: LazyLock<String> =
@@ -39,105 +39,6 @@ static JOIN: LazyLock<String> = LazyLock::new(|| with_holds_key(include_str!("sq
 
 /// Parked events that are held in memory at once; one comes whatever its size.
 const DUE_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// A statement whose text has its `{holds_key}` filled in: whether a copy `p` holds its key.
-pub(super) fn with_holds_key(sql: &str) -> String {
-    sql.replace("{holds_key}", HOLDS_KEY)
-}
-
-impl Inner {
-    /// Runs a guarded statement: the guard's parameters are its first five.
-    pub(super) async fn change(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        params: &[Typed<'_>],
-    ) -> Result<Row, StoreError> {
-        let row = self
-            .writer
-            .query_typed_one(&guarded(sql), &self.grant.guard(params))
-            .await
-            .map_err(|error| classify(operation, error))?;
-        if row.get::<_, bool>("guarded") {
-            Ok(row)
-        } else {
-            Err(self.refused(operation).await)
-        }
-    }
-}
-
-pub(super) async fn set_aside(inner: &Inner) -> Result<Vec<EventRef>, StoreError> {
-    let grant = &inner.grant;
-    let (mask, shift) = inner.slots();
-    let rows = inner
-        .writer
-        .query_typed(
-            SET_ASIDE,
-            &[
-                (&grant.destination_id, Type::INT8),
-                (&mask, Type::BYTEA),
-                (&shift, Type::INT4),
-                (&grant.epoch, Type::INT8),
-                (&grant.registration, Type::UUID),
-            ],
-        )
-        .await
-        .map_err(|error| classify("read what is set aside", error))?;
-    let of_row = |row: &Row| EventRef {
-        seq: row.get("seq"),
-        id: row.get("event_id"),
-    };
-    Ok(rows.iter().map(of_row).collect())
-}
-
-pub(super) async fn markers(
-    inner: &Inner,
-    after: Option<&str>,
-    limit: usize,
-) -> Result<Vec<Marker>, StoreError> {
-    const OPERATION: &str = "read the markers";
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let (mask, shift) = inner.slots();
-    let rows = inner
-        .writer
-        .query_typed(
-            &MARKERS,
-            &[
-                (&inner.grant.destination_id, Type::INT8),
-                (&mask, Type::BYTEA),
-                (&shift, Type::INT4),
-                (&limit, Type::INT8),
-                (&after, Type::TEXT),
-            ],
-        )
-        .await
-        .map_err(|error| classify(OPERATION, error))?;
-    rows.iter()
-        .map(|row| {
-            let at = position(row).map_err(|error| classify(OPERATION, error))?;
-            Ok(Marker {
-                key: row.get("key"),
-                at: Cursor::whole(Arc::new(Place::at(&at))),
-                released: row.get("released"),
-            })
-        })
-        .collect()
-}
-
-pub(super) async fn marked(inner: &Inner, keys: &[String]) -> Result<Vec<String>, StoreError> {
-    let rows = inner
-        .writer
-        .query_typed(
-            MARKED,
-            &[
-                (&inner.grant.destination_id, Type::INT8),
-                (&keys, Type::TEXT_ARRAY),
-            ],
-        )
-        .await
-        .map_err(|error| classify("ask for markers", error))?;
-    Ok(rows.iter().map(|row| row.get("key")).collect())
-}
 
 /// The arrays of one park statement, an element an event.
 #[derive(Default)]
@@ -184,120 +85,142 @@ impl Places {
     }
 }
 
-pub(super) async fn park(inner: &Inner, events: &[Parking]) -> Result<(), StoreError> {
-    const OPERATION: &str = "park";
-    let mut columns = Columns::default();
-    for parking in events {
-        let at = marker_at(OPERATION, &parking.at, parking.event.key())?;
-        columns.seqs.push(parking.event.seq());
-        columns.ids.push(parking.event.id());
-        columns.attempts.push(whole(parking.attempts));
-        columns.kinds.push(parking.kind);
-        columns.reasons.push(&parking.reason);
-        columns.retries.push(parking.retry_in.map(micros));
-        columns.skips.push(parking.skip);
-        columns.places.push(&at);
-    }
-    let mut params: Vec<Typed<'_>> = vec![
-        (&columns.seqs, Type::INT8_ARRAY),
-        (&columns.ids, Type::UUID_ARRAY),
-        (&columns.attempts, Type::INT4_ARRAY),
-        (&columns.kinds, Type::TEXT_ARRAY),
-        (&columns.reasons, Type::TEXT_ARRAY),
-        (&columns.retries, Type::INT8_ARRAY),
-        (&columns.skips, Type::BOOL_ARRAY),
-    ];
-    params.extend(columns.places.params());
-    let row = inner.change(OPERATION, PARK, &params).await?;
-    if row.get::<_, bool>("complete") {
-        return Ok(());
-    }
-    Err(StoreError::Bug {
-        operation: OPERATION,
-        reason: "an event that the cursor has not passed is gone from posthaste.outbox".to_owned(),
-    })
-}
-
 fn whole(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-pub(super) async fn due(inner: &Inner, limit: usize) -> Result<Due, StoreError> {
-    const OPERATION: &str = "read what is due";
-    let failed = |error| classify(OPERATION, error);
-    let bug = |reason: String| StoreError::Bug {
-        operation: OPERATION,
-        reason,
-    };
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let (mask, shift) = inner.slots();
-    let rows = inner
-        .writer
-        .read(
-            &inner.due,
-            &[&inner.grant.destination_id, &limit, &mask, &shift],
-        )
-        .await;
-    let mut rows = rows.map_err(failed)?;
-    let header = rows.next().await.map_err(failed)?;
-    let header = header.ok_or_else(|| bug("the answer has no header".to_owned()))?;
-    let next_in: Option<i64> = header.try_get("seq").map_err(failed)?;
-    let mut page = PageBuilder::default();
-    let mut copies = Vec::new();
-    while let Some(row) = rows.next().await.map_err(failed)? {
-        if !page.is_empty() && page.bytes() + row.raw_size_bytes() > DUE_BYTES_MAX {
-            break;
-        }
-        push(&mut page, &row)
-            .map_err(|reason| bug(format!("a parked event cannot be read: {reason}")))?;
-        let attempts: i32 = row.get("attempts");
-        copies.push((
-            row.get::<_, i64>("id"),
-            u32::try_from(attempts).unwrap_or(0),
-            row.get::<_, bool>("holds_key"),
-        ));
-    }
-    let with_event =
-        |((id, attempts, holds_key), event): ((i64, u32, bool), StoredEvent)| ParkedCopy {
-            id,
-            event,
-            attempts,
-            holds_key,
+#[async_trait]
+impl ClaimParking for ServerConnection {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+        let grant = &self.grant;
+        let (mask, shift) = self.slots();
+        let rows = self
+            .writer
+            .query_typed(
+                SET_ASIDE,
+                &[
+                    (&grant.destination_id, Type::INT8),
+                    (&mask, Type::BYTEA),
+                    (&shift, Type::INT4),
+                    (&grant.epoch, Type::INT8),
+                    (&grant.registration, Type::UUID),
+                ],
+            )
+            .await
+            .map_err(|error| classify("read what is set aside", error))?;
+        let of_row = |row: &Row| EventRef {
+            seq: row.get("seq"),
+            id: row.get("event_id"),
         };
-    Ok(Due {
-        events: copies
-            .into_iter()
-            .zip(page.finish())
-            .map(with_event)
-            .collect(),
-        released: header.try_get("headers").map_err(failed)?,
-        next_in: next_in.map(from_micros),
-    })
-}
+        Ok(rows.iter().map(of_row).collect())
+    }
 
-pub(super) async fn settle(
-    inner: &Inner,
-    id: i64,
-    settlement: &Settlement,
-) -> Result<(), StoreError> {
-    let (state, kind, reason, retry_in) = match settlement {
-        Settlement::Delivered => ("delivered", "accepted", "", None),
-        Settlement::Failed {
-            kind,
-            reason,
-            retry_in,
-            skip,
-        } => {
-            let state = match (retry_in, skip) {
-                (Some(_), _) => "parked",
-                (None, true) => "skipped",
-                (None, false) => "dead",
-            };
-            (state, *kind, reason.as_str(), retry_in.map(micros))
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
+        const OPERATION: &str = "park";
+        let mut columns = Columns::default();
+        for parking in events {
+            let at = marker_at(OPERATION, &parking.at, parking.event.key())?;
+            columns.seqs.push(parking.event.seq());
+            columns.ids.push(parking.event.id());
+            columns.attempts.push(whole(parking.attempts));
+            columns.kinds.push(parking.kind);
+            columns.reasons.push(&parking.reason);
+            columns.retries.push(parking.retry_in.map(micros));
+            columns.skips.push(parking.skip);
+            columns.places.push(&at);
         }
-    };
-    inner
-        .change(
+        let mut params: Vec<Typed<'_>> = vec![
+            (&columns.seqs, Type::INT8_ARRAY),
+            (&columns.ids, Type::UUID_ARRAY),
+            (&columns.attempts, Type::INT4_ARRAY),
+            (&columns.kinds, Type::TEXT_ARRAY),
+            (&columns.reasons, Type::TEXT_ARRAY),
+            (&columns.retries, Type::INT8_ARRAY),
+            (&columns.skips, Type::BOOL_ARRAY),
+        ];
+        params.extend(columns.places.params());
+        let row = self.change(OPERATION, PARK, &params).await?;
+        if row.get::<_, bool>("complete") {
+            return Ok(());
+        }
+        Err(StoreError::Bug {
+            operation: OPERATION,
+            reason: "an event that the cursor has not passed is gone from posthaste.outbox"
+                .to_owned(),
+        })
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        const OPERATION: &str = "read what is due";
+        let failed = |error| classify(OPERATION, error);
+        let bug = |reason: String| StoreError::Bug {
+            operation: OPERATION,
+            reason,
+        };
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (mask, shift) = self.slots();
+        let rows = self
+            .writer
+            .read(
+                &self.due,
+                &[&self.grant.destination_id, &limit, &mask, &shift],
+            )
+            .await;
+        let mut rows = rows.map_err(failed)?;
+        let header = rows.next().await.map_err(failed)?;
+        let header = header.ok_or_else(|| bug("the answer has no header".to_owned()))?;
+        let next_in: Option<i64> = header.try_get("seq").map_err(failed)?;
+        let mut page = PageBuilder::default();
+        let mut copies = Vec::new();
+        while let Some(row) = rows.next().await.map_err(failed)? {
+            if !page.is_empty() && page.bytes() + row.raw_size_bytes() > DUE_BYTES_MAX {
+                break;
+            }
+            push(&mut page, &row)
+                .map_err(|reason| bug(format!("a parked event cannot be read: {reason}")))?;
+            let attempts: i32 = row.get("attempts");
+            copies.push((
+                row.get::<_, i64>("id"),
+                u32::try_from(attempts).unwrap_or(0),
+                row.get::<_, bool>("holds_key"),
+            ));
+        }
+        let with_event =
+            |((id, attempts, holds_key), event): ((i64, u32, bool), StoredEvent)| ParkedCopy {
+                id,
+                event,
+                attempts,
+                holds_key,
+            };
+        Ok(Due {
+            events: copies
+                .into_iter()
+                .zip(page.finish())
+                .map(with_event)
+                .collect(),
+            released: header.try_get("headers").map_err(failed)?,
+            next_in: next_in.map(from_micros),
+        })
+    }
+
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
+        let (state, kind, reason, retry_in) = match settlement {
+            Settlement::Delivered => ("delivered", "accepted", "", None),
+            Settlement::Failed {
+                kind,
+                reason,
+                retry_in,
+                skip,
+            } => {
+                let state = match (retry_in, skip) {
+                    (Some(_), _) => "parked",
+                    (None, true) => "skipped",
+                    (None, false) => "dead",
+                };
+                (state, *kind, reason.as_str(), retry_in.map(micros))
+            }
+        };
+        self.change(
             "settle",
             SETTLE,
             &[
@@ -310,54 +233,97 @@ pub(super) async fn settle(
         )
         .await
         .map(drop)
-}
-
-pub(super) async fn join(inner: &Inner, keys: &[String]) -> Result<bool, StoreError> {
-    let row = inner
-        .change("join", &JOIN, &[(&keys, Type::TEXT_ARRAY)])
-        .await?;
-    Ok(row.get("changed"))
-}
-
-pub(super) async fn stands(
-    inner: &Inner,
-    keys: &[String],
-) -> Result<HashMap<String, Position>, StoreError> {
-    let failed = |error| classify("side read", error);
-    let (mask, shift) = inner.slots();
-    let rows = inner
-        .writer
-        .query_typed(
-            MARKER,
-            &[
-                (&inner.grant.destination_id, Type::INT8),
-                (&keys, Type::TEXT_ARRAY),
-                (&mask, Type::BYTEA),
-                (&shift, Type::INT4),
-            ],
-        )
-        .await
-        .map_err(failed)?;
-    let stands = rows
-        .iter()
-        .map(|row| position(row).map(|at| (row.get("key"), at)));
-    stands.collect::<Result<_, _>>().map_err(failed)
-}
-
-pub(super) async fn move_markers(
-    inner: &Inner,
-    to: &[(String, Position)],
-) -> Result<bool, StoreError> {
-    let mut places = Places::default();
-    let mut keys = Vec::new();
-    for (key, at) in to {
-        keys.push(key);
-        places.push(at);
     }
-    let mut params: Vec<Typed<'_>> = vec![(&keys, Type::TEXT_ARRAY)];
-    params.extend(places.params());
-    let row = inner
-        .change("advance a side read", &MARKER_MOVE, &params)
-        .await?;
-    Ok(row.get("changed"))
+}
+
+#[async_trait]
+impl MarkerStatements for ServerConnection {
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        const OPERATION: &str = "read the markers";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (mask, shift) = self.slots();
+        let rows = self
+            .writer
+            .query_typed(
+                &MARKERS,
+                &[
+                    (&self.grant.destination_id, Type::INT8),
+                    (&mask, Type::BYTEA),
+                    (&shift, Type::INT4),
+                    (&limit, Type::INT8),
+                    (&after, Type::TEXT),
+                ],
+            )
+            .await
+            .map_err(|error| classify(OPERATION, error))?;
+        rows.iter()
+            .map(|row| {
+                let at = position(row).map_err(|error| classify(OPERATION, error))?;
+                Ok(Marker {
+                    key: row.get("key"),
+                    at: Cursor::whole(Arc::new(Place::at(&at))),
+                    released: row.get("released"),
+                })
+            })
+            .collect()
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        let rows = self
+            .writer
+            .query_typed(
+                MARKED,
+                &[
+                    (&self.grant.destination_id, Type::INT8),
+                    (&keys, Type::TEXT_ARRAY),
+                ],
+            )
+            .await
+            .map_err(|error| classify("ask for markers", error))?;
+        Ok(rows.iter().map(|row| row.get("key")).collect())
+    }
+
+    async fn stands(&self, keys: &[String]) -> Result<HashMap<String, Position>, StoreError> {
+        let failed = |error| classify("side read", error);
+        let (mask, shift) = self.slots();
+        let rows = self
+            .writer
+            .query_typed(
+                MARKER,
+                &[
+                    (&self.grant.destination_id, Type::INT8),
+                    (&keys, Type::TEXT_ARRAY),
+                    (&mask, Type::BYTEA),
+                    (&shift, Type::INT4),
+                ],
+            )
+            .await
+            .map_err(failed)?;
+        let stands = rows
+            .iter()
+            .map(|row| position(row).map(|at| (row.get("key"), at)));
+        stands.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    async fn move_markers(&self, to: &[(String, Position)]) -> Result<bool, StoreError> {
+        let mut places = Places::default();
+        let mut keys = Vec::new();
+        for (key, at) in to {
+            keys.push(key);
+            places.push(at);
+        }
+        let mut params: Vec<Typed<'_>> = vec![(&keys, Type::TEXT_ARRAY)];
+        params.extend(places.params());
+        let row = self
+            .change("advance a side read", &MARKER_MOVE, &params)
+            .await?;
+        Ok(row.get("changed"))
+    }
+
+    async fn remove_markers(&self, keys: &[String]) -> Result<bool, StoreError> {
+        let row = self
+            .change("join", &JOIN, &[(&keys, Type::TEXT_ARRAY)])
+            .await?;
+        Ok(row.get("changed"))
+    }
 }

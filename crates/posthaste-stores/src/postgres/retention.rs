@@ -6,6 +6,7 @@
 //! without any lock first; what then decides is read anew under the locks.
 
 pub(super) mod emptied;
+pub(super) mod script;
 pub(super) mod survey;
 #[cfg(test)]
 mod traces;
@@ -17,11 +18,12 @@ use posthaste_engine::{
     Housekeeping, Pin, PinKind, Registered, Retained, Retention, RetentionMode, StoreError,
     with_audit_words,
 };
-use tokio_postgres::{Row, SimpleQueryMessage, types::Type};
+use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
 
 use self::{
     emptied::Emptied,
+    script::{PAST_WINDOW, StepOutcome, bug, count, run, uuid_literal},
     survey::{Due, Leaf, Survey},
 };
 use super::{
@@ -34,9 +36,8 @@ use super::{
     schema::leaves,
 };
 
-const OPERATION: &str = "housekeeping";
+pub(super) const OPERATION: &str = "housekeeping";
 const FLOOR: &str = include_str!("sql/retention_floor.sql");
-pub(super) const PAST_WINDOW: &str = include_str!("sql/retention_past_window.sql");
 const PARKED_DUE: &str = include_str!("sql/retention_parked_due.sql");
 const TRUNCATE: &str = include_str!("sql/retention_truncate.sql");
 const DELETE: &str = include_str!("sql/retention_delete.sql");
@@ -64,18 +65,8 @@ const DELETES_ALONE_A_STEP: u32 = 20;
 pub(super) const PARKED_A_STEP: u64 = 500;
 /// Lines of the audit that one step looks at, and removes at the most.
 pub(super) const AUDIT_A_STEP: u64 = 1_000;
-/// What keeps a step from its deeds.
-pub(super) const ANOTHER: &str = "another relay keeps house, or a destination is being created";
 /// Counting stops here; beyond it an upper bound is told.
 const DEBT_EXACT_MAX: i64 = 100_000;
-
-/// How a deed ended.
-pub(super) enum Went<T> {
-    Done(T),
-    /// Looked at under the locks, nothing was due.
-    Kept,
-    InTheWay(String),
-}
 
 /// A leaf that was emptied.
 pub(super) struct Truncated {
@@ -86,17 +77,17 @@ pub(super) struct Truncated {
 
 /// What a step of housekeeping asks of the database. A deed decides anew, under its locks.
 #[async_trait]
-pub(super) trait Deeds: Sync {
+pub(super) trait HousekeepingStatements: Sync {
     /// What is due, without any lock.
     async fn survey(&self) -> Result<Survey, StoreError>;
 
     /// Sets followers of blocked keys aside, one chunk of them; answers how many.
-    async fn evacuate(&self) -> Result<Went<u64>, StoreError>;
+    async fn evacuate(&self) -> Result<StepOutcome<u64>, StoreError>;
 
-    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Truncated>, StoreError>;
+    async fn truncate(&self, leaf: &Leaf) -> Result<StepOutcome<Truncated>, StoreError>;
 
     /// Deletes at most [`ROWS_A_DELETE`] rows of a leaf; answers how many.
-    async fn delete(&self, leaf: &Leaf) -> Result<Went<u64>, StoreError>;
+    async fn delete(&self, leaf: &Leaf) -> Result<StepOutcome<u64>, StoreError>;
 
     /// Removes at most [`PARKED_A_STEP`] events that had been set aside; answers how many, and how many records
     /// of attempts.
@@ -112,13 +103,6 @@ struct Housekeeper<'a> {
     client: &'a Client,
     emptied: &'a Emptied,
     by: Option<Registered>,
-}
-
-pub(super) fn bug(reason: &str) -> StoreError {
-    StoreError::Bug {
-        operation: OPERATION,
-        reason: reason.to_owned(),
-    }
 }
 
 #[async_trait]
@@ -146,12 +130,15 @@ impl Retention for PostgresStore {
 }
 
 /// Begins with another leaf each turn, so that one that somebody reads for long keeps no other from going.
-pub(super) async fn step(deeds: &dyn Deeds, turn: usize) -> Result<Housekeeping, StoreError> {
+pub(super) async fn step(
+    statements: &dyn HousekeepingStatements,
+    turn: usize,
+) -> Result<Housekeeping, StoreError> {
     let mut done = Housekeeping::default();
-    let mut survey = deeds.survey().await?;
+    let mut survey = statements.survey().await?;
     if survey.keys_pin() {
-        evacuate(deeds, &mut done).await?;
-        survey = deeds.survey().await?;
+        evacuate(statements, &mut done).await?;
+        survey = statements.survey().await?;
     }
     let leaves = survey.leaves.len().max(1);
     survey.leaves.rotate_left(turn % leaves);
@@ -165,10 +152,10 @@ pub(super) async fn step(deeds: &dyn Deeds, turn: usize) -> Result<Housekeeping,
             None => {}
             Some(Due::Truncate) if locks < LEAVES_A_STEP => {
                 locks += 1;
-                truncate(deeds, &survey, leaf, &mut done).await?;
+                truncate(statements, &survey, leaf, &mut done).await?;
             }
             Some(Due::Delete) if deletes < deletes_max => {
-                deletes += delete(deeds, leaf, deletes_max - deletes, &mut done).await?;
+                deletes += delete(statements, leaf, deletes_max - deletes, &mut done).await?;
             }
             Some(_) => done.more = true,
         }
@@ -176,23 +163,26 @@ pub(super) async fn step(deeds: &dyn Deeds, turn: usize) -> Result<Housekeeping,
     // Waiting for a lock keeps polls and writers waiting: not again at once.
     done.more &= done.in_the_way.is_none();
     if survey.parked_due {
-        (done.parked, done.attempts) = deeds.remove_parked().await?;
+        (done.parked, done.attempts) = statements.remove_parked().await?;
         done.more |= done.parked >= PARKED_A_STEP;
     }
     if survey.audit_due {
-        done.audit = deeds.remove_audit().await?;
+        done.audit = statements.remove_audit().await?;
         done.more |= done.audit >= AUDIT_A_STEP;
     }
     Ok(done)
 }
 
 /// Copies what is past its time and kept by block markers alone, as far as one step goes.
-async fn evacuate(deeds: &dyn Deeds, done: &mut Housekeeping) -> Result<(), StoreError> {
+async fn evacuate(
+    statements: &dyn HousekeepingStatements,
+    done: &mut Housekeeping,
+) -> Result<(), StoreError> {
     for _ in 0..CHUNKS_A_STEP {
-        match deeds.evacuate().await? {
-            Went::Done(copied) => done.evacuated += copied,
-            Went::Kept => return Ok(()),
-            Went::InTheWay(what) => {
+        match statements.evacuate().await? {
+            StepOutcome::Done(copied) => done.evacuated += copied,
+            StepOutcome::NothingDue => return Ok(()),
+            StepOutcome::InTheWay(what) => {
                 done.in_the_way = Some(what);
                 return Ok(());
             }
@@ -203,15 +193,15 @@ async fn evacuate(deeds: &dyn Deeds, done: &mut Housekeeping) -> Result<(), Stor
 }
 
 async fn truncate(
-    deeds: &dyn Deeds,
+    statements: &dyn HousekeepingStatements,
     survey: &Survey,
     leaf: &Leaf,
     done: &mut Housekeeping,
 ) -> Result<(), StoreError> {
-    match deeds.truncate(leaf).await? {
-        Went::InTheWay(what) => done.in_the_way = Some(what),
-        Went::Kept => {}
-        Went::Done(truncated) => {
+    match statements.truncate(leaf).await? {
+        StepOutcome::InTheWay(what) => done.in_the_way = Some(what),
+        StepOutcome::NothingDue => {}
+        StepOutcome::Done(truncated) => {
             done.leaves += 1;
             done.events += survey.rows_at_most(truncated.least, truncated.greatest);
             done.bytes += truncated.bytes;
@@ -222,16 +212,16 @@ async fn truncate(
 
 /// Deletes from one leaf in small chunks; answers how many statements that took.
 async fn delete(
-    deeds: &dyn Deeds,
+    statements: &dyn HousekeepingStatements,
     leaf: &Leaf,
     statements_max: u32,
     done: &mut Housekeeping,
 ) -> Result<u32, StoreError> {
     for statement in 1..=statements_max {
-        let gone = match deeds.delete(leaf).await? {
-            Went::Done(gone) => gone,
-            Went::Kept => 0,
-            Went::InTheWay(what) => {
+        let gone = match statements.delete(leaf).await? {
+            StepOutcome::Done(gone) => gone,
+            StepOutcome::NothingDue => 0,
+            StepOutcome::InTheWay(what) => {
                 done.in_the_way = Some(what);
                 return Ok(statement);
             }
@@ -243,55 +233,6 @@ async fn delete(
     }
     done.more = true;
     Ok(statements_max)
-}
-
-/// Runs a script that ends by telling what went.
-pub(super) async fn run(
-    client: &Client,
-    leaf: &str,
-    script: &str,
-) -> Result<Went<String>, StoreError> {
-    let messages = client
-        .script(script)
-        .await
-        .map_err(|error| classify(OPERATION, error))?;
-    let told = messages.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get("went"),
-        _ => None,
-    });
-    Ok(match told {
-        None => return Err(bug("the block tells nothing")),
-        Some("another") => Went::InTheWay(ANOTHER.to_owned()),
-        Some("in use") => Went::InTheWay(format!("posthaste.{leaf} is in use")),
-        Some("kept") => Went::Kept,
-        Some(told) => Went::Done(told.to_owned()),
-    })
-}
-
-impl Went<String> {
-    /// What the block told, understood.
-    pub(super) fn read<T>(
-        self,
-        read: impl FnOnce(&str) -> Result<T, StoreError>,
-    ) -> Result<Went<T>, StoreError> {
-        Ok(match self {
-            Self::Done(told) => Went::Done(read(&told)?),
-            Self::Kept => Went::Kept,
-            Self::InTheWay(what) => Went::InTheWay(what),
-        })
-    }
-}
-
-pub(super) fn count(told: &str) -> Result<u64, StoreError> {
-    told.parse().map_err(|_| bug("the block counts nothing"))
-}
-
-/// Whoever does it, for the record.
-pub(super) fn uuid_literal(by: Option<Registered>) -> String {
-    by.map_or_else(
-        || "null".to_owned(),
-        |by| format!("'{}'::uuid", by.registration),
-    )
 }
 
 fn name_of(leaf: &Leaf) -> Result<String, StoreError> {
@@ -309,16 +250,16 @@ fn truncate_script(leaf: &str, by: Option<Registered>) -> String {
 }
 
 #[async_trait]
-impl Deeds for Housekeeper<'_> {
+impl HousekeepingStatements for Housekeeper<'_> {
     async fn survey(&self) -> Result<Survey, StoreError> {
         Survey::make(self.client, self.emptied).await
     }
 
-    async fn evacuate(&self) -> Result<Went<u64>, StoreError> {
+    async fn evacuate(&self) -> Result<StepOutcome<u64>, StoreError> {
         evacuate_chunk(self.client, self.by).await
     }
 
-    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Truncated>, StoreError> {
+    async fn truncate(&self, leaf: &Leaf) -> Result<StepOutcome<Truncated>, StoreError> {
         let name = name_of(leaf)?;
         let script = truncate_script(&name, self.by);
         let went = run(self.client, &name, &script).await?;
@@ -335,7 +276,7 @@ impl Deeds for Housekeeper<'_> {
         })
     }
 
-    async fn delete(&self, leaf: &Leaf) -> Result<Went<u64>, StoreError> {
+    async fn delete(&self, leaf: &Leaf) -> Result<StepOutcome<u64>, StoreError> {
         let name = name_of(leaf)?;
         let script = with_retention_lock(DELETE)
             .replace("{past_window}", PAST_WINDOW)

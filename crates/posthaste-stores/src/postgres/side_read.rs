@@ -18,11 +18,11 @@ use async_trait::async_trait;
 use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 
 use super::{
-    claimed::place_of,
+    claim_connection::ClaimConnection,
     converge::floors_of,
+    position::Position,
     read::{Read, Scope},
-    statements::Statements,
-    sweep::{Answer, Position, Request, segment_end},
+    sweep::{Answer, Place, Request, segment_end},
     types::Snapshot,
 };
 
@@ -119,7 +119,7 @@ pub(super) fn marker_at(
     key: Option<&str>,
 ) -> Result<Position, StoreError> {
     let Some(place) = at.base::<SidePlace>() else {
-        return Ok(place_of(operation, at)?.position(at.seq()));
+        return Ok(Place::of(operation, at)?.position(at.seq()));
     };
     let position = key.and_then(|key| place.stretch.position(key, at.seq().or(place.last)));
     position.ok_or_else(|| StoreError::Bug {
@@ -382,7 +382,7 @@ impl SideCourse {
 
 /// A side read can be read up to here, and join.
 pub(super) fn target_of(until: &Cursor) -> Result<Position, StoreError> {
-    let target = place_of(OPERATION, until)?.position(until.seq());
+    let target = Place::of(OPERATION, until)?.position(until.seq());
     if target.within.is_some() {
         return Err(StoreError::Bug {
             operation: OPERATION,
@@ -394,13 +394,13 @@ pub(super) fn target_of(until: &Cursor) -> Result<Position, StoreError> {
 
 #[derive(Debug)]
 pub(super) struct PostgresSideRead {
-    statements: Arc<dyn Statements>,
+    statements: Arc<dyn ClaimConnection>,
     course: SideCourse,
 }
 
 impl PostgresSideRead {
     pub(super) async fn open(
-        statements: Arc<dyn Statements>,
+        statements: Arc<dyn ClaimConnection>,
         keys: &[String],
     ) -> Result<Self, StoreError> {
         let markers = statements.stands(keys).await?;

@@ -1,7 +1,7 @@
 //! A PostgreSQL in memory: versions of rows, snapshots, transaction numbers, a sequence, crashes and fail-overs, in
 //! virtual time, the same for the same seed.
 //!
-//! The rules of the store are the production's own (`claimed.rs`, `side_read.rs`, `course.rs`, `sweep.rs`,
+//! The rules of the store are the production's own (`claimed.rs`, `side_read.rs`, `read_plan.rs`, `sweep.rs`,
 //! `converge.rs`, `claim.rs`, `share_out.rs`, `retention.rs`); what is simulated are the statements, one step each,
 //! as the files in `sql` tell. Between a read's snapshot, its F and its rows, and between a statement's number and
 //! its commit, everybody else may do something.
@@ -10,16 +10,19 @@
 //! a row; and rows that retention deletes are gone for snapshots that would still see them.
 
 mod admin;
+mod advance;
 mod claim;
 mod creation;
 mod database;
 mod evacuate;
+mod open;
+mod owner;
 mod ownership;
 mod parking;
 mod read;
+mod report;
 mod retention;
 mod server;
-mod statements;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -339,6 +342,6 @@ impl Store for SimulatedPostgres {
                 operation: "open",
                 reason: "the claim is another store's".to_owned(),
             })?;
-        Ok(Arc::new(statements::open(&self.server, grant).await?))
+        Ok(Arc::new(open::open(&self.server, grant).await?))
     }
 }

@@ -25,38 +25,16 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use posthaste_engine::rule::{Rule, left_out};
-
-use super::{
-    converge::{Among, Row},
-    types::{Snapshot, Xid8},
+use posthaste_engine::{
+    Cursor, StoreError,
+    rule::{Rule, left_out},
 };
 
-/// Floors of a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Floors {
-    /// No row of a transaction at or above the snapshot's `xmax` has a `seq` at or below it.
-    pub(super) floor: i64,
-    /// No row that the snapshot does not see has a `seq` at or below it.
-    pub(super) floor_min: i64,
-}
-
-/// What is stored of a place: all that `low` sees, plus of the difference to `high` all up to `seq`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) low: Arc<Snapshot>,
-    pub(super) within: Option<(Arc<Snapshot>, i64)>,
-    pub(super) floors: Floors,
-}
-
-impl Position {
-    /// The last `seq` of what an ended era left over, as long as that is being read: it takes the floor's
-    /// place, and behind it begins a new era (`eras.rs`).
-    pub(super) fn end_of_era(&self) -> Option<i64> {
-        let (high, _) = self.within.as_ref()?;
-        high.sees_everything().then_some(self.floors.floor)
-    }
-}
+use super::{
+    layout::{GroupLayout, GroupRow},
+    position::{Floors, Position},
+    types::{Snapshot, Xid8},
+};
 
 /// Where the page of a read ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,10 +55,18 @@ pub(super) struct Place {
     high: Arc<Snapshot>,
     end: End,
     /// While groups converge: where all of them stand.
-    among: Option<Among>,
+    layout: Option<GroupLayout>,
 }
 
 impl Place {
+    /// The place that a cursor of ours points into.
+    pub(super) fn of<'a>(operation: &'static str, at: &'a Cursor) -> Result<&'a Self, StoreError> {
+        at.base::<Self>().ok_or_else(|| StoreError::Bug {
+            operation,
+            reason: "the cursor is another store's".to_owned(),
+        })
+    }
+
     /// A stored position, as a place whose end it is.
     pub(super) fn at(position: &Position) -> Self {
         let (high, end) = match &position.within {
@@ -93,7 +79,7 @@ impl Place {
             floors: position.floors,
             high: Arc::clone(high),
             end,
-            among: None,
+            layout: None,
         }
     }
 
@@ -103,7 +89,7 @@ impl Place {
         from: &Position,
         high: &Arc<Snapshot>,
         to: &Position,
-        among: Among,
+        layout: GroupLayout,
     ) -> Self {
         Self {
             read,
@@ -114,14 +100,14 @@ impl Place {
                 Some((_, last)) => End::Within(*last),
                 None => End::Whole(to.floors),
             },
-            among: Some(among),
+            layout: Some(layout),
         }
     }
 
     /// Where all groups stand behind `seq` of this page; none: there is one only.
-    pub(super) fn layout(&self, seq: Option<i64>) -> Option<Vec<Row>> {
-        let among = self.among.as_ref()?;
-        Some(among.layout(seq.map(|_| self.position(seq))))
+    pub(super) fn rows(&self, seq: Option<i64>) -> Option<Vec<GroupRow>> {
+        let layout = self.layout.as_ref()?;
+        Some(layout.rows(seq.map(|_| self.position(seq))))
     }
 
     /// The position behind `seq` of this page; none: behind the page.
@@ -146,7 +132,7 @@ impl Place {
 
     /// Whether this page's end is a whole snapshot, where a side read can join.
     pub(super) fn is_joinable(&self) -> bool {
-        matches!(self.end, End::Whole(_)) && self.among.as_ref().is_none_or(Among::is_one)
+        matches!(self.end, End::Whole(_)) && self.layout.as_ref().is_none_or(GroupLayout::is_one)
     }
 
     fn ordinal(&self, seq: Option<i64>) -> (u64, i64) {
@@ -368,7 +354,7 @@ impl Sweep {
                 floors,
                 high,
                 end,
-                among: None,
+                layout: None,
             }),
             caught_up,
             wants_advance: self.wants_advance() || at_end.floor_min > self.stored.floor_min,

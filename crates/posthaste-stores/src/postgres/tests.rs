@@ -19,11 +19,11 @@ use super::{
     client::{SEARCH_PATH, SETTINGS, Work},
     config::PostgresConfig,
     connection::{Connector, Session},
+    holds_key::with_holds_key,
     migrate::init,
-    parking::with_holds_key,
     read::{Kind, PAGE_SIZES},
+    server_connection::guarded,
     shares::with_shares,
-    source::guarded,
     sweep::segment_end,
 };
 

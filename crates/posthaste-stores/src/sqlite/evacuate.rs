@@ -15,7 +15,7 @@ use super::{
     connection::{clock, execute, micros},
     destination,
     error::classify,
-    parking::with_holds_key,
+    holds_key::with_holds_key,
     settings,
 };
 

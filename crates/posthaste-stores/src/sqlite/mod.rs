@@ -10,6 +10,7 @@
 
 mod admin;
 mod audit;
+mod claimed;
 mod config;
 mod connection;
 mod cursor;
@@ -20,6 +21,8 @@ mod evacuate;
 mod fuzz;
 mod guard;
 mod headers;
+mod holds_key;
+mod markers;
 mod migrate;
 mod ownership;
 mod owning;
@@ -29,7 +32,6 @@ mod row;
 mod settings;
 mod shares;
 mod side_read;
-mod source;
 mod status;
 mod watch;
 
@@ -44,9 +46,9 @@ pub use config::SqliteConfig;
 pub use migrate::{InitOptions, InitReport, init, sql};
 
 use crate::descriptor::Functions;
+use claimed::SqliteClaimed;
 use connection::{Worker, empty_log, transaction};
 use error::classify;
-use source::SqliteClaimed;
 use watch::Watch;
 
 /// The functions of its row.

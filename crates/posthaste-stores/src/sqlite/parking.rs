@@ -2,8 +2,9 @@
 
 use std::{fmt::Display, sync::LazyLock};
 
+use async_trait::async_trait;
 use posthaste_engine::{
-    Cursor, Due, EventRef, Field, Marker, ParkedCopy, ParkedState, Parking, Settlement, StoreError,
+    ClaimParking, Due, EventRef, Field, ParkedCopy, ParkedState, Parking, Settlement, StoreError,
     audit as words,
 };
 use rusqlite::{OptionalExtension, Transaction, named_params};
@@ -11,84 +12,26 @@ use uuid::Uuid;
 
 use super::{
     audit::{self, About},
+    claimed::SqliteClaimed,
     connection::{clock, execute, micros, until},
-    cursor::{self, Position},
-    destination,
+    cursor, destination,
     error::{classify, unexpected},
     guard::Changed,
-    headers, row,
-    source::SqliteClaimed,
+    headers,
+    holds_key::with_holds_key,
+    row,
 };
 
 /// Bytes of due events that one answer holds at the most, beyond its first event.
 const DUE_BYTES_MAX: usize = 8 << 20;
 
-const HOLDS_KEY: &str = include_str!("sql/holds_key.sql");
-static MARKERS: LazyLock<String> =
-    LazyLock::new(|| with_holds_key(include_str!("sql/markers.sql")));
-static MARKER_DELETE: LazyLock<String> =
-    LazyLock::new(|| with_holds_key(include_str!("sql/marker_delete.sql")));
 static DUE: LazyLock<String> = LazyLock::new(|| with_holds_key(include_str!("sql/due.sql")));
 static RELEASED: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/released.sql")));
 
-/// A statement whose text has its `{holds_key}` filled in: whether a copy `p` holds its key.
-pub(super) fn with_holds_key(sql: &str) -> String {
-    sql.replace("{holds_key}", HOLDS_KEY)
-}
-
-impl SqliteClaimed {
-    pub(super) async fn read_markers(
-        &self,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Marker>, StoreError> {
-        const OPERATION: &str = "read the markers";
-        let destination_id = self.guard().destination_id();
-        let after = after.map(str::to_owned);
-        let worker = self.parking(OPERATION).await?;
-        self.guard()
-            .read(&worker, OPERATION, move |tx, _| {
-                let fail = |error| classify(OPERATION, error);
-                let mut statement = tx
-                    .prepare_cached(&MARKERS)
-                    .map_err(fail)?;
-                let mut rows = statement
-                    .query(named_params! {
-                        ":destination_id": destination_id, ":after": after, ":limit": limit_of(limit)
-                    })
-                    .map_err(fail)?;
-                let mut markers = Vec::new();
-                while let Some(row) = rows.next().map_err(fail)? {
-                    markers.push(Marker {
-                        key: row.get(0).map_err(fail)?,
-                        at: Position(row.get(1).map_err(fail)?).cursor(),
-                        released: row.get(2).map_err(fail)?,
-                    });
-                }
-                Ok(markers)
-            })
-            .await
-    }
-
-    pub(super) async fn read_marked(&self, keys: Vec<String>) -> Result<Vec<String>, StoreError> {
-        const OPERATION: &str = "ask for markers";
-        let destination_id = self.guard().destination_id();
-        let worker = self.parking(OPERATION).await?;
-        self.guard()
-            .read(&worker, OPERATION, move |tx, _| {
-                let mut marked = Vec::new();
-                for key in keys {
-                    if marker(tx, OPERATION, destination_id, &key)?.is_some() {
-                        marked.push(key);
-                    }
-                }
-                Ok(marked)
-            })
-            .await
-    }
-
-    pub(super) async fn read_set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+#[async_trait]
+impl ClaimParking for SqliteClaimed {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         const OPERATION: &str = "read what is set aside";
         let destination_id = self.guard().destination_id();
         let worker = self.parking(OPERATION).await?;
@@ -113,9 +56,10 @@ impl SqliteClaimed {
             .await
     }
 
-    pub(super) async fn write_parked(&self, events: Vec<Parking>) -> Result<(), StoreError> {
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
         const OPERATION: &str = "park events";
         let (destination_id, by) = self.guard().of();
+        let events = events.to_vec();
         self.guard()
             .write(&self.writer, OPERATION, move |tx, _| {
                 for parking in &events {
@@ -126,7 +70,7 @@ impl SqliteClaimed {
             .await
     }
 
-    pub(super) async fn read_due(&self, limit: usize) -> Result<Due, StoreError> {
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
         const OPERATION: &str = "look for due events";
         let destination_id = self.guard().destination_id();
         let worker = self.parking(OPERATION).await?;
@@ -151,60 +95,13 @@ impl SqliteClaimed {
             .await
     }
 
-    pub(super) async fn write_settlement(
-        &self,
-        id: i64,
-        settlement: Settlement,
-    ) -> Result<(), StoreError> {
+    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
         const OPERATION: &str = "settle a parked event";
         let (destination_id, by) = self.guard().of();
+        let settlement = settlement.clone();
         self.guard()
             .write(&self.writer, OPERATION, move |tx, _| {
                 settle(tx, OPERATION, (destination_id, by), id, &settlement)?;
-                Ok(((), Changed::Something))
-            })
-            .await
-    }
-
-    pub(super) async fn remove_markers(
-        &self,
-        keys: &[String],
-        at: &Cursor,
-    ) -> Result<(), StoreError> {
-        const OPERATION: &str = "join released keys";
-        let (destination_id, by) = self.guard().of();
-        let at = cursor::seq(OPERATION, at)?;
-        let keys = keys.to_vec();
-        self.guard()
-            .write(&self.writer, OPERATION, move |tx, standing| {
-                // I1: further on, the main group has passed over events of these keys that only their
-                // markers still stand for.
-                if standing.seq != at {
-                    return Err(unexpected(
-                        OPERATION,
-                        format!(
-                            "the side read ends at {at}, the main group stands at {}",
-                            standing.seq
-                        ),
-                    ));
-                }
-                for key in &keys {
-                    let removed = execute(
-                        tx,
-                        OPERATION,
-                        &MARKER_DELETE,
-                        named_params! { ":destination_id": destination_id, ":key": key, ":at": at },
-                    )?;
-                    if removed == 0 {
-                        return Err(unexpected(
-                            OPERATION,
-                            "a key has no marker, or a parked event still holds it",
-                        ));
-                    }
-                }
-                let name = destination::name(tx, OPERATION, destination_id)?;
-                let about = About::relay(by, &name);
-                audit::write(tx, OPERATION, words::JOIN, about, &[&keys.len()])?;
                 Ok(((), Changed::Something))
             })
             .await

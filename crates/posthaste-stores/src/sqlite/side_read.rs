@@ -10,13 +10,13 @@ use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 use rusqlite::{Transaction, named_params};
 
 use super::{
+    claimed::{Found, SqliteClaimed, page},
     connection::{Worker, execute},
     cursor,
     error::{classify, unexpected},
     guard::{Changed, Guard},
     parking,
     row::{self, Pushed},
-    source::{Found, SqliteClaimed, page},
 };
 
 /// Rows that one transaction looks at. There is no index on the key, and a transaction that reads for

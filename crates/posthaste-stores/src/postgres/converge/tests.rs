@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rand::{Rng, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 
-use super::{super::course::Course, *};
+use super::{super::read_plan::ReadPlan, *};
 
 const PARTITIONS: u16 = 8;
 
@@ -183,14 +183,14 @@ impl Stored {
         }
     }
 
-    fn course(&self, leaf_bits: u8) -> Course {
+    fn course(&self, leaf_bits: u8) -> ReadPlan {
         let mut groups = self.rows.iter().map(|(&id, position)| {
             let mut partitions = Partitions::none_of(PARTITIONS).unwrap();
             for (&partition, _) in self.partitions.iter().filter(|(_, row)| **row == id) {
                 partitions.insert(partition);
             }
             Group {
-                row: Row {
+                row: GroupRow {
                     ids: vec![id],
                     position: position.clone(),
                 },
@@ -198,11 +198,11 @@ impl Stored {
             }
         });
         let first = groups.next().unwrap();
-        Course::restore(leaf_bits, None, first, groups.collect(), 0)
+        ReadPlan::restore(leaf_bits, None, first, groups.collect(), 0)
     }
 
     /// What the statement does.
-    fn store(&mut self, stored: &super::super::course::Stored) {
+    fn store(&mut self, stored: &super::super::read_plan::Stored) {
         for (gone, rest) in &stored.merged {
             assert!(self.rows.remove(gone).is_some() && self.rows.contains_key(rest));
             for row in self.partitions.values_mut().filter(|row| *row == gone) {
@@ -317,7 +317,7 @@ fn group(id: i64, partition: u16, position: Position) -> Group {
     let mut partitions = Partitions::none_of(PARTITIONS).unwrap();
     partitions.insert(partition);
     Group {
-        row: Row {
+        row: GroupRow {
             ids: vec![id],
             position,
         },
@@ -330,7 +330,7 @@ fn groups_in_one_difference_meet_inside_it() {
     let (low, high) = (Snapshot::new(5, vec![]), Snapshot::new(90, vec![]));
     let behind = group(2, 0, position(&low, Some((&high, 40)), 10));
     let ahead = group(1, 1, position(&low, Some((&high, 60)), 10));
-    let mut course = Course::restore(20, None, behind, vec![ahead], 99);
+    let mut course = ReadPlan::restore(20, None, behind, vec![ahead], 99);
     let (request, slots) = course.request();
     assert!(
         matches!(
@@ -374,7 +374,7 @@ fn what_is_known_of_a_place_is_kept_when_another_group_is_there() {
         group(2, 1, position(&low, None, 7)),
     ];
     let [first, second] = groups;
-    let course = Course::restore(20, None, first, vec![second], 99);
+    let course = ReadPlan::restore(20, None, first, vec![second], 99);
     let Request::Poll { floor, .. } = course.request().0 else {
         panic!("{:?}", course.request());
     };

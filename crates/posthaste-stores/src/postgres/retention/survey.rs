@@ -5,7 +5,7 @@ use std::{sync::LazyLock, time::Duration};
 use posthaste_engine::{RetentionMode, StoreError};
 use tokio_postgres::{Row, types::Type};
 
-use super::{FLOOR, OPERATION, PARKED_DUE, bug, emptied::Emptied};
+use super::{FLOOR, OPERATION, PARKED_DUE, emptied::Emptied, script::bug};
 use crate::postgres::{
     client::Client,
     error::classify,

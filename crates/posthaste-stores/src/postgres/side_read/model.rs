@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::{
     super::{
         model::{Number, Out},
-        sweep::Position,
+        position::Position,
     },
     Pass, Reached, SideCourse, SidePlace, Starts, Stretch,
 };

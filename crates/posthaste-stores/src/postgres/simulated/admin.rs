@@ -15,7 +15,7 @@ use super::{
     tables::{AuditRow, Destination, MemberRow, ParkedRow, Relay, Tables},
     writer::without_payload,
 };
-use crate::postgres::{micros::from_micros, sweep::Position};
+use crate::postgres::{micros::from_micros, position::Position};
 
 /// As the original: relays that are gone for longer are not told of.
 const GONE: i64 = 24 * 3_600 * 1_000_000;

@@ -9,7 +9,7 @@ use super::{
     tables::{CursorRow, Destination, Tables},
 };
 use crate::postgres::{
-    sweep::{Floors, Position},
+    position::{Floors, Position},
     types::Snapshot,
 };
 

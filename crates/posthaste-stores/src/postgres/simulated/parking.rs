@@ -2,112 +2,25 @@
 
 use std::{collections::HashMap, fmt::Display, sync::Arc};
 
+use async_trait::async_trait;
 use posthaste_engine::{
-    Cursor, Due, EventRef, Marker, ParkedCopy, ParkedState, Parking, Settlement, StoreError, audit,
+    ClaimParking, Cursor, Due, EventRef, Marker, ParkedCopy, ParkedState, Parking, Settlement,
+    StoreError, audit,
 };
 use uuid::Uuid;
 
 use super::{
     database::Database,
-    statements::Owner,
+    owner::Owner,
     tables::{MarkerRow, ParkedRow, Tables},
 };
 use crate::postgres::{
+    claim_connection::MarkerStatements,
     micros::{from_micros, micros},
+    position::Position,
     side_read::marker_at,
-    sweep::{Place, Position},
+    sweep::Place,
 };
-
-pub(super) async fn set_aside(owner: &Owner) -> Result<Vec<EventRef>, StoreError> {
-    let grant = &owner.grant;
-    let look = owner.connection.look("read what is set aside", |database| {
-        let tables = &database.now.tables;
-        let ours = tables
-            .cursors_of(grant.destination_id)
-            .filter(|(_, row)| row.epoch == grant.epoch && row.relay == Some(grant.registration));
-        let passed = ours.map(|(_, row)| row.position.floors.floor_min).min();
-        let parked = tables.parked.values().filter(|row| {
-            row.destination_id == grant.destination_id
-                && !row.evacuated
-                && passed.is_some_and(|passed| row.event.seq() > passed)
-                && owner.owns(row.event.slot())
-        });
-        parked.map(|row| row.event.reference()).collect()
-    });
-    look.await
-}
-
-pub(super) async fn markers(
-    owner: &Owner,
-    after: Option<&str>,
-    limit: usize,
-) -> Result<Vec<Marker>, StoreError> {
-    let id = owner.grant.destination_id;
-    let look = owner.connection.look("read the markers", |database| {
-        let tables = &database.now.tables;
-        let mut ours = tables.markers_of(owner);
-        ours.sort_by_key(|(key, _)| *key);
-        ours.retain(|(key, _)| after.is_none_or(|after| *key > after));
-        ours.truncate(limit);
-        let marker = |(key, row): (&str, &MarkerRow)| Marker {
-            key: key.to_owned(),
-            at: Cursor::whole(Arc::new(Place::at(&row.position))),
-            released: !tables.holds(id, key),
-        };
-        ours.into_iter().map(marker).collect()
-    });
-    look.await
-}
-
-pub(super) async fn marked(owner: &Owner, keys: &[String]) -> Result<Vec<String>, StoreError> {
-    let id = owner.grant.destination_id;
-    let look = owner.connection.look("ask for markers", |database| {
-        let markers = &database.now.tables.markers;
-        let marked = keys
-            .iter()
-            .filter(|key| markers.contains_key(&(id, (*key).clone())));
-        marked.cloned().collect()
-    });
-    look.await
-}
-
-pub(super) async fn stands(
-    owner: &Owner,
-    keys: &[String],
-) -> Result<HashMap<String, Position>, StoreError> {
-    let id = owner.grant.destination_id;
-    let look = owner.connection.look("side read", |database| {
-        let of = |key: &String| {
-            let row = database.now.tables.markers.get(&(id, key.clone()))?;
-            owner
-                .owns(row.slot)
-                .then(|| (key.clone(), row.position.clone()))
-        };
-        keys.iter().filter_map(of).collect()
-    });
-    look.await
-}
-
-pub(super) async fn move_markers(
-    owner: &Owner,
-    to: &[(String, Position)],
-) -> Result<bool, StoreError> {
-    let to = to.to_vec();
-    let change = owner.change("advance a side read", move |database, grant| {
-        let tables = &mut database.now.tables;
-        let mut changed = true;
-        for (key, to) in to {
-            let held = tables.holds(grant.destination_id, &key);
-            let row = tables.markers.get_mut(&(grant.destination_id, key));
-            changed &= row.is_some();
-            if let Some(row) = row.filter(|row| !held && !is_further(&row.position, &to)) {
-                row.position = to;
-            }
-        }
-        Ok(changed)
-    });
-    change.await
-}
 
 /// True: the marker stands further along in the very same difference. A skipped event has taken it there.
 fn is_further(marker: &Position, to: &Position) -> bool {
@@ -119,67 +32,10 @@ fn is_further(marker: &Position, to: &Position) -> bool {
     }
 }
 
-pub(super) async fn join(owner: &Owner, keys: &[String]) -> Result<bool, StoreError> {
-    let keys = keys.to_vec();
-    let change = owner.change("join", move |database, grant| {
-        let (id, now) = (grant.destination_id, database.clock());
-        let tables = &mut database.now.tables;
-        let (asked, mut joined) = (keys.len(), 0);
-        for key in keys {
-            if !tables.holds(id, &key) && tables.markers.remove(&(id, key)).is_some() {
-                joined += 1;
-            }
-        }
-        if joined > 0 {
-            let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
-            tables.note(now, by, audit::JOIN, name.as_deref(), &[&joined]);
-            database.counters.joins += 1;
-        }
-        Ok(joined == asked)
-    });
-    change.await
-}
-
 /// A parked event on its way, with the place behind it.
 struct Parked {
     parking: Parking,
     at: Position,
-}
-
-/// `sql/park.sql`.
-pub(super) async fn park(owner: &Owner, events: &[Parking]) -> Result<(), StoreError> {
-    const OPERATION: &str = "park";
-    let mut parked = Vec::new();
-    for parking in events {
-        let at = marker_at(OPERATION, &parking.at, parking.event.key())?;
-        let parking = parking.clone();
-        parked.push(Parked { parking, at });
-    }
-    let change = owner.change(OPERATION, move |database, grant| {
-        // The copy is made from the row itself: all or none.
-        let is_there = |parked: &Parked| {
-            let row = database.now.rows.get(&parked.parking.event.seq());
-            row.is_some_and(|row| row.event.id() == parked.parking.event.id())
-        };
-        if !parked.iter().all(is_there) {
-            return Err(StoreError::Bug {
-                operation: OPERATION,
-                reason: "an event that the cursor has not passed is gone from posthaste.outbox"
-                    .to_owned(),
-            });
-        }
-        let now = database.clock();
-        for one in parked {
-            set_one_aside(
-                database,
-                (grant.destination_id, grant.registration),
-                one,
-                now,
-            );
-        }
-        Ok(())
-    });
-    change.await
 }
 
 fn set_one_aside(database: &mut Database, (id, by): (i64, Uuid), one: Parked, now: i64) {
@@ -220,102 +76,6 @@ fn set_one_aside(database: &mut Database, (id, by): (i64, Uuid), one: Parked, no
     });
 }
 
-/// `sql/due.sql`.
-pub(super) async fn due(owner: &Owner, limit: usize) -> Result<Due, StoreError> {
-    let id = owner.grant.destination_id;
-    let look = owner.connection.look("read what is due", |database| {
-        let (tables, now) = (&database.now.tables, database.clock());
-        let waits = |row: &ParkedRow| {
-            row.destination_id == id
-                && row.state == ParkedState::Parked
-                && owner.owns(row.event.slot())
-        };
-        let mut found: Vec<(i64, i64, &ParkedRow)> = Vec::new();
-        let mut next_at: Option<i64> = None;
-        for (copy, row) in tables.parked.iter().filter(|(_, row)| waits(row)) {
-            match row.due_at {
-                Some(at) if at <= now => found.push((at, *copy, row)),
-                Some(at) => next_at = Some(next_at.unwrap_or(at).min(at)),
-                // A copy that retention made: its turn comes behind all that waits of its key.
-                None if tables.is_first(id, *copy, row) => found.push((row.parked_at, *copy, row)),
-                None => {}
-            }
-        }
-        found.sort_by_key(|(at, copy, _)| (*at, *copy));
-        let copy = |(_, id, row): (i64, i64, &ParkedRow)| ParkedCopy {
-            id,
-            event: row.event.clone(),
-            attempts: row.attempts,
-            holds_key: row.holds_key(),
-        };
-        let released = tables.markers_of(owner).into_iter();
-        let released = released.filter(|(key, _)| !tables.holds(id, key));
-        Due {
-            events: found.into_iter().take(limit).map(copy).collect(),
-            released: released
-                .take(limit)
-                .map(|(key, _)| key.to_owned())
-                .collect(),
-            next_in: next_at.map(|at| from_micros(at - now)),
-        }
-    });
-    look.await
-}
-
-/// `sql/settle.sql`.
-pub(super) async fn settle(
-    owner: &Owner,
-    copy: i64,
-    settlement: &Settlement,
-) -> Result<(), StoreError> {
-    let settlement = settlement.clone();
-    let change = owner.change("settle", move |database, grant| {
-        let (id, now) = (grant.destination_id, database.clock());
-        let tables = &mut database.now.tables;
-        let row = tables.parked.get_mut(&copy);
-        let delivered = matches!(settlement, Settlement::Delivered);
-        let is_open = |row: &&mut ParkedRow| row.waits() || delivered;
-        let Some(row) = row.filter(|row| row.destination_id == id && is_open(row)) else {
-            return Ok(());
-        };
-        row.attempts += 1;
-        row.tried.push(now);
-        let tried = match settlement {
-            Settlement::Delivered => {
-                row.state = ParkedState::Delivered;
-                row.due_at = None;
-                "accepted"
-            }
-            Settlement::Failed {
-                kind,
-                reason,
-                retry_in,
-                skip,
-            } => {
-                row.state = match (retry_in, skip) {
-                    (Some(_), _) => ParkedState::Parked,
-                    (None, true) => ParkedState::Skipped,
-                    (None, false) => ParkedState::Dead,
-                };
-                (row.kind, row.reason) = (kind.to_owned(), reason);
-                row.due_at = retry_in.map(|wait| now + micros(wait));
-                kind
-            }
-        };
-        if matches!(row.state, ParkedState::Delivered | ParkedState::Skipped) {
-            row.settled_at = Some(now);
-        }
-        if let Some(words) = audit::settled_as(row.state) {
-            let (event, seq, attempts) = (row.event.id(), row.event.seq(), row.attempts);
-            let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
-            let values: [&dyn Display; 4] = [&event, &seq, &attempts, &tried];
-            tables.note(now, by, words, name.as_deref(), &values);
-        }
-        Ok(())
-    });
-    change.await
-}
-
 impl Tables {
     pub(super) fn insert_parked(&mut self, row: ParkedRow) {
         self.last_parked += 1;
@@ -344,5 +104,242 @@ impl Tables {
         let mut earlier = self.parked.range(..copy);
         self.markers.contains_key(&marked)
             && !earlier.any(|(_, row)| row.holds_key() && row.is_of(destination_id, key))
+    }
+}
+
+#[async_trait]
+impl ClaimParking for Owner {
+    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+        let grant = &self.grant;
+        let look = self.connection.look("read what is set aside", |database| {
+            let tables = &database.now.tables;
+            let ours = tables.cursors_of(grant.destination_id).filter(|(_, row)| {
+                row.epoch == grant.epoch && row.relay == Some(grant.registration)
+            });
+            let passed = ours.map(|(_, row)| row.position.floors.floor_min).min();
+            let parked = tables.parked.values().filter(|row| {
+                row.destination_id == grant.destination_id
+                    && !row.evacuated
+                    && passed.is_some_and(|passed| row.event.seq() > passed)
+                    && self.owns(row.event.slot())
+            });
+            parked.map(|row| row.event.reference()).collect()
+        });
+        look.await
+    }
+
+    /// `sql/park.sql`.
+    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
+        const OPERATION: &str = "park";
+        let mut parked = Vec::new();
+        for parking in events {
+            let at = marker_at(OPERATION, &parking.at, parking.event.key())?;
+            let parking = parking.clone();
+            parked.push(Parked { parking, at });
+        }
+        let change = self.change(OPERATION, move |database, grant| {
+            // The copy is made from the row itself: all or none.
+            let is_there = |parked: &Parked| {
+                let row = database.now.rows.get(&parked.parking.event.seq());
+                row.is_some_and(|row| row.event.id() == parked.parking.event.id())
+            };
+            if !parked.iter().all(is_there) {
+                return Err(StoreError::Bug {
+                    operation: OPERATION,
+                    reason: "an event that the cursor has not passed is gone from posthaste.outbox"
+                        .to_owned(),
+                });
+            }
+            let now = database.clock();
+            for one in parked {
+                set_one_aside(
+                    database,
+                    (grant.destination_id, grant.registration),
+                    one,
+                    now,
+                );
+            }
+            Ok(())
+        });
+        change.await
+    }
+
+    /// `sql/due.sql`.
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        let id = self.grant.destination_id;
+        let look = self.connection.look("read what is due", |database| {
+            let (tables, now) = (&database.now.tables, database.clock());
+            let waits = |row: &ParkedRow| {
+                row.destination_id == id
+                    && row.state == ParkedState::Parked
+                    && self.owns(row.event.slot())
+            };
+            let mut found: Vec<(i64, i64, &ParkedRow)> = Vec::new();
+            let mut next_at: Option<i64> = None;
+            for (copy, row) in tables.parked.iter().filter(|(_, row)| waits(row)) {
+                match row.due_at {
+                    Some(at) if at <= now => found.push((at, *copy, row)),
+                    Some(at) => next_at = Some(next_at.unwrap_or(at).min(at)),
+                    // A copy that retention made: its turn comes behind all that waits of its key.
+                    None if tables.is_first(id, *copy, row) => {
+                        found.push((row.parked_at, *copy, row))
+                    }
+                    None => {}
+                }
+            }
+            found.sort_by_key(|(at, copy, _)| (*at, *copy));
+            let copy = |(_, id, row): (i64, i64, &ParkedRow)| ParkedCopy {
+                id,
+                event: row.event.clone(),
+                attempts: row.attempts,
+                holds_key: row.holds_key(),
+            };
+            let released = tables.markers_of(self).into_iter();
+            let released = released.filter(|(key, _)| !tables.holds(id, key));
+            Due {
+                events: found.into_iter().take(limit).map(copy).collect(),
+                released: released
+                    .take(limit)
+                    .map(|(key, _)| key.to_owned())
+                    .collect(),
+                next_in: next_at.map(|at| from_micros(at - now)),
+            }
+        });
+        look.await
+    }
+
+    /// `sql/settle.sql`.
+    async fn settle(&self, copy: i64, settlement: &Settlement) -> Result<(), StoreError> {
+        let settlement = settlement.clone();
+        let change = self.change("settle", move |database, grant| {
+            let (id, now) = (grant.destination_id, database.clock());
+            let tables = &mut database.now.tables;
+            let row = tables.parked.get_mut(&copy);
+            let delivered = matches!(settlement, Settlement::Delivered);
+            let is_open = |row: &&mut ParkedRow| row.waits() || delivered;
+            let Some(row) = row.filter(|row| row.destination_id == id && is_open(row)) else {
+                return Ok(());
+            };
+            row.attempts += 1;
+            row.tried.push(now);
+            let tried = match settlement {
+                Settlement::Delivered => {
+                    row.state = ParkedState::Delivered;
+                    row.due_at = None;
+                    "accepted"
+                }
+                Settlement::Failed {
+                    kind,
+                    reason,
+                    retry_in,
+                    skip,
+                } => {
+                    row.state = match (retry_in, skip) {
+                        (Some(_), _) => ParkedState::Parked,
+                        (None, true) => ParkedState::Skipped,
+                        (None, false) => ParkedState::Dead,
+                    };
+                    (row.kind, row.reason) = (kind.to_owned(), reason);
+                    row.due_at = retry_in.map(|wait| now + micros(wait));
+                    kind
+                }
+            };
+            if matches!(row.state, ParkedState::Delivered | ParkedState::Skipped) {
+                row.settled_at = Some(now);
+            }
+            if let Some(words) = audit::settled_as(row.state) {
+                let (event, seq, attempts) = (row.event.id(), row.event.seq(), row.attempts);
+                let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
+                let values: [&dyn Display; 4] = [&event, &seq, &attempts, &tried];
+                tables.note(now, by, words, name.as_deref(), &values);
+            }
+            Ok(())
+        });
+        change.await
+    }
+}
+
+#[async_trait]
+impl MarkerStatements for Owner {
+    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
+        let id = self.grant.destination_id;
+        let look = self.connection.look("read the markers", |database| {
+            let tables = &database.now.tables;
+            let mut ours = tables.markers_of(self);
+            ours.sort_by_key(|(key, _)| *key);
+            ours.retain(|(key, _)| after.is_none_or(|after| *key > after));
+            ours.truncate(limit);
+            let marker = |(key, row): (&str, &MarkerRow)| Marker {
+                key: key.to_owned(),
+                at: Cursor::whole(Arc::new(Place::at(&row.position))),
+                released: !tables.holds(id, key),
+            };
+            ours.into_iter().map(marker).collect()
+        });
+        look.await
+    }
+
+    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        let id = self.grant.destination_id;
+        let look = self.connection.look("ask for markers", |database| {
+            let markers = &database.now.tables.markers;
+            let marked = keys
+                .iter()
+                .filter(|key| markers.contains_key(&(id, (*key).clone())));
+            marked.cloned().collect()
+        });
+        look.await
+    }
+
+    async fn stands(&self, keys: &[String]) -> Result<HashMap<String, Position>, StoreError> {
+        let id = self.grant.destination_id;
+        let look = self.connection.look("side read", |database| {
+            let of = |key: &String| {
+                let row = database.now.tables.markers.get(&(id, key.clone()))?;
+                self.owns(row.slot)
+                    .then(|| (key.clone(), row.position.clone()))
+            };
+            keys.iter().filter_map(of).collect()
+        });
+        look.await
+    }
+
+    async fn move_markers(&self, to: &[(String, Position)]) -> Result<bool, StoreError> {
+        let to = to.to_vec();
+        let change = self.change("advance a side read", move |database, grant| {
+            let tables = &mut database.now.tables;
+            let mut changed = true;
+            for (key, to) in to {
+                let held = tables.holds(grant.destination_id, &key);
+                let row = tables.markers.get_mut(&(grant.destination_id, key));
+                changed &= row.is_some();
+                if let Some(row) = row.filter(|row| !held && !is_further(&row.position, &to)) {
+                    row.position = to;
+                }
+            }
+            Ok(changed)
+        });
+        change.await
+    }
+
+    async fn remove_markers(&self, keys: &[String]) -> Result<bool, StoreError> {
+        let keys = keys.to_vec();
+        let change = self.change("join", move |database, grant| {
+            let (id, now) = (grant.destination_id, database.clock());
+            let tables = &mut database.now.tables;
+            let (asked, mut joined) = (keys.len(), 0);
+            for key in keys {
+                if !tables.holds(id, &key) && tables.markers.remove(&(id, key)).is_some() {
+                    joined += 1;
+                }
+            }
+            if joined > 0 {
+                let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
+                tables.note(now, by, audit::JOIN, name.as_deref(), &[&joined]);
+                database.counters.joins += 1;
+            }
+            Ok(joined == asked)
+        });
+        change.await
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use posthaste_engine::{
     Budget, StoreError, StoredEvent,
     rule::{Rule, left_out},
@@ -9,11 +10,13 @@ use posthaste_engine::{
 
 use super::{
     database::{Database, Row},
+    owner::Owner,
     server::{Connection, Server},
     tables::within,
 };
 use crate::postgres::{
     Grant,
+    claim_connection::PageStatements,
     read::{Read, Scope},
     side_read::brings,
     sweep::{Answer, Request},
@@ -189,4 +192,34 @@ fn page(
         found.events.push(row.event.clone());
     }
     found
+}
+
+#[async_trait]
+impl PageStatements for Owner {
+    fn leaf_bits(&self) -> u8 {
+        self.connection.server.leaf_bits
+    }
+
+    async fn read(
+        &self,
+        operation: &'static str,
+        request: &Request,
+        scope: Scope<'_>,
+        budget: Budget,
+    ) -> Result<Read, StoreError> {
+        let reading = Reading {
+            connection: &self.connection,
+            grant: &self.grant,
+            operation,
+            request,
+            scope,
+            budget,
+        };
+        read(reading).await
+    }
+
+    /// Nobody hints.
+    async fn hinted(&self) {
+        std::future::pending().await
+    }
 }

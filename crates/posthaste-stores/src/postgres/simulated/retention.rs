@@ -1,4 +1,4 @@
-//! Housekeeping: what is due, and the deeds, each under the locks that it decides under.
+//! Housekeeping: what is due, and the statements, each under the locks that it decides under.
 
 use std::{
     fmt::Display,
@@ -23,7 +23,9 @@ use super::{
 use crate::postgres::{
     micros::{from_micros, micros},
     retention::{
-        ANOTHER, AUDIT_A_STEP, Deeds, PARKED_A_STEP, ROWS_A_DELETE, Truncated, Went, step,
+        AUDIT_A_STEP, HousekeepingStatements, PARKED_A_STEP, ROWS_A_DELETE, Truncated,
+        script::{ANOTHER, StepOutcome},
+        step,
         survey::{Leaf, Survey},
     },
 };
@@ -102,16 +104,16 @@ impl Database {
         leaf_bits: u8,
         by: Option<Registered>,
         floor: Option<i64>,
-    ) -> Option<Went<Truncated>> {
+    ) -> Option<StepOutcome<Truncated>> {
         if self.now.tables.retention_mode == RetentionMode::Delete {
-            return Some(Went::Kept);
+            return Some(StepOutcome::NothingDue);
         }
         let is_of = |seq: i64| leaf_of(seq, leaf_bits) == number;
         if self.reading > 0 || self.is_being_written(is_of) {
             return None;
         }
         let Some(greatest) = self.due(is_of, leaf_bits, floor) else {
-            return Some(Went::Kept);
+            return Some(StepOutcome::NothingDue);
         };
         let mut least = greatest;
         let mut bytes = 0;
@@ -134,7 +136,7 @@ impl Database {
         self.now
             .tables
             .note(now, by, audit::TRUNCATE, None, &values);
-        Some(Went::Done(Truncated {
+        Some(StepOutcome::Done(Truncated {
             least,
             greatest,
             bytes,
@@ -349,12 +351,12 @@ impl Housekeeper {
     }
 }
 
-fn another<T>() -> Went<T> {
-    Went::InTheWay(ANOTHER.to_owned())
+fn another<T>() -> StepOutcome<T> {
+    StepOutcome::InTheWay(ANOTHER.to_owned())
 }
 
 #[async_trait]
-impl Deeds for Housekeeper {
+impl HousekeepingStatements for Housekeeper {
     async fn survey(&self) -> Result<Survey, StoreError> {
         let leaf_bits = self.connection.server.leaf_bits;
         let look = self
@@ -365,17 +367,17 @@ impl Deeds for Housekeeper {
         Ok(survey)
     }
 
-    async fn evacuate(&self) -> Result<Went<u64>, StoreError> {
+    async fn evacuate(&self) -> Result<StepOutcome<u64>, StoreError> {
         let (by, leaf_bits) = (self.by, self.connection.server.leaf_bits);
         let copied = self.locked(move |database| Ok(evacuate(database, leaf_bits, by)));
         Ok(match copied.await? {
             None => another(),
-            Some(None) => Went::Kept,
-            Some(Some(copied)) => Went::Done(copied),
+            Some(None) => StepOutcome::NothingDue,
+            Some(Some(copied)) => StepOutcome::Done(copied),
         })
     }
 
-    async fn truncate(&self, leaf: &Leaf) -> Result<Went<Truncated>, StoreError> {
+    async fn truncate(&self, leaf: &Leaf) -> Result<StepOutcome<Truncated>, StoreError> {
         let (number, by, before) = (leaf.number, self.by, self.looked());
         let leaf_bits = self.connection.server.leaf_bits;
         for _ in 0..LOOKS_AT_A_LEAF {
@@ -387,14 +389,14 @@ impl Deeds for Housekeeper {
                 Some(Some(went)) => return Ok(went),
             }
         }
-        Ok(Went::InTheWay(format!("leaf {number} is in use")))
+        Ok(StepOutcome::InTheWay(format!("leaf {number} is in use")))
     }
 
-    async fn delete(&self, leaf: &Leaf) -> Result<Went<u64>, StoreError> {
+    async fn delete(&self, leaf: &Leaf) -> Result<StepOutcome<u64>, StoreError> {
         let (number, before) = (leaf.number, self.looked());
         let leaf_bits = self.connection.server.leaf_bits;
         let gone = self.locked(move |database| Ok(database.delete(number, leaf_bits, before)));
-        Ok(gone.await?.map_or_else(another, Went::Done))
+        Ok(gone.await?.map_or_else(another, StepOutcome::Done))
     }
 
     async fn remove_parked(&self) -> Result<(u64, u64), StoreError> {

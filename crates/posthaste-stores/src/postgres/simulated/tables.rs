@@ -13,8 +13,8 @@ use super::Settings;
 use crate::postgres::{
     Grant,
     micros::from_micros,
+    position::{Floors, Position},
     slots::Slots,
-    sweep::{Floors, Position},
 };
 
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use posthaste_engine::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
-use crate::postgres::{evacuate::chunk, retention::Went};
+use crate::postgres::{evacuate::chunk, retention::script::StepOutcome};
 
 const KEY: &str = "k";
 
@@ -45,9 +45,9 @@ impl Bench {
     async fn chunk(&self) -> String {
         let client = self.store.housekeeping.client().await.unwrap();
         match chunk(&client, Some(self.relay)).await.unwrap() {
-            Went::Done(copied) => copied.to_string(),
-            Went::Kept => "kept".to_owned(),
-            Went::InTheWay(what) => panic!("{what}"),
+            StepOutcome::Done(copied) => copied.to_string(),
+            StepOutcome::NothingDue => "kept".to_owned(),
+            StepOutcome::InTheWay(what) => panic!("{what}"),
         }
     }
 

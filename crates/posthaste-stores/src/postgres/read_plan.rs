@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    converge::{Converge, Group, Left, Row},
+    converge::{Converge, Group, Left},
+    layout::GroupRow,
+    position::Position,
     slots::Slots,
-    sweep::{Advance, Answer, Place, Position, Request, Step, Sweep, Unsound},
+    sweep::{Advance, Answer, Place, Request, Step, Sweep, Unsound},
 };
 
 /// An advance under way; made when it is sent.
@@ -20,7 +22,7 @@ pub(super) struct Stored {
 
 /// Where a claim stands, what its next read asks for and what an advance stores.
 #[derive(Debug, Clone)]
-pub(super) struct Course {
+pub(super) struct ReadPlan {
     sweep: Sweep,
     /// None: there is one group.
     converge: Option<Converge>,
@@ -31,7 +33,7 @@ pub(super) struct Course {
     rows: BTreeMap<i64, Position>,
 }
 
-impl Course {
+impl ReadPlan {
     /// For a model: the one sweep that is left, and the rows as they are stored.
     #[cfg(feature = "model")]
     pub(super) fn parts(&mut self) -> (&mut Sweep, &BTreeMap<i64, Position>) {
@@ -48,22 +50,22 @@ impl Course {
     ) -> Self {
         let groups = std::iter::once(&first).chain(&others);
         let rows = groups.flat_map(|group| {
-            let Row { ids, position } = &group.row;
+            let GroupRow { ids, position } = &group.row;
             ids.iter().map(|id| (*id, position.clone()))
         });
         let rows: BTreeMap<i64, Position> = rows.collect();
         // What is stored of all of them.
         let stored = rows.values().min_by_key(|row| row.floors.floor_min);
         let stored = stored.unwrap_or(&first.row.position);
-        let mut course = Self {
+        let mut plan = Self {
             sweep: Sweep::restore(leaf_bits, stored, proven),
             converge: None,
             slots: slots.map(Arc::new),
             ids: rows.keys().copied().collect(),
             rows,
         };
-        course.go_on(Converge::set_out(leaf_bits, first, others));
-        course
+        plan.go_on(Converge::set_out(leaf_bits, first, others));
+        plan
     }
 
     /// The one group that is left sweeps.
@@ -105,14 +107,14 @@ impl Course {
     /// What an advance behind `seq` of a page stores; none when that would go back.
     pub(super) fn advance(&self, place: &Place, seq: Option<i64>) -> Option<Stored> {
         let advance = self.sweep.advance(place, seq)?;
-        let layout = place.layout(seq).unwrap_or_else(|| {
-            vec![Row {
+        let layout = place.rows(seq).unwrap_or_else(|| {
+            vec![GroupRow {
                 ids: self.ids.clone(),
                 position: advance.position.clone(),
             }]
         });
         let (mut places, mut merged) = (Vec::new(), Vec::new());
-        for Row { ids, position } in layout {
+        for GroupRow { ids, position } in layout {
             let Some((&rest, gone)) = ids.split_first() else {
                 continue;
             };

@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress, ClaimReader,
-    ClaimReports, Cursor, Due, EventRef, Marker, Page, Parking, Settlement, SideRead, StoreError,
-    StoredEvent,
+    AdvanceOutcome, Budget, Claim, ClaimProgress, ClaimReader, ClaimReports, Cursor, Page,
+    StoreError, StoredEvent,
 };
 use rusqlite::{Connection, Transaction, named_params};
 use tokio::sync::OnceCell;
@@ -20,7 +19,6 @@ use super::{
     error::classify,
     guard::{Changed, Guard},
     row::{self, Pushed},
-    side_read::SqliteSideRead,
 };
 
 /// What the owner of a claim holds: one connection for pages, one for changes, and one, opened when
@@ -155,44 +153,6 @@ impl ClaimProgress for SqliteClaimed {
             })
             .await?;
         Ok(AdvanceOutcome::default())
-    }
-}
-
-#[async_trait]
-impl ClaimParking for SqliteClaimed {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        self.read_set_aside().await
-    }
-
-    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
-        self.write_parked(events.to_vec()).await
-    }
-
-    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
-        self.read_due(limit).await
-    }
-
-    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
-        self.write_settlement(id, settlement.clone()).await
-    }
-}
-
-#[async_trait]
-impl ClaimMarkers for SqliteClaimed {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.read_markers(after, limit).await
-    }
-
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        self.read_marked(keys.to_vec()).await
-    }
-
-    async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
-        Ok(Box::new(SqliteSideRead::begin(self, keys).await?))
-    }
-
-    async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
-        self.remove_markers(keys, at).await
     }
 }
 

@@ -1,0 +1,55 @@
+//! The statements that a claim prepares.
+
+use std::sync::LazyLock;
+
+use tokio::sync::Mutex;
+use tokio_postgres::types::Type;
+
+use super::{
+    client::{Client, Prepared},
+    holds_key::with_holds_key,
+};
+
+const ADVANCE: &str = include_str!("sql/advance.sql");
+const TYPES: [Type; 11] = [
+    Type::INT8,
+    Type::INT8,
+    Type::INT8,
+    Type::UUID,
+    Type::UUID,
+    Type::PG_SNAPSHOT,
+    Type::PG_SNAPSHOT,
+    Type::INT8,
+    Type::INT8,
+    Type::INT8,
+    Type::TEXT,
+];
+pub(super) static DUE: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/due.sql")));
+pub(super) const DUE_TYPES: [Type; 4] = [Type::INT8, Type::INT8, Type::BYTEA, Type::INT4];
+
+/// How the place of a claim's row is stored.
+#[derive(Debug)]
+pub(super) struct PreparedAdvance {
+    /// Whatever version of the row is the newest.
+    pub(super) anywhere: Prepared,
+    /// The version that our last advance wrote.
+    pub(super) there: Prepared,
+    /// Where that is, as PostgreSQL writes it. Not for long: another statement may have written a
+    /// newer version.
+    pub(super) place: Mutex<Option<String>>,
+}
+
+impl PreparedAdvance {
+    pub(super) async fn prepare(writer: &Client) -> Result<Self, tokio_postgres::Error> {
+        const ANYWHERE: &[Type] = TYPES.split_at(10).0;
+        let sql = |place| ADVANCE.replace("{place}", place);
+        Ok(Self {
+            anywhere: writer.prepare(sql(""), ANYWHERE).await?,
+            there: writer
+                .prepare(sql("c.ctid = $11::text::tid and "), &TYPES)
+                .await?,
+            place: Mutex::default(),
+        })
+    }
+}
