@@ -1,6 +1,7 @@
 //! Percent-encoding, as the parts of a store's address are written.
 
-/// Decodes a part. None when a `%` does not begin two hexadecimal digits, or the bytes are no UTF-8.
+/// Decodes a part. None when a `%` does not begin two hexadecimal digits, or the bytes are no
+/// UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

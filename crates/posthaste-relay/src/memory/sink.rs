@@ -32,7 +32,8 @@ type Tokens = HashMap<u16, (u64, u64)>;
 struct Shared {
     accepted: Vec<Record>,
     fault: MemorySinkFault,
-    /// By store and destination, the token of the newest lane of each partition: an older one is fenced.
+    /// By store and destination, the token of the newest lane of each partition: an older one is
+    /// fenced.
     newest: HashMap<Uuid, HashMap<String, Tokens>>,
 }
 

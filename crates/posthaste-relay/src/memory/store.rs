@@ -412,8 +412,8 @@ impl Store for MemoryStore {
     }
 }
 
-/// The wall's time when this process first asked, moved on by tokio's clock, as leases and due times are: a test
-/// that moves the one moves the other.
+/// The wall's time when this process first asked, moved on by tokio's clock, as leases and due
+/// times are: a test that moves the one moves the other.
 fn wall_micros() -> i64 {
     static BEGAN: OnceLock<(Instant, Duration)> = OnceLock::new();
     let now = Instant::now();

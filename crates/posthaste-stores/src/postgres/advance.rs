@@ -95,8 +95,8 @@ impl ProgressStatements for ServerConnection {
             match row {
                 Ok(row) if row.get("guarded") => return Ok(()),
                 Ok(_) => return Err(self.refused(OPERATION).await),
-                // Somebody cut the partitions anew while we waited for the row, and this statement did not see
-                // the new ones: nothing was changed.
+                // Somebody cut the partitions anew while we waited for the row, and this statement
+                // did not see the new ones: nothing was changed.
                 Err(error) if error.code() == Some(&SqlState::FOREIGN_KEY_VIOLATION) => {}
                 Err(error) => return Err(classify(OPERATION, error)),
             }

@@ -186,7 +186,8 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// That nothing is missing of the outbox, and that nobody but its writers fills it; a copy is told, too.
+/// That nothing is missing of the outbox, and that nobody but its writers fills it; a copy is told,
+/// too.
 pub(super) async fn completeness(client: &Client) -> Result<(), StoreError> {
     let row = client.query_typed_one(SOUNDNESS, &[]).await;
     refuse_incomplete(&row.map_err(failed)?)
@@ -238,8 +239,8 @@ pub(super) async fn set_sequence_forward(client: &Client) -> Result<(), StoreErr
     client.script(&script).await.map(drop).map_err(failed)
 }
 
-/// Refuses a copy that was not told to go on by itself. Asked at every claim too: whoever restores a dump under a
-/// running relay does not restart it.
+/// Refuses a copy that was not told to go on by itself. Asked at every claim too: whoever restores
+/// a dump under a running relay does not restart it.
 pub(super) async fn refuse_copy(
     client: &Client,
     operation: &'static str,

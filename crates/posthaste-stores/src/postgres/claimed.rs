@@ -1,5 +1,5 @@
-//! The owner's view of one destination: it converges, sweeps and joins by the rules of `read_plan.rs`, whatever
-//! answers its statements.
+//! The owner's view of one destination: it converges, sweeps and joins by the rules of
+//! `read_plan.rs`, whatever answers its statements.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -94,7 +94,8 @@ struct Ahead {
     page: ReadAhead,
 }
 
-/// A read that goes on beside its caller. Dropping it ends it: it may be waiting for an answer that never comes.
+/// A read that goes on beside its caller. Dropping it ends it: it may be waiting for an answer that
+/// never comes.
 #[derive(Debug)]
 struct ReadAhead(JoinHandle<Result<Read, StoreError>>);
 

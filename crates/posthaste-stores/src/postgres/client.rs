@@ -1,9 +1,11 @@
-//! One connection: our settings, and statements that leave nothing behind where others come after us.
+//! One connection: our settings, and statements that leave nothing behind where others come after
+//! us.
 //!
-//! A transaction pooler gives each transaction whatever session of the server is free, and the session to an application
-//! afterwards. So no setting and no named statement may outlive a transaction there: each statement is one of its own,
-//! which begins by setting what is ours. On a session of our own the settings were made when it began, and statements
-//! that are sent often are prepared.
+//! A transaction pooler gives each transaction whatever session of the server is free, and the
+//! session to an application afterwards. So no setting and no named statement may outlive a
+//! transaction there: each statement is one of its own, which begins by setting what is ours. On a
+//! session of our own the settings were made when it began, and statements that are sent often are
+//! prepared.
 
 use std::{
     convert::Infallible,
@@ -27,8 +29,8 @@ pub(super) type Held = oneshot::Sender<Infallible>;
 pub(super) const SEARCH_PATH: &str = "pg_catalog, pg_temp";
 
 /// Everything that our statements rely on, whatever the server, the database or the role is set to.
-/// `session_replication_role` is missing because only superusers may set it: a connection is refused
-/// instead.
+/// `session_replication_role` is missing because only superusers may set it: a connection is
+/// refused instead.
 pub(super) const SETTINGS: [(&str, &str); 23] = [
     // Hidden rows would be taken for delivered: filtering becomes an error.
     ("row_security", "off"),
@@ -47,8 +49,8 @@ pub(super) const SETTINGS: [(&str, &str); 23] = [
     // A custom plan of a read costs more than the read: it plans 16 leaves anew.
     ("plan_cache_mode", "force_generic_plan"),
     ("jit", "off"),
-    // Without sequential scans, bitmaps and sorts no statistics can tempt the planner into reading a
-    // whole leaf: it merges the leaves by their indexes, and stops at the limit.
+    // Without sequential scans, bitmaps and sorts no statistics can tempt the planner into reading
+    // a whole leaf: it merges the leaves by their indexes, and stops at the limit.
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
     ("enable_sort", "off"),
@@ -192,7 +194,8 @@ macro_rules! typed {
             };
             let _turn = pooled.turn.lock().await;
             let begin = pooled.begin();
-            // All are sent at the first poll, in this order: whoever drops this leaves no transaction open.
+            // All are sent at the first poll, in this order: whoever drops this leaves no
+            // transaction open.
             let ((begun, answer), ended) = self
                 .finish(join(
                     join(self.driver.batch_execute(&begin), self.driver.$name(sql, params)),
@@ -330,7 +333,8 @@ impl Client {
         })
     }
 
-    /// A transaction of several statements. Unless it is committed, the connection is not used for anything else.
+    /// A transaction of several statements. Unless it is committed, the connection is not used for
+    /// anything else.
     pub(super) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
         self.unfinished.fetch_add(1, Relaxed);
         let transaction = self

@@ -61,12 +61,12 @@ fn wrong(reason: String) -> StoreError {
 }
 
 impl PostgresConfig {
-    /// Parses `postgres://user:password@host:port,host:port/db?option=value`. What it leaves open, libpq's variables
-    /// and files say.
+    /// Parses `postgres://user:password@host:port,host:port/db?option=value`. What it leaves open,
+    /// libpq's variables and files say.
     ///
     /// # Errors
-    /// [`StoreError::Misconfigured`]. It repeats nothing that may be of a password, not even of one that
-    /// was written without its escapes.
+    /// [`StoreError::Misconfigured`]. It repeats nothing that may be of a password, not even of one
+    /// that was written without its escapes.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
         Self::parse_with(url, &|name| env::var(name).ok())
     }

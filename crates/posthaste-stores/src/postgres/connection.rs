@@ -41,7 +41,8 @@ use super::{
 const OPERATION: &str = "connect";
 /// A setting that only we make.
 const MARK: &str = "posthaste.connection";
-/// For TLS, authentication and our questions; the driver's own limit covers nothing but the network's handshake.
+/// For TLS, authentication and our questions; the driver's own limit covers nothing but the
+/// network's handshake.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 /// A connection that nobody holds any more ends in order within this time, or is cut.
 const PARTING_MAX: Duration = Duration::from_secs(5);
@@ -53,8 +54,8 @@ pub(super) struct Connector {
     tls: ClientConfig,
     /// Cuts every connection.
     cut: watch::Sender<()>,
-    /// The last attempt met a host that did not answer, or was given up by its caller: of several hosts another one
-    /// is to have its turn.
+    /// The last attempt met a host that did not answer, or was given up by its caller: of several
+    /// hosts another one is to have its turn.
     met_silence: AtomicBool,
 }
 
@@ -117,7 +118,8 @@ impl Connector {
         connected.map_err(|error| self.says_where(error))
     }
 
-    /// Adds server, database and role to what people read first when something is not set up as it should be.
+    /// Adds server, database and role to what people read first when something is not set up as it
+    /// should be.
     pub(super) fn says_where(&self, error: StoreError) -> StoreError {
         error.at(&self.config.place())
     }
@@ -198,7 +200,8 @@ impl Connector {
         Ok((client, held, server_version))
     }
 
-    /// Whether the same without options may succeed. Of several hosts only the last one's error is known.
+    /// Whether the same without options may succeed. Of several hosts only the last one's error is
+    /// known.
     fn may_be_refused_by_a_pooler(&self, error: &tokio_postgres::Error) -> bool {
         let refused = [
             SqlState::PROTOCOL_VIOLATION,
@@ -235,9 +238,9 @@ fn major(version: &str) -> u32 {
     major.and_then(|major| major.parse().ok()).unwrap_or(0)
 }
 
-/// Whether the session is our own: one that began with this mark. Refused are a replica, which gives
-/// snapshots but can store nothing, and a session without triggers. Nothing is known of the session's
-/// settings yet: the statement names no operator, and has a time-out of its own.
+/// Whether the session is our own: one that began with this mark. Refused are a replica, which
+/// gives snapshots but can store nothing, and a session without triggers. Nothing is known of the
+/// session's settings yet: the statement names no operator, and has a time-out of its own.
 async fn ask(client: &tokio_postgres::Client, mark: &str) -> Result<bool, StoreError> {
     let questions = format!(
         "begin; set local statement_timeout = '30s';
@@ -275,7 +278,8 @@ async fn ask(client: &tokio_postgres::Client, mark: &str) -> Result<bool, StoreE
     Ok(answer("mark") == Some(mark))
 }
 
-/// A connection that is made when it is needed, and again when it broke or when a call on it was given up.
+/// A connection that is made when it is needed, and again when it broke or when a call on it was
+/// given up.
 #[derive(Debug)]
 pub(super) struct Session {
     connector: Arc<Connector>,

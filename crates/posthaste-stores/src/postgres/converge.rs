@@ -1,15 +1,17 @@
 //! Brings groups of partitions that stand at several places to one: pure state, no I/O.
 //!
-//! The places of one primary and incarnation are totally ordered by what they see, so that there is always one
-//! group that is behind. It alone is read on, filtered to its own slots, in differences with fixed ends:
+//! The places of one primary and incarnation are totally ordered by what they see, so that there is
+//! always one group that is behind. It alone is read on, filtered to its own slots, in differences
+//! with fixed ends:
 //!
 //! - to the place of another group that stands inside the same difference, or
 //! - to the end of the difference in which it stands itself, or
 //! - to the `low` of the next group, which sees more.
 //!
-//! Groups that have come to the same place are one from there on. The steps are bounded: each of them ends at one
-//! of the snapshots that were there in the beginning. Since a group keeps its place until it is read, every place
-//! of every page says where all groups stand, and any of them may be stored, whichever were skipped before it.
+//! Groups that have come to the same place are one from there on. The steps are bounded: each of
+//! them ends at one of the snapshots that were there in the beginning. Since a group keeps its
+//! place until it is read, every place of every page says where all groups stand, and any of them
+//! may be stored, whichever were skipped before it.
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +40,8 @@ pub(super) struct Group {
 enum Stop {
     /// Behind this `seq` of the difference: there the next group stands.
     Behind(i64),
-    /// At the end of the difference, whose `high` has these floors; F, once it was read, says where that is.
+    /// At the end of the difference, whose `high` has these floors; F, once it was read, says where
+    /// that is.
     End(Floors, Option<i64>),
 }
 
@@ -234,7 +237,8 @@ fn raised(floors: Floors, floor_min: i64) -> Floors {
     }
 }
 
-/// Floors of a difference's `high`: what is new in it was at or above the `xmax` of `low`, whose floor is its.
+/// Floors of a difference's `high`: what is new in it was at or above the `xmax` of `low`, whose
+/// floor is its.
 pub(super) fn floors_of(high: &Snapshot, from: &Position) -> Floors {
     let Floors { floor, floor_min } = from.floors;
     let remains = |xid: &u64| from.low.xip().binary_search(xid).is_ok();

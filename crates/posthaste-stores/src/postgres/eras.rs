@@ -1,17 +1,19 @@
 //! Eras: how the outbox of a copied database goes on where the copy was made.
 //!
-//! A dump that was restored, a template's copy and what `pg_upgrade` made carry rows and cursors along, but not
-//! the counter of transactions that both speak of. So a cursor cannot go on as it is: a snapshot of the original
-//! says nothing about transactions of this server, nor one of this server about the original's.
+//! A dump that was restored, a template's copy and what `pg_upgrade` made carry rows and cursors
+//! along, but not the counter of transactions that both speak of. So a cursor cannot go on as it
+//! is: a snapshot of the original says nothing about transactions of this server, nor one of this
+//! server about the original's.
 //!
-//! A new era begins behind the last `seq` that was given. What is at or below it is final: for a moment the outbox
-//! is locked, so that no writer is under way, and whoever writes later draws a greater `seq`. Each place is moved by arithmetic of the ending era alone, to
-//! the last `seq` below which nothing is unfinished: all rows behind that are sent, whatever transaction they
-//! name, and then those of the new era. No row is rewritten. Rows behind the first unfinished one that were
-//! delivered before are sent again; they are counted first.
+//! A new era begins behind the last `seq` that was given. What is at or below it is final: for a
+//! moment the outbox is locked, so that no writer is under way, and whoever writes later draws a
+//! greater `seq`. Each place is moved by arithmetic of the ending era alone, to the last `seq`
+//! below which nothing is unfinished: all rows behind that are sent, whatever transaction they
+//! name, and then those of the new era. No row is rewritten. Rows behind the first unfinished one
+//! that were delivered before are sent again; they are counted first.
 //!
-//! Nothing here is needed after a crash, a promotion or a recovery to an earlier point: these are the same
-//! database, and its incarnation tells.
+//! Nothing here is needed after a crash, a promotion or a recovery to an earlier point: these are
+//! the same database, and its incarnation tells.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -95,7 +97,8 @@ pub(super) async fn begin(client: &mut Client) -> Result<Option<NewEra>, StoreEr
     if !check::is_copy_within(driver).await? {
         return Ok(None);
     }
-    // A relay that was not stopped ends here, and moves no place meanwhile. In the order in which a claim locks.
+    // A relay that was not stopped ends here, and moves no place meanwhile. In the order in which a
+    // claim locks.
     driver
         .batch_execute(
             "lock table posthaste.destination_locks, posthaste.cursors, posthaste.markers in exclusive mode",
@@ -114,8 +117,8 @@ fn failed(error: tokio_postgres::Error) -> StoreError {
     classify(OPERATION, error)
 }
 
-/// The last `seq` of the ending era, learnt while no transaction is open that has written an event. The sequence stands
-/// there at least, when writers go on.
+/// The last `seq` of the ending era, learnt while no transaction is open that has written an event.
+/// The sequence stands there at least, when writers go on.
 async fn last_seq(driver: &Driver, survey: &Survey) -> Result<i64, StoreError> {
     lock_writers_out(driver).await?;
     let (given, written) = numbers(driver).await?;
@@ -136,7 +139,8 @@ async fn last_seq(driver: &Driver, survey: &Survey) -> Result<i64, StoreError> {
     Ok(last_seq)
 }
 
-/// Waits until no transaction is open that has written an event, in tries that hold writers up for a moment each.
+/// Waits until no transaction is open that has written an event, in tries that hold writers up for
+/// a moment each.
 async fn lock_writers_out(driver: &Driver) -> Result<(), StoreError> {
     for _ in 0..LOCK_TRIES {
         match driver.batch_execute(LOCK).await {

@@ -1,14 +1,15 @@
 //! Evacuation: followers of a key that has been blocked for long get out of retention's way.
 //!
-//! A block marker keeps the rows behind its floor, and with them whole leaves. Where nothing but markers keeps
-//! them, the rows of their keys are copied into the parked table, chunk by chunk, and the floors move up behind
-//! them. The copies wait for their turn behind what blocks the key (`sql/due.sql`): one at a time, in their
-//! order. When the last of them is done with, the key is released as ever, and its side read goes on behind the
-//! marker.
+//! A block marker keeps the rows behind its floor, and with them whole leaves. Where nothing but
+//! markers keeps them, the rows of their keys are copied into the parked table, chunk by chunk, and
+//! the floors move up behind them. The copies wait for their turn behind what blocks the key
+//! (`sql/due.sql`): one at a time, in their order. When the last of them is done with, the key is
+//! released as ever, and its side read goes on behind the marker.
 //!
-//! The owner of the key takes no notice. It passes the key over; and a side read, which alone remembers a
-//! marker's place, never runs while something that waits holds the key. That is locked first, so that it is
-//! either settled before, and nothing is copied, or afterwards, and the copies hold the key.
+//! The owner of the key takes no notice. It passes the key over; and a side read, which alone
+//! remembers a marker's place, never runs while something that waits holds the key. That is locked
+//! first, so that it is either settled before, and nothing is copied, or afterwards, and the copies
+//! hold the key.
 
 use posthaste_engine::{Registered, StoreError, with_audit_words};
 

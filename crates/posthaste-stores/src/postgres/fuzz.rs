@@ -53,7 +53,8 @@ const URL_WORDS: &[&str] = &[
     "&channel_binding=",
 ];
 
-/// Whatever is written, an error says something and repeats no password: here all that was written is one.
+/// Whatever is written, an error says something and repeats no password: here all that was written
+/// is one.
 #[test]
 fn fuzz_urls() {
     check!()
@@ -128,8 +129,8 @@ fn fuzz_snapshot() {
         });
 }
 
-/// Of two snapshots that PostgreSQL could have taken one after the other, the later one covers the former,
-/// and that is what `sees` says number by number.
+/// Of two snapshots that PostgreSQL could have taken one after the other, the later one covers the
+/// former, and that is what `sees` says number by number.
 #[test]
 fn fuzz_snapshot_cover() {
     type Taken = (u8, Vec<u8>, u8, Vec<bool>, Vec<u8>);

@@ -1,12 +1,13 @@
-//! Hints of writers to idle relays: there is something to read. They save some waiting and are needed
-//! for nothing, so that none is waited for, and a connection that breaks is made again without haste.
+//! Hints of writers to idle relays: there is something to read. They save some waiting and are
+//! needed for nothing, so that none is waited for, and a connection that breaks is made again
+//! without haste.
 //!
 //! ```text
 //!   resting ──a claim is idle──> armed (holds the lock: writers hint) ──hint──> resting
 //! ```
 //!
-//! Writers hint while a relay is armed, and only then (`posthaste.hint()` in the schema): busy relays
-//! read often enough, and cost writers one look at the lock.
+//! Writers hint while a relay is armed, and only then (`posthaste.hint()` in the schema): busy
+//! relays read often enough, and cost writers one look at the lock.
 
 use std::{
     sync::{
@@ -33,12 +34,13 @@ const ARM: &str = "select pg_catalog.pg_advisory_lock_shared(8101821198467952244
 const DISARM: &str = "select pg_catalog.pg_advisory_unlock_shared(8101821198467952244)";
 /// Between two attempts to listen.
 const AGAIN: Duration = Duration::from_secs(10);
-/// In which a statement is answered, and our own notification comes back, unless something between us
-/// and the server keeps it.
+/// In which a statement is answered, and our own notification comes back, unless something between
+/// us and the server keeps it.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Between two looks whether a silent connection still answers.
 const LOOK: Duration = Duration::from_secs(60);
-/// So many reads in turn that brought nothing make a claim idle. By then the next read is 20 ms away.
+/// So many reads in turn that brought nothing make a claim idle. By then the next read is 20 ms
+/// away.
 const IDLE_READS: u32 = 3;
 
 /// What all claims of a store hear, on one connection.

@@ -1,5 +1,5 @@
-//! Migrations beside writers: a migration waits 50 ms for a lock, because all writers wait behind it,
-//! and is tried again from the beginning until the lock is free.
+//! Migrations beside writers: a migration waits 50 ms for a lock, because all writers wait behind
+//! it, and is tried again from the beginning until the lock is free.
 
 use std::time::Duration;
 

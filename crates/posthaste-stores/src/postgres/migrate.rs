@@ -6,7 +6,7 @@ use posthaste::{
     Dialect,
     schema::{EVENT_COLUMNS, Migration, Placeholders},
 };
-use posthaste_engine::{RetentionMode, StoreError, retention_refused};
+use posthaste_engine::{StoreError, retention_refused};
 use tokio_postgres::{Transaction, types::Type};
 
 use crate::init::{InitOptions, Initialised};
@@ -104,8 +104,8 @@ impl InitOptions {
     }
 }
 
-/// Creates the schema with its settings and rights, in one transaction; or migrates it, each migration in a
-/// transaction of its own. Safe to run again, and at the same time as another.
+/// Creates the schema with its settings and rights, in one transaction; or migrates it, each
+/// migration in a transaction of its own. Safe to run again, and at the same time as another.
 ///
 /// # Errors
 /// [`StoreError::Schema`] when the schema is newer than this build, [`StoreError::Misconfigured`]
@@ -154,8 +154,8 @@ async fn init_by(client: &mut Client, options: &InitOptions) -> Result<Initialis
     })
 }
 
-/// Creates everything or nothing: who is refused in the middle leaves nothing behind. Answers which migrations were
-/// applied; none: somebody else was faster.
+/// Creates everything or nothing: who is refused in the middle leaves nothing behind. Answers which
+/// migrations were applied; none: somebody else was faster.
 async fn create(client: &mut Client, options: &InitOptions) -> Result<Vec<u32>, StoreError> {
     let failed = |error| classify(OPERATION, error);
     let transaction = client.transaction().await.map_err(failed)?;
@@ -165,7 +165,8 @@ async fn create(client: &mut Client, options: &InitOptions) -> Result<Vec<u32>, 
         let text = text(migration, options.placeholders()?);
         if let Err(error) = transaction.batch_execute(&text).await {
             drop(transaction);
-            // There is nothing to lock before the first migration: of two, one finds what the other has created.
+            // There is nothing to lock before the first migration: of two, one finds what the other
+            // has created.
             return match is_created(client).await? {
                 true => Ok(Vec::new()),
                 false => Err(failed(error)),
@@ -377,8 +378,9 @@ fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
-/// What [`init`] does to an empty database, as a script for `psql` or another migration tool, in one transaction: each
-/// migration with its line in `posthaste.migrations`, then the settings and the grants.
+/// What [`init`] does to an empty database, as a script for `psql` or another migration tool, in
+/// one transaction: each migration with its line in `posthaste.migrations`, then the settings and
+/// the grants.
 ///
 /// # Errors
 /// [`StoreError::Misconfigured`] when an option is wrong.

@@ -1,7 +1,8 @@
 //! The PostgreSQL store: an append-only outbox, read by snapshot differences.
 //!
-//! Rows are never marked: a destination's progress is one row of `posthaste.cursors`. What makes that
-//! safe is in `sweep.rs`; how it is stored, and who may store it, in `claimed.rs` and `ownership.rs`.
+//! Rows are never marked: a destination's progress is one row of `posthaste.cursors`. What makes
+//! that safe is in `sweep.rs`; how it is stored, and who may store it, in `claimed.rs` and
+//! `ownership.rs`.
 
 mod admin;
 mod advance;
@@ -95,13 +96,13 @@ impl PostgresStore {
     /// The store at this URL (`postgres://user:password@host:port,host2:port/db?option=value`).
     /// Connects when it is first used.
     ///
-    /// `sslmode` means what it means to libpq: `disable`, `prefer` (the default) and `require` believe
-    /// any certificate, `verify-ca` and `verify-full` ask `sslrootcert`, or the system's authorities.
-    /// Of several hosts the primary is used.
+    /// `sslmode` means what it means to libpq: `disable`, `prefer` (the default) and `require`
+    /// believe any certificate, `verify-ca` and `verify-full` ask `sslrootcert`, or the system's
+    /// authorities. Of several hosts the primary is used.
     ///
     /// # Errors
-    /// [`StoreError::Misconfigured`] when the URL or an option of it is wrong, or `sslrootcert` cannot
-    /// be read. No error and no log ever holds the password.
+    /// [`StoreError::Misconfigured`] when the URL or an option of it is wrong, or `sslrootcert`
+    /// cannot be read. No error and no log ever holds the password.
     ///
     /// # Connections
     /// At most five for all that it does beside claims (leases; claiming; housekeeping; what

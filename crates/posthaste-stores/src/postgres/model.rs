@@ -1,5 +1,5 @@
-//! The pure state machines of this store for a model checker: what a read asks for, what an answer means, what an
-//! advance stores. Not part of the interface.
+//! The pure state machines of this store for a model checker: what a read asks for, what an answer
+//! means, what an advance stores. Not part of the interface.
 
 use std::{
     any::Any,
@@ -258,8 +258,8 @@ pub struct Rows {
 pub struct Reading(ReadPlan);
 
 impl Reading {
-    /// Goes on from a stored place. `proven`: the sequence's value, received before the claim's own transaction was
-    /// sent.
+    /// Goes on from a stored place. `proven`: the sequence's value, received before the claim's own
+    /// transaction was sent.
     #[must_use]
     pub fn restore(stored: &Position, proven: i64) -> Self {
         // One of one partition is always valid.
@@ -373,7 +373,8 @@ impl Side {
         self.0.keys()
     }
 
-    /// The next page, at most so many events long. `rows`: those of the keys that it reads, ascending.
+    /// The next page, at most so many events long. `rows`: those of the keys that it reads,
+    /// ascending.
     ///
     /// # Errors
     /// What is wrong with the target, in words.

@@ -23,8 +23,8 @@ use super::{
 
 const OPEN: &str = include_str!("sql/open.sql");
 
-/// Reads the cursor under a claim. Only a connection of its own may use what it finds: an error on it
-/// ends this value, and the engine claims anew.
+/// Reads the cursor under a claim. Only a connection of its own may use what it finds: an error on
+/// it ends this value, and the engine claims anew.
 pub(super) async fn open(
     connector: &Arc<Connector>,
     hints: &Hints,

@@ -13,7 +13,8 @@ pub(super) struct Floors {
     pub(super) floor_min: i64,
 }
 
-/// What is stored of a place: all that `low` sees, plus of the difference to `high` all up to `seq`.
+/// What is stored of a place: all that `low` sees, plus of the difference to `high` all up to
+/// `seq`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) low: Arc<Snapshot>,
@@ -22,8 +23,8 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The last `seq` of what an ended era left over, as long as that is being read: it takes the floor's
-    /// place, and behind it begins a new era (`eras.rs`).
+    /// The last `seq` of what an ended era left over, as long as that is being read: it takes the
+    /// floor's place, and behind it begins a new era (`eras.rs`).
     pub(super) fn end_of_era(&self) -> Option<i64> {
         let (high, _) = self.within.as_ref()?;
         high.sees_everything().then_some(self.floors.floor)

@@ -29,8 +29,8 @@ const PAGE: &str = include_str!("sql/page.sql");
 const SIDE_PAGE: &str = include_str!("sql/side_page.sql");
 const SLOTS: &str = include_str!("sql/slots.sql");
 
-/// A LIMIT must be literal for a good generic plan, so that pages come in these sizes; each statement
-/// asks for one row more, which tells whether the page was all.
+/// A LIMIT must be literal for a good generic plan, so that pages come in these sizes; each
+/// statement asks for one row more, which tells whether the page was all.
 pub(super) const PAGE_SIZES: [usize; 11] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000];
 
 /// Nothing is known yet of how large the events are: 10 of the largest are bearable.
@@ -41,8 +41,8 @@ const FIRST_PAGE_SIZE: usize = 10;
 pub(super) enum Scope<'a> {
     /// Everything, or what lies in these slots.
     Main(Option<&'a Slots>),
-    /// What these keys have behind their markers; with `rests`, only as far as the differences go in which those
-    /// stand.
+    /// What these keys have behind their markers; with `rests`, only as far as the differences go
+    /// in which those stand.
     Keys { keys: &'a [String], rests: bool },
 }
 
@@ -316,7 +316,8 @@ const TOPIC: usize = 2;
 const KEY: usize = 3;
 const PAYLOAD: usize = 6;
 
-/// What the contract allows for an event's own time, in microseconds since 1970-01-01 UTC: the years 1 to 9999.
+/// What the contract allows for an event's own time, in microseconds since 1970-01-01 UTC: the
+/// years 1 to 9999.
 const OCCURRED_AT: Range<i64> = -62_135_596_800_000_000..253_402_300_800_000_000;
 
 /// Reads the columns of a row, and remembers what cannot be read.
@@ -364,8 +365,9 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Copies an event's bytes into the page, straight from the driver's row. Answers its `seq`. Where a column cannot be
-/// read, the event says so, and the reading goes on: one bad row is no reason to stop a destination.
+/// Copies an event's bytes into the page, straight from the driver's row. Answers its `seq`. Where
+/// a column cannot be read, the event says so, and the reading goes on: one bad row is no reason to
+/// stop a destination.
 pub(super) fn push(page: &mut PageBuilder, row: &Row) -> Result<i64, Box<dyn Error>> {
     let seq = row.try_get(SEQ)?;
     let mut columns = Columns { row, fault: None };

@@ -1,4 +1,5 @@
-//! The whole way of one claim: first its groups converge, then the one that is left sweeps. Pure state, no I/O.
+//! The whole way of one claim: first its groups converge, then the one that is left sweeps. Pure
+//! state, no I/O.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -141,7 +142,8 @@ impl ReadPlan {
         self.rows.extend(stored.places);
     }
 
-    /// Whether one more advance is worth making, as [`Sweep::wants_advance`], or rows are yet to be merged.
+    /// Whether one more advance is worth making, as [`Sweep::wants_advance`], or rows are yet to be
+    /// merged.
     pub(super) fn wants_advance(&self) -> bool {
         self.sweep.wants_advance() || (self.converge.is_none() && self.is_split())
     }

@@ -1,9 +1,9 @@
 //! Housekeeping: which leaves of the ring may be emptied, and what else has served its time.
 //!
-//! A row may go when no cursor and no block marker needs it. That is one comparison: no row that a stored
-//! place has not passed lies at or below its `floor_min`, rows of open transactions included (`sweep.rs`).
-//! A leaf is emptied as a whole when its greatest `seq` lies there and is past the window. It is looked at
-//! without any lock first; what then decides is read anew under the locks.
+//! A row may go when no cursor and no block marker needs it. That is one comparison: no row that a
+//! stored place has not passed lies at or below its `floor_min`, rows of open transactions included
+//! (`sweep.rs`). A leaf is emptied as a whole when its greatest `seq` lies there and is past the
+//! window. It is looked at without any lock first; what then decides is read anew under the locks.
 
 pub(super) mod emptied;
 pub(super) mod script;
@@ -89,8 +89,8 @@ pub(super) trait HousekeepingStatements: Sync {
     /// Deletes at most [`ROWS_A_DELETE`] rows of a leaf; answers how many.
     async fn delete(&self, leaf: &Leaf) -> Result<StepOutcome<u64>, StoreError>;
 
-    /// Removes at most [`PARKED_A_STEP`] events that had been set aside; answers how many, and how many records
-    /// of attempts.
+    /// Removes at most [`PARKED_A_STEP`] events that had been set aside; answers how many, and how
+    /// many records of attempts.
     async fn remove_parked(&self) -> Result<(u64, u64), StoreError>;
 
     /// Removes what is past its time of the oldest [`AUDIT_A_STEP`] lines of the audit; answers how
@@ -129,7 +129,8 @@ impl Retention for PostgresStore {
     }
 }
 
-/// Begins with another leaf each turn, so that one that somebody reads for long keeps no other from going.
+/// Begins with another leaf each turn, so that one that somebody reads for long keeps no other from
+/// going.
 pub(super) async fn step(
     statements: &dyn HousekeepingStatements,
     turn: usize,

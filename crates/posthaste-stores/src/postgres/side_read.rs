@@ -1,9 +1,11 @@
-//! Reads released keys, each from its marker on: first the rest of the differences in which their markers stand, then,
-//! up to whatever joinable place the main group has come to, the rows between. One pass over the outbox serves all keys.
+//! Reads released keys, each from its marker on: first the rest of the differences in which their
+//! markers stand, then, up to whatever joinable place the main group has come to, the rows between.
+//! One pass over the outbox serves all keys.
 //!
-//! A stored marker is the whole truth about its key. A page brings no row that the marker has passed
-//! (`sql/side_page.sql`), and the marker of each key that had rows in a page moves before the next page is read. The
-//! markers of the other keys stay where they are: between there and here are no rows of theirs.
+//! A stored marker is the whole truth about its key. A page brings no row that the marker has
+//! passed (`sql/side_page.sql`), and the marker of each key that had rows in a page moves before
+//! the next page is read. The markers of the other keys stay where they are: between there and here
+//! are no rows of theirs.
 
 #[cfg(feature = "model")]
 mod model;
@@ -26,7 +28,8 @@ use super::{
     types::Snapshot,
 };
 
-/// Segments without a row of the keys that one call walks through before it lets its caller look up.
+/// Segments without a row of the keys that one call walks through before it lets its caller look
+/// up.
 const EMPTY_PAGES_MAX: u32 = 16;
 const OPERATION: &str = "side read";
 
@@ -38,8 +41,8 @@ type Starts = Arc<HashMap<String, Position>>;
 enum Stretch {
     /// Of each key, the rest of the difference in which its marker stands.
     Rests(Starts),
-    /// From behind the rests, or from the whole place that all keys have reached, to another whole place, which is
-    /// the main group's.
+    /// From behind the rests, or from the whole place that all keys have reached, to another whole
+    /// place, which is the main group's.
     Whole {
         starts: Starts,
         from: Option<Position>,
@@ -98,8 +101,9 @@ fn later(a: Position, b: &Position) -> Position {
     if b.low.covers(&a.low) { b.clone() } else { a }
 }
 
-/// Whether a key at this whole place has something to read up to there. After a restart the main group may stand
-/// before a marker that was moved under the former claim. Then nothing is left to read, and what follows is a repeat.
+/// Whether a key at this whole place has something to read up to there. After a restart the main
+/// group may stand before a marker that was moved under the former claim. Then nothing is left to
+/// read, and what follows is a repeat.
 fn is_before(at: &Position, target: &Position) -> bool {
     at.low != target.low && target.low.covers(&at.low)
 }
@@ -128,8 +132,8 @@ pub(super) fn marker_at(
     })
 }
 
-/// Whether a page brings a row of a key whose marker stands there: `sql/side_page.sql` in words. `to`: where the pass
-/// ends; none: it reads the rests.
+/// Whether a page brings a row of a key whose marker stands there: `sql/side_page.sql` in words.
+/// `to`: where the pass ends; none: it reads the rests.
 #[cfg(any(feature = "simulation", feature = "model"))]
 pub(super) fn brings(marker: &Position, to: Option<&Snapshot>, xid: u64, seq: i64) -> bool {
     let Position {

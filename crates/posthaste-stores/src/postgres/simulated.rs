@@ -1,13 +1,14 @@
-//! A PostgreSQL in memory: versions of rows, snapshots, transaction numbers, a sequence, crashes and fail-overs, in
-//! virtual time, the same for the same seed.
+//! A PostgreSQL in memory: versions of rows, snapshots, transaction numbers, a sequence, crashes
+//! and fail-overs, in virtual time, the same for the same seed.
 //!
-//! The rules of the store are the production's own (`claimed.rs`, `side_read.rs`, `read_plan.rs`, `sweep.rs`,
-//! `converge.rs`, `claim.rs`, `share_out.rs`, `retention.rs`); what is simulated are the statements, one step each,
-//! as the files in `sql` tell. Between a read's snapshot, its F and its rows, and between a statement's number and
-//! its commit, everybody else may do something.
+//! The rules of the store are the production's own (`claimed.rs`, `side_read.rs`, `read_plan.rs`,
+//! `sweep.rs`, `converge.rs`, `claim.rs`, `share_out.rs`, `retention.rs`); what is simulated are
+//! the statements, one step each, as the files in `sql` tell. Between a read's snapshot, its F and
+//! its rows, and between a statement's number and its commit, everybody else may do something.
 //!
-//! Coarser than the original: statements that change the relays' tables wait for one lock, where PostgreSQL has one
-//! a row; and rows that retention deletes are gone for snapshots that would still see them.
+//! Coarser than the original: statements that change the relays' tables wait for one lock, where
+//! PostgreSQL has one a row; and rows that retention deletes are gone for snapshots that would
+//! still see them.
 
 mod admin;
 mod advance;
@@ -40,7 +41,8 @@ use self::server::{Connection, Server};
 use super::Grant;
 pub use writer::{NewEvent, Transaction};
 
-/// How long the next step takes, of the many that a statement has; zero lets others run first, and no time passes.
+/// How long the next step takes, of the many that a statement has; zero lets others run first, and
+/// no time passes.
 pub type Step = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// What a simulated database is made of.
@@ -56,12 +58,13 @@ pub struct Settings {
     pub retention: Duration,
     /// Events of a page at the most, whatever its budget.
     pub page_events: usize,
-    /// Whether a pooler stands before the server, which hides that connections break: what is under way fails, and
-    /// the next statement goes through another one.
+    /// Whether a pooler stands before the server, which hides that connections break: what is under
+    /// way fails, and the next statement goes through another one.
     pub pooled: bool,
     /// How long steps take.
     pub step: Step,
-    /// How long a change is under way to the server, besides: its caller may be gone when it arrives.
+    /// How long a change is under way to the server, besides: its caller may be gone when it
+    /// arrives.
     pub under_way: Step,
 }
 
@@ -151,9 +154,9 @@ impl SimulatedPostgres {
         Transaction::begin(self.connect())
     }
 
-    /// Crashes the server and starts it again: what was not flushed is gone, its transaction numbers and values of
-    /// the sequence are issued again, and so is the incarnation. All connections break; calls under way fail,
-    /// perhaps after what they were to do was done.
+    /// Crashes the server and starts it again: what was not flushed is gone, its transaction
+    /// numbers and values of the sequence are issued again, and so is the incarnation. All
+    /// connections break; calls under way fail, perhaps after what they were to do was done.
     pub fn crash(&self) {
         self.server.lock().crash();
     }
@@ -163,13 +166,14 @@ impl SimulatedPostgres {
         self.server.lock().replicate();
     }
 
-    /// The standby has what commits wait for, as a synchronous one does, and nothing that nobody waited for.
+    /// The standby has what commits wait for, as a synchronous one does, and nothing that nobody
+    /// waited for.
     pub fn replicate_flushed(&self) {
         self.server.lock().replicate_flushed();
     }
 
-    /// Promotes the standby. What came after the last [`replicate`](Self::replicate) is gone; else as
-    /// [`crash`](Self::crash).
+    /// Promotes the standby. What came after the last [`replicate`](Self::replicate) is gone; else
+    /// as [`crash`](Self::crash).
     pub fn fail_over(&self) {
         self.server.lock().fail_over();
     }
@@ -282,7 +286,8 @@ impl SimulatedPostgres {
         self.server.lock().history().to_vec()
     }
 
-    /// Every destination that was created and survived, with the events that retention had removed by then.
+    /// Every destination that was created and survived, with the events that retention had removed
+    /// by then.
     #[must_use]
     pub fn created(&self) -> Vec<Arc<(String, Vec<Uuid>)>> {
         self.server.lock().now.tables.created.clone()

@@ -1,22 +1,25 @@
-//! Where a sweep stands, what its next read asks for and what an advance stores: pure state, no I/O.
+//! Where a sweep stands, what its next read asks for and what an advance stores: pure state, no
+//! I/O.
 //!
 //! A read is a snapshot difference: the rows that `low` did not see and `high`, the statement's own
 //! snapshot, does, in the order of `seq`. A floor spares it the rows below; it has to be *proven*:
 //!
 //! - F, the sequence's value, is received with an answer. An advance sent after that gets a
-//!   transaction number, commits and is answered. A poll sent after *that* owns F as its floor: every
-//!   transaction at or above its snapshot's `xmax` was numbered after F was read and draws larger
-//!   values, because a row takes its transaction's number before its `seq`. The floor belongs to the
-//!   snapshot and comes into force when that becomes `low`, however many pages later.
-//! - A transaction new in `xip(low)` was at or above the former `xmax`: the *former* floor is its. One
-//!   that was there already keeps its own. When it finishes, the very poll whose snapshot sees it
-//!   finished starts at its floor (the statement itself looks).
-//! - `floor_min` is the least of all. What is stored are the floors of the stored `low`, also in the
-//!   middle of a difference; after a restart they are all that is known.
+//!   transaction number, commits and is answered. A poll sent after *that* owns F as its floor:
+//!   every transaction at or above its snapshot's `xmax` was numbered after F was read and draws
+//!   larger values, because a row takes its transaction's number before its `seq`. The floor
+//!   belongs to the snapshot and comes into force when that becomes `low`, however many pages
+//!   later.
+//! - A transaction new in `xip(low)` was at or above the former `xmax`: the *former* floor is its.
+//!   One that was there already keeps its own. When it finishes, the very poll whose snapshot sees
+//!   it finished starts at its floor (the statement itself looks).
+//! - `floor_min` is the least of all. What is stored are the floors of the stored `low`, also in
+//!   the middle of a difference; after a restart they are all that is known.
 //! - A difference ends when a page has reached F, never because a page was short or empty.
-//! - Transactions of an ended era are numbered by another counter. What of it is left over is a difference from
-//!   the empty snapshot to one that sees everything, and ends at the era's last `seq`; all that is behind is read
-//!   from a snapshot that sees nothing, with that `seq` as its floor.
+//! - Transactions of an ended era are numbered by another counter. What of it is left over is a
+//!   difference from the empty snapshot to one that sees everything, and ends at the era's last
+//!   `seq`; all that is behind is read from a snapshot that sees nothing, with that `seq` as its
+//!   floor.
 
 #[cfg(feature = "model")]
 mod model;
@@ -143,7 +146,8 @@ impl Place {
 /// A read to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
-    /// The beginning of a new difference: what `low` has not seen and the statement's snapshot does.
+    /// The beginning of a new difference: what `low` has not seen and the statement's snapshot
+    /// does.
     Poll {
         low: Arc<Snapshot>,
         floor: i64,
@@ -224,7 +228,8 @@ pub(super) struct Sweep {
     /// Each transaction of `xip(low)` with its floor.
     stragglers: BTreeMap<u64, i64>,
     difference: Option<Difference>,
-    /// The `floor_min` of what an ended era left over, while that is being read: the floor is its end.
+    /// The `floor_min` of what an ended era left over, while that is being read: the floor is its
+    /// end.
     left_over: Option<i64>,
     /// The greatest F received.
     received: i64,

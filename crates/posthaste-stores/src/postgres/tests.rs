@@ -193,7 +193,8 @@ async fn backend(session: &Session) -> i32 {
     row.await.unwrap().get(0)
 }
 
-/// A pooler may keep a connection open and silent: whoever comes next must not wait behind an answer that never comes.
+/// A pooler may keep a connection open and silent: whoever comes next must not wait behind an
+/// answer that never comes.
 #[tokio::test]
 async fn a_call_that_is_given_up_takes_its_connection_along() {
     let database = PostgresServer::shared(15).create_database();
@@ -285,7 +286,8 @@ const PAGE_TYPES: &str = "bigint, pg_snapshot, pg_snapshot, bigint, bigint";
 /// One partition of 64.
 const SOME_SLOTS: &str = "'\\x0100000000000000', 8";
 
-/// A claim goes through any number of markers, so each page must begin in the index where it begins.
+/// A claim goes through any number of markers, so each page must begin in the index where it
+/// begins.
 #[tokio::test]
 async fn a_page_of_markers_begins_in_the_index() {
     let database = database(1 << 14).await;

@@ -37,8 +37,8 @@ pub(super) struct SqliteClaimed {
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     after: i64,
-    /// `PRAGMA data_version` from before the last read, if that read found nothing: as long as it is
-    /// the same, nothing was committed and another read would find nothing.
+    /// `PRAGMA data_version` from before the last read, if that read found nothing: as long as it
+    /// is the same, nothing was committed and another read would find nothing.
     nothing_at: Option<i64>,
 }
 

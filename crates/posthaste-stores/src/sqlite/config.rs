@@ -22,8 +22,8 @@ pub struct SqliteConfig {
 }
 
 impl SqliteConfig {
-    /// Parses `sqlite:path?busy_timeout=5s`. In the path, `%` begins two hexadecimal digits (so `%3F`
-    /// is a question mark).
+    /// Parses `sqlite:path?busy_timeout=5s`. In the path, `%` begins two hexadecimal digits (so
+    /// `%3F` is a question mark).
     ///
     /// # Errors
     /// [`StoreError::Misconfigured`] that names what is wrong.

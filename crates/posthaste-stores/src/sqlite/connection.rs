@@ -27,8 +27,8 @@ pub(super) struct Worker {
     config: SqliteConfig,
 }
 
-/// Which file a path led to. A file that is replaced while it is open goes on living without a name,
-/// and takes writes that nobody will ever read.
+/// Which file a path led to. A file that is replaced while it is open goes on living without a
+/// name, and takes writes that nobody will ever read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -118,8 +118,8 @@ impl Worker {
         .await
     }
 
-    /// Changes the file in one transaction, durable when this returns. The write lock is taken at its
-    /// start: an upgrade in the middle could fail however long we are ready to wait.
+    /// Changes the file in one transaction, durable when this returns. The write lock is taken at
+    /// its start: an upgrade in the middle could fail however long we are ready to wait.
     pub(super) async fn write<T, F>(
         &self,
         operation: &'static str,
@@ -190,8 +190,9 @@ thread_local! {
     static PATIENCE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// The wait between two tries for the write lock. SQLite's own handler backs off to a tenth of a second,
-/// and so hardly ever meets the moment between two transactions of writers that do not pause.
+/// The wait between two tries for the write lock. SQLite's own handler backs off to a tenth of a
+/// second, and so hardly ever meets the moment between two transactions of writers that do not
+/// pause.
 const BUSY_STEP: Duration = Duration::from_millis(1);
 
 fn wait_a_little(calls: i32) -> bool {
@@ -216,8 +217,8 @@ pub(super) fn open(
     PATIENCE.set(config.busy_timeout);
     connection.busy_handler(Some(wait_a_little)).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // The last one to close would checkpoint under an exclusive lock, which an application that opens
-    // the file at that moment does not wait for.
+    // The last one to close would checkpoint under an exclusive lock, which an application that
+    // opens the file at that moment does not wait for.
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(fail)?;
@@ -231,8 +232,8 @@ pub(super) fn open(
     Ok(connection)
 }
 
-/// The write-ahead log and its index lie beside the file, under its name: whoever opens the file by another
-/// name has others, and both damage it.
+/// The write-ahead log and its index lie beside the file, under its name: whoever opens the file by
+/// another name has others, and both damage it.
 fn refuse_two_names(operation: &'static str, path: &Path) -> Result<(), StoreError> {
     // Opening tells of a file that is not there or out of reach.
     let links = fs::metadata(path).map_or(0, |metadata| metadata.nlink());
@@ -267,7 +268,8 @@ fn is_mounted(_path: &Path) -> bool {
 /// Writers wait while the log is emptied, and it waits for readers so long.
 const EMPTYING_MAX: Duration = Duration::from_millis(100);
 
-/// Moves what stands in the write-ahead log into the file, and empties it if nobody reads it. Answers whether it is empty.
+/// Moves what stands in the write-ahead log into the file, and empties it if nobody reads it.
+/// Answers whether it is empty.
 pub(super) fn empty_log(
     operation: &'static str,
     connection: &mut Connection,

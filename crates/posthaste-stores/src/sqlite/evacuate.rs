@@ -1,9 +1,10 @@
 //! Evacuation: followers of a key that has been blocked for long get out of retention's way.
 //!
-//! A block marker keeps all rows behind it. Where nothing but markers keeps them, the rows of their keys are
-//! copied to where events wait that were set aside, and the markers move up behind them. The copies wait for
-//! their turn behind what blocks the key (`sql/due.sql`). No side read, which alone remembers a marker's place,
-//! runs while something that waits holds the key, and the write lock keeps it held until the markers have moved.
+//! A block marker keeps all rows behind it. Where nothing but markers keeps them, the rows of their
+//! keys are copied to where events wait that were set aside, and the markers move up behind them.
+//! The copies wait for their turn behind what blocks the key (`sql/due.sql`). No side read, which
+//! alone remembers a marker's place, runs while something that waits holds the key, and the write
+//! lock keeps it held until the markers have moved.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -35,7 +36,8 @@ static START: LazyLock<String> =
 static FOUND: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/evacuate_found.sql")));
 
-/// Copies some of what blocked keys alone keep beyond its time; answers how many, or none when nothing does.
+/// Copies some of what blocked keys alone keep beyond its time; answers how many, or none when
+/// nothing does.
 pub(super) fn evacuate(
     tx: &Transaction<'_>,
     operation: &'static str,

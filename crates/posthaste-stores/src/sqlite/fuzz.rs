@@ -85,8 +85,8 @@ const JSON_WORDS: &[&str] = &[
     ",\"a\",\"b\"]",
 ];
 
-/// Our reader takes what another one takes, and reads the same. It takes more, since SQLite does: bare
-/// control characters, and halves of surrogate pairs.
+/// Our reader takes what another one takes, and reads the same. It takes more, since SQLite does:
+/// bare control characters, and halves of surrogate pairs.
 #[test]
 fn fuzz_header_json() {
     check!()
@@ -135,7 +135,8 @@ fn take(outbox: &Connection) -> Result<StoredEvent, String> {
     }
 }
 
-/// SQLite's functions, and so the table's checks, end at a NUL; such a row used to hold up the outbox.
+/// SQLite's functions, and so the table's checks, end at a NUL; such a row used to hold up the
+/// outbox.
 #[test]
 fn the_end_of_a_c_string_in_an_id_or_in_headers_is_passed_over() {
     let outbox = outbox();
@@ -153,8 +154,8 @@ fn the_end_of_a_c_string_in_an_id_or_in_headers_is_passed_over() {
 const THEIR_HEADERS: &str =
     "select value from posthaste_outbox, json_each(headers) order by json_each.id";
 
-/// Whatever headers the table takes, as text of any bytes, the relay reads, and as SQLite does: a row that
-/// it could not read would hold up the whole outbox.
+/// Whatever headers the table takes, as text of any bytes, the relay reads, and as SQLite does: a
+/// row that it could not read would hold up the whole outbox.
 #[test]
 fn fuzz_headers_in_the_table() {
     let outbox = AssertUnwindSafe(outbox());
@@ -281,8 +282,8 @@ type AnyEvent = (
     (u8, u16),
 );
 
-/// The library takes an event if and only if the table takes its row, and what is emitted is read as it
-/// was given.
+/// The library takes an event if and only if the table takes its row, and what is emitted is read
+/// as it was given.
 #[test]
 fn fuzz_emitted_events() {
     const SET: [fn(EventBuilder, String) -> EventBuilder; 7] = [

@@ -6,10 +6,10 @@
 //!
 //! - Another file under the path (replaced, deleted and made anew): its device and inode differ
 //!   (tested before each call), and so does its store id (tested in the statement's snapshot).
-//! - An older state restored *into* the file (SQLite's backup, `.restore`): it lacks changes that were
-//!   made under this claim, so that `version` has gone back, or it lacks events that were read and are
-//!   not behind the stored cursor, so that the row of the furthest one is gone or is another event.
-//!   Only a state that has both is accepted, and it has everything that matters.
+//! - An older state restored *into* the file (SQLite's backup, `.restore`): it lacks changes that
+//!   were made under this claim, so that `version` has gone back, or it lacks events that were read
+//!   and are not behind the stored cursor, so that the row of the furthest one is gone or is
+//!   another event. Only a state that has both is accepted, and it has everything that matters.
 //!
 //! What cannot be noticed: a copy of the file that somebody relays elsewhere.
 

@@ -3,7 +3,8 @@
 
 use posthaste_engine::StoredEvent;
 
-/// Reads the array. None when it is not an array of texts and nulls, which the table's checks refuse.
+/// Reads the array. None when it is not an array of texts and nulls, which the table's checks
+/// refuse.
 ///
 /// An escape that names half a surrogate pair (JavaScript writes them for damaged strings) has no
 /// UTF-8 form; it becomes U+FFFD, as it would in JavaScript's own encoder.
@@ -136,7 +137,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The character whose first half was `high`; what follows stays when it is not the second half.
+    /// The character whose first half was `high`; what follows stays when it is not the second
+    /// half.
     fn low_surrogate(&mut self, high: u32) -> char {
         let mark = self.rest;
         if let Some(rest) = self.rest.strip_prefix("\\u") {

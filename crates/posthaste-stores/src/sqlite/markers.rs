@@ -84,8 +84,8 @@ impl ClaimMarkers for SqliteClaimed {
         let keys = keys.to_vec();
         self.guard()
             .write(&self.writer, OPERATION, move |tx, standing| {
-                // I1: further on, the main group has passed over events of these keys that only their
-                // markers still stand for.
+                // I1: further on, the main group has passed over events of these keys that only
+                // their markers still stand for.
                 if standing.seq != at {
                     return Err(unexpected(
                         OPERATION,

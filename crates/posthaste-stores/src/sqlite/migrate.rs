@@ -37,12 +37,12 @@ pub struct InitReport {
     pub version: u32,
 }
 
-/// Creates the file if there is none, switches it to write-ahead logging, applies the migrations that
-/// it lacks and stores the options. Two at once are safe; running it again changes nothing.
+/// Creates the file if there is none, switches it to write-ahead logging, applies the migrations
+/// that it lacks and stores the options. Two at once are safe; running it again changes nothing.
 ///
 /// # Errors
-/// [`StoreError::Schema`] when the schema is newer than this build; [`StoreError::Misconfigured`] for
-/// an option out of range or a path that cannot hold a database.
+/// [`StoreError::Schema`] when the schema is newer than this build; [`StoreError::Misconfigured`]
+/// for an option out of range or a path that cannot hold a database.
 pub async fn init(url: &str, options: InitOptions) -> Result<InitReport, StoreError> {
     let config = SqliteConfig::parse(url)?;
     validate(options)?;
@@ -179,8 +179,8 @@ fn expect_utf8(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
-/// Switches the file to write-ahead logging, which stays with it: readers and the writer do not keep
-/// each other waiting.
+/// Switches the file to write-ahead logging, which stays with it: readers and the writer do not
+/// keep each other waiting.
 fn write_ahead(connection: &Connection) -> Result<(), StoreError> {
     let mode: String = connection
         .query_row("pragma journal_mode = wal", [], |row| row.get(0))
@@ -217,8 +217,8 @@ fn apply(tx: &Transaction<'_>, migration: &Migration) -> Result<bool, StoreError
     Ok(true)
 }
 
-/// Behind everything that was read, if it was set back, and all events with it: which of them were delivered
-/// is not known.
+/// Behind everything that was read, if it was set back, and all events with it: which of them were
+/// delivered is not known.
 fn set_counter_forward(tx: &Transaction<'_>) -> Result<(), StoreError> {
     let fail = |error| classify(OPERATION, error);
     let last = last_seq(tx, OPERATION)?;

@@ -1,12 +1,13 @@
 //! SQLite: the embedded default. The outbox and everything that relays and operators keep beside it
 //! live in one file, in write-ahead mode, shared by any number of processes.
 //!
-//! One writer at a time draws the numbers of the outbox, so that they follow the order of commits and
-//! a cursor is one number. `AUTOINCREMENT` keeps the numbers of deleted rows from coming again.
+//! One writer at a time draws the numbers of the outbox, so that they follow the order of commits
+//! and a cursor is one number. `AUTOINCREMENT` keeps the numbers of deleted rows from coming again.
 //!
-//! Every change is one short `BEGIN IMMEDIATE` transaction: an application with a busy time-out of a
-//! second never meets our lock. Every commit is synced before it counts. What is read under a claim is
-//! read in short transactions too, since a long one keeps the write-ahead log from starting over.
+//! Every change is one short `BEGIN IMMEDIATE` transaction: an application with a busy time-out of
+//! a second never meets our lock. Every commit is synced before it counts. What is read under a
+//! claim is read in short transactions too, since a long one keeps the write-ahead log from
+//! starting over.
 
 mod admin;
 mod audit;
@@ -79,7 +80,8 @@ fn own_options(asked: &crate::init::InitOptions) -> InitOptions {
 /// An outbox in an SQLite file.
 ///
 /// Connections are opened when they are first needed: one for leases and claims, one for operators'
-/// calls (which may take long, and a lease must not wait), one for housekeeping, and those of each claim.
+/// calls (which may take long, and a lease must not wait), one for housekeeping, and those of each
+/// claim.
 #[derive(Debug)]
 pub struct SqliteStore {
     config: SqliteConfig,
@@ -202,8 +204,8 @@ impl Store for SqliteStore {
         }
     }
 
-    /// A backup that is put in the place of the file takes up a write-ahead log that lies there, and is damaged by it; a
-    /// copy of the file alone lacks what stands in the log.
+    /// A backup that is put in the place of the file takes up a write-ahead log that lies there,
+    /// and is damaged by it; a copy of the file alone lacks what stands in the log.
     async fn close(&self) {
         const OPERATION: &str = "empty the write-ahead log";
         if !self.config.path.exists() {
@@ -238,8 +240,8 @@ fn denied(config: &SqliteConfig) -> StoreError {
     }
 }
 
-/// SQLite says "cannot open" for missing rights and for a file that is locked away for a moment; the
-/// operating system tells them apart.
+/// SQLite says "cannot open" for missing rights and for a file that is locked away for a moment;
+/// the operating system tells them apart.
 fn may_not_read(config: &SqliteConfig) -> Option<StoreError> {
     match std::fs::File::open(&config.path) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Some(denied(config)),

@@ -1,7 +1,7 @@
 //! Housekeeping: rows that have served their time go in small transactions.
 //!
-//! The write lock makes one housekeeper of many, and what a transaction reads under it stays true until it
-//! commits. `AUTOINCREMENT` keeps the numbers from coming again.
+//! The write lock makes one housekeeper of many, and what a transaction reads under it stays true
+//! until it commits. `AUTOINCREMENT` keeps the numbers from coming again.
 
 use std::{fmt::Display, time::Duration};
 

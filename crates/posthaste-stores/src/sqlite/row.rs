@@ -37,8 +37,9 @@ pub(super) fn page(budget: Budget) -> PageBuilder {
     PageBuilder::with_capacity(budget.events.min(256), budget.bytes.min(64 << 10))
 }
 
-/// Copies the row's event into the page. The first event of a page always fits. Where a column cannot be read, the
-/// event says so, and the reading goes on: one bad row is no reason to stop a destination.
+/// Copies the row's event into the page. The first event of a page always fits. Where a column
+/// cannot be read, the event says so, and the reading goes on: one bad row is no reason to stop a
+/// destination.
 pub(super) fn push(
     page: &mut PageBuilder,
     budget: Budget,
@@ -208,9 +209,9 @@ pub(super) fn event_id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<
     })
 }
 
-/// What the table's checks saw of a text that none of them looks for a NUL in: SQLite's functions end
-/// there. A writer that counts the end of a C string in leaves one, and its event is to be read all the
-/// same.
+/// What the table's checks saw of a text that none of them looks for a NUL in: SQLite's functions
+/// end there. A writer that counts the end of a C string in leaves one, and its event is to be read
+/// all the same.
 fn as_checked(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
@@ -218,8 +219,8 @@ fn as_checked(text: &[u8]) -> &[u8] {
 /// Where the statement of a page holds the key.
 pub(super) const KEY: usize = TEXTS + Field::Key as usize;
 
-/// SQLite takes any bytes as text, and no CHECK can refuse them. One such event must neither stop the
-/// outbox nor be lost, so it is delivered with U+FFFD where the bytes mean nothing.
+/// SQLite takes any bytes as text, and no CHECK can refuse them. One such event must neither stop
+/// the outbox nor be lost, so it is delivered with U+FFFD where the bytes mean nothing.
 fn utf8<'a>(bytes: &'a [u8], seq: i64, what: &str) -> Cow<'a, str> {
     let text = String::from_utf8_lossy(bytes);
     if matches!(text, Cow::Owned(_)) {

@@ -19,8 +19,9 @@ use super::{
     row::{self, Pushed},
 };
 
-/// Rows that one transaction looks at. There is no index on the key, and a transaction that reads for
-/// long keeps the write-ahead log from being started over: this many rows take some milliseconds.
+/// Rows that one transaction looks at. There is no index on the key, and a transaction that reads
+/// for long keeps the write-ahead log from being started over: this many rows take some
+/// milliseconds.
 const ROWS_A_TRANSACTION: usize = 20_000;
 
 /// A side read of released keys. It is bound to its claim like everything else.

@@ -1,8 +1,8 @@
 //! Times that another clock has written.
 //!
-//! SQLite has no clock but the machine's, which may be set back: a lease that was given before it was
-//! would then last as long as the step. Nothing is given for longer than a known length, so that what
-//! seems to last longer is waited for by a clock that is never set.
+//! SQLite has no clock but the machine's, which may be set back: a lease that was given before it
+//! was would then last as long as the step. Nothing is given for longer than a known length, so
+//! that what seems to last longer is waited for by a clock that is never set.
 
 use std::{
     collections::HashMap,
@@ -23,9 +23,9 @@ struct Seen {
 }
 
 impl Watch {
-    /// Whether the time `at`, which `what` ends at, is past: by the store's clock `now`, or because it is
-    /// further ahead than `length`, the longest that it was ever given for, and has stood there for that
-    /// long.
+    /// Whether the time `at`, which `what` ends at, is past: by the store's clock `now`, or because
+    /// it is further ahead than `length`, the longest that it was ever given for, and has stood
+    /// there for that long.
     pub(super) fn is_past(&self, what: &str, at: i64, now: i64, length: Duration) -> bool {
         let left = until(now, at);
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);

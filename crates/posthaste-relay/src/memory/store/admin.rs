@@ -15,7 +15,8 @@ use super::{
 };
 
 impl DestinationRow {
-    /// Whether this event is still to be delivered: not passed, or passed over because its key waits.
+    /// Whether this event is still to be delivered: not passed, or passed over because its key
+    /// waits.
     pub(super) fn is_pending(&self, mode: MemoryMode, event: &StoredEvent) -> bool {
         let blocked = event.key().and_then(|key| self.markers.get(key));
         match (mode, blocked) {
@@ -24,7 +25,8 @@ impl DestinationRow {
         }
     }
 
-    /// What the owners say counts, then what another one says that has tried, then what was said last.
+    /// What the owners say counts, then what another one says that has tried, then what was said
+    /// last.
     pub(super) fn breaker(&self) -> &str {
         let owners = self.owners();
         let is_cut_off = |(relay, member): (&Uuid, &MemberRow)| {

@@ -84,8 +84,8 @@ pub(super) fn place(cursor: &Cursor) -> i64 {
         .unwrap_or_default()
 }
 
-/// The events of the log that `wanted` names, behind `after`, within the budget; and the place up to
-/// which the log was looked at.
+/// The events of the log that `wanted` names, behind `after`, within the budget; and the place up
+/// to which the log was looked at.
 pub(super) fn read(
     log: &[StoredEvent],
     after: i64,
@@ -174,8 +174,8 @@ impl MemoryClaimed {
     }
 }
 
-/// What the markers of these events say of others: everything of their keys up to there is done with. Nobody names
-/// it in an advance, if its owner dies now.
+/// What the markers of these events say of others: everything of their keys up to there is done
+/// with. Nobody names it in an advance, if its owner dies now.
 fn done_before(log: &[StoredEvent], events: &[Parking]) -> Vec<i64> {
     let of = |parking: &Parking| {
         let (key, at) = (parking.event.key().map(str::to_owned), place(&parking.at));
@@ -195,8 +195,8 @@ impl ClaimReader for MemoryClaimed {
         let mode = self.store.mode;
         let row = &inner.destinations[self.held.destination];
         let mut place = self.read_place();
-        // One pass in the order of commits serves every position: each partition's own cursor says what
-        // of it is passed.
+        // One pass in the order of commits serves every position: each partition's own cursor says
+        // what of it is passed.
         let (events, mut read_to) = read(&inner.log, *place, i64::MAX, budget, |event| {
             self.held.partitions.contains_slot(event.slot()) && !row.is_passed(mode, event)
         });

@@ -1,5 +1,5 @@
-//! What libpq takes from variables and files where a URL is silent: `PGHOST` and its like, the service file and the
-//! password file, with the meanings of libpq's manual.
+//! What libpq takes from variables and files where a URL is silent: `PGHOST` and its like, the
+//! service file and the password file, with the meanings of libpq's manual.
 
 use std::{
     fs, io,
@@ -31,7 +31,8 @@ const VARIABLES: [(&str, &str); 14] = [
     ("PGUSER", "user"),
 ];
 
-/// Fills in what is not given: from the service, then from the variables, and the password from its file.
+/// Fills in what is not given: from the service, then from the variables, and the password from its
+/// file.
 pub(super) fn fill(parsed: &mut Parsed, variable: Variable<'_>) -> Result<(), StoreError> {
     if let Some(name) = parsed.service.clone().or_else(|| variable("PGSERVICE")) {
         for (option, value) in service(&name, variable)? {
@@ -118,7 +119,8 @@ fn section(text: &str, name: &str) -> Option<Result<Vec<(String, String)>, usize
     Some(options.collect())
 }
 
-/// The password of the first line that means one of the hosts. The driver has one password for all of them.
+/// The password of the first line that means one of the hosts. The driver has one password for all
+/// of them.
 fn password(parsed: &Parsed, file: &Path) -> Result<Option<String>, StoreError> {
     let Some(text) = read(file)? else {
         return Ok(None);
@@ -154,7 +156,8 @@ fn password(parsed: &Parsed, file: &Path) -> Result<Option<String>, StoreError> 
     Ok(found)
 }
 
-/// The fields of a line, between colons; behind a backslash a colon or a backslash is a letter like others.
+/// The fields of a line, between colons; behind a backslash a colon or a backslash is a letter like
+/// others.
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut letters = line.chars();

@@ -1,5 +1,5 @@
-//! Random histories: groups at random places of a log, brought to one by the real state machine, with a store
-//! that takes only some of the advances.
+//! Random histories: groups at random places of a log, brought to one by the real state machine,
+//! with a store that takes only some of the advances.
 
 use std::collections::BTreeMap;
 

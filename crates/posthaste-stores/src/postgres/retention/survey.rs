@@ -150,7 +150,8 @@ impl Survey {
         floor < passed && self.leaves.iter().any(|leaf| kept(leaf) && old(leaf))
     }
 
-    /// How many rows of one leaf have numbers from `least` to `greatest`. It may hold those of two laps.
+    /// How many rows of one leaf have numbers from `least` to `greatest`. It may hold those of two
+    /// laps.
     pub(in crate::postgres) fn rows_at_most(&self, least: i64, greatest: i64) -> u64 {
         let lap = |seq: i64| seq >> (self.leaf_bits + 4);
         let laps = unsigned(lap(greatest) - lap(least) + 1);

@@ -1,5 +1,5 @@
-//! The shortest histories that lose events when retention takes a shortcut, on a real server. Each stops
-//! between the look and the deed, where the shortcut would go on with what it saw.
+//! The shortest histories that lose events when retention takes a shortcut, on a real server. Each
+//! stops between the look and the deed, where the shortcut would go on with what it saw.
 
 mod evacuation;
 
@@ -82,8 +82,8 @@ impl Bench {
         client
     }
 
-    /// Delivers what is there, and looks until a leaf is due. Transactions of other tests on the same server
-    /// keep the floors down for a moment.
+    /// Delivers what is there, and looks until a leaf is due. Transactions of other tests on the
+    /// same server keep the floors down for a moment.
     async fn deliver_and_look(&self, claimed: &Arc<dyn Claimed>) -> (Survey, Leaf) {
         loop {
             deliver(claimed).await;

@@ -12,7 +12,8 @@ use uuid::Uuid;
 use super::{Commit, Counters, Settings, tables::Tables};
 use crate::postgres::types::Snapshot;
 
-/// How far ahead a value of the sequence is logged, as PostgreSQL does it: what is drawn within needs no record.
+/// How far ahead a value of the sequence is logged, as PostgreSQL does it: what is drawn within
+/// needs no record.
 const LOGGED_AHEAD: i64 = 32;
 /// 2026-01-01, in microseconds: where the database's clock begins.
 const CLOCK_BEGINS: i64 = 1_767_225_600_000_000;
@@ -47,7 +48,8 @@ pub(super) struct Database {
     pub(super) now: State,
     /// What is on disk, where `now` holds a commit that is not: all of `now` otherwise.
     on_disk: Option<Box<State>>,
-    /// Of what is on disk: the greatest number of a transaction, and the logged value of the sequence.
+    /// Of what is on disk: the greatest number of a transaction, and the logged value of the
+    /// sequence.
     flushed: (u64, i64),
     standby: Box<State>,
     /// Commits of writers, in their order.
@@ -226,7 +228,8 @@ impl Database {
         (self.now.next_xid - 1, self.now.sequence)
     }
 
-    /// Numbers that only lost transactions used are issued again; the sequence goes on where it was logged.
+    /// Numbers that only lost transactions used are issued again; the sequence goes on where it was
+    /// logged.
     fn begin_a_new_life(&mut self, issued: (u64, i64), (xid, sequence): (u64, i64)) {
         self.counters.numbers_again += u64::from(issued.0 > xid);
         self.counters.values_again += u64::from(issued.1 > sequence);

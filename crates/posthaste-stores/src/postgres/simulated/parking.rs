@@ -22,7 +22,8 @@ use crate::postgres::{
     sweep::Place,
 };
 
-/// True: the marker stands further along in the very same difference. A skipped event has taken it there.
+/// True: the marker stands further along in the very same difference. A skipped event has taken it
+/// there.
 fn is_further(marker: &Position, to: &Position) -> bool {
     match (&marker.within, &to.within) {
         (Some((high, last)), Some((to_high, to_last))) => {

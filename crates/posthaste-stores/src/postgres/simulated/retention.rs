@@ -274,8 +274,8 @@ fn leaf_of(seq: i64, leaf_bits: u8) -> usize {
 }
 
 impl ParkedRow {
-    /// Nothing waits for it any more. A dead event that holds its key waits for an operator, however
-    /// long.
+    /// Nothing waits for it any more. A dead event that holds its key waits for an operator,
+    /// however long.
     fn is_due(&self, now: i64) -> bool {
         let before = now - KEPT;
         match self.state {

@@ -90,7 +90,8 @@ impl Connection {
         }
     }
 
-    /// What the next statement goes through: behind a pooler another connection, when the last one has broken.
+    /// What the next statement goes through: behind a pooler another connection, when the last one
+    /// has broken.
     pub(super) fn pooled(&self) -> Self {
         match self.server.pooled {
             true => Self::open(&self.server),
@@ -129,8 +130,8 @@ impl Connection {
         Ok(found)
     }
 
-    /// A statement that changes something, a transaction of its own. It goes on when its caller does not wait for
-    /// the answer any more.
+    /// A statement that changes something, a transaction of its own. It goes on when its caller
+    /// does not wait for the answer any more.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         operation: &'static str,

@@ -355,7 +355,8 @@ impl Tables {
         stored
     }
 
-    /// `sql/retention_floor.sql`: at or below this nothing is needed any more; none without any cursor.
+    /// `sql/retention_floor.sql`: at or below this nothing is needed any more; none without any
+    /// cursor.
     pub(super) fn floor(&self) -> Option<i64> {
         let floor_min = |floors: Floors| floors.floor_min;
         let passed = self.passed()?;

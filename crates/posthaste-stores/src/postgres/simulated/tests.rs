@@ -75,7 +75,8 @@ async fn numbers_that_only_lost_transactions_used_come_again() {
     let (xid, _) = next(&database);
     database.crash();
     assert!(open.emit(&event("k")).is_err(), "its connection broke");
-    // The open transaction's number is issued again; the sequence goes on behind what was logged ahead.
+    // The open transaction's number is issued again; the sequence goes on behind what was logged
+    // ahead.
     assert_eq!(next(&database), (xid - 1, 1 + 32 + 1));
     let counters = database.counters();
     assert_eq!((counters.numbers_again, counters.values_again), (2, 1));

@@ -50,8 +50,8 @@ pub struct NewEvent {
     pub tracestate: Option<String>,
 }
 
-/// An open transaction of a writer; dropped without [`commit`](Self::commit) it rolls back. No call waits:
-/// the caller decides what happens between them.
+/// An open transaction of a writer; dropped without [`commit`](Self::commit) it rolls back. No call
+/// waits: the caller decides what happens between them.
 #[derive(Debug)]
 pub struct Transaction {
     connection: Connection,
@@ -69,8 +69,8 @@ impl Transaction {
         }
     }
 
-    /// Draws the transaction's number, as the first change of any table does. Others may draw theirs, and values
-    /// of the sequence, before [`emit`](Self::emit) draws one.
+    /// Draws the transaction's number, as the first change of any table does. Others may draw
+    /// theirs, and values of the sequence, before [`emit`](Self::emit) draws one.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the connection broke: the transaction is lost.
@@ -82,7 +82,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes an event; answers its id. Numbers the transaction first, then draws the event's `seq`.
+    /// Writes an event; answers its id. Numbers the transaction first, then draws the event's
+    /// `seq`.
     ///
     /// # Errors
     /// As [`number`](Self::number).
@@ -126,8 +127,8 @@ impl Transaction {
         self.end(true)
     }
 
-    /// Commits as with `synchronous_commit = off`: a crash before the next durable commit of anybody takes it
-    /// back.
+    /// Commits as with `synchronous_commit = off`: a crash before the next durable commit of
+    /// anybody takes it back.
     ///
     /// # Errors
     /// As [`number`](Self::number): nothing was committed.
