@@ -43,7 +43,7 @@ struct Reading {
 }
 
 /// What one read of the outbox found.
-pub(super) struct Found {
+pub(super) struct EventsRead {
     pub(super) events: Vec<StoredEvent>,
     /// Whether there was nothing more to read.
     pub(super) all: bool,
@@ -104,7 +104,7 @@ impl ClaimReader for SqliteClaimed {
         if nothing_at == Some(data_version) {
             return Ok(page(Vec::new(), after, true));
         }
-        let Found { events, all } = self
+        let EventsRead { events, all } = self
             .guard
             .read(&self.reader, OPERATION, move |tx, _| {
                 let found = read_page(tx, OPERATION, after, i64::MAX, budget)?;
@@ -262,7 +262,7 @@ fn read_page(
     after: i64,
     until: i64,
     budget: Budget,
-) -> Result<Found, StoreError> {
+) -> Result<EventsRead, StoreError> {
     let fail = |error| classify(operation, error);
     let mut statement = tx
         .prepare_cached(include_str!("sql/page.sql"))
@@ -278,7 +278,7 @@ fn read_page(
             break;
         }
     }
-    Ok(Found {
+    Ok(EventsRead {
         events: page.finish(),
         all,
     })

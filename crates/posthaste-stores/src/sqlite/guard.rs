@@ -64,7 +64,7 @@ pub(super) struct Standing {
     pub(super) seq: i64,
 }
 
-struct Row {
+struct GuardRow {
     store_id: String,
     epoch: Option<i64>,
     registration: Option<String>,
@@ -213,14 +213,14 @@ impl Guard {
         })
     }
 
-    fn row(&self, tx: &Transaction<'_>, operation: &'static str) -> Result<Row, StoreError> {
+    fn row(&self, tx: &Transaction<'_>, operation: &'static str) -> Result<GuardRow, StoreError> {
         tx.prepare_cached(include_str!("sql/guard.sql"))
             .and_then(|mut statement| {
                 statement
                     .query_row(
                         named_params! { ":destination_id": self.destination_id },
                         |row| {
-                            Ok(Row {
+                            Ok(GuardRow {
                                 store_id: row.get(0)?,
                                 epoch: row.get(1)?,
                                 registration: row.get(2)?,

@@ -10,7 +10,7 @@ use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 use rusqlite::{Transaction, named_params};
 
 use super::{
-    claimed::{Found, SqliteClaimed, page},
+    claimed::{EventsRead, SqliteClaimed, page},
     connection::{Worker, execute},
     cursor,
     error::{classify, unexpected},
@@ -143,7 +143,7 @@ fn read_keys(
     after: i64,
     until: i64,
     budget: Budget,
-) -> Result<(Found, i64), StoreError> {
+) -> Result<(EventsRead, i64), StoreError> {
     let fail = |error| classify(operation, error);
     let mut statement = tx
         .prepare_cached(include_str!("sql/page.sql"))
@@ -175,7 +175,7 @@ fn read_keys(
         looked_at = seq;
     }
     Ok((
-        Found {
+        EventsRead {
             events: events.finish(),
             all,
         },

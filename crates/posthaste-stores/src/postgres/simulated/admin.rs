@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     SimulatedPostgres,
-    database::{Database, Row},
+    database::{Database, OutboxRow},
     tables::{AuditRow, Destination, MemberRow, ParkedRow, Relay, Tables},
     writer::without_payload,
 };
@@ -21,7 +21,7 @@ use crate::postgres::{micros::from_micros, position::Position};
 const GONE: i64 = 24 * 3_600 * 1_000_000;
 
 /// Whether a place has passed this row.
-pub(super) fn has_passed(position: &Position, row: &Row) -> bool {
+pub(super) fn has_passed(position: &Position, row: &OutboxRow) -> bool {
     let seq = row.event.seq();
     let within = position.within.as_ref();
     position.low.sees(row.xid) || within.is_some_and(|(high, at)| seq <= *at && high.sees(row.xid))
@@ -43,7 +43,7 @@ impl Tables {
     }
 
     /// Whether the destination has not finished this row.
-    pub(super) fn is_pending(&self, id: i64, destination: &Destination, row: &Row) -> bool {
+    pub(super) fn is_pending(&self, id: i64, destination: &Destination, row: &OutboxRow) -> bool {
         let count = destination.partitions.len();
         let partition = usize::from(row.event.slot()) * count / usize::from(posthaste::SLOTS);
         let cursor = destination.partitions.get(partition);
@@ -272,8 +272,9 @@ fn status(database: &Database, leaf_bits: u8) -> Status {
         let rows = database.now.rows.values();
         rows.filter(|row| snapshot.sees(row.xid))
     };
-    let age = |row: &Row| from_micros(now - row.event.inserted_at());
-    let oldest = |old: Option<Duration>, row: &Row| Some(age(row).max(old.unwrap_or_default()));
+    let age = |row: &OutboxRow| from_micros(now - row.event.inserted_at());
+    let oldest =
+        |old: Option<Duration>, row: &OutboxRow| Some(age(row).max(old.unwrap_or_default()));
     let kept = tables.destinations.iter().filter(|(_, row)| row.is_kept());
     let mut status = Status {
         pending: 0,

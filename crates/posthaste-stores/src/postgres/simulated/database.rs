@@ -20,14 +20,14 @@ const CLOCK_BEGINS: i64 = 1_767_225_600_000_000;
 
 /// A row of the outbox.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct OutboxRow {
     pub(super) xid: u64,
     pub(super) event: StoredEvent,
 }
 
 /// All that a write-ahead log keeps.
 #[derive(Debug, Clone)]
-pub(super) struct State {
+pub(super) struct Version {
     next_xid: u64,
     latest_completed: u64,
     open: BTreeSet<u64>,
@@ -36,7 +36,7 @@ pub(super) struct State {
     sequence: i64,
     logged: i64,
     /// By `seq`; those of transactions that were rolled back are gone.
-    pub(super) rows: BTreeMap<i64, Arc<Row>>,
+    pub(super) rows: BTreeMap<i64, Arc<OutboxRow>>,
     /// Of the history: transactions that are part of this state.
     commits: usize,
     pub(super) tables: Tables,
@@ -45,13 +45,13 @@ pub(super) struct State {
 /// The server's memory and disk.
 #[derive(Debug)]
 pub(super) struct Database {
-    pub(super) now: State,
+    pub(super) now: Version,
     /// What is on disk, where `now` holds a commit that is not: all of `now` otherwise.
-    on_disk: Option<Box<State>>,
+    on_disk: Option<Box<Version>>,
     /// Of what is on disk: the greatest number of a transaction, and the logged value of the
     /// sequence.
     flushed: (u64, i64),
-    standby: Box<State>,
+    standby: Box<Version>,
     /// Commits of writers, in their order.
     history: Vec<Commit>,
     /// A connection that was made in an earlier one is broken.
@@ -68,7 +68,7 @@ pub(super) struct Database {
 
 impl Database {
     pub(super) fn new(settings: &Settings) -> Self {
-        let mut now = State {
+        let mut now = Version {
             next_xid: 1,
             latest_completed: 0,
             open: BTreeSet::new(),
@@ -144,7 +144,7 @@ impl Database {
 
     pub(super) fn insert(&mut self, xid: u64, event: StoredEvent) {
         self.now.written_xid = self.now.written_xid.max(xid);
-        let row = Row { xid, event };
+        let row = OutboxRow { xid, event };
         self.now.rows.insert(row.event.seq(), Arc::new(row));
     }
 

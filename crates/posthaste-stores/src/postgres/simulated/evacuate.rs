@@ -6,7 +6,7 @@ use posthaste_engine::{ParkedState, Registered, StoredEvent, audit};
 
 use super::{
     admin::has_passed,
-    database::{Database, Row},
+    database::{Database, OutboxRow},
     tables::{MarkerRow, ParkedRow, Tables},
 };
 use crate::postgres::evacuate::{BYTES_A_CHUNK, KEYS_A_CHUNK, NUMBERS_A_CHUNK, ROWS_A_CHUNK};
@@ -18,7 +18,7 @@ struct Stretch {
 }
 
 /// A row that a blocked key has passed over.
-struct Found {
+struct Follower {
     destination_id: i64,
     event: StoredEvent,
 }
@@ -32,7 +32,7 @@ pub(super) fn evacuate(
     let Stretch { start, stop } = stretch(database, leaf_bits)?;
     let moving = moving(&database.now.tables, stop);
     let rows = database.visible_behind(start);
-    let rows: Vec<&Row> = rows.take_while(|row| row.event.seq() <= stop).collect();
+    let rows: Vec<&OutboxRow> = rows.take_while(|row| row.event.seq() <= stop).collect();
     let young = rows
         .iter()
         .find(|row| !database.is_past_window(row, leaf_bits));
@@ -42,7 +42,7 @@ pub(super) fn evacuate(
         for (of, key) in &moving {
             let marker = database.now.tables.markers.get(&(*of, key.clone()));
             if row.event.key() == Some(key) && marker.is_some_and(|marker| is_behind(marker, row)) {
-                found.push(Found {
+                found.push(Follower {
                     destination_id: *of,
                     event: row.event.clone(),
                 });
@@ -84,15 +84,15 @@ fn moving(tables: &Tables, stop: i64) -> Vec<(i64, String)> {
     held.into_iter().map(|(of, _)| of.clone()).collect()
 }
 
-fn is_behind(marker: &MarkerRow, row: &Row) -> bool {
+fn is_behind(marker: &MarkerRow, row: &OutboxRow) -> bool {
     row.event.seq() > marker.position.floors.floor_min && !has_passed(&marker.position, row)
 }
 
 /// How far the chunk goes. One number goes whatever its size.
-fn reach(found: &[Found], last: i64) -> i64 {
+fn reach(found: &[Follower], last: i64) -> i64 {
     let (mut rows, mut bytes) = (0, 0);
     let first = found.first().map(|found| found.event.seq());
-    for Found { event, .. } in found {
+    for Follower { event, .. } in found {
         rows += 1;
         bytes += event.footprint() as u64;
         if (rows > ROWS_A_CHUNK || bytes > BYTES_A_CHUNK) && Some(event.seq()) > first {
@@ -123,11 +123,11 @@ fn move_markers(tables: &mut Tables, moving: &[(i64, String)], reach: i64) -> bo
     moved
 }
 
-fn copy(database: &mut Database, found: Vec<Found>, reach: i64, by: Option<Registered>) {
+fn copy(database: &mut Database, found: Vec<Follower>, reach: i64, by: Option<Registered>) {
     let now = database.clock();
     let tables = &mut database.now.tables;
     let mut copies: BTreeMap<i64, u64> = BTreeMap::new();
-    for Found {
+    for Follower {
         destination_id,
         event,
     } in found

@@ -9,7 +9,7 @@ use posthaste_engine::{
 };
 
 use super::{
-    database::{Database, Row},
+    database::{Database, OutboxRow},
     owner::Owner,
     server::{Connection, Server},
     tables::within,
@@ -105,7 +105,7 @@ pub(super) async fn read(reading: Reading<'_>) -> Result<Read, StoreError> {
     })
 }
 
-struct Found {
+struct RowsRead {
     events: Vec<StoredEvent>,
     more: bool,
 }
@@ -128,7 +128,7 @@ fn page(
     database: &Database,
     snapshot: &Snapshot,
     page_events: usize,
-) -> Found {
+) -> RowsRead {
     let is_in_scope = |event: &StoredEvent| match &reading.scope {
         Scope::Main(slots) => within(*slots, event.slot()),
         Scope::Keys { keys, .. } => event.key().is_some_and(|key| keys.iter().any(|k| k == key)),
@@ -152,7 +152,7 @@ fn page(
         } => (*last..=*until, low, Some(high)),
     };
     let rests = matches!(reading.scope, Scope::Keys { rests: true, .. });
-    let is_behind_its_marker = |row: &Arc<Row>| {
+    let is_behind_its_marker = |row: &Arc<OutboxRow>| {
         let (Scope::Keys { .. }, Some(key)) = (&reading.scope, row.event.key()) else {
             return true;
         };
@@ -161,7 +161,7 @@ fn page(
         let to = high.filter(|_| !rests).map(|high| &**high);
         marker.is_some_and(|marker| brings(&marker.position, to, row.xid, row.event.seq()))
     };
-    let is_meant = |row: &Arc<Row>| {
+    let is_meant = |row: &Arc<OutboxRow>| {
         let xid = row.xid;
         snapshot.sees(xid)
             && !low.sees(xid)
@@ -170,7 +170,7 @@ fn page(
             && is_behind_its_marker(row)
     };
     let (first, last) = (range.start() + 1, *range.end());
-    let mut found = Found {
+    let mut found = RowsRead {
         events: Vec::new(),
         more: false,
     };

@@ -15,7 +15,7 @@ use posthaste_engine::{
 
 use super::{
     SimulatedPostgres,
-    database::{Database, Row},
+    database::{Database, OutboxRow},
     evacuate::evacuate,
     server::Connection,
     tables::{CursorRow, ParkedRow, Tables},
@@ -49,14 +49,14 @@ struct Housekeeper {
 
 impl Database {
     /// Rows that a new snapshot sees, behind `seq`.
-    pub(super) fn visible_behind(&self, seq: i64) -> impl DoubleEndedIterator<Item = &Row> {
+    pub(super) fn visible_behind(&self, seq: i64) -> impl DoubleEndedIterator<Item = &OutboxRow> {
         let rows = self.now.rows.range(seq.saturating_add(1)..);
         rows.map(|(_, row)| &**row)
             .filter(|row| self.is_completed(row.xid))
     }
 
     /// `sql/retention_past_window.sql`.
-    pub(super) fn is_past_window(&self, row: &Row, leaf_bits: u8) -> bool {
+    pub(super) fn is_past_window(&self, row: &OutboxRow, leaf_bits: u8) -> bool {
         let kept = Duration::from_secs(self.now.tables.retention_seconds);
         row.event.inserted_at() <= self.clock() - micros(kept)
             || row.event.seq() <= self.sequence() - (12 << leaf_bits)
@@ -182,7 +182,7 @@ impl Database {
 
     pub(super) fn retained(&self, leaf_bits: u8) -> Retained {
         let (survey, now) = (self.survey(leaf_bits), self.clock());
-        let age = |row: &Row| from_micros(now - row.event.inserted_at());
+        let age = |row: &OutboxRow| from_micros(now - row.event.inserted_at());
         let mut window = survey.window;
         if survey.ring_edge() > 0 {
             let oldest = self.visible_behind(survey.ring_edge()).next();
