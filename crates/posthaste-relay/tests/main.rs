@@ -5,4 +5,3 @@ mod health;
 mod postgres;
 mod postgres_events;
 mod relay;
-mod sharing;

@@ -85,6 +85,11 @@ impl Checkers {
         ])
     }
 
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, checker: impl Checker + 'static) {
+        self.0.push(("test", Box::new(checker)));
+    }
+
     /// Takes in a fact; answers what is wrong, with the promise's name.
     pub fn see(&mut self, at: At, seen: &Seen, violations: &mut Vec<String>) {
         self.each(violations, |checker, wrong| checker.see(at, seen, wrong));

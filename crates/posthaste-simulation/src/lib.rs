@@ -23,5 +23,5 @@ mod world;
 mod writers;
 
 pub use faults::{Injection, Reached};
-pub use seed::{Emphasis, Seed};
+pub use seed::{Emphasis, Seed, Time};
 pub use world::{Outcome, run};

@@ -5,7 +5,7 @@ use std::{fmt::Debug, process::ExitCode, time::Duration};
 use clap::Parser;
 use posthaste_engine::rule::Rule;
 use posthaste_simulation::{
-    Emphasis, Seed,
+    Emphasis, Seed, Time,
     totals::{Until, run_caught, run_many},
 };
 
@@ -36,6 +36,9 @@ struct Options {
     /// What happens more often than usual.
     #[arg(long, value_parser = named(Emphasis::ALL), default_value = "Usual")]
     emphasis: Emphasis,
+    /// How the relays' time goes.
+    #[arg(long = "time", value_parser = named(Time::ALL), default_value = "Drawn")]
+    relays_time: Time,
     /// A rule that is left out, to see that it is missed.
     #[arg(long, value_parser = named(rules()))]
     leave_out: Option<Rule>,
@@ -77,6 +80,7 @@ fn seed(options: &Options, number: u64) -> Seed {
         number,
         print: options.trace,
         emphasis: options.emphasis,
+        time: options.relays_time,
         leave_out: options.leave_out,
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use posthaste_engine::{Backoff, DeliveryPolicy, Moment, Sink, Store};
-use posthaste_relay::{Clock, Destination, Relay};
+use posthaste_relay::{Clock, Destination, Relay, RelayBuilder};
 use posthaste_testkit::faulty::{Call, Fault, Faulty, Script};
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 use uuid::Uuid;
@@ -108,7 +108,8 @@ pub(crate) struct Process {
     cuts: Arc<Cuts>,
     registration: Arc<Mutex<Option<Uuid>>>,
     stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<()>,
+    /// Answers whether it ended in order.
+    task: JoinHandle<bool>,
 }
 
 /// What a new process is given.
@@ -120,6 +121,7 @@ pub(crate) struct Equipment<'a> {
     pub(crate) brokers: &'a [Broker],
     pub(crate) policy: DeliveryPolicy,
     pub(crate) emphasis: Emphasis,
+    pub(crate) settle: Duration,
     pub(crate) rate: f64,
 }
 
@@ -171,10 +173,14 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
 }
 
 impl Process {
-    pub(crate) fn start(name: String, with: &Equipment<'_>) -> Self {
+    pub(crate) fn start(
+        name: String,
+        with: &Equipment<'_>,
+        change: impl FnOnce(RelayBuilder) -> RelayBuilder,
+    ) -> Self {
         let cuts = Arc::new(Cuts {
             hangs: with.emphasis == Emphasis::Zombies,
-            stalls: with.emphasis != Emphasis::Zombies,
+            stalls: !matches!(with.emphasis, Emphasis::Zombies | Emphasis::Sharing),
             ..Cuts::default()
         });
         let script = {
@@ -197,7 +203,7 @@ impl Process {
             .clock(Arc::clone(&clock) as Arc<dyn Clock>)
             .jitter(move || jitter.share())
             .lease(LEASE)
-            .settle(SETTLE)
+            .settle(with.settle)
             .window(window(with.emphasis), 1 << 20)
             .batch(20, 1 << 20)
             .limits(|limits| limits.due_every = Duration::from_secs(1));
@@ -216,6 +222,7 @@ impl Process {
             };
             builder = builder.destination(destination.policy(with.policy).retry(retry));
         }
+        let builder = change(builder);
         let (stop, stopped) = oneshot::channel::<()>();
         let (witness, ours) = (with.witness.clone(), name.clone());
         let task = tokio::spawn(async move {
@@ -224,8 +231,14 @@ impl Process {
                 Err(error) => Err(error),
             };
             match ended {
-                Ok(summary) => witness.note(format_args!("{ours} ended, {summary:?}")),
-                Err(error) => witness.wrong(format!("{ours} ended: {error}")),
+                Ok(summary) => {
+                    witness.note(format_args!("{ours} ended, {summary:?}"));
+                    summary.clean
+                }
+                Err(error) => {
+                    witness.wrong(format!("{ours} ended: {error}"));
+                    false
+                }
             }
         });
         Self {
@@ -257,14 +270,20 @@ impl Process {
         }
     }
 
-    /// Waits for its end. False: it does not end.
-    pub(crate) async fn ended(self) -> bool {
+    /// Waits for its end. Answers whether it ended in order. None: it does not end.
+    pub(crate) async fn ended(self, witness: &Witness) -> Option<bool> {
         let limit = Duration::from_secs(60);
-        tokio::time::timeout(limit, self.task).await.is_ok()
+        let ended = tokio::time::timeout(limit, self.task).await.ok()?;
+        if let Err(error) = &ended {
+            witness.wrong(format!("{} failed: {error}", self.name));
+        }
+        Some(ended.unwrap_or(false))
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.task.is_finished()
+    /// Its next such call is refused.
+    #[cfg(test)]
+    pub(crate) fn refuse_once(&self, call: Call) {
+        self.script.once(call, Fault::Refuse);
     }
 
     pub(crate) fn freeze(&self) {

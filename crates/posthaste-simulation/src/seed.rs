@@ -11,6 +11,8 @@ pub struct Seed {
     pub print: bool,
     /// What happens more often than usual, or not at all.
     pub emphasis: Emphasis,
+    /// How the relays' time goes.
+    pub time: Time,
     /// A rule that is left out: the run is to fail.
     pub leave_out: Option<Rule>,
 }
@@ -28,11 +30,47 @@ pub enum Emphasis {
     Pooler,
     /// Events are kept for a second, and destinations come late, just when what is past its time is removed.
     Retention,
+    /// Relays share one destination of a store in memory, and come, go and lose their ways; the broker fences by time
+    /// alone, and nobody stands still before a write.
+    Sharing,
 }
 
 impl Emphasis {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Usual, Self::Zombies, Self::Pooler, Self::Retention];
+    pub const ALL: [Self; 5] = [
+        Self::Usual,
+        Self::Zombies,
+        Self::Pooler,
+        Self::Retention,
+        Self::Sharing,
+    ];
+}
+
+/// How the clocks of the relays go, and how long a relay waits for the bytes of a lane that is gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Time {
+    /// The seed draws whether clocks drift and whether they are set.
+    #[default]
+    Drawn,
+    /// The clocks are right.
+    Right,
+    /// Every other clock runs too fast by one percent, the others too slow.
+    Drifts,
+    /// Clocks are set forth and back by minutes.
+    IsSet,
+    /// The clocks are right, and there is no settle time: late bytes may shuffle repeats.
+    WithoutSettleTime,
+}
+
+impl Time {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Drawn,
+        Self::Right,
+        Self::Drifts,
+        Self::IsSet,
+        Self::WithoutSettleTime,
+    ];
 }
 
 impl Seed {
@@ -43,6 +81,7 @@ impl Seed {
             number,
             print: false,
             emphasis: Emphasis::Usual,
+            time: Time::Drawn,
             leave_out: None,
         }
     }
@@ -56,6 +95,9 @@ impl Seed {
         );
         if self.emphasis != Emphasis::Usual {
             command.push_str(&format!(" --emphasis {:?}", self.emphasis));
+        }
+        if self.time != Time::Drawn {
+            command.push_str(&format!(" --time {:?}", self.time));
         }
         if let Some(rule) = self.leave_out {
             command.push_str(&format!(" --leave-out {rule:?}"));

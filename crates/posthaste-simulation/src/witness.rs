@@ -117,6 +117,12 @@ impl Witness {
         Duration::from_millis(from + self.roll(to - from))
     }
 
+    /// Has every fact shown to one more checker.
+    #[cfg(test)]
+    pub(crate) fn watch(&self, checker: impl crate::checkers::Checker + 'static) {
+        self.lock().checkers.add(checker);
+    }
+
     /// Notes a fact, and has it judged.
     pub(crate) fn see(&self, seen: &Seen) {
         let mut inner = self.lock();

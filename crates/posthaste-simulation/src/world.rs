@@ -2,6 +2,8 @@
 
 mod late;
 mod plan;
+#[cfg(test)]
+mod sharing;
 mod trouble;
 
 use std::{
@@ -16,6 +18,7 @@ use std::{
 use posthaste_engine::{
     DeadAction, DestinationState, ParkedFilter, ParkedState, StoreError, rule::leave_out,
 };
+use posthaste_relay::RelayBuilder;
 use tokio::time::Instant;
 
 use crate::{
@@ -88,49 +91,57 @@ struct World {
 }
 
 async fn history(seed: Seed) -> Outcome {
-    let plan = Plan::draw(seed);
-    let witness = Witness::new(seed.number, &plan.rules(), seed.print);
-    let database: Arc<dyn Database> = match plan.engine {
-        Engine::Memory(mode) => Arc::new(Memory::new(mode)),
-        Engine::Postgres => Arc::new(Postgres::new(seed, &witness)),
-    };
-    let broker = |(place, kind): (usize, &Kind)| {
-        let broker = Broker::new(*kind, place, witness.clone());
-        match seed.emphasis {
-            // Who sends slowly has something to send for long; who sends much repeats much.
-            Emphasis::Zombies if seed.number.is_multiple_of(2) => broker.slow(6),
-            Emphasis::Zombies => broker.slow(60),
-            _ => broker,
-        }
-    };
-    let mut world = World {
-        observer: Observer::new(witness.clone()),
-        books: Books::new(witness.clone(), Arc::clone(&database)),
-        brokers: plan.kinds.iter().enumerate().map(broker).collect(),
-        database,
-        database_away: Arc::default(),
-        late: Late::new(&plan),
-        processes: Vec::new(),
-        stopping: Vec::new(),
-        started: 0,
-        undo: Vec::new(),
-        witness,
-        plan,
-    };
+    let mut world = World::new(seed);
     world.run().await;
-    let evidence = world.witness.end();
-    Outcome {
-        hash: evidence.hash,
-        violations: evidence.violations,
-        injected: evidence.injected,
-        reached: evidence.reached,
-        deliveries: evidence.deliveries,
-        steps: evidence.steps,
-        simulated: evidence.simulated,
-    }
+    world.outcome()
 }
 
 impl World {
+    fn new(seed: Seed) -> Self {
+        let plan = Plan::draw(seed);
+        let witness = Witness::new(seed.number, &plan.rules(), seed.print);
+        let database: Arc<dyn Database> = match plan.engine {
+            Engine::Memory(mode) => Arc::new(Memory::new(mode)),
+            Engine::Postgres => Arc::new(Postgres::new(seed, &witness)),
+        };
+        let broker = |(place, kind): (usize, &Kind)| {
+            let broker = Broker::new(*kind, place, witness.clone());
+            match seed.emphasis {
+                // Who sends slowly has something to send for long; who sends much repeats much.
+                Emphasis::Zombies if seed.number.is_multiple_of(2) => broker.slow(6),
+                Emphasis::Zombies => broker.slow(60),
+                _ => broker,
+            }
+        };
+        World {
+            observer: Observer::new(witness.clone()),
+            books: Books::new(witness.clone(), Arc::clone(&database)),
+            brokers: plan.kinds.iter().enumerate().map(broker).collect(),
+            database,
+            database_away: Arc::default(),
+            late: Late::new(&plan),
+            processes: Vec::new(),
+            stopping: Vec::new(),
+            started: 0,
+            undo: Vec::new(),
+            witness,
+            plan,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let evidence = self.witness.end();
+        Outcome {
+            hash: evidence.hash,
+            violations: evidence.violations,
+            injected: evidence.injected,
+            reached: evidence.reached,
+            deliveries: evidence.deliveries,
+            steps: evidence.steps,
+            simulated: evidence.simulated,
+        }
+    }
+
     async fn run(&mut self) {
         self.witness.note(format_args!(
             "{:?} {:?} steps {} drift {}",
@@ -171,6 +182,10 @@ impl World {
     }
 
     fn start(&mut self) {
+        self.start_with(|builder| builder);
+    }
+
+    fn start_with(&mut self, change: impl FnOnce(RelayBuilder) -> RelayBuilder) {
         self.started += 1;
         let sign = if self.started.is_multiple_of(2) {
             1.0
@@ -188,9 +203,10 @@ impl World {
             brokers: &self.brokers[..self.late.known],
             policy: self.plan.policy,
             emphasis: self.plan.emphasis,
+            settle: self.plan.settle,
             rate: 1.0 + sign * self.plan.drift,
         };
-        let process = Process::start(format!("relay-{}", self.started), &equipment);
+        let process = Process::start(format!("relay-{}", self.started), &equipment, change);
         self.processes.push(process);
     }
 
@@ -391,8 +407,8 @@ impl World {
         all.iter_mut().for_each(Process::ask_to_stop);
         all.append(&mut self.stopping);
         for process in all {
-            let (name, over) = (process.name.clone(), process.has_ended());
-            if !over && !process.ended().await {
+            let name = process.name.clone();
+            if process.ended(&self.witness).await.is_none() {
                 self.witness.wrong(format!("I5: {name} does not stop"));
             }
         }

@@ -3,19 +3,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
 use posthaste_simulation::{
-    Emphasis, Injection, Reached, Seed, run,
+    Emphasis, Injection, Reached, Seed, Time, run,
     totals::{Totals, Until, run_many},
 };
 use posthaste_testkit::long_form;
 
-fn many(first: u64, seeds: u64) -> Totals {
+fn many(first: Seed, seeds: u64) -> Totals {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let until = Until {
         seeds,
         time: None,
         first_failure: false,
     };
-    run_many(Seed::new(first), until, threads, false)
+    run_many(first, until, threads, false)
 }
 
 /// Seeds that found something once, with the name of what they found.
@@ -59,7 +59,7 @@ fn what_was_found_once_is_not_found_again() {
 fn random_histories_keep_every_promise_under_every_fault() {
     const OFTEN: u64 = 1_000;
     let seeds = if long_form() { 6_000 } else { 500 };
-    let totals = many(1, seeds);
+    let totals = many(Seed::new(1), seeds);
     println!("{totals}");
     assert!(totals.failed.is_empty(), "{:?}", totals.failed);
     for injection in Injection::ALL {
@@ -72,4 +72,44 @@ fn random_histories_keep_every_promise_under_every_fault() {
             "no history reached {place:?}"
         );
     }
+}
+
+/// Relays share a destination over a broker that fences by time alone. Answers what is wrong.
+fn sharing(time: Time, seeds: u64) -> Vec<String> {
+    let first = Seed {
+        emphasis: Emphasis::Sharing,
+        time,
+        ..Seed::new(1)
+    };
+    let totals = many(first, seeds);
+    println!("{time:?}: {totals}");
+    totals.failed.into_values().flatten().collect()
+}
+
+fn sharing_seeds() -> u64 {
+    if long_form() { 4_000 } else { 24 }
+}
+
+#[test]
+fn random_histories_keep_order_and_lose_nothing() {
+    assert_eq!(sharing(Time::Right, sharing_seeds()), [""; 0]);
+}
+
+#[test]
+fn clocks_that_drift_by_one_percent_change_nothing() {
+    assert_eq!(sharing(Time::Drifts, sharing_seeds()), [""; 0]);
+}
+
+/// Where a clock was set, the checker of order asks for no contiguous replay.
+#[test]
+fn clocks_that_are_set_shuffle_repeats_at_the_most() {
+    assert_eq!(sharing(Time::IsSet, sharing_seeds()), [""; 0]);
+}
+
+/// The histories can fail: they do when nobody waits for the bytes of a lane that is gone.
+#[test]
+fn without_a_settle_time_a_late_repeat_is_found() {
+    let wrong = sharing(Time::WithoutSettleTime, 40);
+    let late = |wrong: &String| wrong.starts_with("I3") && wrong.contains("broken replay");
+    assert!(wrong.iter().any(late), "{wrong:?}");
 }

@@ -9,8 +9,11 @@ use crate::{
     broker::{BadKey, Kind, NETWORK},
     checkers::{ALONE_MIN, Rules},
     process::{LEASE, SETTLE, window},
-    seed::{Emphasis, Seed},
+    seed::{Emphasis, Seed, Time},
 };
+
+/// Clocks that drift run so much too fast, or too slow.
+const DRIFT: f64 = 0.01;
 
 /// Which database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub(super) struct Plan {
     /// Clocks of relays are set forth and back.
     pub(super) steps: bool,
     pub(super) drift: f64,
+    /// For how long a relay waits before bytes of a lane that is gone are sent again.
+    pub(super) settle: Duration,
     pub(super) policy: DeliveryPolicy,
     pub(super) lasts: Duration,
     pub(super) emphasis: Emphasis,
@@ -46,7 +51,8 @@ impl Plan {
                 _ => Engine::Postgres,
             },
             steps: dice.random_range(0..4) == 0,
-            drift: [0.0, 0.01][dice.random_range(0..2)],
+            drift: [0.0, DRIFT][dice.random_range(0..2)],
+            settle: SETTLE,
             policy: DeliveryPolicy {
                 attempts: Some(dice.random_range(2..5)),
                 on_dead: match dice.random_range(0..3) {
@@ -57,7 +63,19 @@ impl Plan {
             lasts: Duration::from_secs(dice.random_range(30..110)),
             emphasis: seed.emphasis,
         }
-        .emphasised()
+        .emphasised(seed.number)
+        .timed(seed.time)
+    }
+
+    fn timed(mut self, time: Time) -> Self {
+        if time != Time::Drawn {
+            self.steps = time == Time::IsSet;
+            self.drift = if time == Time::Drifts { DRIFT } else { 0.0 };
+        }
+        if time == Time::WithoutSettleTime {
+            self.settle = Duration::ZERO;
+        }
+        self
     }
 
     /// Who waits for a moment waits for long when its clock was set back.
@@ -97,7 +115,7 @@ impl Plan {
         }
     }
 
-    fn emphasised(mut self) -> Self {
+    fn emphasised(mut self, number: u64) -> Self {
         match self.emphasis {
             Emphasis::Usual => return self,
             Emphasis::Zombies => {
@@ -112,6 +130,14 @@ impl Plan {
                 self.kinds.extend(late.into_iter().cycle().take(4));
             }
             Emphasis::Pooler => {}
+            Emphasis::Sharing => {
+                self.kinds = vec![Kind::KafkaIdempotent];
+                self.engine = Engine::Memory(match number.is_multiple_of(2) {
+                    true => MemoryMode::Log,
+                    false => MemoryMode::Mark,
+                });
+                return self;
+            }
         }
         self.engine = Engine::Postgres;
         self

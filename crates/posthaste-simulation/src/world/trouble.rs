@@ -26,6 +26,9 @@ pub(super) enum Undo {
 /// Relays come, are killed, stopped or cut from the database; mostly nothing happens, and all others are well.
 const FOR_ZOMBIES: [u64; 16] = [0, 0, 9, 12, 14, 14, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39];
 
+/// Relays come, end, are killed, stopped or cut from the database or the broker, and their clocks are set.
+const FOR_SHARING: [u64; 16] = [0, 0, 0, 7, 9, 12, 14, 14, 16, 16, 18, 39, 39, 39, 39, 39];
+
 impl World {
     /// Something happens to somebody.
     pub(super) async fn trouble(&mut self) {
@@ -33,10 +36,8 @@ impl World {
         let at = usize::try_from(at).unwrap_or_default();
         let any = !self.processes.is_empty();
         let what = match self.plan.emphasis {
-            Emphasis::Zombies => {
-                let at = usize::try_from(self.witness.roll(FOR_ZOMBIES.len() as u64));
-                FOR_ZOMBIES[at.unwrap_or_default()]
-            }
+            Emphasis::Zombies => self.one_of(&FOR_ZOMBIES),
+            Emphasis::Sharing => self.one_of(&FOR_SHARING),
             Emphasis::Retention if !self.witness.one_in(8) => 39,
             _ => self.witness.roll(40),
         };
@@ -74,6 +75,11 @@ impl World {
             34 | 35 => self.repartition(),
             _ => self.ask_for_the_status().await,
         }
+    }
+
+    fn one_of(&self, all: &[u64]) -> u64 {
+        let at = usize::try_from(self.witness.roll(all.len() as u64));
+        all[at.unwrap_or_default()]
     }
 
     fn plan_a_stop(&mut self, at: usize) {
