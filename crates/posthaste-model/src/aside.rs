@@ -140,7 +140,8 @@ impl System {
             marker.is_some_and(|marker| !marker.low_sees(row.xid)) || aside.waits(row.event)
         });
         aside.copies.retain(|copy| {
-            let mut rows = database.rows.iter().filter(|row| row.event == copy.event);
+            let rows = database.mvcc.rows.values();
+            let mut rows = rows.filter(|row| row.event == copy.event);
             let passed = |row: &Row| database.stored.standing(row.xid, row.seq) == Standing::Behind;
             copy.state != CopyState::Settled || rows.any(|row| !passed(row))
         });
@@ -204,7 +205,7 @@ impl System {
             aside, database, ..
         } = state;
         for (event, at) in events {
-            let mut rows = database.rows.iter();
+            let mut rows = database.mvcc.rows.values();
             let seq = rows.find(|row| row.event == event).map_or(0, |row| row.seq);
             aside.copies.retain(|copy| copy.event != event);
             aside.copies.push(Copied {
@@ -265,17 +266,16 @@ impl System {
                 let keys: Vec<u8> = keys.collect();
                 let behind = |row: &Row| {
                     let key = self.key_of(row.event);
-                    let is_read = row.committed && keys.contains(&key);
-                    let marker = state.aside.marker(key).filter(|_| is_read)?;
+                    let marker = state.aside.marker(key).filter(|_| keys.contains(&key))?;
                     Some(Behind {
                         line: (row.seq, row.event, self.key_name(row.event)),
                         xid: row.xid,
                         marker,
                     })
                 };
-                let mut rows: Vec<_> = state.database.rows.iter().filter_map(behind).collect();
-                rows.sort_unstable_by_key(|row| row.line.0);
-                sent.side_read(&rows, state.database.sequence, budget, &until)
+                let mvcc = &state.database.mvcc;
+                let rows: Vec<_> = mvcc.committed().filter_map(behind).collect();
+                sent.side_read(&rows, mvcc.sequence, budget, &until)
             }
             SideAsked::Advance(moves) => {
                 for (name, at) in moves {

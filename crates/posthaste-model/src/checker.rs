@@ -2,107 +2,104 @@
 
 use std::{
     fmt::Display,
-    hash::Hash,
+    hash::{Hash, Hasher},
     num::NonZeroUsize,
     time::{Duration, Instant},
 };
 
+use posthaste_stores::postgres::model::Number;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::{
-    action::Action,
-    scenario::{Promise, System},
-    state::State,
-};
+use crate::{canonical, scenario::Promise};
 
-/// The name of the property that keeps the others from being empty.
-pub(crate) const DRAINED: &str = "everything is delivered and stored";
+/// A property: no promise is broken.
+const KEPT: &str = "every promise is kept";
+/// A property that keeps the other from being empty.
+const DRAINED: &str = "everything is delivered and stored";
 
-impl Model for System {
-    type State = State;
-    type Action = Action;
+/// States, and the steps between them.
+pub trait Machine: Clone + Send + Sync + 'static {
+    /// A state of everything.
+    type State: Clone + Send + Sync + 'static;
+    /// A step.
+    type Action: Clone + Display + PartialEq + Send + Sync + 'static;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![self.first_state()]
+    /// Before anything has happened.
+    fn first(&self) -> Self::State;
+
+    /// The steps that are possible in a state in which no promise is broken.
+    fn actions(&self, state: &Self::State, actions: &mut Vec<Self::Action>);
+
+    /// Takes a step; none: it would change nothing.
+    fn step(&self, last: &Self::State, action: Self::Action) -> Option<Self::State>;
+
+    /// All that decides what follows. Two states are the same when their descriptions are.
+    fn describe(&self, state: &Self::State) -> Vec<Number>;
+
+    /// The promise that is broken.
+    fn broken(state: &Self::State) -> Option<Promise>;
+
+    /// Whether everything is delivered and stored.
+    fn is_drained(&self, state: &Self::State) -> bool;
+}
+
+/// A state that its description tells from others.
+#[derive(Debug, Clone)]
+struct Described<S> {
+    state: S,
+    hash: u64,
+}
+
+impl<S> Hash for Described<S> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.hash.hash(hasher);
+    }
+}
+
+impl<S> PartialEq for Described<S> {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
+
+/// A machine, as the model checker takes it.
+#[derive(Clone)]
+struct Explored<M>(M);
+
+impl<M: Machine> Explored<M> {
+    fn described(&self, state: M::State) -> Described<M::State> {
+        let hash = canonical::hash(&self.0.describe(&state));
+        Described { state, hash }
+    }
+}
+
+impl<M: Machine> Model for Explored<M> {
+    type State = Described<M::State>;
+    type Action = M::Action;
+
+    fn init_states(&self) -> Vec<Self::State> {
+        vec![self.described(self.0.first())]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.broken.is_some() {
-            return;
-        }
-        self.writer_actions(state, actions);
-        for r in 0..self.relays {
-            self.relay_actions(state, r, actions);
-        }
-        for at in 0..state.orphans.len() {
-            actions.push(Action::Straggle(at));
-            actions.push(Action::Drop(at));
-        }
-        actions.extend((0..state.late.len()).map(Action::Late));
-        self.aside_actions(state, actions);
-        if state.left.database > 0 {
-            actions.push(Action::DatabaseCrash);
+    fn actions(&self, at: &Self::State, actions: &mut Vec<M::Action>) {
+        if M::broken(&at.state).is_none() {
+            self.0.actions(&at.state, actions);
         }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
-        self.step(last, action)
+    fn next_state(&self, last: &Self::State, action: M::Action) -> Option<Self::State> {
+        let next = self.0.step(&last.state, action)?;
+        Some(self.described(next))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = kept();
-        properties.push(Property::sometimes(DRAINED, |system: &Self, state| {
-            state.all_delivered(system)
-        }));
-        properties
+        vec![
+            Property::always(KEPT, |_, at: &Self::State| M::broken(&at.state).is_none()),
+            Property::sometimes(DRAINED, |explored: &Self, at: &Self::State| {
+                explored.0.is_drained(&at.state)
+            }),
+        ]
     }
-}
-
-impl Kept for System {
-    fn broken(state: &State) -> Option<Promise> {
-        state.broken
-    }
-}
-
-/// A model whose states say which promise is broken.
-pub trait Kept: Model + Clone + Send + Sync + 'static
-where
-    Self::State: Clone + Hash + PartialEq + Send + Sync + 'static,
-    Self::Action: Clone + Display + PartialEq + Send + Sync + 'static,
-{
-    /// Which one, in this state.
-    fn broken(state: &Self::State) -> Option<Promise>;
-}
-
-/// A property for each promise.
-pub(crate) fn kept<M: Kept>() -> Vec<Property<M>>
-where
-    M::State: Clone + Hash + PartialEq + Send + Sync + 'static,
-    M::Action: Clone + Display + PartialEq + Send + Sync + 'static,
-{
-    vec![
-        Property::always(Promise::Loss.name(), |_, s| {
-            M::broken(s) != Some(Promise::Loss)
-        }),
-        Property::always(Promise::Phantom.name(), |_, s| {
-            M::broken(s) != Some(Promise::Phantom)
-        }),
-        Property::always(Promise::Order.name(), |_, s| {
-            M::broken(s) != Some(Promise::Order)
-        }),
-        Property::always(Promise::Replay.name(), |_, s| {
-            M::broken(s) != Some(Promise::Replay)
-        }),
-        Property::always(Promise::Repeats.name(), |_, s| {
-            M::broken(s) != Some(Promise::Repeats)
-        }),
-        Property::always(Promise::Authority.name(), |_, s| {
-            M::broken(s) != Some(Promise::Authority)
-        }),
-        Property::always(Promise::Soundness.name(), |_, s| {
-            M::broken(s) != Some(Promise::Soundness)
-        }),
-    ]
 }
 
 /// What exploring a scenario found.
@@ -110,8 +107,6 @@ where
 pub struct Found {
     /// States that differ.
     pub states: usize,
-    /// Steps that were taken.
-    pub steps: usize,
     /// Steps from the beginning to the state that is farthest from it.
     pub depth: usize,
     /// Whether every reachable state was visited.
@@ -124,18 +119,14 @@ pub struct Found {
     pub took: Duration,
 }
 
-/// Visits all states, until a promise is broken, or for so long at the most.
-pub fn explore<M: Kept>(model: &M, limit: Option<Duration>) -> Found
-where
-    M::State: Clone + Hash + PartialEq + Send + Sync + 'static,
-    M::Action: Clone + Display + PartialEq + Send + Sync + 'static,
-{
+/// Visits all states, until a promise is broken.
+pub fn explore<M: Machine>(machine: &M) -> Found {
     let began = Instant::now();
-    let mut found = run(model, limit, None);
-    found.exhausted = found.broken.is_none() && limit.is_none_or(|limit| began.elapsed() < limit);
+    let mut found = run(machine, None);
+    found.exhausted = found.broken.is_none();
     // The checker tells the last that it came across, which may be a step longer than the first.
     while let Some((_, way)) = &found.broken {
-        let shorter = run(model, None, NonZeroUsize::new(way.len() + 1));
+        let shorter = run(machine, NonZeroUsize::new(way.len() + 1));
         if shorter.broken.is_none() {
             break;
         }
@@ -145,48 +136,30 @@ where
     found
 }
 
-fn run<M: Kept>(model: &M, limit: Option<Duration>, depth: Option<NonZeroUsize>) -> Found
-where
-    M::State: Clone + Hash + PartialEq + Send + Sync + 'static,
-    M::Action: Clone + Display + PartialEq + Send + Sync + 'static,
-{
-    let mut builder = model.clone().checker();
+fn run<M: Machine>(machine: &M, depth: Option<NonZeroUsize>) -> Found {
+    let mut builder = Explored(machine.clone()).checker();
     if let Some(depth) = depth {
         builder = builder.target_max_depth(depth.get());
-    }
-    if let Some(limit) = limit {
-        builder = builder.timeout(limit);
     }
     let checker = builder
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_bfs()
         .join();
-    let mut found = Found {
+    let discoveries = checker.discoveries();
+    let broken = discoveries.get(KEPT).and_then(|path| {
+        let promise = M::broken(&path.last_state().state)?;
+        let way = path.clone().into_actions();
+        Some((
+            promise.name(),
+            way.iter().map(M::Action::to_string).collect(),
+        ))
+    });
+    Found {
         states: checker.unique_state_count(),
-        steps: checker.state_count(),
         depth: checker.max_depth(),
         exhausted: false,
-        drained: false,
-        broken: None,
+        drained: discoveries.contains_key(DRAINED),
+        broken,
         took: Duration::ZERO,
-    };
-    for (name, path) in checker.discoveries() {
-        if name == DRAINED {
-            found.drained = true;
-            continue;
-        }
-        let way: Vec<String> = path
-            .into_actions()
-            .iter()
-            .map(M::Action::to_string)
-            .collect();
-        if found
-            .broken
-            .as_ref()
-            .is_none_or(|(_, other)| way.len() < other.len())
-        {
-            found.broken = Some((name, way));
-        }
     }
-    found
 }

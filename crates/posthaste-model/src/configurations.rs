@@ -58,9 +58,9 @@ impl Explored {
     #[must_use]
     pub fn explore(&self) -> Found {
         match self {
-            Self::Mechanism(system) => explore(system, None),
-            Self::Retention(keeping) => explore(keeping, None),
-            Self::Polling(polling) => explore(polling, None),
+            Self::Mechanism(system) => explore(system),
+            Self::Retention(keeping) => explore(keeping),
+            Self::Polling(polling) => explore(polling),
         }
     }
 }

@@ -1,17 +1,12 @@
 //! What an outbox is usually read by, as positive controls: each of these loses or inverts events.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-};
+use std::fmt;
 
 use posthaste_stores::postgres::model::Number;
-use stateright::{Model, Property};
 
 use crate::{
     action::Action as Written,
-    canonical,
-    checker::{Kept, kept},
+    checker::Machine,
     database::{Event, Row},
     scenario::{Promise, System},
     state::State as World,
@@ -48,7 +43,6 @@ pub struct State {
     /// What each relay has locked.
     locked: Vec<Option<Event>>,
     done: Vec<Event>,
-    hash: u64,
 }
 
 /// A step.
@@ -83,18 +77,14 @@ impl Polling {
 
     fn poll(&self, state: &mut State) {
         let database = &state.world.database;
-        let (last, xmin) = (state.last, database.xmin());
-        let new = |row: &&Row| {
-            row.committed
-                && match self.query {
-                    Query::BelowXmin => row.xid < xmin && !state.done.contains(&row.event),
-                    _ => row.seq > last,
-                }
+        let (last, xmin) = (state.last, database.mvcc.xmin());
+        let new = |row: &&Row| match self.query {
+            Query::BelowXmin => row.xid < xmin && !state.done.contains(&row.event),
+            _ => row.seq > last,
         };
-        let mut rows: Vec<Row> = database.rows.iter().filter(new).cloned().collect();
-        match self.query {
-            Query::BelowXmin => rows.sort_by_key(|row| (row.xid, row.seq)),
-            _ => rows.sort_by_key(|row| row.seq),
+        let mut rows: Vec<Row> = database.mvcc.committed().filter(new).cloned().collect();
+        if self.query == Query::BelowXmin {
+            rows.sort_by_key(|row| (row.xid, row.seq));
         }
         for row in rows {
             state.last = state.last.max(row.seq);
@@ -104,54 +94,27 @@ impl Polling {
 
     fn lock(&self, state: &mut State, r: usize) -> Option<()> {
         let locked = &state.locked;
-        let free = |row: &&Row| row.committed && !locked.contains(&Some(row.event));
-        let rows = state.world.database.rows.iter().filter(free);
-        let first = rows.min_by_key(|row| row.seq)?;
+        let mut rows = state.world.database.mvcc.committed();
+        let first = rows.find(|row| !locked.contains(&Some(row.event)))?;
         state.locked[r] = Some(first.event);
         Some(())
     }
-
-    fn finish(&self, mut state: State) -> State {
-        let lost =
-            state.world.database.rows.iter().any(|row| {
-                row.committed && row.seq <= state.last && !state.done.contains(&row.event)
-            });
-        if lost && self.query == Query::AfterLast && state.world.broken.is_none() {
-            state.world.broken = Some(Promise::Loss);
-        }
-        let mut numbers = self.writers.describe(&state.world);
-        numbers.push(Number::Seq(state.last));
-        let locked = state
-            .locked
-            .iter()
-            .map(|event| event.map_or(u64::MAX, u64::from));
-        numbers.extend(locked.map(Number::Plain));
-        let mut done = state.done.clone();
-        done.sort_unstable();
-        numbers.extend(done.iter().map(|&event| Number::Plain(event.into())));
-        state.hash = canonical::hash(&numbers);
-        state
-    }
 }
 
-impl Model for Polling {
+impl Machine for Polling {
     type State = State;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![self.finish(State {
+    fn first(&self) -> State {
+        State {
             world: self.writers.first_state(),
             last: 0,
             locked: vec![None; self.relays],
             done: Vec::new(),
-            hash: 0,
-        })]
+        }
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.world.broken.is_some() {
-            return;
-        }
         let mut written = Vec::new();
         self.writers.writer_actions(&state.world, &mut written);
         actions.extend(written.into_iter().map(Action::Write));
@@ -164,7 +127,7 @@ impl Model for Polling {
         }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+    fn step(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         match action {
             Action::Write(action) => self.writers.write(&mut state.world, action)?,
@@ -172,32 +135,42 @@ impl Model for Polling {
             Action::Lock(r) => self.lock(&mut state, r)?,
             Action::Publish(r) => {
                 let event = state.locked[r].take()?;
-                state.world.database.rows.retain(|row| row.event != event);
+                let rows = &mut state.world.database.mvcc.rows;
+                rows.retain(|_, row| row.event != event);
                 self.deliver(&mut state, event);
             }
         }
-        Some(self.finish(state))
+        let lost = |row: &Row| row.seq <= state.last && !state.done.contains(&row.event);
+        let lost = state.world.database.mvcc.committed().any(lost);
+        if lost && self.query == Query::AfterLast && state.world.broken.is_none() {
+            state.world.broken = Some(Promise::Loss);
+        }
+        Some(state)
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        kept()
+    fn describe(&self, state: &State) -> Vec<Number> {
+        let State {
+            world,
+            last,
+            locked,
+            done,
+        } = state;
+        let mut numbers = self.writers.described(world);
+        numbers.push(Number::Seq(*last));
+        let locked = locked.iter().map(|event| event.map_or(u64::MAX, u64::from));
+        numbers.extend(locked.map(Number::Plain));
+        let mut done = done.clone();
+        done.sort_unstable();
+        numbers.extend(done.iter().map(|&event| Number::Plain(event.into())));
+        numbers
     }
-}
 
-impl Kept for Polling {
     fn broken(state: &State) -> Option<Promise> {
         state.world.broken
     }
-}
 
-impl Hash for State {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.hash.hash(hasher);
-    }
-}
-
-impl PartialEq for State {
-    fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash
+    /// What these read by is not sound: nothing is asked of them.
+    fn is_drained(&self, _: &State) -> bool {
+        false
     }
 }

@@ -15,8 +15,9 @@ use posthaste_engine::{
     Outcome, PageBuilder, Pipeline, PipelineLimits, Router, Routes, SinkInfo, StoredEvent,
     StoredFields, Unavailability, Verdict, model::Part,
 };
-use posthaste_stores::postgres::model::{
-    Advance, Number, Position, Reading, Request, Rows, Side, Snapshot, describe_place,
+use posthaste_stores::postgres::{
+    model::{Advance, Number, Position, Reading, Request, Rows, Side, Snapshot, describe_place},
+    mvcc::Mvcc,
 };
 use uuid::Uuid;
 
@@ -205,30 +206,27 @@ impl Memory {
         self.reading.request().is_page()
     }
 
-    /// The answer to the read under way: of the table and the sequence as they are now, at most so
-    /// many rows.
+    /// The answer to the read under way: of the outbox as it is now, at most so many rows.
     pub fn page(
         &self,
-        table: &[Row],
-        sequence: i64,
+        outbox: &Mvcc<Event>,
         size: usize,
         key_of: impl Fn(Event) -> &'static str,
     ) -> Answered {
         let taken = |row: &&Row| match &self.read {
-            Some((request, snapshot)) => row.committed && request.takes(snapshot, row.xid, row.seq),
+            Some((request, snapshot)) => request.takes(snapshot, row.xid, row.seq),
             None => false,
         };
-        let rows = table.iter().filter(taken);
+        let rows = outbox.committed().filter(taken);
         let mut rows: Vec<_> = rows
             .map(|row| (row.seq, row.event, key_of(row.event)))
             .collect();
-        rows.sort_unstable();
         let more = rows.len() > size;
         rows.truncate(size);
         Answered {
             rows,
             more,
-            sequence,
+            sequence: outbox.sequence,
         }
     }
 

@@ -6,20 +6,15 @@
 
 mod action;
 
-use std::{
-    hash::{Hash, Hasher},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 pub use action::Action;
 use posthaste_engine::rule::Rule;
 use posthaste_stores::postgres::model::{Number, Position, Standing};
-use stateright::{Model, Property};
 
 use crate::{
     action::Action as Written,
-    canonical,
-    checker::{DRAINED, Kept, kept},
+    checker::Machine,
     database::{Event, Row},
     relay::{Found, Memory},
     scenario::{Promise, System},
@@ -102,7 +97,6 @@ pub struct State {
     keeper: Keeper,
     /// Whether a row ever went.
     removed: bool,
-    hash: u64,
 }
 
 impl Keeping {
@@ -138,8 +132,8 @@ impl Keeping {
     /// Up to where rows may go now; none: nothing is due.
     fn due(&self, state: &State) -> Option<i64> {
         let floor = self.floor(state);
-        let rows = state.world.database.rows.iter();
-        let visible = rows.filter(|row| row.committed && self.is_of_the_leaf(row));
+        let rows = state.world.database.mvcc.committed();
+        let visible = rows.filter(|row| self.is_of_the_leaf(row));
         let seqs = visible.map(|row| row.seq);
         match self.removal {
             // The whole leaf, or nothing of it.
@@ -151,8 +145,9 @@ impl Keeping {
     fn keeper_may_lock(&self, state: &State) -> bool {
         let created = matches!(state.creation, Creation::Locked | Creation::Inserted(..));
         let is_held = created && !self.without(Rule::DestinationCreatedUnderLock);
-        let mut rows = state.world.database.rows.iter();
-        let written = rows.any(|row| !row.committed && self.is_of_the_leaf(row));
+        let mvcc = &state.world.database.mvcc;
+        let mut rows = mvcc.rows.values();
+        let written = rows.any(|row| mvcc.is_open(row.xid) && self.is_of_the_leaf(row));
         let waits = matches!(self.removal, Removal::Truncate(_))
             && !self.without(Rule::TruncationWaitsForWriters);
         !(is_held || written && waits)
@@ -164,7 +159,7 @@ impl Keeping {
         match self.removal {
             Removal::Truncate(rows) => {
                 locked
-                    && state.world.database.sequence < rows
+                    && state.world.database.mvcc.sequence < rows
                     && !self.without(Rule::TruncationWaitsForWriters)
             }
             Removal::Delete => false,
@@ -203,9 +198,8 @@ impl Keeping {
 
     fn claim(&self, state: &mut State, d: usize) {
         let database = &mut state.world.database;
-        let proven = database.sequence;
-        let xid = database.begin();
-        database.commit(xid);
+        let proven = database.mvcc.sequence;
+        database.execute();
         let destination = &mut state.destinations[d];
         let memories = &self.writers.memories;
         let memory = memories.open(
@@ -222,10 +216,10 @@ impl Keeping {
         let database = &state.world.database;
         let destination = &mut state.destinations[d];
         let memory = destination.memory.as_ref()?;
-        let memory = memories.begin_read(memory, database.snapshot())?;
+        let memory = memories.begin_read(memory, database.mvcc.snapshot())?;
         let key_of = |event| self.writers.key_name(event);
         let size = self.writers.bounds.page;
-        let page = memory.page(&database.rows, database.sequence, size, key_of);
+        let page = memory.page(&database.mvcc, size, key_of);
         let Some(mut memory) = memories.answer(&memory, page) else {
             state.world.broken = Some(Promise::Soundness);
             return Some(());
@@ -247,8 +241,7 @@ impl Keeping {
         let memory = memories.begin_advance(destination.memory.as_ref()?)?;
         destination.stored = Arc::new(memory.advancing_to()?);
         destination.memory = Some(memories.advanced(&memory)?);
-        let xid = state.world.database.begin();
-        state.world.database.commit(xid);
+        state.world.database.execute();
         Some(())
     }
 
@@ -257,9 +250,9 @@ impl Keeping {
         let database = &mut state.world.database;
         let stored = match self.creates? {
             Start::Oldest => Position::oldest(),
-            Start::Now => Position::now(database.snapshot()),
+            Start::Now => Position::now(database.mvcc.snapshot()),
         };
-        state.creation = Creation::Inserted(database.begin(), stored);
+        state.creation = Creation::Inserted(database.mvcc.begin(), stored);
         Some(())
     }
 
@@ -269,7 +262,7 @@ impl Keeping {
         };
         let (xid, stored) = (*xid, Arc::new(stored.clone()));
         state.world.database.commit(xid);
-        let rows = state.world.database.rows.iter();
+        let rows = state.world.database.mvcc.rows.values();
         // It begins with what the outbox still holds.
         let events = self.writers.events();
         let held = |event: &Event| {
@@ -296,13 +289,17 @@ impl Keeping {
         let Keeper::Decided(up_to) = state.keeper else {
             return None;
         };
+        let mvcc = &state.world.database.mvcc;
         let goes = |row: &Row| match self.removal {
             Removal::Truncate(_) => self.is_of_the_leaf(row),
-            Removal::Delete => row.committed && row.seq <= up_to,
+            Removal::Delete => !mvcc.is_open(row.xid) && row.seq <= up_to,
         };
-        let rows = std::mem::take(&mut state.world.database.rows);
-        let (gone, rest): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(goes);
-        state.world.database.rows = rest;
+        let gone: Vec<Row> = mvcc
+            .rows
+            .values()
+            .filter(|row| goes(row))
+            .cloned()
+            .collect();
         let needed = |row: &Row| {
             let is_ahead = |place: &Position| place.standing(row.xid, row.seq) != Standing::Behind;
             let mut destinations = state.destinations.iter();
@@ -310,10 +307,13 @@ impl Keeping {
             let by_destination = destinations.any(|of| is_ahead(&of.stored) && !is_read(of));
             let by_marker = self.writers.key_of(row.event) == 0
                 && state.marker.as_ref().is_some_and(|marker| is_ahead(marker));
-            !row.committed || by_destination || by_marker
+            mvcc.is_open(row.xid) || by_destination || by_marker
         };
         if gone.iter().any(needed) {
             state.world.broken = Some(Promise::Loss);
+        }
+        for row in &gone {
+            state.world.database.mvcc.rows.remove(&row.seq);
         }
         state.removed |= !gone.is_empty();
         state.keeper = Keeper::Idle;
@@ -335,80 +335,29 @@ impl Keeping {
         };
         Some(())
     }
-
-    fn finish(&self, mut state: State) -> State {
-        // What a place neither has passed nor brings is lost, although it is still there.
-        let rows = state.world.database.rows.iter().filter(|row| row.committed);
-        let hidden = |row: &Row| {
-            let mut destinations = state.destinations.iter();
-            destinations.any(|of| {
-                !of.done.contains(&row.event)
-                    && of.stored.standing(row.xid, row.seq) != Standing::Ahead
-            })
-        };
-        if rows.clone().any(hidden) && state.world.broken.is_none() {
-            state.world.broken = Some(Promise::Loss);
-        }
-        let plain = Number::Plain;
-        let mut numbers = self.writers.describe(&state.world);
-        for of in &mut state.destinations {
-            of.done.sort_unstable();
-            numbers.push(plain(of.done.len() as u64));
-            numbers.extend(of.done.iter().map(|&event| plain(event.into())));
-            of.stored.describe(&mut |number| numbers.push(number));
-            numbers.push(plain(of.memory.is_some().into()));
-            numbers.extend(of.memory.iter().flat_map(|memory| memory.numbers()));
-        }
-        numbers.push(plain(state.marker.is_some().into()));
-        if let Some(marker) = &state.marker {
-            marker.describe(&mut |number| numbers.push(number));
-        }
-        match &state.creation {
-            Creation::Not => numbers.push(plain(0)),
-            Creation::Locked => numbers.push(plain(1)),
-            Creation::Inserted(xid, stored) => {
-                numbers.extend([plain(2), Number::Xid(*xid)]);
-                stored.describe(&mut |number| numbers.push(number));
-            }
-            Creation::Made => numbers.push(plain(3)),
-        }
-        numbers.extend(match state.keeper {
-            Keeper::Idle => [plain(0), plain(0)],
-            Keeper::Looked(up_to) => [plain(1), Number::Seq(up_to)],
-            Keeper::Locked(up_to) => [plain(2), Number::Seq(up_to)],
-            Keeper::Decided(up_to) => [plain(3), Number::Seq(up_to)],
-        });
-        numbers.push(plain(state.removed.into()));
-        state.hash = canonical::hash(&numbers);
-        state
-    }
 }
 
-impl Model for Keeping {
+impl Machine for Keeping {
     type State = State;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<State> {
+    fn first(&self) -> State {
         let first = Destination {
             memory: None,
             stored: Arc::new(Position::oldest()),
             done: Vec::new(),
         };
-        vec![self.finish(State {
+        State {
             world: self.writers.first_state(),
             destinations: vec![first],
             marker: None,
             creation: Creation::Not,
             keeper: Keeper::Idle,
             removed: false,
-            hash: 0,
-        })]
+        }
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.world.broken.is_some() {
-            return;
-        }
         let mut written = Vec::new();
         self.writers.writer_actions(&state.world, &mut written);
         if self.holds_writers(state) {
@@ -428,7 +377,7 @@ impl Model for Keeping {
         self.keeper_actions(state, actions);
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+    fn step(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         match action {
             Action::Write(action) => self.writers.write(&mut state.world, action)?,
@@ -443,43 +392,85 @@ impl Model for Keeping {
                 self.keep(&mut state, action)?;
             }
         }
-        Some(self.finish(state))
+        // What a place neither has passed nor brings is lost, although it is still there.
+        let hidden = |row: &Row| {
+            let mut destinations = state.destinations.iter();
+            destinations.any(|of| {
+                !of.done.contains(&row.event)
+                    && of.stored.standing(row.xid, row.seq) != Standing::Ahead
+            })
+        };
+        let lost = state.world.database.mvcc.committed().any(hidden);
+        if lost && state.world.broken.is_none() {
+            state.world.broken = Some(Promise::Loss);
+        }
+        Some(state)
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = kept();
-        properties.push(Property::sometimes(DRAINED, |keeping: &Self, state| {
-            let all = usize::from(keeping.creates.is_some()) + 1;
-            let committed = |of: &Destination| {
-                let mut keys = state.world.keys.iter();
-                keys.all(|key| key.order.iter().all(|event| of.done.contains(event)))
-            };
-            let destinations = &state.destinations;
-            let finished = state.world.writers.iter().zip(&keeping.writers.writers);
-            let mut finished = finished.map(|(writer, program)| writer.done == program.len());
-            state.removed
-                && finished.all(|finished| finished)
-                && destinations.len() == all
-                && destinations.iter().all(committed)
-        }));
-        properties
+    fn describe(&self, state: &State) -> Vec<Number> {
+        let State {
+            world,
+            destinations,
+            marker,
+            creation,
+            keeper,
+            removed,
+        } = state;
+        let plain = Number::Plain;
+        let mut numbers = self.writers.described(world);
+        for Destination {
+            memory,
+            stored,
+            done,
+        } in destinations
+        {
+            let mut done = done.clone();
+            done.sort_unstable();
+            numbers.push(plain(done.len() as u64));
+            numbers.extend(done.iter().map(|&event| plain(event.into())));
+            stored.describe(&mut |number| numbers.push(number));
+            numbers.push(plain(memory.is_some().into()));
+            numbers.extend(memory.iter().flat_map(|memory| memory.numbers()));
+        }
+        numbers.push(plain(marker.is_some().into()));
+        if let Some(marker) = marker {
+            marker.describe(&mut |number| numbers.push(number));
+        }
+        match creation {
+            Creation::Not => numbers.push(plain(0)),
+            Creation::Locked => numbers.push(plain(1)),
+            Creation::Inserted(xid, stored) => {
+                numbers.extend([plain(2), Number::Xid(*xid)]);
+                stored.describe(&mut |number| numbers.push(number));
+            }
+            Creation::Made => numbers.push(plain(3)),
+        }
+        numbers.extend(match *keeper {
+            Keeper::Idle => [plain(0), plain(0)],
+            Keeper::Looked(up_to) => [plain(1), Number::Seq(up_to)],
+            Keeper::Locked(up_to) => [plain(2), Number::Seq(up_to)],
+            Keeper::Decided(up_to) => [plain(3), Number::Seq(up_to)],
+        });
+        numbers.push(plain((*removed).into()));
+        numbers
     }
-}
 
-impl Kept for Keeping {
     fn broken(state: &State) -> Option<Promise> {
         state.world.broken
     }
-}
 
-impl Hash for State {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.hash.hash(hasher);
-    }
-}
-
-impl PartialEq for State {
-    fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash
+    fn is_drained(&self, state: &State) -> bool {
+        let all = usize::from(self.creates.is_some()) + 1;
+        let committed = |of: &Destination| {
+            let mut keys = state.world.keys.iter();
+            keys.all(|key| key.order.iter().all(|event| of.done.contains(event)))
+        };
+        let destinations = &state.destinations;
+        let finished = state.world.writers.iter().zip(&self.writers.writers);
+        let mut finished = finished.map(|(writer, program)| writer.done == program.len());
+        state.removed
+            && finished.all(|finished| finished)
+            && destinations.len() == all
+            && destinations.iter().all(committed)
     }
 }

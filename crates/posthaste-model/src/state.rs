@@ -1,16 +1,12 @@
 //! A state of everything, and what tells it from others.
 
-use std::{
-    hash::{Hash, Hasher},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use posthaste_engine::rule::Rule;
 use posthaste_stores::postgres::model::{Number, Position, Standing};
 
 use crate::{
     aside::Aside,
-    canonical,
     database::{Database, Event, Row},
     relay::Memory,
     scenario::{Faults, Grain, Promise, System},
@@ -156,8 +152,6 @@ pub struct State {
     pub(crate) left: Faults,
     pub(crate) repeats: usize,
     pub(crate) broken: Option<Promise>,
-    /// Of the description.
-    pub(crate) hash: u64,
 }
 
 impl State {
@@ -206,7 +200,7 @@ impl State {
     }
 
     /// Nothing is left to do.
-    pub(crate) fn all_delivered(&self, system: &System) -> bool {
+    pub(crate) fn is_drained(&self, system: &System) -> bool {
         let finished = (self.writers.iter().zip(&system.writers))
             .all(|(writer, program)| writer.done == program.len());
         let behind =
@@ -217,7 +211,7 @@ impl State {
                 .keys
                 .iter()
                 .all(|key| key.first == key.order.len() && key.last == key.first)
-            && self.database.rows.iter().all(behind)
+            && self.database.mvcc.rows.values().all(behind)
     }
 }
 
@@ -226,7 +220,7 @@ impl System {
     pub(crate) fn first_state(&self) -> State {
         let keys = self.writers.iter().flatten().flat_map(|t| t.keys.iter());
         let keys = keys.max().map_or(0, |&key| usize::from(key) + 1);
-        let mut state = State {
+        State {
             database: Database::default(),
             writers: vec![Writer::default(); self.writers.len()],
             relays: vec![Relay::Idle; self.relays],
@@ -237,20 +231,23 @@ impl System {
             left: self.faults,
             repeats: 0,
             broken: None,
-            hash: 0,
-        };
-        state.hash = canonical::hash(&self.describe(&state));
-        state
+        }
     }
 
     /// All that decides what follows, relays without their names.
-    pub(crate) fn describe(&self, state: &State) -> Vec<Number> {
+    pub(crate) fn described(&self, state: &State) -> Vec<Number> {
         let mut numbers = Vec::with_capacity(200);
         let State {
             database,
-            left,
+            writers,
+            relays: _,
+            orphans,
+            late,
             keys,
-            ..
+            aside: _,
+            left,
+            repeats,
+            broken,
         } = state;
         database.describe(self.faults.database > 0, &mut |n| numbers.push(n));
         let name = |event: Event| {
@@ -262,18 +259,18 @@ impl System {
                 1_000 * u64::from(key + 1) + (of_key.order.len() - at) as u64
             }))
         };
-        for row in &database.rows {
+        for row in database.mvcc.rows.values() {
             numbers.extend([
                 Number::Seq(row.seq),
                 Number::Xid(row.xid),
                 name(row.event),
-                Number::Plain(row.committed.into()),
+                Number::Plain((!database.mvcc.is_open(row.xid)).into()),
             ]);
         }
         if self.grain == Grain::SettingAside {
             self.describe_aside(state, &name, &mut numbers);
         }
-        for (w, writer) in state.writers.iter().enumerate() {
+        for (w, writer) in writers.iter().enumerate() {
             numbers.push(Number::Plain((self.writers[w].len() - writer.done) as u64));
             if let Some((xid, emitted)) = writer.open {
                 numbers.extend([Number::Xid(xid), Number::Plain(emitted as u64)]);
@@ -286,17 +283,17 @@ impl System {
         }
         numbers.extend(left.counts().map(|count| Number::Plain(count.into())));
         if self.checks(Promise::Repeats) {
-            numbers.push(Number::Plain(state.repeats as u64));
+            numbers.push(Number::Plain(*repeats as u64));
         }
         let sent = |sent: &Sent| {
             let flags = u64::from(sent.late) + 2 * u64::from(sent.refused);
             [name(sent.event), Number::Plain(flags)]
         };
-        for bytes in &state.orphans {
+        for bytes in orphans {
             numbers.push(Number::Plain(bytes.len() as u64));
             numbers.extend(bytes.iter().flat_map(sent));
         }
-        for late in &state.late {
+        for late in late {
             late.to.describe(&mut |n| numbers.push(n));
             let ours = late.epoch == database.epoch && late.token == database.token;
             numbers.push(Number::Plain(ours.into()));
@@ -306,9 +303,7 @@ impl System {
             .collect();
         relays.sort();
         numbers.extend(relays.into_iter().flatten());
-        numbers.push(Number::Plain(
-            state.broken.map_or(0, |broken| broken as u64 + 1),
-        ));
+        numbers.push(Number::Plain(broken.map_or(0, |broken| broken as u64 + 1)));
         numbers
     }
 
@@ -338,32 +333,44 @@ impl System {
                 claim
             }
         };
-        if claim.expired && self.left_out.is_none() {
+        let Claim {
+            memory,
+            epoch,
+            token,
+            bytes,
+            answers,
+            refusing,
+            refused_keys,
+            parking,
+            unsettled,
+            expired,
+            advance,
+        } = &**claim;
+        if *expired && self.left_out.is_none() {
             // It reads and submits nothing more, and its advance is refused: only its bytes are left.
-            numbers.push(plain(claim.refusing.into()));
-            numbers.extend(claim.bytes.iter().flat_map(sent));
+            numbers.push(plain((*refusing).into()));
+            numbers.extend(bytes.iter().flat_map(sent));
             return numbers;
         }
-        let database = &state.database;
         let flags = [
-            claim.epoch == database.epoch,
-            claim.token == database.token,
-            claim.unsettled,
-            claim.expired,
-            claim.refusing,
-            claim.advance.is_some(),
+            *epoch == state.database.epoch,
+            *token == state.database.token,
+            *unsettled,
+            *expired,
+            *refusing,
+            advance.is_some(),
         ];
         numbers.extend(flags.map(|flag| plain(flag.into())));
-        numbers.extend(claim.advance.map(Number::Xid));
-        numbers.push(plain(claim.bytes.len() as u64));
-        for bytes in &claim.bytes {
+        numbers.extend(advance.map(Number::Xid));
+        numbers.push(plain(bytes.len() as u64));
+        for bytes in bytes {
             numbers.push(plain(bytes.ticket));
             numbers.extend(sent(bytes));
         }
-        numbers.extend(claim.refused_keys.iter().map(|&key| plain(key.into())));
-        numbers.push(plain(claim.parking.len() as u64));
-        numbers.push(plain(claim.answers.len() as u64));
-        for answer in &claim.answers {
+        numbers.extend(refused_keys.iter().map(|&key| plain(key.into())));
+        numbers.push(plain(parking.len() as u64));
+        numbers.push(plain(answers.len() as u64));
+        for answer in answers {
             let (kind, ticket) = match *answer {
                 Heard::Accepted(ticket) => (0, ticket),
                 Heard::Failed(ticket) => (1, ticket),
@@ -372,19 +379,7 @@ impl System {
             };
             numbers.extend([plain(kind), plain(ticket)]);
         }
-        numbers.extend_from_slice(claim.memory.numbers());
+        numbers.extend_from_slice(memory.numbers());
         numbers
-    }
-}
-
-impl Hash for State {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.hash.hash(hasher);
-    }
-}
-
-impl PartialEq for State {
-    fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash
     }
 }

@@ -6,25 +6,62 @@ use posthaste_engine::{
     KeyOrder,
     rule::{Rule, leave_out},
 };
-use posthaste_stores::postgres::model::{Position, Standing};
+use posthaste_stores::postgres::model::{Number, Position, Standing};
 
 use crate::{
     action::Action,
-    canonical,
+    checker::Machine,
     database::{Event, Row},
     scenario::{End, Grain, Pace, Promise, System, Transaction},
     state::{Claim, Heard, LateAdvance, Relay, Sent, State},
 };
 
-impl System {
-    /// One step; none: it would change nothing. Production code runs without the rule, too.
-    pub(crate) fn step(&self, last: &State, action: Action) -> Option<State> {
+impl Machine for System {
+    type State = State;
+    type Action = Action;
+
+    fn first(&self) -> State {
+        self.first_state()
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        self.writer_actions(state, actions);
+        for r in 0..self.relays {
+            self.relay_actions(state, r, actions);
+        }
+        for at in 0..state.orphans.len() {
+            actions.push(Action::Straggle(at));
+            actions.push(Action::Drop(at));
+        }
+        actions.extend((0..state.late.len()).map(Action::Late));
+        self.aside_actions(state, actions);
+        if state.left.database > 0 {
+            actions.push(Action::DatabaseCrash);
+        }
+    }
+
+    /// Production code runs without the rule that is left out, too.
+    fn step(&self, last: &State, action: Action) -> Option<State> {
         match self.left_out {
             Some(rule) => leave_out(rule, || self.sound_step(last, action)),
             None => self.sound_step(last, action),
         }
     }
 
+    fn describe(&self, state: &State) -> Vec<Number> {
+        self.described(state)
+    }
+
+    fn broken(state: &State) -> Option<Promise> {
+        state.broken
+    }
+
+    fn is_drained(&self, state: &State) -> bool {
+        state.is_drained(self)
+    }
+}
+
+impl System {
     fn sound_step(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         self.write(&mut state, action)
@@ -39,7 +76,6 @@ impl System {
         let late = std::mem::take(&mut state.late);
         let may_come = |late: &LateAdvance| !self.refuses(&state, late.epoch, late.token);
         state.late = late.into_iter().filter(may_come).collect();
-        state.hash = canonical::hash(&self.describe(&state));
         Some(state)
     }
 
@@ -121,7 +157,8 @@ impl System {
         let ours = database.epoch == epoch && database.token == token;
         let behind = |at: &Position, row: &Row| at.standing(row.xid, row.seq) == Standing::Behind;
         let back = !to.covers(&database.stored)
-            || (database.rows.iter()).any(|row| behind(&database.stored, row) && !behind(to, row));
+            || (database.mvcc.rows.values())
+                .any(|row| behind(&database.stored, row) && !behind(to, row));
         state.database.stored = Arc::new(to.clone());
         if back || !ours {
             state.breaks(self, Promise::Authority);
@@ -131,7 +168,7 @@ impl System {
 
     fn check(&self, state: &mut State) {
         let mut broken = None;
-        for row in state.database.rows.iter().filter(|row| row.committed) {
+        for row in state.database.mvcc.committed() {
             let key = &state.keys[usize::from(self.key_of(row.event))];
             let at = key.order.iter().position(|&event| event == row.event);
             let at = at.unwrap_or(usize::MAX);
@@ -153,7 +190,7 @@ impl System {
 
     fn relay_step(&self, state: &mut State, action: Action) -> Option<()> {
         match action {
-            Action::Ask(r) => state.relays[r] = Relay::Claiming(state.database.sequence),
+            Action::Ask(r) => state.relays[r] = Relay::Claiming(state.database.mvcc.sequence),
             Action::Claim(r) => self.claim(state, r),
             Action::Send(r) => self.send(state, r)?,
             Action::Answer(r) => self.answer(state, r),
@@ -222,7 +259,7 @@ impl System {
                     state.late.pop();
                     return Some(());
                 }
-                let xid = state.database.begin();
+                let xid = state.database.mvcc.begin();
                 state.relays[r].running()?.advance = Some(xid);
             }
             Action::Advanced(r) => self.advanced(state, r)?,
@@ -278,10 +315,9 @@ impl System {
     fn claim(&self, state: &mut State, r: usize) {
         let proven = match state.relays[r] {
             Relay::Claiming(proven) => proven,
-            _ => state.database.sequence,
+            _ => state.database.mvcc.sequence,
         };
-        let xid = state.database.begin();
-        state.database.commit(xid);
+        state.database.execute();
         let former = state.database.owner.replace(r);
         // Others may claim only once its lease is over, by its own clock as well.
         if let Some(Relay::Paused(claim)) = former.map(|former| &mut state.relays[former]) {
@@ -308,7 +344,7 @@ impl System {
     }
 
     fn send(&self, state: &mut State, r: usize) -> Option<()> {
-        let snapshot = state.database.snapshot();
+        let snapshot = state.database.mvcc.snapshot();
         let claim = state.relays[r].running()?;
         claim.memory = self.memories.begin_read(&claim.memory, snapshot)?;
         if self.grain != Grain::Reading {
@@ -328,9 +364,8 @@ impl System {
             return state.forget(self, r);
         }
         let key_of = |event| self.key_name(event);
-        let page = claim
-            .memory
-            .page(&database.rows, database.sequence, self.bounds.page, key_of);
+        let size = self.bounds.page;
+        let page = claim.memory.page(&database.mvcc, size, key_of);
         match self.memories.answer(&claim.memory, page) {
             Some(memory) => claim.memory = memory,
             None => return state.breaks(self, Promise::Soundness),
@@ -364,7 +399,7 @@ impl System {
             state.late.pop();
             return Some(());
         }
-        let xid = begun.unwrap_or_else(|| state.database.begin());
+        let xid = begun.unwrap_or_else(|| state.database.mvcc.begin());
         state.database.commit(xid);
         let claim = state.relays[r].running()?;
         claim.memory = self.memories.advanced(&claim.memory)?;
@@ -399,8 +434,7 @@ impl System {
             Action::Late(at) => {
                 let LateAdvance { to, epoch, token } = state.late.remove(at);
                 if self.store(state, &to, epoch, token) {
-                    let xid = state.database.begin();
-                    state.database.commit(xid);
+                    state.database.execute();
                 }
             }
             Action::DatabaseCrash => {
@@ -431,7 +465,7 @@ impl System {
     pub(crate) fn write(&self, state: &mut State, action: Action) -> Option<()> {
         match action {
             Action::Begin(w) => {
-                state.writers[w].open = Some((state.database.begin(), 0));
+                state.writers[w].open = Some((state.database.mvcc.begin(), 0));
                 let Transaction { keys, end, pace } = self.writers[w][state.writers[w].done];
                 match pace {
                     Pace::Numbered => {}
@@ -458,7 +492,7 @@ impl System {
                 let (xid, _) = state.writers[w].open.take()?;
                 state.writers[w].done += 1;
                 if matches!(action, Action::RollBack(_)) {
-                    state.database.abort(xid);
+                    state.database.mvcc.abort(xid);
                     return Some(());
                 }
                 for event in state.database.commit(xid) {

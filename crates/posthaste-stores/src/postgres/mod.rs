@@ -30,6 +30,9 @@ mod migrate;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
+#[cfg(any(test, feature = "simulation", feature = "model"))]
+#[doc(hidden)]
+pub mod mvcc;
 mod open;
 mod ownership;
 mod parking;

@@ -13,6 +13,7 @@ use super::{
     claimed::page_of,
     converge::Group,
     layout::GroupRow,
+    mvcc::Mvcc,
     position::{self, Floors},
     read_plan::{ReadPlan, Stored},
     side_read::{SideCourse, SidePlace, SideRequest, brings, marker_at, target_of},
@@ -70,6 +71,30 @@ impl Snapshot {
     /// Describes it.
     pub fn describe(&self, out: Out<'_>) {
         self.0.describe(out);
+    }
+}
+
+impl<E> Mvcc<E> {
+    /// What a statement that begins now sees.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(self.visible())
+    }
+
+    /// Describes all but the rows.
+    pub fn describe(&self, out: Out<'_>) {
+        let Self {
+            next_xid,
+            latest_completed,
+            open,
+            sequence,
+            rows: _,
+        } = self;
+        out(Number::Xid(*next_xid));
+        out(Number::Xmax(latest_completed + 1));
+        out(Number::Plain(open.len() as u64));
+        open.iter().for_each(|&xid| out(Number::Xid(xid)));
+        out(Number::Seq(*sequence));
     }
 }
 
@@ -189,25 +214,7 @@ impl Request {
     /// Whether the statement brings this row: the shipped SQL in words.
     #[must_use]
     pub fn takes(&self, snapshot: &Snapshot, xid: u64, seq: i64) -> bool {
-        match &self.0 {
-            sweep::Request::Poll {
-                low,
-                floor,
-                stragglers: (xids, floors),
-                ..
-            } => {
-                let finished = xids.iter().zip(floors).filter(|(x, _)| snapshot.sees(x.0));
-                let start = finished.map(|(_, own)| *own).min();
-                let start = start.map_or(*floor, |own| own.min(*floor));
-                seq > start && !low.sees(xid) && snapshot.sees(xid)
-            }
-            sweep::Request::Page {
-                low,
-                high,
-                last,
-                until,
-            } => seq > *last && seq <= *until && !low.sees(xid) && high.sees(xid),
-        }
+        self.0.takes(&snapshot.0, xid, seq)
     }
 
     /// Whether it is more of a difference.

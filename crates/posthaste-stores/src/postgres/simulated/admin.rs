@@ -269,7 +269,7 @@ fn status(database: &Database, leaf_bits: u8) -> Status {
     let (tables, now) = (&database.now.tables, database.clock());
     let snapshot = database.snapshot();
     let visible = || {
-        let rows = database.now.rows.values();
+        let rows = database.now.mvcc.rows.values();
         rows.filter(|row| snapshot.sees(row.xid))
     };
     let age = |row: &OutboxRow| from_micros(now - row.event.inserted_at());

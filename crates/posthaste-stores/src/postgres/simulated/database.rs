@@ -1,16 +1,16 @@
 //! Transaction numbers, snapshots, the sequence, rows by version, and what a crash leaves of them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use posthaste_engine::StoredEvent;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Commit, Counters, Settings, tables::Tables};
-use crate::postgres::types::Snapshot;
+use crate::postgres::{
+    mvcc::{self, Mvcc},
+    types::Snapshot,
+};
 
 /// How far ahead a value of the sequence is logged, as PostgreSQL does it: what is drawn within
 /// needs no record.
@@ -19,24 +19,16 @@ const LOGGED_AHEAD: i64 = 32;
 const CLOCK_BEGINS: i64 = 1_767_225_600_000_000;
 
 /// A row of the outbox.
-#[derive(Debug)]
-pub(super) struct OutboxRow {
-    pub(super) xid: u64,
-    pub(super) event: StoredEvent,
-}
+pub(super) type OutboxRow = mvcc::Row<StoredEvent>;
 
 /// All that a write-ahead log keeps.
 #[derive(Debug, Clone)]
 pub(super) struct Version {
-    next_xid: u64,
-    latest_completed: u64,
-    open: BTreeSet<u64>,
+    pub(super) mvcc: Mvcc<StoredEvent>,
     /// The greatest number of a transaction that has written a record.
     written_xid: u64,
-    sequence: i64,
+    /// Values of the sequence up to this one are in the log.
     logged: i64,
-    /// By `seq`; those of transactions that were rolled back are gone.
-    pub(super) rows: BTreeMap<i64, Arc<OutboxRow>>,
     /// Of the history: transactions that are part of this state.
     commits: usize,
     pub(super) tables: Tables,
@@ -69,13 +61,9 @@ pub(super) struct Database {
 impl Database {
     pub(super) fn new(settings: &Settings) -> Self {
         let mut now = Version {
-            next_xid: 1,
-            latest_completed: 0,
-            open: BTreeSet::new(),
+            mvcc: Mvcc::default(),
             written_xid: 0,
-            sequence: 0,
             logged: 0,
-            rows: BTreeMap::new(),
             commits: 0,
             tables: Tables::new(settings),
         };
@@ -116,41 +104,36 @@ impl Database {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        let xmax = self.now.latest_completed + 1;
-        Snapshot::new(xmax, self.now.open.range(..xmax).copied().collect())
+        self.now.mvcc.visible()
     }
 
     /// F.
     pub(super) fn sequence(&self) -> i64 {
-        self.now.sequence
+        self.now.mvcc.sequence
     }
 
     /// Gives a transaction its number.
     pub(super) fn assign_xid(&mut self) -> u64 {
-        let xid = self.now.next_xid;
-        self.now.next_xid += 1;
-        self.now.open.insert(xid);
-        xid
+        self.now.mvcc.begin()
     }
 
     /// The next value of the sequence, which no rollback gives back.
     pub(super) fn draw(&mut self) -> i64 {
-        self.now.sequence += 1;
-        if self.now.sequence > self.now.logged {
-            self.now.logged = self.now.sequence + LOGGED_AHEAD;
+        let seq = self.now.mvcc.draw();
+        if seq > self.now.logged {
+            self.now.logged = seq + LOGGED_AHEAD;
         }
-        self.now.sequence
+        seq
     }
 
     pub(super) fn insert(&mut self, xid: u64, event: StoredEvent) {
         self.now.written_xid = self.now.written_xid.max(xid);
-        let row = OutboxRow { xid, event };
-        self.now.rows.insert(row.event.seq(), Arc::new(row));
+        self.now.mvcc.insert(xid, event.seq(), event);
     }
 
     /// Takes a row of an open transaction back.
     pub(super) fn take_back(&mut self, seq: i64) {
-        self.now.rows.remove(&seq);
+        self.now.mvcc.rows.remove(&seq);
     }
 
     /// Commits, durably with all that came before.
@@ -184,15 +167,13 @@ impl Database {
     }
 
     fn complete(&mut self, xid: u64) {
-        self.now.open.remove(&xid);
-        self.now.latest_completed = self.now.latest_completed.max(xid);
+        self.now.mvcc.complete(xid);
         self.now.commits = self.history.len();
     }
 
-    /// Rolls back; the rows are taken back by whoever wrote them.
     pub(super) fn abort(&mut self, xid: u64) {
-        if self.now.open.remove(&xid) {
-            self.now.latest_completed = self.now.latest_completed.max(xid);
+        if self.now.mvcc.is_open(xid) {
+            self.now.mvcc.abort(xid);
         }
     }
 
@@ -225,7 +206,7 @@ impl Database {
 
     /// The newest number of a transaction, and the newest value of the sequence.
     fn issued(&self) -> (u64, i64) {
-        (self.now.next_xid - 1, self.now.sequence)
+        (self.now.mvcc.next_xid() - 1, self.now.mvcc.sequence)
     }
 
     /// Numbers that only lost transactions used are issued again; the sequence goes on where it was
@@ -233,11 +214,9 @@ impl Database {
     fn begin_a_new_life(&mut self, issued: (u64, i64), (xid, sequence): (u64, i64)) {
         self.counters.numbers_again += u64::from(issued.0 > xid);
         self.counters.values_again += u64::from(issued.1 > sequence);
-        self.cut_connections();
-        self.now.next_xid = xid + 1;
-        self.now.latest_completed = xid;
-        self.now.written_xid = xid;
-        (self.now.sequence, self.now.logged) = (sequence, sequence);
+        self.generation += 1;
+        self.now.mvcc.restart(xid + 1, sequence);
+        (self.now.written_xid, self.now.logged) = (xid, sequence);
         self.now.tables.token = None;
         self.history.truncate(self.now.commits);
         self.flush();
@@ -246,10 +225,7 @@ impl Database {
     /// What was open is rolled back.
     pub(super) fn cut_connections(&mut self) {
         self.generation += 1;
-        let open = std::mem::take(&mut self.now.open);
-        self.now.rows.retain(|_, row| !open.contains(&row.xid));
-        let latest = open.last().copied().unwrap_or(0);
-        self.now.latest_completed = self.now.latest_completed.max(latest);
+        self.now.mvcc.abort_all();
     }
 
     pub(super) fn history(&self) -> &[Commit] {
@@ -258,7 +234,7 @@ impl Database {
 
     /// A destination was created.
     pub(super) fn note_creation(&mut self, name: &str) {
-        let rows = self.now.rows.values();
+        let rows = self.now.mvcc.rows.values();
         let kept: BTreeSet<Uuid> = rows.map(|row| row.event.id()).collect();
         let committed = self.history.iter().flat_map(|commit| &commit.events);
         let gone = committed.filter(|id| !kept.contains(id)).copied().collect();
@@ -276,13 +252,14 @@ impl Database {
 
     /// Whether a new snapshot sees what this transaction did.
     pub(super) fn is_completed(&self, xid: u64) -> bool {
-        xid < self.now.next_xid && !self.now.open.contains(&xid)
+        xid < self.now.mvcc.next_xid() && !self.now.mvcc.is_open(xid)
     }
 
     /// Whether a transaction is open that has written into this leaf.
     pub(super) fn is_being_written(&self, rows: impl Fn(i64) -> bool) -> bool {
-        let mut of_open = self.now.rows.iter().rev();
-        of_open.any(|(seq, row)| self.now.open.contains(&row.xid) && rows(*seq))
+        let Mvcc { rows: all, .. } = &self.now.mvcc;
+        let mut newest_first = all.values().rev();
+        newest_first.any(|row| self.now.mvcc.is_open(row.xid) && rows(row.seq))
     }
 }
 

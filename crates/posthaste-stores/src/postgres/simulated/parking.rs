@@ -141,7 +141,7 @@ impl ClaimParking for Owner {
         let change = self.change(OPERATION, move |database, grant| {
             // The copy is made from the row itself: all or none.
             let is_there = |parked: &Parked| {
-                let row = database.now.rows.get(&parked.parking.event.seq());
+                let row = database.now.mvcc.rows.get(&parked.parking.event.seq());
                 row.is_some_and(|row| row.event.id() == parked.parking.event.id())
             };
             if !parked.iter().all(is_there) {

@@ -1,7 +1,5 @@
 //! Reads: the snapshot comes first, then F, then the rows.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use posthaste_engine::{
     Budget, StoreError, StoredEvent,
@@ -76,11 +74,8 @@ pub(super) async fn read(reading: Reading<'_>) -> Result<Read, StoreError> {
     let page = {
         let mut database = connection.database(operation)?;
         let page = page(&reading, &database, &snapshot, server.page_events);
-        if let Request::Poll {
-            floor, stragglers, ..
-        } = request
-        {
-            let late = start(*floor, stragglers, &snapshot) < *floor;
+        if let Request::Poll { floor, .. } = request {
+            let late = request.start(&snapshot) < *floor;
             database.counters.stragglers += u64::from(late);
             database.counters.cut_differences += u64::from(page.more);
         }
@@ -110,19 +105,6 @@ struct RowsRead {
     more: bool,
 }
 
-/// Transactions that this very snapshot sees finished set the start back to their own floors.
-fn start(
-    floor: i64,
-    (xids, floors): &(Vec<crate::postgres::types::Xid8>, Vec<i64>),
-    snapshot: &Snapshot,
-) -> i64 {
-    let finished = xids
-        .iter()
-        .zip(floors)
-        .filter(|(xid, _)| snapshot.sees(xid.0));
-    finished.map(|(_, floor)| *floor).fold(floor, i64::min)
-}
-
 fn page(
     reading: &Reading<'_>,
     database: &Database,
@@ -133,35 +115,21 @@ fn page(
         Scope::Main(slots) => within(*slots, event.slot()),
         Scope::Keys { keys, .. } => event.key().is_some_and(|key| keys.iter().any(|k| k == key)),
     };
-    let (range, low, high) = match reading.request {
-        Request::Poll {
-            low,
-            floor,
-            stragglers,
-            ..
-        } => (
-            start(*floor, stragglers, snapshot)..=i64::MAX - 1,
-            low,
-            None,
-        ),
-        Request::Page {
-            low,
-            high,
-            last,
-            until,
-        } => (*last..=*until, low, Some(high)),
+    let (low, high) = match reading.request {
+        Request::Poll { low, .. } => (low, None),
+        Request::Page { low, high, .. } => (low, Some(high)),
     };
     let rests = matches!(reading.scope, Scope::Keys { rests: true, .. });
-    let is_behind_its_marker = |row: &Arc<OutboxRow>| {
+    let is_behind_its_marker = |row: &OutboxRow| {
         let (Scope::Keys { .. }, Some(key)) = (&reading.scope, row.event.key()) else {
             return true;
         };
         let of = (reading.grant.destination_id, key.to_owned());
         let marker = database.now.tables.markers.get(&of);
         let to = high.filter(|_| !rests).map(|high| &**high);
-        marker.is_some_and(|marker| brings(&marker.position, to, row.xid, row.event.seq()))
+        marker.is_some_and(|marker| brings(&marker.position, to, row.xid, row.seq))
     };
-    let is_meant = |row: &Arc<OutboxRow>| {
+    let is_meant = |row: &OutboxRow| {
         let xid = row.xid;
         snapshot.sees(xid)
             && !low.sees(xid)
@@ -169,7 +137,7 @@ fn page(
             && is_in_scope(&row.event)
             && is_behind_its_marker(row)
     };
-    let (first, last) = (range.start() + 1, *range.end());
+    let (first, last) = (reading.request.start(snapshot) + 1, reading.request.end());
     let mut found = RowsRead {
         events: Vec::new(),
         more: false,
@@ -179,7 +147,7 @@ fn page(
     }
     let events_max = reading.budget.events.clamp(1, page_events.max(1));
     let mut bytes = 0;
-    for (_, row) in database.now.rows.range(first..=last) {
+    for (_, row) in database.now.mvcc.rows.range(first..=last) {
         if !is_meant(row) {
             continue;
         }

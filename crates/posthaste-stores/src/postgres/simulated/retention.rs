@@ -50,8 +50,8 @@ struct Housekeeper {
 impl Database {
     /// Rows that a new snapshot sees, behind `seq`.
     pub(super) fn visible_behind(&self, seq: i64) -> impl DoubleEndedIterator<Item = &OutboxRow> {
-        let rows = self.now.rows.range(seq.saturating_add(1)..);
-        rows.map(|(_, row)| &**row)
+        let rows = self.now.mvcc.rows.range(seq.saturating_add(1)..);
+        rows.map(|(_, row)| row)
             .filter(|row| self.is_completed(row.xid))
     }
 
@@ -117,7 +117,7 @@ impl Database {
         };
         let mut least = greatest;
         let mut bytes = 0;
-        self.now.rows.retain(|seq, row| {
+        self.now.mvcc.rows.retain(|seq, row| {
             if is_of(*seq) {
                 least = least.min(*seq);
                 bytes += row.event.footprint() as u64;

@@ -162,9 +162,6 @@ impl Drop for Transaction {
         let Ok(mut database) = self.connection.database(OPERATION) else {
             return;
         };
-        for (seq, _) in self.written.drain(..) {
-            database.take_back(seq);
-        }
         if let Some(xid) = self.xid.take() {
             database.abort(xid);
         }

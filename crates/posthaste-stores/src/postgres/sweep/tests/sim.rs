@@ -2,46 +2,27 @@
 //! state machine, with rules that a test may leave out.
 
 use super::*;
-use std::collections::{BTreeMap, HashMap, HashSet};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Open,
-    Committed,
-    Aborted,
-}
+use crate::postgres::mvcc::{Mvcc, Row};
+use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Clone)]
-pub(super) struct Row {
-    seq: i64,
-    xid: u64,
+pub(super) struct Event {
     key: u32,
     pub(super) id: u32,
-    /// Copied, or of an ended era: visible, whatever its transaction's number means here.
-    copied: bool,
+    /// The row's own column, by which places compare it. A copied row, or one of an ended era, is of another server's
+    /// transaction: here it is visible to all.
+    xid: u64,
 }
 
-impl Row {
-    fn is_of(&self, xid: u64) -> bool {
-        self.xid == xid && !self.copied
-    }
-}
-
-/// What a write-ahead log holds, or memory.
-#[derive(Debug, Clone)]
-struct State {
-    next_xid: u64,
-    latest_completed: u64,
-    fates: BTreeMap<u64, Fate>,
-    sequence: i64,
-    rows: Vec<Row>,
-    stored: Position,
-}
+/// The number of a transaction that every snapshot sees.
+const FROZEN: u64 = 0;
 
 #[derive(Debug)]
 pub(super) struct Db {
-    now: State,
-    flushed: State,
+    mvcc: Mvcc<Event>,
+    stored: Position,
+    /// What a crash goes back to: the next transaction, the sequence's value and the stored place.
+    flushed: (u64, i64, Position),
     pub(super) token: u32,
     next_id: u32,
     /// Events in the order of their commits, by key.
@@ -52,24 +33,18 @@ pub(super) struct Db {
 
 impl Db {
     fn new() -> Self {
-        let empty = State {
-            next_xid: 1,
-            latest_completed: 0,
-            fates: BTreeMap::new(),
-            sequence: 0,
-            rows: Vec::new(),
-            stored: Position {
-                low: Arc::new(Snapshot::empty()),
-                within: None,
-                floors: Floors {
-                    floor: 0,
-                    floor_min: 0,
-                },
+        let stored = Position {
+            low: Arc::new(Snapshot::empty()),
+            within: None,
+            floors: Floors {
+                floor: 0,
+                floor_min: 0,
             },
         };
         Self {
-            now: empty.clone(),
-            flushed: empty,
+            mvcc: Mvcc::default(),
+            flushed: (1, 0, stored.clone()),
+            stored,
             token: 0,
             next_id: 0,
             committed: Vec::new(),
@@ -78,27 +53,17 @@ impl Db {
     }
 
     pub(super) fn begin(&mut self) -> u64 {
-        let xid = self.now.next_xid;
-        self.now.next_xid += 1;
-        self.now.fates.insert(xid, Fate::Open);
-        xid
+        self.mvcc.begin()
     }
 
     pub(super) fn draw(&mut self) -> i64 {
-        self.now.sequence += 1;
-        self.now.sequence
+        self.mvcc.draw()
     }
 
     pub(super) fn insert_with(&mut self, xid: u64, seq: i64, key: u32) {
         let id = self.next_id;
         self.next_id += 1;
-        self.now.rows.push(Row {
-            seq,
-            xid,
-            key,
-            id,
-            copied: false,
-        });
+        self.mvcc.insert(xid, seq, Event { key, id, xid });
     }
 
     pub(super) fn insert(&mut self, xid: u64, key: u32) {
@@ -106,62 +71,48 @@ impl Db {
         self.insert_with(xid, seq, key);
     }
 
-    fn complete(&mut self, xid: u64, fate: Fate) {
-        self.now.fates.insert(xid, fate);
-        self.now.latest_completed = self.now.latest_completed.max(xid);
+    fn flush(&mut self) {
+        let stored = self.stored.clone();
+        self.flushed = (self.mvcc.next_xid(), self.mvcc.sequence, stored);
     }
 
     /// A commit flushes everything before it.
     pub(super) fn commit(&mut self, xid: u64) {
-        let mut own: Vec<_> = self.now.rows.iter().filter(|row| row.is_of(xid)).collect();
-        own.sort_by_key(|row| row.seq);
-        self.committed
-            .extend(own.iter().map(|row| (row.key, row.id)));
-        self.complete(xid, Fate::Committed);
-        self.flushed = self.now.clone();
+        let own = self.mvcc.rows.values().filter(|row| row.xid == xid);
+        let own = own.map(|row| (row.event.key, row.event.id));
+        self.committed.extend(own);
+        self.mvcc.complete(xid);
+        self.flush();
     }
 
     /// Visible, but lost in a crash; for statements of the relay only.
     pub(super) fn commit_unflushed(&mut self, xid: u64) {
-        self.complete(xid, Fate::Committed);
+        self.mvcc.complete(xid);
     }
 
     pub(super) fn abort(&mut self, xid: u64) {
-        self.now.rows.retain(|row| !row.is_of(xid));
-        self.complete(xid, Fate::Aborted);
+        self.mvcc.abort(xid);
     }
 
     /// Back to what was flushed: numbers that only lost transactions used are issued again.
     pub(super) fn crash(&mut self) {
-        self.now = self.flushed.clone();
-        let open = |(xid, fate): (&u64, &Fate)| (*fate == Fate::Open).then_some(*xid);
-        let open: Vec<u64> = self.now.fates.iter().filter_map(open).collect();
-        for xid in open {
-            self.abort(xid);
-        }
-        self.now.latest_completed = self.now.next_xid - 1;
-        self.flushed = self.now.clone();
+        let (next_xid, sequence, stored) = self.flushed.clone();
+        self.mvcc.restart(next_xid, sequence);
+        self.stored = stored;
         self.token += 1;
     }
 
     /// A copy, on a server whose counter of transactions stands elsewhere.
     pub(super) fn copy(&mut self, next_xid: u64) {
-        let open = |(xid, fate): (&u64, &Fate)| (*fate == Fate::Open).then_some(*xid);
-        let open: Vec<u64> = self.now.fates.iter().filter_map(open).collect();
-        for xid in open {
-            self.abort(xid);
-        }
-        self.now.fates.clear();
-        self.now.next_xid = next_xid;
-        self.now.latest_completed = next_xid - 1;
+        self.mvcc.restart(next_xid, self.mvcc.sequence);
         self.end_era();
     }
 
     fn end_era(&mut self) {
-        for row in &mut self.now.rows {
-            row.copied = true;
+        for row in self.mvcc.rows.values_mut() {
+            row.xid = FROZEN;
         }
-        self.flushed = self.now.clone();
+        self.flush();
         self.token += 1;
     }
 
@@ -171,25 +122,22 @@ impl Db {
             low,
             within,
             floors,
-        } = &self.now.stored;
-        let passed = |row: &Row| {
-            let in_high =
-                |(high, seq): &(Arc<Snapshot>, i64)| row.seq <= *seq && high.sees(row.xid);
-            row.seq <= floors.floor_min || low.sees(row.xid) || within.as_ref().is_some_and(in_high)
+        } = &self.stored;
+        let passed = |row: &Row<Event>| {
+            let xid = row.event.xid;
+            let in_high = |(high, seq): &(Arc<Snapshot>, i64)| row.seq <= *seq && high.sees(xid);
+            row.seq <= floors.floor_min || low.sees(xid) || within.as_ref().is_some_and(in_high)
         };
         let known = floors.floor.max(within.as_ref().map_or(0, |(_, seq)| *seq));
-        let unfinished = self
-            .now
-            .rows
-            .iter()
-            .filter(|row| row.seq <= known && !passed(row));
+        let rows = self.mvcc.rows.values();
+        let unfinished = rows.filter(|row| row.seq <= known && !passed(row));
         let start = unfinished.map(|row| row.seq - 1).min().unwrap_or(known);
         let everything = Arc::new(Snapshot::everything());
-        self.now.stored = Position {
+        self.stored = Position {
             low: Arc::new(Snapshot::empty()),
             within: Some((everything, start)),
             floors: Floors {
-                floor: self.now.sequence,
+                floor: self.mvcc.sequence,
                 floor_min: start,
             },
         };
@@ -197,85 +145,37 @@ impl Db {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        let xmax = self.now.latest_completed + 1;
-        let open = self
-            .now
-            .fates
-            .iter()
-            .filter(|(_, fate)| **fate == Fate::Open);
-        Snapshot::new(
-            xmax,
-            open.map(|(xid, _)| *xid)
-                .filter(|xid| *xid < xmax)
-                .collect(),
-        )
+        self.mvcc.visible()
     }
 
     pub(super) fn sequence(&self) -> i64 {
-        self.now.sequence + self.bias
+        self.mvcc.sequence + self.bias
     }
 
     pub(super) fn store(&mut self, position: &Position) {
-        self.now.stored = position.clone();
+        self.stored = position.clone();
     }
 
     pub(super) fn stored(&self) -> Position {
-        self.now.stored.clone()
+        self.stored.clone()
     }
 
     /// What retention may take away.
     pub(super) fn truncate(&mut self) {
-        let floor = self.now.stored.floors.floor_min;
-        self.now.rows.retain(|row| row.seq > floor);
-        self.flushed.rows.retain(|row| row.seq > floor);
+        let floor = self.stored.floors.floor_min;
+        self.mvcc.rows.retain(|seq, _| *seq > floor);
     }
 
     /// The rows of a read whose snapshot was taken earlier, in the order in which they are sent.
-    fn rows(&self, request: &Request, snapshot: &Snapshot, apart: bool) -> Vec<Row> {
-        let committed =
-            |row: &&Row| row.copied || self.now.fates.get(&row.xid) == Some(&Fate::Committed);
-        let mut rows: Vec<Row> = match request {
-            Request::Poll {
-                low,
-                floor,
-                stragglers: (xids, floors),
-                ..
-            } => {
-                let finished = xids.iter().zip(floors).filter(|(x, _)| snapshot.sees(x.0));
-                let start = finished
-                    .map(|(_, f)| *f)
-                    .min()
-                    .unwrap_or(*floor)
-                    .min(*floor);
-                let seen = |row: &&Row| row.copied || snapshot.sees(row.xid);
-                let new = |row: &&Row| row.seq > start && !low.sees(row.xid) && seen(row);
-                self.now
-                    .rows
-                    .iter()
-                    .filter(new)
-                    .filter(committed)
-                    .cloned()
-                    .collect()
+    fn rows(&self, request: &Request, snapshot: &Snapshot, apart: bool) -> Vec<Row<Event>> {
+        let taken = |row: &&Row<Event>| match request {
+            Request::Poll { low, .. } => {
+                let is_new = !low.sees(row.event.xid) && snapshot.sees(row.xid);
+                is_new && row.seq > request.start(snapshot)
             }
-            Request::Page {
-                low,
-                high,
-                last,
-                until,
-            } => {
-                let new = |row: &&Row| {
-                    row.seq > *last && row.seq <= *until && !low.sees(row.xid) && high.sees(row.xid)
-                };
-                self.now
-                    .rows
-                    .iter()
-                    .filter(new)
-                    .filter(committed)
-                    .cloned()
-                    .collect()
-            }
+            Request::Page { .. } => request.takes(snapshot, row.event.xid, row.seq),
         };
-        rows.sort_by_key(|row| row.seq);
+        let mut rows: Vec<_> = self.mvcc.committed().filter(taken).cloned().collect();
         if let (true, Request::Poll { stragglers, .. }) = (apart, request) {
             rows.sort_by_key(|row| stragglers.0.contains(&Xid8(row.xid)));
         }
@@ -428,8 +328,9 @@ impl Trial {
         self.earlier_sequence = sequence;
         self.place = Some(step.place);
         for row in rows {
-            if self.seen.insert(row.id) {
-                self.delivered.push((row.key, row.id));
+            let Event { key, id, .. } = row.event;
+            if self.seen.insert(id) {
+                self.delivered.push((key, id));
             }
         }
     }
