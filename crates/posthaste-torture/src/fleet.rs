@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use crate::{
     brokers::Target,
-    ground::Ground,
-    relay::{LIMIT, Relay, assert_no_panic, posthaste_json, until},
+    relay::{LIMIT, RelayCommand, assert_no_panic, posthaste_json, until},
+    source::Source,
 };
 
 /// The number of partitions that a destination has unless told otherwise.
@@ -28,7 +28,7 @@ const BACKLOG_EVENTS: u64 = 20_000;
 
 /// Relays that share an outbox.
 pub struct Fleet {
-    ground: Arc<Ground>,
+    source: Arc<Source>,
     target: Arc<dyn Target>,
     flags: Vec<String>,
     members: Vec<Member>,
@@ -47,14 +47,14 @@ impl Fleet {
     /// So many relays; none runs yet.
     #[must_use]
     pub fn new(
-        ground: &Arc<Ground>,
+        source: &Arc<Source>,
         target: &Arc<dyn Target>,
         relays: usize,
         flags: &[&str],
     ) -> Self {
         let member = |number: usize| {
             let name = format!("relay-{number}");
-            let (from, database) = ground.way();
+            let (from, database) = source.way();
             Member {
                 name,
                 from,
@@ -64,7 +64,7 @@ impl Fleet {
             }
         };
         Self {
-            ground: Arc::clone(ground),
+            source: Arc::clone(source),
             target: Arc::clone(target),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             members: (0..relays).map(member).collect(),
@@ -87,7 +87,7 @@ impl Fleet {
     pub fn start(&mut self, who: usize) {
         let member = &mut self.members[who];
         let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
-        let relay = Relay::to_url(&member.from, &self.target.url(who))
+        let relay = RelayCommand::to_url(&member.from, &self.target.url(who))
             .flags(&flags)
             .flags(&["--name", &member.name]);
         let mut command: Command = relay.command();
@@ -166,8 +166,8 @@ impl Fleet {
 
     /// The database under them.
     #[must_use]
-    pub fn ground(&self) -> Arc<Ground> {
-        Arc::clone(&self.ground)
+    pub fn source(&self) -> Arc<Source> {
+        Arc::clone(&self.source)
     }
 
     /// The process.
@@ -192,7 +192,7 @@ impl Fleet {
     /// The answer of `posthaste status`.
     #[must_use]
     pub fn status(&self) -> Value {
-        posthaste_json(&["status", "--store", &self.ground.database().url()])
+        posthaste_json(&["status", "--store", &self.source.database().url()])
     }
 
     /// A running relay that owns partitions.
@@ -219,7 +219,7 @@ impl Fleet {
         until("all partitions to be shared out", || {
             let shares = self.shares();
             let owners = shares.iter().filter(|share| share.owned > 0).count();
-            let wanted = if self.target.is_shared_out() && self.ground.is_shared_out() {
+            let wanted = if self.target.is_shared_out() && self.source.is_shared_out() {
                 running
             } else {
                 1
@@ -303,7 +303,7 @@ impl Fleet {
 
     /// What the live relays own, as `posthaste relays` tells it.
     fn shares(&self) -> Vec<Share> {
-        let answer = posthaste_json(&["relays", "--store", &self.ground.database().url()]);
+        let answer = posthaste_json(&["relays", "--store", &self.source.database().url()]);
         let relays = answer["relays"].as_array().unwrap().iter();
         let live = relays.filter(|relay| relay["state"] == "live");
         live.map(|relay| Share {

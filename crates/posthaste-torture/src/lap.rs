@@ -1,4 +1,4 @@
-//! One lap: a scene is set, suffers, ends, and is judged.
+//! One lap: a fixture is set, suffers, ends, and is judged.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -10,16 +10,16 @@ use rand::{SeedableRng, rngs::SmallRng, seq::SliceRandom};
 
 use crate::{
     faults::Fault,
-    ground::Ground,
+    fixture::{DrainedFixture, LapFixture, LapOptions, WINDOW_EVENTS},
     judge::{Judge, assert_sound},
     load::Experience,
-    scene::{Props, Remains, Scene, WINDOW_EVENTS},
     setting::Setting,
+    source::Source,
 };
 
 /// What happens, and when it is enough.
 #[derive(Debug, Clone)]
-pub enum Course {
+pub enum LapPlan {
     /// So many times each of these, in an order drawn by lot.
     Rounds(u32, Vec<Fault>),
     /// Everything that the setting knows, in orders drawn by lot, for so long; a giant transaction only if so.
@@ -37,9 +37,9 @@ pub struct Lap {
     /// Where.
     pub setting: Setting,
     /// With what.
-    pub props: Props,
+    pub options: LapOptions,
     /// What happens.
-    pub course: Course,
+    pub plan: LapPlan,
 }
 
 /// What came out of a lap.
@@ -74,52 +74,52 @@ impl Lap {
     /// itself fails.
     pub async fn run(&self) -> Outcome {
         let began = Instant::now();
-        let mut scene = Scene::set(self.setting, self.props.clone()).await;
+        let mut fixture = LapFixture::start(self.setting, self.options.clone()).await;
         let mut faults = BTreeMap::new();
         let mut order = Order::of(self);
         while let Some(fault) = order.next() {
             println!("  {fault}");
-            scene.suffers(fault).await;
+            fixture.inject(fault).await;
             *faults.entry(fault).or_default() += 1;
             // Every other round one fault follows on the other, before shares are equal again.
             if order.round.is_multiple_of(2) {
-                scene.calms_down().await;
+                fixture.is_shared_out().await;
             }
         }
-        let remains = scene.ends().await;
-        self.judge(began, faults, remains).await
+        let drained = fixture.drain().await;
+        self.judge(began, faults, drained).await
     }
 
     async fn judge(
         &self,
         began: Instant,
         faults: BTreeMap<Fault, u64>,
-        remains: Remains,
+        drained: DrainedFixture,
     ) -> Outcome {
-        let database = remains.ground.database();
+        let database = drained.source.database();
         let mut facts = database.facts().await;
         assert_sound(&facts);
-        let skipped: HashSet<_> = remains.skipped.iter().collect();
+        let skipped: HashSet<_> = drained.skipped.iter().collect();
         facts.retain(|fact| !skipped.contains(&fact.id));
         let mut judge = Judge::of(&facts);
-        for delivery in remains.target.deliveries() {
+        for delivery in drained.target.deliveries() {
             judge.delivered(&delivery);
         }
         let windows = faults
             .iter()
-            .map(|(fault, times)| fault.windows(self.props.relays) * times);
+            .map(|(fault, times)| fault.windows(self.options.relays) * times);
         let mut outcome = Outcome {
             took: began.elapsed(),
             report: judge.finish(),
             repeats_max: WINDOW_EVENTS * windows.sum::<u64>(),
-            truncated_leaves: remains.ground.truncated_leaves(),
-            numbers_issued_again: remains.numbers_issued_again,
+            truncated_leaves: drained.source.truncated_leaves(),
+            numbers_issued_again: drained.numbers_issued_again,
             skipped: skipped.len(),
-            experience: remains.experience,
+            experience: drained.experience,
             violations: Vec::new(),
             faults,
         };
-        outcome.violations = self.violations(&outcome, &remains.ground);
+        outcome.violations = self.violations(&outcome, &drained.source);
         let parked = database.audited("park").await;
         let refused = [Fault::Poison, Fault::TopicsDeleted];
         if parked > 0
@@ -135,7 +135,7 @@ impl Lap {
 
     /// First deliveries are judged, everywhere. Where only time fences a lane, a process that stood still, or bytes
     /// that a network kept, may bring a repeat late, even last: such are counted, and no violation.
-    fn violations(&self, outcome: &Outcome, ground: &Ground) -> Vec<String> {
+    fn violations(&self, outcome: &Outcome, source: &Source) -> Vec<String> {
         let report = &outcome.report;
         let mut counts = vec![
             ("I1: events lost", report.lost),
@@ -149,7 +149,8 @@ impl Lap {
         if self.setting.is_exactly_once() {
             let times = outcome.faults.get(&Fault::TopicsDeleted).unwrap_or(&0);
             // Who deletes the progress forgets what was accepted and not yet stored.
-            let forgotten = WINDOW_EVENTS * Fault::TopicsDeleted.windows(self.props.relays) * times;
+            let forgotten =
+                WINDOW_EVENTS * Fault::TopicsDeleted.windows(self.options.relays) * times;
             let repeats = report.duplicates.saturating_sub(forgotten);
             counts.push(("effectively once: repeats", repeats));
             if forgotten == 0 {
@@ -163,13 +164,13 @@ impl Lap {
         if !violations.is_empty() {
             violations.extend(report.examples.iter().cloned());
         }
-        if let Ground::Postgres { postgres, .. } = ground {
+        if let Source::Postgres { postgres, .. } = source {
             let thefts = postgres.thefts();
             violations.extend(thefts.into_iter().map(|theft| format!("I8: {theft}")));
         }
         let troubles = outcome.experience.troubles.iter();
         violations.extend(troubles.map(|trouble| format!("I11: a writer failed: {trouble}")));
-        let waits = ground.long_waits().into_iter();
+        let waits = source.long_waits().into_iter();
         violations.extend(waits.map(|wait| format!("I11: waited for a table: {wait}")));
         violations
     }
@@ -204,15 +205,15 @@ struct Order {
 
 impl Order {
     fn of(lap: &Lap) -> Self {
-        // Another one than the scene's, which does not draw the same number of times in each run.
-        let random = SmallRng::seed_from_u64(!lap.props.seed);
+        // Another one than the fixture's, which does not draw the same number of times in each run.
+        let random = SmallRng::seed_from_u64(!lap.options.seed);
         let knows = |fault: &&Fault| {
-            lap.setting.knows(**fault, lap.props.relays)
-                && (**fault != Fault::WriterKill || lap.props.writer.is_some())
-                && (**fault != Fault::StandbyReader || lap.props.standby)
+            lap.setting.knows(**fault, lap.options.relays)
+                && (**fault != Fault::WriterKill || lap.options.writer.is_some())
+                && (**fault != Fault::StandbyReader || lap.options.standby)
         };
-        match &lap.course {
-            Course::Rounds(rounds, faults) => Self {
+        match &lap.plan {
+            LapPlan::Rounds(rounds, faults) => Self {
                 random,
                 each: faults.iter().filter(knows).copied().collect(),
                 left: Vec::new(),
@@ -220,7 +221,7 @@ impl Order {
                 rounds_max: *rounds,
                 until: None,
             },
-            Course::For { time, giant } => {
+            LapPlan::For { time, giant } => {
                 let mut each: Vec<Fault> = Fault::ALL.iter().filter(knows).copied().collect();
                 let giants = each.extract_if(.., |fault| *fault == Fault::Giant);
                 let left: Vec<Fault> = if *giant {

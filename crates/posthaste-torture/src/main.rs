@@ -14,9 +14,9 @@ use clap::{Parser, Subcommand};
 use posthaste_torture::{
     database::Database,
     load::{Load, OnTrouble},
+    options::Torture,
     relay::use_program,
     sqlite::Sqlite,
-    torture::Torture,
 };
 use serde_json::Value;
 

@@ -67,13 +67,13 @@ pub fn posthaste_json(args: &[&str]) -> Value {
 
 /// A relay's command line.
 #[derive(Debug, Clone)]
-pub struct Relay {
+pub struct RelayCommand {
     from: String,
     to: String,
     flags: Vec<String>,
 }
 
-impl Relay {
+impl RelayCommand {
     /// One that delivers into a file.
     #[must_use]
     pub fn new(from: &str, to: &Delivered) -> Self {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{faults::Fault, lap::Outcome, setting::Setting, torture::Torture};
+use crate::{faults::Fault, lap::Outcome, options::Torture, setting::Setting};
 
 /// How many lines a violation of a lap may fill.
 const LINES_MAX: usize = 25;
@@ -336,7 +336,10 @@ mod tests {
     use std::time::Duration;
 
     use super::{LapRecord, Report, grouped, quantile};
-    use crate::{setting::Setting, torture::Torture};
+    use crate::{
+        options::Torture,
+        setting::{DatabaseKind, Setting, SinkKind},
+    };
 
     #[test]
     fn numbers_are_read_easily() {
@@ -367,7 +370,7 @@ mod tests {
             took: Duration::from_secs(61),
             laps: vec![LapRecord {
                 number: 3,
-                setting: Setting::PostgresToFile,
+                setting: Setting::new(DatabaseKind::Postgres, SinkKind::File),
                 standby: true,
                 seed: 9,
                 outcome: Err("not within 120s: delivery".to_owned()),

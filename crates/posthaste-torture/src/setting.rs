@@ -5,98 +5,112 @@ use std::{fmt, sync::Arc};
 use crate::{
     brokers::{Brokered, Shared, Target, kafka::Kafka, rabbitmq::RabbitMq},
     faults::Fault,
-    ground::Ground,
+    source::Source,
 };
 
-/// A combination of database and destination.
+/// Which database relays read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Setting {
+pub enum DatabaseKind {
+    /// Several relays share the work where the destination lets them.
+    Postgres,
+    /// One relay delivers, the others stand by. It has no clock but the machine's, so that one is left alone.
+    Sqlite,
+}
+
+/// Where they deliver to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SinkKind {
     /// Plain delivery: only time fences a relay's lanes.
-    PostgresToKafka,
+    Kafka,
     /// Each event is seen exactly once by who reads what is committed.
-    PostgresToKafkaTransactional,
-    /// The relays' wall clocks are wrong, drift and jump.
-    PostgresToRabbitMq,
+    KafkaTransactional,
+    /// The relays' wall clocks are wrong, drift and jump, unless the database goes by them.
+    RabbitMq,
     /// One relay delivers, the others stand by.
-    PostgresToFile,
-    /// The same on SQLite.
-    SqliteToFile,
-    /// One relay delivers, the others stand by. SQLite has no clock but the machine's, so that one is left alone.
-    SqliteToRabbitMq,
+    File,
+}
+
+use DatabaseKind::{Postgres, Sqlite};
+
+/// A database and a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// Which database.
+    pub database: DatabaseKind,
+    /// Which destination.
+    pub sink: SinkKind,
 }
 
 impl Setting {
-    /// All of them.
+    /// Those that a run has, in turn.
     pub const ALL: [Self; 6] = [
-        Self::PostgresToKafka,
-        Self::SqliteToFile,
-        Self::PostgresToRabbitMq,
-        Self::PostgresToFile,
-        Self::PostgresToKafkaTransactional,
-        Self::SqliteToRabbitMq,
+        Self::new(Postgres, SinkKind::Kafka),
+        Self::new(Sqlite, SinkKind::File),
+        Self::new(Postgres, SinkKind::RabbitMq),
+        Self::new(Postgres, SinkKind::File),
+        Self::new(Postgres, SinkKind::KafkaTransactional),
+        Self::new(Sqlite, SinkKind::RabbitMq),
     ];
+
+    /// From this database to this destination.
+    #[must_use]
+    pub const fn new(database: DatabaseKind, sink: SinkKind) -> Self {
+        Self { database, sink }
+    }
 
     /// The destination, made for so many relays.
     #[must_use]
     pub fn target(self, relays: usize) -> Arc<dyn Target> {
-        match self {
-            Self::PostgresToKafka => Arc::new(Brokered(Arc::new(Kafka::for_relays(relays)))),
-            Self::PostgresToKafkaTransactional => {
-                let kafka = Kafka::for_relays(relays).transactional();
-                Arc::new(Brokered(Arc::new(kafka)))
-            }
-            Self::PostgresToRabbitMq | Self::SqliteToRabbitMq => {
-                Arc::new(Brokered(Arc::new(RabbitMq::for_relays(relays))))
-            }
-            Self::PostgresToFile | Self::SqliteToFile => Arc::new(Shared::new()),
+        let kafka = || Kafka::for_relays(relays);
+        match self.sink {
+            SinkKind::Kafka => Arc::new(Brokered(Arc::new(kafka()))),
+            SinkKind::KafkaTransactional => Arc::new(Brokered(Arc::new(kafka().transactional()))),
+            SinkKind::RabbitMq => Arc::new(Brokered(Arc::new(RabbitMq::for_relays(relays)))),
+            SinkKind::File => Arc::new(Shared::new()),
         }
     }
 
     /// The database, with a standby if so; SQLite has none.
-    pub async fn ground(self, has_standby: bool) -> Ground {
-        if self.is_on_sqlite() {
-            Ground::sqlite().await
-        } else if has_standby {
-            Ground::postgres_with_standby()
-        } else {
-            Ground::postgres()
+    pub async fn start_database(self, has_standby: bool) -> Source {
+        match self.database {
+            Sqlite => Source::sqlite().await,
+            Postgres if has_standby => Source::postgres_with_standby(),
+            Postgres => Source::postgres(),
         }
     }
 
     /// How many relays a lap has unless told otherwise.
     #[must_use]
     pub fn relays(self) -> usize {
-        match self {
-            Self::PostgresToFile | Self::SqliteToFile | Self::SqliteToRabbitMq => 2,
-            _ => 3,
+        if self.is_to_file() || self.is_on_sqlite() {
+            2
+        } else {
+            3
         }
     }
 
     /// Whether each event must be seen once, and no repeat.
     #[must_use]
     pub fn is_exactly_once(self) -> bool {
-        self == Self::PostgresToKafkaTransactional
+        self.sink == SinkKind::KafkaTransactional
     }
 
     /// Whether relays have wall clocks that are wrong.
     #[must_use]
     pub fn has_wrong_clocks(self) -> bool {
-        self == Self::PostgresToRabbitMq
+        self == Self::new(Postgres, SinkKind::RabbitMq)
     }
 
     pub(crate) fn is_on_sqlite(self) -> bool {
-        matches!(self, Self::SqliteToFile | Self::SqliteToRabbitMq)
+        self.database == Sqlite
     }
 
     pub(crate) fn is_to_file(self) -> bool {
-        matches!(self, Self::PostgresToFile | Self::SqliteToFile)
+        self.sink == SinkKind::File
     }
 
     fn is_to_kafka(self) -> bool {
-        matches!(
-            self,
-            Self::PostgresToKafka | Self::PostgresToKafkaTransactional
-        )
+        matches!(self.sink, SinkKind::Kafka | SinkKind::KafkaTransactional)
     }
 
     /// Whether this fault can happen to so many relays here, with a standby where it needs one.
@@ -135,13 +149,16 @@ impl Setting {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::PostgresToKafka => "PostgreSQL to Kafka",
-            Self::PostgresToKafkaTransactional => "PostgreSQL to Kafka, transactional",
-            Self::PostgresToRabbitMq => "PostgreSQL to RabbitMQ",
-            Self::PostgresToFile => "PostgreSQL to a file",
-            Self::SqliteToFile => "SQLite to a file",
-            Self::SqliteToRabbitMq => "SQLite to RabbitMQ",
-        })
+        let database = match self.database {
+            Postgres => "PostgreSQL",
+            Sqlite => "SQLite",
+        };
+        let sink = match self.sink {
+            SinkKind::Kafka => "Kafka",
+            SinkKind::KafkaTransactional => "Kafka, transactional",
+            SinkKind::RabbitMq => "RabbitMQ",
+            SinkKind::File => "a file",
+        };
+        write!(f, "{database} to {sink}")
     }
 }

@@ -1,15 +1,13 @@
 //! Lap after lap, for as long as told.
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use crate::{
-    lap::{Course, Lap},
+    fixture::LapOptions,
+    lap::{Lap, LapPlan},
+    options::Torture,
     report::{self, LapRecord, Report},
-    scene::Props,
-    setting::Setting,
+    setting::{Setting, SinkKind},
 };
 
 /// Long enough for every fault of a setting, short enough that each setting has several turns in an hour.
@@ -20,19 +18,6 @@ const LAP_MIN: Duration = Duration::from_secs(15);
 const LAPS: u32 = 6;
 /// From this on giants are as large as they come.
 const LONG: Duration = Duration::from_secs(1_800);
-
-/// What to do.
-#[derive(Debug, Clone)]
-pub struct Torture {
-    /// How long, start and end of servers and the last deliveries not counted.
-    pub time: Duration,
-    /// Of everything that is drawn by lot. Two runs differ all the same: processes and servers take their time.
-    pub seed: u64,
-    /// Only this lap, as long as it is in a run of this time; none: all in their order.
-    pub lap: Option<u32>,
-    /// See [`Props::writer`].
-    pub writer: Option<PathBuf>,
-}
 
 impl Torture {
     /// Runs laps until the time is over, and at least one.
@@ -63,24 +48,24 @@ impl Torture {
         let turn = usize::try_from(number).unwrap();
         let setting = Setting::ALL[turn % Setting::ALL.len()];
         let seed = lap_seed(self.seed, number);
-        let giant_events = match (self.time >= LONG, setting) {
-            (true, Setting::PostgresToFile) => 1_000_000,
+        let giant_events = match (self.time >= LONG, setting.sink) {
+            (true, SinkKind::File) => 1_000_000,
             // It confirms the events of a key one after the other, each when it was flushed.
-            (_, Setting::PostgresToRabbitMq) => 20_000,
-            (false, Setting::PostgresToFile) | (true, _) => 200_000,
+            (_, SinkKind::RabbitMq) => 20_000,
+            (false, SinkKind::File) | (true, _) => 200_000,
             (false, _) => 20_000,
         };
         let standby = !setting.is_on_sqlite() && has_standby(self.seed, number);
         let lap = Lap {
             setting,
-            props: Props {
+            options: LapOptions {
                 relays: setting.relays(),
                 seed,
                 giant_events,
                 standby,
                 writer: self.writer.clone(),
             },
-            course: Course::For { time, giant: true },
+            plan: LapPlan::For { time, giant: true },
         };
         let beside = if standby { ", a standby" } else { "" };
         println!("lap {number}: {setting}{beside}, seed {seed}, {time:?}");

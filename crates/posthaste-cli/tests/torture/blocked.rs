@@ -8,7 +8,7 @@ use posthaste_testkit::{lines, long_form, servers::postgres::PostgresServer};
 use posthaste_torture::{
     database::Database,
     postgres::Postgres,
-    relay::{Delivered, Relay, posthaste, posthaste_json},
+    relay::{Delivered, RelayCommand, posthaste, posthaste_json},
 };
 
 /// Events of keys that nothing blocks.
@@ -59,8 +59,8 @@ fn write(database: &Postgres, sql: &str) {
     let _said = database.rows(sql);
 }
 
-fn relay(database: &Postgres, delivered: &Delivered) -> Relay {
-    Relay::new(&database.url(), delivered)
+fn relay(database: &Postgres, delivered: &Delivered) -> RelayCommand {
+    RelayCommand::new(&database.url(), delivered)
 }
 
 /// The delivered events of each key, in order.

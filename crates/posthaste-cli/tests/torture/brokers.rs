@@ -28,7 +28,7 @@ use posthaste_torture::{
     judge::judge,
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{LIMIT, Relay, assert_no_panic, posthaste, posthaste_json, until},
+    relay::{LIMIT, RelayCommand, assert_no_panic, posthaste, posthaste_json, until},
 };
 
 struct Size {
@@ -249,8 +249,8 @@ async fn outages_and_crashes_lose_and_park_nothing(broker: Arc<dyn Broker>) {
     everything_arrives(&database, &*broker, running).await;
 }
 
-fn relay(database: &Arc<dyn Database>, broker: &dyn Broker) -> Relay {
-    Relay::to_url(&database.url(), &broker.url())
+fn relay(database: &Arc<dyn Database>, broker: &dyn Broker) -> RelayCommand {
+    RelayCommand::to_url(&database.url(), &broker.url())
 }
 
 /// Two windows of events at once, until they are delivered. Several of these show what the relay

@@ -15,7 +15,7 @@ use posthaste_torture::{
     database::{Database, Plan},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, until},
+    relay::{Delivered, LIMIT, RelayCommand, assert_no_panic, posthaste, until},
 };
 
 const FLAGS: [&str; 6] = [
@@ -32,7 +32,7 @@ async fn ended_backends_cost_neither_events_nor_order() {
     let server = PostgresServer::builder().start();
     let postgres = Arc::new(Postgres::new(&server));
     let delivered = Delivered::new();
-    let relay = Relay::new(&postgres.url(), &delivered).flags(&FLAGS);
+    let relay = RelayCommand::new(&postgres.url(), &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 200 } else { 30 };
     let faults = async |_: &Running, _: &Load| {
@@ -55,7 +55,7 @@ async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order()
     let postgres = Arc::new(Postgres::new(&server));
     let delivered = Delivered::new();
     let (proxy, url) = proxied(&server, &postgres);
-    let relay = Relay::new(&url, &delivered).flags(&FLAGS);
+    let relay = RelayCommand::new(&url, &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 5 } else { 1 };
     let faults = async |_: &Running, _: &Load| {
@@ -89,7 +89,7 @@ async fn connections_that_never_answer_again_are_replaced() {
     let postgres = Arc::new(Postgres::new(&server));
     let delivered = Delivered::new();
     let (proxy, url) = proxied(&server, &postgres);
-    let relay = Relay::new(&url, &delivered).flags(&FLAGS);
+    let relay = RelayCommand::new(&url, &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 20 } else { 3 };
     let faults = async |_: &Running, _: &Load| {
@@ -142,7 +142,7 @@ fn proxied(server: &PostgresServer, postgres: &Postgres) -> (Proxy, String) {
 /// relay said, and what was repeated.
 pub(crate) async fn under_load(
     postgres: &Arc<Postgres>,
-    relay: &Relay,
+    relay: &RelayCommand,
     delivered: &Delivered,
     on_trouble: OnTrouble,
     faults: impl AsyncFnOnce(&Running, &Load),

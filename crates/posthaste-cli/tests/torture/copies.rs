@@ -8,7 +8,7 @@ use posthaste_testkit::{process::run, servers::postgres::PostgresServer};
 use posthaste_torture::{
     database::{Database, Plan},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, posthaste, posthaste_json},
+    relay::{Delivered, LIMIT, RelayCommand, posthaste, posthaste_json},
 };
 
 /// An outbox with a delivered part and a backlog, as a backup finds it.
@@ -16,7 +16,7 @@ async fn original(delivered: &Delivered) -> Postgres {
     let database = Postgres::new(PostgresServer::shared(15));
     let mut writer = database.writer().await.unwrap();
     writer.transact(&Plan::of("before", 50)).await.unwrap();
-    Relay::new(&database.url(), delivered).drain(0);
+    RelayCommand::new(&database.url(), delivered).drain(0);
     writer.transact(&Plan::of("backlog", 50)).await.unwrap();
     database
 }
@@ -24,7 +24,7 @@ async fn original(delivered: &Delivered) -> Postgres {
 /// Refused with the fix, and nothing is delivered; the original goes on as if nothing had been.
 async fn is_refused(copy: &str, original: &Postgres, delivered: &Delivered) {
     let elsewhere = Delivered::new();
-    let refused = Relay::new(copy, &elsewhere).drain(2);
+    let refused = RelayCommand::new(copy, &elsewhere).drain(2);
     assert!(refused.stderr.contains("copy"), "{refused}");
     assert!(
         refused
@@ -43,7 +43,7 @@ async fn is_refused(copy: &str, original: &Postgres, delivered: &Delivered) {
         assert!(refused.stderr.contains("--new-era"), "{refused}");
     }
     assert_eq!(elsewhere.lines(), 0);
-    Relay::new(&original.url(), delivered).drain(0);
+    RelayCommand::new(&original.url(), delivered).drain(0);
     assert_eq!(delivered.lines(), original.committed().await);
 }
 
@@ -54,10 +54,10 @@ fn goes_on(copy: &str) {
     assert!(plan.stdout.contains("50 events pending"), "{plan}");
     assert!(plan.stdout.contains("at most 0 events"), "{plan}");
     let elsewhere = Delivered::new();
-    Relay::new(copy, &elsewhere).drain(2);
+    RelayCommand::new(copy, &elsewhere).drain(2);
     let begun = posthaste_json(&["init", "--store", copy, "--new-era", "--yes"]);
     assert_eq!(begun["new_era"]["destinations"][0]["pending"], 50);
-    Relay::new(copy, &elsewhere).drain(0);
+    RelayCommand::new(copy, &elsewhere).drain(0);
     assert_eq!(elsewhere.lines(), 50);
     assert!(!elsewhere.holds("\"before\"") && elsewhere.holds("\"backlog\""));
     let again = posthaste(&["init", "--store", copy, "--new-era", "--yes"]).expect_status(0);

@@ -11,7 +11,7 @@ use crate::verdict::Lives;
 use posthaste_torture::{
     database::{Database, Plan, Step, load_key},
     load::{Load, OnTrouble},
-    relay::{Delivered, LIMIT, Relay, posthaste},
+    relay::{Delivered, LIMIT, RelayCommand, posthaste},
     sqlite::Sqlite,
 };
 
@@ -38,7 +38,7 @@ async fn a_writer_with_a_time_out_of_a_second_sees_no_busy_error_from_the_relay(
     // Alone with the relay, so that a lock it meets is the relay's.
     let mut writer = database.writer_with(Duration::from_secs(1)).await;
     let delivered = Delivered::new();
-    let running = Relay::new(&database.url(), &delivered).start();
+    let running = RelayCommand::new(&database.url(), &delivered).start();
     running.wait_for_stderr("claimed", LIMIT);
     let began = Instant::now();
     let (mut transactions, mut longest) = (0, Duration::ZERO);

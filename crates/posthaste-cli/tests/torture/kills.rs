@@ -10,7 +10,7 @@ use posthaste_torture::{
     database::{Database, Gate, Hold, KEYS, Plan, Step, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
+    relay::{Delivered, LIMIT, RelayCommand, assert_no_panic, until},
     sqlite::Sqlite,
 };
 
@@ -97,7 +97,7 @@ async fn torture(
     beside: impl Future<Output = ()>,
 ) -> u64 {
     let size = Size::here();
-    let relay = Relay::new(&database.url(), delivered).flags(&FLAGS);
+    let relay = RelayCommand::new(&database.url(), delivered).flags(&FLAGS);
     let load = Load::start(database, OnTrouble::Fail);
     let mut lives = Lives::first();
     let mut running = relay.start();

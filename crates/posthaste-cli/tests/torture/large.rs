@@ -6,7 +6,7 @@ use crate::verdict::Lives;
 use posthaste_torture::{
     database::{Database, Plan, Step, load_key},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, MEMORY_KIB_MAX, Relay, until},
+    relay::{Delivered, LIMIT, MEMORY_KIB_MAX, RelayCommand, until},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +29,7 @@ async fn a_transaction_larger_than_the_memory_keeps_its_order() {
         .await
         .unwrap();
     let delivered = Delivered::new();
-    let running = Relay::new(&database.url(), &delivered).start();
+    let running = RelayCommand::new(&database.url(), &delivered).start();
     until("delivery of all", || delivered.lines() >= u64::from(events)).await;
     let peak = running.peak_memory_kib();
     println!("{events} events in one transaction, {peak} KiB");

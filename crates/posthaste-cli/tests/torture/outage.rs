@@ -17,7 +17,7 @@ use posthaste_torture::{
     database::{Database, Plan, Step, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste_json, until},
+    relay::{Delivered, LIMIT, RelayCommand, assert_no_panic, posthaste_json, until},
 };
 
 /// How long the destination stays away.
@@ -30,7 +30,7 @@ async fn a_missing_directory_parks_nothing_and_heals() {
     let postgres = Postgres::new(PostgresServer::shared(15));
     let database: Arc<dyn Database> = Arc::new(postgres);
     let delivered = Delivered::new();
-    let relay = Relay::new(&database.url(), &delivered);
+    let relay = RelayCommand::new(&database.url(), &delivered);
     let running = relay.start();
     let load = Load::start(&database, OnTrouble::Fail);
     until("a first delivery", || delivered.lines() > 0).await;
@@ -52,8 +52,11 @@ async fn a_file_at_its_size_limit_parks_nothing_and_heals() {
     let mut command = Command::new("sh");
     // 512 blocks of 512 bytes, in the midst of a line.
     command.args(["-c", "ulimit -S -f 512; exec \"$@\"", "sh"]);
-    let running =
-        Running::start(wrap(&mut command, &Relay::new(&database.url(), &delivered))).goes_on();
+    let running = Running::start(wrap(
+        &mut command,
+        &RelayCommand::new(&database.url(), &delivered),
+    ))
+    .goes_on();
     is_open(&database.url()).await;
     tokio::time::sleep(away()).await;
     let pid = Pid::from_raw(running.id().try_into().unwrap());
@@ -76,7 +79,7 @@ async fn a_full_device_parks_nothing_and_heals() {
     let mount_point = tempfile::tempdir().unwrap();
     // In a mount namespace of its own the device is gone with the relay, however that ends.
     let inside = mount_point.path().join("events.jsonl");
-    let relay = Relay::new(&database.url(), &Delivered::at(inside.clone()));
+    let relay = RelayCommand::new(&database.url(), &Delivered::at(inside.clone()));
     let mut command = Command::new("unshare");
     command.args(["--mount", "--map-root-user", "sh", "-ec"]);
     command.arg(
@@ -96,7 +99,7 @@ async fn a_full_device_parks_nothing_and_heals() {
 }
 
 /// The relay's command line behind another program's.
-fn wrap<'a>(program: &'a mut Command, relay: &Relay) -> &'a mut Command {
+fn wrap<'a>(program: &'a mut Command, relay: &RelayCommand) -> &'a mut Command {
     let relay = relay.command();
     for (name, value) in relay.get_envs() {
         assert!(value.is_none());

@@ -9,7 +9,7 @@ use crate::verdict::Lives;
 use posthaste_torture::{
     database::{Database, Fact, Plan, Step, load_key},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, MEMORY_KIB_MAX, Relay, posthaste, posthaste_json, until},
+    relay::{Delivered, LIMIT, MEMORY_KIB_MAX, RelayCommand, posthaste, posthaste_json, until},
     sqlite::Sqlite,
 };
 
@@ -18,8 +18,8 @@ const REFUSING: &str = "?max_event_bytes=1000";
 const POISON_BYTES: usize = 5_000;
 const POISONED: &str = "k007";
 
-fn relay(database: &dyn Database, delivered: &Delivered, option: &str) -> Relay {
-    Relay::new(&database.url(), delivered)
+fn relay(database: &dyn Database, delivered: &Delivered, option: &str) -> RelayCommand {
+    RelayCommand::new(&database.url(), delivered)
         .option(option)
         .flags(&["--attempts", "1"])
 }
@@ -134,7 +134,7 @@ async fn a_skipped_poison_lets_its_key_go_on() {
     let database = Postgres::new(PostgresServer::shared(15));
     let poison = write(&database).await;
     let delivered = Delivered::new();
-    let running = Relay::new(&database.url(), &delivered)
+    let running = RelayCommand::new(&database.url(), &delivered)
         .option(REFUSING)
         .flags(&["--attempts", "3", "--backoff", "50ms"])
         .start();

@@ -15,7 +15,7 @@ use posthaste_torture::{
     database::{Database, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, until},
+    relay::{Delivered, LIMIT, RelayCommand, assert_no_panic, posthaste, until},
 };
 
 /// More than the pooler has connections to the database.
@@ -88,7 +88,7 @@ async fn writers_and_relay_share_the_connections_of_a_pooler() {
     let pooler = PgBouncer::start(&server, &["postgres"]);
     let url = pooler.url("postgres", postgres.name());
     let delivered = Delivered::new();
-    let relay = Relay::new(&url, &delivered).start();
+    let relay = RelayCommand::new(&url, &delivered).start();
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS_OF_EACH_CLIENT {
         writers.spawn(write_by_sqlx(url.clone(), writer));
@@ -149,7 +149,7 @@ async fn a_relay_outlives_restarts_of_its_pooler_and_changes_no_session() {
     let pooler = PgBouncer::start(&server, &["postgres"]);
     let url = pooler.url("postgres", postgres.name());
     let delivered = Delivered::new();
-    let relay = Relay::new(&url, &delivered);
+    let relay = RelayCommand::new(&url, &delivered);
     let running = relay.start();
     let database: Arc<dyn Database> = Arc::clone(&postgres) as _;
     let load = Load::start(&database, OnTrouble::Fail);

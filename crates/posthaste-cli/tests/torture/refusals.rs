@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use posthaste_testkit::servers::rabbitmq::{RabbitMqMessage, RabbitMqServer};
 use posthaste_torture::{
     database::{Database, Plan, Step, load_key},
-    relay::{LIMIT, Relay, assert_no_panic, posthaste_json, until},
+    relay::{LIMIT, RelayCommand, assert_no_panic, posthaste_json, until},
     sqlite::Sqlite,
 };
 
@@ -40,7 +40,7 @@ async fn a_full_queue_floods_no_other_queue_with_repeats_and_holds_up_no_other_t
     };
     writer.transact(&plan("both", 0..EVENTS)).await.unwrap();
     let url = format!("{}?exchange=events", server.url("/"));
-    let relay = Relay::to_url(&database.url(), &url).flags(&["--settle", "200ms"]);
+    let relay = RelayCommand::to_url(&database.url(), &url).flags(&["--settle", "200ms"]);
     let running = relay.start();
     running.wait_for_stderr("a queue is full", LIMIT);
 
@@ -98,7 +98,7 @@ async fn an_alarm_is_named_for_as_long_as_it_blocks() {
     let database = Sqlite::new().await;
     let mut writer = database.writer().await.unwrap();
     let url = format!("{}?exchange=events", server.url("/"));
-    let relay = Relay::to_url(&database.url(), &url);
+    let relay = RelayCommand::to_url(&database.url(), &url);
     let running = relay
         .flags(&["--settle", "200ms", "--publish-timeout", "2s"])
         .start();
@@ -147,7 +147,7 @@ async fn a_quorum_queue_without_its_majority_loses_and_parks_nothing() {
     let database = Sqlite::new().await;
     let mut writer = database.writer().await.unwrap();
     let url = format!("{}?exchange=events", living.url("/"));
-    let running = Relay::to_url(&database.url(), &url)
+    let running = RelayCommand::to_url(&database.url(), &url)
         .flags(&["--settle", "200ms", "--publish-timeout", "2s"])
         .start();
     let of_each_key = || Plan {

@@ -12,9 +12,9 @@ mod handover;
 use posthaste_testkit::long_form;
 use posthaste_torture::{
     faults::Fault,
-    lap::{Course, Lap},
-    scene::Props,
-    setting::Setting,
+    fixture::LapOptions,
+    lap::{Lap, LapPlan},
+    setting::{DatabaseKind, Setting, SinkKind},
 };
 
 /// Runs one for each number of relays: these faults, in the long form six times everything that can
@@ -22,10 +22,10 @@ use posthaste_torture::{
 async fn laps(setting: Setting, sizes: &[usize], faults: &[Fault]) {
     let every = Fault::ALL.iter().filter(|fault| **fault != Fault::Giant);
     for &relays in sizes {
-        let course = if long_form() {
-            Course::Rounds(6, every.clone().copied().collect())
+        let plan = if long_form() {
+            LapPlan::Rounds(6, every.clone().copied().collect())
         } else {
-            Course::Rounds(1, faults.to_vec())
+            LapPlan::Rounds(1, faults.to_vec())
         };
         let seed: u64 = rand::random();
         let standby =
@@ -33,14 +33,14 @@ async fn laps(setting: Setting, sizes: &[usize], faults: &[Fault]) {
         println!("{setting}, {relays} relays, standby {standby}, seed {seed}");
         let lap = Lap {
             setting,
-            props: Props {
+            options: LapOptions {
                 relays,
                 seed,
                 giant_events: 0,
                 standby,
                 writer: None,
             },
-            course,
+            plan,
         };
         lap.run().await.assert_good();
     }
@@ -57,7 +57,12 @@ async fn several_relays_to_kafka_lose_nothing_and_keep_order() {
         Fault::Crash,
     ];
     let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[4] };
-    laps(Setting::PostgresToKafka, sizes, &faults).await;
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::Kafka),
+        sizes,
+        &faults,
+    )
+    .await;
 }
 
 #[cfg(feature = "rabbitmq")]
@@ -65,7 +70,12 @@ async fn several_relays_to_kafka_lose_nothing_and_keep_order() {
 async fn several_relays_to_rabbitmq_with_wrong_wall_clocks_lose_nothing_and_keep_order() {
     let faults = [Fault::Freeze, Fault::CutBroker, Fault::Stop];
     let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
-    laps(Setting::PostgresToRabbitMq, sizes, &faults).await;
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::RabbitMq),
+        sizes,
+        &faults,
+    )
+    .await;
 }
 
 /// A file has one lane: one relay owns all partitions, the other stands by.
@@ -80,7 +90,12 @@ async fn two_relays_to_a_file_lose_nothing_and_keep_order() {
         Fault::Elsewhere,
         Fault::Poison,
     ];
-    laps(Setting::PostgresToFile, &[2], &faults).await;
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::File),
+        &[2],
+        &faults,
+    )
+    .await;
 }
 
 /// A relay that dies with its clock an hour ahead leaves a lease that seems to last an hour.
@@ -92,14 +107,24 @@ async fn a_clock_that_is_set_back_and_rotation_lose_nothing_and_keep_order() {
         Fault::Elsewhere,
         Fault::ClockSetBack,
     ];
-    laps(Setting::SqliteToFile, &[2], &faults).await;
+    laps(
+        Setting::new(DatabaseKind::Sqlite, SinkKind::File),
+        &[2],
+        &faults,
+    )
+    .await;
 }
 
 /// An operator's changes of the database beside the relays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_settings_and_readers_of_a_standby_lose_nothing_and_keep_order() {
     let faults = [Fault::RowSecurity, Fault::Settings, Fault::StandbyReader];
-    laps(Setting::PostgresToFile, &[2], &faults).await;
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::File),
+        &[2],
+        &faults,
+    )
+    .await;
 }
 
 /// A consumer that reads what is committed sees each event exactly once, in the order of its key.
@@ -114,5 +139,10 @@ async fn each_event_is_seen_exactly_once_through_kills_and_stops() {
         Fault::TopicsDeleted,
         Fault::BrokerKill,
     ];
-    laps(Setting::PostgresToKafkaTransactional, &[3], &faults).await;
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::KafkaTransactional),
+        &[3],
+        &faults,
+    )
+    .await;
 }

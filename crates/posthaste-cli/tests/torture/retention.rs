@@ -12,7 +12,9 @@ use posthaste_torture::{
     database::{Database, Gate, Hold, KEYS, Plan, Step, load_key},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, posthaste, posthaste_json, until_within},
+    relay::{
+        Delivered, LIMIT, RelayCommand, assert_no_panic, posthaste, posthaste_json, until_within,
+    },
 };
 
 const WINDOW_EVENTS: u64 = 500;
@@ -55,13 +57,13 @@ async fn until(what: &str, so: impl FnMut() -> bool) {
 }
 
 /// The database, and the relay's command line on it.
-struct Scene {
+struct Fixture {
     server: PostgresServer,
     postgres: Arc<Postgres>,
     delivered: Delivered,
 }
 
-impl Scene {
+impl Fixture {
     fn new(size: &Size) -> Self {
         // The server itself notes whoever waits longer than this for a lock.
         let server = PostgresServer::builder()
@@ -82,8 +84,8 @@ impl Scene {
         self.postgres.url()
     }
 
-    fn relay(&self) -> Relay {
-        Relay::new(&self.url(), &self.delivered).flags(&FLAGS)
+    fn relay(&self) -> RelayCommand {
+        RelayCommand::new(&self.url(), &self.delivered).flags(&FLAGS)
     }
 
     fn rows(&self) -> u64 {
@@ -187,18 +189,18 @@ fn stop(running: Running) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_goes_is_delivered_and_what_is_kept_is_the_window() {
     let size = Size::here();
-    let scene = Scene::new(&size);
-    let url = scene.url();
-    let database: Arc<dyn Database> = Arc::clone(&scene.postgres) as Arc<dyn Database>;
+    let fixture = Fixture::new(&size);
+    let url = fixture.url();
+    let database: Arc<dyn Database> = Arc::clone(&fixture.postgres) as Arc<dyn Database>;
     // Behind the blocked key and this destination everything is pinned at first.
-    scene.block_a_key().await;
-    scene.write_followers().await;
-    let other = Relay::to_url(&url, "null:").flags(&["--destination", "other"]);
+    fixture.block_a_key().await;
+    fixture.write_followers().await;
+    let other = RelayCommand::to_url(&url, "null:").flags(&["--destination", "other"]);
     other.drain(0);
-    scene.write_the_backlog(size.backlog).await;
+    fixture.write_the_backlog(size.backlog).await;
 
     let load = Load::start(&database, OnTrouble::Reconnect);
-    let refusing = scene.relay().option(REFUSES);
+    let refusing = fixture.relay().option(REFUSES);
     let mut running = refusing.start();
     let mut kills = 0;
     let mut open = None;
@@ -209,73 +211,73 @@ async fn what_goes_is_delivered_and_what_is_kept_is_the_window() {
         assert_no_panic(&running.kill9().stderr);
         kills += 1;
         if kills == size.kills / 2 {
-            scene.server.crash();
-            scene.server.start_again();
-            open = Some(Open::begin(&scene.postgres).await);
-            scene.write_followers().await;
+            fixture.server.crash();
+            fixture.server.start_again();
+            open = Some(Open::begin(&fixture.postgres).await);
+            fixture.write_followers().await;
         }
         running = refusing.start();
     }
     until("the backlog's delivery", || {
-        scene.delivered.lines() >= size.backlog
+        fixture.delivered.lines() >= size.backlog
     })
     .await;
     until("a stopped destination pins", || {
-        scene.is_pinned_by("destination", "other")
+        fixture.is_pinned_by("destination", "other")
     })
     .await;
-    assert!(scene.rows() >= size.backlog, "something undelivered went");
+    assert!(fixture.rows() >= size.backlog, "something undelivered went");
     // From here on only the blocked key and the open transaction pin, and the key is got out of the
     // way.
     let mut other_running = other.start();
     until("the open transaction pins", || {
-        scene.is_pinned_by("transaction", "default")
+        fixture.is_pinned_by("transaction", "default")
     })
     .await;
     open.take().unwrap().commit().await;
     // While writing goes on: the window's events, and a leaf or two.
     until("the outbox is near its window", || {
-        scene.rows() < size.backlog / 4
+        fixture.rows() < size.backlog / 4
     })
     .await;
     let evacuated = "select count(*) from posthaste.parked where evacuated";
     until("all old followers are set aside", || {
-        scene.postgres.number(evacuated) == u64::from(2 * FOLLOWERS)
+        fixture.postgres.number(evacuated) == u64::from(2 * FOLLOWERS)
     })
     .await;
-    let [parked, dead, blocked_keys] = scene.set_aside();
+    let [parked, dead, blocked_keys] = fixture.set_aside();
     assert_eq!(
         (parked + dead, blocked_keys),
         (u64::from(2 * FOLLOWERS) + 1, 1)
     );
     assert_no_panic(&other_running.kill9().stderr);
     other_running = other.start();
-    let leaves = scene.audited("truncate");
+    let leaves = fixture.audited("truncate");
     until("leaves go while writers write", || {
-        scene.audited("truncate") > leaves + 4
+        fixture.audited("truncate") > leaves + 4
     })
     .await;
     // Some more, of which a part may be set aside as well, while the key is released.
-    scene.write_followers().await;
+    fixture.write_followers().await;
     stop(running);
     posthaste(&["dead", "retry", "--store", &url, "--key", BLOCKED]).expect_status(0);
-    running = scene.relay().start();
-    until("the key is released", || scene.set_aside() == [0, 0, 0]).await;
+    running = fixture.relay().start();
+    until("the key is released", || fixture.set_aside() == [0, 0, 0]).await;
     load.stop().await;
     until("only a leaf is left", || {
         posthaste(&["purge", "--store", &url]).expect_status(0);
-        scene.rows() <= size.leaf_rows
+        fixture.rows() <= size.leaf_rows
     })
     .await;
     stop(other_running);
     stop(running);
-    scene.relay().drain(0);
+    fixture.relay().drain(0);
 
     let report = Lives::first()
-        .judge(&*database, &scene.delivered)
+        .judge(&*database, &fixture.delivered)
         .await
         .report;
-    let truncated = scene.audited("truncate");
+    let truncated = fixture.audited("truncate");
     println!(
         "{} events, {kills} kills, {truncated} leaves went: {report}",
         report.committed
@@ -283,5 +285,5 @@ async fn what_goes_is_delivered_and_what_is_kept_is_the_window() {
     report.assert_good();
     assert!(report.duplicates <= WINDOW_EVENTS * (kills + 1), "{report}");
     // Writers and relays alike.
-    assert_eq!(scene.server.waits_for_tables(), [""; 0]);
+    assert_eq!(fixture.server.waits_for_tables(), [""; 0]);
 }

@@ -11,7 +11,7 @@ use posthaste_torture::{
     database::Database,
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
+    relay::{Delivered, LIMIT, RelayCommand, assert_no_panic, until},
 };
 
 const FLAGS: [&str; 4] = ["--window-events", "500", "--settle", "200ms"];
@@ -27,7 +27,7 @@ async fn a_crash_that_issues_numbers_again_loses_nothing() {
     let postgres = Arc::new(Postgres::new(&server));
     let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
     let delivered = Delivered::new();
-    let relay = Relay::new(&database.url(), &delivered).flags(&FLAGS);
+    let relay = RelayCommand::new(&database.url(), &delivered).flags(&FLAGS);
     let load = Load::start(&database, OnTrouble::Reconnect);
     let mut running = relay.start();
     let (mut again, mut killed) = (0, 0);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use posthaste_torture::torture::Torture;
+use posthaste_torture::options::Torture;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_run_on_sqlite_breaks_no_promise() {

@@ -9,7 +9,7 @@ use posthaste_torture::{
     database::Database,
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, assert_no_panic, until},
+    relay::{Delivered, LIMIT, RelayCommand, assert_no_panic, until},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,7 +25,7 @@ async fn a_standby_takes_over_from_a_killed_relay() {
             "--settle",
             "200ms",
         ];
-        Relay::new(&database.url(), &delivered).flags(&flags)
+        RelayCommand::new(&database.url(), &delivered).flags(&flags)
     };
     let load = Load::start(&database, OnTrouble::Fail);
     let mut first = relay("relay-0").start();

@@ -13,7 +13,7 @@ use posthaste_torture::{
     database::{Database, Hold, Plan},
     load::{Load, OnTrouble},
     postgres::Postgres,
-    relay::{Delivered, LIMIT, Relay, until},
+    relay::{Delivered, LIMIT, RelayCommand, until},
 };
 
 const LEASE: &str = "3s";
@@ -50,7 +50,7 @@ async fn a_server_without_room_connections_or_locks_costs_neither_events_nor_ord
     let postgres = Arc::new(Postgres::with_init(&server, &["--relay", "relay"]));
     let delivered = Delivered::new();
     let url = server.url("relay", postgres.name());
-    let relay = Relay::new(&url, &delivered).flags(&FLAGS);
+    let relay = RelayCommand::new(&url, &delivered).flags(&FLAGS);
     let troubles = async |running: &Running, _: &Load| {
         postgres.rows(FULL);
         running.wait_for_stderr("No space left on device", LIMIT);
@@ -80,7 +80,7 @@ async fn a_server_that_turns_read_only_and_back_costs_neither_events_nor_order()
     let server = PostgresServer::builder().start();
     let postgres = Arc::new(Postgres::new(&server));
     let delivered = Delivered::new();
-    let relay = Relay::new(&postgres.url(), &delivered).flags(&FLAGS);
+    let relay = RelayCommand::new(&postgres.url(), &delivered).flags(&FLAGS);
     let turn = async |running: &Running, load: &Load| {
         let _failing = load.failing();
         server.demote();
@@ -110,7 +110,7 @@ const DDL: [&str; 12] = [
 async fn an_outbox_that_is_altered_beside_a_relay_loses_and_reorders_nothing() {
     let postgres = Arc::new(Postgres::new(PostgresServer::shared(15)));
     let delivered = Delivered::new();
-    let relay = Relay::new(&postgres.url(), &delivered).flags(&FLAGS);
+    let relay = RelayCommand::new(&postgres.url(), &delivered).flags(&FLAGS);
     let alter = async |_: &Running, _: &Load| {
         for statement in DDL {
             postgres.rows(statement);
@@ -130,7 +130,7 @@ async fn a_reader_that_pins_the_horizon_delays_nothing() {
         .await
         .unwrap();
     let delivered = Delivered::new();
-    let relay = Relay::new(&postgres.url(), &delivered).flags(&FLAGS);
+    let relay = RelayCommand::new(&postgres.url(), &delivered).flags(&FLAGS);
     let database: Arc<dyn Database> = Arc::clone(&postgres) as Arc<dyn Database>;
     let load = Load::start(&database, OnTrouble::Fail);
     let running = relay.start();
@@ -171,7 +171,7 @@ async fn a_writer_on_postgres_waits_for_no_lock_of_ours_for_200_ms() {
         postgres.name()
     ));
     let delivered = Delivered::new();
-    let running = Relay::new(&postgres.url(), &delivered)
+    let running = RelayCommand::new(&postgres.url(), &delivered)
         .flags(&FLAGS)
         .start();
     running.wait_for_stderr("claimed", LIMIT);

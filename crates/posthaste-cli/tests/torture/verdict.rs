@@ -93,7 +93,7 @@ mod tests {
     use super::{After, Fact, Lives};
     use posthaste_torture::{
         database::{Database, Plan},
-        relay::{Delivered, Relay},
+        relay::{Delivered, RelayCommand},
         sqlite::Sqlite,
     };
 
@@ -108,7 +108,7 @@ mod tests {
             }
         }
         let delivered = Delivered::new();
-        Relay::new(&database.url(), &delivered).drain(0);
+        RelayCommand::new(&database.url(), &delivered).drain(0);
         let facts = database.facts().await;
         let content = fs::read_to_string(delivered.path()).unwrap();
         let lines: Vec<_> = content.lines().collect();

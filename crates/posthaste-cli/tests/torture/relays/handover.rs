@@ -18,11 +18,11 @@ use posthaste_torture::{
         kafka::{Kafka, delivery},
     },
     database::{Database, Plan, Step, load_key},
+    fixture::stop_in_order,
     fleet::Fleet,
-    ground::Ground,
     judge::judge,
     relay::until,
-    scene::stop_in_order,
+    source::Source,
 };
 
 /// Enough keys that each relay has some.
@@ -88,9 +88,9 @@ impl Pacer {
 async fn a_planned_stop_repeats_nothing_and_a_take_over_keeps_its_time() {
     let kafka = Arc::new(Kafka::for_relays(2));
     let target: Arc<dyn Target> = Arc::new(Brokered(Arc::clone(&kafka)));
-    let ground = Arc::new(Ground::postgres());
-    let database = ground.database();
-    let mut fleet = Fleet::new(&ground, &target, 2, &[]);
+    let source = Arc::new(Source::postgres());
+    let database = source.database();
+    let mut fleet = Fleet::new(&source, &target, 2, &[]);
     fleet.start_all();
     fleet.is_balanced().await;
     let pacer = Pacer::start(&database).await;

@@ -22,10 +22,10 @@ use crate::{
     database::{Database, Gate, Hold, Plan, Step, Trouble},
     faults::Fault,
     fleet::Fleet,
-    ground::Ground,
     load::{Experience, Load, OnTrouble},
     relay::{LIMIT, assert_no_panic, posthaste, posthaste_json, until},
     setting::Setting,
+    source::Source,
     sqlite::Sqlite,
 };
 
@@ -48,9 +48,9 @@ pub const FLAGS: [&str; 10] = [
 ];
 const GIANT_KEYS: u32 = 20;
 
-/// What the scene is made of, besides its setting.
+/// What a fixture is made of, besides its setting.
 #[derive(Debug, Clone)]
-pub struct Props {
+pub struct LapOptions {
     /// How many relays.
     pub relays: usize,
     /// Of everything that is drawn by lot.
@@ -64,12 +64,12 @@ pub struct Props {
     pub writer: Option<PathBuf>,
 }
 
-/// Relays and writers at work.
-pub struct Scene {
+/// Relays and writers at work on a database and a destination.
+pub struct LapFixture {
     setting: Setting,
-    props: Props,
+    options: LapOptions,
     random: SmallRng,
-    ground: Arc<Ground>,
+    source: Arc<Source>,
     target: Arc<dyn Target>,
     fleet: Fleet,
     clocks: Option<Clocks>,
@@ -82,10 +82,10 @@ pub struct Scene {
     numbers_issued_again: u32,
 }
 
-/// What is left when all is delivered.
-pub struct Remains {
+/// A fixture whose relays have delivered everything and are stopped.
+pub struct DrainedFixture {
     /// The database.
-    pub ground: Arc<Ground>,
+    pub source: Arc<Source>,
     /// What was delivered to.
     pub target: Arc<dyn Target>,
     /// How it was to write.
@@ -96,25 +96,25 @@ pub struct Remains {
     pub numbers_issued_again: u32,
 }
 
-impl Scene {
+impl LapFixture {
     /// Everything is up, and partitions are shared out.
-    pub async fn set(setting: Setting, props: Props) -> Self {
-        let (ground, target) = (
-            Arc::new(setting.ground(props.standby).await),
-            setting.target(props.relays),
+    pub async fn start(setting: Setting, options: LapOptions) -> Self {
+        let (source, target) = (
+            Arc::new(setting.start_database(options.standby).await),
+            setting.target(options.relays),
         );
-        let mut fleet = Fleet::new(&ground, &target, props.relays, &FLAGS);
+        let mut fleet = Fleet::new(&source, &target, options.relays, &FLAGS);
         let clocks = setting
             .has_wrong_clocks()
             .then(|| Clocks::for_all_of(&mut fleet));
         fleet.start_all();
         fleet.is_shared_out().await;
         Self {
-            load: Load::seeded(&ground.database(), OnTrouble::Reconnect, props.seed),
-            random: SmallRng::seed_from_u64(props.seed),
+            load: Load::seeded(&source.database(), OnTrouble::Reconnect, options.seed),
+            random: SmallRng::seed_from_u64(options.seed),
             setting,
-            props,
-            ground,
+            options,
+            source,
             target,
             fleet,
             clocks,
@@ -128,7 +128,7 @@ impl Scene {
     }
 
     /// Something new arrives, then this happens, until it is mended.
-    pub async fn suffers(&mut self, fault: Fault) {
+    pub async fn inject(&mut self, fault: Fault) {
         self.fleet.assert_nobody_ended();
         self.fleet.delivers().await;
         self.clocks.iter_mut().for_each(Clocks::step);
@@ -140,7 +140,7 @@ impl Scene {
             | Fault::CutDatabase
             | Fault::CutBroker
             | Fault::SilentDatabase
-            | Fault::SilentBroker => self.a_relay_suffers(fault).await,
+            | Fault::SilentBroker => self.a_relay_meets(fault).await,
             Fault::EndBackends => self.end_backends(),
             Fault::Crash => self.crash().await,
             Fault::Restart => self.restart().await,
@@ -164,12 +164,12 @@ impl Scene {
     }
 
     /// All partitions have owners again.
-    pub async fn calms_down(&self) {
+    pub async fn is_shared_out(&self) {
         self.fleet.is_shared_out().await;
     }
 
     /// Writers and faults have ended, all that waits is delivered, and the relays are stopped in order.
-    pub async fn ends(mut self) -> Remains {
+    pub async fn drain(mut self) -> DrainedFixture {
         self.fleet.delivers().await;
         if let Some(open) = self.open.take() {
             open.ends().await;
@@ -181,13 +181,13 @@ impl Scene {
             self.target.accept_all();
             self.fleet.start_all();
             self.fleet.is_shared_out().await;
-            let url = self.ground.database().operators_url();
+            let url = self.source.database().operators_url();
             posthaste(&["dead", "retry", "--all", "--store", &url]).expect_status(0);
         }
         self.fleet.is_drained().await;
         self.fleet.stop_all();
-        Remains {
-            ground: self.ground,
+        DrainedFixture {
+            source: self.source,
             target: self.target,
             experience,
             skipped: self.skipped,
@@ -196,7 +196,7 @@ impl Scene {
     }
 
     /// One that owns something.
-    async fn a_relay_suffers(&mut self, fault: Fault) {
+    async fn a_relay_meets(&mut self, fault: Fault) {
         let who = self.fleet.an_owner(&mut self.random);
         let began = Instant::now();
         match fault {
@@ -235,7 +235,7 @@ impl Scene {
                     .expect("a broker that can be cut off");
                 let _cut = Cut::off(way, &mut self.random);
                 // An owner on SQLite, where nothing moves between live relays, goes on trying.
-                if self.ground.is_shared_out() {
+                if self.source.is_shared_out() {
                     self.fleet.is_taken_over_from(&[who]).await;
                 }
                 outlast(began).await;
@@ -247,7 +247,7 @@ impl Scene {
     async fn freeze(&mut self, who: usize, began: Instant, gone: &[usize]) {
         self.fleet.running(who).pause();
         // On SQLite it may stand still with the lock that everybody needs.
-        if self.ground.is_shared_out() {
+        if self.source.is_shared_out() {
             self.fleet.is_taken_over_from(gone).await;
         }
         outlast(began).await;
@@ -258,7 +258,7 @@ impl Scene {
     /// end.
     async fn poison(&mut self) {
         self.poisons += 1;
-        let (database, key) = (self.ground.database(), format!("poison-{}", self.poisons));
+        let (database, key) = (self.source.database(), format!("poison-{}", self.poisons));
         // Behind a giant it would be long before it is tried.
         self.fleet.catches_up().await;
         let mut writer = database.writer().await.unwrap();
@@ -286,7 +286,7 @@ impl Scene {
     /// Of this key alone: an answer has so many rows at the most, and those of earlier ones wait
     /// too.
     async fn one_is_dead(&self, key: &str) -> Uuid {
-        let url = self.ground.database().operators_url();
+        let url = self.source.database().operators_url();
         let list = [
             "dead", "list", "--key", key, "--state", "dead", "--store", &url,
         ];
@@ -320,16 +320,16 @@ impl Scene {
     }
 
     fn sqlite(&self) -> &Sqlite {
-        match &*self.ground {
-            Ground::Sqlite(file) => file,
-            Ground::Postgres { .. } => panic!("{} is no file", self.setting),
+        match &*self.source {
+            Source::Sqlite(file) => file,
+            Source::Postgres { .. } => panic!("{} is no file", self.setting),
         }
     }
 
     async fn long(&mut self) {
         match self.open.take() {
             Some(open) => open.ends().await,
-            None => self.open = Some(Open::begin(&*self.ground.database()).await.unwrap()),
+            None => self.open = Some(Open::begin(&*self.source.database()).await.unwrap()),
         }
     }
 
@@ -339,21 +339,21 @@ impl Scene {
             payload_bytes: 100,
             ..Step::new(
                 format!("giant-{}-{number:02}", self.giants),
-                self.props.giant_events / GIANT_KEYS,
+                self.options.giant_events / GIANT_KEYS,
             )
         };
         let plan = Plan {
             steps: (0..GIANT_KEYS).map(step).collect(),
             ..Plan::default()
         };
-        let mut writer = self.ground.database().writer().await.unwrap();
+        let mut writer = self.source.database().writer().await.unwrap();
         writer.transact(&plan).await.unwrap();
     }
 
     async fn writer_is_killed(&mut self) {
-        let program = self.props.writer.as_ref().expect("a program that writes");
+        let program = self.options.writer.as_ref().expect("a program that writes");
         let seed: u64 = self.random.random();
-        let url = self.ground.database().url();
+        let url = self.source.database().url();
         let mut command = Command::new(program);
         command.args(["write", "--store", &url, "--seed", &seed.to_string()]);
         let writer = Running::start(&mut command);

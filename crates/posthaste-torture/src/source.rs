@@ -24,7 +24,7 @@ const STANDBY_SETTINGS: [(&str, &str); 6] = [
 ];
 
 /// A server with one database that is tortured, or a file.
-pub enum Ground {
+pub enum Source {
     /// Relays reach it through proxies.
     Postgres {
         /// The server, which may be crashed.
@@ -38,7 +38,7 @@ pub enum Ground {
     Sqlite(Arc<Sqlite>),
 }
 
-impl Ground {
+impl Source {
     /// A server of its own. It takes aborted transactions' numbers with it when it crashes, notes whoever waits for
     /// a lock longer than writers may wait, and shrinks its outbox soon.
     #[must_use]
