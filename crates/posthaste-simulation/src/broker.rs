@@ -18,11 +18,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{
-    drill,
     faults::{Injection, Reached},
     observed::cells,
-    seen::{Place, Seen},
-    witness::Witness,
+    payload,
+    seen::{DestinationIndex, Seen},
+    trace::Trace,
 };
 use lane::NetworkLane;
 
@@ -96,15 +96,15 @@ impl BadKey {
 #[derive(Clone)]
 pub(crate) struct Broker {
     pub(crate) kind: Kind,
-    pub(crate) place: Place,
-    pub(crate) witness: Witness,
+    pub(crate) place: DestinationIndex,
+    pub(crate) trace: Trace,
     /// Bytes are long under way, of so many events at once.
     slow: Option<usize>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<BrokerState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct BrokerState {
     away: bool,
     /// How often it has crashed: connections of an earlier life are broken.
     life: u64,
@@ -131,15 +131,15 @@ struct State {
 }
 
 impl Broker {
-    pub(crate) fn new(kind: Kind, place: Place, witness: Witness) -> Self {
-        let state = State {
+    pub(crate) fn new(kind: Kind, place: DestinationIndex, trace: Trace) -> Self {
+        let state = BrokerState {
             fussy: true,
-            ..State::default()
+            ..BrokerState::default()
         };
         Self {
             kind,
             place,
-            witness,
+            trace,
             slow: None,
             state: Arc::new(Mutex::new(state)),
         }
@@ -153,7 +153,7 @@ impl Broker {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BrokerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,10 +190,10 @@ impl Broker {
         drop(state);
         if self.kind == Kind::Forgetful {
             // It goes on suppressing what came after the crash, in the midst of a replay.
-            self.witness.see(&Seen::RepeatsMayShuffle);
+            self.trace.see(&Seen::RepeatsMayShuffle);
             for id in lost {
                 let place = self.place;
-                self.witness.see(&Seen::ForgottenByTheBroker { place, id });
+                self.trace.see(&Seen::ForgottenByTheBroker { place, id });
             }
         }
     }
@@ -209,9 +209,9 @@ impl Broker {
     fn travel(&self) -> Duration {
         match self.kind {
             Kind::File => Duration::ZERO,
-            _ if self.slow.is_some() && self.witness.is_quiet() => Duration::ZERO,
-            _ if self.slow.is_some() => NETWORK.mul_f64(0.3 + 0.7 * self.witness.share()),
-            _ => NETWORK.mul_f64(self.witness.share().powi(6)),
+            _ if self.slow.is_some() && self.trace.is_quiet() => Duration::ZERO,
+            _ if self.slow.is_some() => NETWORK.mul_f64(0.3 + 0.7 * self.trace.share()),
+            _ => NETWORK.mul_f64(self.trace.share().powi(6)),
         }
     }
 
@@ -243,7 +243,7 @@ impl Broker {
     }
 }
 
-impl State {
+impl BrokerState {
     /// Whether whoever opened the lane has lost its right by what the broker compares.
     fn is_fenced(&self, kind: Kind, spec: &LaneSpec, producer: u64) -> bool {
         match kind {
@@ -291,7 +291,7 @@ impl State {
         if self.bad(record) == Some(BadKey::Refused) {
             return true;
         }
-        let poison = drill::poison(record.value());
+        let poison = payload::poison(record.value());
         if !self.fussy || poison == 0 {
             return false;
         }
@@ -337,19 +337,19 @@ impl Sink for Broker {
 impl Broker {
     /// Notes an event that consumers see from now on.
     fn deliver(&self, record: &Record) {
-        self.witness.see(&Seen::Delivered {
+        self.trace.see(&Seen::Delivered {
             place: self.place,
             id: record.event().id(),
             key: record.key().map(Into::into),
-            n: drill::number(record.value()),
+            n: payload::number(record.value()),
         });
     }
 
     fn count_fenced(&self) {
-        self.witness.reach(Reached::FencedBytes);
+        self.trace.reach(Reached::FencedBytes);
     }
 
     fn count(&self, injection: Injection) {
-        self.witness.inject(injection);
+        self.trace.inject(injection);
     }
 }

@@ -115,7 +115,7 @@ impl Checkers {
 
 /// Helpers of the checkers' own tests: traces that are planted.
 #[cfg(test)]
-mod planted {
+mod traces {
     use std::{sync::Arc, time::Duration};
 
     use uuid::Uuid;

@@ -11,14 +11,14 @@
 pub mod broker;
 pub mod checkers;
 pub mod database;
-mod drill;
 mod faults;
 mod observed;
+mod payload;
 mod process;
 mod seed;
 pub mod seen;
 pub mod totals;
-mod witness;
+mod trace;
 mod world;
 mod writers;
 

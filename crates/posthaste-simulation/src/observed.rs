@@ -20,14 +20,14 @@ use posthaste_engine::{
 use uuid::Uuid;
 
 use crate::{
-    seen::{Place, Seen},
-    witness::Witness,
+    seen::{DestinationIndex, Seen},
+    trace::Trace,
 };
 use claim::{ObservedClaim, Of};
 pub(crate) use lane::ObservedSink;
 
 /// The place of a destination's name: `d0`, `d1`.
-pub(crate) fn place_of(destination: &str) -> Place {
+pub(crate) fn place_of(destination: &str) -> DestinationIndex {
     destination
         .strip_prefix('d')
         .and_then(|digits| digits.parse().ok())
@@ -47,7 +47,7 @@ pub(crate) fn cells(partitions: &Partitions) -> Vec<u16> {
 /// What all relays' views of the database share.
 #[derive(Clone)]
 pub(crate) struct Observer {
-    pub(crate) witness: Witness,
+    pub(crate) trace: Trace,
     /// How many crashes the database has seen.
     pub(crate) life: Arc<AtomicU64>,
     /// How many claims were granted.
@@ -55,9 +55,9 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    pub(crate) fn new(witness: Witness) -> Self {
+    pub(crate) fn new(trace: Trace) -> Self {
         Self {
-            witness,
+            trace,
             life: Arc::default(),
             claims: Arc::default(),
         }
@@ -129,7 +129,7 @@ impl Ownership for Observed {
         let outcome = self.inner.claim(relay, request).await?;
         if let ClaimOutcome::Owned(claim) = &outcome {
             self.observer.claims.fetch_add(1, Relaxed);
-            self.observer.witness.see(&Seen::Claimed {
+            self.observer.trace.see(&Seen::Claimed {
                 place: place_of(&claim.destination),
                 epoch: claim.epoch,
                 partitions: cells(&claim.partitions),
@@ -200,8 +200,8 @@ impl Retention for Observed {
     async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
         let done = self.inner.housekeep(by).await?;
         if done.events > 0 {
-            let Observer { witness, .. } = &self.observer;
-            witness.note(format_args!("{} events removed", done.events));
+            let Observer { trace, .. } = &self.observer;
+            trace.note(format_args!("{} events removed", done.events));
         }
         Ok(done)
     }

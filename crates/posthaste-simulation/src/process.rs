@@ -21,7 +21,7 @@ use crate::{
     observed::{Observed, ObservedSink, Observer},
     seed::Emphasis,
     seen::Seen,
-    witness::Witness,
+    trace::Trace,
 };
 
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
@@ -114,7 +114,7 @@ pub(crate) struct Process {
 
 /// What a new process is given.
 pub(crate) struct Equipment<'a> {
-    pub(crate) witness: &'a Witness,
+    pub(crate) trace: &'a Trace,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) observer: &'a Observer,
     pub(crate) database_away: &'a Arc<AtomicBool>,
@@ -131,13 +131,13 @@ fn is_broker_call(call: Call) -> bool {
 }
 
 /// Draws what becomes of a call.
-fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option<Fault> {
+fn draw(trace: &Trace, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option<Fault> {
     let of_broker = is_broker_call(call);
     if !of_broker && (away.load(Relaxed) || cuts.database.load(Relaxed))
         || of_broker && cuts.broker.load(Relaxed)
     {
         return Some(match cuts.hangs && !of_broker {
-            true => Fault::Late(witness.millis(4_000, 12_000)),
+            true => Fault::Late(trace.millis(4_000, 12_000)),
             false => Fault::Refuse,
         });
     }
@@ -147,11 +147,11 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
         Call::Submit => 12,
         _ => 50,
     };
-    if witness.is_quiet() || !witness.one_in(sides) {
+    if trace.is_quiet() || !trace.one_in(sides) {
         return None;
     }
-    let wait = witness.millis(20, 4_000);
-    let (injection, fault) = match (call == Call::Submit, witness.roll(8)) {
+    let wait = trace.millis(20, 4_000);
+    let (injection, fault) = match (call == Call::Submit, trace.roll(8)) {
         (false, 0) => (Injection::CallRefused, Fault::Refuse),
         (false, 1 | 2) => (Injection::AnswerLost, Fault::FailAfter),
         (false, 3) => (Injection::AnswerSlow, Fault::Slow(wait)),
@@ -163,12 +163,12 @@ fn draw(witness: &Witness, cuts: &Cuts, away: &AtomicBool, call: Call) -> Option
         (true, 2 | 3) => (Injection::AckLost, Fault::FailAfter),
         (true, _) if !cuts.stalls => return None,
         (true, _) => {
-            witness.see(&Seen::RepeatsMayShuffle);
+            trace.see(&Seen::RepeatsMayShuffle);
             (Injection::WriteStalled, Fault::Late(wait))
         }
     };
-    witness.note(format_args!("{} meets {fault:?}", call.name()));
-    witness.inject(injection);
+    trace.note(format_args!("{} meets {fault:?}", call.name()));
+    trace.inject(injection);
     Some(fault)
 }
 
@@ -184,9 +184,9 @@ impl Process {
             ..Cuts::default()
         });
         let script = {
-            let (witness, cuts) = (with.witness.clone(), Arc::clone(&cuts));
+            let (trace, cuts) = (with.trace.clone(), Arc::clone(&cuts));
             let away = Arc::clone(with.database_away);
-            Script::drawn_by(move |call| draw(&witness, &cuts, &away, call))
+            Script::drawn_by(move |call| draw(&trace, &cuts, &away, call))
         };
         let clock = Arc::new(WrongClock {
             began: Instant::now(),
@@ -197,7 +197,7 @@ impl Process {
         let observed = Observed::new(Arc::clone(&with.store), with.observer.clone());
         let registration = Arc::clone(&observed.registration);
         let store = Faulty::new(Arc::new(observed) as Arc<dyn Store>, script.clone());
-        let jitter = with.witness.clone();
+        let jitter = with.trace.clone();
         let mut builder = Relay::builder(Arc::new(store))
             .name(&name)
             .clock(Arc::clone(&clock) as Arc<dyn Clock>)
@@ -212,7 +212,7 @@ impl Process {
             let sink = ObservedSink {
                 inner: Arc::new(Faulty::new(sink, script.clone())),
                 place: broker.place,
-                witness: with.witness.clone(),
+                trace: with.trace.clone(),
             };
             let destination = Destination::new(format!("d{}", broker.place), Arc::new(sink));
             let retry = Backoff {
@@ -224,7 +224,7 @@ impl Process {
         }
         let builder = change(builder);
         let (stop, stopped) = oneshot::channel::<()>();
-        let (witness, ours) = (with.witness.clone(), name.clone());
+        let (trace, ours) = (with.trace.clone(), name.clone());
         let task = tokio::spawn(async move {
             let ended = match builder.build() {
                 Ok(relay) => relay.run(async { drop(stopped.await) }).await,
@@ -232,11 +232,11 @@ impl Process {
             };
             match ended {
                 Ok(summary) => {
-                    witness.note(format_args!("{ours} ended, {summary:?}"));
+                    trace.note(format_args!("{ours} ended, {summary:?}"));
                     summary.clean
                 }
                 Err(error) => {
-                    witness.wrong(format!("{ours} ended: {error}"));
+                    trace.wrong(format!("{ours} ended: {error}"));
                     false
                 }
             }
@@ -253,13 +253,13 @@ impl Process {
     }
 
     /// Kills it: nothing of it is done any more, whatever it had begun.
-    pub(crate) fn kill(self, witness: &Witness) {
+    pub(crate) fn kill(self, trace: &Trace) {
         self.script.stop();
         self.task.abort();
         let registration = self.registration.lock();
         let registration = *registration.unwrap_or_else(PoisonError::into_inner);
-        witness.note(format_args!("{} is killed", self.name));
-        witness.see(&Seen::Killed { registration });
+        trace.note(format_args!("{} is killed", self.name));
+        trace.see(&Seen::Killed { registration });
     }
 
     /// Asks it to end.
@@ -271,11 +271,11 @@ impl Process {
     }
 
     /// Waits for its end. Answers whether it ended in order. None: it does not end.
-    pub(crate) async fn ended(self, witness: &Witness) -> Option<bool> {
+    pub(crate) async fn ended(self, trace: &Trace) -> Option<bool> {
         let limit = Duration::from_secs(60);
         let ended = tokio::time::timeout(limit, self.task).await.ok()?;
         if let Err(error) = &ended {
-            witness.wrong(format!("{} failed: {error}", self.name));
+            trace.wrong(format!("{} failed: {error}", self.name));
         }
         Some(ended.unwrap_or(false))
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
 /// Which destination of a run.
-pub type Place = usize;
+pub type DestinationIndex = usize;
 
 /// One fact. Facts of the database and of the broker are noted where they become true, not where a relay hears
 /// of them.
@@ -33,7 +33,7 @@ pub enum Seen {
     /// A relay's lane took an event over.
     Submitted {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The event.
         id: Uuid,
         /// The claim's epoch.
@@ -44,7 +44,7 @@ pub enum Seen {
     /// A broker took responsibility for an event: consumers see it.
     Delivered {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The event.
         id: Uuid,
         /// Its key, as it arrived.
@@ -55,14 +55,14 @@ pub enum Seen {
     /// A broker refused an event for its own sake.
     Refused {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The event.
         id: Uuid,
     },
     /// A relay is about to store that an attempt with an event has failed.
     AttemptFailed {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The event.
         id: Uuid,
         /// The broker did not refuse it; it failed alone, time and again.
@@ -71,14 +71,14 @@ pub enum Seen {
     /// A broker that acknowledges before it has flushed lost an event in its own crash.
     ForgottenByTheBroker {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The event.
         id: Uuid,
     },
     /// A relay was granted a claim.
     Claimed {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// Its epoch.
         epoch: u64,
         /// The partitions, as cells of the finest cut.
@@ -93,7 +93,7 @@ pub enum Seen {
     /// A statement of a claim changed something: a cursor, a marker, a parked copy.
     Moved {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The claim's epoch.
         epoch: u64,
         /// The claim's partitions, likewise.
@@ -110,7 +110,7 @@ pub enum Seen {
     /// A relay read events for the main group of a claim.
     Read {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The claim's epoch.
         epoch: u64,
         /// The relay's registration.
@@ -121,7 +121,7 @@ pub enum Seen {
     /// An advance took events behind the stored cursor, or behind a marker.
     Stored {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The claim's epoch.
         epoch: u64,
         /// The relay's registration.
@@ -134,7 +134,7 @@ pub enum Seen {
     /// Events were set aside: parked or skipped.
     SetAside {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The event.
         id: Uuid,
         /// Its key.
@@ -145,14 +145,14 @@ pub enum Seen {
     /// A relay is about to store that it leaves an event behind: status may know it before the relay hears so.
     MayBeLeftBehind {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The event.
         id: Uuid,
     },
     /// A parked event was left behind.
     LeftBehind {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// The event.
         id: Uuid,
     },
@@ -168,7 +168,7 @@ pub enum Seen {
     /// The status was answered.
     StatusAnswered {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// Reported: not finished.
         pending: u64,
         /// Reported: set aside and still waiting.
@@ -197,7 +197,7 @@ pub enum Seen {
     /// A place is away from here on, and nothing else is wrong.
     Away {
         /// Where.
-        place: Place,
+        place: DestinationIndex,
         /// Events for other places take no longer than this.
         delay_max: At,
     },
@@ -208,13 +208,13 @@ pub enum Seen {
         /// Fencings in its audit.
         fences: u64,
         /// Events in the parked table, whatever their state.
-        parked: Vec<(Place, Uuid)>,
+        parked: Vec<(DestinationIndex, Uuid)>,
     },
 }
 
 impl Seen {
     /// The event that somebody decided never to deliver, if this says so, and where.
-    pub(crate) fn left_behind(&self) -> Option<(Place, Uuid)> {
+    pub(crate) fn left_behind(&self) -> Option<(DestinationIndex, Uuid)> {
         match *self {
             Self::LeftBehind { place, id }
             | Self::SetAside {

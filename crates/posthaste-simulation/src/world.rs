@@ -28,9 +28,9 @@ use crate::{
     observed::{Observer, place_of},
     process::{Equipment, LEASE, Process},
     seed::{Emphasis, Seed},
-    seen::{Place, Seen},
-    witness::Witness,
-    writers::Books,
+    seen::{DestinationIndex, Seen},
+    trace::Trace,
+    writers::BusinessTable,
 };
 use late::Late;
 use plan::{Engine, Plan};
@@ -76,7 +76,7 @@ const CLOCK_STEP_MAX: Duration = Duration::from_secs(20);
 
 struct World {
     plan: Plan,
-    witness: Witness,
+    trace: Trace,
     observer: Observer,
     database: Arc<dyn Database>,
     database_away: Arc<AtomicBool>,
@@ -87,7 +87,7 @@ struct World {
     stopping: Vec<Process>,
     started: u64,
     undo: Vec<(Instant, Undo)>,
-    books: Books,
+    business: BusinessTable,
 }
 
 async fn history(seed: Seed) -> Outcome {
@@ -99,13 +99,13 @@ async fn history(seed: Seed) -> Outcome {
 impl World {
     fn new(seed: Seed) -> Self {
         let plan = Plan::draw(seed);
-        let witness = Witness::new(seed.number, &plan.rules(), seed.print);
+        let trace = Trace::new(seed.number, &plan.rules(), seed.print);
         let database: Arc<dyn Database> = match plan.engine {
             Engine::Memory(mode) => Arc::new(Memory::new(mode)),
-            Engine::Postgres => Arc::new(Postgres::new(seed, &witness)),
+            Engine::Postgres => Arc::new(Postgres::new(seed, &trace)),
         };
         let broker = |(place, kind): (usize, &Kind)| {
-            let broker = Broker::new(*kind, place, witness.clone());
+            let broker = Broker::new(*kind, place, trace.clone());
             match seed.emphasis {
                 // Who sends slowly has something to send for long; who sends much repeats much.
                 Emphasis::Zombies if seed.number.is_multiple_of(2) => broker.slow(6),
@@ -114,8 +114,8 @@ impl World {
             }
         };
         World {
-            observer: Observer::new(witness.clone()),
-            books: Books::new(witness.clone(), Arc::clone(&database)),
+            observer: Observer::new(trace.clone()),
+            business: BusinessTable::new(trace.clone(), Arc::clone(&database)),
             brokers: plan.kinds.iter().enumerate().map(broker).collect(),
             database,
             database_away: Arc::default(),
@@ -124,13 +124,13 @@ impl World {
             stopping: Vec::new(),
             started: 0,
             undo: Vec::new(),
-            witness,
+            trace,
             plan,
         }
     }
 
     fn outcome(&self) -> Outcome {
-        let evidence = self.witness.end();
+        let evidence = self.trace.end();
         Outcome {
             hash: evidence.hash,
             violations: evidence.violations,
@@ -143,34 +143,34 @@ impl World {
     }
 
     async fn run(&mut self) {
-        self.witness.note(format_args!(
+        self.trace.note(format_args!(
             "{:?} {:?} steps {} drift {}",
             self.plan.engine, self.plan.kinds, self.plan.steps, self.plan.drift
         ));
         let writers: Vec<_> = (0..4)
-            .map(|_| tokio::spawn(self.books.clone().write()))
+            .map(|_| tokio::spawn(self.business.clone().write()))
             .collect();
         self.start();
         let until = Instant::now() + self.plan.lasts;
         while Instant::now() < until {
-            tokio::time::sleep(self.witness.millis(20, 700)).await;
+            tokio::time::sleep(self.trace.millis(20, 700)).await;
             self.undo_due().await;
             self.late_destinations();
             self.trouble().await;
-            if !self.witness.one_in(4) {
+            if !self.trace.one_in(4) {
                 self.database.replicate();
             }
         }
-        self.books.closed.store(true, Relaxed);
+        self.business.closed.store(true, Relaxed);
         self.heal().await;
         for writer in writers {
             // A writer ends by itself; a panic of it is one of this run.
             if let Err(error) = writer.await {
-                self.witness.wrong(format!("a writer failed: {error}"));
+                self.trace.wrong(format!("a writer failed: {error}"));
             }
         }
         if self.drained().await {
-            self.witness.see(&Seen::Drained);
+            self.trace.see(&Seen::Drained);
             // Clocks that were set back leave waits that no calm ends soon.
             if !self.plan.steps {
                 self.calm().await;
@@ -193,10 +193,10 @@ impl World {
             -1.0
         };
         if self.plan.drift > 0.0 {
-            self.witness.inject(Injection::RelayClockDrift);
+            self.trace.inject(Injection::RelayClockDrift);
         }
         let equipment = Equipment {
-            witness: &self.witness,
+            trace: &self.trace,
             store: self.database.store(),
             observer: &self.observer,
             database_away: &self.database_away,
@@ -210,7 +210,7 @@ impl World {
         self.processes.push(process);
     }
 
-    async fn set_paused(&self, place: Place, paused: bool) {
+    async fn set_paused(&self, place: DestinationIndex, paused: bool) {
         let state = match paused {
             true => DestinationState::Paused,
             false => DestinationState::Active,
@@ -226,7 +226,7 @@ impl World {
             Ok(answer) => Some(answer),
             Err(error) if error.is_retryable() => None,
             Err(error) => {
-                self.witness.wrong(format!("{what}: {error}"));
+                self.trace.wrong(format!("{what}: {error}"));
                 None
             }
         }
@@ -236,34 +236,34 @@ impl World {
         let store = self.database.store();
         let waiting = store.parked(&ParkedFilter::default(), 100).await;
         let waiting = self.answered("listing", waiting).unwrap_or_default();
-        match self.witness.roll(5) {
+        match self.trace.roll(5) {
             0 => {
                 let place = self.any_place();
-                self.witness.inject(Injection::Pause);
+                self.trace.inject(Injection::Pause);
                 self.set_paused(place, true).await;
                 self.later(5_000, Undo::Pause(place));
             }
             1 | 2 if !waiting.is_empty() => {
-                self.witness.inject(Injection::Retry);
+                self.trace.inject(Injection::Retry);
                 let filter = ParkedFilter::default();
                 self.answered("retrying", store.act(&filter, DeadAction::Retry).await);
             }
             3 | 4 if !waiting.is_empty() => {
-                let at = usize::try_from(self.witness.roll(waiting.len() as u64));
+                let at = usize::try_from(self.trace.roll(waiting.len() as u64));
                 let parked = &waiting[at.unwrap_or_default()];
                 let filter = ParkedFilter {
                     destination: Some(parked.destination.clone()),
                     id: Some(parked.event.id()),
                     ..ParkedFilter::default()
                 };
-                let action = match self.witness.one_in(2) {
+                let action = match self.trace.one_in(2) {
                     true => DeadAction::Skip,
                     false => DeadAction::Discard,
                 };
                 let acted = self.answered("skipping", store.act(&filter, action).await);
                 if acted.is_some_and(|events| events > 0) {
-                    self.witness.inject(Injection::Skip);
-                    self.witness.see(&Seen::LeftBehind {
+                    self.trace.inject(Injection::Skip);
+                    self.trace.see(&Seen::LeftBehind {
                         place: place_of(&parked.destination),
                         id: parked.event.id(),
                     });
@@ -275,14 +275,14 @@ impl World {
 
     async fn ask_for_the_status(&self) {
         self.note_what_was_gone();
-        self.witness.see(&Seen::StatusAsked);
+        self.trace.see(&Seen::StatusAsked);
         let status = self.database.store().status().await;
         let Some(status) = self.answered("status", status) else {
             return;
         };
         self.note_what_was_gone();
         for destination in status.destinations {
-            self.witness.see(&Seen::StatusAnswered {
+            self.trace.see(&Seen::StatusAnswered {
                 place: place_of(&destination.name),
                 pending: destination.pending,
                 parked: destination.parked + destination.dead,
@@ -292,7 +292,7 @@ impl World {
 
     /// From here on nothing fails.
     async fn heal(&mut self) {
-        self.witness.be_quiet(true);
+        self.trace.be_quiet(true);
         self.late.known = self.brokers.len();
         self.undo.clear();
         self.come_back();
@@ -307,7 +307,7 @@ impl World {
             self.set_paused(place, false).await;
         }
         self.start();
-        self.witness.see(&Seen::Healed);
+        self.trace.see(&Seen::Healed);
     }
 
     /// What the records say: a relay that died may not have heard that it had skipped something.
@@ -319,7 +319,7 @@ impl World {
             };
             let left = self.database.store().parked(&filter, usize::MAX).await;
             for row in self.answered("listing", left).unwrap_or_default() {
-                self.witness.see(&Seen::LeftBehind {
+                self.trace.see(&Seen::LeftBehind {
                     place: place_of(&row.destination),
                     id: row.event.id(),
                 });
@@ -329,12 +329,12 @@ impl World {
 
     /// Waits until nothing is owed, longer than it may take; operators have dead events tried again meanwhile.
     async fn drained(&self) -> bool {
-        let limit = self.plan.rules().drain(self.witness.owed()) * 2;
+        let limit = self.plan.rules().drain(self.trace.owed()) * 2;
         let (began, store) = (Instant::now(), self.database.store());
         let mut turns = 0;
         while began.elapsed() < limit {
             self.note_what_was_gone();
-            if self.books.closed.load(Relaxed) && self.witness.owed() == 0 {
+            if self.business.closed.load(Relaxed) && self.trace.owed() == 0 {
                 return true;
             }
             if turns % 40 == 0 {
@@ -361,19 +361,19 @@ impl World {
             }
             let delay_max = self.plan.delay_beside(bad);
             let key = "k0".into();
-            self.witness.see(&Seen::Poisoned { key, delay_max });
-            self.books.write_calmly(Duration::from_secs(2)).await;
+            self.trace.see(&Seen::Poisoned { key, delay_max });
+            self.business.write_calmly(Duration::from_secs(2)).await;
             tokio::time::sleep(delay_max + Duration::from_secs(1)).await;
             self.well_again().await;
         }
         if self.brokers.len() > 1 {
             self.brokers[0].set_away(true);
             let delay_max = self.plan.delay_max();
-            self.witness.see(&Seen::Away {
+            self.trace.see(&Seen::Away {
                 place: 0,
                 delay_max,
             });
-            self.books.write_calmly(Duration::from_secs(2)).await;
+            self.business.write_calmly(Duration::from_secs(2)).await;
             tokio::time::sleep(delay_max + Duration::from_secs(1)).await;
             self.well_again().await;
         }
@@ -382,11 +382,11 @@ impl World {
         }
         // Until the newcomers have their share.
         tokio::time::sleep(LEASE * 2).await;
-        self.processes.swap_remove(0).kill(&self.witness);
-        self.witness.see(&Seen::LastDeath);
-        self.books.write_calmly(Duration::from_secs(1)).await;
+        self.processes.swap_remove(0).kill(&self.trace);
+        self.trace.see(&Seen::LastDeath);
+        self.business.write_calmly(Duration::from_secs(1)).await;
         if self.drained().await {
-            self.witness.see(&Seen::TakenOver);
+            self.trace.see(&Seen::TakenOver);
         }
     }
 
@@ -395,9 +395,9 @@ impl World {
             broker.set_away(false);
             broker.set_bad_key(None);
         }
-        self.witness.see(&Seen::Healed);
+        self.trace.see(&Seen::Healed);
         if self.drained().await {
-            self.witness.see(&Seen::Drained);
+            self.trace.see(&Seen::Drained);
         }
     }
 
@@ -408,8 +408,8 @@ impl World {
         all.append(&mut self.stopping);
         for process in all {
             let name = process.name.clone();
-            if process.ended(&self.witness).await.is_none() {
-                self.witness.wrong(format!("I5: {name} does not stop"));
+            if process.ended(&self.trace).await.is_none() {
+                self.trace.wrong(format!("I5: {name} does not stop"));
             }
         }
         let store = self.database.store();
@@ -433,13 +433,13 @@ impl World {
         let lines = store.hand_overs(100_000).await;
         let lines = self.answered("the audit", lines).unwrap_or_default();
         let count = |action: &str| lines.iter().filter(|line| line.action == action).count() as u64;
-        self.witness.see(&Seen::Audit {
+        self.trace.see(&Seen::Audit {
             take_overs: count("take-over"),
             fences: count("fence"),
             parked,
         });
         for (place, times) in self.database.reached() {
-            self.witness.reach_times(place, times);
+            self.trace.reach_times(place, times);
         }
     }
 }

@@ -15,10 +15,10 @@ use uuid::Uuid;
 
 use crate::{
     database::{Database, Writing},
-    drill,
     faults::Injection,
+    payload,
     seen::Seen,
-    witness::Witness,
+    trace::Trace,
 };
 
 pub(crate) const KEYS: u64 = 12;
@@ -26,12 +26,12 @@ const FREE_KEYS: u64 = 3;
 
 /// The business rows: the last number of each key, under its lock.
 #[derive(Clone)]
-pub(crate) struct Books {
+pub(crate) struct BusinessTable {
     rows: Arc<Mutex<BTreeMap<u64, Arc<AsyncMutex<u64>>>>>,
     transactions: Arc<AtomicU64>,
     free: Arc<AtomicU64>,
     pub(crate) closed: Arc<AtomicBool>,
-    witness: Witness,
+    trace: Trace,
     database: Arc<dyn Database>,
 }
 
@@ -50,14 +50,14 @@ struct Work {
     rows: Vec<(u64, OwnedMutexGuard<u64>, u64)>,
 }
 
-impl Books {
-    pub(crate) fn new(witness: Witness, database: Arc<dyn Database>) -> Self {
+impl BusinessTable {
+    pub(crate) fn new(trace: Trace, database: Arc<dyn Database>) -> Self {
         Self {
             rows: Arc::default(),
             transactions: Arc::default(),
             free: Arc::default(),
             closed: Arc::default(),
-            witness,
+            trace,
             database,
         }
     }
@@ -67,17 +67,17 @@ impl Books {
         Arc::clone(rows.entry(key).or_default())
     }
 
-    /// Writes until the books are closed.
+    /// Writes until the business are closed.
     pub(crate) async fn write(self) {
         while !self.closed.load(Relaxed) {
             self.transaction().await;
-            tokio::time::sleep(self.witness.millis(1, 160)).await;
+            tokio::time::sleep(self.trace.millis(1, 160)).await;
         }
     }
 
     async fn transaction(&self) {
-        let witness = &self.witness;
-        let mut keys: Vec<u64> = (0..=witness.roll(3)).map(|_| witness.roll(KEYS)).collect();
+        let trace = &self.trace;
+        let mut keys: Vec<u64> = (0..=trace.roll(3)).map(|_| trace.roll(KEYS)).collect();
         keys.sort_unstable();
         keys.dedup();
         // Locked in order, so that writers do not wait for each other in a circle.
@@ -92,29 +92,29 @@ impl Books {
             written: Vec::new(),
             rows,
         };
-        let count = if witness.one_in(50) {
-            witness.inject(Injection::Burst);
-            60 + witness.roll(120)
+        let count = if trace.one_in(50) {
+            trace.inject(Injection::Burst);
+            60 + trace.roll(120)
         } else {
-            1 + witness.roll(4)
+            1 + trace.roll(4)
         };
         for _ in 0..count {
             if !self.emit(&mut work) {
                 return;
             }
-            if count < 10 && witness.one_in(4) {
-                tokio::time::sleep(witness.millis(1, 60)).await;
+            if count < 10 && trace.one_in(4) {
+                tokio::time::sleep(trace.millis(1, 60)).await;
             }
         }
-        if witness.one_in(15) {
+        if trace.one_in(15) {
             self.take_back(&mut work);
         }
-        if witness.one_in(25) {
-            witness.inject(Injection::LongTransaction);
-            tokio::time::sleep(witness.millis(1_000, 9_000)).await;
+        if trace.one_in(25) {
+            trace.inject(Injection::LongTransaction);
+            tokio::time::sleep(trace.millis(1_000, 9_000)).await;
         }
-        if witness.one_in(12) {
-            witness.inject(Injection::Rollback);
+        if trace.one_in(12) {
+            trace.inject(Injection::Rollback);
             return;
         }
         self.commit(work);
@@ -127,7 +127,7 @@ impl Books {
         if !self.emit(work) {
             return;
         }
-        self.witness.inject(Injection::SavepointRollback);
+        self.trace.inject(Injection::SavepointRollback);
         work.open.rollback_to(savepoint);
         work.written.truncate(written);
         for ((_, _, n), before) in work.rows.iter_mut().zip(before) {
@@ -137,29 +137,29 @@ impl Books {
 
     /// Writes one event. False: the connection broke.
     fn emit(&self, work: &mut Work) -> bool {
-        let witness = &self.witness;
-        let (key, n, serialised) = match witness.roll(10) {
+        let trace = &self.trace;
+        let (key, n, serialised) = match trace.roll(10) {
             0 => (None, 0, false),
             1 => {
-                let key = format!("free{}", witness.roll(FREE_KEYS));
+                let key = format!("free{}", trace.roll(FREE_KEYS));
                 (Some(key), self.free.fetch_add(1, Relaxed), false)
             }
             _ => {
-                let at = usize::try_from(witness.roll(work.rows.len() as u64)).unwrap_or_default();
+                let at = usize::try_from(trace.roll(work.rows.len() as u64)).unwrap_or_default();
                 let (key, _, n) = &mut work.rows[at];
                 *n += 1;
                 (Some(format!("k{key}")), *n, true)
             }
         };
-        let poison = match witness.roll(240) {
+        let poison = match trace.roll(240) {
             0 => 1_000,
-            1..=3 => 1 + witness.roll(3),
+            1..=3 => 1 + trace.roll(3),
             _ => 0,
         };
         let event = NewEvent {
             topic: "t".into(),
             key: key.clone(),
-            payload: Some(drill::payload(n, poison)),
+            payload: Some(payload::of(n, poison)),
             ..NewEvent::default()
         };
         let Some(id) = work.open.emit(event) else {
@@ -183,9 +183,9 @@ impl Books {
             mut rows,
         } = work;
         let flushed =
-            !(open.may_stay_unflushed() && !self.witness.is_quiet() && self.witness.one_in(6));
+            !(open.may_stay_unflushed() && !self.trace.is_quiet() && self.trace.one_in(6));
         if !flushed {
-            self.witness.inject(Injection::UnflushedCommit);
+            self.trace.inject(Injection::UnflushedCommit);
         }
         if !open.commit(flushed) {
             return;
@@ -197,7 +197,7 @@ impl Books {
             serialised,
         } in written
         {
-            self.witness.see(&Seen::Committed {
+            self.trace.see(&Seen::Committed {
                 id,
                 key,
                 n,
@@ -224,7 +224,7 @@ impl Books {
                 let event = NewEvent {
                     topic: "t".into(),
                     key: Some(key.to_string()),
-                    payload: Some(drill::payload(n, 0)),
+                    payload: Some(payload::of(n, 0)),
                     ..NewEvent::default()
                 };
                 let written = open.emit(event).map(|id| Written {

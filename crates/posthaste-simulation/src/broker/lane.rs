@@ -18,7 +18,7 @@ use posthaste_engine::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{BadKey, Broker, Kind, State};
+use super::{BadKey, Broker, BrokerState, Kind};
 use crate::{
     faults::{Injection, Reached},
     seen::Seen,
@@ -136,7 +136,7 @@ impl FarEnd {
             arrives = arrives.max(sent_at + self.broker.travel());
             tokio::time::sleep_until(arrives).await;
             if self.gone.load(Relaxed) {
-                self.broker.witness.reach(Reached::LateBytes);
+                self.broker.trace.reach(Reached::LateBytes);
             }
             let answers = self.arrived(told, &batch);
             if !answers.is_empty() {
@@ -183,7 +183,7 @@ impl FarEnd {
             let ticket = record.ticket();
             let answer = (Verdict { ticket, outcome }, failure);
             // Confirms come in any order where the protocol has them so.
-            if broker.kind == Kind::RabbitMq && broker.witness.one_in(3) {
+            if broker.kind == Kind::RabbitMq && broker.trace.one_in(3) {
                 answers.push_front(answer);
             } else {
                 answers.push_back(answer);
@@ -197,7 +197,7 @@ impl FarEnd {
 
     fn judge(
         &mut self,
-        state: &mut State,
+        state: &mut BrokerState,
         progress: &mut Progress,
         record: &Record,
         told: u64,
@@ -214,11 +214,11 @@ impl FarEnd {
         if state.refuses(record) {
             broker.count(Injection::Rejected);
             let place = broker.place;
-            broker.witness.see(&Seen::Refused { place, id });
+            broker.trace.see(&Seen::Refused { place, id });
             return Ok(Outcome::rejected(RejectionKind::Other, "poison"));
         }
-        let alone = broker.kind == Kind::RabbitMq && state.fussy && !broker.witness.is_quiet();
-        if alone && broker.witness.one_in(12) {
+        let alone = broker.kind == Kind::RabbitMq && state.fussy && !broker.trace.is_quiet();
+        if alone && broker.trace.one_in(12) {
             broker.count(Injection::Nacked);
             return Err((Cause::Throttled, "the queue is full"));
         }
@@ -236,13 +236,13 @@ impl FarEnd {
                 false => known,
             };
             if suppress {
-                broker.witness.reach(Reached::SuppressedRepeat);
+                broker.trace.reach(Reached::SuppressedRepeat);
                 return Ok(Outcome::Accepted(None));
             }
         }
         if broker.kind == Kind::Forgetful {
             if !state.recent.insert(id) {
-                broker.witness.reach(Reached::SuppressedRepeat);
+                broker.trace.reach(Reached::SuppressedRepeat);
                 return Ok(Outcome::Accepted(None));
             }
             state.unflushed.push_back((Instant::now(), id));
@@ -259,15 +259,15 @@ async fn bring_back(
     tell: mpsc::UnboundedSender<Vec<Answer>>,
 ) {
     while let Some(answers) = back.recv().await {
-        if !broker.witness.is_quiet() && broker.witness.one_in(16) {
-            if broker.witness.one_in(2) {
+        if !broker.trace.is_quiet() && broker.trace.one_in(16) {
+            if broker.trace.one_in(2) {
                 broker.count(Injection::HalfOpen);
                 // Open, so that nobody hears of an end either.
                 tell.closed().await;
                 return;
             }
             broker.count(Injection::AckSlow);
-            tokio::time::sleep(broker.witness.millis(20, 1_500)).await;
+            tokio::time::sleep(broker.trace.millis(20, 1_500)).await;
         }
         if tell.send(answers).is_err() {
             return;

@@ -54,7 +54,7 @@ impl Checker for I10HonestNumbers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     #[test]

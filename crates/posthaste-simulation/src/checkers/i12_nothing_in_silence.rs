@@ -3,16 +3,16 @@ use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 use super::Checker;
-use crate::seen::{At, Place, Seen};
+use crate::seen::{At, DestinationIndex, Seen};
 
 /// I12: what was set aside stays on record, and so does a take-over.
 #[derive(Default)]
 pub struct I12NothingInSilence {
-    set_aside: HashSet<(Place, Uuid)>,
-    owners: HashMap<(Place, u16), Uuid>,
+    set_aside: HashSet<(DestinationIndex, Uuid)>,
+    owners: HashMap<(DestinationIndex, u16), Uuid>,
     killed: HashSet<Uuid>,
     /// Owners who died and whose partitions were another one's later.
-    taken_over: HashSet<(Place, Uuid)>,
+    taken_over: HashSet<(DestinationIndex, Uuid)>,
 }
 
 impl Checker for I12NothingInSilence {
@@ -73,7 +73,7 @@ impl Checker for I12NothingInSilence {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     fn claimed(registration: u64) -> Seen {

@@ -30,7 +30,7 @@ impl Checker for I1NoLoss {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     #[test]

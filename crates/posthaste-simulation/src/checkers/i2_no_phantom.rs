@@ -33,7 +33,7 @@ impl Checker for I2NoPhantom {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     #[test]

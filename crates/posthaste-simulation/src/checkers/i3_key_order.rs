@@ -122,7 +122,7 @@ impl Checker for I3KeyOrder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     fn trace(numbers: &[u64]) -> Vec<Seen> {

@@ -8,14 +8,14 @@ use crate::seen::{At, Seen};
 /// I4: what is behind the stored cursor is not sent again by whoever claims after that, nor by the same claim. So a
 /// crash repeats at most what was read and not stored, which [`super::I6BoundedMemory`] bounds by the window.
 pub struct I4BoundedRepeats {
-    places: Vec<Of>,
+    places: Vec<RepeatsAt>,
 }
 
 /// A registration and an epoch.
 type Grant = (Uuid, u64);
 
 #[derive(Default)]
-struct Of {
+struct RepeatsAt {
     /// How many claims were granted.
     claims: u64,
     /// The how many-th each was. A standby that did not know an epoch grants it again, to another relay too.
@@ -30,7 +30,7 @@ struct Of {
 impl I4BoundedRepeats {
     pub(super) fn new(rules: &Rules) -> Self {
         Self {
-            places: (0..rules.places).map(|_| Of::default()).collect(),
+            places: (0..rules.places).map(|_| RepeatsAt::default()).collect(),
         }
     }
 }
@@ -98,7 +98,7 @@ impl Checker for I4BoundedRepeats {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     fn submitted(epoch: u64) -> Seen {

@@ -3,7 +3,7 @@ use std::collections::{HashMap, VecDeque};
 use uuid::Uuid;
 
 use super::{Checker, Rules, owed::Owed};
-use crate::seen::{At, Place, Seen};
+use crate::seen::{At, DestinationIndex, Seen};
 
 const SECOND: At = At::from_secs(1);
 
@@ -15,7 +15,7 @@ const CLAIMS_A_SECOND: usize = 20;
 /// nobody claims again and again instead of delivering.
 pub struct I5Liveness {
     /// When each relay claimed, in the last second.
-    claims: HashMap<(Place, Uuid), VecDeque<At>>,
+    claims: HashMap<(DestinationIndex, Uuid), VecDeque<At>>,
     rules: Rules,
     owed: Owed,
     /// When, and how long it may take from then on.
@@ -84,7 +84,7 @@ impl Checker for I5Liveness {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     #[test]

@@ -3,13 +3,13 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 use super::{Checker, Rules};
-use crate::seen::{At, Place, Seen};
+use crate::seen::{At, DestinationIndex, Seen};
 
 /// I6: a claim holds at most a window of events that it has read and not stored.
 pub struct I6BoundedMemory {
     window: u64,
     /// By claim: a standby that did not know an epoch grants it again, to another relay too.
-    unstored: HashMap<(Place, u64, Uuid), u64>,
+    unstored: HashMap<(DestinationIndex, u64, Uuid), u64>,
 }
 
 impl I6BoundedMemory {
@@ -65,7 +65,7 @@ impl Checker for I6BoundedMemory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     #[test]

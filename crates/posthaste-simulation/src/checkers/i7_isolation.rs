@@ -3,7 +3,7 @@ use std::{collections::HashMap, sync::Arc};
 use uuid::Uuid;
 
 use super::{Checker, Rules};
-use crate::seen::{At, Place, Seen};
+use crate::seen::{At, DestinationIndex, Seen};
 
 /// How often an event has to be sent before it is held against it that it failed without having been refused.
 pub(crate) const ALONE_MIN: u32 = 6;
@@ -15,10 +15,10 @@ pub struct I7Isolation {
     /// Of what is wrong now.
     delay_max: At,
     poisoned: Option<Arc<str>>,
-    away: Option<Place>,
+    away: Option<DestinationIndex>,
     watching: bool,
-    waiting: HashMap<(Place, Uuid), At>,
-    attempts: HashMap<(Place, Uuid), Attempts>,
+    waiting: HashMap<(DestinationIndex, Uuid), At>,
+    attempts: HashMap<(DestinationIndex, Uuid), Attempts>,
 }
 
 /// What speaks against an event, and no failed attempt was stored for yet.
@@ -117,7 +117,7 @@ impl Checker for I7Isolation {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     #[test]

@@ -1,13 +1,13 @@
 use std::collections::HashMap;
 
 use super::Checker;
-use crate::seen::{At, Place, Seen};
+use crate::seen::{At, DestinationIndex, Seen};
 
 /// I8: only the newest epoch of a partition moves anything, and only in the incarnation that it was claimed in.
 #[derive(Default)]
 pub struct I8OneAuthority {
     /// The newest epoch of each partition, and the how many-th claim it was.
-    newest: HashMap<(Place, u16), (u64, u64)>,
+    newest: HashMap<(DestinationIndex, u16), (u64, u64)>,
     claims: u64,
     /// How often the database died.
     life: u64,
@@ -82,7 +82,7 @@ impl Checker for I8OneAuthority {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted::*;
+    use super::super::traces::*;
     use super::*;
 
     fn claimed(epoch: u64) -> Seen {

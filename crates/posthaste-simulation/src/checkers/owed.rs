@@ -6,12 +6,12 @@ use crate::seen::Seen;
 
 /// What is committed and not delivered, by destination.
 pub(crate) struct Owed {
-    places: Vec<Of>,
+    places: Vec<OwedAt>,
     reopens: bool,
 }
 
 #[derive(Clone, Default)]
-struct Of {
+struct OwedAt {
     owed: BTreeSet<Uuid>,
     /// Never delivered: somebody decided so.
     left: BTreeSet<Uuid>,
@@ -20,7 +20,7 @@ struct Of {
 impl Owed {
     pub(crate) fn new(places: usize) -> Self {
         Self {
-            places: vec![Of::default(); places],
+            places: vec![OwedAt::default(); places],
             reopens: false,
         }
     }
@@ -51,7 +51,7 @@ impl Owed {
                 of.left.remove(id);
             }
             Seen::DatabaseDied { forgets: true } if self.reopens => {
-                for Of { owed, left } in &mut self.places {
+                for OwedAt { owed, left } in &mut self.places {
                     owed.append(left);
                 }
             }

@@ -13,7 +13,7 @@ use super::{Database, Writing};
 use crate::{
     faults::Reached,
     seed::{Emphasis, Seed},
-    witness::Witness,
+    trace::Trace,
 };
 
 /// The simulated PostgreSQL.
@@ -28,8 +28,8 @@ const LEAF_BITS: [u8; 2] = [6, 10];
 const PAGE_EVENTS: usize = 16;
 
 impl Postgres {
-    pub(crate) fn new(seed: Seed, witness: &Witness) -> Self {
-        let (dice, other) = (witness.clone(), witness.clone());
+    pub(crate) fn new(seed: Seed, trace: &Trace) -> Self {
+        let (dice, other) = (trace.clone(), trace.clone());
         let emphasis = seed.emphasis;
         let settings = Settings {
             seed: seed.number,

@@ -16,14 +16,14 @@ use uuid::Uuid;
 use super::{Observer, cells, place_of};
 use crate::{
     faults::Reached,
-    seen::{Place, Seen},
+    seen::{DestinationIndex, Seen},
 };
 
 /// Which claim did something.
 #[derive(Clone)]
 pub(super) struct Of {
     observer: Observer,
-    place: Place,
+    place: DestinationIndex,
     epoch: u64,
     registration: Uuid,
     partitions: Vec<u16>,
@@ -49,7 +49,7 @@ impl Of {
     }
 
     fn see(&self, seen: &Seen) {
-        self.observer.witness.see(seen);
+        self.observer.trace.see(seen);
     }
 
     /// A statement is about to be sent.
@@ -85,9 +85,9 @@ impl Of {
                 claims: sent.claims,
                 what,
             }),
-            Err(StoreError::Fenced { .. }) => self.observer.witness.reach(Reached::FencedStatement),
+            Err(StoreError::Fenced { .. }) => self.observer.trace.reach(Reached::FencedStatement),
             Err(StoreError::IncarnationChanged { .. }) => {
-                self.observer.witness.reach(Reached::IncarnationChange);
+                self.observer.trace.reach(Reached::IncarnationChange);
             }
             Err(_) => {}
         }
@@ -170,7 +170,7 @@ impl ClaimReader for ObservedClaim {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         let page = self.inner.next(budget).await;
         if let Err(StoreError::IncarnationChanged { .. }) = &page {
-            self.of.observer.witness.reach(Reached::IncarnationChange);
+            self.of.observer.trace.reach(Reached::IncarnationChange);
         }
         let page = page?;
         {
@@ -308,7 +308,7 @@ impl ClaimMarkers for ObservedClaim {
         let answer = self.inner.join(keys, at).await;
         self.of.moved(sent, "join", &answer);
         answer?;
-        self.of.observer.witness.reach(Reached::Join);
+        self.of.observer.trace.reach(Reached::Join);
         Ok(())
     }
 }

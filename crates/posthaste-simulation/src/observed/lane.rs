@@ -7,21 +7,21 @@ use posthaste_engine::{Lane, LaneSpec, Record, Sink, SinkError, SinkInfo, Verdic
 use uuid::Uuid;
 
 use crate::{
-    seen::{Place, Seen},
-    witness::Witness,
+    seen::{DestinationIndex, Seen},
+    trace::Trace,
 };
 
 /// Of one destination, as one relay has it.
 pub(crate) struct ObservedSink {
     pub(crate) inner: Arc<dyn Sink>,
-    pub(crate) place: Place,
-    pub(crate) witness: Witness,
+    pub(crate) place: DestinationIndex,
+    pub(crate) trace: Trace,
 }
 
 struct ObservedLane {
     inner: Box<dyn Lane>,
-    place: Place,
-    witness: Witness,
+    place: DestinationIndex,
+    trace: Trace,
     epoch: u64,
     registration: Uuid,
 }
@@ -41,7 +41,7 @@ impl Sink for ObservedSink {
         Ok(Box::new(ObservedLane {
             inner: self.inner.open_lane(spec).await?,
             place: self.place,
-            witness: self.witness.clone(),
+            trace: self.trace.clone(),
             epoch,
             registration,
         }))
@@ -52,7 +52,7 @@ impl Sink for ObservedSink {
 impl Lane for ObservedLane {
     async fn submit(&mut self, batch: Vec<Record>) {
         for record in &batch {
-            self.witness.see(&Seen::Submitted {
+            self.trace.see(&Seen::Submitted {
                 place: self.place,
                 id: record.event().id(),
                 epoch: self.epoch,

@@ -62,7 +62,7 @@ impl World {
             let (name, gone) = &**creation;
             let place = place_of(name);
             for id in gone {
-                self.witness.see(&Seen::LeftBehind { place, id: *id });
+                self.trace.see(&Seen::LeftBehind { place, id: *id });
             }
         }
     }
@@ -75,12 +75,12 @@ impl World {
 
     /// Operators ask for retention, again and again for a while.
     fn purge(&self) {
-        let (store, witness) = (self.database.store(), self.witness.clone());
+        let (store, trace) = (self.database.store(), self.trace.clone());
         tokio::spawn(async move {
             for _ in 0..PURGES {
                 // Where the database is away nothing is removed.
                 drop(store.housekeep(None).await);
-                tokio::time::sleep(witness.millis(1, 20)).await;
+                tokio::time::sleep(trace.millis(1, 20)).await;
             }
         });
     }

@@ -39,7 +39,7 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn draw(seed: Seed) -> Self {
         use rand::{Rng, SeedableRng, rngs::SmallRng};
-        // Of its own, since the witness has to know the rules first.
+        // Of its own, since the trace has to know the rules first.
         let mut dice = SmallRng::seed_from_u64(seed.number ^ 0x5eed);
         let places = if dice.random_range(0..3) == 0 { 2 } else { 1 };
         let kinds = (0..places).map(|_| Kind::ALL[dice.random_range(0..Kind::ALL.len())]);

@@ -42,10 +42,10 @@ impl Calm {
             time: Time::Right,
             ..Seed::new(number)
         });
-        world.witness.be_quiet(true);
+        world.trace.be_quiet(true);
         world.brokers[0].be_content();
         let deliveries = Deliveries::default();
-        world.witness.watch(Recorder(Arc::clone(&deliveries)));
+        world.trace.watch(Recorder(Arc::clone(&deliveries)));
         Self {
             world,
             deliveries,
@@ -59,7 +59,7 @@ impl Calm {
     }
 
     async fn write(&mut self, time: Duration) {
-        self.world.books.write_calmly(time).await;
+        self.world.business.write_calmly(time).await;
         let rounds = time.as_millis() / EVERY.as_millis();
         self.written += usize::try_from(rounds).unwrap() * usize::try_from(KEYS).unwrap();
     }
@@ -78,7 +78,7 @@ impl Calm {
 
     async fn drained(&self, limit: Duration) {
         let began = Instant::now();
-        while self.world.witness.owed() > 0 {
+        while self.world.trace.owed() > 0 {
             assert!(began.elapsed() < limit, "not drained within {limit:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -88,7 +88,7 @@ impl Calm {
     async fn stop(&mut self, at: usize) {
         let mut process = self.world.processes.remove(at);
         process.ask_to_stop();
-        assert_eq!(process.ended(&self.world.witness).await, Some(true));
+        assert_eq!(process.ended(&self.world.trace).await, Some(true));
     }
 
     /// Longest time without a delivery of a key, over all keys.
@@ -150,13 +150,13 @@ async fn a_planned_stop_leaves_half_a_second_and_a_death_a_lease_and_a_settle_ti
         let mut stopping = calm.world.processes.remove(0);
         stopping.ask_to_stop();
         calm.write_seconds(10).await;
-        assert_eq!(stopping.ended(&calm.world.witness).await, Some(true));
+        assert_eq!(stopping.ended(&calm.world.trace).await, Some(true));
         // The network takes its time, and the successor finishes first what it has in flight there.
         let between = EVERY + NETWORK * 2;
         let gap = calm.longest_gap(began);
         assert!(gap <= Duration::from_millis(500) + between, "{gap:?}");
         let began = Instant::now();
-        calm.world.processes.remove(0).kill(&calm.world.witness);
+        calm.world.processes.remove(0).kill(&calm.world.trace);
         calm.write_seconds(20).await;
         let gap = calm.longest_gap(began);
         let bound = LEASE.mul_f64(1.1) + SETTLE + between + Duration::from_millis(100);
@@ -206,7 +206,7 @@ async fn a_restart_under_the_same_name_orphans_nothing() {
         let mut calm = Calm::new(10 + mode);
         calm.world.start_with(|builder| builder.name("same"));
         calm.write_seconds(2).await;
-        calm.world.processes.remove(0).kill(&calm.world.witness);
+        calm.world.processes.remove(0).kill(&calm.world.trace);
         calm.world.start_with(|builder| builder.name("same"));
         calm.write(LEASE * 2).await;
         calm.drained(Duration::from_secs(5)).await;

@@ -10,7 +10,7 @@ use crate::{
     faults::Injection,
     process::{Process, is_shared},
     seed::Emphasis,
-    seen::{Place, Seen},
+    seen::{DestinationIndex, Seen},
 };
 
 /// What is to be undone, and when.
@@ -18,9 +18,9 @@ pub(super) enum Undo {
     Thaw(String),
     Database(String),
     Broker(String),
-    Outage(Place),
+    Outage(DestinationIndex),
     Away,
-    Pause(Place),
+    Pause(DestinationIndex),
 }
 
 /// Relays come, are killed, stopped or cut from the database; mostly nothing happens, and all others are well.
@@ -32,41 +32,41 @@ const FOR_SHARING: [u64; 16] = [0, 0, 0, 7, 9, 12, 14, 14, 16, 16, 18, 39, 39, 3
 impl World {
     /// Something happens to somebody.
     pub(super) async fn trouble(&mut self) {
-        let at = self.witness.roll(self.processes.len() as u64);
+        let at = self.trace.roll(self.processes.len() as u64);
         let at = usize::try_from(at).unwrap_or_default();
         let any = !self.processes.is_empty();
         let what = match self.plan.emphasis {
             Emphasis::Zombies => self.one_of(&FOR_ZOMBIES),
             Emphasis::Sharing => self.one_of(&FOR_SHARING),
-            Emphasis::Retention if !self.witness.one_in(8) => 39,
-            _ => self.witness.roll(40),
+            Emphasis::Retention if !self.trace.one_in(8) => 39,
+            _ => self.trace.roll(40),
         };
         match what {
             0..=6 if self.processes.len() < 4 => self.start(),
             7 | 8 if any => self.plan_a_stop(at),
             9..=11 if any => {
-                self.witness.inject(Injection::RelayKilled);
-                self.processes.swap_remove(at).kill(&self.witness);
+                self.trace.inject(Injection::RelayKilled);
+                self.processes.swap_remove(at).kill(&self.trace);
             }
             12 | 13 if any => {
-                self.witness.inject(Injection::RelayStopped);
+                self.trace.inject(Injection::RelayStopped);
                 self.processes[at].freeze();
                 self.later(12_000, Undo::Thaw(self.processes[at].name.clone()));
             }
             14 | 15 if any => {
-                self.witness.inject(Injection::CutFromDatabase);
+                self.trace.inject(Injection::CutFromDatabase);
                 self.processes[at].cut_from_database(true);
                 self.later(9_000, Undo::Database(self.processes[at].name.clone()));
             }
             16 | 17 if any => {
-                self.witness.inject(Injection::CutFromBroker);
+                self.trace.inject(Injection::CutFromBroker);
                 self.processes[at].cut_from_broker(true);
                 self.later(9_000, Undo::Broker(self.processes[at].name.clone()));
             }
             18..=20 if any && self.plan.steps => {
-                self.witness.inject(Injection::RelayClockStep);
-                self.witness.see(&Seen::RepeatsMayShuffle);
-                let set = self.witness.millis(0, 2_000_000).as_millis();
+                self.trace.inject(Injection::RelayClockStep);
+                self.trace.see(&Seen::RepeatsMayShuffle);
+                let set = self.trace.millis(0, 2_000_000).as_millis();
                 self.processes[at].set_clock(-i64::try_from(set).unwrap_or_default());
             }
             21..=23 => self.trouble_the_broker(),
@@ -78,40 +78,40 @@ impl World {
     }
 
     fn one_of(&self, all: &[u64]) -> u64 {
-        let at = usize::try_from(self.witness.roll(all.len() as u64));
+        let at = usize::try_from(self.trace.roll(all.len() as u64));
         all[at.unwrap_or_default()]
     }
 
     fn plan_a_stop(&mut self, at: usize) {
-        self.witness.inject(Injection::PlannedStop);
+        self.trace.inject(Injection::PlannedStop);
         let mut process = self.processes.swap_remove(at);
-        self.witness
+        self.trace
             .note(format_args!("{} is asked to end", process.name));
         process.ask_to_stop();
         self.stopping.push(process);
     }
 
-    pub(super) fn any_place(&self) -> Place {
-        let place = self.witness.roll(self.brokers.len() as u64);
+    pub(super) fn any_place(&self) -> DestinationIndex {
+        let place = self.trace.roll(self.brokers.len() as u64);
         usize::try_from(place).unwrap_or_default()
     }
 
     fn trouble_the_broker(&mut self) {
         let place = self.any_place();
-        if self.witness.one_in(2) {
-            self.witness.inject(Injection::BrokerCrash);
+        if self.trace.one_in(2) {
+            self.trace.inject(Injection::BrokerCrash);
             self.brokers[place].crash();
         } else {
-            self.witness.inject(Injection::BrokerOutage);
+            self.trace.inject(Injection::BrokerOutage);
             self.brokers[place].set_away(true);
             self.later(8_000, Undo::Outage(place));
         }
     }
 
     fn trouble_the_database(&mut self) {
-        match self.witness.roll(14) {
+        match self.trace.roll(14) {
             0..=2 => {
-                self.witness.inject(Injection::DatabaseAway);
+                self.trace.inject(Injection::DatabaseAway);
                 self.database_away.store(true, Relaxed);
                 self.database.set_up(false);
                 self.later(6_000, Undo::Away);
@@ -120,20 +120,20 @@ impl World {
             // Settle times by that clock are as long as it pleases.
             8 | 9 if self.plan.emphasis == Emphasis::Zombies => {}
             8 | 9 => {
-                let seconds = self.witness.roll(40);
+                let seconds = self.trace.roll(40);
                 let seconds = i64::try_from(seconds).unwrap_or_default() - 20;
                 if self.database.step_clock(seconds) {
-                    self.witness.see(&Seen::RepeatsMayShuffle);
-                    self.witness.inject(Injection::DatabaseClockStep);
+                    self.trace.see(&Seen::RepeatsMayShuffle);
+                    self.trace.inject(Injection::DatabaseClockStep);
                 }
             }
             10 | 11 => {
                 if self.database.cut_connections() {
-                    self.witness.inject(Injection::ConnectionsEnded);
+                    self.trace.inject(Injection::ConnectionsEnded);
                 }
             }
             _ => {
-                self.witness.inject(Injection::DatabaseCrash);
+                self.trace.inject(Injection::DatabaseCrash);
                 let lost = self.database.crash();
                 self.died(&lost, false);
             }
@@ -142,11 +142,11 @@ impl World {
 
     fn fail_over(&self) {
         // A receiver that compares epochs needs a database that does not forget them.
-        let lags = !self.plan.kinds.contains(&Kind::Token) && self.witness.one_in(2);
+        let lags = !self.plan.kinds.contains(&Kind::Token) && self.trace.one_in(2);
         let Some(lost) = self.database.fail_over(!lags) else {
             return;
         };
-        self.witness.inject(match lags {
+        self.trace.inject(match lags {
             true => Injection::LaggingFailOver,
             false => Injection::FailOver,
         });
@@ -160,10 +160,10 @@ impl World {
 
     fn died(&self, lost: &[uuid::Uuid], forgets: bool) {
         self.observer.life.fetch_add(1, Relaxed);
-        self.witness.see(&Seen::DatabaseDied { forgets });
+        self.trace.see(&Seen::DatabaseDied { forgets });
         self.late.note_again();
         for id in lost {
-            self.witness.see(&Seen::LostByTheServer { id: *id });
+            self.trace.see(&Seen::LostByTheServer { id: *id });
         }
         if forgets {
             self.note_again_what_was_gone();
@@ -171,14 +171,14 @@ impl World {
     }
 
     fn repartition(&self) {
-        let partitions = 1 << (3 + self.witness.roll(5));
+        let partitions = 1 << (3 + self.trace.roll(5));
         if is_shared(&self.plan.kinds) && self.database.repartition(partitions) {
-            self.witness.inject(Injection::Repartition);
+            self.trace.inject(Injection::Repartition);
         }
     }
 
     pub(super) fn later(&mut self, at_most_ms: u64, undo: Undo) {
-        let wait = self.witness.millis(100, at_most_ms);
+        let wait = self.trace.millis(100, at_most_ms);
         self.undo.push((Instant::now() + wait, undo));
     }
 

@@ -19,9 +19,9 @@ use crate::{
 
 /// Shared by everything of a run. One thread runs it all, so that the order of draws is the order of steps.
 #[derive(Clone)]
-pub(crate) struct Witness(Arc<Mutex<Inner>>);
+pub(crate) struct Trace(Arc<Mutex<TraceState>>);
 
-struct Inner {
+struct TraceState {
     began: Instant,
     dice: SmallRng,
     hash: Hash,
@@ -38,7 +38,7 @@ struct Inner {
 }
 
 /// What a run left behind.
-pub(crate) struct Evidence {
+pub(crate) struct TraceResult {
     pub(crate) hash: u64,
     pub(crate) violations: Vec<String>,
     pub(crate) injected: BTreeMap<Injection, u64>,
@@ -65,8 +65,8 @@ fn say(words: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{words}");
 }
 
-impl Inner {
-    fn trace(&mut self, words: fmt::Arguments<'_>) {
+impl TraceState {
+    fn note(&mut self, words: fmt::Arguments<'_>) {
         let at = self.began.elapsed();
         self.steps += 1;
         if self.print {
@@ -77,9 +77,9 @@ impl Inner {
     }
 }
 
-impl Witness {
+impl Trace {
     pub(crate) fn new(seed: u64, rules: &Rules, print: bool) -> Self {
-        Self(Arc::new(Mutex::new(Inner {
+        Self(Arc::new(Mutex::new(TraceState {
             began: Instant::now(),
             dice: SmallRng::seed_from_u64(seed),
             hash: Hash(0xcbf2_9ce4_8422_2325),
@@ -95,7 +95,7 @@ impl Witness {
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, TraceState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +127,7 @@ impl Witness {
     pub(crate) fn see(&self, seen: &Seen) {
         let mut inner = self.lock();
         let inner = &mut *inner;
-        inner.trace(format_args!("{seen:?}"));
+        inner.note(format_args!("{seen:?}"));
         inner.deliveries += u64::from(matches!(seen, Seen::Delivered { .. }));
         inner.owed.see(seen);
         let at: At = inner.began.elapsed();
@@ -142,12 +142,12 @@ impl Witness {
 
     /// Notes a step that nobody judges.
     pub(crate) fn note(&self, words: fmt::Arguments<'_>) {
-        self.lock().trace(words);
+        self.lock().note(words);
     }
 
     pub(crate) fn inject(&self, injection: Injection) {
         let mut inner = self.lock();
-        inner.trace(format_args!("{injection}"));
+        inner.note(format_args!("{injection}"));
         *inner.injected.entry(injection).or_default() += 1;
     }
 
@@ -176,11 +176,11 @@ impl Witness {
         self.lock().quiet
     }
 
-    pub(crate) fn end(&self) -> Evidence {
+    pub(crate) fn end(&self) -> TraceResult {
         let mut inner = self.lock();
         let inner = &mut *inner;
         inner.checkers.end(&mut inner.violations);
-        Evidence {
+        TraceResult {
             hash: inner.hash.0,
             violations: std::mem::take(&mut inner.violations),
             injected: std::mem::take(&mut inner.injected),

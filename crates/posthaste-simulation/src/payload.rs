@@ -1,7 +1,7 @@
 //! What an event's payload says: its number, and how often the broker is to refuse it.
 
 /// The payload of an event.
-pub(crate) fn payload(n: u64, poison: u64) -> Vec<u8> {
+pub(crate) fn of(n: u64, poison: u64) -> Vec<u8> {
     format!("{n} {poison}").into_bytes()
 }
 
