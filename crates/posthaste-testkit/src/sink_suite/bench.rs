@@ -2,13 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    future::{Future, poll_fn},
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::Poll,
 };
 
 use async_trait::async_trait;
@@ -134,16 +131,4 @@ impl Bench {
             panic!("{fault}");
         }
     }
-}
-
-/// The future's answer if it has one without waiting; the future is dropped either way.
-pub async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|context| {
-        Poll::Ready(match future.as_mut().poll(context) {
-            Poll::Ready(output) => Some(output),
-            Poll::Pending => None,
-        })
-    })
-    .await
 }

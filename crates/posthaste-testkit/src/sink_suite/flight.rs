@@ -2,13 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
     time::Duration,
 };
 
 use posthaste_engine::{Cause, Lane, Outcome, Verdict};
 use uuid::Uuid;
 
-use super::{SuiteEvent, bench::poll_once, event::records};
+use super::{SuiteEvent, event::records};
 
 pub(super) struct Flight {
     lane: Box<dyn Lane>,
@@ -199,4 +202,16 @@ impl Log {
             .map(Cause::as_str)
             .collect()
     }
+}
+
+/// The future's answer if it has one without waiting; the future is dropped either way.
+pub async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }

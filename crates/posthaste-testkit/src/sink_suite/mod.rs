@@ -19,9 +19,10 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::{Completion, Trial};
 
 pub use arrivals::check_arrivals;
-pub use bench::{Fixture, poll_once};
+pub use bench::Fixture;
 pub use event::{SuiteEvent, lane_spec, records};
 pub use expected::Expected;
+pub use flight::poll_once;
 
 use crate::suite;
 use bench::Bench;

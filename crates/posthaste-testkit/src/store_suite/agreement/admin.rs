@@ -10,10 +10,10 @@ use posthaste_engine::{
 };
 
 use super::{
-    driver::{Both, Driver, Label, agreed, pick},
     observe::ALL,
     operation::Operation,
     ownership::destination,
+    state::{Both, Driver, Label, agreed, pick},
 };
 
 /// Steps after which a housekeeper has come to rest.

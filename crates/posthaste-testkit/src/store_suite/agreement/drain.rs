@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use posthaste_engine::{ClaimRequest, Cursor, DeadAction, ParkedFilter};
 
 use super::{
-    driver::{Driver, Label},
-    holding::{Holding, markers},
+    holding::markers,
+    state::{Driver, Holding, Label},
 };
 use crate::store_suite::bench::{ADDRESS, PLENTY};
 

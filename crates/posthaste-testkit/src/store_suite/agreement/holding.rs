@@ -1,69 +1,15 @@
-//! What a relay holds of a destination, and what it has read under that claim.
+//! Claims: how they are opened, what a lost one may still ask, and what is reported under one.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use posthaste_engine::{Claim, Claimed, Cursor, StoredEvent};
 
 use super::{
-    driver::{Both, Driver, Label, pick},
-    side::Side,
+    operation::Fate,
+    parking::parking,
+    state::{Both, Driver, Holding, Label, agreed, pick},
 };
 use crate::store_suite::bench::PLENTY;
-
-/// An event that a read brought and that the stored cursor has not passed.
-pub(super) struct Given {
-    pub(super) label: Label,
-    pub(super) event: StoredEvent,
-    /// The cursor that has passed it.
-    pub(super) at: Cursor,
-    /// The end of its page, when it is its page's last.
-    pub(super) end: Option<Cursor>,
-    /// Whether it was accepted, so that one behind it may be parked.
-    pub(super) accepted: bool,
-    /// Whether the reference knows that it was accepted or parked.
-    pub(super) finished: bool,
-}
-
-pub(super) struct Holding {
-    pub(super) slot: usize,
-    pub(super) destination: String,
-    pub(super) claim: Both<Claim>,
-    pub(super) claimed: Both<Arc<dyn Claimed>>,
-    /// What the reference has read, in its order.
-    pub(super) seen: Vec<Label>,
-    pub(super) references: HashMap<Label, (StoredEvent, Cursor)>,
-    pub(super) reference_end: Cursor,
-    /// What the subject has read and not passed.
-    pub(super) given: VecDeque<Given>,
-    /// All that it has read.
-    pub(super) read: Vec<Label>,
-    /// Where its last page ended, and whether a side read can join there.
-    pub(super) end: Option<(Cursor, bool)>,
-    /// Set aside before this claim, and perhaps read again.
-    pub(super) aside: BTreeSet<Label>,
-    /// Keys that had a marker when the claim was made.
-    pub(super) marked_before: BTreeSet<String>,
-    pub(super) marked: BTreeSet<String>,
-    /// Due copies under way.
-    pub(super) copies: BTreeMap<Label, Both<i64>>,
-    pub(super) sides: BTreeMap<String, Side>,
-}
-
-impl Holding {
-    /// Whether the events of this key are the side read's.
-    pub(super) fn is_marked(&self, key: Option<&str>) -> bool {
-        key.is_some_and(|key| self.marked.contains(key))
-    }
-
-    /// The reference's numbers of these events.
-    pub(super) fn reference_seqs(&self, labels: &[Label]) -> Vec<i64> {
-        let seq = |label: &Label| self.references.get(label).map(|(event, _)| event.seq());
-        labels.iter().filter_map(seq).collect()
-    }
-}
 
 impl Driver {
     /// Opens a claim: everything that is read under it starts here.
@@ -166,9 +112,7 @@ impl Driver {
                 reference: reference.settle(copy.reference, &delivered).await,
             },
             (1, _, Some(given), _) => {
-                let parking = |event: &StoredEvent, at: &Cursor| {
-                    super::parking::parking(event, at, super::operation::Fate::Dead)
-                };
+                let parking = |event: &StoredEvent, at: &Cursor| parking(event, at, Fate::Dead);
                 let Some((event, at)) = lost.references.get(&given.label) else {
                     return false;
                 };
@@ -191,7 +135,7 @@ impl Driver {
             answers.subject.is_err() && answers.reference.is_err(),
             "a claim that was lost changes something: {answers:?}"
         );
-        super::driver::agreed("a lost claim", answers.subject, answers.reference);
+        agreed("a lost claim", answers.subject, answers.reference);
         true
     }
 

@@ -20,6 +20,7 @@ mod ownership;
 mod parking;
 mod reading;
 mod side;
+mod state;
 mod writing;
 
 use std::{
@@ -33,8 +34,9 @@ use std::{
 };
 
 use super::Fixture;
-use driver::{Driver, Ended};
+use driver::Ended;
 use operation::Operation;
+use state::Driver;
 
 pub use operation::Plan;
 

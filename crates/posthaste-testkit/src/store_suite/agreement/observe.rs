@@ -11,8 +11,8 @@ use posthaste_engine::{
 };
 
 use super::{
-    driver::{Driver, Label, World},
     ownership::DESTINATIONS,
+    state::{Driver, Label, World},
 };
 
 /// More than any sequence has.

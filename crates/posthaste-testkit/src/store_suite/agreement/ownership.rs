@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use posthaste_engine::{Claim, ClaimOutcome, ClaimRequest, Rates, Registered, Start, Want};
 
 use super::{
-    driver::{Both, Driver, Label, Relay, Shadow, agreed},
     operation::Operation,
+    state::{Both, Driver, Label, RegisteredRelay, Shadow, agreed},
 };
 use crate::store_suite::bench::{ADDRESS, LONG, SETTLE, registration};
 
@@ -107,7 +107,7 @@ impl Driver {
         let subject = self.worlds.subject.store.register(&registration).await;
         let reference = self.worlds.reference.store.register(&registration).await;
         let registered = agreed("register", subject, reference);
-        self.relays[slot] = Some(Relay {
+        self.relays[slot] = Some(RegisteredRelay {
             name,
             registered: registered.expect("anybody may register"),
             state: "live".to_owned(),

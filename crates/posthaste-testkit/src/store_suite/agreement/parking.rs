@@ -5,9 +5,8 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 use posthaste_engine::{Cursor, Due, ParkedCopy, Parking, Settlement, StoredEvent};
 
 use super::{
-    driver::{Both, Driver, Label, pick},
-    holding::Holding,
     operation::{Fate, Operation},
+    state::{Both, Driver, Holding, Label, pick},
 };
 use crate::store_suite::bench::PLENTY;
 

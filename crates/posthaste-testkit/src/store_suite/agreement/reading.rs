@@ -3,9 +3,8 @@
 use posthaste_engine::{Budget, Cursor, Page};
 
 use super::{
-    driver::{Driver, Label},
-    holding::{Given, Holding},
     operation::Operation,
+    state::{Driver, Given, Holding, Label, Shadow},
 };
 use crate::store_suite::bench::PLENTY;
 
@@ -169,7 +168,7 @@ impl Driver {
         shadow.delivered.extend(labels);
     }
 
-    pub(super) fn shadow(&mut self, destination: &str) -> &mut super::driver::Shadow {
+    pub(super) fn shadow(&mut self, destination: &str) -> &mut Shadow {
         let shadow = self.shadows.get_mut(destination);
         shadow.expect("what is held exists")
     }

@@ -2,24 +2,15 @@
 
 use std::collections::VecDeque;
 
-use posthaste_engine::{Budget, Cursor, SideRead, StoredEvent};
+use posthaste_engine::{Budget, Cursor, StoredEvent};
 
 use super::{
-    driver::{Both, Driver, Label, pick},
-    holding::{Holding, markers},
+    holding::markers,
     operation::{Fate, Operation},
     parking::parking,
+    state::{Both, Driver, Holding, Label, Side, pick},
 };
 use crate::store_suite::bench::{PLENTY, side_read_whole};
-
-/// A side read under way in both stores.
-pub(super) struct Side {
-    reads: Both<Box<dyn SideRead>>,
-    /// What the reference has read.
-    references: VecDeque<(Label, StoredEvent, Cursor)>,
-    /// What the subject has read and not passed.
-    given: VecDeque<(Label, StoredEvent, Cursor)>,
-}
 
 impl Driver {
     pub(super) async fn side_read(&mut self, operation: &Operation) -> bool {

@@ -5,43 +5,12 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::{
-    driver::{Both, Driver, Emitted, Label},
     operation::{Operation, Shape},
+    state::{Both, Driver, Emitted, LOOSE, Label, OpenTransaction},
 };
-use crate::store_suite::{NewEvent, Writer};
+use crate::store_suite::NewEvent;
 
-/// The key that nobody locks: its order is nobody's promise.
-pub(super) const LOOSE: &str = "loose";
 const LOCKED: [&str; 5] = ["key-0", "key-1", "key-2", "key-3", "key-4"];
-
-/// A writer's transaction that is under way.
-pub(super) struct OpenTransaction {
-    writers: Both<Box<dyn Writer>>,
-    events: Vec<Label>,
-    /// How many events there were at the savepoint.
-    savepoint: Option<usize>,
-    /// Locked until it ends, whatever is taken back.
-    keys: BTreeSet<&'static str>,
-}
-
-impl OpenTransaction {
-    async fn savepoint(&mut self) {
-        self.writers.subject.savepoint().await;
-        self.writers.reference.savepoint().await;
-        self.savepoint = Some(self.events.len());
-    }
-
-    /// Takes back what was written behind the savepoint, if there is one.
-    async fn roll_back_to(&mut self) -> bool {
-        let Some(count) = self.savepoint else {
-            return false;
-        };
-        self.writers.subject.rollback_to_savepoint().await;
-        self.writers.reference.rollback_to_savepoint().await;
-        self.events.truncate(count);
-        true
-    }
-}
 
 impl Driver {
     pub(super) async fn write(&mut self, operation: &Operation) -> bool {
