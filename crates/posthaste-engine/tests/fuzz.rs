@@ -7,7 +7,7 @@ use posthaste_engine::{
     DeliveryPolicy, Field, PageBuilder, Route, RouteAction, RouteDecision, RouteMatch, Routes,
     StoredEvent, StoredFields, Template,
 };
-use posthaste_testkit::fuzz::{iterations, spelled};
+use posthaste_testkit::fuzz::{iterations, spelled, words};
 use uuid::Uuid;
 
 fn event(texts: [Option<&str>; 9], headers: &[(&str, Option<&str>)]) -> StoredEvent {
@@ -25,27 +25,9 @@ fn event(texts: [Option<&str>; 9], headers: &[(&str, Option<&str>)]) -> StoredEv
     page.finish().remove(0)
 }
 
-const TEMPLATE_WORDS: &[&str] = &[
-    "{",
-    "}",
-    "{{",
-    "}}",
-    "{topic}",
-    "{key}",
-    "{type}",
-    "{tenant_id}",
-    "{header.a}",
-    "{header.ü}",
-    "{header.",
-    "{header.}",
-    "topic",
-    "header",
-    ".",
-    "{correlation_id}",
-    "ü",
-    "🚚",
-    "-",
-];
+const TEMPLATE_WORDS: &str = "\
+    {|}|{{|}}|{topic}|{key}|{type}|{tenant_id}|{header.a}|{header.ü}|{header.|{header.}|topic|\
+    header|.|{correlation_id}|ü|🚚|-";
 
 /// A template that is taken prints as a template that is the same; one that is not names the
 /// character.
@@ -91,7 +73,7 @@ fn fuzz_templates() {
                 let template: Template = source.parse().unwrap();
                 assert_eq!(template.render(&full).unwrap(), rendered, "{source}");
             }
-            let text = spelled(input, TEMPLATE_WORDS);
+            let text = spelled(input, &words(TEMPLATE_WORDS));
             match text.parse::<Template>() {
                 Ok(template) => {
                     let printed = template.to_string();
@@ -131,37 +113,9 @@ const PARTS: [(&str, &str); 10] = [
     ("ü", "ü"),
 ];
 
-const GLOB_WORDS: &[&str] = &[
-    "*",
-    "?",
-    "[",
-    "]",
-    "[ab]",
-    "[!ab]",
-    "[^a]",
-    "[a-c]",
-    "[-a]",
-    "[]a]",
-    "{",
-    "}",
-    ",",
-    "{a,b}",
-    "{,a}",
-    "{a,{b,c}}",
-    "\\",
-    "\\*",
-    "\\[",
-    ".",
-    "/",
-    "a",
-    "b",
-    "c",
-    "ü",
-    "order",
-    "orders.*",
-    "-",
-    "!",
-];
+const GLOB_WORDS: &str = "\
+    *|?|[|]|[ab]|[!ab]|[^a]|[a-c]|[-a]|[]a]|{|}|,|{a,b}|{,a}|{a,{b,c}}|\\|\\*|\\[|.|/|a|b|c|ü|\
+    order|orders.*|-|!";
 
 fn routed(pattern: &str) -> Option<impl Fn(&str) -> bool + use<>> {
     let route = Route {
@@ -197,7 +151,7 @@ fn fuzz_globs() {
         .with_max_len(20)
         .for_each(|input: &[u8]| {
             let (pattern, topic) = input.split_at(input.len() / 2);
-            let pattern = spelled(pattern, GLOB_WORDS);
+            let pattern = spelled(pattern, &words(GLOB_WORDS));
             let topic = spelled(
                 topic,
                 &["a", "b", "c", ".", "/", "order", "orders.new", "ab", "-"],

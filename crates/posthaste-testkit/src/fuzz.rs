@@ -12,6 +12,12 @@ pub fn iterations(short: usize) -> usize {
     if long_form() { short * 1_000 } else { short }
 }
 
+/// The words of a list that has a bar between each two.
+#[must_use]
+pub fn words(list: &str) -> Vec<&str> {
+    list.split('|').collect()
+}
+
 /// An input as text. Bytes below 0x80 stand for themselves, so that a corpus is plain text; each other
 /// byte stands for one of the parser's `words`, so that random bytes come near what it takes.
 ///

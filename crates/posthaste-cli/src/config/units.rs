@@ -72,6 +72,13 @@ mod tests {
         assert_eq!(duration("1m30s").unwrap(), Duration::from_secs(90));
         assert_eq!(duration(" 250ms ").unwrap(), Duration::from_millis(250));
         assert_eq!(duration("0").unwrap(), Duration::ZERO);
+        for exact in [
+            Duration::new(u32::MAX.into(), 999_999_999),
+            Duration::new(0, 1),
+        ] {
+            let written = humantime::format_duration(exact).to_string();
+            assert_eq!(duration(&written), Ok(exact), "{written}");
+        }
         for bad in ["15", "", "-5s", "1 fortnight"] {
             assert!(duration(bad).unwrap_err().contains("15s"), "{bad}");
         }
@@ -92,6 +99,13 @@ mod tests {
         assert_eq!(size("8 mib").unwrap(), 8 << 20);
         assert_eq!(size("1.5GiB").unwrap(), 3 << 29);
         assert_eq!(size("8MB").unwrap(), 8_000_000);
+        for (unit, bytes) in [("B", 1), ("kB", 1_000), ("KiB", 1 << 10), ("GiB", 1 << 30)] {
+            assert_eq!(size(&format!("4294967295{unit}")), Ok(bytes * 0xffff_ffff));
+            assert_eq!(
+                size(&format!(" 7.9 {unit} ")),
+                Ok(7 * bytes + 9 * bytes / 10)
+            );
+        }
         for bad in [
             "300",
             "",
