@@ -1,5 +1,6 @@
-//! Events that the broker refuses: their copies, the markers of their keys and what operators decide, as the
-//! statements of the database keep them (`park.sql`, `settle.sql`, `due.sql`, `marker_move.sql`, `join.sql`).
+//! Events that the broker refuses: their copies, the markers of their keys and what operators
+//! decide, as the statements of the database keep them (`park.sql`, `settle.sql`, `due.sql`,
+//! `marker_move.sql`, `join.sql`).
 //!
 //! A change of the store is one step here: sent, made and answered.
 
@@ -37,7 +38,7 @@ enum CopyState {
     Settled,
 }
 
-/// What is set aside.
+/// Parked events and the markers of their keys.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Aside {
     /// By event.
@@ -92,7 +93,7 @@ impl System {
         }
     }
 
-    /// What an operator decides on a dead event.
+    /// An operator's decision on a dead event.
     pub(crate) fn operate(&self, state: &mut State, action: Action) -> Option<()> {
         match action {
             Action::Retry(event) => state.aside.copy_mut(event)?.state = CopyState::Due,
@@ -105,7 +106,7 @@ impl System {
         Some(())
     }
 
-    /// What a claim finds.
+    /// The rows that a claim finds.
     pub(crate) fn found(&self, state: &State) -> Found {
         let aside = &state.aside;
         let markers = aside.markers.iter().map(|(key, at)| {
@@ -119,7 +120,7 @@ impl System {
         }
     }
 
-    /// What the durable places say of a row, where its key may be blocked.
+    /// The standing of a row by the durable places, where its key may be blocked.
     pub(crate) fn standing(&self, state: &State, row: &Row) -> Standing {
         // It is parked, and visible.
         if state.aside.waits(row.event) {
@@ -182,7 +183,7 @@ impl System {
             Asked::Park(events) => self.park(state, events),
             Asked::Settle { event, delivered } => {
                 let copy = state.aside.copy_mut(event)?;
-                // What an operator has settled meanwhile stays so.
+                // A copy that an operator has settled meanwhile stays so.
                 if delivered {
                     copy.state = CopyState::Settled;
                 } else if copy.state != CopyState::Settled {

@@ -1,5 +1,6 @@
-//! States that differ only in the names of their numbers are one: transactions, rows and reads are compared by their
-//! order alone, by the code as by the database, so that a state is told by the ranks of its numbers.
+//! States that differ only in the names of their numbers are one: transactions, rows and reads are
+//! compared by their order alone, by the code as by the database, so that a state is told by the
+//! ranks of its numbers.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

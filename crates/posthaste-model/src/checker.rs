@@ -102,7 +102,7 @@ impl<M: Machine> Model for Explored<M> {
     }
 }
 
-/// What exploring a scenario found.
+/// The result of exploring a scenario.
 #[derive(Debug)]
 pub struct Found {
     /// States that differ.

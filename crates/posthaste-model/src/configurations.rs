@@ -1,4 +1,4 @@
-//! What is explored: scenarios in which every promise holds, and rules without which one of them breaks.
+//! Scenarios in which every promise holds, and rules without which one of them breaks.
 
 mod retention;
 
@@ -16,9 +16,9 @@ use crate::{
 /// A scenario with its name.
 #[derive(Debug)]
 pub struct Scenario {
-    /// What it is about, with its bounds.
+    /// Its subject and its bounds.
     pub name: &'static str,
-    /// What is explored.
+    /// The machine that is explored.
     pub explored: Explored,
     long: bool,
 }
@@ -28,11 +28,11 @@ pub struct Scenario {
 pub struct Control {
     /// Which one.
     pub name: &'static str,
-    /// What is explored.
+    /// The machine that is explored.
     pub explored: Explored,
 }
 
-/// What is explored.
+/// The machine that is explored.
 #[derive(Debug)]
 pub enum Explored {
     /// Writers, relays and a broker.
@@ -193,8 +193,8 @@ fn and_a_failure(faults: Faults) -> Faults {
     }
 }
 
-/// Scenarios in which every promise holds, the large ones only where `POSTHASTE_TEST_LONG` asks for them, as it does of
-/// other tests: neither empty nor `0`.
+/// Scenarios in which every promise holds, the large ones only where `POSTHASTE_TEST_LONG` asks for
+/// them, as it does of other tests: neither empty nor `0`.
 #[must_use]
 pub fn scenarios() -> Vec<Scenario> {
     let long_form = std::env::var_os("POSTHASTE_TEST_LONG")
@@ -338,7 +338,7 @@ pub fn controls() -> Vec<Control> {
         name,
         explored: Explored::Mechanism(system),
     };
-    // What a consumer sees.
+    // The promises that a consumer sees.
     let seen = &[Promise::Loss, Promise::Order, Promise::Replay][..];
     let one = || vec![vec![A]];
     let no_settle = delivery(vec![vec![AA_AT_ONCE]], 2, faults(1, 0, 0, 0));

@@ -1,4 +1,5 @@
-//! The database: transactions, snapshots, one sequence, the outbox and the destination's one cursor row.
+//! The database: transactions, snapshots, one sequence, the outbox and the destination's one cursor
+//! row.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub type Row = mvcc::Row<Event>;
 pub struct Database {
     /// The outbox.
     pub mvcc: Mvcc<Event>,
-    /// What a crash goes back to: the next xid and the sequence's value at the last flush.
+    /// The next xid and the sequence's value at the last flush: a crash goes back to them.
     flushed: (u64, i64),
     /// The incarnation.
     pub token: u64,
@@ -71,8 +72,8 @@ impl Database {
         self.token += 1;
     }
 
-    /// Leaves out rows that no read from the stored place on can bring, and that nothing else needs: what it has
-    /// passed it never comes back to.
+    /// Leaves out rows that no read from the stored place on can bring, and that nothing else
+    /// needs: what it has passed it never comes back to.
     pub fn forget_passed(&mut self, is_needed: impl Fn(&Row) -> bool) {
         let passed: Vec<i64> = (self.mvcc.committed())
             .filter(|row| self.stored.low_sees(row.xid) && !is_needed(row))
@@ -89,7 +90,8 @@ impl Database {
             mvcc,
             flushed: (next_xid, sequence),
             token,
-            // A claim is told by whether its epoch is the newest, and a relay by whether it is the owner.
+            // A claim is told by whether its epoch is the newest, and a relay by whether it is the
+            // owner.
             epoch: _,
             owner: _,
             stored,

@@ -1,9 +1,10 @@
-//! The ordering and ownership protocol in a model checker: writers with row locks, snapshots, one sequence and
-//! rollbacks; relays that are killed and stopped; a broker whose answers are late, lost or come twice.
+//! The ordering and ownership protocol in a model checker: writers with row locks, snapshots, one
+//! sequence and rollbacks; relays that are killed and stopped; a broker whose answers are late,
+//! lost or come twice.
 //!
-//! A relay's decisions are not modelled: its pipeline is the engine's, its sweep is the PostgreSQL store's, the very
-//! code of production. Modelled are what they meet: the database ([`database`]), the network and the broker, leases,
-//! and the statements that guard progress (`step`).
+//! A relay's decisions are not modelled: its pipeline is the engine's, its sweep is the PostgreSQL
+//! store's, the very code of production. Modelled are what they meet: the database ([`database`]),
+//! the network and the broker, leases, and the statements that guard progress (`step`).
 
 pub mod action;
 mod aside;

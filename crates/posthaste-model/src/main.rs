@@ -1,7 +1,7 @@
 //! Explores every scenario and every control, and prints what was found.
 //!
-//! `cargo run -p posthaste-model [PART OF A NAME]`, with `POSTHASTE_TEST_LONG=1` for the large scenarios as well. Ends
-//! with status 1 when a promise is broken, or a left-out rule breaks none.
+//! `cargo run -p posthaste-model [PART OF A NAME]`, with `POSTHASTE_TEST_LONG=1` for the large
+//! scenarios as well. Ends with status 1 when a promise is broken, or a left-out rule breaks none.
 
 use std::process::ExitCode;
 

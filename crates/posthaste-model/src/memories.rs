@@ -1,5 +1,5 @@
-//! All memories that relays have come to, each once, and where each step led from them: millions of states share a
-//! few thousand.
+//! All memories that relays have come to, each once, and where each step led from them: millions of
+//! states share a few thousand.
 
 use std::{
     collections::HashMap,

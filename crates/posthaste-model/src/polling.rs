@@ -1,4 +1,4 @@
-//! What an outbox is usually read by, as positive controls: each of these loses or inverts events.
+//! The usual ways to read an outbox, as positive controls: each of them loses or inverts events.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub struct State {
     world: World,
     /// The last row that was read.
     last: i64,
-    /// What each relay has locked.
+    /// The event that each relay has locked.
     locked: Vec<Option<Event>>,
     done: Vec<Event>,
 }
@@ -169,7 +169,7 @@ impl Machine for Polling {
         state.world.broken
     }
 
-    /// What these read by is not sound: nothing is asked of them.
+    /// These ways to read are not sound, so nothing is asked of them.
     fn is_drained(&self, _: &State) -> bool {
         false
     }

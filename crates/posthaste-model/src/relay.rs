@@ -40,13 +40,13 @@ pub struct Bounds {
     pub page: usize,
     /// Events read and not behind the stored cursor.
     pub window: usize,
-    /// What order the receiver keeps.
+    /// The order that the receiver keeps.
     pub order: KeyOrder,
     /// Whether events may be refused for good: each is dead at once, and an operator decides on it.
     pub sets_aside: bool,
 }
 
-/// What a claim finds beside the cursor.
+/// The rows that a claim finds beside the cursor.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Each blocked key, its marker's place, and whether nothing holds the key any more.
@@ -78,7 +78,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// What the answer to a read brings.
+/// The answer to a read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Answered {
     /// Each row's `seq`, event and key.
@@ -196,7 +196,7 @@ impl Memory {
         self.advance.is_some()
     }
 
-    /// What the advance under way stores.
+    /// The place that the advance under way stores.
     pub fn advancing_to(&self) -> Option<Position> {
         self.advance.as_ref().map(Advance::position)
     }
@@ -258,7 +258,7 @@ impl Memory {
             );
         }
         let memory = memory.described();
-        // What follows a refused event of its key is passed over in its turn.
+        // An event that follows a refused one of its key is passed over in its turn.
         let passed_over = self.sets_aside && memory.name != self.name;
         (!sent.is_empty() || passed_over).then_some((memory, sent))
     }
@@ -339,7 +339,7 @@ impl Memory {
     }
 
     fn described(mut self) -> Self {
-        // What outlives a step in production is not kept: nobody asks for it here.
+        // Values that outlive a step in production are dropped: nobody asks for them here.
         drop(self.pipeline.take_behind_the_store());
         drop(self.pipeline.take_accepted_inserted_at());
         let mut numbers = Vec::with_capacity(self.numbers.len() + 8);
@@ -392,7 +392,7 @@ fn describe(part: Part<'_>, numbers: &mut Vec<Number>) {
     }
 }
 
-/// What a store brings of these rows: `seq`, event and key each.
+/// These rows as a store brings them: `seq`, event and key each.
 fn stored_events(rows: &[(i64, Event, &'static str)]) -> Option<Vec<StoredEvent>> {
     let mut page = PageBuilder::default();
     for &(seq, event, key) in rows {

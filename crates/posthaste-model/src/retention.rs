@@ -1,8 +1,9 @@
 //! Retention beside open writers, reading destinations and one that is created meanwhile.
 //!
-//! The floors are the production sweep's: each destination reads through the production pipeline, and what it stores
-//! is what the sweep says. Modelled are the locks and statements of `retention_truncate.sql`, `retention_delete.sql`
-//! and `destination_create.sql`. A poll and an advance are one step each; other scenarios tear them apart.
+//! The floors are the production sweep's: each destination reads through the production pipeline,
+//! and what it stores is what the sweep says. Modelled are the locks and statements of
+//! `retention_truncate.sql`, `retention_delete.sql` and `destination_create.sql`. A poll and an
+//! advance are one step each; other scenarios tear them apart.
 
 mod action;
 
@@ -30,7 +31,7 @@ pub enum Removal {
     Delete,
 }
 
-/// What is explored.
+/// The machine that is explored.
 #[derive(Debug, Clone)]
 pub struct Keeping {
     /// The writers; its relays are none.
@@ -60,7 +61,7 @@ struct Destination {
     /// None: nobody has claimed it yet.
     memory: Option<Arc<Memory>>,
     stored: Arc<Position>,
-    /// What it has delivered, or need not.
+    /// Events that it has delivered, or need not.
     done: Vec<Event>,
 }
 
@@ -79,7 +80,7 @@ enum Creation {
 #[derive(Debug, Clone)]
 enum Keeper {
     Idle,
-    /// What is due, as it looked without a lock.
+    /// The rows that were due in a look without a lock.
     Looked(i64),
     /// It has its locks.
     Locked(i64),
@@ -245,7 +246,8 @@ impl Keeping {
         Some(())
     }
 
-    /// `destination_create.sql`: the place is of the statement's own snapshot, taken before it has a number.
+    /// `destination_create.sql`: the place is of the statement's own snapshot, taken before it has
+    /// a number.
     fn insert(&self, state: &mut State) -> Option<()> {
         let database = &mut state.world.database;
         let stored = match self.creates? {
@@ -392,7 +394,7 @@ impl Machine for Keeping {
                 self.keep(&mut state, action)?;
             }
         }
-        // What a place neither has passed nor brings is lost, although it is still there.
+        // A row that a place neither has passed nor brings is lost, although it is still there.
         let hidden = |row: &Row| {
             let mut destinations = state.destinations.iter();
             destinations.any(|of| {

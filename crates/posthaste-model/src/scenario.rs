@@ -1,4 +1,5 @@
-//! What is explored: the writers' programs, how many relays and faults there are, and the rule that is left out.
+//! A scenario: the writers' programs, how many relays and faults there are, and the rule that is
+//! left out.
 
 use posthaste_engine::rule::Rule;
 
@@ -67,7 +68,7 @@ pub struct Transaction {
     pub keys: &'static [u8],
     /// How it ends.
     pub end: End,
-    /// What of it is a step of its own.
+    /// The parts that are steps of their own.
     pub pace: Pace,
 }
 
@@ -91,7 +92,8 @@ pub struct Faults {
     pub pauses: u8,
     /// Answers of the broker are lost and the lane is aborted; its bytes may still arrive.
     pub cuts: u8,
-    /// The broker does not take a record for now, nor, where the receiver keeps order, what follows it on the lane.
+    /// The broker does not take a record for now, nor, where the receiver keeps order, what follows
+    /// it on the lane.
     pub failures: u8,
     /// The broker refuses a record for good.
     pub refusals: u8,
@@ -119,20 +121,21 @@ impl Faults {
     }
 }
 
-/// What is a step of its own, and so may be torn from what comes before it.
+/// The parts that are steps of their own, and so may be torn from the step before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Grain {
-    /// The snapshot of a poll and its rows, the number of a transaction and its commit, the sending of an advance;
-    /// what was read is delivered at once.
+    /// The snapshot of a poll and its rows, the number of a transaction and its commit, the sending
+    /// of an advance; what was read is delivered at once.
     Reading,
-    /// Submitting, delivering, answering, executing an advance. A poll is one step, and the next one follows the answer
-    /// to an advance.
+    /// Submitting, delivering, answering, executing an advance. A poll is one step, and the next
+    /// one follows the answer to an advance.
     Delivery,
-    /// Delivering and answering, and each change of the store and each step of a side read as a whole.
+    /// Delivering and answering, and each change of the store and each step of a side read as a
+    /// whole.
     SettingAside,
 }
 
-/// What is explored.
+/// The machine that is explored.
 #[derive(Debug, Clone)]
 pub struct System {
     /// The transactions of each writer, one after the other.
@@ -143,13 +146,13 @@ pub struct System {
     pub bounds: Bounds,
     /// Faults at the most.
     pub faults: Faults,
-    /// What is a step of its own.
+    /// The parts that are steps of their own.
     pub grain: Grain,
     /// The rule that is left out.
     pub left_out: Option<Rule>,
-    /// What is looked at.
+    /// The promises that are checked.
     pub promises: Vec<Promise>,
-    /// What relays remember: shared by all states.
+    /// The memories of relays, shared by all states.
     pub memories: Memories,
 }
 

@@ -101,7 +101,7 @@ pub(crate) struct LateAdvance {
     pub(crate) token: u64,
 }
 
-/// What consumers saw of a key.
+/// A key, as consumers saw it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Key {
     /// Its events in the order of their commits.
@@ -155,7 +155,8 @@ pub struct State {
 }
 
 impl State {
-    /// Whether the cursor row is nobody's, or that of a relay that is dead or whose lease may be over.
+    /// Whether the cursor row is nobody's, or that of a relay that is dead or whose lease may be
+    /// over.
     pub(crate) fn may_claim(&self) -> bool {
         // The claim waits for the row's lock.
         let advancing = self.relays.iter().filter_map(Relay::claim);
@@ -347,7 +348,8 @@ impl System {
             advance,
         } = &**claim;
         if *expired && self.left_out.is_none() {
-            // It reads and submits nothing more, and its advance is refused: only its bytes are left.
+            // It reads and submits nothing more, and its advance is refused: only its bytes are
+            // left.
             numbers.push(plain((*refusing).into()));
             numbers.extend(bytes.iter().flat_map(sent));
             return numbers;

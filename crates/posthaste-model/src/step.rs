@@ -1,4 +1,4 @@
-//! What each step does.
+//! The steps.
 
 use std::sync::Arc;
 
@@ -72,15 +72,16 @@ impl System {
             self.go_on(&mut state);
         }
         self.check(&mut state);
-        // What is refused for ever changes nothing.
+        // An advance that is refused for ever changes nothing.
         let late = std::mem::take(&mut state.late);
         let may_come = |late: &LateAdvance| !self.refuses(&state, late.epoch, late.token);
         state.late = late.into_iter().filter(may_come).collect();
         Some(state)
     }
 
-    /// Steps that nobody else can see are taken at once: an advance is sent, which may be executed at any time or
-    /// never, and records are submitted, unless the relay may yet be stopped before that.
+    /// Steps that nobody else can see are taken at once: an advance is sent, which may be executed
+    /// at any time or never, and records are submitted, unless the relay may yet be stopped before
+    /// that.
     fn go_on(&self, state: &mut State) {
         for r in 0..self.relays {
             let submits = state.left.pauses == 0 && self.may_submit(state, r);
@@ -176,7 +177,7 @@ impl System {
             if at >= key.first && standing != Standing::Ahead {
                 broken = Some(Promise::Loss);
             } else if at >= key.last && standing == Standing::Behind {
-                // Whoever takes over next goes on behind it: the consumer's last event stays an older one.
+                // The next owner goes on behind it: the consumer's last event stays an older one.
                 broken = broken.or(Some(Promise::Replay));
             }
         }
@@ -234,7 +235,7 @@ impl System {
                     }
                     Heard::Refused(ticket) => {
                         claim.memory = self.memories.keep(claim.memory.refused(ticket));
-                        // Whatever is submitted from here on comes from a relay that knows.
+                        // The relay knows of the refusal before its next submission.
                         claim.refused_keys.clear();
                     }
                     Heard::Behind(ticket) => {
@@ -268,7 +269,8 @@ impl System {
         Some(())
     }
 
-    /// The broker refuses the next record for good, and what follows it of its key where the receiver keeps order.
+    /// The broker refuses the next record for good, and what follows it of its key where the
+    /// receiver keeps order.
     fn refuse(&self, state: &mut State, r: usize) -> Option<()> {
         let (Relay::Running(claim) | Relay::Paused(claim)) = &mut state.relays[r] else {
             return None;
@@ -286,7 +288,8 @@ impl System {
         Some(())
     }
 
-    /// The verdicts of a failure and of what was refused behind it so far come together; the lane goes.
+    /// The verdicts of a failure and of what was refused behind it so far come together; the lane
+    /// goes.
     fn hear_of_a_failure(&self, state: &mut State, r: usize, ticket: u64) -> Option<()> {
         let claim = state.relays[r].running()?;
         let behind = claim.answers.iter().map_while(|answer| match answer {

@@ -1,4 +1,5 @@
-//! Every scenario holds, and every rule that is left out is missed. `POSTHASTE_TEST_LONG=1` explores the large ones too.
+//! Every scenario holds, and every rule that is left out is missed. `POSTHASTE_TEST_LONG=1`
+//! explores the large ones too.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,5 +1,6 @@
-//! Simulated brokers, each with the weaknesses that its kind's documents admit, behind a network that takes its time:
-//! what was handed to it arrives late, an aborted lane's and a dead relay's bytes too.
+//! Simulated brokers, each with the weaknesses that its kind's documents admit, behind a network
+//! that takes its time: what was handed to it arrives late, an aborted lane's and a dead relay's
+//! bytes too.
 
 mod lane;
 
@@ -28,19 +29,22 @@ use lane::NetworkLane;
 
 /// Bytes handed to the network arrive or are gone within this: less than the settle time.
 pub const NETWORK: Duration = Duration::from_millis(900);
-/// What a forgetful broker has not flushed yet.
+/// A forgetful broker flushes after this time.
 const UNFLUSHED: Duration = Duration::from_millis(400);
 
-/// What kind of broker.
+/// The kind of a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Kafka with an idempotent producer: a gap in the sequence numbers is fatal to the lane; only time fences.
+    /// Kafka with an idempotent producer: a gap in the sequence numbers is fatal to the lane; only
+    /// time fences.
     KafkaIdempotent,
-    /// Kafka with transactions: producer epochs fence, and the ids of what was accepted are committed with it.
+    /// Kafka with transactions: producer epochs fence, and the ids of what was accepted are
+    /// committed with it.
     KafkaTransactional,
     /// RabbitMQ: confirms come in any order, a message may be refused alone; only time fences.
     RabbitMq,
-    /// Acknowledges before it has flushed (NATS, Redis by default), and suppresses repeated ids within a window.
+    /// Acknowledges before it has flushed (NATS, Redis by default), and suppresses repeated ids
+    /// within a window.
     Forgetful,
     /// Compares the lane's token with the newest of each key's slot.
     Token,
@@ -73,7 +77,7 @@ impl Kind {
     }
 }
 
-/// What a broker does about a key.
+/// A broker's answer to a bad key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadKey {
     /// It refuses every event.
@@ -115,15 +119,17 @@ struct BrokerState {
     bad_event: Option<Uuid>,
     /// How often each poison event was refused.
     refused: HashMap<Uuid, u64>,
-    /// The token of the newest lane of each cell: a partition's number has another meaning once they are cut anew.
+    /// The token of the newest lane of each cell: a partition's number has another meaning once
+    /// they are cut anew.
     tokens: BTreeMap<u16, (u64, u64)>,
     /// The producer epoch of each relay's transactional id.
     producers: BTreeMap<Uuid, u64>,
     /// Events that were accepted and may be sent again, with their slots.
     progress: BTreeMap<EventRef, u16>,
-    /// The greatest number accepted of each eighth of the slots: by which nothing may be suppressed.
+    /// The greatest number accepted of each eighth of the slots: by which nothing may be
+    /// suppressed.
     positions: BTreeMap<u16, i64>,
-    /// Who holds the lock of the file.
+    /// The holder of the file's lock.
     lock: Option<(Uuid, u64)>,
     unflushed: VecDeque<(Instant, Uuid)>,
     /// The ids of a de-duplication window.
@@ -277,7 +283,7 @@ impl BrokerState {
         self.progress.extend(accepted);
     }
 
-    /// What is done about this event.
+    /// The broker's answer to this event, if it is bad.
     fn bad(&mut self, record: &Record) -> Option<BadKey> {
         let (key, bad) = self.bad_key.as_ref()?;
         let id = record.event().id();

@@ -1,4 +1,5 @@
-//! One checker for each promise of the design. Each sees every fact, and says what is wrong with it.
+//! One checker for each promise of the design. Each sees every fact, and says what is wrong with
+//! it.
 
 mod i10_honest_numbers;
 mod i12_nothing_in_silence;
@@ -27,7 +28,7 @@ pub use i12_nothing_in_silence::I12NothingInSilence;
 use crate::seen::{At, Seen};
 pub(crate) use owed::Owed;
 
-/// What the checkers have to know of a run.
+/// The limits of a run that checkers need.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// How many destinations there are.
@@ -38,8 +39,8 @@ pub struct Rules {
     pub window: u64,
     /// How long everything may take once nothing fails any more, ...
     pub drain_limit: At,
-    /// ... and how much longer for each event that is owed then: of a key that goes one at a time each makes a
-    /// journey of its own.
+    /// ... and how much longer for each event that is owed then: of a key that goes one at a time
+    /// each makes a journey of its own.
     pub drain_each: At,
     /// How long a take-over may take when all is well.
     pub take_over_limit: At,
@@ -161,7 +162,7 @@ mod traces {
         }
     }
 
-    /// What the checker says of facts that come a second apart.
+    /// The checker's verdict on facts that come a second apart.
     pub(super) fn judged(mut checker: impl Checker, trace: &[Seen]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (second, seen) in trace.iter().enumerate() {

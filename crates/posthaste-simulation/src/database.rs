@@ -1,4 +1,5 @@
-//! The databases that a run can have: what writers and crashes do to them. Relays see the [`Store`].
+//! The databases that a run can have: what writers and crashes do to them. Relays see the
+//! [`Store`].
 
 mod postgres;
 
@@ -13,7 +14,7 @@ pub(crate) use postgres::Postgres;
 
 /// A simulated database.
 pub trait Database: Send + Sync {
-    /// What relays see of it.
+    /// The store that relays are given.
     fn store(&self) -> Arc<dyn Store>;
 
     /// Begins a writer's transaction.
@@ -22,8 +23,9 @@ pub trait Database: Send + Sync {
     /// Crashes and starts again. Answers the committed events that are gone with it.
     fn crash(&self) -> Vec<Uuid>;
 
-    /// Fails over to a standby. Answers the committed events that are gone with it; none: there is no standby.
-    /// `synchronous`: the standby has all that a commit has waited for; else it may lag.
+    /// Fails over to a standby. Answers the committed events that are gone with it; none: there is
+    /// no standby. `synchronous`: the standby has all that a commit has waited for; else it may
+    /// lag.
     fn fail_over(&self, synchronous: bool) -> Option<Vec<Uuid>>;
 
     /// Ends all connections, which new ones replace at once. False: there are none.

@@ -1,4 +1,4 @@
-//! What can go wrong, and what a run can reach.
+//! The faults of a run, and the places of the mechanism that it can reach.
 
 use std::fmt;
 
@@ -23,7 +23,8 @@ pub enum Injection {
     AnswerSlow,
     /// A statement arrives late.
     StatementLate,
-    /// A call is never answered, whether or not it was done: its connection stays open and is silent for good.
+    /// A call is never answered, whether or not it was done: its connection stays open and is
+    /// silent for good.
     NeverAnswered,
     /// A lane breaks before a batch was handed to the network.
     LaneCut,
@@ -41,7 +42,8 @@ pub enum Injection {
     Nacked,
     /// The broker is away for a while.
     BrokerOutage,
-    /// The broker crashes: its connections break, and a forgetful one loses what it had just acknowledged.
+    /// The broker crashes: its connections break, and a forgetful one loses what it had just
+    /// acknowledged.
     BrokerCrash,
     /// The database crashes.
     DatabaseCrash,
@@ -127,7 +129,8 @@ impl fmt::Display for Injection {
     }
 }
 
-/// A place of the mechanism that runs must come to: a fault that never meets it proves nothing there.
+/// A place of the mechanism that runs must come to: a fault that never meets it proves nothing
+/// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reached {
     /// A transaction was open at a poll that had begun before a later one.

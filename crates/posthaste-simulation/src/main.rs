@@ -1,4 +1,5 @@
-//! Runs the simulation: one seed with its trace, a number of seeds, for a time, or until it is stopped.
+//! Runs the simulation: one seed with its trace, a number of seeds, for a time, or until it is
+//! stopped.
 
 use std::{fmt::Debug, process::ExitCode, time::Duration};
 
@@ -33,7 +34,7 @@ struct Options {
     /// End at the first seed that fails.
     #[arg(long)]
     first_failure: bool,
-    /// What happens more often than usual.
+    /// Faults that happen more often than usual.
     #[arg(long, value_parser = named(Emphasis::ALL), default_value = "Usual")]
     emphasis: Emphasis,
     /// How the relays' time goes.

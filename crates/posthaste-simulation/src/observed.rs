@@ -37,14 +37,15 @@ pub(crate) fn place_of(destination: &str) -> DestinationIndex {
 /// The most partitions that a run has.
 const CELLS: u16 = 128;
 
-/// Partitions as cells of the finest cut, so that those of another number of partitions can be compared.
+/// Partitions as cells of the finest cut, so that those of another number of partitions can be
+/// compared.
 pub(crate) fn cells(partitions: &Partitions) -> Vec<u16> {
     let of_each = (CELLS / partitions.count()).max(1);
     let cells = |partition| (0..of_each).map(move |cell| partition * of_each + cell);
     partitions.iter().flat_map(cells).collect()
 }
 
-/// What all relays' views of the database share.
+/// Counters that all relays' stores share.
 #[derive(Clone)]
 pub(crate) struct Observer {
     pub(crate) trace: Trace,

@@ -1,4 +1,4 @@
-//! What an event's payload says: its number, and how often the broker is to refuse it.
+//! The payload of an event: its number, and how often the broker is to refuse it.
 
 /// The payload of an event.
 pub(crate) fn of(n: u64, poison: u64) -> Vec<u8> {

@@ -1,5 +1,5 @@
-//! A relay's process: the production relay with its own clock, its own ways to database and broker, and a life that
-//! can end at any moment.
+//! A relay's process: the production relay with its own clock, its own ways to database and broker,
+//! and a life that can end at any moment.
 
 use std::{
     sync::{
@@ -29,13 +29,14 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(1);
 /// Events that a claim may have read and not stored.
 pub(crate) fn window(emphasis: Emphasis) -> usize {
     match emphasis {
-        // Who is cut from the database has something to send for long.
+        // A relay that is cut from the database still has much to send.
         Emphasis::Zombies => 400,
         _ => 60,
     }
 }
 
-/// A relay's own clock over tokio's. It stands still while its process does, so that nothing is decided meanwhile.
+/// A relay's own clock over tokio's. It stands still while its process does, so that nothing is
+/// decided meanwhile.
 pub(crate) struct WrongClock {
     began: Instant,
     rate: f64,
@@ -90,14 +91,14 @@ impl Clock for WrongClock {
     }
 }
 
-/// What stands between a process and everything else.
+/// The cuts between a process and everything else.
 #[derive(Default)]
 struct Cuts {
     database: AtomicBool,
     broker: AtomicBool,
-    /// Who is cut from the database waits for answers, and is not refused.
+    /// A relay that is cut from the database waits for answers, and is not refused.
     hangs: bool,
-    /// Not a cut: somebody may stand still before a write.
+    /// Not a cut: a process may stand still before a write.
     stalls: bool,
 }
 
@@ -112,7 +113,7 @@ pub(crate) struct Process {
     task: JoinHandle<bool>,
 }
 
-/// What a new process is given.
+/// The parts that a new process is given.
 pub(crate) struct Equipment<'a> {
     pub(crate) trace: &'a Trace,
     pub(crate) store: Arc<dyn Store>,

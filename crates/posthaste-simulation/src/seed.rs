@@ -9,7 +9,7 @@ pub struct Seed {
     pub number: u64,
     /// Print each step.
     pub print: bool,
-    /// What happens more often than usual, or not at all.
+    /// Faults that happen more often than usual, or not at all.
     pub emphasis: Emphasis,
     /// How the relays' time goes.
     pub time: Time,
@@ -17,21 +17,24 @@ pub struct Seed {
     pub leave_out: Option<Rule>,
 }
 
-/// What happens more often than usual, or not at all: some faults are seen only where others are absent.
+/// Faults that happen more often than usual, or not at all. Some show only where others are absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Emphasis {
     /// Nothing.
     #[default]
     Usual,
-    /// Relays stand still for longer than their lease, statements and bytes are long under way, the brokers fence by
-    /// time alone; and nobody stands still before a write, so that each repeat must be a contiguous replay.
+    /// Relays stand still for longer than their lease, statements and bytes are long under way, the
+    /// brokers fence by time alone; and nobody stands still before a write, so that each repeat
+    /// must be a contiguous replay.
     Zombies,
-    /// A pooler stands before the database: relays do not notice when it crashes but by what they read.
+    /// A pooler stands before the database: relays do not notice when it crashes but by what they
+    /// read.
     Pooler,
-    /// Events are kept for a second, and destinations come late, just when what is past its time is removed.
+    /// Events are kept for a second, and destinations come late, just when what is past its time is
+    /// removed.
     Retention,
-    /// Relays share one destination of a store in memory, and come, go and lose their ways; the broker fences by time
-    /// alone, and nobody stands still before a write.
+    /// Relays share one destination of a store in memory, and come, go and lose their ways; the
+    /// broker fences by time alone, and nobody stands still before a write.
     Sharing,
 }
 
@@ -46,7 +49,8 @@ impl Emphasis {
     ];
 }
 
-/// How the clocks of the relays go, and how long a relay waits for the bytes of a lane that is gone.
+/// How the clocks of the relays go, and how long a relay waits for the bytes of a lane that is
+/// gone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Time {
     /// The seed draws whether clocks drift and whether they are set.

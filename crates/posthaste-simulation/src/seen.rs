@@ -1,4 +1,4 @@
-//! What can be seen of a run, step by step: the trace that checkers judge.
+//! The facts of a run, step by step: the trace that checkers judge.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,8 +7,8 @@ use uuid::Uuid;
 /// Which destination of a run.
 pub type DestinationIndex = usize;
 
-/// One fact. Facts of the database and of the broker are noted where they become true, not where a relay hears
-/// of them.
+/// One fact. Facts of the database and of the broker are noted where they become true, not where a
+/// relay hears of them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
     /// An event was committed. Events of one key come in their commit order.
@@ -24,8 +24,8 @@ pub enum Seen {
         /// Whether its writer held a lock on the key before it emitted.
         serialised: bool,
     },
-    /// The server that survived a crash does not have this committed event: its commit was not flushed, or not
-    /// shipped.
+    /// The server that survived a crash does not have this committed event: its commit was not
+    /// flushed, or not shipped.
     LostByTheServer {
         /// Its id.
         id: Uuid,
@@ -104,7 +104,7 @@ pub enum Seen {
         life: u64,
         /// How many claims had been granted by then.
         claims: u64,
-        /// What it did.
+        /// Its name.
         what: &'static str,
     },
     /// A relay read events for the main group of a claim.
@@ -142,7 +142,8 @@ pub enum Seen {
         /// Whether its key goes on without it.
         skipped: bool,
     },
-    /// A relay is about to store that it leaves an event behind: status may know it before the relay hears so.
+    /// A relay is about to store that it leaves an event behind: status may know it before the
+    /// relay hears so.
     MayBeLeftBehind {
         /// Where.
         place: DestinationIndex,
@@ -156,7 +157,8 @@ pub enum Seen {
         /// The event.
         id: Uuid,
     },
-    /// What the relays' clocks do, or who stood still before a write, leaves no promise on the shape of repeats.
+    /// A clock was set, or a process stood still before a write: repeats may have any shape from
+    /// here on.
     RepeatsMayShuffle,
     /// The database crashed, or failed over.
     DatabaseDied {
@@ -185,7 +187,7 @@ pub enum Seen {
     Drained,
     /// A relay died although all is well, and others live.
     LastDeath,
-    /// What that one had is delivered again by others.
+    /// Other relays deliver the events of that one again.
     TakenOver,
     /// From here on the broker cannot stand a key, or one event of it, and nothing else is wrong.
     Poisoned {

@@ -17,7 +17,8 @@ use crate::{
     seen::{At, Seen},
 };
 
-/// Shared by everything of a run. One thread runs it all, so that the order of draws is the order of steps.
+/// Shared by everything of a run. One thread runs it all, so that the order of draws is the order
+/// of steps.
 #[derive(Clone)]
 pub(crate) struct Trace(Arc<Mutex<TraceState>>);
 
@@ -37,7 +38,7 @@ struct TraceState {
     quiet: bool,
 }
 
-/// What a run left behind.
+/// The result of a run.
 pub(crate) struct TraceResult {
     pub(crate) hash: u64,
     pub(crate) violations: Vec<String>,
@@ -60,7 +61,7 @@ impl Write for Hash {
     }
 }
 
-/// Whoever reads the trace may have read enough.
+/// The reader of the trace may have closed it.
 fn say(words: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{words}");
 }

@@ -36,12 +36,12 @@ use late::Late;
 use plan::{Engine, Plan};
 use trouble::Undo;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Of all steps: equal seeds have equal hashes.
     pub hash: u64,
-    /// What is wrong, each with its promise's name. Empty: nothing.
+    /// Broken promises in words, each with its promise's name.
     pub violations: Vec<String>,
     /// Faults by kind.
     pub injected: BTreeMap<Injection, u64>,
@@ -49,7 +49,8 @@ pub struct Outcome {
     pub reached: BTreeMap<Reached, u64>,
     /// Events delivered, repeats among them.
     pub deliveries: u64,
-    /// Steps of the trace: what was committed, claimed, read, submitted, delivered, stored, or went wrong.
+    /// Steps of the trace: what was committed, claimed, read, submitted, delivered, stored, or went
+    /// wrong.
     pub steps: u64,
     /// Virtual time.
     pub simulated: Duration,
@@ -107,7 +108,7 @@ impl World {
         let broker = |(place, kind): (usize, &Kind)| {
             let broker = Broker::new(*kind, place, trace.clone());
             match seed.emphasis {
-                // Who sends slowly has something to send for long; who sends much repeats much.
+                // A slow broker keeps a relay sending for long; a wide one makes it repeat much.
                 Emphasis::Zombies if seed.number.is_multiple_of(2) => broker.slow(6),
                 Emphasis::Zombies => broker.slow(60),
                 _ => broker,
@@ -310,7 +311,7 @@ impl World {
         self.trace.see(&Seen::Healed);
     }
 
-    /// What the records say: a relay that died may not have heard that it had skipped something.
+    /// Reads the records: a relay that died may not have heard that it had skipped something.
     async fn note_what_was_left_behind(&self) {
         for state in [ParkedState::Skipped, ParkedState::Discarded] {
             let filter = ParkedFilter {
@@ -327,7 +328,8 @@ impl World {
         }
     }
 
-    /// Waits until nothing is owed, longer than it may take; operators have dead events tried again meanwhile.
+    /// Waits until nothing is owed, longer than it may take; operators have dead events tried again
+    /// meanwhile.
     async fn drained(&self) -> bool {
         let limit = self.plan.rules().drain(self.trace.owed()) * 2;
         let (began, store) = (Instant::now(), self.database.store());

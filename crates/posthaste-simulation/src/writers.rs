@@ -1,4 +1,5 @@
-//! Writers: transactions that overlap, roll back, stay open for long; most hold a lock on their keys, some do not.
+//! Writers: transactions that overlap, roll back, stay open for long; most hold a lock on their
+//! keys, some do not.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! Each rule of the design is left out once, and a checker of a promise that depends on it has to miss it; the same
-//! seed is good with the rule in place.
+//! Each rule of the design is left out once, and a checker of a promise that depends on it has to
+//! miss it; the same seed is good with the rule in place.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
@@ -20,8 +20,8 @@ use posthaste_engine::{
 use posthaste_simulation::{Emphasis, Seed, totals::run_caught};
 use posthaste_stores::postgres::simulated::{NewEvent, Settings, SimulatedPostgres};
 
-/// Seen where a destination is created between retention's look and its deed: too seldom for random histories, so
-/// that every order of the two is run.
+/// Seen where a destination is created between retention's look and its deed: too seldom for random
+/// histories, so that every order of the two is run.
 const OF_RETENTION: [Rule; 2] = [Rule::FloorReadUnderLock, Rule::TruncationChecksUnderLock];
 const EVENTS: usize = 1_100;
 /// Leaves whose rows are deleted, and leaves that are truncated.
@@ -42,7 +42,7 @@ struct Case {
     first: u64,
 }
 
-/// What a checker said.
+/// A checker's verdict.
 struct Found {
     words: String,
     seed: u64,
@@ -297,8 +297,9 @@ async fn deliver(claimed: &dyn Claimed) -> usize {
     }
 }
 
-/// Retention begins so many steps after somebody has set out to create a destination, beside one that has all.
-/// Answers how many of the events that were there when it was created it does not get.
+/// Retention begins so many steps after somebody has set out to create a destination, beside one
+/// that has all. Answers how many of the events that were there when it was created it does not
+/// get.
 async fn created_beside_retention(leaf_bits: u8, steps: usize) -> usize {
     let database = SimulatedPostgres::new(Settings {
         leaf_bits,

@@ -53,8 +53,8 @@ fn what_was_found_once_is_not_found_again() {
     }
 }
 
-/// A promise that was kept where nothing happened is no evidence: the same seeds bring each fault often, and come
-/// to each place of the mechanism.
+/// A promise that was kept where nothing happened is no evidence: the same seeds bring each fault
+/// often, and come to each place of the mechanism.
 #[test]
 fn random_histories_keep_every_promise_under_every_fault() {
     const OFTEN: u64 = 1_000;

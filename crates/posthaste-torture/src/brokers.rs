@@ -20,7 +20,7 @@ use crate::{judge::Delivery, relay::Delivered};
 pub trait Broker: Send + Sync {
     /// As `--to` takes it; through the proxy.
     fn url(&self) -> String;
-    /// What [`Self::url`] goes through.
+    /// The proxy of [`Self::url`].
     fn proxy(&self) -> &Proxy;
     /// The same for one of several relays that resolves names by [`Ways::hosts`], through a proxy
     /// of its own.
@@ -35,10 +35,10 @@ pub trait Broker: Send + Sync {
     fn pause(&self);
     /// SIGCONT.
     fn resume(&self);
-    /// One message by a bare client, through the proxy, to another place than the relay's; whether it
-    /// was acknowledged within half a second.
+    /// One message by a bare client, through the proxy, to another place than the relay's; whether
+    /// it was acknowledged within half a second.
     fn probe(&self) -> bool;
-    /// What only a Kafka can do.
+    /// The broker, if it is a Kafka.
     fn kafka(&self) -> Option<&kafka::Kafka> {
         None
     }
@@ -54,7 +54,7 @@ pub trait Target: Send + Sync {
     fn url(&self, relay: usize) -> String;
     /// The `/etc/hosts` of one of the relays, if it has its own.
     fn hosts(&self, relay: usize) -> Option<String>;
-    /// What all of that goes through; none: it cannot be cut off.
+    /// The proxy of all of that; none: it cannot be cut off.
     fn proxy(&self, relay: usize) -> Option<&Proxy>;
     /// Whether several relays deliver at once.
     fn is_shared_out(&self) -> bool;
@@ -154,8 +154,8 @@ impl Shared {
         &self.files[self.present.fetch_xor(1, Relaxed)]
     }
 
-    /// Whoever rotates logs takes the file away, as hastily as can be: whatever is written to it
-    /// from now on is gone, and a line that is being written is none.
+    /// Takes the file away as a hasty log rotation does: later writes to it are gone, and a line
+    /// that is being written is none.
     ///
     /// # Panics
     ///
@@ -172,7 +172,7 @@ impl Shared {
         taken.unwrap().write_all(&lines).unwrap();
     }
 
-    /// What is older stands first: nobody writes to two at a time.
+    /// Older files stand first: nobody writes to two at a time.
     fn in_turn(&self) -> [&Delivered; 3] {
         let present = self.present.load(Relaxed);
         [&self.taken, &self.files[present ^ 1], &self.files[present]]

@@ -1,5 +1,5 @@
-//! Wall clocks that are wrong by ten minutes, in steps and drifting: relays go by the database's clock and
-//! by the time since the machine's start.
+//! Wall clocks that are wrong by ten minutes, in steps and drifting: relays go by the database's
+//! clock and by the time since the machine's start.
 
 use std::{fs, path::PathBuf};
 
@@ -58,7 +58,7 @@ pub fn set_ahead(fleet: &mut Fleet, who: usize) {
     fleet.set_environment(who, "DONT_FAKE_MONOTONIC", "1");
 }
 
-/// What Debian's package `faketime` puts between a program and its clock.
+/// The library that Debian's package `faketime` puts between a program and its clock.
 fn library() -> PathBuf {
     let folders = ["x86_64-linux-gnu", "aarch64-linux-gnu"];
     let mut files = folders

@@ -1,5 +1,5 @@
-//! PostgreSQL stopped like a crash, so that it issues again the transaction numbers and `seq` that only
-//! aborted transactions had used.
+//! PostgreSQL stopped like a crash, so that it issues again the transaction numbers and `seq` that
+//! only aborted transactions had used.
 
 use posthaste_testkit::servers::postgres::PostgresServer;
 
@@ -8,8 +8,8 @@ use crate::{
     postgres::Postgres,
 };
 
-/// Aborts transactions, crashes the server at once, starts it again, and looks whether their numbers
-/// are free again.
+/// Aborts transactions, crashes the server at once, starts it again, and looks whether their
+/// numbers are free again.
 pub async fn crash_server<T>(
     server: &PostgresServer,
     postgres: &Postgres,

@@ -1,11 +1,12 @@
-//! What a tortured database is: business tables, writers on them, and the truth they hold.
+//! A tortured database: business tables, writers on them, and the truth that they hold.
 //!
 //! `counters` has one row a key, which every writer locks before it emits; `facts` notes what each
 //! transaction emitted. Both are written in the transaction of the event itself, so that after any
 //! crash they say what must be delivered: the commit order of a key is its `n`.
 //!
-//! Keys that begin with [`LOOSE`] belong to writers who lock nothing: no order is promised between their
-//! transactions, and their numbers say nothing but which transaction an event is of, and its place there.
+//! Keys that begin with [`LOOSE`] belong to writers who lock nothing: no order is promised between
+//! their transactions, and their numbers say nothing but which transaction an event is of, and its
+//! place there.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -25,7 +26,8 @@ pub const FACTS: &str = "facts";
 /// How keys begin whose writers lock nothing.
 pub const LOOSE: &str = "loose-";
 
-/// A transaction has fewer events of a loose key than this, and the first one's number is a multiple of it.
+/// A transaction has fewer events of a loose key than this, and the first one's number is a
+/// multiple of it.
 pub const LOOSE_EVENTS_MAX: u64 = 16;
 
 /// One committed event.
@@ -65,7 +67,7 @@ pub struct Step {
     pub payload_bytes: usize,
 }
 
-/// What becomes of a step alone.
+/// The end of a step alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Savepoint {
     /// It has no savepoint.

@@ -1,4 +1,4 @@
-//! What becomes of a relay, of the database under all of them, of where they deliver to, or of the load.
+//! Faults of a relay, of the database, of the destination, or of the load.
 
 use std::fmt;
 
@@ -40,7 +40,8 @@ faults! {
     CutDatabase = "relay cut off from the database",
     /// No way to the broker beyond the lease; the database is in reach.
     CutBroker = "relay cut off from the broker",
-    /// A relay's connections to the database stay open and are never answered again; new ones are served.
+    /// A relay's connections to the database stay open and are never answered again; new ones are
+    /// served.
     SilentDatabase = "connections to the database silent for good",
     /// The same with those to the broker.
     SilentBroker = "connections to the broker silent for good",
@@ -101,7 +102,7 @@ impl Fault {
             | Self::Giant
             | Self::WriterKill
             | Self::StandbyReader => 0,
-            // What was being written when the file went stands in both.
+            // The line that was being written when the file went stands in both.
             Self::Rotation => ROTATIONS,
             Self::Kill | Self::Freeze | Self::ClockSetBack | Self::Elsewhere => 1,
             // The lane ends with the lease, and what a network kept may come besides.
@@ -115,7 +116,8 @@ impl Fault {
             Self::DiskFull | Self::NoFolder | Self::RowSecurity | Self::TopicsDeleted => all,
             // Backends are ended twice: when the settings are made and when they are reset.
             Self::Settings => 2 * all,
-            // What it had taken and not answered, and once more what a lane sent while it went.
+            // The events that it had taken and not answered, and once more those that a lane sent
+            // while it went.
             Self::BrokerKill | Self::BrokerStop | Self::BrokerPause => 2 * all,
         }
     }

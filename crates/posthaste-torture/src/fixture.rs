@@ -29,7 +29,7 @@ use crate::{
     sqlite::Sqlite,
 };
 
-/// What a relay may repeat. Small, so that what a fault repeats is held to a bound that means something.
+/// A relay may repeat so many events. Small, so that the bound on repeats means something.
 pub const WINDOW_EVENTS: u64 = 500;
 /// Short, so that a fault outlasts it soon.
 pub const LEASE: Duration = Duration::from_secs(3);
@@ -48,7 +48,7 @@ pub const FLAGS: [&str; 10] = [
 ];
 const GIANT_KEYS: u32 = 20;
 
-/// What a fixture is made of, besides its setting.
+/// The options of a fixture, besides its setting.
 #[derive(Debug, Clone)]
 pub struct LapOptions {
     /// How many relays.
@@ -60,7 +60,8 @@ pub struct LapOptions {
     /// Whether PostgreSQL has a hot standby, and then retention that deletes instead of
     /// truncating.
     pub standby: bool,
-    /// A program that writes when called as `PROGRAM write --store URL --seed N`; without it no writer is killed.
+    /// A program that writes when called as `PROGRAM write --store URL --seed N`; without it no
+    /// writer is killed.
     pub writer: Option<PathBuf>,
 }
 
@@ -86,7 +87,7 @@ pub struct LapFixture {
 pub struct DrainedFixture {
     /// The database.
     pub source: Arc<Source>,
-    /// What was delivered to.
+    /// The destination.
     pub target: Arc<dyn Target>,
     /// How it was to write.
     pub experience: Experience,
@@ -168,7 +169,8 @@ impl LapFixture {
         self.fleet.is_shared_out().await;
     }
 
-    /// Writers and faults have ended, all that waits is delivered, and the relays are stopped in order.
+    /// Writers and faults have ended, all that waits is delivered, and the relays are stopped in
+    /// order.
     pub async fn drain(mut self) -> DrainedFixture {
         self.fleet.delivers().await;
         if let Some(open) = self.open.take() {
@@ -254,8 +256,8 @@ impl LapFixture {
         self.fleet.running(who).resume();
     }
 
-    /// One event that is refused, with others behind it. Every other one is skipped; the rest are accepted in the
-    /// end.
+    /// One event that is refused, with others behind it. Every other one is skipped; the rest are
+    /// accepted in the end.
     async fn poison(&mut self) {
         self.poisons += 1;
         let (database, key) = (self.source.database(), format!("poison-{}", self.poisons));
@@ -393,8 +395,8 @@ async fn outlast(began: Instant) {
     tokio::time::sleep(left.max(Duration::from_millis(100))).await;
 }
 
-/// Who is stopped while it claims anew after a crash of the database does not know what the lost claim
-/// stored, and says so.
+/// A relay that is stopped while it claims anew after a crash of the database does not know what
+/// the lost claim stored, and says so.
 fn stop_after_whatever(running: Running) {
     running.terminate();
     let stopped = running.wait(LIMIT);

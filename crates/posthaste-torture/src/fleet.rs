@@ -147,7 +147,7 @@ impl Fleet {
         &self.members[who].name
     }
 
-    /// What it reaches the database through.
+    /// The proxy through which it reaches the database.
     ///
     /// # Panics
     ///
@@ -212,8 +212,8 @@ impl Fleet {
         *owners.choose(random).expect("an owner")
     }
 
-    /// Every partition is owned by a live relay, and each running relay is one; where several may deliver,
-    /// each owns something.
+    /// Every partition is owned by a live relay, and each running relay is one; where several may
+    /// deliver, each owns something.
     pub async fn is_shared_out(&self) {
         let running = self.members.iter().filter(|m| m.running.is_some()).count();
         until("all partitions to be shared out", || {
@@ -263,7 +263,8 @@ impl Fleet {
         until("delivery", || self.target.arrived() > before).await;
     }
 
-    /// Nothing waits any more, nowhere, and nothing is set aside. It may take long, as long as it goes on.
+    /// Nothing waits any more, nowhere, and nothing is set aside. It may take long, as long as it
+    /// goes on.
     ///
     /// # Panics
     ///
@@ -274,7 +275,7 @@ impl Fleet {
             .await;
     }
 
-    /// What waits is new. It may take long, as long as it goes on.
+    /// Only new events wait. It may take long, as long as it goes on.
     ///
     /// # Panics
     ///
@@ -301,7 +302,7 @@ impl Fleet {
         }
     }
 
-    /// What the live relays own, as `posthaste relays` tells it.
+    /// The shares of the live relays, as `posthaste relays` tells them.
     fn shares(&self) -> Vec<Share> {
         let answer = posthaste_json(&["relays", "--store", &self.source.database().url()]);
         let relays = answer["relays"].as_array().unwrap().iter();

@@ -20,7 +20,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// What a line of a delivered file says.
+    /// The event of a line of a delivered file.
     ///
     /// # Panics
     ///
@@ -83,8 +83,8 @@ pub async fn judge(
     judge.finish()
 }
 
-/// Within what order is promised: a key whose writers lock its row; of other keys, each transaction alone, which
-/// numbers its events from a multiple of [`LOOSE_EVENTS_MAX`] on.
+/// Within what order is promised: a key whose writers lock its row; of other keys, each transaction
+/// alone, which numbers its events from a multiple of [`LOOSE_EVENTS_MAX`] on.
 fn unit_of_order(key: &str, n: u64) -> String {
     if key.starts_with(LOOSE) {
         format!("{key} #{}", n / LOOSE_EVENTS_MAX)

@@ -17,12 +17,13 @@ use crate::{
     source::Source,
 };
 
-/// What happens, and when it is enough.
+/// The faults of a lap, and its end.
 #[derive(Debug, Clone)]
 pub enum LapPlan {
     /// So many times each of these, in an order drawn by lot.
     Rounds(u32, Vec<Fault>),
-    /// Everything that the setting knows, in orders drawn by lot, for so long; a giant transaction only if so.
+    /// Everything that the setting knows, in orders drawn by lot, for so long; a giant transaction
+    /// only if so.
     For {
         /// After that nothing new happens.
         time: Duration,
@@ -38,20 +39,20 @@ pub struct Lap {
     pub setting: Setting,
     /// With what.
     pub options: LapOptions,
-    /// What happens.
+    /// The faults, and the end.
     pub plan: LapPlan,
 }
 
-/// What came out of a lap.
+/// The result of a lap.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// From the first start to the verdict.
     pub took: Duration,
-    /// What happened, how often.
+    /// How often each fault happened.
     pub faults: BTreeMap<Fault, u64>,
     /// The checker's counts.
     pub report: Report,
-    /// What the faults may have repeated (I4).
+    /// The faults may have repeated so many events (I4).
     pub repeats_max: u64,
     /// Leaves of the outbox that retention emptied.
     pub truncated_leaves: u64,
@@ -70,8 +71,8 @@ impl Lap {
     ///
     /// # Panics
     ///
-    /// When something does not happen that was waited for (I5), a relay ends by itself or panics, or the torture
-    /// itself fails.
+    /// When something does not happen that was waited for (I5), a relay ends by itself or panics,
+    /// or the torture itself fails.
     pub async fn run(&self) -> Outcome {
         let began = Instant::now();
         let mut fixture = LapFixture::start(self.setting, self.options.clone()).await;
@@ -133,8 +134,9 @@ impl Lap {
         outcome
     }
 
-    /// First deliveries are judged, everywhere. Where only time fences a lane, a process that stood still, or bytes
-    /// that a network kept, may bring a repeat late, even last: such are counted, and no violation.
+    /// First deliveries are judged, everywhere. Where only time fences a lane, a process that stood
+    /// still, or bytes that a network kept, may bring a repeat late, even last: such are counted,
+    /// and no violation.
     fn violations(&self, outcome: &Outcome, source: &Source) -> Vec<String> {
         let report = &outcome.report;
         let mut counts = vec![
@@ -148,7 +150,7 @@ impl Lap {
         ];
         if self.setting.is_exactly_once() {
             let times = outcome.faults.get(&Fault::TopicsDeleted).unwrap_or(&0);
-            // Who deletes the progress forgets what was accepted and not yet stored.
+            // A deleted progress forgets the events that were accepted and not yet stored.
             let forgotten =
                 WINDOW_EVENTS * Fault::TopicsDeleted.windows(self.options.relays) * times;
             let repeats = report.duplicates.saturating_sub(forgotten);

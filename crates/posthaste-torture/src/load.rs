@@ -23,7 +23,7 @@ const WRITERS: u64 = 16;
 /// Few, so that their transactions meet.
 const LOOSE_KEYS: u32 = 20;
 
-/// What a writer does when its database fails.
+/// A writer's conduct when its database fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnTrouble {
     /// The database is sound: that is a failure of the test.
@@ -36,8 +36,8 @@ pub enum OnTrouble {
 pub struct Load {
     shared: Arc<Shared>,
     writers: JoinSet<()>,
-    /// Of their own: the test's threads stand still while a command runs, and a writer that stands still with
-    /// SQLite's lock keeps the command waiting.
+    /// Of their own: the test's threads stand still while a command runs, and a writer that stands
+    /// still with SQLite's lock keeps the command waiting.
     runtime: Option<Runtime>,
 }
 
@@ -220,8 +220,8 @@ impl Shared {
 }
 
 /// One to three steps; 10 % roll back, a quarter of the steps have a savepoint, 3 % of the
-/// transactions stay open for a while, a few of them for long. Every tenth locks nothing, where others can go on
-/// beside it.
+/// transactions stay open for a while, a few of them for long. Every tenth locks nothing, where
+/// others can go on beside it.
 fn random_plan(random: &mut SmallRng, database: &dyn Database) -> Plan {
     let loose = database.writes_at_once() && random.random_bool(0.1);
     let mut steps: Vec<_> = (0..random.random_range(1..=3))

@@ -28,7 +28,8 @@ const TABLES: &str = "
 const LOCK: &str = "insert into counters as c values ($1, $2)
     on conflict (key) do update set n = c.n + excluded.n returning n";
 
-/// Notes whoever takes what another one owns, and every epoch that goes back (I8), past whatever the relays do.
+/// Notes whoever takes what another one owns, and every epoch that goes back (I8), past whatever
+/// the relays do.
 const WATCH: &str = "
     create table thefts (what text not null);
     -- With the rights of its owner: the relays' role may not write to our tables.
@@ -98,7 +99,7 @@ impl Postgres {
         self.database.psql(WATCH);
     }
 
-    /// Who took a partition from its owner, and partitions whose progress does not stand in one place (I8).
+    /// Thefts of partitions, and partitions whose progress does not stand in one place (I8).
     ///
     /// # Panics
     ///

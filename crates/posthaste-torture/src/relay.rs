@@ -15,13 +15,13 @@ use serde_json::Value;
 
 /// Far more than anything here takes on a busy machine: only what hangs meets it.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// What a relay may hold at once (I6), whatever waits in the outbox.
+/// The memory of a relay (I6), whatever waits in the outbox.
 pub const MEMORY_KIB_MAX: u64 = 64 * 1024;
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Names the binary to be tortured, once for the process. The tests of its own package need not: cargo names it
-/// to them.
+/// Names the binary to be tortured, once for the process. The tests of its own package need not:
+/// cargo names it to them.
 ///
 /// # Panics
 ///
@@ -191,7 +191,8 @@ impl Delivered {
         self.path.parent().unwrap()
     }
 
-    /// Finished lines; none when the file is not there. Reads only what is new, so that it may be asked often.
+    /// Finished lines; none when the file is not there. Reads only what is new, so that it may be
+    /// asked often.
     pub fn lines(&self) -> u64 {
         let Ok(mut file) = fs::File::open(&self.path) else {
             return 0;

@@ -1,4 +1,4 @@
-//! What a run says of itself, in Markdown.
+//! The report of a run, in Markdown.
 
 use std::{
     collections::BTreeMap,
@@ -16,9 +16,9 @@ const LINES_MAX: usize = 25;
 /// A run.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// What was asked for.
+    /// The options of the run.
     pub torture: Torture,
-    /// What was built, as the sources were when it began.
+    /// The commit that was built, as the sources were when it began.
     pub commit: String,
     /// Everything included.
     pub took: Duration,
@@ -37,12 +37,12 @@ pub struct LapRecord {
     pub standby: bool,
     /// Of the lap alone.
     pub seed: u64,
-    /// What came out, or why it did not come to its end.
+    /// The result, or why it did not come to its end.
     pub outcome: Result<Outcome, String>,
 }
 
 impl LapRecord {
-    /// What is wrong, in lines.
+    /// The violations, in lines.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         match &self.outcome {
@@ -291,7 +291,7 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
 }
 
-/// What was built, as far as the folder of the sources tells now.
+/// The commit that was built, as far as the folder of the sources tells.
 pub(crate) fn commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git")

@@ -13,7 +13,8 @@ use crate::{
 pub enum DatabaseKind {
     /// Several relays share the work where the destination lets them.
     Postgres,
-    /// One relay delivers, the others stand by. It has no clock but the machine's, so that one is left alone.
+    /// One relay delivers, the others stand by. It has no clock but the machine's, so that one is
+    /// left alone.
     Sqlite,
 }
 

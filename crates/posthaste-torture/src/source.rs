@@ -17,7 +17,8 @@ const STANDBY_SETTINGS: [(&str, &str); 6] = [
     ("wal_retrieve_retry_interval", "500ms"),
     // Enough for a standby that was cut off by a crash: it has no slot.
     ("wal_keep_size", "1GB"),
-    // A reader in the way of replay is cancelled soon, but not over a lock that it has for a moment.
+    // A reader in the way of replay is cancelled soon, but not over a lock that it has for a
+    // moment.
     ("max_standby_streaming_delay", "500ms"),
     // Often enough that it works beside a reader.
     ("autovacuum_naptime", "5s"),
@@ -39,8 +40,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// A server of its own. It takes aborted transactions' numbers with it when it crashes, notes whoever waits for
-    /// a lock longer than writers may wait, and shrinks its outbox soon.
+    /// A server of its own. It takes aborted transactions' numbers with it when it crashes, notes
+    /// whoever waits for a lock longer than writers may wait, and shrinks its outbox soon.
     #[must_use]
     pub fn postgres() -> Self {
         Self::on_servers(false)
@@ -55,7 +56,7 @@ impl Source {
 
     fn on_servers(has_standby: bool) -> Self {
         let mut builder = PostgresServer::builder()
-            // What nobody waits for stays unwritten.
+            // Records that nobody waits for stay unwritten.
             .setting("wal_writer_delay", "10s")
             .setting("log_lock_waits", "on")
             .setting("deadlock_timeout", "200ms");
@@ -87,7 +88,7 @@ impl Source {
         Self::Sqlite(Arc::new(Sqlite::new().await))
     }
 
-    /// What is written to and relayed from.
+    /// The database that writers write to and relays read.
     #[must_use]
     pub fn database(&self) -> Arc<dyn Database> {
         match self {
@@ -122,8 +123,8 @@ impl Source {
         matches!(self, Self::Postgres { .. })
     }
 
-    /// Writers that waited too long for a table, in the server's words: they wait for us. Who only reads one is none:
-    /// a relay may wait until a leaf is emptied.
+    /// Writers that waited too long for a table, in the server's words: they wait for us. Who only
+    /// reads one is none: a relay may wait until a leaf is emptied.
     #[must_use]
     pub fn long_waits(&self) -> Vec<String> {
         let Self::Postgres { server, .. } = self else {

@@ -180,7 +180,8 @@ struct SqliteWriter(SqliteConnection);
 #[async_trait]
 impl Writer for SqliteWriter {
     async fn transact(&mut self, plan: &Plan) -> Result<(), Trouble> {
-        // A transaction that reads first and writes later may be refused at once, whatever the time-out.
+        // A transaction that reads first and writes later may be refused at once, whatever the
+        // time-out.
         let mut tx = self.0.begin_with("begin immediate").await?;
         for step in &plan.steps {
             if step.savepoint == Savepoint::None {

@@ -10,11 +10,12 @@ use crate::{
     setting::{Setting, SinkKind},
 };
 
-/// Long enough for every fault of a setting, short enough that each setting has several turns in an hour.
+/// Long enough for every fault of a setting, short enough that each setting has several turns in an
+/// hour.
 const LAP_MAX: Duration = Duration::from_secs(240);
 /// Less is over before anything has happened.
 const LAP_MIN: Duration = Duration::from_secs(15);
-/// What a whole run is divided by, so that a short one has several laps too.
+/// A whole run has so many laps at least, so that a short one has several too.
 const LAPS: u32 = 6;
 /// From this on giants are as large as they come.
 const LONG: Duration = Duration::from_secs(1_800);

@@ -1,4 +1,4 @@
-//! What is explored of retention.
+//! Scenarios of retention.
 
 use posthaste_engine::rule::Rule;
 

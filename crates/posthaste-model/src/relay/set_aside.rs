@@ -1,5 +1,5 @@
-//! What a relay does about an event that the broker refuses: it is parked, its copy tried again, its key read
-//! on the side and joined. Each change of the store is made and answered at once.
+//! The relay's part with an event that the broker refuses: it is parked, its copy tried again, its
+//! key read on the side and joined. Each change of the store is made and answered at once.
 
 use posthaste_engine::{
     Budget, Cause, Change, Cursor, Due, Outcome, ParkedCopy, Parking, Rejection, RejectionKind,
@@ -111,7 +111,7 @@ impl Memory {
         }
     }
 
-    /// What was to be parked or settled is.
+    /// The change is made: the event is parked or settled.
     pub(crate) fn changed(&self) -> Self {
         let mut memory = self.clone();
         memory.pipeline.change_done(None, false, NOW);

@@ -17,7 +17,7 @@ pub enum Action {
     Advance(usize),
     /// The first destination sets a marker where its cursor stands.
     Mark,
-    /// Whoever creates a destination takes the retention lock, ...
+    /// The creator of a destination takes the retention lock, ...
     LockToCreate,
     /// ... inserts it ...
     Insert,
@@ -31,7 +31,7 @@ pub enum Action {
     Leave,
     /// It looks once more, under them.
     Decide,
-    /// What is due goes.
+    /// The rows that are due go.
     Remove,
 }
 

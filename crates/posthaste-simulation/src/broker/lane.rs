@@ -1,4 +1,5 @@
-//! A lane: what was submitted travels in order, is judged by the broker when it arrives, and the answers come back.
+//! A lane: what was submitted travels in order, is judged by the broker when it arrives, and the
+//! answers come back.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -29,7 +30,7 @@ type Answer = (Verdict, u64);
 /// When a batch was handed over, what the engine had been told by then, and the batch.
 type Send = (Instant, u64, Vec<Record>);
 
-/// What a transactional lane knows of the progress that the broker keeps.
+/// The progress that the broker keeps, as a transactional lane knows it.
 #[derive(Default)]
 struct Progress {
     accepted: BTreeMap<EventRef, u16>,
@@ -252,7 +253,8 @@ impl FarEnd {
     }
 }
 
-/// The way back: answers come in the order in which the broker gave them, late now and then, or not at all.
+/// The way back: answers come in the order in which the broker gave them, late now and then, or not
+/// at all.
 async fn bring_back(
     broker: Broker,
     mut back: mpsc::UnboundedReceiver<Vec<Answer>>,

@@ -4,7 +4,7 @@ use crate::seen::{At, Seen};
 /// I10: what is reported as waiting is never less than what waits.
 pub struct I10HonestNumbers {
     owed: Owed,
-    /// What was owed when the status was asked for and has not been delivered since.
+    /// Events that were owed when the status was asked for and have not been delivered since.
     at_least: Vec<usize>,
 }
 

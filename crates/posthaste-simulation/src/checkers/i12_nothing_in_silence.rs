@@ -21,7 +21,7 @@ impl Checker for I12NothingInSilence {
             Seen::SetAside { place, id, .. } => {
                 self.set_aside.insert((*place, *id));
             }
-            // What the surviving server does not know it has no record of.
+            // The surviving server has no record of an event that it does not know.
             Seen::DatabaseDied { forgets: true } => {
                 self.set_aside.clear();
                 self.owners.clear();
@@ -38,7 +38,7 @@ impl Checker for I12NothingInSilence {
                 registration,
                 ..
             } => {
-                // Who holds a partition no longer may have given it up before it died.
+                // A relay may have given a partition up before it died.
                 for partition in partitions {
                     let before = self.owners.insert((*place, *partition), *registration);
                     let dead = before.filter(|owner| self.killed.contains(owner));

@@ -1,7 +1,8 @@
 use super::{Checker, Rules, owed::Owed};
 use crate::seen::{At, Seen};
 
-/// I1: every committed event is delivered everywhere, or an operator or the policy left it behind on record.
+/// I1: every committed event is delivered everywhere, or an operator or the policy left it behind
+/// on record.
 pub struct I1NoLoss(Owed);
 
 impl I1NoLoss {

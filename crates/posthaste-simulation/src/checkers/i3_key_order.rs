@@ -6,11 +6,12 @@ use uuid::Uuid;
 use super::{Checker, Rules};
 use crate::seen::{At, Seen};
 
-/// I3: first deliveries of a key follow the commit order of writers that serialise, those of any transaction its
-/// own order; a repeat is a contiguous replay where the broker fences, or where nobody stood still before a write.
+/// I3: first deliveries of a key follow the commit order of writers that serialise, those of any
+/// transaction its own order; a repeat is a contiguous replay where the broker fences, or where
+/// nobody stood still before a write.
 pub struct I3KeyOrder {
     exact: Vec<bool>,
-    /// What order binds each event, and its number there.
+    /// The order that binds each event, and its number there.
     order: HashMap<Uuid, (Option<String>, u64, bool)>,
     /// By destination.
     serialised: Vec<Score>,
@@ -19,13 +20,15 @@ pub struct I3KeyOrder {
     replays: Vec<Score>,
     delivered: Vec<(usize, Uuid)>,
     may_shuffle: bool,
-    /// What was left behind, by destination, ...
+    /// Events that were left behind, by destination, ...
     left: HashSet<(usize, Uuid)>,
-    /// ... and is delivered after all, since a fail-over has forgotten it: behind what had come after it.
+    /// ... and are delivered after all, since a fail-over has forgotten it: behind later events.
     forgotten: HashSet<(usize, Uuid)>,
-    /// What a crash or fail-over has taken from the database has no place in what is left of the history.
+    /// Events that a crash or fail-over took from the database are not part of the remaining
+    /// history.
     lost: HashSet<Uuid>,
-    /// Advances were forgotten: what a broker's progress had let go of is repeated, what it keeps is not.
+    /// Advances were forgotten: what a broker's progress had let go of is repeated, what it keeps
+    /// is not.
     forgot: bool,
 }
 
@@ -91,7 +94,7 @@ impl Checker for I3KeyOrder {
 
     fn end(&mut self, wrong: &mut Vec<String>) {
         for (place, id) in self.delivered.drain(..) {
-            // What never committed is another checker's.
+            // An event that never committed is another checker's.
             let Some((order, n, serialised)) = self.order.get(&id) else {
                 continue;
             };

@@ -5,8 +5,9 @@ use uuid::Uuid;
 use super::{Checker, Rules};
 use crate::seen::{At, Seen};
 
-/// I4: what is behind the stored cursor is not sent again by whoever claims after that, nor by the same claim. So a
-/// crash repeats at most what was read and not stored, which [`super::I6BoundedMemory`] bounds by the window.
+/// I4: what is behind the stored cursor is not sent again by whoever claims after that, nor by the
+/// same claim. So a crash repeats at most what was read and not stored, which
+/// [`super::I6BoundedMemory`] bounds by the window.
 pub struct I4BoundedRepeats {
     places: Vec<RepeatsAt>,
 }
@@ -18,12 +19,15 @@ type Grant = (Uuid, u64);
 struct RepeatsAt {
     /// How many claims were granted.
     claims: u64,
-    /// The how many-th each was. A standby that did not know an epoch grants it again, to another relay too.
+    /// The how many-th each was. A standby that did not know an epoch grants it again, to another
+    /// relay too.
     granted: HashMap<Grant, u64>,
-    /// Stored events that were delivered before: the claim that stored it, and how many there had been by then.
+    /// Stored events that were delivered before: the claim that stored it, and how many there had
+    /// been by then.
     stored: HashMap<Uuid, (Grant, u64)>,
     delivered: HashSet<Uuid>,
-    /// What was set aside is tried again by itself, and its acknowledgement may be lost like any other.
+    /// Parked events are tried again by themselves, and their acknowledgements may be lost like any
+    /// other.
     set_aside: HashSet<Uuid>,
 }
 

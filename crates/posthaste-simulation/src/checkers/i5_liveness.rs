@@ -7,12 +7,12 @@ use crate::seen::{At, DestinationIndex, Seen};
 
 const SECOND: At = At::from_secs(1);
 
-/// Claims of one relay at one destination within a second: one that is refused or that fails is tried again after a
-/// while, and shares are evened out in a few steps.
+/// Claims of one relay at one destination within a second: one that is refused or that fails is
+/// tried again after a while, and shares are evened out in a few steps.
 const CLAIMS_A_SECOND: usize = 20;
 
-/// I5: once nothing fails any more the backlog drains; a death among the living costs a lease and a settle time;
-/// nobody claims again and again instead of delivering.
+/// I5: once nothing fails any more the backlog drains; a death among the living costs a lease and a
+/// settle time; nobody claims again and again instead of delivering.
 pub struct I5Liveness {
     /// When each relay claimed, in the last second.
     claims: HashMap<(DestinationIndex, Uuid), VecDeque<At>>,

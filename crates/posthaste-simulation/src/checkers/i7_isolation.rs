@@ -5,11 +5,13 @@ use uuid::Uuid;
 use super::{Checker, Rules};
 use crate::seen::{At, DestinationIndex, Seen};
 
-/// How often an event has to be sent before it is held against it that it failed without having been refused.
+/// How often an event has to be sent before it is held against it that it failed without having
+/// been refused.
 pub(crate) const ALONE_MIN: u32 = 6;
 
-/// I7: a bad event delays only its key, a dead destination only itself. Judged while that is all that is wrong.
-/// And what is not at fault is not taken for a bad event, whatever is wrong: an outage burns no attempt.
+/// I7: a bad event delays only its key, a dead destination only itself. Judged while that is all
+/// that is wrong. And what is not at fault is not taken for a bad event, whatever is wrong: an
+/// outage burns no attempt.
 pub struct I7Isolation {
     places: usize,
     /// Of what is wrong now.
@@ -21,7 +23,7 @@ pub struct I7Isolation {
     attempts: HashMap<(DestinationIndex, Uuid), Attempts>,
 }
 
-/// What speaks against an event, and no failed attempt was stored for yet.
+/// Counts against an event for which no failed attempt is stored yet.
 #[derive(Default)]
 struct Attempts {
     refused: u32,

@@ -3,7 +3,8 @@ use std::collections::HashMap;
 use super::Checker;
 use crate::seen::{At, DestinationIndex, Seen};
 
-/// I8: only the newest epoch of a partition moves anything, and only in the incarnation that it was claimed in.
+/// I8: only the newest epoch of a partition moves anything, and only in the incarnation that it was
+/// claimed in.
 #[derive(Default)]
 pub struct I8OneAuthority {
     /// The newest epoch of each partition, and the how many-th claim it was.

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use crate::seen::Seen;
 
-/// What is committed and not delivered, by destination.
+/// Events that are committed and not delivered, by destination.
 pub(crate) struct Owed {
     places: Vec<OwedAt>,
     reopens: bool,
@@ -25,7 +25,8 @@ impl Owed {
         }
     }
 
-    /// What was left behind is owed again where a fail-over forgot the decision, until it is seen on record.
+    /// An event that was left behind is owed again where a fail-over forgot the decision, until it
+    /// is seen on record.
     pub(crate) fn that_reopens(places: usize) -> Self {
         Self {
             reopens: true,

@@ -21,8 +21,8 @@ pub(crate) struct Postgres {
     server: SimulatedPostgres,
 }
 
-/// Rows of a leaf, as a power of two: so few that the ring goes round while a run lasts, or just so many that a
-/// leaf is worth a lock and goes as a whole.
+/// Rows of a leaf, as a power of two: so few that the ring goes round while a run lasts, or just so
+/// many that a leaf is worth a lock and goes as a whole.
 const LEAF_BITS: [u8; 2] = [6, 10];
 /// So few that differences are cut.
 const PAGE_EVENTS: usize = 16;

@@ -104,7 +104,8 @@ impl Of {
     }
 }
 
-/// What was true when a statement was sent: its answer comes later than its effect, and others come in between.
+/// The counts when a statement was sent. Its answer comes later than its effect, and others come in
+/// between.
 #[derive(Clone, Copy)]
 struct Sent {
     life: u64,
@@ -114,7 +115,7 @@ struct Sent {
 pub(super) struct ObservedClaim {
     inner: Arc<dyn Claimed>,
     of: Of,
-    /// What was read and not stored, in the order in which it was read.
+    /// Pages that were read and not stored, in the order of their reads.
     read: Mutex<VecDeque<ReadPage>>,
     /// The events of parked copies that were handed out.
     copies: Mutex<HashMap<i64, Uuid>>,

@@ -1,4 +1,5 @@
-//! A sink whose lanes are watched where a relay hands its events over, before anything can befall them.
+//! A sink whose lanes are watched where a relay hands its events over, before anything can befall
+//! them.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 

@@ -36,7 +36,7 @@ impl Late {
 }
 
 impl Late {
-    /// What was left behind may be owed again when a database dies, and is not in this case.
+    /// Events that were left behind may be owed again when a database dies; these are not.
     pub(super) fn note_again(&self) {
         self.noted.store(0, Relaxed);
     }
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// What retention had removed before a destination was created is not owed there.
+    /// Events that retention had removed before a destination was created are not owed there.
     pub(super) fn note_what_was_gone(&self) {
         let created = self.database.created();
         for creation in &created[self.late.noted.swap(created.len(), Relaxed)..] {
@@ -67,7 +67,8 @@ impl World {
         }
     }
 
-    /// A fail-over left another history behind: what was gone for its destinations is told once more.
+    /// A fail-over left another history behind: what was gone for its destinations is told once
+    /// more.
     pub(super) fn note_again_what_was_gone(&self) {
         self.late.noted.store(0, Relaxed);
         self.note_what_was_gone();

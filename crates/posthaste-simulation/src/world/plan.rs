@@ -1,4 +1,4 @@
-//! What the seed draws for the whole run.
+//! The draws of the seed for the whole run.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) enum Engine {
     Postgres,
 }
 
-/// What the seed draws for the whole run.
+/// The draws of the seed for the whole run.
 pub(super) struct Plan {
     pub(super) engine: Engine,
     pub(super) kinds: Vec<Kind>,
@@ -78,14 +78,14 @@ impl Plan {
         self
     }
 
-    /// Who waits for a moment waits for long when its clock was set back.
+    /// A relay whose clock was set back waits longer for a moment.
     fn set_back(&self) -> Duration {
         Duration::from_secs(if self.steps { 2_000 } else { 0 })
     }
 
-    /// How long an event of a healthy key may take at a healthy destination beside one that does so. One that ends
-    /// its connection does so some times in each of its attempts, and then the next lane waits for a while; over one
-    /// that hangs, an answer is waited for, too.
+    /// How long an event of a healthy key may take at a healthy destination beside one that does
+    /// so. One that ends its connection does so some times in each of its attempts, and then the
+    /// next lane waits for a while; over one that hangs, an answer is waited for, too.
     pub(super) fn delay_beside(&self, bad: BadKey) -> Duration {
         let tries = ALONE_MIN * self.policy.attempts_when(RejectionKind::FailsAlone);
         match bad {

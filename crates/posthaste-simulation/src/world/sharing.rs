@@ -1,4 +1,5 @@
-//! Relays share a destination while nothing fails but what a test does: how shares move, and how long a key waits.
+//! Relays share a destination while nothing fails but what a test does: how shares move, and how
+//! long a key waits.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! What happens to a world, and what is undone after a while.
+//! Faults of a run, and how they end after a while.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +13,7 @@ use crate::{
     seen::{DestinationIndex, Seen},
 };
 
-/// What is to be undone, and when.
+/// A fault that is to end.
 pub(super) enum Undo {
     Thaw(String),
     Database(String),
@@ -23,10 +23,12 @@ pub(super) enum Undo {
     Pause(DestinationIndex),
 }
 
-/// Relays come, are killed, stopped or cut from the database; mostly nothing happens, and all others are well.
+/// Relays come, are killed, stopped or cut from the database; mostly nothing happens, and all
+/// others are well.
 const FOR_ZOMBIES: [u64; 16] = [0, 0, 9, 12, 14, 14, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39];
 
-/// Relays come, end, are killed, stopped or cut from the database or the broker, and their clocks are set.
+/// Relays come, end, are killed, stopped or cut from the database or the broker, and their clocks
+/// are set.
 const FOR_SHARING: [u64; 16] = [0, 0, 0, 7, 9, 12, 14, 14, 16, 16, 18, 39, 39, 39, 39, 39];
 
 impl World {

@@ -1,5 +1,6 @@
-//! The outbox as PostgreSQL keeps it, in memory: numbers of transactions, snapshots, the sequence and rows. The
-//! simulation, the checked model and the tests of the sweep share it. Not part of the interface.
+//! The outbox as PostgreSQL keeps it, in memory: numbers of transactions, snapshots, the sequence
+//! and rows. The simulation, the checked model and the tests of the sweep share it. Not part of the
+//! interface.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +88,8 @@ impl<E> Mvcc<E> {
         self.latest_completed = self.latest_completed.max(latest);
     }
 
-    /// Goes on after a crash: numbers from these on are issued again, and no transaction is in progress.
+    /// Goes on after a crash: numbers from these on are issued again, and no transaction is in
+    /// progress.
     pub fn restart(&mut self, next_xid: u64, sequence: i64) {
         self.abort_all();
         (self.next_xid, self.latest_completed) = (next_xid, next_xid - 1);
@@ -121,8 +123,8 @@ impl<E> Mvcc<E> {
 }
 
 impl Request {
-    /// The statement brings rows behind this `seq`: transactions that its snapshot sees finished set it back to their
-    /// own floors.
+    /// The statement brings rows behind this `seq`: transactions that its snapshot sees finished
+    /// set it back to their own floors.
     pub(super) fn start(&self, snapshot: &Snapshot) -> i64 {
         match self {
             Self::Poll {

@@ -1,8 +1,8 @@
 //! Stores and sinks that fail as a script says: [`Faulty`] wraps a real one.
 //!
 //! Four faults cover what a network and a broker can do to a caller: refuse before the work, fail
-//! after it, hold the answer, answer slowly. After *fail after* and *hold* the work is done although
-//! the caller does not know it, which is where the bugs live.
+//! after it, hold the answer, answer slowly. After *fail after* and *hold* the work is done
+//! although the caller does not know it, which is where the bugs live.
 //!
 //! ```no_run
 //! # async fn example(store: std::sync::Arc<dyn posthaste_engine::Store>) {

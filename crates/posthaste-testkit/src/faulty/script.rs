@@ -93,8 +93,8 @@ pub enum Call {
     OpenLane,
     /// `Lane::take_over`.
     TakeOver,
-    /// `Lane::submit`, one batch a call. A batch that was refused or failed after the work breaks its
-    /// lane, as a cut connection does.
+    /// `Lane::submit`, one batch a call. A batch that was refused or failed after the work breaks
+    /// its lane, as a cut connection does.
     Submit,
 }
 
@@ -194,8 +194,9 @@ impl Script {
         Self::new(Some(Draw(Box::new(draw))))
     }
 
-    /// Whoever makes these calls stands still, as a stopped process does: no call begins and no answer is taken in
-    /// until [`go_on`](Self::go_on). What was handed over before takes its course.
+    /// Whoever makes these calls stands still, as a stopped process does: no call begins and no
+    /// answer is taken in until [`go_on`](Self::go_on). What was handed over before takes its
+    /// course.
     pub fn stop(&self) {
         self.0.stopped.store(true, SeqCst);
     }
@@ -248,8 +249,8 @@ impl Script {
         self.plan(|plan| plan.calls.get(&call).copied().unwrap_or(0))
     }
 
-    /// Waits until such calls have met this many faults in all. *Hold*, *fail after* and *slow* are met
-    /// when the work is done.
+    /// Waits until such calls have met this many faults in all. *Hold*, *fail after* and *slow* are
+    /// met when the work is done.
     pub async fn met(&self, call: Call, times: usize) {
         let mut met = self.0.met.subscribe();
         let enough = |met: &HashMap<Call, usize>| met.get(&call).is_some_and(|&n| n >= times);

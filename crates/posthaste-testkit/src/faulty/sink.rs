@@ -47,8 +47,8 @@ struct FaultyLane {
     inner: Option<Box<dyn Lane>>,
     script: Script,
     releases: watch::Receiver<u64>,
-    /// After a batch was refused or failed nothing is passed on, as on a cut connection: a later record
-    /// of a key must not be accepted behind one that was not.
+    /// After a batch was refused or failed nothing is passed on, as on a cut connection: a later
+    /// record of a key must not be accepted behind one that was not.
     broken: bool,
     answers: Answers,
 }

@@ -22,7 +22,7 @@ const PROGRESS: &str = "posthaste-progress";
 /// A broker with topics for the torture's events and for probes.
 pub struct Kafka {
     server: KafkaServer,
-    /// What stands behind the `?` of every address.
+    /// The options of every address, `?` included.
     options: &'static str,
     isolation: Isolation,
     elsewhere: Mutex<Elsewhere>,
@@ -32,7 +32,7 @@ pub struct Kafka {
 #[derive(Default)]
 struct Elsewhere {
     topics: Vec<String>,
-    /// What stood in those that were deleted.
+    /// The messages of topics that were deleted.
     gathered: Vec<KafkaMessage>,
 }
 
@@ -170,7 +170,7 @@ impl Broker for Kafka {
     }
 }
 
-/// What a record of the torture says.
+/// The event of a record.
 ///
 /// # Panics
 ///
@@ -192,7 +192,7 @@ pub fn delivery(message: &KafkaMessage) -> Delivery {
 struct Acknowledged(std::sync::atomic::AtomicBool);
 
 impl ClientContext for Acknowledged {
-    // What cannot be reached is what a probe is for.
+    // A probe is for a broker that cannot be reached.
     fn error(&self, _error: rdkafka::error::KafkaError, _reason: &str) {}
 }
 

@@ -155,8 +155,8 @@ impl Driver {
         true
     }
 
-    /// Both keep house until they come to rest, with all cursors at the end: what a store keeps longer than it
-    /// must is its own affair, but what it sets aside for that is told.
+    /// Both keep house until they come to rest, with all cursors at the end: what a store keeps
+    /// longer than it must is its own affair, but what it sets aside for that is told.
     pub(super) async fn housekeep(&mut self) -> bool {
         if self.writers.iter().any(Option::is_some) {
             return false;

@@ -14,8 +14,8 @@ use crate::store_suite::bench::{ADDRESS, PLENTY};
 const READS_MAX: usize = 200;
 
 impl Driver {
-    /// Ends what is under way: nobody has a transaction open, one relay owns everything, nothing waits. Then
-    /// every event has come to its end, once, and each key's in order.
+    /// Ends what is under way: nobody has a transaction open, one relay owns everything, nothing
+    /// waits. Then every event has come to its end, once, and each key's in order.
     pub(super) async fn drain(&mut self) {
         for at in 0..self.writers.len() {
             if let Some(open) = self.writers[at].take() {
@@ -89,7 +89,8 @@ impl Driver {
         }
     }
 
-    /// Everything that the main group has. Answers where it stands then; a side read can join there.
+    /// Everything that the main group has. Answers where it stands then; a side read can join
+    /// there.
     pub(super) async fn finish_all(&mut self, holding: &mut Holding) -> Cursor {
         for _ in 0..READS_MAX {
             let caught_up = self.read(holding, PLENTY).await;

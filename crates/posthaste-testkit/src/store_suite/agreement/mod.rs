@@ -1,14 +1,14 @@
-//! A store and the reference, the memory store, do the same random operations, and agree in each answer and in
-//! what operators are told afterwards.
+//! A store and the reference, the memory store, do the same random operations, and agree in each
+//! answer and in what operators are told afterwards.
 //!
-//! The reference records progress by marking finished events, so that it can follow whatever pages the store
-//! under test reads: which events come in one page, and in which order events of different keys come, is a
-//! store's own affair. What both must agree upon: which events there are, each key's order, what is set aside
-//! and what became of it, who owns what, and what operators are told. Writers lock the keys they write, but
-//! for one key whose order is nobody's promise.
+//! The reference records progress by marking finished events, so that it can follow whatever pages
+//! the store under test reads: which events come in one page, and in which order events of
+//! different keys come, is a store's own affair. What both must agree upon: which events there are,
+//! each key's order, what is set aside and what became of it, who owns what, and what operators are
+//! told. Writers lock the keys they write, but for one key whose order is nobody's promise.
 //!
-//! A sequence is a function of its seed. A failing one is cut down to the operations that it takes, and told
-//! with the command that runs it again.
+//! A sequence is a function of its seed. A failing one is cut down to the operations that it takes,
+//! and told with the command that runs it again.
 
 mod admin;
 mod drain;
@@ -56,7 +56,8 @@ pub struct Summary {
     pub ended_early: u32,
 }
 
-/// Runs the plan's sequences, or the one that the environment names, and fails where the two disagree.
+/// Runs the plan's sequences, or the one that the environment names, and fails where the two
+/// disagree.
 ///
 /// # Panics
 /// When they disagree: with the seed, and the fewest operations that it takes.
@@ -125,8 +126,8 @@ fn attempt(
         for operation in operations {
             reached.fetch_add(1, Relaxed);
             driver.apply(operation).await;
-            // Whose lease is over, or who is fenced, shows there, and does other things from then on.
-            // So does how much settles of what somebody has left.
+            // Whose lease is over, or who is fenced, shows there, and does other things from then
+            // on. So does how much settles of what somebody has left.
             let tells = matches!(
                 operation,
                 Operation::Expire { .. }

@@ -1,5 +1,5 @@
-//! What operators and other relays are told, without what is a store's own affair: ids, times, and the order
-//! in which unrelated things come.
+//! What operators and other relays are told, without what is a store's own affair: ids, times, and
+//! the order in which unrelated things come.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -85,8 +85,8 @@ struct MemberSeen {
 }
 
 impl SharesSeen {
-    /// Answers whether as many settle. All that share a place may settle with one of them: that is a store's own
-    /// affair, and so is what follows from it.
+    /// Answers whether as many settle. All that share a place may settle with one of them: that is
+    /// a store's own affair, and so is what follows from it.
     pub(super) fn assert_agrees(&self, reference: &Self) -> bool {
         let settled = |shares: &Self| Self {
             free: shares.free + shares.settling,

@@ -15,18 +15,18 @@ pub struct Plan {
     pub operations: usize,
     /// Whether the database is crashed in them.
     pub crashes: bool,
-    /// After how many operations that did something the two are compared; a failing sequence is shortened
-    /// with a comparison after each.
+    /// After how many operations that did something the two are compared; a failing sequence is
+    /// shortened with a comparison after each.
     pub compare_every: usize,
-    /// Whether the calling thread alone does all of it, on which a rule may be left out. No fixture of a server
-    /// can: its calls block.
+    /// Whether the calling thread alone does all of it, on which a rule may be left out. No fixture
+    /// of a server can: its calls block.
     pub one_thread: bool,
     /// Attempts to make a failing sequence shorter.
     pub shorten_tries: u32,
 }
 
-/// One thing that somebody does. Numbers choose among what there is when it is done, so that any part of a
-/// sequence is a sequence; an operation that finds nothing to work on does nothing.
+/// One thing that somebody does. Numbers choose among what there is when it is done, so that any
+/// part of a sequence is a sequence; an operation that finds nothing to work on does nothing.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Operation {
     /// A writer writes an event, in the transaction that it has open or in a new one.
@@ -34,7 +34,8 @@ pub(super) enum Operation {
         writer: u8,
         event: Shape,
     },
-    /// A writer writes several and commits, having taken back those behind a savepoint, if one is set.
+    /// A writer writes several and commits, having taken back those behind a savepoint, if one is
+    /// set.
     Transaction {
         event: Shape,
         count: u8,

@@ -70,7 +70,8 @@ impl Driver {
         done
     }
 
-    /// Sets aside events of different keys that were read. What comes before them of their keys was accepted.
+    /// Sets aside events of different keys that were read. What comes before them of their keys was
+    /// accepted.
     async fn park(&mut self, holding: &mut Holding, which: u8, count: u8, fate: Fate) -> bool {
         if holding.given.is_empty() {
             self.read(holding, PLENTY).await;
@@ -116,8 +117,8 @@ impl Driver {
         true
     }
 
-    /// A later event of its key was set aside by a former owner, to whom this one was accepted: whether it is
-    /// tried again behind this one is the store's choice.
+    /// A later event of its key was set aside by a former owner, to whom this one was accepted:
+    /// whether it is tried again behind this one is the store's choice.
     fn is_late(&self, holding: &Holding, at: usize) -> bool {
         let label = holding.given[at].label;
         let order = self.locked_key(label).and_then(|key| self.order.get(key));
@@ -125,7 +126,8 @@ impl Driver {
         later.any(|of| holding.aside.contains(of))
     }
 
-    /// Where a key's events stand in another order than they were committed, its marker has no place.
+    /// Where a key's events stand in another order than they were committed, its marker has no
+    /// place.
     fn may_be_parked(&self, holding: &Holding, label: Label) -> bool {
         let ordered = self.key(label).is_none() || self.locked_key(label).is_some();
         ordered && !self.is_anothers(holding, label)
@@ -214,8 +216,8 @@ impl Driver {
         }
     }
 
-    /// What is due, in an order that both must keep: each key's. What falls due at one moment of different
-    /// keys has none.
+    /// What is due, in an order that both must keep: each key's. What falls due at one moment of
+    /// different keys has none.
     fn told(&self, due: &Due) -> impl PartialEq + fmt::Debug {
         let mut events: Vec<_> = due
             .events

@@ -41,7 +41,8 @@ impl Driver {
         done
     }
 
-    /// One page. The reference reads all there is first, so that it has seen what the page may bring.
+    /// One page. The reference reads all there is first, so that it has seen what the page may
+    /// bring.
     pub(super) async fn read(&mut self, holding: &mut Holding, budget: Budget) -> bool {
         let page = holding.claimed.reference.next(PLENTY).await;
         let page = page.expect("the reference reads");
@@ -73,10 +74,11 @@ impl Driver {
         page.caught_up
     }
 
-    /// What the subject has read under this claim is what the reference has: of each key a beginning, and
-    /// everything once it says so.
+    /// What the subject has read under this claim is what the reference has: of each key a
+    /// beginning, and everything once it says so.
     fn assert_read_agrees(&self, holding: &Holding, caught_up: bool) {
-        // What was set aside, or is the side read's, may be read again by a log, and not by the reference.
+        // What was set aside, or is the side read's, may be read again by a log, and not by the
+        // reference.
         let counts = |label: &&Label| {
             let key = self.key(**label);
             !holding.aside.contains(label)
@@ -151,8 +153,8 @@ impl Driver {
         true
     }
 
-    /// Whether the main group has nothing to do with the event: it was set aside before, or its key is
-    /// blocked.
+    /// Whether the main group has nothing to do with the event: it was set aside before, or its key
+    /// is blocked.
     pub(super) fn is_anothers(&self, holding: &Holding, label: Label) -> bool {
         holding.aside.contains(&label) || holding.is_marked(self.key(label))
     }

@@ -36,7 +36,8 @@ impl Driver {
         done
     }
 
-    /// A page of a released key's side read, if there is one and the main group stands where it can be joined.
+    /// A page of a released key's side read, if there is one and the main group stands where it can
+    /// be joined.
     pub(super) async fn side_step(
         &mut self,
         holding: &mut Holding,
@@ -62,7 +63,8 @@ impl Driver {
         true
     }
 
-    /// Where the main group stands, all before it finished and stored, if a side read can join there.
+    /// Where the main group stands, all before it finished and stored, if a side read can join
+    /// there.
     pub(super) async fn standing(&mut self, holding: &mut Holding) -> Option<Cursor> {
         let (end, joinable) = holding.end.clone()?;
         if !joinable || !holding.given.is_empty() {

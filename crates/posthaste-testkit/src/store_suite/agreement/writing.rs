@@ -137,8 +137,8 @@ impl Driver {
     }
 }
 
-/// The same in both stores, so that an event without a key lies in the same partition: bits that are spread
-/// well, and never the same twice.
+/// The same in both stores, so that an event without a key lies in the same partition: bits that
+/// are spread well, and never the same twice.
 fn id(label: Label) -> Uuid {
     let number = u128::try_from(label).expect("a label") + 1;
     Uuid::from_u128(number.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835))

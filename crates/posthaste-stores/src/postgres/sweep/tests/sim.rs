@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 pub(super) struct Event {
     key: u32,
     pub(super) id: u32,
-    /// The row's own column, by which places compare it. A copied row, or one of an ended era, is of another server's
-    /// transaction: here it is visible to all.
+    /// The row's own column, by which places compare it. A copied row, or one of an ended era, is
+    /// of another server's transaction: here it is visible to all.
     xid: u64,
 }
 
