@@ -287,7 +287,8 @@ fn every_scenario() -> Vec<Scenario> {
             },
         ),
         short(
-            "setting aside: 4 events of 2 keys, both read beside the main group at once, 1 relay, 2 refusals",
+            "setting aside: 4 events of 2 keys, both read beside the main group at once, 1 relay, \
+             2 refusals",
             two_refusals(Faults::default()),
         ),
         long(

@@ -162,7 +162,8 @@ impl State {
         let advancing = self.relays.iter().filter_map(Relay::claim);
         let locked = advancing.into_iter().any(|claim| claim.advance.is_some());
         let lives = self.database.owner.is_some_and(|owner| {
-            matches!(&self.relays[owner], Relay::Running(claim) if claim.epoch == self.database.epoch)
+            let epoch = self.database.epoch;
+            matches!(&self.relays[owner], Relay::Running(claim) if claim.epoch == epoch)
         });
         !locked && !lives
     }

@@ -27,7 +27,8 @@ use serde_json::Value;
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Arguments {
     /// How long
-    #[arg(long = "for", value_name = "DURATION", default_value = "10m", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", default_value = "10m")]
+    #[arg(value_parser = humantime::parse_duration)]
     time: Duration,
     /// Of everything that is drawn by lot [default: drawn, and printed]
     #[arg(long, value_name = "NUMBER")]

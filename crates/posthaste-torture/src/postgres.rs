@@ -21,7 +21,8 @@ use crate::{
 
 const TABLES: &str = "
     create table counters (key text primary key, n bigint not null default 0);
-    create table facts (key text not null, n bigint not null, id uuid not null, primary key (key, n));
+    create table facts
+        (key text not null, n bigint not null, id uuid not null, primary key (key, n));
     create sequence loose_transactions;
 ";
 
@@ -40,10 +41,12 @@ const WATCH: &str = "
             insert into thefts values (format('epoch %s after %s', new.epoch, old.epoch));
         end if;
         if new.relay <> old.relay and exists (
-            select from posthaste.relays r where r.registration = old.relay and r.fenced_at is null) then
+            select from posthaste.relays r
+            where r.registration = old.relay and r.fenced_at is null) then
             insert into thefts values (format('%s from its owner %s', new.relay, old.relay));
         end if;
-        if new.relay is not null and new.relay is distinct from old.relay and new.epoch = old.epoch then
+        if new.relay is not null and new.relay is distinct from old.relay
+            and new.epoch = old.epoch then
             insert into thefts values (format('%s in the epoch of %s', new.relay, old.relay));
         end if;
         return new;
@@ -106,9 +109,11 @@ impl Postgres {
     /// When nobody watched.
     #[must_use]
     pub fn thefts(&self) -> Vec<String> {
-        let uncovered = "select 'progress in ' || count(p.cursor_id) || ' of ' || d.partitions || ' partitions'
+        let uncovered = "select
+                'progress in ' || count(p.cursor_id) || ' of ' || d.partitions || ' partitions'
             from posthaste.destinations d
-            left join posthaste.partitions p on p.destination_id = d.id and p.partition < d.partitions
+            left join posthaste.partitions p
+                on p.destination_id = d.id and p.partition < d.partitions
             group by d.id having count(p.cursor_id) <> d.partitions";
         let found = [self.rows("select what from thefts"), self.rows(uncovered)];
         let lines = found.iter().flat_map(|rows| rows.lines());

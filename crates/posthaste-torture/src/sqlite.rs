@@ -17,7 +17,8 @@ use crate::{
 
 const TABLES: [&str; 2] = [
     "create table counters (key text primary key, n integer not null) strict",
-    "create table facts (key text not null, n integer not null, id text not null, primary key (key, n)) strict",
+    "create table facts (key text not null, n integer not null, id text not null,
+        primary key (key, n)) strict",
 ];
 
 /// A file of its own.

@@ -39,7 +39,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     let one = || vec![vec![A]];
     vec![
         scenario(
-            "retention: a leaf of 1 row is truncated beside a writer and a new destination (oldest)",
+            "retention: a leaf of 1 row is truncated beside a writer and a new destination \
+             (oldest)",
             with_another(retention(one(), Removal::Truncate(1)), Start::Oldest),
             false,
         ),
@@ -54,7 +55,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             false,
         ),
         scenario(
-            "retention: a leaf of 2 rows is truncated beside 2 writers and a new destination (oldest)",
+            "retention: a leaf of 2 rows is truncated beside 2 writers and a new destination \
+             (oldest)",
             with_another(retention(two(), LEAF), Start::Oldest),
             true,
         ),
@@ -74,7 +76,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             false,
         ),
         scenario(
-            "retention: a leaf of 2 rows, 2 writers of 3 events, a blocked key and a new destination",
+            "retention: a leaf of 2 rows, 2 writers of 3 events, a blocked key and a new \
+             destination",
             with_another(
                 with_a_marker(retention(vec![vec![LONG_A], vec![A, B_AT_ONCE]], LEAF)),
                 Start::Oldest,

@@ -43,7 +43,8 @@ impl Checker for I10HonestNumbers {
                 let owed = self.at_least[*place] as u64;
                 if pending + parked < owed {
                     wrong.push(format!(
-                        "{pending} pending and {parked} set aside were reported at {place}, but {owed} wait"
+                        "{pending} pending and {parked} set aside were reported at {place}, \
+                         but {owed} wait"
                     ));
                 }
             }

@@ -62,7 +62,8 @@ impl Checker for I12NothingInSilence {
                 let silent = self.taken_over.len() as u64;
                 if *take_overs < silent || (*fences == 0 && silent > 0) {
                     wrong.push(format!(
-                        "{silent} take-overs, but {take_overs} of them and {fences} fencings in the audit"
+                        "{silent} take-overs, but {take_overs} of them and {fences} fencings \
+                         in the audit"
                     ));
                 }
             }

@@ -88,7 +88,8 @@ impl Checker for I4BoundedRepeats {
                 };
                 if let Some(((_, by), _)) = of.stored.get(id).filter(knows) {
                     wrong.push(format!(
-                        "{id} was sent again at {place} in epoch {epoch}, though epoch {by} had stored it before"
+                        "{id} was sent again at {place} in epoch {epoch}, though epoch {by} had \
+                         stored it before"
                     ));
                 }
             }

@@ -37,7 +37,8 @@ impl Checker for I8OneAuthority {
                             let is_late = newest > epoch && claim > claims;
                             if !is_late {
                                 wrong.push(format!(
-                                    "epoch {epoch} of partition {partition} at {place} came after {newest}"
+                                    "epoch {epoch} of partition {partition} at {place} came after \
+                                     {newest}"
                                 ));
                             }
                         }
@@ -65,7 +66,8 @@ impl Checker for I8OneAuthority {
                 };
                 if let Some(partition) = partitions.iter().find(newer) {
                     wrong.push(format!(
-                        "{what} at {place} in epoch {epoch}, though partition {partition} has a newer one"
+                        "{what} at {place} in epoch {epoch}, though partition {partition} has a \
+                         newer one"
                     ));
                 }
             }
