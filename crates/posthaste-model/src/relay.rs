@@ -161,7 +161,7 @@ impl Memory {
         memory.described()
     }
 
-    /// What the runner does in each of its turns without asking anybody: looks that find nothing,
+    /// The part of the runner's turn that asks nobody: looks that find nothing,
     /// and reports. Answers the advance that is to be sent.
     fn turn(&mut self) -> Option<Advance> {
         while let Some(change) = self.pipeline.next_change(NOW, RANDOM) {

@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::{
     faults::{Injection, Reached},
+    listed::listed,
     observed::cells,
     payload,
     seen::{DestinationIndex, Seen},
@@ -32,37 +33,29 @@ pub const NETWORK: Duration = Duration::from_millis(900);
 /// A forgetful broker flushes after this time.
 const UNFLUSHED: Duration = Duration::from_millis(400);
 
-/// The kind of a broker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Kafka with an idempotent producer: a gap in the sequence numbers is fatal to the lane; only
-    /// time fences.
-    KafkaIdempotent,
-    /// Kafka with transactions: producer epochs fence, and the ids of what was accepted are
-    /// committed with it.
-    KafkaTransactional,
-    /// RabbitMQ: confirms come in any order, a message may be refused alone; only time fences.
-    RabbitMq,
-    /// Acknowledges before it has flushed (NATS, Redis by default), and suppresses repeated ids
-    /// within a window.
-    Forgetful,
-    /// Compares the lane's token with the newest of each key's slot.
-    Token,
-    /// One file: one lane at a time, held by a lock.
-    File,
+listed! {
+    /// The kind of a broker.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Kind {
+        /// Kafka with an idempotent producer: a gap in the sequence numbers is fatal to the lane;
+        /// only time fences.
+        KafkaIdempotent,
+        /// Kafka with transactions: producer epochs fence, and the ids of what was accepted are
+        /// committed with it.
+        KafkaTransactional,
+        /// RabbitMQ: confirms come in any order, a message may be refused alone; only time fences.
+        RabbitMq,
+        /// Acknowledges before it has flushed (NATS, Redis by default), and suppresses repeated ids
+        /// within a window.
+        Forgetful,
+        /// Compares the lane's token with the newest of each key's slot.
+        Token,
+        /// One file: one lane at a time, held by a lock.
+        File,
+    }
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::KafkaIdempotent,
-        Self::KafkaTransactional,
-        Self::RabbitMq,
-        Self::Forgetful,
-        Self::Token,
-        Self::File,
-    ];
-
     /// Whether an aborted lane's bytes cannot arrive once the next one has taken over.
     #[must_use]
     pub fn is_exact(self) -> bool {

@@ -12,6 +12,7 @@ pub mod broker;
 pub mod checkers;
 pub mod database;
 mod faults;
+mod listed;
 mod observed;
 mod payload;
 mod process;

@@ -35,10 +35,10 @@ struct Options {
     #[arg(long)]
     first_failure: bool,
     /// Faults that happen more often than usual.
-    #[arg(long, value_parser = named(Emphasis::ALL), default_value = "Usual")]
+    #[arg(long, value_parser = named(Emphasis::ALL.iter().copied()), default_value = "Usual")]
     emphasis: Emphasis,
     /// How the relays' time goes.
-    #[arg(long = "time", value_parser = named(Time::ALL), default_value = "Drawn")]
+    #[arg(long = "time", value_parser = named(Time::ALL.iter().copied()), default_value = "Drawn")]
     relays_time: Time,
     /// A rule that is left out, to see that it is missed.
     #[arg(long, value_parser = named(rules()))]

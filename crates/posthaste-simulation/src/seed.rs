@@ -2,6 +2,8 @@
 
 use posthaste_engine::rule::Rule;
 
+use crate::listed::listed;
+
 /// Which run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed {
@@ -17,64 +19,47 @@ pub struct Seed {
     pub leave_out: Option<Rule>,
 }
 
-/// Faults that happen more often than usual, or not at all. Some show only where others are absent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Emphasis {
-    /// Nothing.
-    #[default]
-    Usual,
-    /// Relays stand still for longer than their lease, statements and bytes are long under way, the
-    /// brokers fence by time alone; and nobody stands still before a write, so that each repeat
-    /// must be a contiguous replay.
-    Zombies,
-    /// A pooler stands before the database: relays do not notice when it crashes but by what they
-    /// read.
-    Pooler,
-    /// Events are kept for a second, and destinations come late, just when what is past its time is
-    /// removed.
-    Retention,
-    /// Relays share one destination of a store in memory, and come, go and lose their ways; the
-    /// broker fences by time alone, and nobody stands still before a write.
-    Sharing,
+listed! {
+    /// Faults that happen more often than usual, or not at all. Some show only where others are
+    /// absent.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    pub enum Emphasis {
+        /// Nothing.
+        #[default]
+        Usual,
+        /// Relays stand still for longer than their lease, statements and bytes are long under way,
+        /// the brokers fence by time alone; and nobody stands still before a write, so that each
+        /// repeat must be a contiguous replay.
+        Zombies,
+        /// A pooler stands before the database: relays do not notice when it crashes but by what
+        /// they read.
+        Pooler,
+        /// Events are kept for a second, and destinations come late, just when what is past its
+        /// time is removed.
+        Retention,
+        /// Relays share one destination of a store in memory, and come, go and lose their ways; the
+        /// broker fences by time alone, and nobody stands still before a write.
+        Sharing,
+    }
 }
 
-impl Emphasis {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Usual,
-        Self::Zombies,
-        Self::Pooler,
-        Self::Retention,
-        Self::Sharing,
-    ];
-}
-
-/// How the clocks of the relays go, and how long a relay waits for the bytes of a lane that is
-/// gone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Time {
-    /// The seed draws whether clocks drift and whether they are set.
-    #[default]
-    Drawn,
-    /// The clocks are right.
-    Right,
-    /// Every other clock runs too fast by one percent, the others too slow.
-    Drifts,
-    /// Clocks are set forth and back by minutes.
-    IsSet,
-    /// The clocks are right, and there is no settle time: late bytes may shuffle repeats.
-    WithoutSettleTime,
-}
-
-impl Time {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Drawn,
-        Self::Right,
-        Self::Drifts,
-        Self::IsSet,
-        Self::WithoutSettleTime,
-    ];
+listed! {
+    /// How the clocks of the relays go, and how long a relay waits for the bytes of a lane that is
+    /// gone.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum Time {
+        /// The seed draws whether clocks drift and whether they are set.
+        #[default]
+        Drawn,
+        /// The clocks are right.
+        Right,
+        /// Every other clock runs too fast by one percent, the others too slow.
+        Drifts,
+        /// Clocks are set forth and back by minutes.
+        IsSet,
+        /// The clocks are right, and there is no settle time: late bytes may shuffle repeats.
+        WithoutSettleTime,
+    }
 }
 
 impl Seed {

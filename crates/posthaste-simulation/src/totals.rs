@@ -66,7 +66,7 @@ impl fmt::Display for Totals {
             self.failed.len()
         )?;
         for injection in Injection::ALL {
-            let times = self.injected.get(&injection).copied().unwrap_or_default();
+            let times = self.injected.get(injection).copied().unwrap_or_default();
             writeln!(
                 f,
                 "  {injection:<20} {times:>9}",
@@ -74,7 +74,7 @@ impl fmt::Display for Totals {
             )?;
         }
         for place in Reached::ALL {
-            let times = self.reached.get(&place).copied().unwrap_or_default();
+            let times = self.reached.get(place).copied().unwrap_or_default();
             writeln!(f, "  reached {:<26} {times:>9}", format!("{place:?}"))?;
         }
         Ok(())

@@ -26,7 +26,7 @@ fn scenarios() -> Vec<(String, Seed)> {
         let mut parts = line.splitn(3, ' ');
         let mut part = || parts.next().unwrap();
         let (named, number, name) = (part(), part(), part());
-        let mut all = Emphasis::ALL.into_iter();
+        let mut all = Emphasis::ALL.iter().copied();
         let emphasis = all.find(|emphasis| format!("{emphasis:?}") == named);
         let seed = Seed {
             emphasis: emphasis.unwrap(),
@@ -63,12 +63,12 @@ fn random_histories_keep_every_promise_under_every_fault() {
     println!("{totals}");
     assert!(totals.failed.is_empty(), "{:?}", totals.failed);
     for injection in Injection::ALL {
-        let times = totals.injected.get(&injection).copied().unwrap_or(0);
+        let times = totals.injected.get(injection).copied().unwrap_or(0);
         assert!(times >= OFTEN, "{injection} happened {times} times only");
     }
     for place in Reached::ALL {
         assert!(
-            totals.reached.contains_key(&place),
+            totals.reached.contains_key(place),
             "no history reached {place:?}"
         );
     }
