@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::{
     broker::{Broker, Kind},
     faults::Injection,
-    observed::{Observed, ObservedSink, Observer},
+    observed::{ObservedSink, ObservedStore, Observer},
     seed::Emphasis,
     seen::Seen,
     trace::Trace,
@@ -195,9 +195,12 @@ impl Process {
             set_forth_ms: AtomicI64::default(),
             stopped_at: Mutex::default(),
         });
-        let observed = Observed::new(Arc::clone(&with.store), with.observer.clone());
-        let registration = Arc::clone(&observed.registration);
-        let store = Faulty::new(Arc::new(observed) as Arc<dyn Store>, script.clone());
+        let registration = Arc::default();
+        let watch = ObservedStore {
+            observer: with.observer.clone(),
+            registration: Arc::clone(&registration),
+        };
+        let store = Faulty::watched(Arc::clone(&with.store), script.clone(), watch);
         let jitter = with.trace.clone();
         let mut builder = Relay::builder(Arc::new(store))
             .name(&name)
@@ -210,11 +213,11 @@ impl Process {
             .limits(|limits| limits.due_every = Duration::from_secs(1));
         for broker in with.brokers {
             let sink = Arc::new(broker.clone()) as Arc<dyn Sink>;
-            let sink = ObservedSink {
-                inner: Arc::new(Faulty::new(sink, script.clone())),
+            let watch = ObservedSink {
                 place: broker.place,
                 trace: with.trace.clone(),
             };
+            let sink = Faulty::watched(sink, script.clone(), watch);
             let destination = Destination::new(format!("d{}", broker.place), Arc::new(sink));
             let retry = Backoff {
                 first: Duration::from_millis(300),

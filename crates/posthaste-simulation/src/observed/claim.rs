@@ -1,16 +1,14 @@
-//! A claim that is watched, and its side reads.
+//! Watches a claim, and its side reads.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
 };
 
-use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress, ClaimReader,
-    ClaimReports, Claimed, Cursor, Due, EventRef, Marker, Page, Parking, RejectionKind, Settlement,
-    SideRead, StoreError,
+    AdvanceOutcome, Claim, Cursor, Due, Page, Parking, RejectionKind, Settlement, StoreError,
 };
+use posthaste_testkit::faulty::watch::{Answered, ClaimWatch, SideWatch};
 use uuid::Uuid;
 
 use super::{Observer, cells, place_of};
@@ -21,7 +19,7 @@ use crate::{
 
 /// Which claim did something.
 #[derive(Clone)]
-pub(super) struct Of {
+pub(super) struct Claimant {
     observer: Observer,
     place: DestinationIndex,
     epoch: u64,
@@ -30,21 +28,24 @@ pub(super) struct Of {
     claimed_in: u64,
 }
 
-impl Of {
-    /// A claim of this registration, made in this life of the database.
-    pub(super) fn new(
-        observer: Observer,
-        claim: &Claim,
-        registration: Uuid,
-        claimed_in: u64,
-    ) -> Self {
+/// The counts when a statement was sent. Its answer comes later than its effect, and others come in
+/// between.
+#[derive(Clone, Copy)]
+struct SentAt {
+    life: u64,
+    claims: u64,
+}
+
+impl Claimant {
+    /// A claim of this registration, made in the present life of the database.
+    pub(super) fn new(observer: Observer, claim: &Claim, registration: Uuid) -> Self {
         Self {
+            claimed_in: observer.life.load(Relaxed),
             observer,
             place: place_of(&claim.destination),
             epoch: claim.epoch,
             registration,
             partitions: cells(&claim.partitions),
-            claimed_in,
         }
     }
 
@@ -53,8 +54,8 @@ impl Of {
     }
 
     /// A statement is about to be sent.
-    fn sends(&self) -> Sent {
-        Sent {
+    fn sends(&self) -> SentAt {
+        SentAt {
             life: self.observer.life.load(Relaxed),
             claims: self.observer.claims.load(Relaxed),
         }
@@ -73,8 +74,9 @@ impl Of {
         });
     }
 
-    /// Notes that a statement changed something, or that it was refused.
-    fn moved<T>(&self, sent: Sent, what: &'static str, answer: &Result<T, StoreError>) {
+    /// Notes that a statement changed something, or that it was refused. Answers whether it did.
+    fn moved<T>(&self, sent: SentAt, what: &'static str, answer: &Result<T, StoreError>) -> bool {
+        let trace = &self.observer.trace;
         match answer {
             Ok(_) => self.see(&Seen::Moved {
                 place: self.place,
@@ -85,12 +87,11 @@ impl Of {
                 claims: sent.claims,
                 what,
             }),
-            Err(StoreError::Fenced { .. }) => self.observer.trace.reach(Reached::FencedStatement),
-            Err(StoreError::IncarnationChanged { .. }) => {
-                self.observer.trace.reach(Reached::IncarnationChange);
-            }
+            Err(StoreError::Fenced { .. }) => trace.reach(Reached::FencedStatement),
+            Err(StoreError::IncarnationChanged { .. }) => trace.reach(Reached::IncarnationChange),
             Err(_) => {}
         }
+        answer.is_ok()
     }
 
     fn stored(&self, ids: Vec<Uuid>, passed: u64) {
@@ -104,17 +105,9 @@ impl Of {
     }
 }
 
-/// The counts when a statement was sent. Its answer comes later than its effect, and others come in
-/// between.
-#[derive(Clone, Copy)]
-struct Sent {
-    life: u64,
-    claims: u64,
-}
-
-pub(super) struct ObservedClaim {
-    inner: Arc<dyn Claimed>,
-    of: Of,
+/// Watches a claim.
+pub(crate) struct ObservedClaim {
+    of: Claimant,
     /// Pages that were read and not stored, in the order of their reads.
     read: Mutex<VecDeque<ReadPage>>,
     /// The events of parked copies that were handed out.
@@ -150,212 +143,170 @@ fn passed(read: &mut VecDeque<ReadPage>, up_to: &Cursor) -> Vec<(i64, Uuid)> {
 }
 
 impl ObservedClaim {
-    pub(super) fn new(inner: Arc<dyn Claimed>, of: Of) -> Self {
+    pub(super) fn new(of: Claimant) -> Self {
         Self {
-            inner,
             of,
             read: Mutex::default(),
             copies: Mutex::default(),
         }
     }
 
-    /// The event of which this is the copy.
-    fn copy(&self, id: i64) -> Option<Uuid> {
-        let copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-        copies.get(&id).copied()
+    fn pages(&self) -> MutexGuard<'_, VecDeque<ReadPage>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn copies(&self) -> MutexGuard<'_, HashMap<i64, Uuid>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[async_trait]
-impl ClaimReader for ObservedClaim {
-    async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
-        let page = self.inner.next(budget).await;
-        if let Err(StoreError::IncarnationChanged { .. }) = &page {
-            self.of.observer.trace.reach(Reached::IncarnationChange);
-        }
-        let page = page?;
-        {
-            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+/// Whether the event is left behind at once.
+fn is_skipped(parking: &Parking) -> bool {
+    parking.skip && parking.retry_in.is_none()
+}
+
+impl ClaimWatch for ObservedClaim {
+    type Side = ObservedSide;
+
+    fn next(&self) -> Answered<'_, Page> {
+        Box::new(move |answer| {
+            if let Err(StoreError::IncarnationChanged { .. }) = answer {
+                self.of.observer.trace.reach(Reached::IncarnationChange);
+            }
+            let Ok(page) = answer else {
+                return;
+            };
             let events = page.events.iter();
-            read.push_back(ReadPage {
+            self.pages().push_back(ReadPage {
                 end: page.end.clone(),
                 events: events.map(|event| (event.seq(), event.id())).collect(),
             });
-        }
-        if !page.events.is_empty() {
-            self.of.see(&Seen::Read {
-                place: self.of.place,
-                epoch: self.of.epoch,
-                registration: self.of.registration,
-                events: page.events.len() as u64,
-            });
-        }
-        Ok(page)
+            if !page.events.is_empty() {
+                self.of.see(&Seen::Read {
+                    place: self.of.place,
+                    epoch: self.of.epoch,
+                    registration: self.of.registration,
+                    events: page.events.len() as u64,
+                });
+            }
+        })
     }
 
-    async fn hinted(&self) {
-        self.inner.hinted().await;
-    }
-}
-
-#[async_trait]
-impl ClaimProgress for ObservedClaim {
-    async fn advance(
-        &self,
-        up_to: &Cursor,
-        finished: &[i64],
-    ) -> Result<AdvanceOutcome, StoreError> {
+    fn advance<'a>(
+        &'a self,
+        up_to: &'a Cursor,
+        finished: &'a [i64],
+    ) -> Answered<'a, AdvanceOutcome> {
         let sent = self.of.sends();
-        let answer = self.inner.advance(up_to, finished).await;
-        self.of.moved(sent, "advance", &answer);
-        let outcome = answer?;
-        let (ids, passed) = {
-            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-            let passed = passed(&mut read, up_to);
-            let ids = passed.iter().filter(|(seq, _)| finished.contains(seq));
-            (ids.map(|(_, id)| *id).collect(), passed.len() as u64)
-        };
-        self.of.stored(ids, passed);
-        Ok(outcome)
-    }
-}
-
-#[async_trait]
-impl ClaimParking for ObservedClaim {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        self.inner.set_aside().await
+        Box::new(move |answer| {
+            if self.of.moved(sent, "advance", answer) {
+                let passed = passed(&mut self.pages(), up_to);
+                let ids = passed.iter().filter(|(seq, _)| finished.contains(seq));
+                let ids = ids.map(|(_, id)| *id).collect();
+                self.of.stored(ids, passed.len() as u64);
+            }
+        })
     }
 
-    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
-        let skipped = |parking: &Parking| parking.skip && parking.retry_in.is_none();
+    fn park<'a>(&'a self, events: &'a [Parking]) -> Answered<'a, ()> {
         for parking in events {
             self.of.attempt_failed(parking.event.id(), parking.kind);
         }
-        for parking in events.iter().filter(|parking| skipped(parking)) {
+        for parking in events.iter().filter(|parking| is_skipped(parking)) {
             self.of.may_leave_behind(parking.event.id());
         }
         let sent = self.of.sends();
-        let answer = self.inner.park(events).await;
-        self.of.moved(sent, "park", &answer);
-        answer?;
-        for parking in events {
-            self.of.see(&Seen::SetAside {
-                place: self.of.place,
-                id: parking.event.id(),
-                key: parking.event.key().map(Into::into),
-                skipped: skipped(parking),
-            });
-        }
-        Ok(())
-    }
-
-    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
-        let due = self.inner.due(limit).await?;
-        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-        copies.extend(due.events.iter().map(|copy| (copy.id, copy.event.id())));
-        Ok(due)
-    }
-
-    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
-        let event = self.copy(id);
-        if let (Settlement::Failed { kind, .. }, Some(event)) = (settlement, event) {
-            self.of.attempt_failed(event, kind);
-        }
-        let left = matches!(
-            settlement,
-            Settlement::Failed {
-                retry_in: None,
-                skip: true,
-                ..
+        Box::new(move |answer| {
+            if !self.of.moved(sent, "park", answer) {
+                return;
             }
-        );
-        let left = event.filter(|_| left);
+            for parking in events {
+                self.of.see(&Seen::SetAside {
+                    place: self.of.place,
+                    id: parking.event.id(),
+                    key: parking.event.key().map(Into::into),
+                    skipped: is_skipped(parking),
+                });
+            }
+        })
+    }
+
+    fn due(&self) -> Answered<'_, Due> {
+        Box::new(move |answer| {
+            if let Ok(due) = answer {
+                let copies = due.events.iter().map(|copy| (copy.id, copy.event.id()));
+                self.copies().extend(copies);
+            }
+        })
+    }
+
+    fn settle<'a>(&'a self, id: i64, settlement: &'a Settlement) -> Answered<'a, ()> {
+        let event = self.copies().get(&id).copied();
+        let mut left = None;
+        if let (
+            Settlement::Failed {
+                kind,
+                retry_in,
+                skip,
+                ..
+            },
+            Some(event),
+        ) = (settlement, event)
+        {
+            self.of.attempt_failed(event, kind);
+            left = (*skip && retry_in.is_none()).then_some(event);
+        }
         if let Some(event) = left {
             self.of.may_leave_behind(event);
         }
         let sent = self.of.sends();
-        let answer = self.inner.settle(id, settlement).await;
-        self.of.moved(sent, "settle", &answer);
-        answer?;
-        if let Some(id) = left {
+        Box::new(move |answer| {
             let place = self.of.place;
-            self.of.see(&Seen::LeftBehind { place, id });
-        }
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl ClaimMarkers for ObservedClaim {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.inner.markers(after, limit).await
+            if self.of.moved(sent, "settle", answer)
+                && let Some(id) = left
+            {
+                self.of.see(&Seen::LeftBehind { place, id });
+            }
+        })
     }
 
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        self.inner.marked(keys).await
+    fn join(&self) -> Answered<'_, ()> {
+        let sent = self.of.sends();
+        Box::new(move |answer| {
+            if self.of.moved(sent, "join", answer) {
+                self.of.observer.trace.reach(Reached::Join);
+            }
+        })
     }
 
-    async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
-        let inner = self.inner.side_read(keys).await?;
-        Ok(Box::new(ObservedSide {
-            inner,
+    fn side_read(&self) -> ObservedSide {
+        ObservedSide {
             of: self.of.clone(),
             read: Vec::new(),
-        }))
-    }
-
-    async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
-        let sent = self.of.sends();
-        let answer = self.inner.join(keys, at).await;
-        self.of.moved(sent, "join", &answer);
-        answer?;
-        self.of.observer.trace.reach(Reached::Join);
-        Ok(())
+        }
     }
 }
 
-#[async_trait]
-impl ClaimReports for ObservedClaim {
-    async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
-        self.inner.report(breaker, last_error).await
-    }
-
-    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
-        self.inner.reached(cluster).await
-    }
-
-    async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
-        self.inner.fences_taken(former).await
-    }
-}
-
-struct ObservedSide {
-    inner: Box<dyn SideRead>,
-    of: Of,
+/// Watches a side read.
+pub(crate) struct ObservedSide {
+    of: Claimant,
     read: Vec<(i64, Uuid)>,
 }
 
-#[async_trait]
-impl SideRead for ObservedSide {
-    fn leave(&mut self, keys: &[String]) {
-        self.inner.leave(keys);
-    }
-
-    async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
-        let page = self.inner.next(budget, until).await?;
+impl SideWatch for ObservedSide {
+    fn page(&mut self, page: &Page) {
         let events = page.events.iter();
         self.read
             .extend(events.map(|event| (event.seq(), event.id())));
-        Ok(page)
     }
 
-    async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError> {
+    fn advance<'a>(&'a self, finished: &'a [i64]) -> Answered<'a, ()> {
         let sent = self.of.sends();
-        let answer = self.inner.advance(at, finished).await;
-        self.of.moved(sent, "side advance", &answer);
-        answer?;
-        let stored = self.read.iter().filter(|(seq, _)| finished.contains(seq));
-        self.of.stored(stored.map(|(_, id)| *id).collect(), 0);
-        Ok(())
+        Box::new(move |answer| {
+            if self.of.moved(sent, "side advance", answer) {
+                let stored = self.read.iter().filter(|(seq, _)| finished.contains(seq));
+                self.of.stored(stored.map(|(_, id)| *id).collect(), 0);
+            }
+        })
     }
 }

@@ -20,21 +20,36 @@
 mod script;
 mod sink;
 mod store;
+pub mod watch;
 
 pub use script::{Call, Fault, Script};
+use watch::Unwatched;
 
 /// Something that fails as its script says: a [`Store`](posthaste_engine::Store), a
-/// [`Sink`](posthaste_engine::Sink), and what they open.
+/// [`Sink`](posthaste_engine::Sink), and what they open. It may be watched.
 #[derive(Debug, Clone)]
-pub struct Faulty<T> {
+pub struct Faulty<T, W = Unwatched> {
     inner: T,
     script: Script,
+    watch: W,
 }
 
 impl<T> Faulty<T> {
     /// `inner`, with the faults of `script`. What it opens shares the script.
     #[must_use]
     pub fn new(inner: T, script: Script) -> Self {
-        Self { inner, script }
+        Self::watched(inner, script, Unwatched)
+    }
+}
+
+impl<T, W> Faulty<T, W> {
+    /// As [`new`](Faulty::new), and calls are told to `watch`.
+    #[must_use]
+    pub fn watched(inner: T, script: Script, watch: W) -> Self {
+        Self {
+            inner,
+            script,
+            watch,
+        }
     }
 }

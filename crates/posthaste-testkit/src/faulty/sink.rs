@@ -8,7 +8,10 @@ use posthaste_engine::{
 };
 use tokio::{sync::watch, time::Instant};
 
-use super::{Call, Fault, Faulty, Script};
+use super::{
+    Call, Fault, Faulty, Script,
+    watch::{LaneWatch, SinkWatch},
+};
 
 fn unavailable(call: Call) -> SinkError {
     SinkError::Unavailable {
@@ -18,7 +21,7 @@ fn unavailable(call: Call) -> SinkError {
 }
 
 #[async_trait]
-impl<S: Sink + ?Sized> Sink for Faulty<Arc<S>> {
+impl<S: Sink + ?Sized, W: SinkWatch> Sink for Faulty<Arc<S>, W> {
     fn info(&self) -> SinkInfo {
         self.inner.info()
     }
@@ -29,12 +32,14 @@ impl<S: Sink + ?Sized> Sink for Faulty<Arc<S>> {
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
+        let watch = self.watch.open_lane(&spec);
         let work = self.inner.open_lane(spec);
         let inner = self.script.run(Call::OpenLane, unavailable, work).await?;
         Ok(Box::new(FaultyLane {
             releases: self.script.releases(),
             script: self.script.clone(),
             inner: Some(inner),
+            watch,
             broken: false,
             answers: Answers::default(),
         }))
@@ -42,9 +47,10 @@ impl<S: Sink + ?Sized> Sink for Faulty<Arc<S>> {
 }
 
 /// A lane whose batches meet faults.
-struct FaultyLane {
+struct FaultyLane<W> {
     /// None once it was closed.
     inner: Option<Box<dyn Lane>>,
+    watch: W,
     script: Script,
     releases: watch::Receiver<u64>,
     /// After a batch was refused or failed nothing is passed on, as on a cut connection: a later
@@ -113,7 +119,7 @@ impl Answers {
     }
 }
 
-impl FaultyLane {
+impl<W> FaultyLane<W> {
     fn refuse(&mut self, batch: &[Record], cause: Cause) {
         let verdicts = batch.iter().map(|record| verdict(record.ticket(), cause));
         self.answers.ready.extend(verdicts);
@@ -156,12 +162,13 @@ async fn outcomes_of(lane: Option<&mut Box<dyn Lane>>) -> Vec<Verdict> {
 }
 
 #[async_trait]
-impl Lane for FaultyLane {
+impl<W: LaneWatch> Lane for FaultyLane<W> {
     fn cluster(&self) -> Option<&str> {
         self.inner.as_ref()?.cluster()
     }
 
     async fn submit(&mut self, batch: Vec<Record>) {
+        self.watch.submit(&batch);
         self.script.going().await;
         let fault = self.script.take(Call::Submit);
         if self.broken {

@@ -12,7 +12,10 @@ use posthaste_engine::{
 };
 use uuid::Uuid;
 
-use super::{Call, Faulty};
+use super::{
+    Call, Faulty,
+    watch::{Answered, ClaimWatch, SideWatch, StoreWatch},
+};
 
 fn unavailable(call: Call) -> StoreError {
     StoreError::Unavailable {
@@ -22,10 +25,20 @@ fn unavailable(call: Call) -> StoreError {
     }
 }
 
+/// Tells the answer to who watches.
+async fn watched<T>(
+    answered: Answered<'_, T>,
+    work: impl Future<Output = Result<T, StoreError>> + Send,
+) -> Result<T, StoreError> {
+    let answer = work.await;
+    answered(&answer);
+    answer
+}
+
 #[async_trait]
-impl<S: Store + ?Sized> Leases for Faulty<Arc<S>> {
+impl<S: Store + ?Sized, W: StoreWatch> Leases for Faulty<Arc<S>, W> {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
-        let work = self.inner.register(registration);
+        let work = watched(self.watch.register(), self.inner.register(registration));
         self.script.run(Call::Register, unavailable, work).await
     }
 
@@ -58,13 +71,16 @@ impl<S: Store + ?Sized> Leases for Faulty<Arc<S>> {
 }
 
 #[async_trait]
-impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
+impl<S: Store + ?Sized, W: StoreWatch> Ownership for Faulty<Arc<S>, W> {
     async fn claim(
         &self,
         relay: Registered,
         request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError> {
-        let work = self.inner.claim(relay, request);
+        let work = async {
+            let answered = self.watch.claim(relay);
+            watched(answered, self.inner.claim(relay, request)).await
+        };
         self.script.run(Call::Claim, unavailable, work).await
     }
 
@@ -96,7 +112,7 @@ impl<S: Store + ?Sized> Ownership for Faulty<Arc<S>> {
 
 /// Operators' calls meet no faults.
 #[async_trait]
-impl<S: Store + ?Sized> Admin for Faulty<Arc<S>> {
+impl<S: Store + ?Sized, W: StoreWatch> Admin for Faulty<Arc<S>, W> {
     async fn status(&self) -> Result<Status, StoreError> {
         self.inner.status().await
     }
@@ -127,9 +143,9 @@ impl<S: Store + ?Sized> Admin for Faulty<Arc<S>> {
 }
 
 #[async_trait]
-impl<S: Store + ?Sized> Retention for Faulty<Arc<S>> {
+impl<S: Store + ?Sized, W: StoreWatch> Retention for Faulty<Arc<S>, W> {
     async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
-        let work = self.inner.housekeep(by);
+        let work = watched(self.watch.housekeep(), self.inner.housekeep(by));
         self.script.run(Call::Housekeep, unavailable, work).await
     }
 
@@ -139,7 +155,7 @@ impl<S: Store + ?Sized> Retention for Faulty<Arc<S>> {
 }
 
 #[async_trait]
-impl<S: Store + ?Sized> Store for Faulty<Arc<S>> {
+impl<S: Store + ?Sized, W: StoreWatch> Store for Faulty<Arc<S>, W> {
     fn info(&self) -> StoreInfo {
         self.inner.info()
     }
@@ -150,9 +166,17 @@ impl<S: Store + ?Sized> Store for Faulty<Arc<S>> {
     }
 
     async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
-        let work = self.inner.open(claim);
-        let claimed = self.script.run(Call::Open, unavailable, work).await?;
-        Ok(Arc::new(Faulty::new(claimed, self.script.clone())))
+        let work = async {
+            let watch = self.watch.open(claim);
+            let claimed = self.inner.open(claim).await;
+            claimed.map(|claimed| (claimed, watch))
+        };
+        let (claimed, watch) = self.script.run(Call::Open, unavailable, work).await?;
+        Ok(Arc::new(Faulty::watched(
+            claimed,
+            self.script.clone(),
+            watch,
+        )))
     }
 
     fn disconnect(&self) {
@@ -161,9 +185,9 @@ impl<S: Store + ?Sized> Store for Faulty<Arc<S>> {
 }
 
 #[async_trait]
-impl ClaimReader for Faulty<Arc<dyn Claimed>> {
+impl<W: ClaimWatch> ClaimReader for Faulty<Arc<dyn Claimed>, W> {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
-        let work = self.inner.next(budget);
+        let work = watched(self.watch.next(), self.inner.next(budget));
         self.script.run(Call::Next, unavailable, work).await
     }
 
@@ -173,42 +197,51 @@ impl ClaimReader for Faulty<Arc<dyn Claimed>> {
 }
 
 #[async_trait]
-impl ClaimProgress for Faulty<Arc<dyn Claimed>> {
+impl<W: ClaimWatch> ClaimProgress for Faulty<Arc<dyn Claimed>, W> {
     async fn advance(
         &self,
         up_to: &Cursor,
         finished: &[i64],
     ) -> Result<AdvanceOutcome, StoreError> {
-        let work = self.inner.advance(up_to, finished);
+        let work = async {
+            let answered = self.watch.advance(up_to, finished);
+            watched(answered, self.inner.advance(up_to, finished)).await
+        };
         self.script.run(Call::Advance, unavailable, work).await
     }
 }
 
 #[async_trait]
-impl ClaimParking for Faulty<Arc<dyn Claimed>> {
+impl<W: ClaimWatch> ClaimParking for Faulty<Arc<dyn Claimed>, W> {
     async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         let work = self.inner.set_aside();
         self.script.run(Call::SetAside, unavailable, work).await
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
-        let work = self.inner.park(events);
+        let work = async {
+            let answered = self.watch.park(events);
+            watched(answered, self.inner.park(events)).await
+        };
         self.script.run(Call::Park, unavailable, work).await
     }
 
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
-        let work = self.inner.due(limit);
+        let work = watched(self.watch.due(), self.inner.due(limit));
         self.script.run(Call::Due, unavailable, work).await
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
-        let work = self.inner.settle(id, settlement);
+        let work = async {
+            let answered = self.watch.settle(id, settlement);
+            watched(answered, self.inner.settle(id, settlement)).await
+        };
         self.script.run(Call::Settle, unavailable, work).await
     }
 }
 
 #[async_trait]
-impl ClaimMarkers for Faulty<Arc<dyn Claimed>> {
+impl<W: ClaimWatch> ClaimMarkers for Faulty<Arc<dyn Claimed>, W> {
     async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
         let work = self.inner.markers(after, limit);
         self.script.run(Call::Markers, unavailable, work).await
@@ -222,17 +255,21 @@ impl ClaimMarkers for Faulty<Arc<dyn Claimed>> {
     async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
         let work = self.inner.side_read(keys);
         let side = self.script.run(Call::SideRead, unavailable, work).await?;
-        Ok(Box::new(Faulty::new(side, self.script.clone())))
+        let watch = self.watch.side_read();
+        Ok(Box::new(Faulty::watched(side, self.script.clone(), watch)))
     }
 
     async fn join(&self, keys: &[String], at: &Cursor) -> Result<(), StoreError> {
-        let work = self.inner.join(keys, at);
+        let work = async {
+            let answered = self.watch.join();
+            watched(answered, self.inner.join(keys, at)).await
+        };
         self.script.run(Call::Join, unavailable, work).await
     }
 }
 
 #[async_trait]
-impl ClaimReports for Faulty<Arc<dyn Claimed>> {
+impl<W: ClaimWatch> ClaimReports for Faulty<Arc<dyn Claimed>, W> {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
         let work = self.inner.report(breaker, last_error);
         self.script.run(Call::Report, unavailable, work).await
@@ -250,18 +287,27 @@ impl ClaimReports for Faulty<Arc<dyn Claimed>> {
 }
 
 #[async_trait]
-impl SideRead for Faulty<Box<dyn SideRead>> {
+impl<W: SideWatch> SideRead for Faulty<Box<dyn SideRead>, W> {
     fn leave(&mut self, keys: &[String]) {
         self.inner.leave(keys);
     }
 
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
-        let work = self.inner.next(budget, until);
+        let work = async {
+            let page = self.inner.next(budget, until).await;
+            if let Ok(page) = &page {
+                self.watch.page(page);
+            }
+            page
+        };
         self.script.run(Call::SideNext, unavailable, work).await
     }
 
     async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError> {
-        let work = self.inner.advance(at, finished);
+        let work = async {
+            let answered = self.watch.advance(finished);
+            watched(answered, self.inner.advance(at, finished)).await
+        };
         self.script.run(Call::SideAdvance, unavailable, work).await
     }
 }
