@@ -1,8 +1,8 @@
 //! No file imports itself through others of its crate.
 //!
-//! A file imports another one where it names something of it, in a `use` or in a path. Names that a
-//! module only passes on (`pub use`) lead to the file that has them. A file may use what the modules
-//! above it define: only paths to other branches count.
+//! A file imports another one where it names something of it, in a `use` or in a path. Names that
+//! a module only passes on (`pub use`) lead to the file that has them. A file may use what the
+//! modules above it define: only paths to other branches count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -94,7 +94,7 @@ impl Sources {
 
     fn load(&mut self, module: Module, file: &Path, folder: &Path) {
         let mut text = code(&read(file));
-        // What tests inside a file import is theirs.
+        // Imports of the tests inside a file do not count.
         if let Some(tests) = text.find("#[cfg(test)]\nmod tests {") {
             text.truncate(tests);
         }

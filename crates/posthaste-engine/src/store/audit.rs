@@ -1,19 +1,19 @@
 //! The words of the audit: what a line says, once for all stores.
 //!
-//! A store writes a line where the effect is made, in the same transaction. Rust fills a detail with
-//! [`AuditWords::detail`]; SQL has it filled in by [`with_audit_words`] and gives it to the database's
-//! own `format`.
+//! A store writes a line where the effect is made, in the same transaction. Rust fills a detail
+//! with [`AuditWords::detail`]; SQL has it filled in by [`with_audit_words`] and gives it to the
+//! database's own `format`.
 
 use std::fmt::Display;
 
 use super::{DeadAction, DestinationState, ParkedState, Start};
 
-/// What a line of the audit says.
+/// The words of a line of the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditWords {
-    /// What was done.
+    /// The act.
     pub action: &'static str,
-    /// What else is to be said: a `%s` stands for each value.
+    /// The rest of the line: a `%s` stands for each value.
     pub detail: &'static str,
 }
 
@@ -118,8 +118,8 @@ pub const NEW_ERA: AuditWords = words(
     "new era",
     "era %s of a copy begins behind seq %s, as store %s",
 );
-/// What the copy made of a destination: `at most ` or nothing, events pending, events sent again at
-/// the most, keys blocked.
+/// A destination in a new era: `at most ` or nothing, events pending, events sent again at the
+/// most, keys blocked.
 pub const NEW_ERA_DESTINATION: AuditWords = words(
     "new era",
     "%s%s events pending, at most %s sent again, %s keys blocked",
@@ -144,7 +144,7 @@ pub const HAND_OVERS: [&str; 5] = [
     WITHDRAW.action,
 ];
 
-/// What is said of an event that was parked in this state.
+/// The words for an event that was parked in this state.
 #[must_use]
 pub fn parked_as(state: ParkedState) -> AuditWords {
     match state {
@@ -154,8 +154,8 @@ pub fn parked_as(state: ParkedState) -> AuditWords {
     }
 }
 
-/// What is said of a parked event that an attempt has brought to this state; none: it waits for
-/// another one.
+/// The words for a parked event that an attempt has brought to this state; none: it waits for
+/// another attempt.
 #[must_use]
 pub fn settled_as(state: ParkedState) -> Option<AuditWords> {
     match state {
@@ -166,7 +166,7 @@ pub fn settled_as(state: ParkedState) -> Option<AuditWords> {
     }
 }
 
-/// What is said of an operator's action on a parked event.
+/// The words for an operator's action on a parked event.
 #[must_use]
 pub fn acted(action: DeadAction) -> AuditWords {
     match action {
@@ -176,7 +176,7 @@ pub fn acted(action: DeadAction) -> AuditWords {
     }
 }
 
-/// What is said of a destination that an operator has brought to this state.
+/// The words for a destination that an operator has brought to this state.
 #[must_use]
 pub fn destination_set(state: DestinationState) -> AuditWords {
     match state {

@@ -11,7 +11,7 @@ pub(in crate::postgres) const PAST_WINDOW: &str = include_str!("../sql/retention
 pub(in crate::postgres) const ANOTHER: &str =
     "another relay keeps house, or a destination is being created";
 
-/// How a deed ended.
+/// How a statement of housekeeping ended.
 pub(in crate::postgres) enum StepOutcome<T> {
     Done(T),
     /// Looked at under the locks, nothing was due.
