@@ -79,9 +79,9 @@ impl Database {
             .filter(|row| self.stored.low_sees(row.xid) && !is_needed(row))
             .map(|row| row.seq)
             .collect();
-        passed
-            .iter()
-            .for_each(|seq| drop(self.mvcc.rows.remove(seq)));
+        for seq in passed {
+            self.mvcc.rows.remove(&seq);
+        }
     }
 
     /// Describes all but the rows. `crashes`: whether it may crash.
