@@ -202,12 +202,11 @@ fn code(text: &str) -> String {
         while let Some((at, c)) = chars.next() {
             match c {
                 '\\' if quoted => drop(chars.next()),
+                // A quote as a character is no beginning of a text.
+                '"' if !quoted && line[..at].ends_with('\'') => {}
                 '"' => {
-                    // A quote as a character is no beginning of a text.
-                    if !line[..at].ends_with('\'') || quoted {
-                        quoted = !quoted;
-                        code.push('"');
-                    }
+                    quoted = !quoted;
+                    code.push('"');
                 }
                 '/' if !quoted && line[at..].starts_with("//") => break,
                 c if !quoted => code.push(c),
