@@ -94,7 +94,7 @@ impl NatsServer {
     }
 
     /// A server for one test that asks for TLS, and shows this certificate. The tests' own client
-    /// cannot speak to it.
+    /// speaks to it only with the line `allow_non_tls: true`.
     ///
     /// # Panics
     ///
