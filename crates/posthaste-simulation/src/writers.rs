@@ -68,7 +68,7 @@ impl BusinessTable {
         Arc::clone(rows.entry(key).or_default())
     }
 
-    /// Writes until the business are closed.
+    /// Writes until the table is closed.
     pub(crate) async fn write(self) {
         while !self.closed.load(Relaxed) {
             self.transaction().await;
