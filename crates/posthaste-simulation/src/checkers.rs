@@ -114,7 +114,7 @@ impl Checkers {
     }
 }
 
-/// Helpers of the checkers' own tests: traces that are planted.
+/// Helpers of the checkers' own tests, which write their traces by hand.
 #[cfg(test)]
 mod traces {
     use std::{sync::Arc, time::Duration};

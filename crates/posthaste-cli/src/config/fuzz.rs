@@ -1,10 +1,13 @@
-//! Input that people write: configuration files, units, references, addresses.
+//! Input that people write: configuration files, units, references, addresses, arguments.
+
+use std::time::Duration;
 
 use bolero::check;
+use clap::Parser;
 use posthaste_testkit::fuzz::{iterations, percent_encoded, spelled, words};
 
 use super::{FileConfig, report::Source, secrets, units};
-use crate::{http, secret::SecretUrl};
+use crate::{Cli, http, secret::SecretUrl};
 
 const SECRET: &str = "GEHEIM";
 
@@ -150,6 +153,32 @@ fn fuzz_units() {
         });
 }
 
+/// A value with its unit is read back as the same value.
+#[test]
+fn fuzz_numbers_with_units() {
+    check!()
+        .with_iterations(iterations(1_000))
+        .with_type::<(u32, u32, u8)>()
+        .for_each(|&(number, nanos, tenths)| {
+            let duration = Duration::new(number.into(), nanos % 1_000_000_000);
+            let written = humantime::format_duration(duration).to_string();
+            assert_eq!(units::duration(&written), Ok(duration), "{written}");
+            for (unit, bytes) in [
+                ("B", 1),
+                ("kB", 1_000),
+                ("KiB", 1 << 10),
+                ("MiB", 1 << 20),
+                ("GiB", 1 << 30),
+            ] {
+                let whole = number as usize * bytes;
+                assert_eq!(units::size(&format!("{number}{unit}")), Ok(whole));
+                let tenths = usize::from(tenths % 10);
+                let size = units::size(&format!(" {number}.{tenths} {unit} "));
+                assert_eq!(size, Ok(whole + tenths * bytes / 10));
+            }
+        });
+}
+
 const REFERENCE_WORDS: &str = "$|$$|${|}|${A}|${B}|${}|${a|A|ü|{A}";
 
 /// References are replaced once, what they bring is not looked through, and what is escaped comes
@@ -182,6 +211,26 @@ fn fuzz_references() {
                         "{text}: {error}"
                     );
                 }
+            }
+        });
+}
+
+const ARGUMENT_WORDS: &str = "\
+    \x20| relay| init| status| dead| list| retry| destination| purge| demo| --from| --to|\
+    \x20--store| --config| --json| --lease| 15s| 15| --attempts| 0| --http| 127.0.0.1:0| --start|\
+    \x20now| --on-dead| block| null:| sqlite:a.db| --| -|=| --help| ü| --limit|\
+    \x2018446744073709551616| --backoff-jitter| 101";
+
+/// Arguments are taken or refused in words.
+#[test]
+fn fuzz_arguments() {
+    check!()
+        .with_iterations(iterations(200))
+        .with_max_len(10)
+        .for_each(|input: &[u8]| {
+            let line = format!("posthaste{}", spelled(input, &words(ARGUMENT_WORDS)));
+            if let Err(error) = Cli::try_parse_from(line.split(' ')) {
+                assert!(!error.to_string().is_empty(), "{line}");
             }
         });
 }
