@@ -1,5 +1,5 @@
-//! Events of one key go to several destinations: what is read apart from the main group goes only
-//! where a route takes it, too.
+//! Side reads and parked copies, step by step. What is read apart from the main group goes only
+//! where a route takes it, too, and a key comes back to the main group once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -136,6 +136,39 @@ fn a_side_read_sends_what_a_route_takes() {
 }
 
 #[test]
+fn the_store_is_not_asked_for_released_keys_while_keys_join() {
+    let mut pipeline = pipeline(true);
+    assert!(matches!(pipeline.next_side_step(), Some(SideStep::Open(_))));
+    pipeline.side_opened();
+    loop {
+        match pipeline.next_side_step() {
+            Some(SideStep::Read { .. }) => pipeline.side_read(page(Vec::new())),
+            Some(SideStep::Join { .. }) => break,
+            Some(step) => panic!("{step:?}"),
+            None => {
+                pipeline.next_change(NOW, 0.5).unwrap();
+                pipeline.change_done(None, false, NOW);
+            }
+        }
+    }
+    // Something may have become due meanwhile.
+    let later = Moment(NOW.0 * 2);
+    while let Some(change) = pipeline.next_change(later, 0.5) {
+        assert!(!matches!(change, Change::Due { .. }), "asked beside a join");
+        pipeline.change_done(None, false, later);
+    }
+    pipeline.side_joined(later);
+    until_asked(&mut pipeline, later);
+}
+
+/// Until the store is asked for due copies and released keys.
+fn until_asked(pipeline: &mut Pipeline, now: Moment) {
+    while !matches!(pipeline.next_change(now, 0.5).unwrap(), Change::Due { .. }) {
+        pipeline.change_done(None, false, now);
+    }
+}
+
+#[test]
 fn followers_that_retention_set_aside_are_sent_where_a_route_takes_them() {
     let mut pipeline = pipeline(false);
     let copy = |(id, event)| ParkedCopy {
@@ -145,12 +178,7 @@ fn followers_that_retention_set_aside_are_sent_where_a_route_takes_them() {
         holds_key: true,
     };
     let copies = (1..).zip(events(&["theirs", "ours"])).map(copy);
-    loop {
-        match pipeline.next_change(NOW, 0.5).unwrap() {
-            Change::Due { .. } => break,
-            _ => pipeline.change_done(None, false, NOW),
-        }
-    }
+    until_asked(&mut pipeline, NOW);
     let due = Due {
         events: copies.collect(),
         ..Due::default()

@@ -167,6 +167,10 @@ impl Side {
         self.phase == Phase::Idle && self.released.is_empty()
     }
 
+    pub(super) fn is_joining(&self) -> bool {
+        self.phase == Phase::Joining
+    }
+
     /// Whether the main group must stop at the next joinable place.
     pub(super) fn holds_main(&self) -> bool {
         self.phase == Phase::Holding

@@ -41,7 +41,10 @@ impl Pipeline {
             self.progress.begin(UnderWay::Report);
             return Some(report);
         }
-        if self.retries.is_look_due(now) && self.stop_behind.is_none() {
+        // A look beside a join may see keys as released that have joined before it is answered: they
+        // would be read apart a second time, without a marker.
+        let may_look = self.stop_behind.is_none() && !self.side.is_joining();
+        if may_look && self.retries.is_look_due(now) {
             self.progress.begin(UnderWay::Due);
             return Some(Change::Due { limit: DUE_EVENTS });
         }

@@ -78,6 +78,8 @@ struct Life {
     lane: Option<ModelLane>,
     read_to: i64,
     side: Option<ModelSide>,
+    /// The answer to a look for due copies, on its way: the side read goes on meanwhile.
+    looked: Option<Due>,
 }
 
 impl Life {
@@ -174,6 +176,7 @@ impl History {
             lane: None,
             read_to: self.model.cursor,
             side: None,
+            looked: None,
         }
     }
 
@@ -194,9 +197,13 @@ impl History {
                 }
             }
             1 => {
-                if let Some(change) = p.next_change(now, 0.5) {
-                    let due = self.change(change);
-                    life.pipeline.change_done(due, false, now);
+                if let Some(due) = life.looked.take() {
+                    p.change_done(Some(due), false, now);
+                } else if let Some(change) = p.next_change(now, 0.5) {
+                    match self.change(change) {
+                        None => p.change_done(None, false, now),
+                        due => life.looked = due,
+                    }
                 }
             }
             2 => {
