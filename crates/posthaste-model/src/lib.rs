@@ -19,3 +19,4 @@ pub mod retention;
 pub mod scenario;
 pub mod state;
 mod step;
+mod write;

@@ -10,7 +10,7 @@ use posthaste_testkit::{
 
 use super::{
     brokers::{consume, create_topic, fresh_topic},
-    driving::{Outcomes, answers, event, lane, rejection, sink_at, submit},
+    driving::{Outcomes, answers, event, lane, lane_with, patient, rejection, sink_at, submit},
     trial,
 };
 
@@ -103,7 +103,7 @@ async fn many_existing_topics_make_no_lane_late() {
     let to_each = |topic: &&str| event(topic, Some(topic), "x");
     let events: Vec<SuiteEvent> = topics.iter().map(to_each).collect();
     for _ in 0..2 {
-        let mut lane = lane(&sink).await;
+        let mut lane = lane_with(&sink, patient()).await;
         let outcomes = submit_all(&mut lane, &events).await;
         for outcome in outcomes.values() {
             assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
@@ -128,7 +128,7 @@ async fn a_broker_that_makes_topics_makes_many() {
         .iter()
         .map(|topic| event(topic, Some(topic), "x"))
         .collect();
-    let mut lane = lane(&sink).await;
+    let mut lane = lane_with(&sink, patient()).await;
     while !pending.is_empty() {
         let outcomes = submit(&mut lane, records(&pending, 0)).await;
         let mut outcomes = outcomes.into_values();
