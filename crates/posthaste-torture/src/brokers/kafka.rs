@@ -81,9 +81,9 @@ impl Kafka {
         self.server.delete_topic(topic);
     }
 
-    /// Events that arrived there.
-    pub fn arrived_at(&self, topic: &str) -> i64 {
-        self.server.high_watermarks(topic).iter().sum()
+    /// Events that arrived there, as a reader sees them: under transactions, the committed ones.
+    pub fn arrived_at(&self, topic: &str) -> usize {
+        self.server.consume_as(&[topic], self.isolation).len()
     }
 
     /// Deletes the topic that progress is kept in.
