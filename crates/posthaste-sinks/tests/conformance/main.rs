@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod child;
+#[cfg(feature = "_transport")]
+mod driving;
 mod file;
 #[cfg(feature = "kafka")]
 mod kafka;

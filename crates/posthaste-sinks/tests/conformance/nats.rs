@@ -17,7 +17,7 @@ use posthaste_testkit::{
     sink_suite::{Expected, Fixture, Row, SuiteEvent},
 };
 use serde_json::json;
-use tokio::{runtime::Builder, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use place::Place;
 
@@ -43,13 +43,11 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial {
-    let runtime = || {
-        let mut runtime = Builder::new_multi_thread();
-        // The test kit's calls block: a lane must go on meanwhile.
-        runtime.worker_threads(1);
-        runtime
-    };
-    crate::trial::trial(format!("nats::{name}"), runtime, test)
+    crate::trial::trial(
+        format!("nats::{name}"),
+        crate::trial::beside_blocking_calls,
+        test,
+    )
 }
 
 /// A sink on a stream of its own, behind a proxy.

@@ -20,7 +20,7 @@ use posthaste_testkit::{
 };
 
 use place::Place;
-use tokio::{runtime::Builder, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 
 pub(crate) fn rows() -> Vec<Row> {
     vec![Row {
@@ -45,13 +45,11 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial {
-    let runtime = || {
-        let mut runtime = Builder::new_multi_thread();
-        // The test kit's calls block: a lane's heartbeats must go on meanwhile.
-        runtime.worker_threads(1);
-        runtime
-    };
-    crate::trial::trial(format!("rabbitmq::{name}"), runtime, test)
+    crate::trial::trial(
+        format!("rabbitmq::{name}"),
+        crate::trial::beside_blocking_calls,
+        test,
+    )
 }
 
 /// A sink on an exchange and a queue of its own, behind a proxy.

@@ -9,6 +9,14 @@ use tokio::runtime::Builder;
 /// servers, and each start may take two minutes.
 pub(crate) const HANG: Duration = Duration::from_secs(900);
 
+/// A runtime in which a lane, and its heartbeats, go on while the test kit's calls block.
+#[cfg(feature = "_transport")]
+pub(crate) fn beside_blocking_calls() -> Builder {
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(1);
+    runtime
+}
+
 /// A test that runs in such a runtime.
 pub(crate) fn trial<F: Future<Output = ()> + 'static>(
     name: String,

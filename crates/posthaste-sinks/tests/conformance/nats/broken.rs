@@ -19,9 +19,10 @@ use posthaste_testkit::{
 use tokio::time::timeout;
 
 use super::{
-    place::{Place, accept, accepted, cause, lane, plain, refusal, send},
+    place::{Place, cause},
     trial,
 };
+use crate::driving::{accept, accepted, lane, plain, refusal, send};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![

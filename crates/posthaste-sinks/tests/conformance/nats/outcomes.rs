@@ -12,9 +12,10 @@ use posthaste_testkit::{
 use serde_json::json;
 
 use super::{
-    place::{Place, accept, accepted, cause, lane, plain, refusal, send},
+    place::{Place, cause},
     trial,
 };
+use crate::driving::{accept, accepted, lane, plain, refusal, send};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![

@@ -2,13 +2,9 @@
 
 use std::sync::Arc;
 
-use posthaste_engine::{Cause, Lane, Outcome, Sink, SinkError};
+use posthaste_engine::{Cause, Outcome, Sink};
 use posthaste_sinks::open;
-use posthaste_testkit::{
-    servers::nats::NatsServer,
-    sink_suite::{SuiteEvent, lane_spec, records},
-    unique_name,
-};
+use posthaste_testkit::{servers::nats::NatsServer, sink_suite::SuiteEvent, unique_name};
 use serde_json::{Value, json};
 
 use super::read;
@@ -60,56 +56,10 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A lane under the relay's default times.
-pub(super) async fn lane(sink: &Arc<dyn Sink>) -> Box<dyn Lane> {
-    sink.open_lane(lane_spec(1)).await.unwrap()
-}
-
-/// Why no lane is given.
-pub(super) async fn refusal(sink: &Arc<dyn Sink>) -> SinkError {
-    match sink.open_lane(lane_spec(1)).await {
-        Ok(_) => panic!("a lane was given"),
-        Err(error) => error,
-    }
-}
-
-/// Submits all and waits for all verdicts, in the order of the events.
-pub(super) async fn send(lane: &mut Box<dyn Lane>, events: &[SuiteEvent]) -> Vec<Outcome> {
-    lane.submit(records(events, 0)).await;
-    let mut verdicts = Vec::new();
-    while verdicts.len() < events.len() {
-        verdicts.extend(lane.outcomes().await);
-    }
-    verdicts.sort_by_key(|verdict| verdict.ticket);
-    let tickets: Vec<u64> = verdicts.iter().map(|verdict| verdict.ticket).collect();
-    assert_eq!(tickets, (0..events.len() as u64).collect::<Vec<_>>());
-    verdicts
-        .into_iter()
-        .map(|verdict| verdict.outcome)
-        .collect()
-}
-
-pub(super) fn accepted(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Accepted(_))
-}
-
-/// Sends these and expects each to be accepted.
-pub(super) async fn accept(lane: &mut Box<dyn Lane>, events: &[SuiteEvent]) {
-    for outcome in send(lane, events).await {
-        assert!(accepted(&outcome), "{outcome:?}");
-    }
-}
-
 /// Expects that the destination is at fault: why, and the words.
 pub(super) fn cause(outcome: &Outcome) -> (Cause, &str) {
     match outcome {
         Outcome::Unavailable(why) => (why.cause, &why.reason),
         other => panic!("{other:?}"),
     }
-}
-
-pub(super) fn plain(count: usize) -> Vec<SuiteEvent> {
-    (0..count)
-        .map(|n| SuiteEvent::new(Some(&format!("key-{n}")), format!("{n}")))
-        .collect()
 }

@@ -13,10 +13,8 @@ use posthaste_testkit::{
 };
 use tokio::time::timeout;
 
-use super::{
-    place::{Place, accept, accepted, lane, plain, refusal, send, settle},
-    trial,
-};
+use super::{place::Place, trial};
+use crate::driving::{accept, accepted, lane, plain, refusal, send, settle};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![

@@ -10,10 +10,8 @@ use posthaste_testkit::{
     sink_suite::{SuiteEvent, lane_spec},
 };
 
-use super::{
-    place::{accept, accepted, lane, send},
-    read, trial,
-};
+use super::{read, trial};
+use crate::driving::{accept, accepted, lane, send};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![trial(

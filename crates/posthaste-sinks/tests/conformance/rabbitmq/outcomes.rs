@@ -9,10 +9,8 @@ use posthaste_testkit::{
     unique_name,
 };
 
-use super::{
-    place::{Place, accept, accepted, lane, plain, refusal, send, settle},
-    trial,
-};
+use super::{place::Place, trial};
+use crate::driving::{accept, accepted, lane, plain, refusal, send, settle};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![

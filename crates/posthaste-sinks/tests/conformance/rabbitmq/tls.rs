@@ -12,10 +12,8 @@ use posthaste_engine::{Sink, SinkError};
 use posthaste_sinks::open;
 use posthaste_testkit::{ports::Port, servers::rabbitmq::RabbitMqServer, tls::TestCa};
 
-use super::{
-    place::{Place, accept, lane, plain, refusal},
-    trial,
-};
+use super::{place::Place, trial};
+use crate::driving::{accept, lane, plain, refusal};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
