@@ -294,6 +294,17 @@ impl SinkError {
         matches!(self, Self::Unavailable { .. })
     }
 
+    /// The error of an operation that could not begin for this cause: [`cause`](Self::cause) read
+    /// the other way.
+    #[must_use]
+    pub fn new(cause: Cause, target: String, reason: String) -> Self {
+        match cause {
+            Cause::Denied => Self::Denied { target, reason },
+            Cause::Misconfigured => Self::Misconfigured { target, reason },
+            _ => Self::Unavailable { target, reason },
+        }
+    }
+
     /// The same fault as the cause of an unavailable destination.
     #[must_use]
     pub fn cause(&self) -> Cause {

@@ -25,7 +25,7 @@ use crate::{
     address::{Address, authority::Host},
     descriptors::nats::{CA_FILE, CERT_FILE, KEY_FILE, NATS, STREAM, SUBJECT, TLS},
     publisher::WorkerLane,
-    transport::{Tls, shares},
+    transport::{Tls, first_of},
 };
 
 use connection::{Connection, Login, NO_RESPONDERS};
@@ -95,23 +95,15 @@ impl NatsSink {
         }
     }
 
-    /// Each server in turn, with an equal share of the time that is left.
     async fn connect(
         &self,
         limit: Duration,
         patience: Duration,
     ) -> Result<Connection, ServerFault> {
-        let mut last = ServerFault::slow("connecting", Duration::ZERO);
-        for (host, share) in self.hosts.iter().zip(shares(self.hosts.len(), limit)) {
-            let address = host.with_default_port(DEFAULT_PORT);
-            let opening = Connection::open(&self.login, &host.name, &address, patience);
-            last = match timeout(share, opening).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(fault)) => fault,
-                Err(_) => ServerFault::slow(&format!("connecting to {address}"), share),
-            };
-        }
-        Err(last)
+        first_of(&self.hosts, DEFAULT_PORT, limit, |name, address| async move {
+            Connection::open(&self.login, name, &address, patience).await
+        })
+        .await
     }
 
     async fn look(&self) -> Result<(), ServerFault> {
@@ -151,29 +143,15 @@ fn is_stream_name(name: &str) -> bool {
 }
 
 fn tls(address: &Address) -> Result<Option<Tls>, SinkError> {
-    if address.text(&TLS) != Some("true") {
-        let mut files = [CA_FILE, CERT_FILE, KEY_FILE].into_iter();
-        return match files.find(|file| address.given(file).is_some()) {
-            Some(file) => {
-                Err(address.misconfigured(format!("`{}` is for TLS; add `tls=true`", file.name)))
-            }
-            None => Ok(None),
-        };
-    }
-    let identity = match (address.file(&CERT_FILE), address.file(&KEY_FILE)) {
-        (Some(cert), Some(key)) => Some((cert, key)),
-        (None, None) => None,
-        _ => {
-            return Err(address.misconfigured(
-                "`cert_file` and `key_file` belong together: give both or none".to_owned(),
-            ));
-        }
-    };
-    Ok(Some(Tls {
-        ca_file: address.file(&CA_FILE),
-        identity,
-        without: "leave out `tls=true`",
-    }))
+    let is_asked = address.text(&TLS) == Some("true");
+    let files = [&CA_FILE, &CERT_FILE, &KEY_FILE];
+    Tls::of(
+        address,
+        files,
+        is_asked,
+        "add `tls=true`",
+        "leave out `tls=true`",
+    )
 }
 
 fn patience(spec: &LaneSpec) -> Patience {

@@ -18,7 +18,7 @@ use crate::{
     amqp::{self, Connection, Login, Timing},
     descriptors::rabbitmq::{CA_FILE, CERT_FILE, EVENT_BYTES_MAX, EXCHANGE, KEY_FILE, RABBITMQ},
     publisher::WorkerLane,
-    transport::{Tls, shares},
+    transport::{Tls, first_of},
 };
 
 use fault::BrokerFault;
@@ -109,28 +109,13 @@ impl RabbitMqSink {
     }
 
     async fn connect(&self, limit: Duration, timing: Timing) -> Result<Connection, SinkError> {
-        let opened = self.connect_to_one_of_all(limit, timing).await;
-        opened.map_err(|fault| fault.into_error(self.endpoint.target()))
-    }
-
-    /// Each host in turn, with an equal share of the time that is left.
-    async fn connect_to_one_of_all(
-        &self,
-        limit: Duration,
-        timing: Timing,
-    ) -> Result<Connection, BrokerFault> {
         let Endpoint { hosts, login } = &self.endpoint;
-        let mut last = BrokerFault::slow("connecting", Duration::ZERO);
-        for (host, share) in hosts.iter().zip(shares(hosts.len(), limit)) {
-            let address = host.with_default_port(self.endpoint.default_port());
-            let opening = Connection::open(login, &host.name, &address, timing);
-            last = match timeout(share, opening).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => error.into(),
-                Err(_) => BrokerFault::slow(&format!("connecting to {address}"), share),
-            };
-        }
-        Err(last)
+        let port = self.endpoint.default_port();
+        let opened = first_of(hosts, port, limit, |name, address| async move {
+            Connection::open(login, name, &address, timing).await
+        });
+        let opened = opened.await.map_err(BrokerFault::from);
+        opened.map_err(|fault| fault.into_error(self.endpoint.target()))
     }
 }
 
@@ -156,32 +141,10 @@ fn confirm_limit(spec: &LaneSpec) -> Duration {
 }
 
 fn tls(address: &Address) -> Result<Option<Tls>, SinkError> {
-    if address.scheme() != "amqps" {
-        return match [CA_FILE, CERT_FILE, KEY_FILE]
-            .iter()
-            .find(|file| address.given(file).is_some())
-        {
-            Some(file) => Err(address.misconfigured(format!(
-                "`{}` is for TLS; write `amqps:` instead of `amqp:`",
-                file.name
-            ))),
-            None => Ok(None),
-        };
-    }
-    let identity = match (address.file(&CERT_FILE), address.file(&KEY_FILE)) {
-        (Some(cert), Some(key)) => Some((cert, key)),
-        (None, None) => None,
-        _ => {
-            return Err(address.misconfigured(
-                "`cert_file` and `key_file` belong together: give both or none".to_owned(),
-            ));
-        }
-    };
-    Ok(Some(Tls {
-        ca_file: address.file(&CA_FILE),
-        identity,
-        without: "write `amqp://`",
-    }))
+    let is_asked = address.scheme() == "amqps";
+    let files = [&CA_FILE, &CERT_FILE, &KEY_FILE];
+    let with = "write `amqps:` instead of `amqp:`";
+    Tls::of(address, files, is_asked, with, "write `amqp://`")
 }
 
 #[async_trait]

@@ -2,13 +2,15 @@
 
 mod tls;
 
-use std::{io, time::Duration};
+use std::{io, mem, time::Duration};
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
-    time::Instant,
+    time::{Instant, timeout},
 };
+
+use crate::address::authority::Host;
 
 pub(crate) use tls::{Tls, refused_us};
 
@@ -27,20 +29,44 @@ impl TransportError {
     fn io(doing: &str, error: &io::Error) -> Self {
         Self::Connection(format!("{doing}: {error}"))
     }
+
+    fn slow(doing: &str, limit: Duration) -> Self {
+        Self::Connection(format!("{doing}: no answer within {limit:?}"))
+    }
 }
 
 /// A connection, encrypted or not.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// How long each of so many attempts may take that follow each other: an equal share of the time
-/// that is left when it begins.
-pub(crate) fn shares(attempts: usize, limit: Duration) -> impl Iterator<Item = Duration> {
+/// A connection to the first of these servers that gives one. Each is tried in turn, with an equal
+/// share of the time that is left; `open` gets its name and its `HOST:PORT`.
+///
+/// # Errors
+/// The reason of the last one.
+pub(crate) async fn first_of<'a, C, E, Opening>(
+    hosts: &'a [Host],
+    default_port: u16,
+    limit: Duration,
+    open: impl Fn(&'a str, String) -> Opening,
+) -> Result<C, E>
+where
+    E: From<TransportError>,
+    Opening: Future<Output = Result<C, E>>,
+{
     let end = Instant::now() + limit;
-    (1..=attempts).rev().map(move |left| {
+    let mut last = TransportError::slow("connecting", Duration::ZERO).into();
+    for (host, left) in hosts.iter().zip((1..=hosts.len()).rev()) {
+        let address = host.with_default_port(default_port);
         let time = end.saturating_duration_since(Instant::now());
-        time / u32::try_from(left).unwrap_or(u32::MAX)
-    })
+        let share = time / u32::try_from(left).unwrap_or(u32::MAX);
+        last = match timeout(share, open(&host.name, address.clone())).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(error)) => error,
+            Err(_) => TransportError::slow(&format!("connecting to {address}"), share).into(),
+        };
+    }
+    Err(last)
 }
 
 /// Connects to `address`, which is `HOST:PORT`. The peer's kernel has `patience` to acknowledge
@@ -73,4 +99,61 @@ fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> {
     #[cfg(not(target_os = "linux"))]
     let _ = patience;
     Ok(())
+}
+
+/// Read at once. Answers are small; thousands of them fit.
+const READ_BYTES: usize = 64 << 10;
+
+/// Bytes from a stream, of which whole messages are taken.
+pub(crate) struct ReadBuffer<S> {
+    stream: S,
+    bytes: Vec<u8>,
+    /// Bytes that are taken already.
+    done: usize,
+}
+
+impl<S: AsyncRead + Unpin> ReadBuffer<S> {
+    /// These bytes, and the stream's behind them.
+    pub(crate) fn new(stream: S, bytes: Vec<u8>) -> Self {
+        Self {
+            stream,
+            bytes,
+            done: 0,
+        }
+    }
+
+    /// Reads more bytes. Cancel safe.
+    pub(crate) async fn fill(&mut self) -> io::Result<()> {
+        self.bytes.drain(..mem::take(&mut self.done));
+        self.bytes.reserve(READ_BYTES);
+        match self.stream.read_buf(&mut self.bytes).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The bytes that were read and are not taken yet.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.bytes[self.done..]
+    }
+
+    /// So many bytes of the rest are taken.
+    pub(crate) fn take(&mut self, count: usize) {
+        self.done += count;
+    }
+}
+
+/// Writes these bytes, or flushes when there are none; answers how many are gone. Cancel safe. A
+/// TLS stream may keep written bytes until it is flushed.
+pub(crate) async fn write_or_flush(
+    writer: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+) -> io::Result<usize> {
+    if bytes.is_empty() {
+        return writer.flush().await.map(|()| 0);
+    }
+    match writer.write(bytes).await? {
+        0 => Err(io::ErrorKind::WriteZero.into()),
+        count => Ok(count),
+    }
 }

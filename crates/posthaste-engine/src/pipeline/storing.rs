@@ -41,8 +41,8 @@ impl Pipeline {
             self.progress.begin(UnderWay::Report);
             return Some(report);
         }
-        // A look beside a join may see keys as released that have joined before it is answered: they
-        // would be read apart a second time, without a marker.
+        // A look beside a join may see keys as released that have joined before it is answered.
+        // They would be read apart a second time, without a marker.
         let may_look = self.stop_behind.is_none() && !self.side.is_joining();
         if may_look && self.retries.is_look_due(now) {
             self.progress.begin(UnderWay::Due);

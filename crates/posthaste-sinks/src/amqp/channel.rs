@@ -1,9 +1,9 @@
 //! A channel in confirm mode: publishes messages within a window, and collects how they ended.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use tokio::{
-    io::{AsyncWrite, AsyncWriteExt},
+    io::AsyncWriteExt,
     time::{Instant, sleep_until},
 };
 
@@ -15,6 +15,7 @@ use super::{
     wire::{FRAME_OVERHEAD, Incoming},
     write::FrameWriter,
 };
+use crate::transport::write_or_flush;
 
 /// Messages published and not yet confirmed, at the most. Wide: a broker that syncs to disk
 /// confirms in groups, and waits for the next group between them.
@@ -315,15 +316,4 @@ pub(crate) fn write_frame(out: &mut Vec<u8>, body: &[u8], at: usize, frame_max: 
     let end = body.len().min(at + frame_max - FRAME_OVERHEAD);
     FrameWriter::new(out).body(&body[at..end]);
     end
-}
-
-/// Cancel safe. A TLS stream may keep written bytes until it is flushed.
-async fn write_or_flush(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
-    if bytes.is_empty() {
-        return writer.flush().await.map(|()| 0);
-    }
-    match writer.write(bytes).await? {
-        0 => Err(io::ErrorKind::WriteZero.into()),
-        count => Ok(count),
-    }
 }

@@ -1,22 +1,20 @@
 //! One connection with one channel in confirm mode: made, spoken on, and let go.
 
-use std::{io, mem, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 
 use super::{
     error::Error,
     wire::{self, Incoming},
     write::FrameWriter,
 };
-use crate::transport::{self, Stream, Tls};
+use crate::transport::{self, ReadBuffer, Stream, Tls};
 
 /// The frame size that we ask for; RabbitMQ offers the same.
 const FRAME_MAX: u32 = 131_072;
 /// The least that the protocol allows.
 const FRAME_MIN: u32 = 4_096;
-/// Read at once. Answers are small; thousands of them fit.
-const READ_BYTES: usize = 64 << 10;
 
 /// The user who logs in, and the exchange. It has no `Debug`: it holds a password.
 pub(crate) struct Login {
@@ -54,29 +52,21 @@ pub(crate) struct Connection {
 
 /// The broker's frames.
 pub(super) struct FrameReader {
-    stream: ReadHalf<Box<dyn Stream>>,
-    buffer: Vec<u8>,
-    /// Bytes of the buffer that are read already.
-    done: usize,
+    buffer: ReadBuffer<ReadHalf<Box<dyn Stream>>>,
     frame_max: usize,
 }
 
 impl FrameReader {
     /// Reads more bytes. Cancel safe.
     pub(super) async fn fill(&mut self) -> io::Result<()> {
-        self.buffer.drain(..mem::take(&mut self.done));
-        self.buffer.reserve(READ_BYTES);
-        match self.stream.read_buf(&mut self.buffer).await? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(()),
-        }
+        self.buffer.fill().await
     }
 
     /// The next frame among the bytes that were read.
     pub(super) fn next(&mut self) -> Result<Option<Incoming>, Error> {
-        let found = wire::read(&self.buffer[self.done..], self.frame_max);
+        let found = wire::read(self.buffer.rest(), self.frame_max);
         Ok(found.map_err(Error::malformed)?.map(|(incoming, length)| {
-            self.done += length;
+            self.buffer.take(length);
             incoming
         }))
     }
@@ -142,9 +132,7 @@ impl Connection {
         let (reader, writer) = tokio::io::split(stream);
         Ok(Self {
             reader: FrameReader {
-                stream: reader,
-                buffer: Vec::new(),
-                done: 0,
+                buffer: ReadBuffer::new(reader, Vec::new()),
                 frame_max: FRAME_MAX as usize,
             },
             writer,

@@ -21,14 +21,8 @@ pub(super) fn unavailable(path: &Path, doing: &str, error: &io::Error) -> Unavai
 
 /// A failure to open or to check.
 pub(super) fn sink_error(path: &Path, doing: &str, error: &io::Error) -> SinkError {
-    let target = target(path);
     let (cause, fix) = classify(error);
-    let reason = sentence(doing, error, fix);
-    match cause {
-        Cause::Denied => SinkError::Denied { target, reason },
-        Cause::Misconfigured => SinkError::Misconfigured { target, reason },
-        _ => SinkError::Unavailable { target, reason },
-    }
+    SinkError::new(cause, target(path), sentence(doing, error, fix))
 }
 
 fn sentence(doing: &str, error: &io::Error, fix: &str) -> String {

@@ -124,12 +124,8 @@ pub(super) fn fix(code: Code) -> &'static str {
 
 /// A fault as the error of an operation that could not begin.
 pub(super) fn error(target: &str, code: Code, words: &str) -> SinkError {
-    let (target, reason) = (target.to_owned(), format!("{words}{}", fix(code)));
-    match cause(code) {
-        Cause::Denied => SinkError::Denied { target, reason },
-        Cause::Misconfigured => SinkError::Misconfigured { target, reason },
-        _ => SinkError::Unavailable { target, reason },
-    }
+    let reason = format!("{words}{}", fix(code));
+    SinkError::new(cause(code), target.to_owned(), reason)
 }
 
 #[cfg(test)]

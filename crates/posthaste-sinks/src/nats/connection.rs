@@ -1,11 +1,11 @@
 //! One connection to a server: made, and asked a question.
 
-use std::{io, mem, time::Duration};
+use std::{io, time::Duration};
 
 use posthaste_engine::Cause;
 use serde_json::json;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf},
+    io::{AsyncRead, AsyncWriteExt, ReadHalf, WriteHalf},
     net::TcpStream,
 };
 use uuid::Uuid;
@@ -14,10 +14,8 @@ use super::{
     fault::ServerFault,
     wire::{self, Incoming, Message, ServerInfo},
 };
-use crate::transport::{self, Stream, Tls};
+use crate::transport::{self, ReadBuffer, Stream, Tls};
 
-/// Read at once. Answers are small; thousands of them fit.
-const READ_BYTES: usize = 64 << 10;
 /// The status of an answer that the server gives itself, since nobody listens.
 pub(super) const NO_RESPONDERS: u16 = 503;
 
@@ -43,38 +41,19 @@ pub(super) struct Connection {
 }
 
 /// Reads from a server.
-pub(super) struct Reader<S> {
-    stream: S,
-    buffer: Vec<u8>,
-    /// Bytes of the buffer that are read already.
-    done: usize,
-}
+pub(super) struct Reader<S>(ReadBuffer<S>);
 
-impl<S: AsyncReadExt + Unpin> Reader<S> {
-    /// A reader of these bytes, and of the stream's behind them.
-    fn new(stream: S, buffer: Vec<u8>) -> Self {
-        Self {
-            stream,
-            buffer,
-            done: 0,
-        }
-    }
-
+impl<S: AsyncRead + Unpin> Reader<S> {
     /// Reads more bytes. Cancel safe.
     pub(super) async fn fill(&mut self) -> io::Result<()> {
-        self.buffer.drain(..mem::take(&mut self.done));
-        self.buffer.reserve(READ_BYTES);
-        match self.stream.read_buf(&mut self.buffer).await? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(()),
-        }
+        self.0.fill().await
     }
 
     /// The next thing said among the bytes that were read.
     pub(super) fn next(&mut self) -> Result<Option<Incoming>, ServerFault> {
-        let found = wire::read(&self.buffer[self.done..])?;
+        let found = wire::read(self.0.rest())?;
         Ok(found.map(|(incoming, length)| {
-            self.done += length;
+            self.0.take(length);
             incoming
         }))
     }
@@ -105,8 +84,8 @@ impl Connection {
         address: &str,
         patience: Duration,
     ) -> Result<Self, ServerFault> {
-        let stream = transport::connect(address, patience).await?;
-        let (info, stream, behind) = greet(stream).await?;
+        let mut stream = transport::connect(address, patience).await?;
+        let (info, behind) = greet(&mut stream).await?;
         if !info.headers {
             return Err(ServerFault::setup(
                 "the server knows no headers; use one of version 2.2 or later",
@@ -130,7 +109,7 @@ impl Connection {
         };
         let (reader, writer) = tokio::io::split(stream);
         let mut connection = Self {
-            reader: Reader::new(reader, behind),
+            reader: Reader(ReadBuffer::new(reader, behind)),
             writer,
             info,
             inbox: format!("_INBOX.{}.", Uuid::new_v4().simple()),
@@ -206,13 +185,10 @@ impl Connection {
 
 /// Reads the server's first words, which it says before it waits for ours. Answers the bytes behind
 /// them, too.
-async fn greet(stream: TcpStream) -> Result<(ServerInfo, TcpStream, Vec<u8>), ServerFault> {
-    let mut reader = Reader::new(stream, Vec::new());
+async fn greet(stream: &mut TcpStream) -> Result<(ServerInfo, Vec<u8>), ServerFault> {
+    let mut reader = Reader(ReadBuffer::new(stream, Vec::new()));
     match reader.wait("waiting for the server's greeting").await? {
-        Incoming::Info(info) => {
-            let behind = reader.buffer.split_off(reader.done);
-            Ok((info, reader.stream, behind))
-        }
+        Incoming::Info(info) => Ok((info, reader.0.rest().to_vec())),
         _ => Err(wire::Malformed.into()),
     }
 }

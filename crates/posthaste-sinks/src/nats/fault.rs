@@ -67,12 +67,7 @@ impl ServerFault {
 
     /// The same as the answer of `check` and `open_lane`.
     pub(super) fn into_error(self, target: String) -> SinkError {
-        let reason = self.reason;
-        match self.cause {
-            Cause::Denied => SinkError::Denied { target, reason },
-            Cause::Misconfigured => SinkError::Misconfigured { target, reason },
-            _ => SinkError::Unavailable { target, reason },
-        }
+        SinkError::new(self.cause, target, self.reason)
     }
 
     /// The same as the outcome of a record.

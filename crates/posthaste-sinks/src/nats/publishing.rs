@@ -1,12 +1,9 @@
 //! A connection that publishes messages within a window, and collects how they ended.
 
-use std::{collections::BTreeMap, io, mem, time::Duration};
+use std::{collections::BTreeMap, mem, time::Duration};
 
 use posthaste_engine::{Outcome, Record};
-use tokio::{
-    io::{AsyncWrite, AsyncWriteExt},
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     connection::{Connection, NO_RESPONDERS},
@@ -14,6 +11,7 @@ use super::{
     message::{self, Envelope},
     wire::Incoming,
 };
+use crate::transport::write_or_flush;
 
 /// Messages without an answer, at the most.
 const WINDOW_MESSAGES: usize = 4_096;
@@ -225,16 +223,5 @@ impl Publishing {
             Some((_, sent)) => silence.min(sent.at + self.patience.answer),
             None => silence,
         }
-    }
-}
-
-/// Cancel safe. A TLS stream may keep written bytes until it is flushed.
-async fn write_or_flush(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
-    if bytes.is_empty() {
-        return writer.flush().await.map(|()| 0);
-    }
-    match writer.write(bytes).await? {
-        0 => Err(io::ErrorKind::WriteZero.into()),
-        count => Ok(count),
     }
 }

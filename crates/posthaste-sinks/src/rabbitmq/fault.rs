@@ -1,7 +1,5 @@
 //! The meaning of the broker's refusals, with the fix.
 
-use std::time::Duration;
-
 use posthaste_engine::{Cause, Outcome, Record, RejectionKind, SinkError};
 
 use crate::amqp::Error;
@@ -52,14 +50,6 @@ pub(super) fn too_large(record: &Record, limit: u64) -> Option<Outcome> {
 }
 
 impl BrokerFault {
-    /// The connection took too long.
-    pub(super) fn slow(doing: &str, limit: Duration) -> Self {
-        Self::new(
-            Cause::Connection,
-            format!("{doing}: no answer within {limit:?}"),
-        )
-    }
-
     fn new(cause: Cause, reason: impl Into<String>) -> Self {
         Self {
             cause,
@@ -85,12 +75,7 @@ impl BrokerFault {
 
     /// The same as the answer of `check` and `open_lane`.
     pub(super) fn into_error(self, target: String) -> SinkError {
-        let reason = self.reason;
-        match self.cause {
-            Cause::Denied => SinkError::Denied { target, reason },
-            Cause::Misconfigured => SinkError::Misconfigured { target, reason },
-            _ => SinkError::Unavailable { target, reason },
-        }
+        SinkError::new(self.cause, target, self.reason)
     }
 
     /// The outcome of records that are not at fault themselves, and merely were on the same lane.

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use posthaste_engine::{OptionSpec, SinkError};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem, pem::PemObject},
@@ -10,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::TransportError;
+use crate::address::Address;
 
 /// Where certificates and keys lie. They are read anew for each connection, so that a renewed file
 /// counts without a restart.
@@ -24,6 +26,40 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
+    /// The options of an address: the file of the authorities, of our certificate and of its key.
+    /// Nothing where the address does not ask for TLS; `with` says how it would.
+    pub(crate) fn of(
+        address: &Address,
+        [ca, cert, key]: [&OptionSpec; 3],
+        is_asked: bool,
+        with: &str,
+        without: &'static str,
+    ) -> Result<Option<Self>, SinkError> {
+        if !is_asked {
+            let mut files = [ca, cert, key].into_iter();
+            return match files.find(|file| address.given(file).is_some()) {
+                Some(file) => {
+                    Err(address.misconfigured(format!("`{}` is for TLS; {with}", file.name)))
+                }
+                None => Ok(None),
+            };
+        }
+        let identity = match (address.file(cert), address.file(key)) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                return Err(address.misconfigured(
+                    "`cert_file` and `key_file` belong together: give both or none".to_owned(),
+                ));
+            }
+        };
+        Ok(Some(Self {
+            ca_file: address.file(ca),
+            identity,
+            without,
+        }))
+    }
+
     /// The handshake, which proves that the broker is `host`.
     pub(crate) async fn wrap(
         &self,
