@@ -6,8 +6,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Backoff, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder, Marker, Moment,
-    Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Route, RouteAction,
+    AfterFailure, Backoff, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder, Marker,
+    Moment, Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Route, RouteAction,
     RouteMatch, Router, Routes, Settlement, SideStep, SinkInfo, StoredEvent, StoredFields, Verdict,
 };
 use uuid::Uuid;
@@ -197,8 +197,7 @@ fn followers_that_retention_set_aside_are_sent_where_a_route_takes_them() {
                 1,
                 Settlement::Failed {
                     kind: "not_routed",
-                    retry_in: None,
-                    skip: true,
+                    next: AfterFailure::Skip,
                     ..
                 }
             ),

@@ -11,8 +11,9 @@ use std::{
 
 use posthaste::schema::Placeholders;
 use posthaste_engine::{
-    Admin, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases, Ownership,
-    Page, Parking, Partitions, Rates, Registered, Registration, Store, StoreError, StoredEvent,
+    Admin, AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases,
+    Ownership, Page, Parking, Partitions, Rates, Registered, Registration, Store, StoreError,
+    StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init, sql};
 use rusqlite::{Connection, MAIN_DB, backup::Backup};
@@ -100,8 +101,7 @@ fn parking(page: &Page, index: usize) -> Parking {
         attempts: 1,
         kind: "invalid",
         reason: "no".to_owned(),
-        retry_in: None,
-        skip: false,
+        next: AfterFailure::Dead,
     }
 }
 

@@ -12,8 +12,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Housekeeping, Leases, Ownership,
-    Parking, Registration, Retention, Store,
+    AfterFailure, Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Housekeeping, Leases,
+    Ownership, Parking, Registration, Retention, Store,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init};
 use rusqlite::Connection;
@@ -163,8 +163,10 @@ async fn what_was_set_aside_goes_a_month_after_nothing_waits_for_it() {
         attempts: 1,
         kind: "invalid",
         reason: "no".to_owned(),
-        retry_in: None,
-        skip: event.key() == Some("s"),
+        next: match event.key() {
+            Some("s") => AfterFailure::Skip,
+            _ => AfterFailure::Dead,
+        },
     });
     claimed.park(&parkings.collect::<Vec<_>>()).await.unwrap();
     let age = |days: i64| {

@@ -1,7 +1,5 @@
 //! Rejected events: when each is tried again, and what is parked.
 
-use std::time::Duration;
-
 use super::{
     Pipeline,
     change::Change,
@@ -9,7 +7,9 @@ use super::{
     ticket::{Group, Ticket},
     window::ToPark,
 };
-use crate::{DeliveryPolicy, OnDead, ParkedCopy, Parking, Rejection, Settlement, StoredEvent};
+use crate::{
+    AfterFailure, DeliveryPolicy, OnDead, ParkedCopy, Parking, Rejection, Settlement, StoredEvent,
+};
 
 impl Pipeline {
     /// An event of a window was rejected for good: it is parked once the fate of every earlier
@@ -30,34 +30,42 @@ impl Pipeline {
     ) {
         let policy = self.router.policy(&copy.event);
         let attempts = copy.attempts.saturating_add(1);
-        let (retry_in, skip) = self.after_attempt(attempts, policy, &rejection, random);
-        if retry_in.is_none() {
-            let key_waits = !skip && copy.holds_key && copy.event.key().is_some();
-            self.reports.died(&copy.event, &rejection, key_waits);
-        }
+        let next = self.after_attempt(attempts, policy, &rejection, random);
+        self.report_dead(&copy.event, &rejection, next, copy.holds_key);
         let (kind, reason) = (rejection.kind.as_str(), rejection.reason);
-        let settlement = Settlement::Failed {
-            kind,
-            reason,
-            retry_in,
-            skip,
-        };
+        let settlement = Settlement::Failed { kind, reason, next };
         self.retries.settle(ticket, copy.id, settlement);
     }
 
-    /// When an event is tried again after so many attempts, or never; and then, whether its key
-    /// goes on without it.
+    /// What becomes of an event after so many attempts.
     fn after_attempt(
         &self,
         attempts: u32,
         policy: DeliveryPolicy,
         rejection: &Rejection,
         random: f64,
-    ) -> (Option<Duration>, bool) {
-        let retry_in = (attempts < policy.attempts_when(rejection.kind))
-            .then(|| self.limits.retry.delay(attempts, random));
-        let skip = retry_in.is_none() && policy.on_dead == OnDead::Skip;
-        (retry_in, skip)
+    ) -> AfterFailure {
+        if attempts < policy.attempts_when(rejection.kind) {
+            return AfterFailure::RetryIn(self.limits.retry.delay(attempts, random));
+        }
+        match policy.on_dead {
+            OnDead::Skip => AfterFailure::Skip,
+            OnDead::Block => AfterFailure::Dead,
+        }
+    }
+
+    /// Reports an event whose attempts are used up.
+    fn report_dead(
+        &mut self,
+        event: &StoredEvent,
+        rejection: &Rejection,
+        next: AfterFailure,
+        holds_key: bool,
+    ) {
+        if next.retry_in().is_none() {
+            let key_waits = next == AfterFailure::Dead && holds_key && event.key().is_some();
+            self.reports.died(event, rejection, key_waits);
+        }
     }
 
     /// Rejected events that may be parked now: each becomes a copy and, unless its key goes on
@@ -83,7 +91,7 @@ impl Pipeline {
                 continue;
             }
             let parking = self.parking(group, to_park, random);
-            tickets.push((ticket, parking.skip));
+            tickets.push((ticket, parking.next == AfterFailure::Skip));
             parkings.push(parking);
         }
         if parkings.is_empty() {
@@ -107,12 +115,9 @@ impl Pipeline {
             rejection,
         } = to_park;
         let policy = self.router.policy(&event);
-        let (retry_in, skip) = self.after_attempt(1, policy, &rejection, random);
-        if retry_in.is_none() {
-            let key_waits = event.key().is_some() && !skip;
-            self.reports.died(&event, &rejection, key_waits);
-        }
-        if let (Some(key), false) = (event.key(), skip) {
+        let next = self.after_attempt(1, policy, &rejection, random);
+        self.report_dead(&event, &rejection, next, true);
+        if let Some(key) = event.key().filter(|_| next != AfterFailure::Skip) {
             let was_parked = group == Group::Side;
             self.waiting.park(key, was_parked);
             if was_parked {
@@ -125,8 +130,7 @@ impl Pipeline {
             attempts: 1,
             kind: rejection.kind.as_str(),
             reason: rejection.reason,
-            retry_in,
-            skip,
+            next,
         }
     }
 }

@@ -10,7 +10,8 @@ use super::{
     window::Window,
 };
 use crate::{
-    Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement, StoredEvent, Verdict,
+    AfterFailure, Moment, Outcome, Record, Rejection, RouteDecision, Router, Settlement,
+    StoredEvent, Verdict,
     rule::{Rule, left_out},
 };
 
@@ -217,8 +218,7 @@ impl Pipeline {
             let settlement = Settlement::Failed {
                 kind: "not_routed",
                 reason: "no route takes it to this destination".to_owned(),
-                retry_in: None,
-                skip: true,
+                next: AfterFailure::Skip,
             };
             self.retries.settle(ticket, retry.copy.id, settlement);
         }

@@ -36,6 +36,12 @@ impl ParkedState {
         }
     }
 
+    /// Whether it waits for an attempt or an operator.
+    #[must_use]
+    pub fn waits(self) -> bool {
+        matches!(self, Self::Parked | Self::Dead)
+    }
+
     /// The state of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Cursor, StoreError};
+use super::{Cursor, ParkedState, StoreError};
 use crate::{EventRef, StoredEvent};
 
 /// An event to be parked, durably, before the cursor passes it.
@@ -20,10 +20,40 @@ pub struct Parking {
     pub kind: &'static str,
     /// The broker's answer.
     pub reason: String,
-    /// When it is due again, from now; none: its attempts are used up, it is dead.
-    pub retry_in: Option<Duration>,
-    /// Whether its key goes on without it (policy `skip`): no marker is set.
-    pub skip: bool,
+    /// What becomes of it.
+    pub next: AfterFailure,
+}
+
+/// What becomes of an event whose attempt was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterFailure {
+    /// It waits, and is attempted again so long from now.
+    RetryIn(Duration),
+    /// Its attempts are used up. It waits for an operator, and its key for it.
+    Dead,
+    /// Its attempts are used up, and its key goes on without it (policy `skip`): no marker is set.
+    Skip,
+}
+
+impl AfterFailure {
+    /// The state of its parked copy.
+    #[must_use]
+    pub fn state(self) -> ParkedState {
+        match self {
+            Self::RetryIn(_) => ParkedState::Parked,
+            Self::Dead => ParkedState::Dead,
+            Self::Skip => ParkedState::Skipped,
+        }
+    }
+
+    /// When it is due again, from now; none: not by itself.
+    #[must_use]
+    pub fn retry_in(self) -> Option<Duration> {
+        match self {
+            Self::RetryIn(wait) => Some(wait),
+            Self::Dead | Self::Skip => None,
+        }
+    }
 }
 
 /// A parked event that is due, with what is needed to send it.
@@ -63,11 +93,52 @@ pub enum Settlement {
         kind: &'static str,
         /// The broker's answer.
         reason: String,
-        /// When it is due again, from now; none: its attempts are used up, it is dead.
-        retry_in: Option<Duration>,
-        /// With its attempts used up: its key goes on without it (policy `skip`).
-        skip: bool,
+        /// What becomes of it.
+        next: AfterFailure,
     },
+}
+
+/// What an attempt makes of a parked copy.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempted<'a> {
+    /// The copy's new state.
+    pub state: ParkedState,
+    /// When it is due again, from now.
+    pub retry_in: Option<Duration>,
+    /// The class of the failure, or `accepted`: for the record of the attempt.
+    pub kind: &'a str,
+    /// The broker's answer; empty where it was accepted.
+    pub reason: &'a str,
+}
+
+impl Settlement {
+    /// What the attempt makes of the copy.
+    #[must_use]
+    pub fn attempted(&self) -> Attempted<'_> {
+        match self {
+            Self::Delivered => Attempted {
+                state: ParkedState::Delivered,
+                retry_in: None,
+                kind: "accepted",
+                reason: "",
+            },
+            Self::Failed { kind, reason, next } => Attempted {
+                state: next.state(),
+                retry_in: next.retry_in(),
+                kind,
+                reason,
+            },
+        }
+    }
+}
+
+impl Attempted<'_> {
+    /// Whether it changes a copy in this state. What an operator has decided meanwhile stands,
+    /// unless the copy was delivered, which is what happened.
+    #[must_use]
+    pub fn changes(&self, state: ParkedState) -> bool {
+        state.waits() || self.state == ParkedState::Delivered
+    }
 }
 
 /// Parks events, and settles the attempts with their copies.

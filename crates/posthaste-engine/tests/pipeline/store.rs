@@ -6,7 +6,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    Budget, Cursor, Due, EventRef, Marker, Page, ParkedCopy, Parking, Settlement, StoredEvent,
+    AfterFailure, Budget, Cursor, Due, EventRef, Marker, Page, ParkedCopy, Parking, Settlement,
+    StoredEvent,
 };
 
 use super::Dice;
@@ -90,7 +91,7 @@ impl Model {
     pub(crate) fn park(&mut self, parkings: &[Parking]) {
         for parking in parkings {
             self.set_aside.push(parking.event.reference());
-            if parking.retry_in.is_none() && parking.skip {
+            if parking.next == AfterFailure::Skip {
                 self.skipped.push(parking.event.seq());
                 // A side read of its key goes on behind it, after a crash as well.
                 if let Some(marker) = parking
@@ -102,7 +103,7 @@ impl Model {
                 }
                 continue;
             }
-            let dead = parking.retry_in.is_none();
+            let dead = parking.next == AfterFailure::Dead;
             let row = (parking.event.clone(), parking.attempts, dead);
             self.parked.insert(self.next_parked, row);
             self.next_parked += 1;
@@ -141,17 +142,16 @@ impl Model {
         match settlement {
             Settlement::Delivered => drop(self.parked.remove(&id)),
             Settlement::Failed {
-                retry_in: None,
-                skip: true,
+                next: AfterFailure::Skip,
                 ..
             } => {
                 let (event, _, _) = self.parked.remove(&id).unwrap();
                 self.skipped.push(event.seq());
             }
-            Settlement::Failed { retry_in, .. } => {
+            Settlement::Failed { next, .. } => {
                 let row = self.parked.get_mut(&id).unwrap();
                 row.1 += 1;
-                row.2 = retry_in.is_none();
+                row.2 = *next == AfterFailure::Dead;
             }
         }
     }

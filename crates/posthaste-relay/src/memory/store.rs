@@ -149,7 +149,7 @@ impl DestinationRow {
 
 impl ParkedRow {
     fn waits(&self) -> bool {
-        matches!(self.state, ParkedState::Parked | ParkedState::Dead)
+        self.state.waits()
     }
 
     /// Whether its key, if it has one, waits for it: the key of what was skipped has gone on.

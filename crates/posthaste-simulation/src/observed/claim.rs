@@ -6,7 +6,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    AdvanceOutcome, Claim, Cursor, Due, Page, Parking, RejectionKind, Settlement, StoreError,
+    AdvanceOutcome, AfterFailure, Claim, Cursor, Due, Page, Parking, RejectionKind, Settlement,
+    StoreError,
 };
 use posthaste_testkit::faulty::watch::{Answered, ClaimWatch, SideWatch};
 use uuid::Uuid;
@@ -160,11 +161,6 @@ impl ObservedClaim {
     }
 }
 
-/// Whether the event is left behind at once.
-fn is_skipped(parking: &Parking) -> bool {
-    parking.skip && parking.retry_in.is_none()
-}
-
 impl ClaimWatch for ObservedClaim {
     type Side = ObservedSide;
 
@@ -212,7 +208,10 @@ impl ClaimWatch for ObservedClaim {
         for parking in events {
             self.of.attempt_failed(parking.event.id(), parking.kind);
         }
-        for parking in events.iter().filter(|parking| is_skipped(parking)) {
+        for parking in events
+            .iter()
+            .filter(|parking| parking.next == AfterFailure::Skip)
+        {
             self.of.may_leave_behind(parking.event.id());
         }
         let sent = self.of.sends();
@@ -225,7 +224,7 @@ impl ClaimWatch for ObservedClaim {
                     place: self.of.place,
                     id: parking.event.id(),
                     key: parking.event.key().map(Into::into),
-                    skipped: is_skipped(parking),
+                    skipped: parking.next == AfterFailure::Skip,
                 });
             }
         })
@@ -243,18 +242,9 @@ impl ClaimWatch for ObservedClaim {
     fn settle<'a>(&'a self, id: i64, settlement: &'a Settlement) -> Answered<'a, ()> {
         let event = self.copies().get(&id).copied();
         let mut left = None;
-        if let (
-            Settlement::Failed {
-                kind,
-                retry_in,
-                skip,
-                ..
-            },
-            Some(event),
-        ) = (settlement, event)
-        {
+        if let (Settlement::Failed { kind, next, .. }, Some(event)) = (settlement, event) {
             self.of.attempt_failed(event, kind);
-            left = (*skip && retry_in.is_none()).then_some(event);
+            left = (*next == AfterFailure::Skip).then_some(event);
         }
         if let Some(event) = left {
             self.of.may_leave_behind(event);

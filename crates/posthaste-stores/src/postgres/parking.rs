@@ -49,7 +49,7 @@ struct Columns<'a> {
     kinds: Vec<&'a str>,
     reasons: Vec<&'a str>,
     retries: Vec<Option<i64>>,
-    skips: Vec<bool>,
+    states: Vec<&'static str>,
     places: Places,
 }
 
@@ -125,8 +125,8 @@ impl ClaimParking for ServerConnection {
             columns.attempts.push(whole(parking.attempts));
             columns.kinds.push(parking.kind);
             columns.reasons.push(&parking.reason);
-            columns.retries.push(parking.retry_in.map(micros));
-            columns.skips.push(parking.skip);
+            columns.retries.push(parking.next.retry_in().map(micros));
+            columns.states.push(parking.next.state().as_str());
             columns.places.push(&at);
         }
         let mut params: Vec<Typed<'_>> = vec![
@@ -136,7 +136,7 @@ impl ClaimParking for ServerConnection {
             (&columns.kinds, Type::TEXT_ARRAY),
             (&columns.reasons, Type::TEXT_ARRAY),
             (&columns.retries, Type::INT8_ARRAY),
-            (&columns.skips, Type::BOOL_ARRAY),
+            (&columns.states, Type::TEXT_ARRAY),
         ];
         params.extend(columns.places.params());
         let row = self.change(OPERATION, PARK, &params).await?;
@@ -204,31 +204,16 @@ impl ClaimParking for ServerConnection {
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
-        let (state, kind, reason, retry_in) = match settlement {
-            Settlement::Delivered => ("delivered", "accepted", "", None),
-            Settlement::Failed {
-                kind,
-                reason,
-                retry_in,
-                skip,
-            } => {
-                let state = match (retry_in, skip) {
-                    (Some(_), _) => "parked",
-                    (None, true) => "skipped",
-                    (None, false) => "dead",
-                };
-                (state, *kind, reason.as_str(), retry_in.map(micros))
-            }
-        };
+        let attempted = settlement.attempted();
         self.change(
             "settle",
             SETTLE,
             &[
                 (&id, Type::INT8),
-                (&state, Type::TEXT),
-                (&kind, Type::TEXT),
-                (&reason, Type::TEXT),
-                (&retry_in, Type::INT8),
+                (&attempted.state.as_str(), Type::TEXT),
+                (&attempted.kind, Type::TEXT),
+                (&attempted.reason, Type::TEXT),
+                (&attempted.retry_in.map(micros), Type::INT8),
             ],
         )
         .await

@@ -1,11 +1,11 @@
 //! Parked events and the markers of the keys that wait behind them.
 
-use std::{fmt::Display, sync::LazyLock};
+use std::{fmt::Display, sync::LazyLock, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimParking, Due, EventRef, Field, ParkedCopy, ParkedState, Parking, Settlement, StoreError,
-    audit as words,
+    AfterFailure, Attempted, ClaimParking, Due, EventRef, Field, ParkedCopy, ParkedState, Parking,
+    Settlement, StoreError, audit as words,
 };
 use rusqlite::{OptionalExtension, Transaction, named_params};
 use uuid::Uuid;
@@ -139,8 +139,7 @@ fn park(
 ) -> Result<(), StoreError> {
     let now = clock(tx, operation)?;
     let seq = cursor::seq(operation, &parking.at)?;
-    let (state, due_at) = next_state(now, parking.skip, parking.retry_in);
-    let closed_at = (state == ParkedState::Skipped).then_some(now);
+    let state = parking.next.state();
     let event = &parking.event;
     let id: i64 = tx
         .prepare_cached(include_str!("sql/park.sql"))
@@ -153,8 +152,8 @@ fn park(
                     ":kind": parking.kind,
                     ":reason": parking.reason,
                     ":now": now,
-                    ":due_at": due_at,
-                    ":closed_at": closed_at,
+                    ":due_at": due_at(now, parking.next.retry_in()),
+                    ":closed_at": closed_at(now, state),
                     ":seq": event.seq(),
                     ":event_id": event.id().to_string(),
                     ":topic": event.topic(),
@@ -187,7 +186,7 @@ fn park(
     attempt(tx, operation, id, number, parking.kind, &parking.reason)?;
     match event.key() {
         // It leaves no marker, but takes along one that stands: a side read would bring it again.
-        Some(key) if parking.skip => drop(execute(
+        Some(key) if parking.next == AfterFailure::Skip => drop(execute(
             tx,
             operation,
             include_str!("sql/marker_move.sql"),
@@ -213,17 +212,13 @@ fn park(
     audit::write(tx, operation, words::parked_as(state), about, &values)
 }
 
-/// The state of an event that was refused, and when it is due again.
-fn next_state(
-    now: i64,
-    skip: bool,
-    retry_in: Option<std::time::Duration>,
-) -> (ParkedState, Option<i64>) {
-    match retry_in {
-        Some(delay) => (ParkedState::Parked, Some(now.saturating_add(micros(delay)))),
-        None if skip => (ParkedState::Skipped, None),
-        None => (ParkedState::Dead, None),
-    }
+fn due_at(now: i64, retry_in: Option<Duration>) -> Option<i64> {
+    retry_in.map(|wait| now.saturating_add(micros(wait)))
+}
+
+/// Since when nothing waits for a copy that comes to this state.
+fn closed_at(now: i64, state: ParkedState) -> Option<i64> {
+    (!state.waits()).then_some(now)
 }
 
 fn attempt(
@@ -320,44 +315,27 @@ fn settle(
         .map_err(|error| classify(operation, error))?;
     let (attempts, event_id, seq) =
         found.ok_or_else(|| unexpected(operation, format!("there is no parked event {id}")))?;
-    let (state, kind, changed) = match settlement {
-        Settlement::Delivered => {
-            // Also when an operator skipped it meanwhile: delivered is what happened.
-            execute(
-                tx,
-                operation,
-                include_str!("sql/settle_delivered.sql"),
-                named_params! { ":id": id, ":now": now },
-            )?;
-            attempt(tx, operation, id, attempts + 1, "accepted", "")?;
-            (ParkedState::Delivered, "accepted", true)
-        }
-        Settlement::Failed {
-            kind,
-            reason,
-            retry_in,
-            skip,
-        } => {
-            let (state, due_at) = next_state(now, *skip, *retry_in);
-            // Changes nothing when an operator skipped or discarded it meanwhile: that stands.
-            let changed = execute(
-                tx,
-                operation,
-                include_str!("sql/settle_failed.sql"),
-                named_params! {
-                    ":id": id,
-                    ":state": state.as_str(),
-                    ":kind": kind,
-                    ":reason": reason,
-                    ":due_at": due_at,
-                    ":closed_at": (state == ParkedState::Skipped).then_some(now),
-                },
-            )?;
-            attempt(tx, operation, id, attempts + 1, kind, reason)?;
-            (state, *kind, changed > 0)
-        }
-    };
-    let Some(words) = words::settled_as(state).filter(|_| changed) else {
+    let Attempted {
+        state,
+        retry_in,
+        kind,
+        reason,
+    } = settlement.attempted();
+    let changed = execute(
+        tx,
+        operation,
+        include_str!("sql/settle.sql"),
+        named_params! {
+            ":id": id,
+            ":state": state.as_str(),
+            ":kind": kind,
+            ":reason": reason,
+            ":due_at": due_at(now, retry_in),
+            ":closed_at": closed_at(now, state),
+        },
+    )?;
+    attempt(tx, operation, id, attempts + 1, kind, reason)?;
+    let Some(words) = words::settled_as(state).filter(|_| changed > 0) else {
         return Ok(());
     };
     let name = destination::name(tx, operation, destination_id)?;

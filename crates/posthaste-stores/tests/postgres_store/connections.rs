@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Admin, ClaimRequest, Claimed, DeadAction, Leases, Ownership, ParkedFilter, Parking, Rates,
-    Registered, Retention, Store,
+    Admin, AfterFailure, ClaimRequest, Claimed, DeadAction, Leases, Ownership, ParkedFilter,
+    Parking, Rates, Registered, Retention, Store,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::Database;
@@ -49,8 +49,7 @@ async fn side_read(store: &PostgresStore, claimed: &Arc<dyn Claimed>) {
         attempts: 1,
         kind: "other",
         reason: "no".to_owned(),
-        retry_in: None,
-        skip: false,
+        next: AfterFailure::Dead,
     };
     claimed.park(&[parking]).await.unwrap();
     claimed.advance(&page.end, &[]).await.unwrap();

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::support::*;
 use posthaste_engine::{
-    Admin, Claimed, Cursor, DeadAction, ParkedFilter, ParkedState, Parking, Settlement, SideRead,
-    Start, StoreError,
+    Admin, AfterFailure, Claimed, Cursor, DeadAction, ParkedFilter, ParkedState, Parking,
+    Settlement, SideRead, Start, StoreError,
 };
 use posthaste_testkit::servers::postgres::Database;
 
@@ -175,7 +175,7 @@ async fn attempts_end_in_death_or_in_a_skip_and_operators_decide() {
         parking(&page, 0, hour),
         parking(&page, 1, None),
         Parking {
-            skip: true,
+            next: AfterFailure::Skip,
             ..parking(&page, 2, None)
         },
     ];
@@ -200,15 +200,23 @@ async fn attempts_end_in_death_or_in_a_skip_and_operators_decide() {
     assert_eq!(store.act(&key_b, DeadAction::Retry).await.unwrap(), 1);
     let copy = claimed.due(10).await.unwrap().events.remove(0);
     assert_eq!((copy.event.key(), copy.attempts), (Some("b"), 0));
-    let failed = |retry_in, skip| Settlement::Failed {
+    let failed = |next| Settlement::Failed {
         kind: "other",
         reason: "again".to_owned(),
-        retry_in,
-        skip,
+        next,
     };
-    claimed.settle(copy.id, &failed(hour, false)).await.unwrap();
+    claimed
+        .settle(
+            copy.id,
+            &failed(AfterFailure::RetryIn(Duration::from_secs(3600))),
+        )
+        .await
+        .unwrap();
     assert_eq!(states(), "a|parked|1\nb|parked|1\nc|skipped|1");
-    claimed.settle(copy.id, &failed(None, true)).await.unwrap();
+    claimed
+        .settle(copy.id, &failed(AfterFailure::Skip))
+        .await
+        .unwrap();
     let by_id = ParkedFilter {
         id: Some(page.events[0].id()),
         ..ParkedFilter::default()

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::{future::join_all, poll};
-use posthaste_engine::{ClaimRequest, Ownership, Parking, Settlement, Start, Store};
+use posthaste_engine::{AfterFailure, ClaimRequest, Ownership, Parking, Settlement, Start, Store};
 use posthaste_stores::postgres::{InitOptions, init};
 use posthaste_testkit::servers::{
     pgbouncer::PgBouncer,
@@ -193,8 +193,7 @@ async fn calls_at_once_on_one_connection_do_not_mix_their_transactions() {
                 let failed = Settlement::Failed {
                     kind: "other",
                     reason: "once more".to_owned(),
-                    retry_in: Some(Duration::ZERO),
-                    skip: false,
+                    next: AfterFailure::RetryIn(Duration::ZERO),
                 };
                 claimed.settle(id, &failed).await.unwrap();
                 claimed.due(1).await.unwrap();

@@ -1,7 +1,7 @@
 //! A publication of all tables: whoever deletes or updates needs a table that says which row is
 //! meant.
 
-use posthaste_engine::{Parking, Retention, Start};
+use posthaste_engine::{AfterFailure, Parking, Retention, Start};
 
 use super::support::*;
 
@@ -23,8 +23,10 @@ async fn a_publication_of_all_tables_lets_everything_go_that_is_past_its_time() 
             attempts: 1,
             kind: "invalid",
             reason: "no".to_owned(),
-            retry_in: None,
-            skip: event.key().is_some(),
+            next: match event.key() {
+                Some(_) => AfterFailure::Skip,
+                None => AfterFailure::Dead,
+            },
         })
         .collect();
     claimed.park(&parkings).await.unwrap();

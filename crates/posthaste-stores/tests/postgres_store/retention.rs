@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Admin, Claimed, Housekeeping, ParkedFilter, ParkedState, Parking, PinKind, Retention, Start,
-    Store,
+    Admin, AfterFailure, Claimed, Housekeeping, ParkedFilter, ParkedState, Parking, PinKind,
+    Retention, Start, Store,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -106,8 +106,10 @@ async fn what_was_set_aside_goes_a_month_after_nothing_waits_for_it() {
         attempts: 1,
         kind: "invalid",
         reason: "no".to_owned(),
-        retry_in: None,
-        skip: event.key() == Some("s"),
+        next: match event.key() {
+            Some("s") => AfterFailure::Skip,
+            _ => AfterFailure::Dead,
+        },
     });
     claimed.park(&parkings.collect::<Vec<_>>()).await.unwrap();
     let age = |days: u32| {

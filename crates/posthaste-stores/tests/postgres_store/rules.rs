@@ -6,8 +6,8 @@ use super::{
     support::*,
 };
 use posthaste_engine::{
-    Admin, ClaimOutcome, Claimed, DeadAction, Leases, Ownership, Page, ParkedFilter, ParkedState,
-    Rates, Settlement, Start, Store,
+    Admin, AfterFailure, ClaimOutcome, Claimed, DeadAction, Leases, Ownership, Page, ParkedFilter,
+    ParkedState, Rates, Settlement, Start, Store,
 };
 use posthaste_stores::postgres::PostgresStore;
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -312,8 +312,7 @@ async fn what_an_operator_settled_stays_settled() {
         let failed = Settlement::Failed {
             kind: "other",
             reason: "no such thing".to_owned(),
-            retry_in: Some(LEASE),
-            skip: false,
+            next: AfterFailure::RetryIn(LEASE),
         };
         claimed.settle(due.events[0].id, &failed).await.unwrap();
         world.database.psql("select state from posthaste.parked") == "skipped"
@@ -343,7 +342,7 @@ async fn followers_are_found(world: &World) -> bool {
 
 #[tokio::test]
 async fn a_parked_event_leaves_its_marker() {
-    let text = "where f.key is not null and (not f.skip or ";
+    let text = "where f.key is not null and (f.state <> 'skipped' or ";
     carries_one(text, "where false and (", followers_are_found).await;
 }
 
@@ -374,7 +373,7 @@ async fn what_was_skipped_and_is_tried_again_holds_no_key() {
         let claimed = open(&world.store, Start::Oldest).await;
         let page = claimed.next(ALL).await.unwrap();
         let mut skipped = parking(&page, 0, None);
-        skipped.skip = true;
+        skipped.next = AfterFailure::Skip;
         claimed.park(&[skipped]).await.unwrap();
         claimed.advance(&page.end, &[]).await.unwrap();
         let filter = ParkedFilter {
@@ -387,8 +386,7 @@ async fn what_was_skipped_and_is_tried_again_holds_no_key() {
         let dies = Settlement::Failed {
             kind: "other",
             reason: "no such thing".to_owned(),
-            retry_in: None,
-            skip: false,
+            next: AfterFailure::Dead,
         };
         claimed.settle(due.events[0].id, &dies).await.unwrap();
         // A later event of its key dies, and an operator leaves that one behind.

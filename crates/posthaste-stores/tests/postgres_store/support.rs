@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Admin, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases, Ownership,
-    Page, ParkedFilter, Parking, Registered, Registration, Retention, Settlement, Start, Store,
-    StoreError, Want,
+    Admin, AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases,
+    Ownership, Page, ParkedFilter, Parking, Registered, Registration, Retention, Settlement, Start,
+    Store, StoreError, Want,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -173,8 +173,7 @@ pub(crate) fn parking(page: &Page, index: usize, retry_in: Option<Duration>) -> 
         attempts: 1,
         kind: "other",
         reason: "no such thing".to_owned(),
-        retry_in,
-        skip: false,
+        next: retry_in.map_or(AfterFailure::Dead, AfterFailure::RetryIn),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor, HostIdentity, Page, Parking, Rates,
-    Registered, Registration, SideRead, Start, Store, StoreError, StoredEvent,
+    AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor, HostIdentity, Page,
+    Parking, Rates, Registered, Registration, SideRead, Start, Store, StoreError, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -290,6 +290,11 @@ pub(super) fn ids<'a>(events: impl IntoIterator<Item = &'a StoredEvent>) -> Vec<
 }
 
 /// The event at `index`, to be parked with one attempt made.
+/// What becomes of an event that is due again so long from now; none: its attempts are used up.
+pub(super) fn next_of(retry_in: Option<Duration>) -> AfterFailure {
+    retry_in.map_or(AfterFailure::Dead, AfterFailure::RetryIn)
+}
+
 pub(super) fn parking(read: &Read, index: usize, retry_in: Option<Duration>) -> Parking {
     Parking {
         at: read.cursor_at(index),
@@ -297,8 +302,7 @@ pub(super) fn parking(read: &Read, index: usize, retry_in: Option<Duration>) -> 
         attempts: 1,
         kind: "invalid",
         reason: "refused by the schema".to_owned(),
-        retry_in,
-        skip: false,
+        next: next_of(retry_in),
     }
 }
 

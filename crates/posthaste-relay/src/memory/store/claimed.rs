@@ -7,9 +7,9 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, AuditWords, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress,
-    ClaimReader, ClaimReports, Cursor, DestinationState, Due, EventRef, Marker, Page, ParkedCopy,
-    ParkedState, Parking, Settlement, SideRead, StoreError, StoredEvent, audit,
+    AdvanceOutcome, AfterFailure, AuditWords, Budget, Claim, ClaimMarkers, ClaimParking,
+    ClaimProgress, ClaimReader, ClaimReports, Cursor, DestinationState, Due, EventRef, Marker,
+    Page, ParkedCopy, ParkedState, Parking, Settlement, SideRead, StoreError, StoredEvent, audit,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -179,7 +179,7 @@ impl MemoryClaimed {
 fn done_before(log: &[StoredEvent], events: &[Parking]) -> Vec<i64> {
     let of = |parking: &Parking| {
         let (key, at) = (parking.event.key().map(str::to_owned), place(&parking.at));
-        let marked = key.is_some() && !parking.skip;
+        let marked = key.is_some() && parking.next != AfterFailure::Skip;
         log.iter()
             .filter(move |event| marked && event.seq() <= at && event.key() == key.as_deref())
     };
@@ -255,11 +255,7 @@ impl ClaimParking for MemoryClaimed {
         row.finished.extend(done);
         let mut lines = Vec::new();
         for parking in events {
-            let state = match (parking.retry_in, parking.skip) {
-                (Some(_), _) => ParkedState::Parked,
-                (None, true) => ParkedState::Skipped,
-                (None, false) => ParkedState::Dead,
-            };
+            let state = parking.next.state();
             let (id, seq) = (parking.event.id(), parking.event.seq());
             lines.push((audit::parked_as(state), id, seq, parking.kind));
             row.parked.push(ParkedRow {
@@ -270,14 +266,14 @@ impl ClaimParking for MemoryClaimed {
                 kind: parking.kind.to_owned(),
                 reason: parking.reason.clone(),
                 parked_at: wall_micros(),
-                settled_at: (state == ParkedState::Skipped).then(wall_micros),
+                settled_at: (!state.waits()).then(wall_micros),
                 tried_at: wall_micros(),
-                due: parking.retry_in.map(|wait| Instant::now() + wait),
+                due: parking.next.retry_in().map(|wait| Instant::now() + wait),
             });
             next_id += 1;
             // A skipped event leaves no marker, but takes along one that stands.
             if let Some(key) = parking.event.key()
-                && (!parking.skip || row.markers.contains_key(key))
+                && (parking.next != AfterFailure::Skip || row.markers.contains_key(key))
             {
                 row.markers.insert(key.to_owned(), place(&parking.at));
             }
@@ -299,45 +295,29 @@ impl ClaimParking for MemoryClaimed {
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
         let mut inner = self.store.lock();
         let row = self.held.row(&mut inner, "settling a parked event")?;
-        // An operator may have decided on it meanwhile; a delivery counts all the same.
-        let Some(parked) = row.parked.iter_mut().find(|parked| parked.id == id) else {
+        let attempted = settlement.attempted();
+        let copy = row.parked.iter_mut().find(|parked| parked.id == id);
+        let Some(parked) = copy.filter(|parked| attempted.changes(parked.state)) else {
             return Ok(());
         };
-        let tried = match settlement {
-            Settlement::Delivered => {
-                parked.attempts += 1;
-                parked.state = ParkedState::Delivered;
-                parked.settled_at = Some(wall_micros());
-                parked.tried_at = wall_micros();
-                parked.due = None;
-                "accepted"
-            }
-            Settlement::Failed {
-                kind,
-                reason,
-                retry_in,
-                skip,
-            } if parked.waits() => {
-                parked.attempts += 1;
-                (*kind).clone_into(&mut parked.kind);
-                reason.clone_into(&mut parked.reason);
-                parked.due = retry_in.map(|wait| Instant::now() + wait);
-                parked.state = match (retry_in, skip) {
-                    (Some(_), _) => ParkedState::Parked,
-                    (None, true) => ParkedState::Skipped,
-                    (None, false) => ParkedState::Dead,
-                };
-                parked.tried_at = wall_micros();
-                if !parked.waits() {
-                    parked.settled_at = Some(wall_micros());
-                }
-                *kind
-            }
-            Settlement::Failed { .. } => return Ok(()),
-        };
+        parked.attempts += 1;
+        parked.tried_at = wall_micros();
+        parked.state = attempted.state;
+        parked.due = attempted.retry_in.map(|wait| Instant::now() + wait);
+        if parked.state != ParkedState::Delivered {
+            attempted.kind.clone_into(&mut parked.kind);
+            attempted.reason.clone_into(&mut parked.reason);
+        }
+        if !parked.waits() {
+            parked.settled_at = Some(wall_micros());
+        }
         let (event, seq, attempts) = (parked.event.id(), parked.event.seq(), parked.attempts);
         if let Some(words) = audit::settled_as(parked.state) {
-            self.note(&mut inner, words, &[&event, &seq, &attempts, &tried]);
+            self.note(
+                &mut inner,
+                words,
+                &[&event, &seq, &attempts, &attempted.kind],
+            );
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use std::{collections::HashMap, fmt::Display, sync::Arc};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimParking, Cursor, Due, EventRef, Marker, ParkedCopy, ParkedState, Parking, Settlement,
-    StoreError, audit,
+    AfterFailure, ClaimParking, Cursor, Due, EventRef, Marker, ParkedCopy, ParkedState, Parking,
+    Settlement, StoreError, audit,
 };
 use uuid::Uuid;
 
@@ -42,11 +42,7 @@ struct Parked {
 fn set_one_aside(database: &mut Database, (id, by): (i64, Uuid), one: Parked, now: i64) {
     let Parked { parking, at } = one;
     let tables = &mut database.now.tables;
-    let state = match (parking.retry_in, parking.skip) {
-        (Some(_), _) => ParkedState::Parked,
-        (None, true) => ParkedState::Skipped,
-        (None, false) => ParkedState::Dead,
-    };
+    let state = parking.next.state();
     let (event, kind) = (parking.event, parking.kind);
     let (name, by) = (tables.name_of(id), (Some(by), None));
     let values: [&dyn Display; 3] = [&event.id(), &event.seq(), &kind];
@@ -54,7 +50,7 @@ fn set_one_aside(database: &mut Database, (id, by): (i64, Uuid), one: Parked, no
     if let Some(key) = event.key() {
         let marker = tables.markers.entry((id, key.to_owned()));
         let marker = marker.and_modify(|row| row.position = at.clone());
-        if !parking.skip {
+        if parking.next != AfterFailure::Skip {
             marker.or_insert(MarkerRow {
                 slot: event.slot(),
                 position: at,
@@ -70,8 +66,8 @@ fn set_one_aside(database: &mut Database, (id, by): (i64, Uuid), one: Parked, no
         kind: kind.to_owned(),
         reason: parking.reason,
         parked_at: now,
-        due_at: parking.retry_in.map(|wait| now + micros(wait)),
-        settled_at: (state == ParkedState::Skipped).then_some(now),
+        due_at: parking.next.retry_in().map(|wait| now + micros(wait)),
+        settled_at: (!state.waits()).then_some(now),
         evacuated: false,
         tried: vec![now],
     });
@@ -215,43 +211,27 @@ impl ClaimParking for Owner {
         let change = self.change("settle", move |database, grant| {
             let (id, now) = (grant.destination_id, database.clock());
             let tables = &mut database.now.tables;
+            let attempted = settlement.attempted();
             let row = tables.parked.get_mut(&copy);
-            let delivered = matches!(settlement, Settlement::Delivered);
-            let is_open = |row: &&mut ParkedRow| row.waits() || delivered;
-            let Some(row) = row.filter(|row| row.destination_id == id && is_open(row)) else {
+            let row = row.filter(|row| row.destination_id == id && attempted.changes(row.state));
+            let Some(row) = row else {
                 return Ok(());
             };
             row.attempts += 1;
             row.tried.push(now);
-            let tried = match settlement {
-                Settlement::Delivered => {
-                    row.state = ParkedState::Delivered;
-                    row.due_at = None;
-                    "accepted"
-                }
-                Settlement::Failed {
-                    kind,
-                    reason,
-                    retry_in,
-                    skip,
-                } => {
-                    row.state = match (retry_in, skip) {
-                        (Some(_), _) => ParkedState::Parked,
-                        (None, true) => ParkedState::Skipped,
-                        (None, false) => ParkedState::Dead,
-                    };
-                    (row.kind, row.reason) = (kind.to_owned(), reason);
-                    row.due_at = retry_in.map(|wait| now + micros(wait));
-                    kind
-                }
-            };
-            if matches!(row.state, ParkedState::Delivered | ParkedState::Skipped) {
+            row.state = attempted.state;
+            row.due_at = attempted.retry_in.map(|wait| now + micros(wait));
+            if row.state != ParkedState::Delivered {
+                attempted.kind.clone_into(&mut row.kind);
+                attempted.reason.clone_into(&mut row.reason);
+            }
+            if !row.waits() {
                 row.settled_at = Some(now);
             }
             if let Some(words) = audit::settled_as(row.state) {
                 let (event, seq, attempts) = (row.event.id(), row.event.seq(), row.attempts);
                 let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
-                let values: [&dyn Display; 4] = [&event, &seq, &attempts, &tried];
+                let values: [&dyn Display; 4] = [&event, &seq, &attempts, &attempted.kind];
                 tables.note(now, by, words, name.as_deref(), &values);
             }
             Ok(())

@@ -131,7 +131,7 @@ impl Relay {
 
 impl ParkedRow {
     pub(super) fn waits(&self) -> bool {
-        matches!(self.state, ParkedState::Parked | ParkedState::Dead)
+        self.state.waits()
     }
 
     /// `sql/holds_key.sql`.

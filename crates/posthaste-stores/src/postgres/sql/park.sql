@@ -1,13 +1,12 @@
 -- $6 to $17: one element an event. The copy is made here, from the row itself: nothing is sent twice, nothing can differ.
 with {guard}, input as (
     select *
-    from unnest($6::bigint[], $7::uuid[], $8::integer[], $9::text[], $10::text[], $11::bigint[], $12::boolean[],
+    from unnest($6::bigint[], $7::uuid[], $8::integer[], $9::text[], $10::text[], $11::bigint[], $12::text[],
             $13::pg_snapshot[], $14::pg_snapshot[], $15::bigint[], $16::bigint[], $17::bigint[])
-        with ordinality u (event_seq, event_id, attempts, kind, reason, retry_in, skip,
+        with ordinality u (event_seq, event_id, attempts, kind, reason, retry_in, state,
             low, high, last, floor, floor_min, position)
 ), found as materialized (
-    select g.destination_id, u.position, u.attempts, u.kind as failure, u.reason, u.skip,
-        case when u.retry_in is not null then 'parked' when u.skip then 'skipped' else 'dead' end as state,
+    select g.destination_id, u.position, u.attempts, u.kind as failure, u.reason, u.state,
         clock_timestamp() + u.retry_in * interval '1 microsecond' as due_at,
         u.low, u.high, u.last, u.floor, u.floor_min,
         e.*
@@ -45,7 +44,7 @@ with {guard}, input as (
     select distinct on (f.key) f.destination_id, f.key, f.slot, f.low, f.high, f.last, f.floor, f.floor_min
     from found f, complete
     -- What is skipped leaves no marker. It takes along one that stands: a side read would bring it again.
-    where f.key is not null and (not f.skip or exists (
+    where f.key is not null and (f.state <> 'skipped' or exists (
         select from posthaste.markers m where m.destination_id = f.destination_id and m.key = f.key))
     order by f.key, f.position desc
     on conflict (destination_id, key) do update

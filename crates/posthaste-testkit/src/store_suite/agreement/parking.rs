@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use posthaste_engine::{Cursor, Due, ParkedCopy, Parking, Settlement, StoredEvent};
+use posthaste_engine::{AfterFailure, Cursor, Due, ParkedCopy, Parking, Settlement, StoredEvent};
 
 use super::{
     operation::{Fate, Operation},
@@ -18,11 +18,12 @@ const KIND: &str = "invalid";
 const REASON: &str = "refused by the schema";
 
 impl Fate {
-    fn retry_in(self) -> Option<Duration> {
+    fn next(self) -> AfterFailure {
         match self {
-            Self::RetryNow => Some(Duration::ZERO),
-            Self::RetryLater => Some(LATER),
-            Self::Dead | Self::Skip => None,
+            Self::RetryNow => AfterFailure::RetryIn(Duration::ZERO),
+            Self::RetryLater => AfterFailure::RetryIn(LATER),
+            Self::Dead => AfterFailure::Dead,
+            Self::Skip => AfterFailure::Skip,
         }
     }
 }
@@ -34,8 +35,7 @@ pub(super) fn parking(event: &StoredEvent, at: &Cursor, fate: Fate) -> Parking {
         attempts: 1,
         kind: KIND,
         reason: REASON.to_owned(),
-        retry_in: fate.retry_in(),
-        skip: fate == Fate::Skip,
+        next: fate.next(),
     }
 }
 
@@ -252,8 +252,7 @@ impl Driver {
             false => Settlement::Failed {
                 kind: "too_large",
                 reason: "refused again".to_owned(),
-                retry_in: fate.retry_in(),
-                skip: fate == Fate::Skip,
+                next: fate.next(),
             },
         };
         self.settle_both(holding, label, &settlement).await;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{ClaimRequest, DeadAction, DestinationState, ParkedFilter, Settlement};
+use posthaste_engine::{
+    AfterFailure, ClaimRequest, DeadAction, DestinationState, ParkedFilter, Settlement,
+};
 
 use super::{Case, cases};
 use crate::store_suite::{
@@ -32,12 +34,11 @@ fn sorted(lines: &[String]) -> Vec<String> {
     lines
 }
 
-fn failed(retry_in: Option<Duration>, skip: bool) -> Settlement {
+fn failed(next: AfterFailure) -> Settlement {
     Settlement::Failed {
         kind: "unroutable",
         reason: "nowhere to put it".to_owned(),
-        retry_in,
-        skip,
+        next,
     }
 }
 
@@ -67,19 +68,13 @@ async fn what_becomes_of_events_is_on_record(bench: Bench) {
     let before = bench.outbox.audit().await.len();
     let read = owner.whole().await;
     let kind = parking(&read, 0, NOW).kind;
-    let parked: Vec<_> = [(0, NOW, false), (1, None, false), (2, None, true)]
-        .into_iter()
-        .map(|(index, retry_in, skip)| {
-            let mut parking = parking(&read, index, retry_in);
-            parking.skip = skip;
-            parking
-        })
-        .collect();
+    let mut parked = [(0, NOW), (1, None), (2, None)].map(|(at, wait)| parking(&read, at, wait));
+    parked[2].next = AfterFailure::Skip;
     owner.claimed.park(&parked).await.unwrap();
     owner.claimed.park(&[parking(&read, 3, NOW)]).await.unwrap();
     settle(&owner, "a", Settlement::Delivered).await;
-    settle(&owner, "d", failed(NOW, false)).await;
-    settle(&owner, "d", failed(None, false)).await;
+    settle(&owner, "d", failed(AfterFailure::RetryIn(Duration::ZERO))).await;
+    settle(&owner, "d", failed(AfterFailure::Dead)).await;
 
     let act = async |key: &str, action| {
         let filter = ParkedFilter {
@@ -89,7 +84,7 @@ async fn what_becomes_of_events_is_on_record(bench: Bench) {
         assert_eq!(bench.store.act(&filter, action).await.unwrap(), 1);
     };
     act("b", DeadAction::Retry).await;
-    settle(&owner, "b", failed(None, true)).await;
+    settle(&owner, "b", failed(AfterFailure::Skip)).await;
     act("d", DeadAction::Skip).await;
     let owner = owner.again(&bench).await;
     let blocked: Vec<String> = ["a", "b", "d"].map(str::to_owned).to_vec();

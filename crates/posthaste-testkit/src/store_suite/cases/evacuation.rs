@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    Cursor, DeadAction, ParkedCopy, ParkedFilter, ParkedState, PinKind, Settlement,
+    AfterFailure, Cursor, DeadAction, ParkedCopy, ParkedFilter, ParkedState, PinKind, Settlement,
 };
 use uuid::Uuid;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::store_suite::{
     NewEvent,
-    bench::{Bench, NOTHING, Owner, ids, parking, seqs, side_read_whole},
+    bench::{Bench, NOTHING, Owner, ids, next_of, parking, seqs, side_read_whole},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -220,8 +220,7 @@ async fn a_refused_follower_holds_those_behind_it(bench: Bench) {
     let refused = |retry_in| Settlement::Failed {
         kind: "invalid",
         reason: "refused once more".to_owned(),
-        retry_in,
-        skip: false,
+        next: next_of(retry_in),
     };
     let first = due(&owner).await;
     assert_eq!(due_ids(&first), followers[..1]);
@@ -409,7 +408,7 @@ async fn blocked_behind_a_skipped_one(bench: &Bench) -> Blocked {
     bench.commit_numbered(KEY, 1).await;
     let read = owner.whole().await;
     let mut skipped = parking(&read, 0, None);
-    skipped.skip = true;
+    skipped.next = AfterFailure::Skip;
     owner.claimed.park(&[skipped]).await.unwrap();
     owner.claimed.advance(read.end(), &[]).await.unwrap();
     let filter = ParkedFilter {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{DeadAction, Due, ParkedFilter, ParkedState, Parking, Settlement};
+use posthaste_engine::{
+    AfterFailure, DeadAction, Due, ParkedFilter, ParkedState, Parking, Settlement,
+};
 
 use super::{Case, cases};
 use crate::store_suite::{
@@ -39,12 +41,11 @@ async fn due(owner: &Owner) -> Due {
     owner.claimed.due(100).await.unwrap()
 }
 
-fn failed(retry_in: Option<Duration>, skip: bool) -> Settlement {
+fn failed(next: AfterFailure) -> Settlement {
     Settlement::Failed {
         kind: "unroutable",
         reason: "nowhere to put it".to_owned(),
-        retry_in,
-        skip,
+        next,
     }
 }
 
@@ -127,8 +128,8 @@ async fn due_events_come_in_due_order(bench: Bench) {
     let owner = bench.own().await;
     let read = owner.whole().await;
     let mut parked: Vec<_> = (0..4).map(|index| parking(&read, index, NOW)).collect();
-    parked[0].retry_in = Some(HOUR * 2);
-    parked[3].retry_in = Some(HOUR);
+    parked[0].next = AfterFailure::RetryIn(HOUR * 2);
+    parked[3].next = AfterFailure::RetryIn(HOUR);
     // The second before the first, to tell due order from the order of events.
     owner.claimed.park(&parked[2..]).await.unwrap();
     owner.claimed.park(&parked[..2]).await.unwrap();
@@ -173,7 +174,7 @@ async fn a_failed_attempt_waits_anew(bench: Bench) {
     let copy = due(&owner).await.events.remove(0);
     owner
         .claimed
-        .settle(copy.id, &failed(Some(HOUR), false))
+        .settle(copy.id, &failed(AfterFailure::RetryIn(HOUR)))
         .await
         .unwrap();
     let waiting = due(&owner).await;
@@ -195,7 +196,7 @@ async fn a_failed_attempt_waits_anew(bench: Bench) {
     // And comes again when its time has come.
     owner
         .claimed
-        .settle(copy.id, &failed(NOW, false))
+        .settle(copy.id, &failed(AfterFailure::RetryIn(Duration::ZERO)))
         .await
         .unwrap();
     let copy = due(&owner).await.events.remove(0);
@@ -207,7 +208,7 @@ async fn the_last_failure_makes_it_dead(bench: Bench) {
     let copy = due(&owner).await.events.remove(0);
     owner
         .claimed
-        .settle(copy.id, &failed(None, false))
+        .settle(copy.id, &failed(AfterFailure::Dead))
         .await
         .unwrap();
     let waiting = due(&owner).await;
@@ -221,7 +222,7 @@ async fn a_skipped_failure_releases_its_key(bench: Bench) {
     let copy = due(&owner).await.events.remove(0);
     owner
         .claimed
-        .settle(copy.id, &failed(None, true))
+        .settle(copy.id, &failed(AfterFailure::Skip))
         .await
         .unwrap();
     let waiting = due(&owner).await;
@@ -235,7 +236,7 @@ async fn a_delivery_counts_although_it_was_skipped_meanwhile(bench: Bench) {
     let copy = due(&owner).await.events.remove(0);
     let all = ParkedFilter::default();
     bench.store.act(&all, DeadAction::Skip).await.unwrap();
-    let refused = failed(NOW, false);
+    let refused = failed(AfterFailure::RetryIn(Duration::ZERO));
     owner.claimed.settle(copy.id, &refused).await.unwrap();
     assert_eq!(state(&bench, ParkedState::Skipped).await, 1, "that stands");
     let settle = owner.claimed.settle(copy.id, &Settlement::Delivered);
@@ -244,11 +245,7 @@ async fn a_delivery_counts_although_it_was_skipped_meanwhile(bench: Bench) {
 }
 
 async fn parking_by_policy_skip_sets_no_marker(bench: Bench) {
-    let (owner, _) = one_parked(&bench, |parked| {
-        parked.retry_in = None;
-        parked.skip = true;
-    })
-    .await;
+    let (owner, _) = one_parked(&bench, |parked| parked.next = AfterFailure::Skip).await;
     assert!(owner.claimed.markers(None, 10).await.unwrap().is_empty());
     let waiting = due(&owner).await;
     assert!(waiting.events.is_empty() && waiting.released.is_empty());
@@ -256,7 +253,7 @@ async fn parking_by_policy_skip_sets_no_marker(bench: Bench) {
 }
 
 async fn parking_as_dead_blocks_the_key(bench: Bench) {
-    let (owner, _) = one_parked(&bench, |parked| parked.retry_in = None).await;
+    let (owner, _) = one_parked(&bench, |parked| parked.next = AfterFailure::Dead).await;
     let markers = owner.claimed.markers(None, 10).await.unwrap();
     assert_eq!(markers.len(), 1);
     assert!(!markers[0].released);
@@ -375,7 +372,7 @@ async fn the_same_id_again_is_another_event(bench: Bench) {
     let owner = bench.own().await;
     let read = owner.whole().await;
     let mut parked = parking(&read, 0, None);
-    parked.skip = true;
+    parked.next = AfterFailure::Skip;
     owner.claimed.park(&[parked]).await.unwrap();
     let mended = NewEvent {
         id: Some(id),

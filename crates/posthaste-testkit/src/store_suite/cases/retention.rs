@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    DeadAction, DestinationState, Housekeeping, ParkedFilter, ParkedState, PinKind, Retained,
-    RetentionMode, Start,
+    AfterFailure, DeadAction, DestinationState, Housekeeping, ParkedFilter, ParkedState, PinKind,
+    Retained, RetentionMode, Start,
 };
 use uuid::Uuid;
 
@@ -438,7 +438,7 @@ async fn a_skipped_event_that_dies_again_is_forgotten_a_month_after_its_last_att
     let read = owner.whole().await;
     let mut parked: Vec<_> = (0..3).map(|index| parking(&read, index, None)).collect();
     for parking in &mut parked[1..] {
-        parking.skip = true;
+        parking.next = AfterFailure::Skip;
     }
     owner.claimed.park(&parked).await.unwrap();
     owner.finish_all(&read).await;

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use posthaste_engine::{
-    Budget, Cursor, DeadAction, Page, ParkedFilter, Parking, Progress, Settlement, SideRead,
-    StoreError, StoredEvent,
+    AfterFailure, Budget, Cursor, DeadAction, Page, ParkedFilter, Parking, Progress, Settlement,
+    SideRead, StoreError, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -269,7 +269,7 @@ async fn what_a_side_read_skips_does_not_come_again(bench: Bench) {
     let mut side = owner.claimed.side_read(&[MINE.into()]).await.unwrap();
     let read = side_read_whole(&mut *side, &stands).await;
     let skip = Parking {
-        skip: true,
+        next: AfterFailure::Skip,
         ..parking(&read, 2, None)
     };
     owner.claimed.park(&[skip]).await.unwrap();
@@ -445,8 +445,7 @@ fn blocked_again(page: &Page, event: &StoredEvent) -> Parking {
         attempts: 1,
         kind: "unroutable",
         reason: "nowhere to put it".to_owned(),
-        retry_in: None,
-        skip: false,
+        next: AfterFailure::Dead,
     }
 }
 

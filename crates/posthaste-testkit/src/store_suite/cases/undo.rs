@@ -11,7 +11,7 @@ use super::{
     cases,
     side::{Blocked, MINE, blocked, release, side_read_to},
 };
-use crate::store_suite::bench::{Bench, Owner, PLENTY, ids, parking};
+use crate::store_suite::bench::{Bench, Owner, PLENTY, ids, next_of, parking};
 
 pub(super) fn cases() -> Vec<Case> {
     cases![
@@ -76,8 +76,7 @@ pub(super) fn refused(retry_in: Option<Duration>) -> Settlement {
     Settlement::Failed {
         kind: "unroutable",
         reason: "nowhere to put it".to_owned(),
-        retry_in,
-        skip: false,
+        next: next_of(retry_in),
     }
 }
 

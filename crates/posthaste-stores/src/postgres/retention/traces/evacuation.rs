@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use posthaste_engine::{
-    Admin, Cursor, DeadAction, Due, Page, ParkedFilter, Parking, Settlement, StoredEvent,
+    Admin, AfterFailure, Cursor, DeadAction, Due, Page, ParkedFilter, Parking, Settlement,
+    StoredEvent,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -20,8 +21,7 @@ fn parking(page: &Page, event: &StoredEvent, retry_in: Option<Duration>) -> Park
         attempts: 1,
         kind: "invalid",
         reason: "refused".to_owned(),
-        retry_in,
-        skip: false,
+        next: retry_in.map_or(AfterFailure::Dead, AfterFailure::RetryIn),
     }
 }
 
@@ -185,8 +185,10 @@ impl Model {
                 Settlement::Failed {
                     kind: "invalid",
                     reason: "refused".to_owned(),
-                    retry_in: self.luck.random_bool(0.5).then_some(Duration::ZERO),
-                    skip: false,
+                    next: match self.luck.random_bool(0.5) {
+                        true => AfterFailure::RetryIn(Duration::ZERO),
+                        false => AfterFailure::Dead,
+                    },
                 }
             } else {
                 self.delivered.push(number(&copy.event));
