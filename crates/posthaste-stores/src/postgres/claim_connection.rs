@@ -6,10 +6,10 @@
 //! registration and the incarnation. Where it changed nothing for that, the answer is
 //! [`StoreError::Fenced`] or [`StoreError::IncarnationChanged`].
 
-use std::{collections::HashMap, fmt::Debug};
+use std::collections::HashMap;
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, ClaimParking, ClaimReports, Marker, StoreError};
+use posthaste_engine::{Budget, Marker, StoreError};
 
 use super::{
     position::Position,
@@ -66,15 +66,4 @@ pub(super) trait MarkerStatements: Send + Sync {
 
     /// Removes the markers of these keys. False: one has none, or something that waits holds it.
     async fn remove_markers(&self, keys: &[String]) -> Result<bool, StoreError>;
-}
-
-/// The statements of one claim.
-pub(super) trait ClaimConnection:
-    PageStatements + ProgressStatements + MarkerStatements + ClaimParking + ClaimReports + Debug
-{
-}
-
-impl<T> ClaimConnection for T where
-    T: PageStatements + ProgressStatements + MarkerStatements + ClaimParking + ClaimReports + Debug
-{
 }

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, ClaimMarkers, ClaimParking, ClaimProgress, ClaimReader, ClaimReports,
-    Cursor, Due, EventRef, Marker, Page, Parking, Partitions, Settlement, SideRead, StoreError,
-    StoredEvent,
+    AdvanceOutcome, Budget, ClaimMarkers, ClaimProgress, ClaimReader, Cursor, Marker, Page,
+    Partitions, SideRead, StoreError, StoredEvent,
     rule::{Rule, left_out},
 };
 use tokio::task::JoinHandle;
@@ -15,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     Grant,
-    claim_connection::ClaimConnection,
+    claim_connection::{MarkerStatements, PageStatements, ProgressStatements},
     converge::Group,
     read::{Read, Scope},
     read_plan::ReadPlan,
@@ -81,8 +80,8 @@ pub(super) fn set_back(operation: &'static str, sequence: i64, floor: i64) -> St
 
 /// The owner's view of one destination.
 #[derive(Debug)]
-pub(super) struct PostgresClaimed {
-    statements: Arc<dyn ClaimConnection>,
+pub(super) struct PostgresClaimed<C> {
+    pub(super) connection: Arc<C>,
     plan: Mutex<ReadPlan>,
     ahead: Mutex<Option<Ahead>>,
 }
@@ -123,37 +122,40 @@ pub(super) fn page_of(place: Arc<Place>, events: Vec<StoredEvent>) -> Page {
     }
 }
 
-impl PostgresClaimed {
+impl<C> PostgresClaimed<C> {
+    fn plan(&self) -> std::sync::MutexGuard<'_, ReadPlan> {
+        // Its steps do not panic; whatever it holds may be dropped at any moment anyway.
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: PageStatements + 'static> PostgresClaimed<C> {
     /// Goes on from what was found under the grant.
     pub(super) fn new(
         grant: &Grant,
         mut found: OpenedRows,
-        statements: impl FnOnce(&OpenedRows) -> Arc<dyn ClaimConnection>,
+        connection: impl FnOnce(Option<Slots>) -> C,
     ) -> Result<Self, StoreError> {
         found.check(grant)?;
-        let (slots, statements) = (found.slots(), statements(&found));
+        let slots = found.slots();
+        let connection = Arc::new(connection(slots.clone()));
         let first = found.groups.swap_remove(0);
         let plan = ReadPlan::restore(found.leaf_bits, slots, first, found.groups, grant.proven);
         Ok(Self {
-            statements,
+            connection,
             plan: Mutex::new(plan),
             ahead: Mutex::default(),
         })
-    }
-
-    fn plan(&self) -> std::sync::MutexGuard<'_, ReadPlan> {
-        // Its steps do not panic; whatever it holds may be dropped at any moment anyway.
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends the next read of the difference. Only pages: a poll is to see what is there when it is
     /// asked for.
     fn read_ahead(&self, budget: Budget) {
         let request = self.plan().request();
-        let (statements, (of, slots)) = (Arc::clone(&self.statements), request.clone());
+        let (connection, (of, slots)) = (Arc::clone(&self.connection), request.clone());
         let page = ReadAhead(tokio::spawn(async move {
             let scope = Scope::Main(slots.as_deref());
-            statements.read(READ, &of, scope, budget).await
+            connection.read(READ, &of, scope, budget).await
         }));
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ahead { request, page });
     }
@@ -173,7 +175,7 @@ impl PostgresClaimed {
             Some(page) => page.answer().await?,
             None => {
                 let scope = Scope::Main(request.1.as_deref());
-                let read = self.statements.read(READ, &request.0, scope, budget);
+                let read = self.connection.read(READ, &request.0, scope, budget);
                 read.await?
             }
         };
@@ -220,7 +222,7 @@ fn cut(answer: &mut Answer, events: &mut Vec<StoredEvent>, budget: Budget) {
 }
 
 #[async_trait]
-impl ClaimReader for PostgresClaimed {
+impl<C: PageStatements + 'static> ClaimReader for PostgresClaimed<C> {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
         for _ in 1..EMPTY_PAGES_MAX {
             let (step, page) = self.read_once(budget).await?;
@@ -232,12 +234,12 @@ impl ClaimReader for PostgresClaimed {
     }
 
     async fn hinted(&self) {
-        self.statements.hinted().await
+        self.connection.hinted().await
     }
 }
 
 #[async_trait]
-impl ClaimProgress for PostgresClaimed {
+impl<C: ProgressStatements> ClaimProgress for PostgresClaimed<C> {
     async fn advance(
         &self,
         up_to: &Cursor,
@@ -251,9 +253,9 @@ impl ClaimProgress for PostgresClaimed {
         };
         if let Some(stored) = stored {
             if split {
-                self.statements.store_several(&stored).await?;
+                self.connection.store_several(&stored).await?;
             } else {
-                self.statements.store_one(&stored).await?;
+                self.connection.store_one(&stored).await?;
             }
             self.plan().advanced(stored);
         }
@@ -264,39 +266,17 @@ impl ClaimProgress for PostgresClaimed {
 }
 
 #[async_trait]
-impl ClaimParking for PostgresClaimed {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        self.statements.set_aside().await
-    }
-
-    async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
-        if events.is_empty() {
-            return Ok(());
-        }
-        self.statements.park(events).await
-    }
-
-    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
-        self.statements.due(limit).await
-    }
-
-    async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
-        self.statements.settle(id, settlement).await
-    }
-}
-
-#[async_trait]
-impl ClaimMarkers for PostgresClaimed {
+impl<C: PageStatements + MarkerStatements + 'static> ClaimMarkers for PostgresClaimed<C> {
     async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.statements.markers(after, limit).await
+        self.connection.markers(after, limit).await
     }
 
     async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        self.statements.marked(keys).await
+        self.connection.marked(keys).await
     }
 
     async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
-        let side_read = PostgresSideRead::open(Arc::clone(&self.statements), keys).await?;
+        let side_read = PostgresSideRead::open(Arc::clone(&self.connection), keys).await?;
         Ok(Box::new(side_read))
     }
 
@@ -309,24 +289,9 @@ impl ClaimMarkers for PostgresClaimed {
         if at.seq().is_some() || !Place::of(OPERATION, at)?.is_joinable() {
             return Err(bug("keys can only join at a whole snapshot"));
         }
-        if self.statements.remove_markers(keys).await? {
+        if self.connection.remove_markers(keys).await? {
             return Ok(());
         }
         Err(bug("a key has no marker, or a parked event still holds it"))
-    }
-}
-
-#[async_trait]
-impl ClaimReports for PostgresClaimed {
-    async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
-        self.statements.report(breaker, last_error).await
-    }
-
-    async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
-        self.statements.reached(cluster).await
-    }
-
-    async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
-        self.statements.fences_taken(former).await
     }
 }

@@ -25,6 +25,7 @@ mod holds_key;
 mod layout;
 mod lock_wait;
 mod locks;
+mod markers;
 mod micros;
 mod migrate;
 #[cfg(feature = "model")]

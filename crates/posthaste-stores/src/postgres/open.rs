@@ -29,7 +29,7 @@ pub(super) async fn open(
     connector: &Arc<Connector>,
     hints: &Hints,
     grant: Grant,
-) -> Result<PostgresClaimed, StoreError> {
+) -> Result<PostgresClaimed<ServerConnection>, StoreError> {
     const OPERATION: &str = "open";
     let failed = |error| classify(OPERATION, error);
     let (reads, writer) = tokio::try_join!(
@@ -72,19 +72,17 @@ pub(super) async fn open(
     let advance = PreparedAdvance::prepare(&writer).await;
     let due = writer.prepare(DUE.clone(), &DUE_TYPES).await;
     let (advance, due) = (advance.map_err(failed)?, due.map_err(failed)?);
-    PostgresClaimed::new(&grant, found, |found| {
-        Arc::new(ServerConnection {
-            reader: Arc::new(Reader::new(reads, grant.destination_id, grant.token)),
-            slots: found.slots(),
-            grant: grant.clone(),
-            leaf_bits,
-            writer,
-            advance,
-            due,
-            connector: Arc::clone(connector),
-            side_reader: OnceCell::new(),
-            hints,
-        })
+    PostgresClaimed::new(&grant, found, |slots| ServerConnection {
+        reader: Arc::new(Reader::new(reads, grant.destination_id, grant.token)),
+        slots,
+        grant: grant.clone(),
+        leaf_bits,
+        writer,
+        advance,
+        due,
+        connector: Arc::clone(connector),
+        side_reader: OnceCell::new(),
+        hints,
     })
 }
 

@@ -1,41 +1,26 @@
-//! Parked events, their attempts, and the markers of the keys that they block.
-
-use std::{
-    collections::HashMap,
-    sync::{Arc, LazyLock},
-};
+//! Parked events and their attempts.
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimParking, Cursor, Due, EventRef, Marker, PageBuilder, ParkedCopy, Parking, Settlement,
-    StoreError, StoredEvent,
+    ClaimParking, Due, EventRef, PageBuilder, ParkedCopy, Parking, Settlement, StoreError,
+    StoredEvent,
 };
 use tokio_postgres::{Row, types::Type};
 
 use super::{
-    claim_connection::MarkerStatements,
+    claimed::PostgresClaimed,
     client::Typed,
     error::classify,
-    holds_key::with_holds_key,
+    markers::Places,
     micros::{from_micros, micros},
-    position::Position,
     read::push,
-    server_connection::{ServerConnection, position},
+    server_connection::ServerConnection,
     side_read::marker_at,
-    sweep::Place,
-    types::Snapshot,
 };
 
-static MARKERS: LazyLock<String> =
-    LazyLock::new(|| with_holds_key(include_str!("sql/markers.sql")));
-const MARKED: &str = include_str!("sql/marked.sql");
 const SET_ASIDE: &str = include_str!("sql/set_aside.sql");
 const PARK: &str = include_str!("sql/park.sql");
 const SETTLE: &str = include_str!("sql/settle.sql");
-const MARKER: &str = include_str!("sql/marker.sql");
-static MARKER_MOVE: LazyLock<String> =
-    LazyLock::new(|| with_holds_key(include_str!("sql/marker_move.sql")));
-static JOIN: LazyLock<String> = LazyLock::new(|| with_holds_key(include_str!("sql/join.sql")));
 
 /// Parked events that are held in memory at once; one comes whatever its size.
 const DUE_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -53,48 +38,17 @@ struct Columns<'a> {
     places: Places,
 }
 
-/// Where markers are to stand.
-#[derive(Default)]
-struct Places {
-    lows: Vec<Snapshot>,
-    highs: Vec<Option<Snapshot>>,
-    lasts: Vec<Option<i64>>,
-    floors: Vec<i64>,
-    floor_mins: Vec<i64>,
-}
-
-impl Places {
-    fn push(&mut self, at: &Position) {
-        let within = at.within.as_ref();
-        let (high, last) = within.map(|(h, last)| (h.as_ref().clone(), *last)).unzip();
-        self.lows.push(at.low.as_ref().clone());
-        self.highs.push(high);
-        self.lasts.push(last);
-        self.floors.push(at.floors.floor);
-        self.floor_mins.push(at.floors.floor_min);
-    }
-
-    fn params(&self) -> [Typed<'_>; 5] {
-        [
-            (&self.lows, Type::PG_SNAPSHOT_ARRAY),
-            (&self.highs, Type::PG_SNAPSHOT_ARRAY),
-            (&self.lasts, Type::INT8_ARRAY),
-            (&self.floors, Type::INT8_ARRAY),
-            (&self.floor_mins, Type::INT8_ARRAY),
-        ]
-    }
-}
-
 fn whole(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 #[async_trait]
-impl ClaimParking for ServerConnection {
+impl ClaimParking for PostgresClaimed<ServerConnection> {
     async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        let grant = &self.grant;
-        let (mask, shift) = self.slots();
+        let grant = &self.connection.grant;
+        let (mask, shift) = self.connection.slots();
         let rows = self
+            .connection
             .writer
             .query_typed(
                 SET_ASIDE,
@@ -139,7 +93,7 @@ impl ClaimParking for ServerConnection {
             (&columns.states, Type::TEXT_ARRAY),
         ];
         params.extend(columns.places.params());
-        let row = self.change(OPERATION, PARK, &params).await?;
+        let row = self.connection.change(OPERATION, PARK, &params).await?;
         if row.get::<_, bool>("complete") {
             return Ok(());
         }
@@ -158,12 +112,13 @@ impl ClaimParking for ServerConnection {
             reason,
         };
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let (mask, shift) = self.slots();
+        let (mask, shift) = self.connection.slots();
         let rows = self
+            .connection
             .writer
             .read(
-                &self.due,
-                &[&self.grant.destination_id, &limit, &mask, &shift],
+                &self.connection.due,
+                &[&self.connection.grant.destination_id, &limit, &mask, &shift],
             )
             .await;
         let mut rows = rows.map_err(failed)?;
@@ -205,110 +160,19 @@ impl ClaimParking for ServerConnection {
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
         let attempted = settlement.attempted();
-        self.change(
-            "settle",
-            SETTLE,
-            &[
-                (&id, Type::INT8),
-                (&attempted.state.as_str(), Type::TEXT),
-                (&attempted.kind, Type::TEXT),
-                (&attempted.reason, Type::TEXT),
-                (&attempted.retry_in.map(micros), Type::INT8),
-            ],
-        )
-        .await
-        .map(drop)
-    }
-}
-
-#[async_trait]
-impl MarkerStatements for ServerConnection {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        const OPERATION: &str = "read the markers";
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let (mask, shift) = self.slots();
-        let rows = self
-            .writer
-            .query_typed(
-                &MARKERS,
+        self.connection
+            .change(
+                "settle",
+                SETTLE,
                 &[
-                    (&self.grant.destination_id, Type::INT8),
-                    (&mask, Type::BYTEA),
-                    (&shift, Type::INT4),
-                    (&limit, Type::INT8),
-                    (&after, Type::TEXT),
+                    (&id, Type::INT8),
+                    (&attempted.state.as_str(), Type::TEXT),
+                    (&attempted.kind, Type::TEXT),
+                    (&attempted.reason, Type::TEXT),
+                    (&attempted.retry_in.map(micros), Type::INT8),
                 ],
             )
             .await
-            .map_err(|error| classify(OPERATION, error))?;
-        rows.iter()
-            .map(|row| {
-                let at = position(row).map_err(|error| classify(OPERATION, error))?;
-                Ok(Marker {
-                    key: row.get("key"),
-                    at: Cursor::whole(Arc::new(Place::at(&at))),
-                    released: row.get("released"),
-                })
-            })
-            .collect()
-    }
-
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        let rows = self
-            .writer
-            .query_typed(
-                MARKED,
-                &[
-                    (&self.grant.destination_id, Type::INT8),
-                    (&keys, Type::TEXT_ARRAY),
-                ],
-            )
-            .await
-            .map_err(|error| classify("ask for markers", error))?;
-        Ok(rows.iter().map(|row| row.get("key")).collect())
-    }
-
-    async fn stands(&self, keys: &[String]) -> Result<HashMap<String, Position>, StoreError> {
-        let failed = |error| classify("side read", error);
-        let (mask, shift) = self.slots();
-        let rows = self
-            .writer
-            .query_typed(
-                MARKER,
-                &[
-                    (&self.grant.destination_id, Type::INT8),
-                    (&keys, Type::TEXT_ARRAY),
-                    (&mask, Type::BYTEA),
-                    (&shift, Type::INT4),
-                ],
-            )
-            .await
-            .map_err(failed)?;
-        let stands = rows
-            .iter()
-            .map(|row| position(row).map(|at| (row.get("key"), at)));
-        stands.collect::<Result<_, _>>().map_err(failed)
-    }
-
-    async fn move_markers(&self, to: &[(String, Position)]) -> Result<bool, StoreError> {
-        let mut places = Places::default();
-        let mut keys = Vec::new();
-        for (key, at) in to {
-            keys.push(key);
-            places.push(at);
-        }
-        let mut params: Vec<Typed<'_>> = vec![(&keys, Type::TEXT_ARRAY)];
-        params.extend(places.params());
-        let row = self
-            .change("advance a side read", &MARKER_MOVE, &params)
-            .await?;
-        Ok(row.get("changed"))
-    }
-
-    async fn remove_markers(&self, keys: &[String]) -> Result<bool, StoreError> {
-        let row = self
-            .change("join", &JOIN, &[(&keys, Type::TEXT_ARRAY)])
-            .await?;
-        Ok(row.get("changed"))
+            .map(drop)
     }
 }

@@ -6,6 +6,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::{
+    claimed::PostgresClaimed,
     error::classify,
     server_connection::{ServerConnection, guarded},
 };
@@ -15,12 +16,14 @@ const FENCES_TAKEN: &str = include_str!("sql/fences_taken.sql");
 const REACHED: &str = include_str!("sql/reached.sql");
 
 #[async_trait]
-impl ClaimReports for ServerConnection {
+impl ClaimReports for PostgresClaimed<ServerConnection> {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
-        self.writer
+        self.connection
+            .writer
             .execute_typed(
                 &guarded(REPORT),
                 &self
+                    .connection
                     .grant
                     .guard(&[(&breaker, Type::TEXT), (&last_error, Type::TEXT)]),
             )
@@ -31,17 +34,21 @@ impl ClaimReports for ServerConnection {
 
     async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
         let cluster = [(&cluster as _, Type::TEXT)];
-        let row = self.change("store the cluster", REACHED, &cluster).await?;
+        let row = self
+            .connection
+            .change("store the cluster", REACHED, &cluster)
+            .await?;
         Ok(row.get("former"))
     }
 
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
-        self.change(
-            "note taken fences",
-            FENCES_TAKEN,
-            &[(&former, Type::UUID_ARRAY)],
-        )
-        .await
-        .map(drop)
+        self.connection
+            .change(
+                "note taken fences",
+                FENCES_TAKEN,
+                &[(&former, Type::UUID_ARRAY)],
+            )
+            .await
+            .map(drop)
     }
 }

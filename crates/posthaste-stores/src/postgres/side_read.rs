@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 
 use super::{
-    claim_connection::ClaimConnection,
+    claim_connection::{MarkerStatements, PageStatements},
     converge::floors_of,
     position::Position,
     read::{Read, Scope},
@@ -397,27 +397,24 @@ pub(super) fn target_of(until: &Cursor) -> Result<Position, StoreError> {
 }
 
 #[derive(Debug)]
-pub(super) struct PostgresSideRead {
-    statements: Arc<dyn ClaimConnection>,
+pub(super) struct PostgresSideRead<C> {
+    connection: Arc<C>,
     course: SideCourse,
 }
 
-impl PostgresSideRead {
-    pub(super) async fn open(
-        statements: Arc<dyn ClaimConnection>,
-        keys: &[String],
-    ) -> Result<Self, StoreError> {
-        let markers = statements.stands(keys).await?;
-        let course = SideCourse::from_markers(statements.leaf_bits(), keys, markers);
+impl<C: PageStatements + MarkerStatements> PostgresSideRead<C> {
+    pub(super) async fn open(connection: Arc<C>, keys: &[String]) -> Result<Self, StoreError> {
+        let markers = connection.stands(keys).await?;
+        let course = SideCourse::from_markers(connection.leaf_bits(), keys, markers);
         Ok(Self {
             course: course.ok_or_else(|| no_marker(OPERATION))?,
-            statements,
+            connection,
         })
     }
 }
 
 #[async_trait]
-impl SideRead for PostgresSideRead {
+impl<C: PageStatements + MarkerStatements> SideRead for PostgresSideRead<C> {
     fn leave(&mut self, keys: &[String]) {
         self.course.leave(keys);
     }
@@ -430,7 +427,7 @@ impl SideRead for PostgresSideRead {
             };
             let keys = self.course.keys();
             let scope = Scope::Keys { keys, rests };
-            let read = self.statements.read(OPERATION, &page, scope, budget);
+            let read = self.connection.read(OPERATION, &page, scope, budget);
             let Read { answer, events, .. } = read.await?;
             self.course.answer(&answer);
             if !events.is_empty() {
@@ -443,7 +440,7 @@ impl SideRead for PostgresSideRead {
     async fn advance(&mut self, at: &Cursor, _finished: &[i64]) -> Result<(), StoreError> {
         let moves = self.course.moves(at)?;
         // Without a move it still tells whether the claim holds.
-        match self.statements.move_markers(&moves).await? {
+        match self.connection.move_markers(&moves).await? {
             true => Ok(()),
             false => Err(no_marker("advance a side read")),
         }

@@ -16,6 +16,7 @@ mod claim;
 mod creation;
 mod database;
 mod evacuate;
+mod markers;
 mod open;
 mod owner;
 mod ownership;

@@ -28,6 +28,7 @@ mod migrate;
 mod ownership;
 mod owning;
 mod parking;
+mod report;
 mod retention;
 mod row;
 mod settings;

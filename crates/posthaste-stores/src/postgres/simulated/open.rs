@@ -22,7 +22,7 @@ use crate::postgres::{
 pub(super) async fn open(
     server: &Arc<Server>,
     grant: &Grant,
-) -> Result<PostgresClaimed, StoreError> {
+) -> Result<PostgresClaimed<Owner>, StoreError> {
     const OPERATION: &str = "open";
     let connection = Connection::open(server);
     let found = connection.look(OPERATION, |database| {
@@ -31,12 +31,10 @@ pub(super) async fn open(
     let found = found.await?.ok_or(StoreError::Fenced {
         operation: OPERATION,
     })?;
-    PostgresClaimed::new(grant, found?, |found| {
-        Arc::new(Owner {
-            grant: Arc::new(grant.clone()),
-            slots: found.slots(),
-            connection,
-        })
+    PostgresClaimed::new(grant, found?, |slots| Owner {
+        grant: Arc::new(grant.clone()),
+        slots,
+        connection,
     })
 }
 

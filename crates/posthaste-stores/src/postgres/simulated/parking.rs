@@ -1,11 +1,11 @@
-//! Parked events, their attempts, and the markers of the keys that they block.
+//! Parked events and their attempts.
 
-use std::{collections::HashMap, fmt::Display, sync::Arc};
+use std::fmt::Display;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AfterFailure, ClaimParking, Cursor, Due, EventRef, Marker, ParkedCopy, ParkedState, Parking,
-    Settlement, StoreError, audit,
+    AfterFailure, ClaimParking, Due, EventRef, ParkedCopy, ParkedState, Parking, Settlement,
+    StoreError, audit,
 };
 use uuid::Uuid;
 
@@ -15,23 +15,11 @@ use super::{
     tables::{MarkerRow, ParkedRow, Tables},
 };
 use crate::postgres::{
-    claim_connection::MarkerStatements,
+    claimed::PostgresClaimed,
     micros::{from_micros, micros},
     position::Position,
     side_read::marker_at,
-    sweep::Place,
 };
-
-/// True: the marker stands further along in the very same difference. A skipped event has taken it
-/// there.
-fn is_further(marker: &Position, to: &Position) -> bool {
-    match (&marker.within, &to.within) {
-        (Some((high, last)), Some((to_high, to_last))) => {
-            marker.low == to.low && high == to_high && last > to_last
-        }
-        _ => false,
-    }
-}
 
 /// A parked event on its way, with the place behind it.
 struct Parked {
@@ -80,7 +68,7 @@ impl Tables {
     }
 
     /// The markers of a claim, the oldest first.
-    fn markers_of(&self, owner: &Owner) -> Vec<(&str, &MarkerRow)> {
+    pub(super) fn markers_of(&self, owner: &Owner) -> Vec<(&str, &MarkerRow)> {
         let id = owner.grant.destination_id;
         let ours = self.markers.range((id, String::new())..);
         let ours = ours.take_while(|((of, _), _)| *of == id);
@@ -105,23 +93,26 @@ impl Tables {
 }
 
 #[async_trait]
-impl ClaimParking for Owner {
+impl ClaimParking for PostgresClaimed<Owner> {
     async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        let grant = &self.grant;
-        let look = self.connection.look("read what is set aside", |database| {
-            let tables = &database.now.tables;
-            let ours = tables.cursors_of(grant.destination_id).filter(|(_, row)| {
-                row.epoch == grant.epoch && row.relay == Some(grant.registration)
+        let grant = &self.connection.grant;
+        let look = self
+            .connection
+            .connection
+            .look("read what is set aside", |database| {
+                let tables = &database.now.tables;
+                let ours = tables.cursors_of(grant.destination_id).filter(|(_, row)| {
+                    row.epoch == grant.epoch && row.relay == Some(grant.registration)
+                });
+                let passed = ours.map(|(_, row)| row.position.floors.floor_min).min();
+                let parked = tables.parked.values().filter(|row| {
+                    row.destination_id == grant.destination_id
+                        && !row.evacuated
+                        && passed.is_some_and(|passed| row.event.seq() > passed)
+                        && self.connection.owns(row.event.slot())
+                });
+                parked.map(|row| row.event.reference()).collect()
             });
-            let passed = ours.map(|(_, row)| row.position.floors.floor_min).min();
-            let parked = tables.parked.values().filter(|row| {
-                row.destination_id == grant.destination_id
-                    && !row.evacuated
-                    && passed.is_some_and(|passed| row.event.seq() > passed)
-                    && self.owns(row.event.slot())
-            });
-            parked.map(|row| row.event.reference()).collect()
-        });
         look.await
     }
 
@@ -134,7 +125,7 @@ impl ClaimParking for Owner {
             let parking = parking.clone();
             parked.push(Parked { parking, at });
         }
-        let change = self.change(OPERATION, move |database, grant| {
+        let change = self.connection.change(OPERATION, move |database, grant| {
             // The copy is made from the row itself: all or none.
             let is_there = |parked: &Parked| {
                 let row = database.now.mvcc.rows.get(&parked.parking.event.seq());
@@ -163,52 +154,55 @@ impl ClaimParking for Owner {
 
     /// `sql/due.sql`.
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
-        let id = self.grant.destination_id;
-        let look = self.connection.look("read what is due", |database| {
-            let (tables, now) = (&database.now.tables, database.clock());
-            let waits = |row: &ParkedRow| {
-                row.destination_id == id
-                    && row.state == ParkedState::Parked
-                    && self.owns(row.event.slot())
-            };
-            let mut found: Vec<(i64, i64, &ParkedRow)> = Vec::new();
-            let mut next_at: Option<i64> = None;
-            for (copy, row) in tables.parked.iter().filter(|(_, row)| waits(row)) {
-                match row.due_at {
-                    Some(at) if at <= now => found.push((at, *copy, row)),
-                    Some(at) => next_at = Some(next_at.unwrap_or(at).min(at)),
-                    // A copy that retention made: its turn comes behind all that waits of its key.
-                    None if tables.is_first(id, *copy, row) => {
-                        found.push((row.parked_at, *copy, row))
+        let id = self.connection.grant.destination_id;
+        let look = self
+            .connection
+            .connection
+            .look("read what is due", |database| {
+                let (tables, now) = (&database.now.tables, database.clock());
+                let waits = |row: &ParkedRow| {
+                    row.destination_id == id
+                        && row.state == ParkedState::Parked
+                        && self.connection.owns(row.event.slot())
+                };
+                let mut found: Vec<(i64, i64, &ParkedRow)> = Vec::new();
+                let mut next_at: Option<i64> = None;
+                for (copy, row) in tables.parked.iter().filter(|(_, row)| waits(row)) {
+                    match row.due_at {
+                        Some(at) if at <= now => found.push((at, *copy, row)),
+                        Some(at) => next_at = Some(next_at.unwrap_or(at).min(at)),
+                        // A copy that retention made: its turn comes behind all that waits of its key.
+                        None if tables.is_first(id, *copy, row) => {
+                            found.push((row.parked_at, *copy, row))
+                        }
+                        None => {}
                     }
-                    None => {}
                 }
-            }
-            found.sort_by_key(|(at, copy, _)| (*at, *copy));
-            let copy = |(_, id, row): (i64, i64, &ParkedRow)| ParkedCopy {
-                id,
-                event: row.event.clone(),
-                attempts: row.attempts,
-                holds_key: row.holds_key(),
-            };
-            let released = tables.markers_of(self).into_iter();
-            let released = released.filter(|(key, _)| !tables.holds(id, key));
-            Due {
-                events: found.into_iter().take(limit).map(copy).collect(),
-                released: released
-                    .take(limit)
-                    .map(|(key, _)| key.to_owned())
-                    .collect(),
-                next_in: next_at.map(|at| from_micros(at - now)),
-            }
-        });
+                found.sort_by_key(|(at, copy, _)| (*at, *copy));
+                let copy = |(_, id, row): (i64, i64, &ParkedRow)| ParkedCopy {
+                    id,
+                    event: row.event.clone(),
+                    attempts: row.attempts,
+                    holds_key: row.holds_key(),
+                };
+                let released = tables.markers_of(&self.connection).into_iter();
+                let released = released.filter(|(key, _)| !tables.holds(id, key));
+                Due {
+                    events: found.into_iter().take(limit).map(copy).collect(),
+                    released: released
+                        .take(limit)
+                        .map(|(key, _)| key.to_owned())
+                        .collect(),
+                    next_in: next_at.map(|at| from_micros(at - now)),
+                }
+            });
         look.await
     }
 
     /// `sql/settle.sql`.
     async fn settle(&self, copy: i64, settlement: &Settlement) -> Result<(), StoreError> {
         let settlement = settlement.clone();
-        let change = self.change("settle", move |database, grant| {
+        let change = self.connection.change("settle", move |database, grant| {
             let (id, now) = (grant.destination_id, database.clock());
             let tables = &mut database.now.tables;
             let attempted = settlement.attempted();
@@ -235,91 +229,6 @@ impl ClaimParking for Owner {
                 tables.note(now, by, words, name.as_deref(), &values);
             }
             Ok(())
-        });
-        change.await
-    }
-}
-
-#[async_trait]
-impl MarkerStatements for Owner {
-    async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        let id = self.grant.destination_id;
-        let look = self.connection.look("read the markers", |database| {
-            let tables = &database.now.tables;
-            let mut ours = tables.markers_of(self);
-            ours.sort_by_key(|(key, _)| *key);
-            ours.retain(|(key, _)| after.is_none_or(|after| *key > after));
-            ours.truncate(limit);
-            let marker = |(key, row): (&str, &MarkerRow)| Marker {
-                key: key.to_owned(),
-                at: Cursor::whole(Arc::new(Place::at(&row.position))),
-                released: !tables.holds(id, key),
-            };
-            ours.into_iter().map(marker).collect()
-        });
-        look.await
-    }
-
-    async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        let id = self.grant.destination_id;
-        let look = self.connection.look("ask for markers", |database| {
-            let markers = &database.now.tables.markers;
-            let marked = keys
-                .iter()
-                .filter(|key| markers.contains_key(&(id, (*key).clone())));
-            marked.cloned().collect()
-        });
-        look.await
-    }
-
-    async fn stands(&self, keys: &[String]) -> Result<HashMap<String, Position>, StoreError> {
-        let id = self.grant.destination_id;
-        let look = self.connection.look("side read", |database| {
-            let of = |key: &String| {
-                let row = database.now.tables.markers.get(&(id, key.clone()))?;
-                self.owns(row.slot)
-                    .then(|| (key.clone(), row.position.clone()))
-            };
-            keys.iter().filter_map(of).collect()
-        });
-        look.await
-    }
-
-    async fn move_markers(&self, to: &[(String, Position)]) -> Result<bool, StoreError> {
-        let to = to.to_vec();
-        let change = self.change("advance a side read", move |database, grant| {
-            let tables = &mut database.now.tables;
-            let mut changed = true;
-            for (key, to) in to {
-                let held = tables.holds(grant.destination_id, &key);
-                let row = tables.markers.get_mut(&(grant.destination_id, key));
-                changed &= row.is_some();
-                if let Some(row) = row.filter(|row| !held && !is_further(&row.position, &to)) {
-                    row.position = to;
-                }
-            }
-            Ok(changed)
-        });
-        change.await
-    }
-
-    async fn remove_markers(&self, keys: &[String]) -> Result<bool, StoreError> {
-        let keys = keys.to_vec();
-        let change = self.change("join", move |database, grant| {
-            let (id, now) = (grant.destination_id, database.clock());
-            let tables = &mut database.now.tables;
-            let (asked, mut joined) = (keys.len(), 0);
-            for key in keys {
-                if !tables.holds(id, &key) && tables.markers.remove(&(id, key)).is_some() {
-                    joined += 1;
-                }
-            }
-            if joined > 0 {
-                let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
-                tables.note(now, by, audit::JOIN, name.as_deref(), &[&joined]);
-                database.counters.joins += 1;
-            }
-            Ok(joined == asked)
         });
         change.await
     }
