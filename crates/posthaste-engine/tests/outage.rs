@@ -228,6 +228,7 @@ fn beside_a_refused_one() -> (Pipeline, Vec<ParkedCopy>, Moment) {
         event: page(1..=1, 1).events.remove(0),
         attempts: 1,
         holds_key: true,
+        never_tried: false,
     };
     (pipeline, vec![refused], now)
 }
@@ -321,6 +322,7 @@ fn a_death_says_whether_the_key_waits_for_this_event() {
             event: page(1..=1, 1).events.remove(0),
             attempts: 1_000,
             holds_key,
+            never_tried: false,
         };
         let later = now.after(Duration::from_secs(10));
         let answer = |_: &Record| Some(refused());

@@ -176,15 +176,17 @@ fn followers_that_retention_set_aside_are_sent_where_a_route_takes_them() {
         event,
         attempts: 0,
         holds_key: true,
+        // An operator has it tried again: it was routed here when it was refused.
+        never_tried: id != 3,
     };
-    let copies = (1..).zip(events(&["theirs", "ours"])).map(copy);
+    let copies = (1..).zip(events(&["theirs", "ours", "theirs"])).map(copy);
     until_asked(&mut pipeline, NOW);
     let due = Due {
         events: copies.collect(),
         ..Due::default()
     };
     pipeline.change_done(Some(due), false, NOW);
-    assert_eq!(deliver(&mut pipeline), [2]);
+    assert_eq!(deliver(&mut pipeline), [2, 3]);
     let mut settled = Vec::new();
     while let Some(Change::Settle { id, settlement }) = pipeline.next_change(NOW, 0.5) {
         settled.push((id, settlement));
@@ -201,7 +203,8 @@ fn followers_that_retention_set_aside_are_sent_where_a_route_takes_them() {
                     ..
                 }
             ),
-            (2, Settlement::Delivered)
+            (2, Settlement::Delivered),
+            (3, Settlement::Delivered)
         ]
     ));
 }

@@ -1,14 +1,16 @@
 //! `posthaste dead`: events that their destination refused, and the keys that wait behind them.
 
+mod view;
+
 use clap::{Args, Subcommand};
-use posthaste_engine::{DeadAction, Field, ParkedEvent, ParkedFilter, ParkedState, Store};
-use serde_json::{Value, json};
+use posthaste_engine::{DeadAction, ParkedFilter, ParkedState, Store};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::StoreArgs;
 use crate::{
     failure::{Failure, Status},
-    output::{self, Style},
+    output,
 };
 
 #[derive(Debug, Args)]
@@ -51,7 +53,13 @@ enum What {
     /// Release the key; the event is kept as skipped, and can still be retried
     Skip(GiveUp),
     /// Release the key, and erase the payload: nothing undoes that
-    Discard(GiveUp),
+    Discard {
+        #[command(flatten)]
+        what: GiveUp,
+        /// Erase the payloads of skipped events
+        #[arg(long)]
+        skipped: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -108,6 +116,11 @@ fn state(name: &str) -> Result<ParkedState, String> {
         .ok_or_else(|| "write parked, dead, skipped, discarded or delivered".to_owned())
 }
 
+/// The state that `--skipped` names.
+fn only(skipped: bool) -> Option<ParkedState> {
+    skipped.then_some(ParkedState::Skipped)
+}
+
 fn limit(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
@@ -126,11 +139,19 @@ impl Dead {
             } => list(store, &which.filter(*state), *limit, json).await,
             What::Show { id, destination } => show(store, *id, destination.clone(), json).await,
             What::Retry { which, skipped } => {
-                let filter = which.filter(skipped.then_some(ParkedState::Skipped));
-                act(store, &filter, DeadAction::Retry, json).await
+                act(
+                    store,
+                    &which.filter(only(*skipped)),
+                    DeadAction::Retry,
+                    json,
+                )
+                .await
             }
-            What::Skip(what) => what.give_up(store, DeadAction::Skip, json).await,
-            What::Discard(what) => what.give_up(store, DeadAction::Discard, json).await,
+            What::Skip(what) => what.give_up(store, DeadAction::Skip, None, json).await,
+            What::Discard { what, skipped } => {
+                what.give_up(store, DeadAction::Discard, only(*skipped), json)
+                    .await
+            }
         };
         if let Some((which, action)) = self.what.acts() {
             which.demand_a_choice(action)?;
@@ -145,7 +166,7 @@ impl What {
             Self::List { .. } | Self::Show { .. } => None,
             Self::Retry { which, .. } => Some((which, DeadAction::Retry)),
             Self::Skip(what) => Some((&what.which, DeadAction::Skip)),
-            Self::Discard(what) => Some((&what.which, DeadAction::Discard)),
+            Self::Discard { what, .. } => Some((&what.which, DeadAction::Discard)),
         }
     }
 }
@@ -155,11 +176,15 @@ impl GiveUp {
         &self,
         store: &dyn Store,
         action: DeadAction,
+        state: Option<ParkedState>,
         json: bool,
     ) -> Result<Status, Failure> {
-        let filter = self.which.filter(None);
+        let filter = self.which.filter(state);
         if !self.yes && filter.id.is_none() && filter.key.is_none() {
-            self.refuse_without_yes(store, action).await?;
+            match filter.means_skipped(action) {
+                true => refuse_to_erase(store, &filter).await?,
+                false => self.refuse_without_yes(store, action).await?,
+            }
         }
         act(store, &filter, action, json).await
     }
@@ -189,13 +214,24 @@ impl GiveUp {
             }
         };
         Err(Failure::usage(format!(
-            "`dead {}` would give up {}, at {}: {undone}; nothing was changed\nfix: give --yes to \
+            "`dead {}` would give up at most {}, at {}: {undone}; nothing was changed\nfix: give --yes to \
              confirm, or name fewer by --id UUID or --key KEY; `posthaste dead list` shows them",
             action.as_str(),
             output::count(events, "event"),
             names.join(", "),
         )))
     }
+}
+
+async fn refuse_to_erase(store: &dyn Store, filter: &ParkedFilter) -> Result<(), Failure> {
+    if store.parked(filter, 1).await?.is_empty() {
+        return Err(nothing("no skipped event matches"));
+    }
+    Err(Failure::usage(
+        "`dead discard --skipped` would erase the payloads of all skipped events that match, and \
+         nothing undoes that; nothing was changed\nfix: give --yes to confirm, or name fewer by \
+         --id UUID or --key KEY; `posthaste dead list --state skipped` shows them",
+    ))
 }
 
 async fn list(
@@ -209,7 +245,7 @@ async fn list(
     let more = parked.len() > limit;
     parked.truncate(limit);
     if json {
-        let events: Vec<_> = parked.iter().map(summary).collect();
+        let events: Vec<_> = parked.iter().map(view::summary).collect();
         output::print_json(&json!({ "events": events, "more": more }))?;
         return Ok(Status::Done);
     }
@@ -219,7 +255,7 @@ async fn list(
     }
     let colours = output::colours();
     for one in &parked {
-        output::print(&entry(one, colours))?;
+        output::print(&view::entry(one, colours))?;
     }
     output::print("`posthaste dead show ID` shows all of an event.\n")?;
     if more {
@@ -229,49 +265,6 @@ async fn list(
         ))?;
     }
     Ok(Status::Done)
-}
-
-/// The least width of a terminal.
-const COLUMNS: usize = 80;
-
-/// Three lines, since the id alone takes half of one.
-fn entry(one: &ParkedEvent, colours: bool) -> String {
-    let style = match one.state {
-        ParkedState::Dead => Style::Bad,
-        ParkedState::Parked => Style::Warn,
-        _ => Style::Dim,
-    };
-    let attempts = output::count(one.attempts.into(), "attempt");
-    let key = one
-        .event
-        .key()
-        .map_or_else(String::new, |key| format!(", key {}", printable(key)));
-    let place = format!(
-        "  {}: topic {}{key}",
-        one.destination,
-        printable(one.event.topic())
-    );
-    let reason = format!("  {}: {}", one.kind, printable(&one.reason));
-    format!(
-        "{}  {}, {attempts}\n{}\n{}\n",
-        output::paint(&one.event.id().to_string(), Style::Bold, colours),
-        output::paint(one.state.as_str(), style, colours),
-        output::cut(&place, COLUMNS),
-        output::cut(&reason, COLUMNS),
-    )
-}
-
-/// Keys and brokers' answers may hold control characters, which a terminal would follow.
-fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            if c.is_control() {
-                c.escape_default().collect::<Vec<_>>()
-            } else {
-                vec![c]
-            }
-        })
-        .collect()
 }
 
 async fn show(
@@ -303,11 +296,11 @@ async fn show(
         ));
     }
     if json {
-        let events: Vec<_> = found.iter().map(whole).collect();
+        let events: Vec<_> = found.iter().map(view::whole).collect();
         output::print_json(&json!({ "events": events }))?;
     } else {
         for one in &found {
-            output::print(&report(one, output::colours()))?;
+            output::print(&view::report(one, output::colours()))?;
         }
     }
     Ok(Status::Done)
@@ -328,15 +321,12 @@ async fn act(
             Status::Done
         });
     }
-    if events == 0 && filter.means_skipped(action) {
-        return Err(Failure::failed(
-            "no skipped event matches whose key has gone on; nothing was changed\nfix: `posthaste \
-             dead list --state skipped` shows the skipped events; a released key goes on once a relay \
-             has delivered its waiting events",
-        ));
-    }
     if events == 0 {
-        return Err(nothing("no parked or dead event matches"));
+        return Err(match (filter.means_skipped(action), action) {
+            (true, DeadAction::Retry) => none_to_undo(store, filter).await?,
+            (true, _) => nothing("no skipped event matches"),
+            (false, _) => nothing("no parked or dead event matches"),
+        });
     }
     let said = match action {
         DeadAction::Retry if filter.means_skipped(action) => {
@@ -351,6 +341,7 @@ async fn act(
             "skipped and kept for 30 days (`dead retry --skipped` sends it after all); each key goes \
              on with its next event"
         }
+        DeadAction::Discard if filter.means_skipped(action) => "discarded, the payload erased",
         DeadAction::Discard => {
             "discarded, the payload erased; each key goes on with its next event"
         }
@@ -367,128 +358,31 @@ async fn act(
     Ok(Status::Done)
 }
 
+/// Why no skipped event is tried again.
+async fn none_to_undo(store: &dyn Store, filter: &ParkedFilter) -> Result<Failure, Failure> {
+    let skipped = store.parked(filter, 1).await?;
+    let Some(one) = skipped.first() else {
+        return Ok(nothing("no skipped event matches"));
+    };
+    let known = store.status().await?.destinations;
+    let name = &one.destination;
+    Ok(Failure::failed(
+        match known.iter().any(|d| d.name == *name) {
+            true => {
+                "no skipped event matches whose key has gone on; nothing was changed\nfix: try it \
+                 again later: a released key goes on once a relay has delivered its waiting events"
+                    .to_owned()
+            }
+            false => format!(
+                "destination `{name}` was removed; nothing was changed\nfix: start a relay that names \
+             `{name}` again, then try this again"
+            ),
+        },
+    ))
+}
+
 fn nothing(what: &str) -> Failure {
     Failure::failed(format!(
         "{what}; nothing was changed\nfix: `posthaste dead list` shows the parked and dead events"
     ))
-}
-
-/// An event as a list shows it: no payload, no header values.
-fn summary(one: &ParkedEvent) -> Value {
-    json!({
-        "id": one.event.id().to_string(),
-        "destination": one.destination,
-        "state": one.state.as_str(),
-        "attempts": one.attempts,
-        "kind": one.kind,
-        "reason": one.reason,
-        "parked_at": output::time(one.parked_at),
-        "due_at": one.due_at.map(output::time),
-        "topic": one.event.topic(),
-        "key": one.event.key(),
-        "type": one.event.text(Field::Type),
-        "payload_bytes": one.event.payload().map(<[u8]>::len),
-    })
-}
-
-const TEXTS: [(&str, Field); 6] = [
-    ("content_type", Field::ContentType),
-    ("correlation_id", Field::CorrelationId),
-    ("causation_id", Field::CausationId),
-    ("tenant_id", Field::TenantId),
-    ("traceparent", Field::Traceparent),
-    ("tracestate", Field::Tracestate),
-];
-
-fn whole(one: &ParkedEvent) -> Value {
-    let mut value = summary(one);
-    for (name, field) in TEXTS {
-        value[name] = json!(one.event.text(field));
-    }
-    value["occurred_at"] = json!(output::time(one.event.occurred_at()));
-    value["headers"] = one
-        .event
-        .headers()
-        .map(|(name, value)| json!([name, value]))
-        .collect();
-    value["payload"] = Value::Null;
-    if let Some(payload) = one.event.payload() {
-        match std::str::from_utf8(payload) {
-            Ok(text) => value["payload"] = json!(text),
-            Err(_) => value["payload_hex"] = json!(hex(payload)),
-        }
-    }
-    value
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Of a payload a person is shown so many characters.
-const SHOWN: usize = 4_000;
-
-fn report(one: &ParkedEvent, colours: bool) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        let name = output::paint(&format!("{name:<15}"), Style::Dim, colours);
-        text.push_str(&format!("{name} {value}\n"));
-    };
-    let event = &one.event;
-    line("id", event.id().to_string());
-    line("destination", one.destination.clone());
-    line(
-        "state",
-        format!(
-            "{}, after {}",
-            one.state.as_str(),
-            output::count(one.attempts.into(), "attempt")
-        ),
-    );
-    line(
-        "reason",
-        format!("{}: {}", one.kind, printable(&one.reason)),
-    );
-    line("parked at", output::time(one.parked_at));
-    if let Some(due) = one.due_at {
-        line("next attempt at", output::time(due));
-    }
-    line("topic", event.topic().to_owned());
-    line(
-        "key",
-        event.key().map_or_else(|| "none".to_owned(), printable),
-    );
-    for (name, field) in std::iter::once(&("type", Field::Type)).chain(&TEXTS) {
-        if let Some(value) = event.text(*field) {
-            line(name, printable(value));
-        }
-    }
-    line("occurred at", output::time(event.occurred_at()));
-    for (name, value) in event.headers() {
-        line(
-            "header",
-            format!(
-                "{}: {}",
-                printable(name),
-                printable(value.unwrap_or("(no value)"))
-            ),
-        );
-    }
-    match event.payload() {
-        None => line("payload", "none".to_owned()),
-        Some(payload) => {
-            line("payload", output::bytes(payload.len() as u64));
-            let content = match std::str::from_utf8(payload) {
-                Ok(content) => printable(content),
-                Err(_) => hex(payload),
-            };
-            let shown = output::cut(&content, SHOWN);
-            text.push_str(&format!("{shown}\n"));
-            if shown != content {
-                text.push_str("(cut; --json has all of it)\n");
-            }
-        }
-    }
-    text.push('\n');
-    text
 }

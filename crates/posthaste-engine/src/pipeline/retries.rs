@@ -198,12 +198,14 @@ impl Retries {
                 event,
                 attempts,
                 holds_key,
+                never_tried,
             } = copy;
             out(Part::Number(is_sent));
             out(Part::Number(ticket.unwrap_or_default()));
             out(Part::Event(event));
             out(Part::Number((*attempts).into()));
             out(Part::Number((*holds_key).into()));
+            out(Part::Number((*never_tried).into()));
             evidence.describe(accepted, out);
         }
         out(number(self.waiting.len()));

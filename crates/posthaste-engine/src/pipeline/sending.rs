@@ -193,9 +193,7 @@ impl Pipeline {
                 return;
             };
             let event = copy.event.clone();
-            // A follower that retention copied was never looked at.
-            let never_tried = copy.attempts == 0;
-            if never_tried && !matches!(self.router.decide(&event), RouteDecision::Take(_)) {
+            if copy.never_tried && !matches!(self.router.decide(&event), RouteDecision::Take(_)) {
                 self.not_ours(ticket);
                 continue;
             }

@@ -74,6 +74,9 @@ pub struct ParkedEvent {
     pub parked_at: i64,
     /// When it is due again, likewise; none when it is not going to be tried by itself.
     pub due_at: Option<i64>,
+    /// Whether its key waits for it: an event without a key, and one that was skipped once, hold
+    /// nothing up.
+    pub holds_key: bool,
     /// The event; its payload is none once it was discarded.
     pub event: StoredEvent,
 }
@@ -92,10 +95,10 @@ pub struct ParkedFilter {
 }
 
 impl ParkedFilter {
-    /// True where the action undoes skipping.
+    /// True where the action is one on skipped events, which it leaves alone unless they are named.
     #[must_use]
     pub fn means_skipped(&self, action: DeadAction) -> bool {
-        self.state == Some(ParkedState::Skipped) && action == DeadAction::Retry
+        self.state == Some(ParkedState::Skipped) && action != DeadAction::Skip
     }
 }
 
@@ -105,11 +108,13 @@ pub enum DeadAction {
     /// Attempt again now, with a full set of attempts; the key stays blocked until it succeeds.
     /// What was skipped is attempted where the filter names that state and its key has gone on
     /// without it (no marker stands): it comes behind what followed it, and its key goes on whatever
-    /// becomes of it.
+    /// becomes of it. What was left by a destination that was removed goes to the one that has its
+    /// name now; as long as there is none, it is left alone.
     Retry,
     /// The key goes on; the event is kept as skipped.
     Skip,
-    /// Skip, and the payload is erased.
+    /// Skip, and the payload is erased; also that of a skipped event, where the filter names that
+    /// state.
     Discard,
 }
 

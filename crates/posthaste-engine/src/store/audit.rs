@@ -71,7 +71,7 @@ pub const DEAD_DISCARD: AuditWords = words("dead discard", EVENT);
 /// A dead event was forgotten: id, `seq`.
 pub const FORGET: AuditWords = words(
     "forget",
-    "event %s (seq %s): dead, and nobody decided on it",
+    "event %s (seq %s): dead, and nobody decided on it for 30 days",
 );
 /// Followers of blocked keys were parked: how many, up to which `seq`.
 pub const EVACUATE: AuditWords =

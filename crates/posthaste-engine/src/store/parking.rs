@@ -68,6 +68,9 @@ pub struct ParkedCopy {
     /// Whether its key, if it has one, waits for it. The key of an event that was skipped, and is
     /// tried again, has gone on.
     pub holds_key: bool,
+    /// A follower that retention parked unseen, and that was not attempted yet: whether a route takes
+    /// it here is not known.
+    pub never_tried: bool,
 }
 
 /// What the parked table asks for.

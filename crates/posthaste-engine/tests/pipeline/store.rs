@@ -126,6 +126,7 @@ impl Model {
                     event: event.clone(),
                     attempts: *attempts,
                     holds_key: true,
+                    never_tried: *attempts == 0,
                 })
                 .collect(),
             released: self

@@ -126,6 +126,8 @@ impl Memory {
             event,
             attempts: 0,
             holds_key: true,
+            // Every event is routed.
+            never_tried: true,
         });
         let due = Due {
             events: events.collect(),

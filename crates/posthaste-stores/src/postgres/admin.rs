@@ -15,6 +15,7 @@ use super::{
     claim::with_fragments,
     client::Client,
     error::classify,
+    holds_key::with_holds_key,
     locks::{Lock, name_holder},
     micros::{from_micros, unsigned},
     read::push,
@@ -141,7 +142,7 @@ impl Admin for PostgresStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = client
             .query_typed(
-                PARKED,
+                &with_holds_key(PARKED),
                 &[
                     (&filter.destination, Type::TEXT),
                     (&filter.id, Type::UUID),
@@ -337,6 +338,7 @@ fn parked(row: &Row) -> Result<ParkedEvent, StoreError> {
         reason: row.get("reason"),
         parked_at: row.get::<_, UnixMicros>("parked_at").0,
         due_at: row.get::<_, Option<UnixMicros>>("due_at").map(|at| at.0),
+        holds_key: row.get("holds_key"),
         event: event.ok_or_else(|| bug("the page lost its event".to_owned()))?,
     })
 }

@@ -134,25 +134,19 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
             push(&mut page, &row)
                 .map_err(|reason| bug(format!("a parked event cannot be read: {reason}")))?;
             let attempts: i32 = row.get("attempts");
-            copies.push((
-                row.get::<_, i64>("id"),
-                u32::try_from(attempts).unwrap_or(0),
-                row.get::<_, bool>("holds_key"),
-            ));
-        }
-        let with_event =
-            |((id, attempts, holds_key), event): ((i64, u32, bool), StoredEvent)| ParkedCopy {
+            let (id, holds_key, never_tried): (i64, bool, bool) =
+                (row.get("id"), row.get("holds_key"), row.get("never_tried"));
+            copies.push(move |event: StoredEvent| ParkedCopy {
                 id,
                 event,
-                attempts,
+                attempts: u32::try_from(attempts).unwrap_or(0),
                 holds_key,
-            };
+                never_tried,
+            });
+        }
+        let copies = copies.into_iter().zip(page.finish());
         Ok(Due {
-            events: copies
-                .into_iter()
-                .zip(page.finish())
-                .map(with_event)
-                .collect(),
+            events: copies.map(|(copy, event)| copy(event)).collect(),
             released: header.try_get("headers").map_err(failed)?,
             next_in: next_in.map(from_micros),
         })

@@ -1,6 +1,6 @@
 //! What operators see and do.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -15,12 +15,16 @@ use super::{
     connection::{clock, execute},
     destination::{Found, find},
     error::{classify, unexpected},
+    holds_key::with_holds_key,
     parking::limit_of,
     row,
     shares::members,
     status::status,
     watch::Watch,
 };
+
+static PARKED_LIST: LazyLock<String> =
+    LazyLock::new(|| with_holds_key(include_str!("sql/parked_list.sql")));
 
 /// Parked events that one transaction acts upon, so that writers are never kept waiting.
 const ACTS_A_TRANSACTION: usize = 200;
@@ -54,9 +58,7 @@ impl Admin for SqliteStore {
             .await?
             .read(OPERATION, move |tx| {
                 let fail = |error| classify(OPERATION, error);
-                let mut statement = tx
-                    .prepare_cached(include_str!("sql/parked_list.sql"))
-                    .map_err(fail)?;
+                let mut statement = tx.prepare_cached(&PARKED_LIST).map_err(fail)?;
                 let mut rows = statement
                     .query(named_params! {
                         ":destination": filter.destination,
@@ -166,6 +168,7 @@ fn parked_event(operation: &'static str, row: &Row<'_>) -> Result<ParkedEvent, S
         reason: row.get(row::BEHIND + 4).map_err(fail)?,
         parked_at: row.get(row::BEHIND + 5).map_err(fail)?,
         due_at: row.get(row::BEHIND + 6).map_err(fail)?,
+        holds_key: row.get(row::BEHIND + 7).map_err(fail)?,
         event: row::event(operation, row)?,
     })
 }
@@ -180,7 +183,7 @@ fn act(
 ) -> Result<Vec<i64>, StoreError> {
     let fail = |error| classify(operation, error);
     let now = clock(tx, operation)?;
-    let candidates: Vec<(i64, String, i64, String)> = tx
+    let candidates: Vec<(i64, String, i64, String, i64)> = tx
         .prepare_cached(include_str!("sql/act_candidates.sql"))
         .and_then(|mut statement| {
             statement
@@ -192,20 +195,34 @@ fn act(
                         ":key": filter.key,
                         ":state": filter.state.map(ParkedState::as_str),
                         ":retry": action == DeadAction::Retry,
+                        ":discard": action == DeadAction::Discard,
                         ":limit": limit_of(ACTS_A_TRANSACTION),
                     },
-                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+                    |row| {
+                        Ok((
+                            row.get(0)?,
+                            row.get(1)?,
+                            row.get(2)?,
+                            row.get(3)?,
+                            row.get(4)?,
+                        ))
+                    },
                 )?
                 .collect()
         })
         .map_err(fail)?;
-    let sql = match action {
-        DeadAction::Retry => include_str!("sql/act_retry.sql"),
-        DeadAction::Skip => include_str!("sql/act_skip.sql"),
-        DeadAction::Discard => include_str!("sql/act_discard.sql"),
-    };
-    for (id, event_id, seq, destination) in &candidates {
-        execute(tx, operation, sql, named_params! { ":id": id, ":now": now })?;
+    for (id, event_id, seq, destination, destination_id) in &candidates {
+        let of = named_params! { ":id": id, ":now": now };
+        match action {
+            DeadAction::Retry => execute(
+                tx,
+                operation,
+                include_str!("sql/act_retry.sql"),
+                named_params! { ":id": id, ":now": now, ":destination_id": destination_id },
+            ),
+            DeadAction::Skip => execute(tx, operation, include_str!("sql/act_skip.sql"), of),
+            DeadAction::Discard => execute(tx, operation, include_str!("sql/act_discard.sql"), of),
+        }?;
         let about = About {
             relay: None,
             destination: Some(destination),

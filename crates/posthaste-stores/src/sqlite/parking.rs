@@ -271,6 +271,7 @@ fn due_events(
             event,
             attempts: row.get(row::BEHIND + 1).map_err(fail)?,
             holds_key: row.get(row::BEHIND + 2).map_err(fail)?,
+            never_tried: row.get(row::BEHIND + 3).map_err(fail)?,
         });
     }
     Ok(copies)

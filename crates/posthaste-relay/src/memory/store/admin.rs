@@ -65,6 +65,31 @@ impl DestinationRow {
     }
 }
 
+impl ParkedRow {
+    fn act(&mut self, action: DeadAction) -> Result<(), StoreError> {
+        match action {
+            DeadAction::Retry => {
+                self.state = ParkedState::Parked;
+                self.attempts = 0;
+                self.due = Some(Instant::now());
+            }
+            DeadAction::Skip => self.skip(),
+            DeadAction::Discard => {
+                self.skip();
+                self.state = ParkedState::Discarded;
+                self.event = without_payload(&self.event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self) {
+        self.state = ParkedState::Skipped;
+        self.due = None;
+        self.settled_at = Some(wall_micros());
+    }
+}
+
 impl Means<'_> {
     fn means(&self, destination: &DestinationRow, row: &ParkedRow) -> bool {
         let Self(filter) = self;
@@ -126,6 +151,29 @@ impl Inner {
                 .filter_map(|relay| relay.rates.get(&row.name).copied())
                 .reduce(|a, b| a + b),
         }
+    }
+
+    /// Whether an operator's action is one on this parked event. `named`: the destination that has
+    /// the name of the event's now.
+    fn is_acted_on(
+        &self,
+        filter: &ParkedFilter,
+        action: DeadAction,
+        (destination, at): (usize, usize),
+        named: Option<usize>,
+    ) -> bool {
+        let destination = &self.destinations[destination];
+        let row = &destination.parked[at];
+        let key = row.event.key();
+        let has_gone_on = || {
+            let markers = named.map(|named| &self.destinations[named].markers);
+            markers.is_some_and(|markers| key.is_none_or(|key| !markers.contains_key(key)))
+        };
+        let is_open = row.waits()
+            || filter.means_skipped(action) && (action == DeadAction::Discard || has_gone_on());
+        // A copy that waits for its turn only by its id, since its key is to go on with it.
+        let by_id = filter.id.is_some() && action != DeadAction::Retry;
+        is_open && (by_id || !row.waits_for_its_turn()) && Means(filter).means(destination, row)
     }
 
     fn live(&self, relays: impl IntoIterator<Item = Uuid>) -> impl Iterator<Item = &RelayRow> {
@@ -203,9 +251,8 @@ impl Admin for MemoryStore {
         limit: usize,
     ) -> Result<Vec<ParkedEvent>, StoreError> {
         let inner = self.lock();
-        let all = inner
-            .kept_destinations()
-            .flat_map(|d| d.parked.iter().map(move |row| (d, row)));
+        let destinations = inner.destinations.iter();
+        let all = destinations.flat_map(|d| d.parked.iter().map(move |row| (d, row)));
         let meant = all.filter(|(destination, row)| Means(filter).means(destination, row));
         let seen = meant.take(limit).map(|(destination, row)| ParkedEvent {
             destination: destination.name.clone(),
@@ -217,6 +264,7 @@ impl Admin for MemoryStore {
             due_at: row
                 .due
                 .map(|due| wall_after(due.saturating_duration_since(Instant::now()))),
+            holds_key: row.event.key().is_some() && row.holds_key(),
             event: row.event.clone(),
         });
         Ok(seen.collect())
@@ -224,42 +272,24 @@ impl Admin for MemoryStore {
 
     async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
         let (mut inner, mut acted) = (self.lock(), Vec::new());
-        let rows = inner.destinations.iter_mut();
-        for destination in rows.filter(|row| row.state != DestinationState::Removed) {
-            for index in 0..destination.parked.len() {
-                let row = &destination.parked[index];
-                let key = row.event.key();
-                let has_gone_on = key.is_none_or(|key| !destination.markers.contains_key(key));
-                let acted_on = row.waits() || filter.means_skipped(action) && has_gone_on;
-                if !acted_on || !Means(filter).means(destination, row) {
+        for index in 0..inner.destinations.len() {
+            let name = inner.destinations[index].name.clone();
+            let named = inner.find(&name);
+            let mut at = 0;
+            while at < inner.destinations[index].parked.len() {
+                if !inner.is_acted_on(filter, action, (index, at), named) {
+                    at += 1;
                     continue;
                 }
-                // A copy that waits for its turn only by its id, since its key is to go on with it.
-                let by_id = filter.id.is_some() && action != DeadAction::Retry;
-                if row.waits_for_its_turn() && !by_id {
-                    continue;
-                }
-                let row = &mut destination.parked[index];
-                let (id, seq) = (row.event.id(), row.event.seq());
-                acted.push((destination.name.clone(), id, seq));
-                match action {
-                    DeadAction::Retry => {
-                        row.state = ParkedState::Parked;
-                        row.attempts = 0;
-                        row.due = Some(Instant::now());
+                let row = &mut inner.destinations[index].parked[at];
+                acted.push((name.clone(), row.event.id(), row.event.seq()));
+                row.act(action)?;
+                match named.filter(|&named| action == DeadAction::Retry && named != index) {
+                    Some(named) => {
+                        let row = inner.destinations[index].parked.remove(at);
+                        inner.destinations[named].parked.push(row);
                     }
-                    DeadAction::Skip | DeadAction::Discard => {
-                        row.due = None;
-                        row.settled_at = Some(wall_micros());
-                    }
-                }
-                match action {
-                    DeadAction::Retry => {}
-                    DeadAction::Skip => row.state = ParkedState::Skipped,
-                    DeadAction::Discard => {
-                        row.state = ParkedState::Discarded;
-                        row.event = without_payload(&row.event)?;
-                    }
+                    None => at += 1,
                 }
             }
         }
@@ -293,7 +323,8 @@ impl Admin for MemoryStore {
         let closed = match state {
             DestinationState::Removed => {
                 row.members.clear();
-                row.parked.iter().filter(|parked| parked.waits()).count()
+                let waiting = row.parked.iter_mut().filter(|parked| parked.waits());
+                waiting.map(ParkedRow::skip).count()
             }
             DestinationState::Active | DestinationState::Paused => 0,
         };

@@ -450,6 +450,7 @@ fn due(row: &DestinationRow, held: &Held, limit: usize) -> Due {
                 event: parked.event.clone(),
                 attempts: parked.attempts,
                 holds_key: parked.holds_key(),
+                never_tried: parked.waits_for_its_turn(),
             })
             .collect(),
         released: row

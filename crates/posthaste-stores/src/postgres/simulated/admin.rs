@@ -155,28 +155,32 @@ impl Tables {
             DeadAction::Skip => ParkedState::Skipped,
             DeadAction::Discard => ParkedState::Discarded,
         };
-        let meant: Vec<i64> = self
+        let meant: Vec<(i64, Option<i64>)> = self
             .parked
             .iter()
             .filter(|(_, row)| self.is_meant(filter, row))
-            .filter(|(_, row)| {
-                let key = row.event.key();
-                let marker = key.map(|key| (row.destination_id, key.to_owned()));
-                let has_gone_on = marker.is_none_or(|marker| !self.markers.contains_key(&marker));
-                row.waits() || filter.means_skipped(action) && has_gone_on
+            .map(|(id, row)| {
+                let name = self.name_of(row.destination_id);
+                (*id, row, name.and_then(|name| self.destination_id(&name)))
             })
-            .filter(|(_, row)| {
+            .filter(|(_, row, named)| {
+                row.waits()
+                    || filter.means_skipped(action)
+                        && (action == DeadAction::Discard || self.has_gone_on(row, *named))
+            })
+            .filter(|(_, row, _)| {
                 let by_id = filter.id.is_some() && state != ParkedState::Parked;
                 row.due_at.is_some() || row.state != ParkedState::Parked || by_id
             })
-            .map(|(id, _)| *id)
+            .map(|(id, _, named)| (id, named))
             .collect();
-        for id in &meant {
+        for (id, named) in &meant {
             let Some(row) = self.parked.get_mut(id) else {
                 continue;
             };
             row.state = state;
             if state == ParkedState::Parked {
+                row.destination_id = named.unwrap_or(row.destination_id);
                 (row.attempts, row.due_at) = (0, Some(now));
             } else {
                 (row.due_at, row.settled_at) = (None, Some(now));
@@ -192,13 +196,22 @@ impl Tables {
         Ok(meant.len() as u64)
     }
 
+    /// Whether the destination of its name, if there is one, goes on with its key without it.
+    fn has_gone_on(&self, row: &ParkedRow, named: Option<i64>) -> bool {
+        let is_free = |id| {
+            let marker = row.event.key().map(|key| (id, key.to_owned()));
+            marker.is_none_or(|marker| !self.markers.contains_key(&marker))
+        };
+        named.is_some_and(is_free)
+    }
+
     fn is_meant(&self, filter: &ParkedFilter, row: &ParkedRow) -> bool {
         let of = self.destinations.get(&row.destination_id);
         let state = filter.state.map_or(row.waits(), |state| row.state == state);
         let key = filter.key.as_deref();
         let name = |of: &Destination| filter.destination.as_ref().is_none_or(|n| *n == of.name);
         state
-            && of.is_some_and(|of| of.is_kept() && name(of))
+            && of.is_some_and(name)
             && filter.id.is_none_or(|id| row.event.id() == id)
             && key.is_none_or(|key| row.event.key() == Some(key))
     }
@@ -212,6 +225,7 @@ impl Tables {
             reason: row.reason.clone(),
             parked_at: row.parked_at,
             due_at: row.due_at,
+            holds_key: row.event.key().is_some() && row.holds_key(),
             event: row.event.clone(),
         })
     }

@@ -184,6 +184,7 @@ impl ClaimParking for PostgresClaimed<Owner> {
                     event: row.event.clone(),
                     attempts: row.attempts,
                     holds_key: row.holds_key(),
+                    never_tried: row.due_at.is_none(),
                 };
                 let released = tables.markers_of(&self.connection).into_iter();
                 let released = released.filter(|(key, _)| !tables.holds(id, key));

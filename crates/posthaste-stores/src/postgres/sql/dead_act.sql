@@ -1,24 +1,29 @@
 -- $1 destination, $2 id, $3 key: none means any; $4 states, $5 new state, $6 action, $7 behind this copy, $8 at most. Only what
--- still waits is acted on, and what was skipped where that is to be tried again and its key has
--- gone on; a copy that waits for its turn only by its id, since its key is to go on with it.
+-- still waits is acted on, and what was skipped where that is to be erased, or to be tried again
+-- and its key has gone on; a copy that waits for its turn only by its id, since its key is to go on
+-- with it. What a removed destination left is tried again by the one that has its name.
 with meant as (
-    select p.id
+    select p.id, case when $5::text = 'parked' then n.id else p.destination_id end as destination_id
     from posthaste.parked p
-    join posthaste.destinations d on d.id = p.destination_id and d.state <> 'removed'
+    join posthaste.destinations d on d.id = p.destination_id
+    left join posthaste.destinations n on n.name = d.name and n.state <> 'removed'
     where p.id > $7::bigint
         and ($1::text is null or d.name = $1::text)
         and ($2::uuid is null or p.event_id = $2::uuid)
         and ($3::text is null or p.key = $3::text)
         and p.state = any($4::text[])
-        and (p.state in ('parked', 'dead') or p.state = 'skipped' and $5::text = 'parked' and not exists (
-            select from posthaste.markers m where m.destination_id = p.destination_id and m.key = p.key))
+        and (p.state in ('parked', 'dead')
+            or p.state = 'skipped' and $5::text = 'discarded'
+            or p.state = 'skipped' and $5::text = 'parked' and n.id is not null and not exists (
+                select from posthaste.markers m where m.destination_id = n.id and m.key = p.key))
         and (p.due_at is not null or p.state in ('dead', 'skipped') or ($2::uuid is not null and $5::text <> 'parked'))
     order by p.id
     limit $8::bigint
     for update of p
 ), acted as (
     update posthaste.parked p
-    set state = $5::text,
+    set destination_id = m.destination_id,
+        state = $5::text,
         attempts = case when $5::text = 'parked' then 0 else p.attempts end,
         due_at = case when $5::text = 'parked' then clock_timestamp() end,
         -- Tried again, it goes on to hold its key, or not to (holds_key.sql).

@@ -22,11 +22,11 @@ select
     null::timestamptz as occurred_at, null::timestamptz as inserted_at,
     null::text as correlation_id, null::text as causation_id, null::text as tenant_id,
     null::text as traceparent, null::text as tracestate, null::smallint as slot,
-    null::bigint as id, null::integer as attempts, null::boolean as holds_key
+    null::bigint as id, null::integer as attempts, null::boolean as holds_key, null::boolean as never_tried
 union all
 (select w.seq, w.event_id, w.topic, w.key, w.type, w.content_type, w.payload, w.headers, w.occurred_at, w.inserted_at,
     w.correlation_id, w.causation_id, w.tenant_id, w.traceparent, w.tracestate, w.slot, w.id, w.attempts,
-    w.settled_at is null as holds_key
+    w.settled_at is null as holds_key, w.due_at is null as never_tried
 from (
     (select p.*
     from posthaste.parked p

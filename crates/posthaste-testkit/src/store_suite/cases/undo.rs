@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{DeadAction, ParkedFilter, ParkedState, Settlement};
+use posthaste_engine::{
+    DeadAction, DestinationState, ParkedFilter, ParkedState, Settlement, Start,
+};
 use uuid::Uuid;
 
 use super::{
@@ -11,7 +13,9 @@ use super::{
     cases,
     side::{Blocked, MINE, blocked, release, side_read_to},
 };
-use crate::store_suite::bench::{Bench, Owner, PLENTY, ids, next_of, parking};
+use crate::store_suite::bench::{
+    Bench, DESTINATION, LONG, Owner, PLENTY, ids, next_of, owned, parking,
+};
 
 pub(super) fn cases() -> Vec<Case> {
     cases![
@@ -21,6 +25,10 @@ pub(super) fn cases() -> Vec<Case> {
         a_skipped_event_that_dies_again_twice_holds_its_key_no_more,
         a_key_is_released_while_a_skipped_event_of_it_is_tried_again,
         a_dead_event_that_is_retried_goes_on_to_hold_its_key,
+        a_removed_destinations_events_are_tried_again_by_the_next_of_its_name,
+        a_removed_destinations_events_are_discarded,
+        a_skipped_event_is_discarded_where_that_is_asked_for,
+        a_list_tells_which_event_holds_its_key,
     ]
 }
 
@@ -46,7 +54,7 @@ async fn what_was_skipped_is_tried_again_once_its_key_has_gone_on(bench: Bench) 
     side_read_to(&mut *side, &stands, PLENTY).await;
     owner.claimed.join(&[MINE.into()], &stands).await.unwrap();
     assert_eq!(act(&of_key(MINE), DeadAction::Retry).await, 0);
-    assert_eq!(act(&skipped(MINE), DeadAction::Discard).await, 0);
+    assert_eq!(act(&skipped(MINE), DeadAction::Skip).await, 0);
     assert_eq!(act(&skipped(MINE), DeadAction::Retry).await, 1);
     assert_eq!(
         act(&skipped(MINE), DeadAction::Retry).await,
@@ -221,4 +229,83 @@ async fn a_dead_event_that_is_retried_goes_on_to_hold_its_key(bench: Bench) {
         settle(&owner, waiting[0].id, refused(retry_in)).await;
         assert_held(&bench, &owner).await;
     }
+}
+
+/// A destination is removed while its event waits; answers the event, and who is left to ask.
+async fn removed_with_one_waiting(bench: &Bench) -> (Uuid, ParkedFilter) {
+    let owner = bench.own().await;
+    let written = bench.commit_numbered(MINE, 1).await;
+    let read = owner.whole().await;
+    let waits = parking(&read, 0, Some(HOUR));
+    owner.claimed.park(&[waits]).await.unwrap();
+    owner.claimed.advance(read.end(), &[]).await.unwrap();
+    bench
+        .store
+        .leave(owner.relay, Duration::ZERO)
+        .await
+        .unwrap();
+    let removed = DestinationState::Removed;
+    let set = bench.store.set_destination(DESTINATION, removed).await;
+    assert!(set.unwrap());
+    (written[0], skipped(MINE))
+}
+
+async fn a_removed_destinations_events_are_tried_again_by_the_next_of_its_name(bench: Bench) {
+    let (id, left) = removed_with_one_waiting(&bench).await;
+    let listed = bench.store.parked(&left, 10).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].destination, DESTINATION);
+    let retried = bench.store.act(&left, DeadAction::Retry).await;
+    assert_eq!(retried.unwrap(), 0, "nobody of its name");
+
+    let relay = bench.register("relay-b", LONG).await;
+    let claim = owned(bench.claim(relay, DESTINATION, Start::Now).await);
+    let heir = bench.open(relay, claim).await;
+    let retried = bench.store.act(&left, DeadAction::Retry).await;
+    assert_eq!(retried.unwrap(), 1);
+    assert_waits(&bench, 1, 0).await;
+    let due = heir.claimed.due(10).await.unwrap().events;
+    assert_eq!((due[0].event.id(), due[0].holds_key), (id, false));
+    settle(&heir, due[0].id, Settlement::Delivered).await;
+    assert_waits(&bench, 0, 0).await;
+}
+
+async fn a_removed_destinations_events_are_discarded(bench: Bench) {
+    let (_, left) = removed_with_one_waiting(&bench).await;
+    let discarded = bench.store.act(&left, DeadAction::Discard).await;
+    assert_eq!(discarded.unwrap(), 1);
+    assert!(bench.store.parked(&left, 10).await.unwrap().is_empty());
+}
+
+async fn a_skipped_event_is_discarded_where_that_is_asked_for(bench: Bench) {
+    let Blocked { owner, .. } = blocked(&bench, 9).await;
+    release(&bench, &owner).await;
+    let discard = async |filter| bench.store.act(&filter, DeadAction::Discard).await.unwrap();
+    assert_eq!(discard(of_key(MINE)).await, 0, "only what waits");
+    assert_eq!(discard(skipped(MINE)).await, 1);
+    let discarded = in_state(ParkedState::Discarded);
+    let discarded = bench.store.parked(&discarded, 10).await.unwrap();
+    assert!(discarded[0].event.payload().is_none());
+    assert_eq!(
+        bench
+            .store
+            .act(&skipped(MINE), DeadAction::Retry)
+            .await
+            .unwrap(),
+        0
+    );
+}
+
+async fn a_list_tells_which_event_holds_its_key(bench: Bench) {
+    let owner = retried(&bench).await;
+    settle(&owner, due(&owner).await, refused(None)).await;
+    let written = later_one_dies(&bench, &owner).await;
+    let waiting = bench
+        .store
+        .parked(&ParkedFilter::default(), 10)
+        .await
+        .unwrap();
+    let holding: Vec<_> = waiting.iter().filter(|one| one.holds_key).collect();
+    assert_eq!((waiting.len(), holding.len()), (2, 1));
+    assert_eq!(holding[0].event.id(), written[0]);
 }
