@@ -33,7 +33,7 @@ pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent,
 pub use failed_keys::FailedKeys;
 pub use lane_records::{Decision, LaneRecords, NextSlot, VerdictBatch, WaitingRecord};
 pub use partitions::Partitions;
-pub use pipeline::{BreakerState, Change, Counts, Died, Pipeline, PipelineLimits, SideStep};
+pub use pipeline::{BreakerState, Change, Counts, Pipeline, PipelineLimits, Refused, SideStep};
 pub use plug_in::{
     AddressForm, Feature, NoSuchScheme, OptionDefault, OptionSpec, OptionValue, PlugIn, SinkMode,
     nearest, parse_duration, parse_file_mode,

@@ -69,7 +69,7 @@ use window::Window;
 pub use breaker::BreakerState;
 pub use change::Change;
 pub use limits::PipelineLimits;
-pub use reports::{Counts, Died};
+pub use reports::{Counts, Refused};
 pub use side::SideStep;
 
 /// One destination's state machine.
@@ -167,8 +167,8 @@ impl Pipeline {
 
     /// The events that died since the last call, as decided; the change that stores it may still
     /// fail, and then the next claim decides anew.
-    pub fn take_died(&mut self) -> Vec<Died> {
-        self.reports.take_died()
+    pub fn take_refused(&mut self) -> Vec<Refused> {
+        self.reports.take_refused()
     }
 
     /// Numbers so far.

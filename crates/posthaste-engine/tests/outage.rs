@@ -313,10 +313,10 @@ fn a_death_says_whether_the_key_waits_for_this_event() {
         pipeline.next_read(now).unwrap();
         pipeline.read(page(2..=2, 1), now);
         assert_eq!(deliver(&mut pipeline, now, 1, |_| refused()), 1);
-        assert_eq!(
-            (pipeline.blocked_keys(), pipeline.take_died()),
-            (1, Vec::new())
-        );
+        assert_eq!(pipeline.blocked_keys(), 1);
+        let mended_by_people = pipeline.take_refused();
+        assert_eq!(mended_by_people.len(), 1);
+        assert!(!mended_by_people[0].is_dead && mended_by_people[0].key_waits);
         let last_attempt = ParkedCopy {
             id: 1,
             event: page(1..=1, 1).events.remove(0),
@@ -327,10 +327,24 @@ fn a_death_says_whether_the_key_waits_for_this_event() {
         let later = now.after(Duration::from_secs(10));
         let answer = |_: &Record| Some(refused());
         deliver_with(&mut pipeline, &mut vec![last_attempt], later, 1, answer);
-        let died = pipeline.take_died();
-        let key_waits: Vec<bool> = died.iter().map(|died| died.key_waits).collect();
-        assert_eq!(key_waits, [holds_key]);
+        let died = pipeline.take_refused();
+        let died: Vec<_> = died
+            .iter()
+            .map(|one| (one.is_dead, one.key_waits))
+            .collect();
+        assert_eq!(died, [(true, holds_key)]);
     }
+}
+
+#[test]
+fn an_event_that_is_tried_again_within_seconds_is_told_of_when_it_dies() {
+    let mut pipeline = pipeline();
+    let now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(1..=1, 1), now);
+    let invalid = |_: &Record| Outcome::rejected(RejectionKind::Invalid, "no JSON");
+    assert_eq!(deliver(&mut pipeline, now, 1, invalid), 1);
+    assert_eq!(pipeline.take_refused(), []);
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use posthaste_engine::{Moment, Registered};
 
-use crate::{deaths::Deaths, said_once::SaidOnce, share::Share};
+use crate::{refused_events::RefusedEvents, said_once::SaidOnce, share::Share};
 
 /// Wait after a failed call to the store. The store's own connecting has its time-outs; this only
 /// keeps a loop from spinning.
@@ -34,7 +34,11 @@ pub(crate) struct AcrossClaims {
     pub(crate) away: SaidOnce,
     /// It was said, and that the destination is back was not.
     pub(crate) is_away: bool,
-    pub(crate) deaths: Deaths,
+    pub(crate) refused_events: RefusedEvents,
+    /// The warning that a claim, or a call to the store, failed.
+    pub(crate) failed: SaidOnce,
+    /// The warning that others own the destination, and for what this relay waits.
+    pub(crate) stands_by: SaidOnce,
     /// Until then bytes of an aborted lane may still arrive.
     pub(crate) settled_at: Moment,
     /// A lane was aborted, and none has taken over since.
@@ -74,7 +78,9 @@ impl AcrossClaims {
             clean: true,
             away: SaidOnce::default(),
             is_away: false,
-            deaths: Deaths::default(),
+            refused_events: RefusedEvents::default(),
+            failed: SaidOnce::default(),
+            stands_by: SaidOnce::default(),
             settled_at: Moment::default(),
             unfenced: false,
             share: Share::new(relay, lease / 3, together),

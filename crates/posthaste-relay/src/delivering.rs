@@ -15,7 +15,6 @@ use crate::{
     across_claims::{AGAIN, AcrossClaims},
     order::Order,
     runner::{Next, Runner},
-    said_once::SaidOnce,
     task::DestinationTask,
 };
 
@@ -39,11 +38,10 @@ const MARKERS_A_PAGE: usize = 1_000;
 impl DestinationTask {
     pub(crate) async fn run(self) -> Ended {
         let mut across = self.before_any_claim();
-        let mut said = SaidOnce::default();
         let mut want = self.enlist();
         let mut refused = None;
         let drained = loop {
-            let claim = match self.claimed(want, &mut across, &mut said).await {
+            let claim = match self.claimed(want, &mut across).await {
                 Some(Ok(claim)) => claim,
                 Some(Err(error)) => {
                     refused = Some(error);
@@ -54,7 +52,7 @@ impl DestinationTask {
             match self.run_claim(&claim, &mut across).await {
                 Ok(Next::Claim(next)) => want = next,
                 Ok(Next::Withdraw) => {
-                    if self.stay_away(&mut across, &mut said).await.is_none() {
+                    if self.stay_away(&mut across).await.is_none() {
                         break false;
                     }
                     want = self.enlist();
@@ -71,14 +69,14 @@ impl DestinationTask {
                         true => Want::All,
                         false => Want::AtMost(claim.partitions.len()),
                     };
-                    let over = self.unless_over(self.failed(&error, &mut across, &mut said));
+                    let over = self.unless_over(self.failed(&error, &mut across));
                     if over.await.is_none() {
                         break false;
                     }
                 }
             }
         };
-        across.deaths.say_rest(&self.destination.name);
+        across.refused_events.say_rest(&self.destination.name);
         let unsettled = across.unsettled(self.clock.now());
         if across.share.is_shared() && !self.lease_state.borrow().fenced {
             // The others need not wait for this relay's other destinations.
@@ -129,17 +127,11 @@ impl DestinationTask {
         &self,
         want: Want,
         across: &mut AcrossClaims,
-        said: &mut SaidOnce,
     ) -> Option<Result<Claim, StoreError>> {
-        self.unless_over(self.claim(want, across, said)).await
+        self.unless_over(self.claim(want, across)).await
     }
 
-    async fn claim(
-        &self,
-        mut want: Want,
-        across: &mut AcrossClaims,
-        said: &mut SaidOnce,
-    ) -> Result<Claim, StoreError> {
+    async fn claim(&self, mut want: Want, across: &mut AcrossClaims) -> Result<Claim, StoreError> {
         let name = &self.destination.name;
         loop {
             let asked = self.clock.now();
@@ -164,17 +156,17 @@ impl DestinationTask {
                 }
                 Ok(ClaimOutcome::Held(shares)) => {
                     across.share.saw(shares, asked, self.clock.now());
-                    want = self.stand_by(across, said).await;
+                    want = self.stand_by(across).await;
                 }
                 Ok(ClaimOutcome::Elsewhere { address, shares }) => {
                     across.share.saw(shares, asked, self.clock.now());
-                    self.stand_by_for_address(&address, across, said).await;
+                    self.stand_by_for_address(&address, across).await;
                     want = self.enlist();
                 }
                 Err(error) if is_first && self.may_refuse && error.needs_an_operator() => {
                     return Err(error);
                 }
-                Err(error) => self.failed(&error, across, said).await,
+                Err(error) => self.failed(&error, across).await,
             }
         }
     }
@@ -199,8 +191,8 @@ impl DestinationTask {
 
     /// Waits before the next try. Where only an operator can help, until the store finds nothing
     /// wrong any more: a claim would only raise the epoch.
-    async fn failed(&self, error: &StoreError, across: &mut AcrossClaims, said: &mut SaidOnce) {
-        self.note_failure(error, said);
+    async fn failed(&self, error: &StoreError, across: &mut AcrossClaims) {
+        self.note_failure(error, across);
         if !error.needs_an_operator() {
             return tokio::time::sleep(AGAIN).await;
         }
@@ -208,14 +200,14 @@ impl DestinationTask {
             tokio::time::sleep(across.wait_after_refusal(self.clock.now())).await;
             match self.store.check().await {
                 Ok(()) => return,
-                Err(error) => self.note_failure(&error, said),
+                Err(error) => self.note_failure(&error, across),
             }
         }
     }
 
-    fn note_failure(&self, error: &StoreError, said: &mut SaidOnce) {
+    fn note_failure(&self, error: &StoreError, across: &mut AcrossClaims) {
         self.destination.counters.let_go(Some(&error.to_string()));
-        said.warn(self.clock.now(), || {
+        across.failed.warn(self.clock.now(), || {
             format!("destination `{}`: {error}", self.destination.name)
         });
     }

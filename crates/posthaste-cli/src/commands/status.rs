@@ -20,7 +20,7 @@ pub(crate) struct StatusArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// End with status 1 where events are not delivered: no relay runs, a destination accepts
-    /// nothing, or events are dead. Paused destinations do not count
+    /// nothing, or events are parked or dead. Paused destinations do not count
     #[arg(long)]
     check: bool,
 }
@@ -34,8 +34,8 @@ impl StatusArgs {
         } else {
             output::print(&as_text(kind, &status, output::colours()))?;
         }
-        let dead = status.destinations.iter().any(|d| d.dead > 0);
-        let stands_still = dead || !stoppages(&status).is_empty();
+        let refused = status.destinations.iter().any(|d| d.parked + d.dead > 0);
+        let stands_still = refused || !stoppages(&status).is_empty();
         Ok(match self.check && stands_still {
             true => Status::Failure,
             false => Status::Done,

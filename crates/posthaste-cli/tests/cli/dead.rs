@@ -96,6 +96,8 @@ fn poison_is_parked_its_key_blocked_and_all_others_are_delivered() {
         list.stdout.contains("too_large") && !list.stdout.contains(POISON),
         "{list}"
     );
+    assert!(list.stdout.contains("attempts, holds its key"), "{list}");
+    assert_eq!(events[0]["holds_key"], true);
     let id = events[0]["id"].as_str().unwrap().to_owned();
     let shown = world.on_store(&["dead", "show", &id], 0);
     assert!(shown.stdout.contains(POISON), "{shown}");
@@ -204,7 +206,11 @@ fn giving_up_all_needs_to_be_meant() {
             let args = [&["dead", action], which].concat();
             says(
                 &world.on_store(&args, 2),
-                &["would give up 1 event, at `default`", undone, "give --yes"],
+                &[
+                    "would give up at most 1 event, at `default`",
+                    undone,
+                    "give --yes",
+                ],
             );
         }
     }
@@ -236,6 +242,26 @@ fn discard_lets_the_key_go_on_and_erases_the_payload() {
     assert_eq!(
         (&shown["events"][0]["state"], &shown["events"][0]["payload"]),
         (&Value::from("discarded"), &Value::Null)
+    );
+}
+
+#[test]
+fn a_skipped_event_is_discarded_where_that_is_meant() {
+    let world = poisoned();
+    world.on_store(&["dead", "skip", "--all", "--yes"], 0);
+    let discard = ["dead", "discard", "--skipped", "--all"];
+    says(
+        &world.on_store(&discard, 2),
+        &["would erase the payloads", "give --yes"],
+    );
+    let discarded = world.on_store(&[&discard[..], &["--yes"]].concat(), 0);
+    assert!(
+        discarded.stdout.contains("discarded, the payload erased."),
+        "{discarded}"
+    );
+    says(
+        &world.on_store(&discard, 1),
+        &["no skipped event matches", "nothing was changed"],
     );
 }
 

@@ -64,6 +64,34 @@ fn a_destination_with_events_pending_is_removed_only_if_that_is_meant() {
 }
 
 #[test]
+fn the_dead_events_of_a_removed_destination_are_sent_by_the_next_of_its_name() {
+    let world = World::with_outbox();
+    world.emit("t", "k", "larger than ten bytes");
+    let strict = "file:out.jsonl?max_event_bytes=10";
+    world.drain(strict, &["--attempts", "1"], 3);
+    says(
+        &world.on_store(&["destination", "remove", "default"], 2),
+        &["0 pending and 1 parked", "`dead retry --skipped`"],
+    );
+    world.on_store(&["destination", "remove", "default", "--yes"], 0);
+    let skipped = world.json(&["dead", "list", "--state", "skipped"]);
+    assert_eq!(skipped["events"][0]["destination"], "default");
+    let retry = ["dead", "retry", "--skipped", "--all"];
+    says(
+        &world.on_store(&retry, 1),
+        &[
+            "`default` was removed",
+            "start a relay that names `default`",
+        ],
+    );
+    let lenient = "file:out.jsonl";
+    world.drain(lenient, &["--start", "now"], 0);
+    world.on_store(&retry, 0);
+    world.drain(lenient, &[], 0);
+    assert_eq!(world.payloads("out.jsonl"), ["larger than ten bytes"]);
+}
+
+#[test]
 fn a_live_destination_is_not_removed_and_a_removed_one_begins_anew() {
     let world = World::with_outbox();
     world.emit("t", "k", "1");

@@ -31,7 +31,7 @@ impl Pipeline {
         let policy = self.router.policy(&copy.event);
         let attempts = copy.attempts.saturating_add(1);
         let next = self.after_attempt(attempts, policy, &rejection, random);
-        self.report_dead(&copy.event, &rejection, next, copy.holds_key);
+        self.report_refused(&copy.event, &rejection, (attempts, next), copy.holds_key);
         let (kind, reason) = (rejection.kind.as_str(), rejection.reason);
         let settlement = Settlement::Failed { kind, reason, next };
         self.retries.settle(ticket, copy.id, settlement);
@@ -54,17 +54,19 @@ impl Pipeline {
         }
     }
 
-    /// Reports an event whose attempts are used up.
-    fn report_dead(
+    /// Reports an event whose attempts are used up, and one that waits for a mend at the broker: the
+    /// first of its many attempts.
+    fn report_refused(
         &mut self,
         event: &StoredEvent,
         rejection: &Rejection,
-        next: AfterFailure,
+        (attempts, next): (u32, AfterFailure),
         holds_key: bool,
     ) {
-        if next.retry_in().is_none() {
-            let key_waits = next == AfterFailure::Dead && holds_key && event.key().is_some();
-            self.reports.died(event, rejection, key_waits);
+        let is_dead = next.retry_in().is_none();
+        if is_dead || attempts == 1 && rejection.kind.is_mended_at_the_broker() {
+            let key_waits = next != AfterFailure::Skip && holds_key && event.key().is_some();
+            self.reports.refused(event, rejection, key_waits, is_dead);
         }
     }
 
@@ -116,7 +118,7 @@ impl Pipeline {
         } = to_park;
         let policy = self.router.policy(&event);
         let next = self.after_attempt(1, policy, &rejection, random);
-        self.report_dead(&event, &rejection, next, true);
+        self.report_refused(&event, &rejection, (1, next), true);
         if let Some(key) = event.key().filter(|_| next != AfterFailure::Skip) {
             let was_parked = group == Group::Side;
             self.waiting.park(key, was_parked);

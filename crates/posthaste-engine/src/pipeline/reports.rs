@@ -1,4 +1,4 @@
-//! Reports to operators: numbers, the breaker's state, ages of accepted events, and deaths.
+//! Reports to operators: numbers, the breaker's state, ages of accepted events, and refused events.
 
 use uuid::Uuid;
 
@@ -24,10 +24,10 @@ pub struct Counts {
     pub repeated: u64,
 }
 
-/// An event that is tried no more: its attempts are used up. Its other fields are not for
-/// everybody's eyes.
+/// An event that wants an operator: its attempts are used up, or it was refused for the first time,
+/// for what people mend at the broker. Its other fields are not for everybody's eyes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Died {
+pub struct Refused {
     /// The event's id.
     pub id: Uuid,
     /// Its topic, as it was written.
@@ -40,6 +40,8 @@ pub struct Died {
     pub reason: String,
     /// Whether its key waits for it.
     pub key_waits: bool,
+    /// Whether it is tried no more.
+    pub is_dead: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -49,7 +51,7 @@ pub(super) struct Reports {
     told: (&'static str, Option<String>),
     /// When the accepted events were inserted, since they were last asked for.
     accepted_inserted_at: Vec<i64>,
-    died: Vec<Died>,
+    refused: Vec<Refused>,
 }
 
 impl Reports {
@@ -58,7 +60,7 @@ impl Reports {
             counts: Counts::default(),
             told: ("", None),
             accepted_inserted_at: Vec::new(),
-            died: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
@@ -99,19 +101,26 @@ impl Reports {
         self.accepted_inserted_at.drain(..)
     }
 
-    pub(super) fn died(&mut self, event: &StoredEvent, rejection: &Rejection, key_waits: bool) {
-        self.died.push(Died {
+    pub(super) fn refused(
+        &mut self,
+        event: &StoredEvent,
+        rejection: &Rejection,
+        key_waits: bool,
+        is_dead: bool,
+    ) {
+        self.refused.push(Refused {
             id: event.id(),
             topic: event.topic().to_owned(),
             slot: event.slot(),
             kind: rejection.kind.as_str(),
             reason: rejection.reason.clone(),
             key_waits,
+            is_dead,
         });
     }
 
-    pub(super) fn take_died(&mut self) -> Vec<Died> {
-        std::mem::take(&mut self.died)
+    pub(super) fn take_refused(&mut self) -> Vec<Refused> {
+        std::mem::take(&mut self.refused)
     }
 
     #[cfg(feature = "model")]
@@ -122,7 +131,7 @@ impl Reports {
             told,
             // For the runner alone: they decide nothing.
             accepted_inserted_at: _,
-            died: _,
+            refused: _,
         } = self;
         out(crate::model::Part::Text(&format!("{told:?}")));
     }

@@ -5,25 +5,25 @@ use std::{collections::BTreeSet, time::Duration};
 use posthaste_engine::{Moment, ShareStep, Want};
 use uuid::Uuid;
 
-use crate::{across_claims::AcrossClaims, said_once::SaidOnce, task::DestinationTask};
+use crate::{across_claims::AcrossClaims, task::DestinationTask};
 
 impl DestinationTask {
     /// We own nothing: waits until there is something to claim, and answers what.
-    pub(super) async fn stand_by(&self, across: &mut AcrossClaims, said: &mut SaidOnce) -> Want {
+    pub(super) async fn stand_by(&self, across: &mut AcrossClaims) -> Want {
         loop {
             let now = self.clock.now();
             match across.share.take_step() {
                 ShareStep::Claim(want) => return want,
-                ShareStep::Revoke => self.revoke(across, said).await,
+                ShareStep::Revoke => self.revoke(across).await,
                 ShareStep::Stay | ShareStep::Withdraw => {
-                    let wait = self.wait_for_a_share(across, said, now);
+                    let wait = self.wait_for_a_share(across, now);
                     tokio::time::sleep(wait).await;
                 }
             }
             let asked = self.clock.now();
             match self.store.shares(&self.destination.name).await {
                 Ok(shares) => across.share.saw(shares, asked, self.clock.now()),
-                Err(error) => self.failed(&error, across, said).await,
+                Err(error) => self.failed(&error, across).await,
             }
             let us = across.share.shares().member(self.registered.registration);
             // Somebody removed the destination, or us from it; or we are said to own what we do not
@@ -36,12 +36,7 @@ impl DestinationTask {
 
     /// Others deliver to another address: waits until other relays serve the destination than now,
     /// or none.
-    pub(super) async fn stand_by_for_address(
-        &self,
-        address: &str,
-        across: &mut AcrossClaims,
-        said: &mut SaidOnce,
-    ) {
+    pub(super) async fn stand_by_for_address(&self, address: &str, across: &mut AcrossClaims) {
         let (name, ours) = (&self.destination.name, &self.destination.address);
         let members = |across: &AcrossClaims| -> BTreeSet<Uuid> {
             let members = across.share.shares().members.iter();
@@ -51,9 +46,9 @@ impl DestinationTask {
         while members(across) == serving {
             let now = self.clock.now();
             if matches!(across.share.take_step(), ShareStep::Revoke) {
-                self.revoke(across, said).await;
+                self.revoke(across).await;
             } else {
-                said.warn(now, || {
+                across.stands_by.warn(now, || {
                     let members = across.share.shares().members.iter();
                     let relays: Vec<&str> = members.map(|member| member.name.as_str()).collect();
                     format!(
@@ -70,7 +65,7 @@ impl DestinationTask {
             let asked = self.clock.now();
             match self.store.shares(name).await {
                 Ok(shares) => across.share.saw(shares, asked, self.clock.now()),
-                Err(error) => self.failed(&error, across, said).await,
+                Err(error) => self.failed(&error, across).await,
             }
         }
     }
@@ -82,20 +77,15 @@ impl DestinationTask {
         counters.progressed(until);
     }
 
-    async fn revoke(&self, across: &mut AcrossClaims, said: &mut SaidOnce) {
+    async fn revoke(&self, across: &mut AcrossClaims) {
         let gone = across.share.take_gone();
         if let Err(error) = self.revocation().make(&*self.store, gone).await {
-            self.failed(&error, across, said).await;
+            self.failed(&error, across).await;
         }
     }
 
     /// Says for whom we wait, and answers how long before another look.
-    fn wait_for_a_share(
-        &self,
-        across: &AcrossClaims,
-        said: &mut SaidOnce,
-        now: Moment,
-    ) -> Duration {
+    fn wait_for_a_share(&self, across: &mut AcrossClaims, now: Moment) -> Duration {
         let name = &self.destination.name;
         let shares = across.share.shares();
         let me = self.registered.registration;
@@ -104,7 +94,7 @@ impl DestinationTask {
             .iter()
             .filter(|m| m.owned > 0 && m.registration != me);
         if let Some(holder) = holders.max_by_key(|member| member.owned) {
-            said.warn(now, || {
+            across.stands_by.warn(now, || {
                 format!(
                     "destination `{name}` is held by relay `{}` (process {}), whose lease lasts \
                      {:.1} s unless it is renewed; standing by",
@@ -124,11 +114,7 @@ impl DestinationTask {
 
     /// Others reach the broker and we do not: theirs is our share, until we reach it too. None when
     /// the relay stops.
-    pub(super) async fn stay_away(
-        &self,
-        across: &mut AcrossClaims,
-        said: &mut SaidOnce,
-    ) -> Option<()> {
+    pub(super) async fn stay_away(&self, across: &mut AcrossClaims) -> Option<()> {
         let name = &self.destination.name;
         self.withdraw(across.unsettled(self.clock.now())).await;
         across.share = self.before_any_claim().share;
@@ -137,7 +123,7 @@ impl DestinationTask {
         loop {
             let wait = across.wait_while_away();
             let now = self.clock.now();
-            said.warn(now, || {
+            across.stands_by.warn(now, || {
                 format!(
                     "destination `{name}` is reached by other relays and not by this one: it is \
                      theirs for {wait:?}"

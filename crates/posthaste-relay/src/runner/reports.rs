@@ -47,7 +47,8 @@ impl Runner<'_> {
         }
         counters.blocked_keys(self.pipeline.blocked_keys());
         let now = self.task.clock.now();
-        self.across.deaths.say(name, self.pipeline.take_died(), now);
+        let refused = self.pipeline.take_refused();
+        self.across.refused_events.say(name, refused, now);
         let (breaker, last_error) = self.pipeline.breaker(now);
         let changed = counters.breaker(breaker.as_str(), last_error);
         match (breaker, last_error) {

@@ -234,6 +234,7 @@ async fn survey(driver: &Driver) -> Result<Survey, StoreError> {
         places.markers.2.push(row.get("start"));
         if let Some(destination) = destinations.get_mut(&destination_id) {
             destination.blocked_keys += 1;
+            destination.pending += unsigned(row.get("waiting"));
             destination.again_max += unsigned(row.get("passed"));
         }
     }

@@ -250,6 +250,10 @@ async fn blocked_keys_and_parked_events_go_on_in_the_new_era() {
     let era = begin_era(&restored.url()).await.new_era.unwrap();
     let destination = &era.destinations[0];
     assert_eq!((destination.blocked_keys, destination.again_max), (1, 0));
+    assert_eq!(
+        destination.pending, 5,
+        "four behind the marker, and one that nobody has read"
+    );
 
     emit_to(&restored, "bad", "bad7");
     let store = store(&restored.url());
