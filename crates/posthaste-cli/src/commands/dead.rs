@@ -102,8 +102,8 @@ impl Which {
     fn demand_a_choice(&self, action: DeadAction) -> Result<(), Failure> {
         if self.id.is_none() && self.key.is_none() && self.destination.is_none() && !self.all {
             return Err(Failure::usage(format!(
-                "`dead {}` needs to know which events\nfix: give --id UUID, --key KEY, --destination NAME \
-                 or --all; `posthaste dead list` shows them",
+                "`dead {}` needs to know which events\nfix: give --id UUID, --key KEY, \
+                 --destination NAME or --all; `posthaste dead list` shows them",
                 action.as_str()
             )));
         }
@@ -214,8 +214,9 @@ impl GiveUp {
             }
         };
         Err(Failure::usage(format!(
-            "`dead {}` would give up at most {}, at {}: {undone}; nothing was changed\nfix: give --yes to \
-             confirm, or name fewer by --id UUID or --key KEY; `posthaste dead list` shows them",
+            "`dead {}` would give up at most {}, at {}: {undone}; nothing was changed\nfix: give \
+             --yes to confirm, or name fewer by --id UUID or --key KEY; `posthaste dead list` shows \
+             them",
             action.as_str(),
             output::count(events, "event"),
             names.join(", "),
@@ -374,8 +375,8 @@ async fn none_to_undo(store: &dyn Store, filter: &ParkedFilter) -> Result<Failur
                     .to_owned()
             }
             false => format!(
-                "destination `{name}` was removed; nothing was changed\nfix: start a relay that names \
-             `{name}` again, then try this again"
+                "destination `{name}` was removed; nothing was changed\nfix: start a relay that \
+             names `{name}` again, then try this again"
             ),
         },
     ))

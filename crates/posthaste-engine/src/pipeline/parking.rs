@@ -54,8 +54,8 @@ impl Pipeline {
         }
     }
 
-    /// Reports an event whose attempts are used up, and one that waits for a mend at the broker: the
-    /// first of its many attempts.
+    /// Reports an event whose attempts are used up, and one that is to wait for a mend at the
+    /// broker.
     fn report_refused(
         &mut self,
         event: &StoredEvent,

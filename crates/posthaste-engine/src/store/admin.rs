@@ -108,8 +108,8 @@ pub enum DeadAction {
     /// Attempt again now, with a full set of attempts; the key stays blocked until it succeeds.
     /// What was skipped is attempted where the filter names that state and its key has gone on
     /// without it (no marker stands): it comes behind what followed it, and its key goes on whatever
-    /// becomes of it. What was left by a destination that was removed goes to the one that has its
-    /// name now; as long as there is none, it is left alone.
+    /// becomes of it. A copy that a removed destination left goes to the one that has its name now;
+    /// as long as there is none, it is left alone.
     Retry,
     /// The key goes on; the event is kept as skipped.
     Skip,

@@ -68,8 +68,8 @@ pub struct ParkedCopy {
     /// Whether its key, if it has one, waits for it. The key of an event that was skipped, and is
     /// tried again, has gone on.
     pub holds_key: bool,
-    /// A follower that retention parked unseen, and that was not attempted yet: whether a route takes
-    /// it here is not known.
+    /// A follower that retention parked unseen, and that was not attempted yet: no route was asked
+    /// for it.
     pub never_tried: bool,
 }
 
