@@ -96,7 +96,7 @@ fn poison_is_parked_its_key_blocked_and_all_others_are_delivered() {
         list.stdout.contains("too_large") && !list.stdout.contains(POISON),
         "{list}"
     );
-    assert!(list.stdout.contains("attempts, holds its key"), "{list}");
+    assert!(list.stdout.contains(", holds its key"), "{list}");
     assert_eq!(events[0]["holds_key"], true);
     let id = events[0]["id"].as_str().unwrap().to_owned();
     let shown = world.on_store(&["dead", "show", &id], 0);
