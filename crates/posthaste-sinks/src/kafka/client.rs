@@ -33,6 +33,8 @@ const TURN: Duration = Duration::from_millis(50);
 /// How long an abort waits for the destruction, which nothing else depends on: what was purged is
 /// gone.
 const DESTROY_MAX: Duration = Duration::from_secs(1);
+/// How long reports may take to come once everything was purged.
+const REPORTS_MAX: Duration = Duration::from_millis(500);
 const NEVER: u64 = u64::MAX;
 
 pub(super) type Producer = BaseProducer<Context>;
@@ -383,12 +385,33 @@ pub(super) fn serve(producer: &Producer, shared: &Shared, turn: Duration) {
     shared.hand_over_failures();
 }
 
+/// Throws away all records of the producer.
+pub(super) fn purge(producer: &Producer) {
+    producer.purge(PurgeConfig::default().queue().inflight());
+}
+
+/// Lets the reports of purged records come in, for a bounded time. Answers whether all have come.
+pub(super) fn collect_reports(producer: &Producer) -> bool {
+    let asked = Instant::now();
+    // Not by flushing, which looks for reports once in a tenth of a second.
+    while producer.in_flight_count() > 0 {
+        if asked.elapsed() >= REPORTS_MAX {
+            return false;
+        }
+        producer.poll(Duration::ZERO);
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
 fn destroy(mut producer: Arc<Producer>, shared: &Shared) {
     // Before the lane can learn that an answer is overdue: what is purged is not sent.
-    producer.purge(PurgeConfig::default().queue().inflight());
+    purge(&producer);
     if shared.is_overdue() {
         shared.tell(|news| news.overdue = true);
     }
+    // Otherwise the producer flushes when it is dropped.
+    collect_reports(&producer);
     // Destroyed here, not by its last holder: that can block for a while.
     loop {
         match Arc::try_unwrap(producer) {

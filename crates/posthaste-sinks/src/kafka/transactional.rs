@@ -274,6 +274,8 @@ impl InPlacePublisher for TransactionalPublisher {
 
     async fn abort(mut self, records: Records) {
         self.doubt_topics(&records);
+        // Its thread notices at once if it waits for the next transaction.
+        drop(self.transactions);
         self.client.destroy().await;
     }
 }

@@ -13,6 +13,7 @@ use rdkafka::{
     error::KafkaError,
     types::RDKafkaErrorCode as Code,
 };
+use tokio::sync::oneshot;
 
 use super::super::{
     faults::{self, ClientFault},
@@ -62,16 +63,10 @@ pub(in crate::kafka) async fn ensure(
     limit: Duration,
 ) -> Result<(), SinkError> {
     let place = ProgressTopic::new(settings, topic, limit)?;
-    if !place.exists().await? {
-        return place.create(absent).await;
-    }
-    let config = place.config().await?;
-    place.expect_compacted(&config)?;
-    match absent {
-        // A running relay goes on with large segments: it takes over late, and not never.
-        IfAbsent::Make => Ok(()),
-        IfAbsent::Check => place.expect_small_segments(&config),
-    }
+    let ensured = place.ensure(absent).await;
+    // Destroying the client takes longer than the answers do, and nobody waits for it.
+    tokio::task::spawn_blocking(move || drop(place.admin));
+    ensured
 }
 
 struct ProgressTopic<'a> {
@@ -99,6 +94,23 @@ impl<'a> ProgressTopic<'a> {
             .operation_timeout(Some(self.limit))
     }
 
+    async fn ensure(&self, absent: IfAbsent) -> Result<(), SinkError> {
+        let mut config = self.config().await?;
+        // Nothing is told of a topic that is not there, nor of one that we may not look at.
+        if cleanup_policy(&config).is_none() {
+            if !self.exists().await? {
+                return self.create(absent).await;
+            }
+            config = self.config().await?;
+        }
+        self.expect_compacted(&config)?;
+        match absent {
+            // A running relay goes on with large segments: it takes over late, and not never.
+            IfAbsent::Make => Ok(()),
+            IfAbsent::Check => self.expect_small_segments(&config),
+        }
+    }
+
     async fn config(&self) -> Result<ConfigResource, SinkError> {
         let asked = [ResourceSpecifier::Topic(self.topic)];
         let answers = self.admin.describe_configs(&asked, &self.options()).await;
@@ -111,8 +123,7 @@ impl<'a> ProgressTopic<'a> {
     }
 
     fn expect_compacted(&self, config: &ConfigResource) -> Result<(), SinkError> {
-        let policy = config.get("cleanup.policy");
-        match policy.and_then(|policy| policy.value.as_deref()) {
+        match cleanup_policy(config) {
             Some("compact") => Ok(()),
             Some(other) => Err(self.misconfigured(format!(
                 "has cleanup.policy={other}, and would forget what was delivered: set it to \
@@ -151,7 +162,7 @@ impl<'a> ProgressTopic<'a> {
         let consumer: BaseConsumer<LogContext> =
             client(&self.settings.reader("read_uncommitted"), self.settings)?;
         let (topic, limit) = (self.topic.to_owned(), self.limit);
-        let look = move || {
+        let look = move |consumer: &BaseConsumer<LogContext>| {
             let metadata = consumer.fetch_metadata(Some(&topic), limit)?;
             let error = metadata.topics().first().map(|topic| topic.error());
             Ok::<Option<Code>, KafkaError>(match error {
@@ -159,10 +170,14 @@ impl<'a> ProgressTopic<'a> {
                 Some(error) => error.map(Code::from),
             })
         };
-        let looked = tokio::task::spawn_blocking(look).await;
-        let looked = looked.map_err(|error| SinkError::Bug {
+        let (tell, told) = oneshot::channel();
+        tokio::task::spawn_blocking(move || {
+            // The lane may have been given up meanwhile. Told before the client is destroyed.
+            let _ = tell.send(look(&consumer));
+        });
+        let looked = told.await.map_err(|_| SinkError::Bug {
             target: self.settings.target.clone(),
-            reason: format!("the task that looks for the progress topic broke down: {error}"),
+            reason: "the task that looks for the progress topic broke down".to_owned(),
         })?;
         match looked.map_err(|error| self.fault(error.into()))? {
             None | Some(Code::LeaderNotAvailable) => Ok(true),
@@ -197,6 +212,10 @@ impl<'a> ProgressTopic<'a> {
     fn fault(&self, fault: ClientFault) -> SinkError {
         error(self.settings, self.topic, &fault)
     }
+}
+
+fn cleanup_policy(config: &ConfigResource) -> Option<&str> {
+    config.get("cleanup.policy")?.value.as_deref()
 }
 
 /// How a topic that has grown large is made small.

@@ -15,7 +15,7 @@ use posthaste_engine::Record;
 use rdkafka::{
     error::KafkaError,
     message::ToBytes,
-    producer::{BaseRecord, Producer as _, PurgeConfig},
+    producer::{BaseRecord, Producer as _},
     types::RDKafkaErrorCode as Code,
 };
 use tokio::sync::oneshot;
@@ -35,8 +35,11 @@ const SLICE: Duration = Duration::from_millis(20);
 const TICK: Duration = Duration::from_millis(1);
 /// How late the thread may notice that it is to end while there is nothing to do.
 const TURN: Duration = Duration::from_millis(50);
-/// How long reports may take to come once everything was purged.
-const REPORTS_MAX: Duration = Duration::from_millis(500);
+/// How soon the broker is asked again for a fence that it did not give, at first and later on: it
+/// ends the former producer's open transaction before, mostly within milliseconds. The client asks
+/// again after half a second, unless it is called again.
+const FENCE_AGAIN_MIN: Duration = Duration::from_millis(10);
+const FENCE_AGAIN_MAX: Duration = Duration::from_millis(200);
 
 /// The records of one transaction.
 pub(super) struct Transaction {
@@ -87,8 +90,25 @@ pub(super) fn take_fence(
     limit: Duration,
 ) -> Result<(), ClientFault> {
     let started = Instant::now();
-    let left = || limit.saturating_sub(started.elapsed());
-    let taken = finish(shared, left, |left| producer.init_transactions(left));
+    let mut again = FENCE_AGAIN_MIN;
+    // A call that runs out of time does not know what an earlier one was told.
+    let mut refused = None;
+    let taken = loop {
+        let left = limit.saturating_sub(started.elapsed());
+        match producer.init_transactions(left.min(again)) {
+            Err(error) if may_go_on_asking(&error) => {
+                if !is_late(&error) {
+                    refused = Some(error.clone());
+                }
+                if shared.must_end() || left.is_zero() {
+                    break Err(refused.unwrap_or(error));
+                }
+                thread::sleep(TICK);
+                again = FENCE_AGAIN_MAX.min(2 * again);
+            }
+            ended => break ended,
+        }
+    };
     // Complaints that came meanwhile.
     client::serve(producer, shared, Duration::ZERO);
     taken.map_err(ClientFault::from)
@@ -285,25 +305,28 @@ fn ensure_open(producer: &Producer) -> Result<(), Failure> {
 
 /// Lets all reports come in: the lane judges them as one.
 fn collect_reports(producer: &Producer) {
-    purge(producer);
-    if let Err(error) = producer.flush(REPORTS_MAX) {
-        tracing::debug!(%error, "not all reports of a broken transaction came");
+    client::purge(producer);
+    if !client::collect_reports(producer) {
+        tracing::debug!("not all reports of a broken transaction came");
     }
-}
-
-fn purge(producer: &Producer) {
-    producer.purge(PurgeConfig::default().queue().inflight());
 }
 
 /// Whether the call may be made again: it has ended, for a reason that may pass.
 fn is_retriable(error: &KafkaError) -> bool {
+    may_go_on_asking(error) && !is_late(error)
+}
+
+/// Whether the call may be made again: for a reason that may pass, or to wait on for its end.
+fn may_go_on_asking(error: &KafkaError) -> bool {
     match error {
         KafkaError::Transaction(error) => {
-            error.is_retriable()
-                && error.code() != Code::OperationTimedOut
-                && !error.is_fatal()
-                && !error.txn_requires_abort()
+            error.is_retriable() && !error.is_fatal() && !error.txn_requires_abort()
         }
         _ => false,
     }
+}
+
+/// Whether the call has run out of time.
+fn is_late(error: &KafkaError) -> bool {
+    error.rdkafka_error_code() == Some(Code::OperationTimedOut)
 }
