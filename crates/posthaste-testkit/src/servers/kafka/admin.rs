@@ -190,7 +190,9 @@ impl KafkaServer {
             .set("group.id", "posthaste-testkit")
             .set("enable.auto.commit", "false")
             // The client's own choice, the end, would skip records after a fault of one fetch.
-            .set("auto.offset.reset", "earliest");
+            .set("auto.offset.reset", "earliest")
+            // Or the end of a topic is told half a second late.
+            .set("fetch.wait.max.ms", "10");
         for (name, value) in settings {
             config.set(*name, *value);
         }
