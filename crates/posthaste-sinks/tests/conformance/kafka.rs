@@ -66,7 +66,7 @@ fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial
     crate::trial::trial(format!("kafka::{name}"), Builder::new_current_thread, test)
 }
 
-/// A sink on topics of its own, behind the proxy of a broker that nobody else uses meanwhile.
+/// A sink on topics of its own, by a way to a broker that nobody else uses meanwhile.
 struct KafkaFixture {
     broker: Arc<Broker>,
     names: Arc<Names>,
@@ -89,7 +89,7 @@ fn transactional_fixture() -> Box<dyn Fixture> {
 fn fixture_with(options: fn(&Names) -> String, isolation: Isolation) -> Box<dyn Fixture> {
     let broker = Arc::new(Broker::take());
     let names = Arc::new(Names::new());
-    let (bootstrap, options) = (broker.server().bootstrap(), options(&names));
+    let (bootstrap, options) = (broker.bootstrap(), options(&names));
     let sink = open(&format!("kafka://{bootstrap}{options}")).unwrap();
     let making = Arc::clone(&broker);
     let make = move |topic: &str| {
@@ -146,20 +146,20 @@ impl Fixture for KafkaFixture {
     }
 
     async fn take_away(&self) {
-        self.broker.server().proxy().refuse();
+        self.broker.proxy().refuse();
     }
 
     async fn bring_back(&self) {
-        self.broker.server().proxy().resume();
+        self.broker.proxy().resume();
     }
 
     async fn stall(&self) {
-        self.broker.server().proxy().stall();
+        self.broker.proxy().stall();
     }
 
     /// Bytes that an aborted lane left in the proxy reach the broker before a new lane can.
     async fn resume(&self) {
-        let proxy = self.broker.server().proxy();
+        let proxy = self.broker.proxy();
         proxy.resume();
         while proxy.connections() > 0 {
             tokio::task::yield_now().await;

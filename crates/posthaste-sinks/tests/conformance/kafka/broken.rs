@@ -91,7 +91,7 @@ async fn a_stopped_broker_is_unavailable_and_resumes() {
 async fn a_short_restart_loses_and_repeats_nothing() {
     let broker = Broker::take();
     let server = broker.server();
-    let sink = sink_at(&server.bootstrap());
+    let sink = sink_at(&broker.bootstrap());
     let topic = fresh_topic(server, 3, &[]);
     let mut lane = lane(&sink).await;
     let sent = events(&topic, 6_000);
@@ -100,7 +100,7 @@ async fn a_short_restart_loses_and_repeats_nothing() {
         lane.submit(records(batch, turn as u64 * 500)).await;
         if turn % 3 == 2 {
             // With answers on their way.
-            server.proxy().cut();
+            broker.proxy().cut();
         }
     }
     for outcome in answers(&mut lane, sent.len()).await.values() {
@@ -166,11 +166,11 @@ async fn a_quota_delays_and_refuses_nothing() {
 async fn an_answer_that_never_comes_is_no_acceptance() {
     let broker = Broker::take();
     let server = broker.server();
-    let sink = sink_at(&server.bootstrap());
+    let sink = sink_at(&broker.bootstrap());
     let topic = fresh_topic(server, 1, &[]);
     let mut lane = lane_with(&sink, impatient()).await;
     expect_accepted(&mut lane, &event(&topic, Some("k"), "1")).await;
-    server.proxy().hold_answers();
+    broker.proxy().hold_answers();
     let outcomes = submit(&mut lane, records(&events(&topic, 10), 0)).await;
     for outcome in outcomes.values() {
         assert_eq!(cause(outcome), Cause::Unknown, "{outcome:?}");
@@ -183,17 +183,17 @@ async fn an_answer_that_never_comes_is_no_acceptance() {
 async fn a_half_open_connection_is_noticed() {
     let broker = Broker::take();
     let server = broker.server();
-    let sink = sink_at(&server.bootstrap());
+    let sink = sink_at(&broker.bootstrap());
     let topic = fresh_topic(server, 1, &[]);
     let mut open = lane_with(&sink, impatient()).await;
     expect_accepted(&mut open, &event(&topic, Some("k"), "1")).await;
-    server.proxy().half_close();
+    broker.proxy().half_close();
     let outcomes = submit(&mut open, records(&events(&topic, 10), 0)).await;
     for outcome in outcomes.values() {
         assert_eq!(cause(outcome), Cause::Connection, "{outcome:?}");
     }
     open.abort().await;
-    server.proxy().resume();
+    broker.proxy().resume();
     let mut again = lane(&sink).await;
     expect_accepted(&mut again, &event(&topic, Some("k"), "2")).await;
 }
@@ -203,7 +203,7 @@ async fn an_overdue_producer_is_destroyed_though_nobody_asks() {
     const NUMBER: u64 = 7_351;
     let broker = Broker::take();
     let server = broker.server();
-    let sink = sink_at(&server.bootstrap());
+    let sink = sink_at(&broker.bootstrap());
     let topic = fresh_topic(server, 1, &[]);
     let spec = LaneSpec {
         number: NUMBER,
@@ -211,7 +211,7 @@ async fn an_overdue_producer_is_destroyed_though_nobody_asks() {
     };
     let mut lane = lane_with(&sink, spec).await;
     expect_accepted(&mut lane, &event(&topic, Some("k"), "1")).await;
-    server.proxy().stall();
+    broker.proxy().stall();
     lane.submit(records(&events(&topic, 10), 0)).await;
     assert!(brokers::has_thread(&format!("kafka-lane-{NUMBER}")));
     while brokers::has_thread(&format!("kafka-lane-{NUMBER}")) {
@@ -225,11 +225,11 @@ async fn an_overdue_producer_is_destroyed_though_nobody_asks() {
 async fn abort_leaves_nothing_in_the_clients_queue() {
     let broker = Broker::take();
     let server = broker.server();
-    let sink = sink_at(&server.bootstrap());
+    let sink = sink_at(&broker.bootstrap());
     let topic = fresh_topic(server, 1, &[]);
     let mut lane = lane(&sink).await;
     expect_accepted(&mut lane, &event(&topic, Some("k"), "1")).await;
-    server.proxy().stall();
+    broker.proxy().stall();
     // Far more than the connection's buffers hold.
     let sent: Vec<SuiteEvent> = (0..2_000)
         .map(|n| event(&topic, Some("k"), noise(n, 10_000)))
@@ -238,8 +238,8 @@ async fn abort_leaves_nothing_in_the_clients_queue() {
         lane.submit(records(batch, 0)).await;
     }
     lane.abort().await;
-    server.proxy().resume();
-    while server.proxy().connections() > 0 {
+    broker.proxy().resume();
+    while broker.proxy().connections() > 0 {
         tokio::task::yield_now().await;
     }
     let mut next = super::driving::lane(&sink).await;

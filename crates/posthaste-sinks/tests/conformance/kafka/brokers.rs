@@ -3,13 +3,14 @@
 use std::{
     fs,
     sync::{
-        Mutex,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use posthaste_testkit::{
+    proxy::Proxy,
     servers::kafka::{KafkaMessage, KafkaServer},
     sink_suite::SuiteEvent,
 };
@@ -18,33 +19,57 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer as _},
 };
 
-/// A broker behind a proxy, used by one test at a time: a proxy that cuts, cuts everybody. Starting
-/// one takes seconds, so they are used again.
-pub(super) struct Broker(Option<&'static KafkaServer>);
+/// A way to a broker behind a proxy of its own, used by one test at a time: a proxy that cuts, cuts
+/// everybody. Starting a broker takes seconds, so tests share it, and its ways are used again.
+pub(super) struct Broker {
+    server: &'static KafkaServer,
+    way: usize,
+}
 
-/// Never dropped: the kit stops them with this process.
-static IDLE: Mutex<Vec<&'static KafkaServer>> = Mutex::new(Vec::new());
+/// Ways to one broker: as many tests as run at a time, mostly.
+const WAYS: usize = 4;
+
+/// The ways that no test uses. Brokers are never dropped: the kit stops them with this process.
+static IDLE: Mutex<Vec<Broker>> = Mutex::new(Vec::new());
 
 impl Broker {
     pub(super) fn take() -> Self {
-        let idle = IDLE.lock().unwrap().pop();
-        Self(Some(idle.unwrap_or_else(|| {
-            Box::leak(Box::new(KafkaServer::builder().proxied().start()))
-        })))
+        let mut idle = idle();
+        if idle.is_empty() {
+            let server = KafkaServer::builder().ways(WAYS).start();
+            let server: &KafkaServer = Box::leak(Box::new(server));
+            idle.extend((0..WAYS).map(|way| Self { server, way }));
+        }
+        let taken = idle.pop();
+        taken.expect("there are several")
     }
 
     pub(super) fn server(&self) -> &'static KafkaServer {
-        self.0.expect("taken by drop only")
+        self.server
+    }
+
+    /// `host:port` for clients, which come through [`proxy`](Self::proxy).
+    pub(super) fn bootstrap(&self) -> String {
+        let address = self.server.ways().addresses().nth(self.way);
+        address.expect("the way that was asked for")
+    }
+
+    pub(super) fn proxy(&self) -> &'static Proxy {
+        self.server.ways().proxy(self.way)
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        if let Some(server) = self.0.take() {
-            server.proxy().resume();
-            IDLE.lock().unwrap().push(server);
-        }
+        self.proxy().resume();
+        let (server, way) = (self.server, self.way);
+        idle().push(Self { server, way });
     }
+}
+
+fn idle() -> MutexGuard<'static, Vec<Broker>> {
+    // A start that failed has been reported; the next test shall see the reason too.
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The names of all topics.

@@ -42,8 +42,8 @@ async fn a_progress_topic_that_is_slow_to_read_is_read_in_several_attempts() {
     lane.abort().await;
     server.settle_transactions();
 
-    server.proxy().slow(1_000_000);
-    let sink = scene.sink(&server.bootstrap());
+    broker.proxy().slow(1_000_000);
+    let sink = scene.sink(&broker.bootstrap());
     let spec = LaneSpec {
         publish_timeout: std::time::Duration::from_secs(3),
         ..scene.spec(heir, Partitions::all_of(64).unwrap(), &[first])
@@ -62,7 +62,7 @@ async fn a_progress_topic_that_is_slow_to_read_is_read_in_several_attempts() {
         assert!(said.contains("KB are read"), "{said}");
         assert!(said.contains("segment.bytes=8388608"), "{said}");
     }
-    server.proxy().resume();
+    broker.proxy().resume();
     expect_all_accepted(&mut lane, &events).await;
     scene.expect_once(server, &events);
 }

@@ -146,7 +146,7 @@ async fn what_an_aborted_lane_left_is_seen_once() {
     let broker = Broker::take();
     let server = broker.server();
     let scene = Scene::new(server);
-    let sink = scene.sink(&server.bootstrap());
+    let sink = scene.sink(&broker.bootstrap());
     let relay = Uuid::new_v4();
     let events = scene.events(TURNS * 50);
     let mut accepted = BTreeSet::new();
@@ -172,12 +172,12 @@ async fn what_an_aborted_lane_left_is_seen_once() {
             tokio::task::yield_now().await;
         }
         match turn % 3 {
-            0 => server.proxy().hold_answers(),
-            1 => server.proxy().cut(),
+            0 => broker.proxy().hold_answers(),
+            1 => broker.proxy().cut(),
             _ => {}
         }
         lane.abort().await;
-        server.proxy().resume();
+        broker.proxy().resume();
     }
     let mut lane = scene.lane(&sink, relay, &[]).await;
     expect_all_accepted(&mut lane, &events).await;
@@ -292,24 +292,24 @@ async fn a_zombie_can_not_commit_what_it_sent() {
         })
         .collect();
     let mut stopped = scene
-        .lane(&scene.sink(&server.bootstrap()), zombie, &[])
+        .lane(&scene.sink(&broker.bootstrap()), zombie, &[])
         .await;
     expect_all_accepted(&mut stopped, &events[..10]).await;
     let ends = || server.log_ends(&scene.topic).iter().sum::<i64>();
     server.settle_transactions();
     let before = ends();
     // A request a partition, and each takes a while.
-    server.proxy().slow(500_000);
+    broker.proxy().slow(500_000);
     stopped.submit(records(&events[10..], 0)).await;
     while ends() == before {
         tokio::task::yield_now().await;
     }
-    server.proxy().stall();
+    broker.proxy().stall();
 
     let direct = scene.sink(&server.direct());
     let mut lane = scene.lane(&direct, heir, &[zombie]).await;
     expect_all_accepted(&mut lane, &events).await;
-    server.proxy().resume();
+    broker.proxy().resume();
     for outcome in answers(&mut stopped, 50).await.values() {
         assert_eq!(cause(outcome), Cause::LaneEnded, "{outcome:?}");
     }
@@ -324,16 +324,16 @@ async fn a_zombie_can_not_send_what_it_held() {
     let (zombie, heir) = (Uuid::new_v4(), Uuid::new_v4());
     let events = scene.events(100);
     let mut stopped = scene
-        .lane(&scene.sink(&server.bootstrap()), zombie, &[])
+        .lane(&scene.sink(&broker.bootstrap()), zombie, &[])
         .await;
     expect_all_accepted(&mut stopped, &events[..40]).await;
-    server.proxy().stall();
+    broker.proxy().stall();
     stopped.submit(records(&events[40..], 0)).await;
 
     let direct = scene.sink(&server.direct());
     let mut lane = scene.lane(&direct, heir, &[zombie]).await;
     expect_all_accepted(&mut lane, &events).await;
-    server.proxy().resume();
+    broker.proxy().resume();
     for outcome in answers(&mut stopped, 60).await.values() {
         assert_eq!(cause(outcome), Cause::LaneEnded, "{outcome:?}");
     }
@@ -349,11 +349,11 @@ async fn chain(former: fn(first: Uuid, second: Uuid) -> Vec<Uuid>) -> usize {
     let [first, second, third] = std::array::from_fn(|_| Uuid::new_v4());
     let events = scene.events(50);
     let mut stopped = scene
-        .lane(&scene.sink(&server.bootstrap()), first, &[])
+        .lane(&scene.sink(&broker.bootstrap()), first, &[])
         .await;
     // Questions about the topic before the first transaction do not belong to it.
     expect_accepted(&mut stopped, &event(&scene.topic, Some("key-0"), "first")).await;
-    server.proxy().stall();
+    broker.proxy().stall();
     stopped.submit(records(&events, 0)).await;
 
     let direct = scene.sink(&server.direct());
@@ -361,7 +361,7 @@ async fn chain(former: fn(first: Uuid, second: Uuid) -> Vec<Uuid>) -> usize {
     drop(lane_with(&direct, scene.spec(second, all, &[first])).await);
     let mut lane = scene.lane(&direct, third, &former(first, second)).await;
     expect_all_accepted(&mut lane, &events).await;
-    server.proxy().resume();
+    broker.proxy().resume();
     answers(&mut stopped, events.len()).await;
     scene.seen(server).len() - 1
 }
