@@ -46,9 +46,9 @@ LANES = {
 }
 # It holds relays to time limits, which a busy machine breaks: it runs when the lanes have ended.
 ALONE = "posthaste-cli torture"
-# Tests that wait for servers more than they compute; all others get a thread for each processor.
+# Tests that wait for servers more than they compute; all others get a thread for each processor,
+# or choose for themselves (suites).
 THREADS = {
-    "posthaste-stores conformance": 4,
     "posthaste-stores stores": 4,
 }
 HOUSE = "posthaste-cli house"

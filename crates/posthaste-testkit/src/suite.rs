@@ -9,8 +9,10 @@ mod load;
 
 use std::{
     env,
+    num::NonZero,
     process::ExitCode,
     sync::{Mutex, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -27,6 +29,9 @@ const WITH_VALUE: [&str; 6] = [
     "--test-threads",
     "-Z",
 ];
+/// Tests that run at a time, unless an argument says it: they wait for servers and time-outs more
+/// than they compute.
+const THREADS_PER_PROCESSOR: usize = 2;
 /// How many cases a row over its budget names.
 const SLOWEST: usize = 5;
 
@@ -85,7 +90,11 @@ impl Drop for Timed {
 #[must_use]
 pub fn run(mut trials: Vec<Trial>) -> ExitCode {
     let (options, filters) = split(env::args());
-    let arguments = Arguments::from_iter(options);
+    let mut arguments = Arguments::from_iter(options);
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    arguments
+        .test_threads
+        .get_or_insert(THREADS_PER_PROCESSOR * processors);
     if !filters.is_empty() {
         let exact = arguments.exact;
         trials.retain(|trial| is_wanted(trial.name(), &filters, exact));

@@ -45,13 +45,15 @@ struct Sample {
 impl Load {
     pub(super) fn watch() -> Self {
         let (end, ended) = mpsc::channel();
+        // Not by the thread, which may begin later than the first test.
+        let (began, first) = (Instant::now(), sample());
         let thread = thread::spawn(move || {
             let processors = thread::available_parallelism().map_or(1, NonZero::get);
             let mut record = Record::default();
-            let Some(mut before) = sample() else {
+            let Some(mut before) = first else {
                 return record;
             };
-            record.until.push((Instant::now(), 0.0));
+            record.until.push((began, 0.0));
             while ended.recv_timeout(SAMPLED_EACH) == Err(RecvTimeoutError::Timeout) {
                 let Some(now) = sample() else { break };
                 record.add(Instant::now(), speed(before, now, processors));

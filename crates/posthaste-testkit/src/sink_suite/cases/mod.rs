@@ -31,6 +31,11 @@ macro_rules! cases {
 
 /// Every case, with what it needs of a sink.
 pub(super) const CASES: &[Case] = cases![
+    // The longest, which wait for time-outs mostly: the others run beside them.
+    faults::a_new_lane_goes_on_after_the_fault[Breakable],
+    ending::lanes_follow_aborted_lanes,
+    faults::a_failure_stops_the_lane[Breakable],
+    faults::a_loss_in_mid_flight_keeps_what_was_accepted[Breakable],
     verdicts::declares_what_is_expected,
     verdicts::check_passes_and_leaves_no_trace,
     verdicts::a_batch_of_one,
@@ -53,9 +58,6 @@ pub(super) const CASES: &[Case] = cases![
     rejections::followers_wait_for_the_verdict_to_be_handed_out[Rejecting, Pipelined],
     faults::an_absent_destination_is_unavailable[Breakable],
     faults::check_finds_an_absent_destination[Breakable],
-    faults::a_failure_stops_the_lane[Breakable],
-    faults::a_loss_in_mid_flight_keeps_what_was_accepted[Breakable],
-    faults::a_new_lane_goes_on_after_the_fault[Breakable],
     faults::closing_on_an_absent_destination_answers_all[Breakable],
     faults::a_stall_is_bounded_by_the_limit_of_close[Stallable],
     faults::a_stall_does_not_hold_abort[Stallable],
@@ -63,6 +65,5 @@ pub(super) const CASES: &[Case] = cases![
     ending::close_of_an_idle_lane_answers_nothing,
     ending::close_without_time_answers_all,
     ending::nothing_arrives_after_abort[Readable, ExactFence],
-    ending::lanes_follow_aborted_lanes,
     ending::a_dropped_lane_makes_room,
 ];
