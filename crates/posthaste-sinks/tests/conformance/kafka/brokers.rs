@@ -85,6 +85,25 @@ pub(super) fn topics(server: &KafkaServer) -> Vec<String> {
     topics.map(|topic| topic.name().to_owned()).collect()
 }
 
+/// Returns when the broker has made the topic in which it keeps consumers' groups: it does so for
+/// the first consumer that asks for its group, which may be another test's.
+pub(super) fn until_groups_are_kept(server: &KafkaServer, topic: &str) {
+    let member: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", server.direct())
+        .set("group.id", "posthaste")
+        .create()
+        .unwrap();
+    loop {
+        // Served meanwhile: so it asks.
+        member.poll(Duration::from_millis(10));
+        let metadata = member.fetch_metadata(None, Duration::from_secs(60));
+        let metadata = metadata.unwrap();
+        if metadata.topics().iter().any(|found| found.name() == topic) {
+            return;
+        }
+    }
+}
+
 /// A new topic's name.
 pub(super) fn fresh_topic(
     server: &KafkaServer,

@@ -110,9 +110,7 @@ async fn a_topic_of_the_brokers_own_is_rejected_and_delays_nobody_else() {
     let server = KafkaServer::shared();
     let sink = sink_at(&server.bootstrap());
     let topic = fresh_topic(server, 2, &[]);
-    if !brokers::topics(server).contains(&INTERNAL.to_owned()) {
-        brokers::create_topic(server, INTERNAL, 1, &[]);
-    }
+    brokers::until_groups_are_kept(server, INTERNAL);
     let events: Vec<SuiteEvent> = (0..60)
         .map(|n| match n % 20 {
             7 => event(INTERNAL, Some("bad"), "x"),
