@@ -1,4 +1,9 @@
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    ops::Deref,
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use posthaste_engine::{RetentionMode, Store, StoreError};
@@ -10,7 +15,7 @@ use posthaste_testkit::{
     },
     store_suite::{Capability, Fixture, NewEvent, Outbox, Writer},
 };
-use tokio::task::block_in_place;
+use tokio::{sync::Mutex, task::block_in_place};
 use tokio_postgres::{Client, NoTls, Statement, types::ToSql};
 use uuid::Uuid;
 
@@ -53,6 +58,16 @@ impl Fixture for PostgresFixture {
                 Server::Shared(PostgresServer::shared(self.version))
             }
         });
+        if let Server::Shared(shared) = server
+            && shared.is_ours()
+            && !self.pooled
+        {
+            return Box::new(PostgresOutbox {
+                pooler: None,
+                database: copied_outbox(shared).await,
+                server,
+            });
+        }
         let database = block_in_place(|| server.create_database());
         let pooler = self
             .pooled
@@ -65,6 +80,34 @@ impl Fixture for PostgresFixture {
         outbox.init().await.unwrap();
         Box::new(outbox)
     }
+}
+
+/// A database with a new outbox. Its tables are made once on each server and copied from then on:
+/// to make them takes longer than most cases do.
+async fn copied_outbox(server: &PostgresServer) -> Database {
+    static ORIGINALS: Mutex<BTreeMap<u16, Database>> = Mutex::const_new(BTreeMap::new());
+    let mut originals = ORIGINALS.lock().await;
+    let original = match originals.entry(server.version()) {
+        Entry::Occupied(made) => made.into_mut(),
+        Entry::Vacant(missing) => {
+            let original = block_in_place(|| server.create_database());
+            init(&original.url(), &InitOptions::default())
+                .await
+                .unwrap();
+            missing.insert(original)
+        }
+    };
+    let original = original.name().to_owned();
+    drop(originals);
+    block_in_place(|| {
+        let copy = server.create_copy(&original);
+        // The store refuses an outbox that has been copied.
+        copy.psql(
+            "update posthaste.identity set store_id = gen_random_uuid(), database_oid = \
+             (select oid from pg_database where datname = current_database())",
+        );
+        copy
+    })
 }
 
 enum Server {

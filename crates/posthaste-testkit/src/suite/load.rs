@@ -45,7 +45,7 @@ struct Sample {
 impl Load {
     pub(super) fn watch() -> Self {
         let (end, ended) = mpsc::channel();
-        // Not by the thread, which may begin later than the first test.
+        // The thread may begin later than the first test: this sample is not left to it.
         let (began, first) = (Instant::now(), sample());
         let thread = thread::spawn(move || {
             let processors = thread::available_parallelism().map_or(1, NonZero::get);
