@@ -29,9 +29,12 @@ const WITH_VALUE: [&str; 6] = [
     "--test-threads",
     "-Z",
 ];
-/// Tests that run at a time, unless an argument says it: they wait for servers and time-outs more
-/// than they compute.
-const THREADS_PER_PROCESSOR: usize = 2;
+/// Cases of rows that run at a time, unless an argument says it: they share servers, and wait for
+/// time-outs more than they compute. Other tests may start servers each, and get a thread for each
+/// processor.
+const CASES_PER_PROCESSOR: usize = 2;
+/// The exit code of failed tests.
+const FAILED: u8 = 101;
 /// How many cases a row over its budget names.
 const SLOWEST: usize = 5;
 
@@ -86,22 +89,33 @@ impl Drop for Timed {
     }
 }
 
-/// Runs these tests as the arguments of the program say, and holds the rows to their budgets.
+/// Runs the cases of rows, then other tests, as the arguments of the program say, and holds the
+/// rows to their budgets.
 #[must_use]
-pub fn run(mut trials: Vec<Trial>) -> ExitCode {
+pub fn run(mut cases: Vec<Trial>, mut others: Vec<Trial>) -> ExitCode {
     let (options, filters) = split(env::args());
-    let mut arguments = Arguments::from_iter(options);
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    arguments
-        .test_threads
-        .get_or_insert(THREADS_PER_PROCESSOR * processors);
+    let arguments = Arguments::from_iter(options);
     if !filters.is_empty() {
         let exact = arguments.exact;
-        trials.retain(|trial| is_wanted(trial.name(), &filters, exact));
+        for trials in [&mut cases, &mut others] {
+            trials.retain(|trial| is_wanted(trial.name(), &filters, exact));
+        }
     }
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let at_a_time = arguments
+        .test_threads
+        .unwrap_or(CASES_PER_PROCESSOR * processors);
+    let for_cases = Arguments {
+        test_threads: Some(at_a_time),
+        ..arguments.clone()
+    };
+    let has_others = !others.is_empty();
     let load = Load::watch();
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let mut has_failed = libtest_mimic::run(&for_cases, cases).has_failed();
     let load = load.end();
+    if has_others {
+        has_failed |= libtest_mimic::run(&arguments, others).has_failed();
+    }
     let times = TIMES.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut over = false;
     for row in rows(&times) {
@@ -109,11 +123,10 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
         println!("{told}");
         over |= is_over;
     }
-    if over {
-        // That of a failed test.
-        return ExitCode::from(101);
+    match over || has_failed {
+        true => ExitCode::from(FAILED),
+        false => ExitCode::SUCCESS,
     }
-    conclusion.exit_code()
 }
 
 /// Options, and filters: the standard harness takes several, and `libtest_mimic` only one.

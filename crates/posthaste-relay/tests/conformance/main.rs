@@ -28,5 +28,5 @@ fn main() -> ExitCode {
             .without(Capability::Migrations);
         trials.extend(store_suite::trials(&row));
     }
-    suite::run(trials)
+    suite::run(trials, Vec::new())
 }

@@ -46,9 +46,7 @@ pub struct Row {
 /// The `main` of a test without a harness: the whole suite for each row, and the tests in `more`.
 #[must_use]
 pub fn main(rows: &[Row], more: Vec<Trial>) -> ExitCode {
-    let mut all: Vec<Trial> = rows.iter().flat_map(|row| trials(*row)).collect();
-    all.extend(more);
-    suite::run(all)
+    suite::run(rows.iter().flat_map(|row| trials(*row)).collect(), more)
 }
 
 /// The suite for one sink, named `sink::case`.

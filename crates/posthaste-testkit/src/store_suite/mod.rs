@@ -203,7 +203,7 @@ const CASE_LIMIT: Duration = Duration::from_secs(120);
 /// `harness = false`.
 #[must_use]
 pub fn run(rows: &[Row], more: Vec<Trial>) -> ExitCode {
-    suite::run(rows.iter().flat_map(trials).chain(more).collect())
+    suite::run(rows.iter().flat_map(trials).collect(), more)
 }
 
 /// The suite for one plug-in, named `plug-in::case`.
