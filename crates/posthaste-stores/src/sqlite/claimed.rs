@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 
 use super::{
     config::SqliteConfig,
-    connection::{Worker, execute},
+    connection::{Worker, execute, one},
     cursor::{self, Position},
     destination::refuse_counter_set_back,
     error::classify,
@@ -166,10 +166,8 @@ pub(super) fn page(events: Vec<StoredEvent>, end: i64, caught_up: bool) -> Page 
 
 /// A number that changes when another connection has committed.
 fn data_version(connection: &Connection, operation: &'static str) -> Result<i64, StoreError> {
-    connection
-        .prepare_cached("pragma data_version")
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .map_err(|error| classify(operation, error))
+    let sql = "pragma data_version";
+    one(connection, operation, sql, &[], |row| row.get(0))
 }
 
 fn read_page(

@@ -6,7 +6,10 @@ use std::{
 };
 
 use posthaste_engine::StoreError;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior,
+    config::DbConfig,
+};
 use tokio::sync::oneshot;
 
 use super::{config::SqliteConfig, error::classify};
@@ -314,11 +317,49 @@ pub(super) fn execute(
         .map_err(|error| classify(operation, error))
 }
 
+/// The row that a statement answers.
+pub(super) fn one<T>(
+    tx: &Connection,
+    operation: &'static str,
+    sql: &str,
+    parameters: &[(&str, &dyn rusqlite::ToSql)],
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<T, StoreError> {
+    tx.prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row(parameters, read))
+        .map_err(|error| classify(operation, error))
+}
+
+/// The row that a statement answers, if there is one.
+pub(super) fn at_most_one<T>(
+    tx: &Connection,
+    operation: &'static str,
+    sql: &str,
+    parameters: &[(&str, &dyn rusqlite::ToSql)],
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>, StoreError> {
+    tx.prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row(parameters, read).optional())
+        .map_err(|error| classify(operation, error))
+}
+
+/// All rows that a statement answers.
+pub(super) fn all<T>(
+    tx: &Connection,
+    operation: &'static str,
+    sql: &str,
+    parameters: &[(&str, &dyn rusqlite::ToSql)],
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, StoreError> {
+    tx.prepare_cached(sql)
+        .and_then(|mut statement| statement.query_map(parameters, read)?.collect())
+        .map_err(|error| classify(operation, error))
+}
+
 /// The database's clock: microseconds since 1970-01-01 UTC.
 pub(super) fn clock(tx: &Connection, operation: &'static str) -> Result<i64, StoreError> {
-    tx.prepare_cached("select cast(unixepoch('subsec') * 1000000 as integer)")
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .map_err(|error| classify(operation, error))
+    let sql = "select cast(unixepoch('subsec') * 1000000 as integer)";
+    one(tx, operation, sql, &[], |row| row.get(0))
 }
 
 /// A length of time in the unit of the tables.

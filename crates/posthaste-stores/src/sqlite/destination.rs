@@ -3,13 +3,13 @@
 use std::fmt::Display;
 
 use posthaste_engine::{DestinationState, Start, StoreError, audit as words};
-use rusqlite::{OptionalExtension, Transaction, named_params};
+use rusqlite::{Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
     audit::{self, About},
-    connection::{clock, execute},
-    error::{classify, unexpected},
+    connection::{at_most_one, clock, execute, one},
+    error::unexpected,
     settings,
 };
 
@@ -27,18 +27,12 @@ pub(super) fn find(
     operation: &'static str,
     name: &str,
 ) -> Result<Option<Found>, StoreError> {
-    let found: Option<(i64, String, String, String)> = tx
-        .prepare_cached(include_str!("sql/destination_by_name.sql"))
-        .and_then(|mut statement| {
-            statement
-                .query_row(named_params! { ":name": name }, |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-                })
-                .optional()
-        })
-        .map_err(|error| classify(operation, error))?;
+    let sql = include_str!("sql/destination_by_name.sql");
+    let found = at_most_one(tx, operation, sql, named_params! { ":name": name }, |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    })?;
     found
-        .map(|(id, state, url, breaker)| {
+        .map(|(id, state, url, breaker): (i64, String, String, String)| {
             let state = state_named(operation, &state)?;
             let breaker_open = breaker == "open";
             Ok(Found {
@@ -76,11 +70,9 @@ pub(super) fn name(
     operation: &'static str,
     destination_id: i64,
 ) -> Result<String, StoreError> {
-    tx.prepare_cached("select name from posthaste_destinations where id = :id")
-        .and_then(|mut statement| {
-            statement.query_row(named_params! { ":id": destination_id }, |row| row.get(0))
-        })
-        .map_err(|error| classify(operation, error))
+    let sql = "select name from posthaste_destinations where id = :id";
+    let of = named_params! { ":id": destination_id };
+    one(tx, operation, sql, of, |row| row.get(0))
 }
 
 /// Stores to which cluster the events go; answers the former one where that was another.
@@ -91,10 +83,10 @@ pub(super) fn found_cluster(
     cluster: &str,
     by: Uuid,
 ) -> Result<Option<String>, StoreError> {
-    let (name, former): (String, Option<String>) = tx
-        .prepare_cached("select name, cluster from posthaste_destinations where id = ?1")
-        .and_then(|mut statement| statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))))
-        .map_err(|error| classify(operation, error))?;
+    let sql = "select name, cluster from posthaste_destinations where id = :id";
+    let of = named_params! { ":id": id };
+    let (name, former): (String, Option<String>) =
+        one(tx, operation, sql, of, |row| Ok((row.get(0)?, row.get(1)?)))?;
     if former.as_deref() == Some(cluster) {
         return Ok(None);
     }
@@ -165,9 +157,8 @@ pub(super) fn create(
 
 /// The last number that the outbox has drawn.
 pub(super) fn last_seq(tx: &Transaction<'_>, operation: &'static str) -> Result<i64, StoreError> {
-    tx.prepare_cached(include_str!("sql/last_seq.sql"))
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .map_err(|error| classify(operation, error))
+    let sql = include_str!("sql/last_seq.sql");
+    one(tx, operation, sql, &[], |row| row.get(0))
 }
 
 /// Refuses a counter below a number that was read: it hides new events.

@@ -9,11 +9,11 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use posthaste_engine::{Registered, StoreError, audit as words};
-use rusqlite::{OptionalExtension, ToSql, Transaction, named_params};
+use rusqlite::{ToSql, Transaction, named_params};
 
 use super::{
     audit::{self, About},
-    connection::{clock, execute, micros},
+    connection::{at_most_one, clock, execute, micros},
     destination,
     error::classify,
     holds_key::with_holds_key,
@@ -84,26 +84,18 @@ fn stretch(
     operation: &'static str,
 ) -> Result<Option<(i64, i64)>, StoreError> {
     let fail = |error| classify(operation, error);
-    let found: Option<(i64, i64)> = tx
-        .prepare_cached(&START)
-        .and_then(|mut statement| {
-            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-            statement.query_row([], read).optional()
-        })
-        .map_err(fail)?;
+    let found: Option<(i64, i64)> = at_most_one(tx, operation, &START, &[], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
     let Some((start, passed)) = found else {
         return Ok(None);
     };
     let window = settings::retention(tx, operation)?;
     let before = clock(tx, operation)?.saturating_sub(micros(window));
     let mut stop = passed.min(start.saturating_add(NUMBERS));
-    let young: Option<i64> = tx
-        .prepare_cached(include_str!("sql/evacuate_young.sql"))
-        .and_then(|mut statement| {
-            let within = named_params! { ":start": start, ":stop": stop, ":before": before };
-            statement.query_row(within, |row| row.get(0)).optional()
-        })
-        .map_err(fail)?;
+    let sql = include_str!("sql/evacuate_young.sql");
+    let within = named_params! { ":start": start, ":stop": stop, ":before": before };
+    let young: Option<i64> = at_most_one(tx, operation, sql, within, |row| row.get(0))?;
     stop = young.map_or(stop, |seq| seq - 1);
     if stop <= start {
         return Ok(None);

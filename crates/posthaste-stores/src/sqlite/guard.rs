@@ -23,7 +23,7 @@ use rusqlite::{OptionalExtension, Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
-    connection::Worker,
+    connection::{Worker, at_most_one, one},
     error::{classify, unexpected},
     row,
 };
@@ -238,14 +238,9 @@ impl Guard {
     }
 
     fn version_up(&self, tx: &Transaction<'_>, operation: &'static str) -> Result<i64, StoreError> {
-        tx.prepare_cached(include_str!("sql/version_up.sql"))
-            .and_then(|mut statement| {
-                statement.query_row(
-                    named_params! { ":destination_id": self.destination_id },
-                    |row| row.get(0),
-                )
-            })
-            .map_err(|error| classify(operation, error))
+        let sql = include_str!("sql/version_up.sql");
+        let of = named_params! { ":destination_id": self.destination_id };
+        one(tx, operation, sql, of, |row| row.get(0))
     }
 }
 
@@ -267,13 +262,10 @@ fn event_id(
     operation: &'static str,
     seq: i64,
 ) -> Result<Option<Uuid>, StoreError> {
-    let id = tx
-        .prepare_cached(include_str!("sql/event_id.sql"))
-        .and_then(|mut statement| {
-            statement
-                .query_row(named_params! { ":seq": seq }, |row| row::event_id(row, 0))
-                .optional()
-        })
-        .map_err(|error| classify(operation, error))?;
+    let (sql, of) = (
+        include_str!("sql/event_id.sql"),
+        named_params! { ":seq": seq },
+    );
+    let id = at_most_one(tx, operation, sql, of, |row| row::event_id(row, 0))?;
     Ok(id.map(Option::unwrap_or_default))
 }

@@ -7,13 +7,13 @@ use posthaste_engine::{
     AfterFailure, Attempted, ClaimParking, Due, EventRef, Field, ParkedCopy, ParkedState, Parking,
     Settlement, StoreError, audit as words,
 };
-use rusqlite::{OptionalExtension, Transaction, named_params};
+use rusqlite::{Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
     audit::{self, About},
     claimed::SqliteClaimed,
-    connection::{clock, execute, micros, until},
+    connection::{all, at_most_one, clock, execute, micros, one, until},
     cursor, destination,
     error::{classify, unexpected},
     guard::Changed,
@@ -77,15 +77,9 @@ impl ClaimParking for SqliteClaimed {
         self.guard()
             .read(&worker, OPERATION, move |tx, _| {
                 let now = clock(tx, OPERATION)?;
-                let next: Option<i64> = tx
-                    .prepare_cached(include_str!("sql/due_next.sql"))
-                    .and_then(|mut statement| {
-                        statement.query_row(
-                            named_params! { ":destination_id": destination_id, ":now": now },
-                            |row| row.get(0),
-                        )
-                    })
-                    .map_err(|error| classify(OPERATION, error))?;
+                let sql = include_str!("sql/due_next.sql");
+                let of = named_params! { ":destination_id": destination_id, ":now": now };
+                let next: Option<i64> = one(tx, OPERATION, sql, of, |row| row.get(0))?;
                 Ok(Due {
                     events: due_events(tx, OPERATION, destination_id, now, limit)?,
                     released: released(tx, OPERATION, destination_id, limit)?,
@@ -115,16 +109,9 @@ pub(super) fn marker(
     destination_id: i64,
     key: &str,
 ) -> Result<Option<i64>, StoreError> {
-    tx.prepare_cached(include_str!("sql/marker.sql"))
-        .and_then(|mut statement| {
-            statement
-                .query_row(
-                    named_params! { ":destination_id": destination_id, ":key": key },
-                    |row| row.get(0),
-                )
-                .optional()
-        })
-        .map_err(|error| classify(operation, error))
+    let sql = include_str!("sql/marker.sql");
+    let of = named_params! { ":destination_id": destination_id, ":key": key };
+    at_most_one(tx, operation, sql, of, |row| row.get(0))
 }
 
 pub(super) fn limit_of(limit: usize) -> i64 {
@@ -141,39 +128,34 @@ fn park(
     let seq = cursor::seq(operation, &parking.at)?;
     let state = parking.next.state();
     let event = &parking.event;
-    let id: i64 = tx
-        .prepare_cached(include_str!("sql/park.sql"))
-        .and_then(|mut statement| {
-            statement.query_row(
-                named_params! {
-                    ":destination_id": destination_id,
-                    ":state": state.as_str(),
-                    ":attempts": parking.attempts,
-                    ":kind": parking.kind,
-                    ":reason": parking.reason,
-                    ":now": now,
-                    ":due_at": due_at(now, parking.next.retry_in()),
-                    ":closed_at": closed_at(now, state),
-                    ":seq": event.seq(),
-                    ":event_id": event.id().to_string(),
-                    ":topic": event.topic(),
-                    ":key": event.key(),
-                    ":type": event.text(Field::Type),
-                    ":content_type": event.text(Field::ContentType),
-                    ":payload": event.payload(),
-                    ":headers": headers::to_json(event),
-                    ":occurred_at": event.occurred_at(),
-                    ":correlation_id": event.text(Field::CorrelationId),
-                    ":causation_id": event.text(Field::CausationId),
-                    ":tenant_id": event.text(Field::TenantId),
-                    ":traceparent": event.text(Field::Traceparent),
-                    ":tracestate": event.text(Field::Tracestate),
-                    ":inserted_at": event.inserted_at(),
-                },
-                |row| row.get(0),
-            )
-        })
-        .map_err(|error| classify(operation, error))?;
+    let of = named_params! {
+        ":destination_id": destination_id,
+        ":state": state.as_str(),
+        ":attempts": parking.attempts,
+        ":kind": parking.kind,
+        ":reason": parking.reason,
+        ":now": now,
+        ":due_at": due_at(now, parking.next.retry_in()),
+        ":closed_at": closed_at(now, state),
+        ":seq": event.seq(),
+        ":event_id": event.id().to_string(),
+        ":topic": event.topic(),
+        ":key": event.key(),
+        ":type": event.text(Field::Type),
+        ":content_type": event.text(Field::ContentType),
+        ":payload": event.payload(),
+        ":headers": headers::to_json(event),
+        ":occurred_at": event.occurred_at(),
+        ":correlation_id": event.text(Field::CorrelationId),
+        ":causation_id": event.text(Field::CausationId),
+        ":tenant_id": event.text(Field::TenantId),
+        ":traceparent": event.text(Field::Traceparent),
+        ":tracestate": event.text(Field::Tracestate),
+        ":inserted_at": event.inserted_at(),
+    };
+    let id: i64 = one(tx, operation, include_str!("sql/park.sql"), of, |row| {
+        row.get(0)
+    })?;
     if event.fault().is_some() {
         execute(
             tx,
@@ -283,16 +265,8 @@ fn released(
     destination_id: i64,
     limit: usize,
 ) -> Result<Vec<String>, StoreError> {
-    tx.prepare_cached(&RELEASED)
-        .and_then(|mut statement| {
-            statement
-                .query_map(
-                    named_params! { ":destination_id": destination_id, ":limit": limit_of(limit) },
-                    |row| row.get(0),
-                )?
-                .collect()
-        })
-        .map_err(|error| classify(operation, error))
+    let of = named_params! { ":destination_id": destination_id, ":limit": limit_of(limit) };
+    all(tx, operation, &RELEASED, of, |row| row.get(0))
 }
 
 fn settle(
@@ -303,17 +277,11 @@ fn settle(
     settlement: &Settlement,
 ) -> Result<(), StoreError> {
     let now = clock(tx, operation)?;
-    let found: Option<(i64, String, i64)> = tx
-        .prepare_cached(include_str!("sql/parked_attempts.sql"))
-        .and_then(|mut statement| {
-            statement
-                .query_row(
-                    named_params! { ":id": id, ":destination_id": destination_id },
-                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-                )
-                .optional()
-        })
-        .map_err(|error| classify(operation, error))?;
+    let sql = include_str!("sql/parked_attempts.sql");
+    let of = named_params! { ":id": id, ":destination_id": destination_id };
+    let found: Option<(i64, String, i64)> = at_most_one(tx, operation, sql, of, |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?;
     let (attempts, event_id, seq) =
         found.ok_or_else(|| unexpected(operation, format!("there is no parked event {id}")))?;
     let Attempted {

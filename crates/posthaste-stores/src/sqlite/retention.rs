@@ -10,20 +10,21 @@ use posthaste_engine::{
     AUDIT_RETENTION, Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered, Retained, Retention,
     RetentionMode, StoreError, audit as words,
 };
-use rusqlite::{OptionalExtension, Row, Transaction, named_params};
+use rusqlite::{Row, Transaction, named_params};
 use tokio::time::Instant;
 
 use super::{
     SqliteStore,
     audit::{self, About},
-    connection::{clock, execute, micros, until},
+    connection::{all, at_most_one, clock, execute, micros, one, until},
     destination::last_seq,
-    error::{classify, unexpected},
+    error::unexpected,
     evacuate::evacuate,
     settings,
 };
 
 const OPERATION: &str = "housekeeping";
+const OLDEST_LINE: &str = "select at from posthaste_audit order by id limit 1";
 
 /// Rows that one transaction deletes: a few milliseconds under the write lock.
 const ROWS_A_TRANSACTION: usize = 200;
@@ -109,12 +110,12 @@ impl Due {
         let before = now.saturating_sub(micros(settings::retention(tx, OPERATION)?));
         let floor = floor(tx, OPERATION)?;
         let oldest = |behind: i64| {
-            tx.prepare_cached(include_str!("sql/retention_oldest.sql"))
-                .and_then(|mut statement| {
-                    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-                    statement.query_row([behind], read).optional()
-                })
-                .map_err(|error| classify(OPERATION, error))
+            let (sql, of) = (
+                include_str!("sql/retention_oldest.sql"),
+                named_params! { ":behind": behind },
+            );
+            let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            at_most_one(tx, OPERATION, sql, of, read)
         };
         let goes = |row: Option<(i64, i64)>, up_to: Option<i64>| {
             row.is_some_and(|(seq, at)| up_to.is_some_and(|up_to| seq <= up_to) && at <= before)
@@ -123,29 +124,21 @@ impl Due {
             events: goes(oldest(0)?, floor),
             kept_by_keys: goes(oldest(floor.unwrap_or(0))?, passed(tx)?),
             parked: !parked_due(tx, now, 1)?.is_empty(),
-            audit: tx
-                .prepare_cached("select at from posthaste_audit order by id limit 1")
-                .and_then(|mut statement| {
-                    let oldest = statement.query_row([], |row| row.get::<_, i64>(0));
-                    oldest.optional()
-                })
-                .map_err(|error| classify(OPERATION, error))?
+            audit: at_most_one(tx, OPERATION, OLDEST_LINE, &[], |row| row.get::<_, i64>(0))?
                 .is_some_and(|at| at <= now.saturating_sub(micros(AUDIT_RETENTION))),
         })
     }
 }
 
 fn floor(tx: &Transaction<'_>, operation: &'static str) -> Result<Option<i64>, StoreError> {
-    tx.prepare_cached(include_str!("sql/retention_floor.sql"))
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .map_err(|error| classify(operation, error))
+    let sql = include_str!("sql/retention_floor.sql");
+    one(tx, operation, sql, &[], |row| row.get(0))
 }
 
 /// How far all destinations have come.
 fn passed(tx: &Transaction<'_>) -> Result<Option<i64>, StoreError> {
-    tx.prepare_cached("select min(seq) from posthaste_cursors")
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .map_err(|error| classify(OPERATION, error))
+    let sql = "select min(seq) from posthaste_cursors";
+    one(tx, OPERATION, sql, &[], |row| row.get(0))
 }
 
 /// Deletes the oldest rows; answers how many.
@@ -190,14 +183,12 @@ fn parked_due(tx: &Transaction<'_>, now: i64, limit: i64) -> Result<Vec<Parked>,
             destination: row.get(4)?,
         })
     };
-    tx.prepare_cached(include_str!("sql/retention_parked_due.sql"))
-        .and_then(|mut statement| {
-            let before = now.saturating_sub(micros(PARKED_RETENTION));
-            statement
-                .query_map(named_params! { ":before": before, ":limit": limit }, read)?
-                .collect()
-        })
-        .map_err(|error| classify(OPERATION, error))
+    let before = now.saturating_sub(micros(PARKED_RETENTION));
+    let (sql, of) = (
+        include_str!("sql/retention_parked_due.sql"),
+        named_params! { ":before": before, ":limit": limit },
+    );
+    all(tx, OPERATION, sql, of, read)
 }
 
 fn remove_parked(tx: &Transaction<'_>, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
@@ -246,20 +237,13 @@ pub(super) fn retained(
     operation: &'static str,
     now: i64,
 ) -> Result<Retained, StoreError> {
-    let fail = |error| classify(operation, error);
     let window = settings::retention(tx, operation)?;
     let before = now.saturating_sub(micros(window));
     let floor = floor(tx, operation)?;
-    let (counted, debt): (i64, i64) = tx
-        .prepare_cached(include_str!("sql/retention_debt.sql"))
-        .and_then(|mut statement| {
-            let limit = DEBT_EXACT_MAX + 1;
-            statement.query_row(
-                named_params! { ":floor": floor.unwrap_or(0), ":before": before, ":limit": limit },
-                |row| Ok((row.get(0)?, row.get(1)?)),
-            )
-        })
-        .map_err(fail)?;
+    let (sql, limit) = (include_str!("sql/retention_debt.sql"), DEBT_EXACT_MAX + 1);
+    let of = named_params! { ":floor": floor.unwrap_or(0), ":before": before, ":limit": limit };
+    let (counted, debt): (i64, i64) =
+        one(tx, operation, sql, of, |row| Ok((row.get(0)?, row.get(1)?)))?;
     let debt_exact = counted <= DEBT_EXACT_MAX || debt < counted;
     let debt = if debt_exact {
         debt
@@ -274,16 +258,16 @@ pub(super) fn retained(
             key: None,
             detail: "there is no destination: nothing has been delivered".to_owned(),
         }],
-        (_, Some(_)) => tx
-            .prepare_cached(include_str!("sql/retention_pins.sql"))
-            .and_then(|mut statement| {
-                statement
-                    .query_map(named_params! { ":now": now, ":before": before }, |row| {
-                        pin(row, now)
-                    })?
-                    .collect()
-            })
-            .map_err(fail)?,
+        (_, Some(_)) => {
+            let of = named_params! { ":now": now, ":before": before };
+            all(
+                tx,
+                operation,
+                include_str!("sql/retention_pins.sql"),
+                of,
+                |row| pin(row, now),
+            )?
+        }
     };
     Ok(Retained {
         mode: RetentionMode::Delete,

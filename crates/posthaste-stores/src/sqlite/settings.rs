@@ -3,9 +3,9 @@
 use std::{str::FromStr, time::Duration};
 
 use posthaste_engine::StoreError;
-use rusqlite::{OptionalExtension, Transaction, named_params};
+use rusqlite::{Transaction, named_params};
 
-use super::error::{classify, unexpected};
+use super::{connection::at_most_one, error::unexpected};
 
 /// Setting: how many partitions a destination has.
 pub(super) const PARTITIONS: &str = "partitions";
@@ -28,14 +28,11 @@ fn number<T: FromStr>(
     operation: &'static str,
     name: &str,
 ) -> Result<T, StoreError> {
-    let value: Option<String> = tx
-        .prepare_cached(include_str!("sql/setting.sql"))
-        .and_then(|mut statement| {
-            statement
-                .query_row(named_params! { ":name": name }, |row| row.get(0))
-                .optional()
-        })
-        .map_err(|error| classify(operation, error))?;
+    let (sql, of) = (
+        include_str!("sql/setting.sql"),
+        named_params! { ":name": name },
+    );
+    let value: Option<String> = at_most_one(tx, operation, sql, of, |row| row.get(0))?;
     value
         .as_deref()
         .and_then(|value| value.parse().ok())
@@ -53,8 +50,7 @@ pub(super) fn store_id(
     tx: &Transaction<'_>,
     operation: &'static str,
 ) -> Result<String, StoreError> {
-    tx.prepare_cached("select store_id from posthaste_identity")
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)).optional())
-        .map_err(|error| classify(operation, error))?
+    let sql = "select store_id from posthaste_identity";
+    at_most_one(tx, operation, sql, &[], |row| row.get(0))?
         .ok_or_else(|| unexpected(operation, "the store has no identity"))
 }

@@ -9,7 +9,7 @@ use posthaste_engine::{DestinationStatus, RelayShare, RelayStatus, Status, Store
 use rusqlite::{Row, Transaction, named_params};
 
 use super::{
-    connection::{clock, micros, until},
+    connection::{all, clock, micros, until},
     destination::{last_seq, state_named},
     error::{classify, unexpected},
     retention::retained,
@@ -70,32 +70,16 @@ impl Progress {
         destination_id: i64,
         cursor: i64,
     ) -> Result<Self, StoreError> {
-        let fail = |error| classify(operation, error);
-        let markers = tx
-            .prepare_cached(include_str!("sql/status_markers.sql"))
-            .and_then(|mut statement| {
-                statement
-                    .query_map(named_params! { ":destination_id": destination_id }, |row| {
-                        Ok((row.get(0)?, row.get(1)?))
-                    })?
-                    .collect()
-            })
-            .map_err(fail)?;
-        let parked_ahead = tx
-            .prepare_cached(include_str!("sql/parked_after.sql"))
-            .and_then(|mut statement| {
-                statement
-                    .query_map(
-                        named_params! { ":destination_id": destination_id, ":after": cursor },
-                        |row| row.get(0),
-                    )?
-                    .collect()
-            })
-            .map_err(fail)?;
+        let sql = include_str!("sql/status_markers.sql");
+        let of = named_params! { ":destination_id": destination_id };
+        let markers = all(tx, operation, sql, of, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let sql = include_str!("sql/parked_after.sql");
+        let of = named_params! { ":destination_id": destination_id, ":after": cursor };
+        let parked_ahead = all(tx, operation, sql, of, |row| row.get(0))?;
         Ok(Self {
             cursor,
-            markers,
-            parked_ahead,
+            markers: markers.into_iter().collect(),
+            parked_ahead: parked_ahead.into_iter().collect(),
         })
     }
 
@@ -257,12 +241,14 @@ fn relay_shares(
             reaches: row.get(3)?,
         })
     };
-    tx.prepare_cached(include_str!("sql/status_shares.sql"))
-        .and_then(|mut statement| {
-            let of = named_params! { ":registration": relay };
-            statement.query_map(of, share)?.collect()
-        })
-        .map_err(|error| classify(operation, error))
+    let sql = include_str!("sql/status_shares.sql");
+    all(
+        tx,
+        operation,
+        sql,
+        named_params! { ":registration": relay },
+        share,
+    )
 }
 
 /// Bytes of the outbox's own pages; of a large file, those of the file.

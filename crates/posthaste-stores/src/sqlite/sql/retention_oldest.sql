@@ -1,1 +1,1 @@
-select seq, inserted_at from posthaste_outbox where seq > ?1 order by seq limit 1
+select seq, inserted_at from posthaste_outbox where seq > :behind order by seq limit 1
