@@ -26,6 +26,7 @@
 mod admin;
 mod advance;
 pub mod audit;
+mod claiming;
 mod cursor;
 mod error;
 mod lease;
@@ -35,6 +36,7 @@ mod read;
 mod registration;
 mod report;
 mod retention;
+mod share_out;
 mod side_read;
 mod target;
 
@@ -48,6 +50,7 @@ pub use admin::{
 };
 pub use advance::{AdvanceOutcome, ClaimProgress};
 pub use audit::{AuditWords, HAND_OVERS, with_audit_words};
+pub use claiming::{ClaimDecision, DestinationFound, GroupFound};
 pub use cursor::Cursor;
 pub use error::StoreError;
 pub use lease::{Leases, Rates, Renewal};
@@ -62,6 +65,7 @@ pub use retention::{
     AUDIT_RETENTION, Housekeeping, PARKED_RETENTION, Pin, PinKind, Retained, Retention,
     RetentionMode, retention_refused,
 };
+pub use share_out::ShareChange;
 pub use side_read::{ClaimMarkers, Marker, SideRead};
 
 /// What a store is and can do.

@@ -166,6 +166,15 @@ pub fn settled_as(state: ParkedState) -> Option<AuditWords> {
     }
 }
 
+/// The words for partitions that one relay has taken over from another; `died`: it was fenced.
+#[must_use]
+pub fn taken_from(died: bool) -> AuditWords {
+    match died {
+        true => TAKE_OVER,
+        false => HAND_OVER,
+    }
+}
+
 /// The words for an operator's action on a parked event.
 #[must_use]
 pub fn acted(action: DeadAction) -> AuditWords {

@@ -45,7 +45,6 @@ mod report;
 mod retention;
 mod schema;
 mod server_connection;
-mod share_out;
 mod shares;
 mod side_read;
 #[cfg(feature = "simulation")]

@@ -2,7 +2,7 @@
 //! and fail-overs, in virtual time, the same for the same seed.
 //!
 //! The rules of the store are the production's own (`claimed.rs`, `side_read.rs`, `read_plan.rs`,
-//! `sweep.rs`, `converge.rs`, `claim.rs`, `share_out.rs`, `retention.rs`); what is simulated are
+//! `sweep.rs`, `converge.rs`, `claim.rs`, `retention.rs`); what is simulated are
 //! the statements, one step each, as the files in `sql` tell. Between a read's snapshot, its F and
 //! its rows, and between a statement's number and its commit, everybody else may do something.
 //!

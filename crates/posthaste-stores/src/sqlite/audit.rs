@@ -36,17 +36,28 @@ pub(super) fn write(
     about: About<'_>,
     values: &[&dyn Display],
 ) -> Result<(), StoreError> {
+    write_line(tx, operation, words.action, about, &words.detail(values))
+}
+
+/// Writes a line whose detail is filled in.
+pub(super) fn write_line(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    action: &str,
+    about: About<'_>,
+    detail: &str,
+) -> Result<(), StoreError> {
     execute(
         tx,
         operation,
         include_str!("sql/audit.sql"),
         named_params! {
             ":now": clock(tx, operation)?,
-            ":action": words.action,
+            ":action": action,
             ":destination": about.destination,
             ":registration": about.relay.map(|relay| relay.to_string()),
             ":event_id": about.event_id,
-            ":detail": words.detail(values),
+            ":detail": detail,
         },
     )?;
     Ok(())

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration, Renewal,
-    Shares, StoreError, Want, audit,
+    Shares, StoreError, audit,
 };
 use rusqlite::{Transaction, named_params};
 use serde_json::json;
@@ -16,7 +16,7 @@ use super::{
     connection::{clock, execute, micros},
     destination::{create, find, readdress},
     error::unexpected,
-    owning::{delist, fence, give_up, must_be_valid, revoke, take},
+    owning::{delist, fence, give_up, must_be_valid, reach, revoke},
     shares::{served, shares},
     watch::Watch,
 };
@@ -294,8 +294,8 @@ impl Wanted {
             }
         };
         revoke(tx, operation, relay, found.id, request.settle, watch)?;
-        let now = clock(tx, operation)?;
         if request.is_elsewhere(operation, &found.url)? {
+            let now = clock(tx, operation)?;
             let shares = shares(tx, operation, found.id, now, watch)?;
             if shares.is_served_beside(relay.registration) {
                 let address = found.url;
@@ -314,17 +314,6 @@ impl Wanted {
                 ":partitions_max": request.partitions_max,
             },
         )?;
-        let taken = match request.want {
-            Want::AtMost(0) => {
-                let of = (found.id, name);
-                give_up(tx, operation, relay, of, request.unsettled, audit::RELEASE)?;
-                None
-            }
-            Want::All | Want::AtMost(_) => take(tx, operation, relay, name, &found, watch)?,
-        };
-        match taken {
-            Some(claim) => Ok(ClaimOutcome::Owned(claim)),
-            None => shares(tx, operation, found.id, now, watch).map(ClaimOutcome::Held),
-        }
+        reach(tx, operation, relay, &request, &found, watch)
     }
 }

@@ -2,18 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use posthaste_engine::{AuditWords, Claim, Partitions, Registered, StoreError, audit as words};
-use rusqlite::{OptionalExtension, Transaction, named_params};
+use posthaste_engine::{
+    AuditWords, ClaimDecision, ClaimOutcome, ClaimRequest, DestinationFound, GroupFound,
+    Registered, StoreError, Want, audit as words,
+};
+use rusqlite::{Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
     audit::{self, About},
-    connection::{clock, execute, micros, until},
+    connection::{all, at_most_one, clock, execute, micros, one, until},
     destination::Found,
-    error::{classify, unexpected},
+    error::unexpected,
     guard::Grant,
     settings,
-    shares::{Left, owned, registration, shares},
+    shares::{owned, parse, shares},
     watch::Watch,
 };
 
@@ -23,16 +26,9 @@ pub(super) fn must_be_valid(
     operation: &'static str,
     relay: Registered,
 ) -> Result<(), StoreError> {
-    let valid: bool = tx
-        .prepare_cached(include_str!("sql/relay_is_valid.sql"))
-        .and_then(|mut statement| {
-            statement.query_row(
-                named_params! { ":registration": relay.registration.to_string() },
-                |row| row.get(0),
-            )
-        })
-        .map_err(|error| classify(operation, error))?;
-    if valid {
+    let sql = include_str!("sql/relay_is_valid.sql");
+    let of = named_params! { ":registration": relay.registration.to_string() };
+    if one(tx, operation, sql, of, |row| row.get(0))? {
         Ok(())
     } else {
         Err(StoreError::Fenced { operation })
@@ -56,12 +52,9 @@ pub(super) fn fence(
     if fenced == 0 {
         return Ok(());
     }
-    let name: String = tx
-        .prepare_cached(include_str!("sql/relay_name.sql"))
-        .and_then(|mut statement| {
-            statement.query_row(named_params! { ":registration": dead }, |row| row.get(0))
-        })
-        .map_err(|error| classify(operation, error))?;
+    let sql = include_str!("sql/relay_name.sql");
+    let of = named_params! { ":registration": dead };
+    let name: String = one(tx, operation, sql, of, |row| row.get(0))?;
     let about = About {
         relay: Some(by.registration),
         ..About::default()
@@ -119,22 +112,18 @@ fn free(
     dead: bool,
 ) -> Result<Option<u16>, StoreError> {
     let now = clock(tx, operation)?;
-    let partitions = tx
-        .prepare_cached(include_str!("sql/release.sql"))
-        .and_then(|mut statement| {
-            let not_before = match wait.is_zero() {
-                true => 0,
-                false => now.saturating_add(micros(wait)),
-            };
-            let of = named_params! {
-                ":destination_id": destination_id,
-                ":registration": owner,
-                ":not_before": not_before,
-                ":dead": dead,
-            };
-            statement.query_row(of, |row| row.get(0)).optional()
-        })
-        .map_err(|error| classify(operation, error))?;
+    let not_before = match wait.is_zero() {
+        true => 0,
+        false => now.saturating_add(micros(wait)),
+    };
+    let sql = include_str!("sql/release.sql");
+    let of = named_params! {
+        ":destination_id": destination_id,
+        ":registration": owner,
+        ":not_before": not_before,
+        ":dead": dead,
+    };
+    let partitions = at_most_one(tx, operation, sql, of, |row| row.get(0))?;
     if partitions.is_some() && (dead || !wait.is_zero()) {
         execute(
             tx,
@@ -162,96 +151,90 @@ pub(super) fn delist(
     Ok(())
 }
 
-/// Takes the destination, or takes it anew; none while a live relay owns it.
-pub(super) fn take(
+/// Brings what the relay owns of the destination to what it wants: all, or nothing.
+pub(super) fn reach(
     tx: &Transaction<'_>,
     operation: &'static str,
     relay: Registered,
-    name: &str,
+    request: &ClaimRequest<'_>,
     found: &Found,
     watch: &Watch,
-) -> Result<Option<Claim>, StoreError> {
-    let fail = |error| classify(operation, error);
-    let now = clock(tx, operation)?;
-    let us = relay.registration.to_string();
+) -> Result<ClaimOutcome, StoreError> {
+    let (us, now) = (relay.registration, clock(tx, operation)?);
     let before = owned(tx, operation, found.id, now, watch)?;
-    if before.by.is_some_and(|owner| owner.registration != us) {
-        return Ok(None);
-    }
-    let partitions = settings::partitions(tx, operation)?;
-    let (epoch, version): (i64, i64) = tx
-        .prepare_cached(include_str!("sql/claim.sql"))
-        .and_then(|mut statement| {
-            statement.query_row(
-                named_params! {
-                    ":registration": us,
-                    ":partitions": partitions,
-                    ":destination_id": found.id,
-                },
-                |row| Ok((row.get(0)?, row.get(1)?)),
-            )
-        })
-        .map_err(fail)?;
-    if let Some(left) = before.left.filter(|left| left.registration != us) {
-        let about = About::relay(relay.registration, name);
-        write_taken(tx, operation, about, partitions, &left)?;
-    }
-    let store_id = settings::store_id(tx, operation)?;
-    Ok(Some(Claim {
-        destination: name.to_owned(),
-        destination_id: found.id,
-        epoch: u64::try_from(epoch).map_err(|_| unexpected(operation, "a negative epoch"))?,
-        partitions: Partitions::all_of(partitions)
-            .map_err(|reason| unexpected(operation, reason))?,
-        settle: until(now, before.not_before),
+    let (want, count) = match request.want {
+        // It is given up as it is cut.
+        Want::AtMost(0) => (Want::AtMost(0), before.partitions),
+        Want::All | Want::AtMost(_) => (Want::All, settings::partitions(tx, operation)?),
+    };
+    let registered = |text: &String| parse(operation, text);
+    let (store_id, left) = (settings::store_id(tx, operation)?, before.left);
+    let owner = before.by.map(|owner| owner.registration);
+    let standing = DestinationFound {
+        count,
+        wanted_count: count,
+        epoch: before.epoch,
         state: found.state,
         breaker_open: found.breaker_open,
         store_id: Uuid::try_parse(&store_id)
             .map_err(|_| unexpected(operation, "a store's identity that is no UUID"))?,
-        former: former(tx, operation, found.id, relay)?,
-        shares: shares(tx, operation, found.id, now, watch)?,
-        inner: Arc::new(Grant {
+        groups: vec![GroupFound {
+            id: found.id,
+            owner: owner.as_ref().map(registered).transpose()?,
+            partitions: (0..count).collect(),
+            settling: until(now, before.not_before),
+            former: former(tx, operation, found.id)?,
+            left_dead: left.as_ref().is_some_and(|left| left.dead),
+            left_by: left
+                .as_ref()
+                .map(|left| registered(&left.registration))
+                .transpose()?,
+            // A relay that is long forgotten has no name.
+            left_name: left.map(|left| left.name.unwrap_or(left.registration)),
+        }],
+    };
+    let changes = standing.share_out(us, &ClaimRequest { want, ..*request }, None);
+    let decision = ClaimDecision::new(standing, us, &changes);
+    if !decision.given_up.is_empty() {
+        free(
+            tx,
+            operation,
+            found.id,
+            &us.to_string(),
+            request.unsettled,
+            false,
+        )?;
+    }
+    let mut version = 0;
+    if !decision.owned.is_empty() {
+        let sql = include_str!("sql/claim.sql");
+        let of = named_params! {
+            ":registration": us.to_string(), ":partitions": count, ":destination_id": found.id
+        };
+        version = one(tx, operation, sql, of, |row| row.get(0))?;
+    }
+    for (action, detail) in &decision.notes {
+        let about = About::relay(us, request.destination);
+        audit::write_line(tx, operation, action, about, detail)?;
+    }
+    let shares = shares(tx, operation, found.id, now, watch)?;
+    decision.outcome(found.id, request, shares, |_, _| {
+        Arc::new(Grant {
             destination_id: found.id,
-            registration: relay.registration,
+            registration: us,
             store_id,
             version,
-        }),
-    }))
-}
-
-fn write_taken(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    about: About<'_>,
-    partitions: u16,
-    left: &Left,
-) -> Result<(), StoreError> {
-    let words = match left.dead {
-        true => words::TAKE_OVER,
-        false => words::HAND_OVER,
-    };
-    let whose = left.name.as_ref().unwrap_or(&left.registration);
-    audit::write(tx, operation, words, about, &[&partitions, whose])
+        })
+    })
 }
 
 fn former(
     tx: &Transaction<'_>,
     operation: &'static str,
     destination_id: i64,
-    relay: Registered,
 ) -> Result<Vec<Uuid>, StoreError> {
-    let fail = |error| classify(operation, error);
-    let mut statement = tx
-        .prepare_cached(include_str!("sql/former.sql"))
-        .map_err(fail)?;
-    let mut rows = statement
-        .query(named_params! { ":destination_id": destination_id })
-        .map_err(fail)?;
-    let mut former = Vec::new();
-    while let Some(row) = rows.next().map_err(fail)? {
-        former.push(registration(operation, row, 0)?);
-    }
-    // Its own fence is taken by opening a lane.
-    former.retain(|registration| *registration != relay.registration);
-    Ok(former)
+    let sql = include_str!("sql/former.sql");
+    let of = named_params! { ":destination_id": destination_id };
+    let former: Vec<String> = all(tx, operation, sql, of, |row| row.get(0))?;
+    former.iter().map(|text| parse(operation, text)).collect()
 }

@@ -7,7 +7,7 @@ use rusqlite::{Row, Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
-    connection::{micros, until},
+    connection::{all, micros, one, until},
     destination::state_named,
     error::{classify, unexpected},
     settings,
@@ -18,6 +18,7 @@ use super::{
 pub(super) struct Owned {
     pub(super) partitions: u16,
     pub(super) not_before: i64,
+    pub(super) epoch: i64,
     pub(super) by: Option<Owner>,
     pub(super) left: Option<Left>,
 }
@@ -72,6 +73,7 @@ pub(super) fn owned(
         Ok(Owned {
             partitions: row.get(0)?,
             not_before,
+            epoch: row.get(10)?,
             by: by.map(|registration| Owner { registration, live }),
             left: left.map(|registration| Left {
                 registration,
@@ -80,11 +82,9 @@ pub(super) fn owned(
             }),
         })
     };
-    tx.prepare_cached(include_str!("sql/ownership.sql"))
-        .and_then(|mut statement| {
-            statement.query_row(named_params! { ":destination_id": destination_id }, owned)
-        })
-        .map_err(|error| classify(operation, error))
+    let sql = include_str!("sql/ownership.sql");
+    let of = named_params! { ":destination_id": destination_id };
+    one(tx, operation, sql, of, owned)
 }
 
 pub(super) fn shares(
@@ -157,20 +157,15 @@ pub(super) fn served(
     operation: &'static str,
     relay: &str,
 ) -> Result<Vec<(i64, String, DestinationState)>, StoreError> {
-    let fail = |error| classify(operation, error);
-    let mut statement = tx
-        .prepare_cached(include_str!("sql/served.sql"))
-        .map_err(fail)?;
-    let mut rows = statement
-        .query(named_params! { ":registration": relay })
-        .map_err(fail)?;
-    let mut served = Vec::new();
-    while let Some(row) = rows.next().map_err(fail)? {
-        let state: String = row.get(2).map_err(fail)?;
-        let state = state_named(operation, &state)?;
-        served.push((row.get(0).map_err(fail)?, row.get(1).map_err(fail)?, state));
-    }
-    Ok(served)
+    let sql = include_str!("sql/served.sql");
+    let of = named_params! { ":registration": relay };
+    let served = all(tx, operation, sql, of, |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?;
+    let named = |(id, name, state): (i64, String, String)| {
+        state_named(operation, &state).map(|state| (id, name, state))
+    };
+    served.into_iter().map(named).collect()
 }
 
 /// The registration in this column.
@@ -182,7 +177,12 @@ pub(super) fn registration(
     let text: String = row
         .get(column)
         .map_err(|error| classify(operation, error))?;
-    Uuid::try_parse(&text).map_err(|_| unexpected(operation, "a registration that is no UUID"))
+    parse(operation, &text)
+}
+
+/// A registration as the tables have it.
+pub(super) fn parse(operation: &'static str, text: &str) -> Result<Uuid, StoreError> {
+    Uuid::try_parse(text).map_err(|_| unexpected(operation, "a registration that is no UUID"))
 }
 
 /// Where a relay runs, from this column on.

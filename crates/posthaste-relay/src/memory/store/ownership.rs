@@ -1,9 +1,10 @@
-use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+use std::{any::Any, collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AuditWords, Claim, ClaimOutcome, ClaimRequest, DestinationState, Leases, Member, Ownership,
-    Partitions, Rates, Registered, Registration, Renewal, Shares, Start, StoreError, Want, audit,
+    AuditWords, ClaimDecision, ClaimOutcome, ClaimRequest, DestinationState, Leases, Member,
+    Ownership, Partitions, Rates, Registered, Registration, Renewal, Shares, Start, StoreError,
+    audit,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -99,66 +100,6 @@ impl Inner {
         row.members.insert(relay, member);
     }
 
-    /// Brings what `relay` owns to what it wants.
-    fn reach(&mut self, relay: Uuid, index: usize, want: Want, unsettled: Duration) {
-        let row = &self.destinations[index];
-        let wanted = match want {
-            Want::AtMost(count) => usize::from(count),
-            Want::All if row.owners().iter().any(|owner| *owner != relay) => 0,
-            Want::All => row.partitions.len(),
-        };
-        let name = row.name.clone();
-        let given = self.give_up(relay, index, wanted, unsettled);
-        if given > 0 {
-            let us = self.name_of(relay);
-            self.note(audit::RELEASE, Some(&us), Some(&name), &[&given]);
-        }
-        self.take(relay, index, wanted, want);
-    }
-
-    /// What `relay` owns of the destination, under a raised epoch.
-    fn owned(&mut self, relay: Uuid, index: usize) -> Result<Claim, StoreError> {
-        let shares = self.shares_of(index);
-        let (incarnation, store_id) = (self.incarnation, self.store_id);
-        let row = &mut self.destinations[index];
-        row.epoch += 1;
-        let mut partitions = row.no_partitions()?;
-        let (mut former, mut not_before) = (Vec::new(), Instant::now());
-        for (number, partition) in (0..).zip(&mut row.partitions) {
-            if partition.owner == Some(relay) {
-                partitions.insert(number);
-                partition.epoch = row.epoch;
-                not_before = not_before.max(partition.not_before);
-                former.extend(&partition.former);
-            }
-        }
-        former.sort_unstable();
-        former.dedup();
-        // Its own fence is taken by opening a lane.
-        former.retain(|registration| *registration != relay);
-        let held = Held {
-            destination: index,
-            epoch: row.epoch,
-            incarnation,
-            registration: relay,
-            partitions: partitions.clone(),
-        };
-        Ok(Claim {
-            destination: row.name.clone(),
-            // No row ever goes.
-            destination_id: i64::try_from(index).unwrap_or(i64::MAX),
-            epoch: row.epoch,
-            partitions,
-            settle: not_before.saturating_duration_since(Instant::now()),
-            state: row.state,
-            breaker_open: row.breaker() == "open",
-            store_id,
-            former,
-            shares,
-            inner: Arc::new(held),
-        })
-    }
-
     fn shares_of(&self, index: usize) -> Shares {
         let (row, now) = (&self.destinations[index], Instant::now());
         let live = |relay: &Uuid| self.relays.get(relay).filter(|relay| relay.is_live());
@@ -206,25 +147,14 @@ impl Inner {
 
     /// Gives up all of a destination and serves it no longer.
     fn end(&mut self, relay: Uuid, index: usize, unsettled: Duration, words: AuditWords) {
-        let given = self.give_up(relay, index, 0, unsettled);
+        let given = self.give_up(relay, index, unsettled);
         let row = &mut self.destinations[index];
-        let served = row.members.remove(&relay).is_some();
-        row.shares_version += i64::from(served);
+        row.shares_version += i64::from(row.members.remove(&relay).is_some());
         let name = row.name.clone();
         if given > 0 {
             let us = self.name_of(relay);
             self.note(words, Some(&us), Some(&name), &[&given]);
         }
-    }
-}
-
-impl DestinationRow {
-    fn no_partitions(&self) -> Result<Partitions, StoreError> {
-        let count = u16::try_from(self.partitions.len()).unwrap_or(u16::MAX);
-        Partitions::none_of(count).map_err(|reason| StoreError::Bug {
-            operation: "claiming",
-            reason,
-        })
     }
 }
 
@@ -319,18 +249,31 @@ impl Ownership for MemoryStore {
             }
         }
         inner.enlist(us, index, request.partitions_max);
-        inner.reach(us, index, request.want, request.unsettled);
+        let found = inner.look(index);
+        let changes = found.share_out(us, request, None);
+        let decision = ClaimDecision::new(found, us, &changes);
+        inner.apply(us, index, &decision, request.unsettled);
         if address != request.address {
             let (by, name) = (inner.name_of(us), request.destination);
             let values: [&dyn Display; 2] = [&address, &request.address];
             inner.note(audit::ADDRESS_CHANGED, Some(&by), Some(name), &values);
         }
+        let incarnation = inner.incarnation;
         let row = &mut inner.destinations[index];
         request.address.clone_into(&mut row.address);
-        if row.owned(us) == 0 {
-            return Ok(ClaimOutcome::Held(inner.shares_of(index)));
-        }
-        inner.owned(us, index).map(ClaimOutcome::Owned)
+        let epoch = row.epoch;
+        let held = |_, partitions: &Partitions| -> Arc<dyn Any + Send + Sync> {
+            Arc::new(Held {
+                destination: index,
+                epoch,
+                incarnation,
+                registration: us,
+                partitions: partitions.clone(),
+            })
+        };
+        // No row ever goes.
+        let id = i64::try_from(index).unwrap_or(i64::MAX);
+        decision.outcome(id, request, inner.shares_of(index), held)
     }
 
     async fn revoke(

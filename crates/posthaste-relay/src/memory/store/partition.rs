@@ -1,12 +1,10 @@
 //! Who owns a destination's partitions, and what is kept of each.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Display,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt::Display, time::Duration};
 
-use posthaste_engine::{AuditLine, AuditWords, Partitions, Want, audit};
+use posthaste_engine::{
+    AuditLine, AuditWords, ClaimDecision, DestinationFound, GroupFound, Partitions, audit,
+};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -25,7 +23,7 @@ pub(super) struct PartitionRow {
     left_by: Option<Left>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 struct Left {
     registration: Uuid,
     relay: String,
@@ -42,10 +40,6 @@ impl PartitionRow {
             former: BTreeSet::new(),
             left_by: None,
         }
-    }
-
-    fn is_settling(&self) -> bool {
-        self.not_before > Instant::now()
     }
 
     /// Makes it free once `wait` is over. The settle time that stands there is never lowered.
@@ -118,23 +112,13 @@ impl Inner {
         row.shares_version += i64::from(row.members.len() < before);
     }
 
-    /// Gives up what `relay` owns beyond the first `keep`. Answers how many partitions that were.
-    pub(super) fn give_up(
-        &mut self,
-        relay: Uuid,
-        index: usize,
-        keep: usize,
-        unsettled: Duration,
-    ) -> usize {
-        let left = Left {
-            registration: relay,
-            relay: self.name_of(relay),
-            died: false,
-        };
+    /// Gives up what `relay` owns. Answers how many partitions that were.
+    pub(super) fn give_up(&mut self, relay: Uuid, index: usize, unsettled: Duration) -> usize {
+        let left = self.left_by(relay);
         let row = &mut self.destinations[index];
         let ours = row.partitions.iter_mut();
         let mut given = 0;
-        for partition in ours.filter(|p| p.owner == Some(relay)).skip(keep) {
+        for partition in ours.filter(|p| p.owner == Some(relay)) {
             partition.free(left.clone(), unsettled);
             given += 1;
         }
@@ -142,37 +126,66 @@ impl Inner {
         given
     }
 
-    /// Takes free partitions until `relay` owns `wanted`, those that need no settling first. Who owns
-    /// something, and does not want all, waits for nothing: it gets none of the others.
-    pub(super) fn take(&mut self, relay: Uuid, index: usize, wanted: usize, want: Want) {
+    fn left_by(&self, relay: Uuid) -> Left {
+        Left {
+            registration: relay,
+            relay: self.name_of(relay),
+            died: false,
+        }
+    }
+
+    /// What a claim finds: each partition is a group of its own.
+    pub(super) fn look(&self, index: usize) -> DestinationFound {
+        let (row, now) = (&self.destinations[index], Instant::now());
+        let group = |(number, partition): (u16, &PartitionRow)| {
+            let left = partition.left_by.as_ref();
+            GroupFound {
+                id: i64::from(number),
+                owner: partition.owner,
+                partitions: vec![number],
+                settling: partition.not_before.saturating_duration_since(now),
+                former: partition.former.iter().copied().collect(),
+                left_by: left.map(|left| left.registration),
+                left_name: left.map(|left| left.relay.clone()),
+                left_dead: left.is_some_and(|left| left.died),
+            }
+        };
+        let count = u16::try_from(row.partitions.len()).unwrap_or(u16::MAX);
+        DestinationFound {
+            count,
+            wanted_count: count,
+            epoch: row.epoch.cast_signed(),
+            state: row.state,
+            breaker_open: row.breaker() == "open",
+            store_id: self.store_id,
+            groups: (0..).zip(&row.partitions).map(group).collect(),
+        }
+    }
+
+    /// Writes who owns what.
+    pub(super) fn apply(&mut self, us: Uuid, index: usize, claim: &ClaimDecision, wait: Duration) {
+        let left = self.left_by(us);
         let row = &mut self.destinations[index];
-        let owned = usize::from(row.owned(relay));
-        let waits = owned == 0 || want == Want::All;
-        let mut free: Vec<&mut PartitionRow> = row
-            .partitions
-            .iter_mut()
-            .filter(|p| p.owner.is_none() && (waits || !p.is_settling()))
-            .collect();
-        free.sort_by_key(|partition| partition.is_settling());
-        let mut taken: BTreeMap<Left, usize> = BTreeMap::new();
-        let missing = wanted.saturating_sub(owned);
-        row.shares_version += i64::from(missing > 0 && !free.is_empty());
-        for partition in free.into_iter().take(missing) {
-            partition.owner = Some(relay);
-            if let Some(left) = partition.left_by.take()
-                && left.registration != relay
-            {
-                *taken.entry(left).or_default() += 1;
+        row.epoch = claim.epoch.cast_unsigned();
+        row.shares_version += i64::from(claim.moves);
+        for (number, partition) in (0..).zip(&mut row.partitions) {
+            if claim.owned.contains(&number) {
+                partition.owner = Some(us);
+                partition.epoch = row.epoch;
+                partition.left_by = None;
+            } else if claim.given_up.contains(&number) {
+                partition.free(left.clone(), wait);
             }
         }
-        let (us, destination) = (self.name_of(relay), self.destinations[index].name.clone());
-        for (left, count) in taken {
-            let words = match left.died {
-                true => audit::TAKE_OVER,
-                false => audit::HAND_OVER,
-            };
-            let values: [&dyn Display; 2] = [&count, &left.relay];
-            self.note(words, Some(&us), Some(&destination), &values);
+        let destination = row.name.clone();
+        for (action, detail) in &claim.notes {
+            self.audit.push(AuditLine {
+                at: wall_micros(),
+                action: (*action).to_owned(),
+                relay: Some(left.relay.clone()),
+                destination: Some(destination.clone()),
+                detail: detail.clone(),
+            });
         }
     }
 }

@@ -2,21 +2,19 @@
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Registered, Shares, Start, StoreError, with_audit_words,
+    ClaimOutcome, ClaimRequest, DestinationFound, GroupFound, Registered, ShareChange, Shares,
+    Start, StoreError, with_audit_words,
 };
 use tokio_postgres::{Client as Driver, Row, types::Type};
 use uuid::Uuid;
 
-use super::{
-    Apply, ClaimTransaction, Claiming, Cut, Found, FoundGroup, OPERATION, RACES_MAX, comes_and_goes,
-};
+use super::{Apply, ClaimTransaction, Claiming, Cut, OPERATION, RACES_MAX, comes_and_goes, number};
 use crate::postgres::{
     check,
     client::Client,
     error::classify,
     locks::{Lock, RETENTION, name_holder},
-    micros::micros,
-    share_out::Change,
+    micros::{from_micros, micros},
     shares::{destination_state, shares_within},
 };
 
@@ -206,7 +204,7 @@ impl ClaimTransaction for Transaction<'_> {
         .await
     }
 
-    async fn look(&self) -> Result<Option<Found>, StoreError> {
+    async fn look(&self) -> Result<Option<(String, DestinationFound)>, StoreError> {
         let sql = with_fragments(CLAIM_LOOK);
         let destination = (&self.destination_id as _, Type::INT8);
         let rows = self.client.query_typed(&sql, &[destination]).await;
@@ -214,22 +212,22 @@ impl ClaimTransaction for Transaction<'_> {
         let Some(first) = rows.first() else {
             return Ok(None);
         };
-        Ok(Some(Found {
-            count: first.get("count"),
-            wanted_count: first.get("wanted_count"),
+        let found = DestinationFound {
+            count: number(first.get("count"))?,
+            wanted_count: number(first.get("wanted_count"))?,
             epoch: first.get("epoch"),
             state: destination_state(first.get("state")),
             breaker_open: first.get("breaker_open"),
             store_id: first.get("store_id"),
-            address: first.get("address"),
-            groups: rows.iter().map(found_group).collect(),
-        }))
+            groups: rows.iter().map(found_group).collect::<Result<_, _>>()?,
+        };
+        Ok(Some((first.get("address"), found)))
     }
 
     async fn recut(
         &self,
         cut: Cut,
-        count: i32,
+        count: u16,
         name: &str,
         relay: Registered,
     ) -> Result<(), StoreError> {
@@ -239,7 +237,10 @@ impl ClaimTransaction for Transaction<'_> {
         };
         let destination = (&self.destination_id as _, Type::INT8);
         self.client
-            .execute_typed(sql, &[destination.clone(), (&factor, Type::INT4)])
+            .execute_typed(
+                sql,
+                &[destination.clone(), (&i32::from(factor), Type::INT4)],
+            )
             .await
             .map_err(failed)?;
         self.client
@@ -247,7 +248,7 @@ impl ClaimTransaction for Transaction<'_> {
                 &with_audit_words(RECUT_DONE),
                 &[
                     destination,
-                    (&count, Type::INT4),
+                    (&i32::from(count), Type::INT4),
                     (&name, Type::TEXT),
                     (&relay.registration, Type::UUID),
                 ],
@@ -257,12 +258,13 @@ impl ClaimTransaction for Transaction<'_> {
             .map_err(failed)
     }
 
-    async fn split(&self, change: &Change) -> Result<i64, StoreError> {
+    async fn split(&self, change: &ShareChange) -> Result<i64, StoreError> {
+        let free: Vec<i32> = change.free.iter().copied().map(i32::from).collect();
         let row = self
             .client
             .query_typed_one(
                 CLAIM_SPLIT,
-                &[(&change.id, Type::INT8), (&change.free, Type::INT4_ARRAY)],
+                &[(&change.id, Type::INT8), (&free, Type::INT4_ARRAY)],
             )
             .await
             .map_err(failed)?;
@@ -270,8 +272,8 @@ impl ClaimTransaction for Transaction<'_> {
     }
 
     async fn apply(&self, apply: &Apply<'_>) -> Result<(), StoreError> {
-        let (actions, details): (Vec<&str>, Vec<&str>) = apply
-            .changed
+        let decision = apply.decision;
+        let (actions, details): (Vec<&str>, Vec<&str>) = decision
             .notes
             .iter()
             .map(|(action, detail)| (*action, detail.as_str()))
@@ -283,13 +285,13 @@ impl ClaimTransaction for Transaction<'_> {
                     (&self.destination_id, Type::INT8),
                     (&apply.relay.registration, Type::UUID),
                     (&apply.name, Type::TEXT),
-                    (&apply.epoch, Type::INT8),
-                    (&apply.changed.owned, Type::INT8_ARRAY),
-                    (&apply.changed.given_up, Type::INT8_ARRAY),
+                    (&decision.epoch, Type::INT8),
+                    (&decision.owned, Type::INT8_ARRAY),
+                    (&decision.given_up, Type::INT8_ARRAY),
                     (&micros(apply.request.unsettled), Type::INT8),
                     (&i32::from(apply.request.partitions_max), Type::INT4),
                     (&apply.request.address, Type::TEXT),
-                    (&apply.moves, Type::BOOL),
+                    (&decision.moves, Type::BOOL),
                     (&actions, Type::TEXT_ARRAY),
                     (&details, Type::TEXT_ARRAY),
                 ],
@@ -304,15 +306,19 @@ impl ClaimTransaction for Transaction<'_> {
     }
 }
 
-fn found_group(row: &Row) -> FoundGroup {
-    FoundGroup {
+fn found_group(row: &Row) -> Result<GroupFound, StoreError> {
+    let partitions: Vec<i32> = row.get("partitions");
+    Ok(GroupFound {
         id: row.get("id"),
         owner: row.get("relay"),
-        partitions: row.get("partitions"),
-        settling: row.get("settling"),
+        partitions: partitions
+            .into_iter()
+            .map(number)
+            .collect::<Result<_, _>>()?,
+        settling: from_micros(row.get("settling")),
         former: row.get("former"),
         left_by: row.get("left_by"),
         left_name: row.get("left_name"),
         left_dead: row.get("left_dead"),
-    }
+    })
 }

@@ -11,7 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Registered, Shares, StoreError, audit,
+    ClaimOutcome, ClaimRequest, DestinationFound, GroupFound, Registered, ShareChange, Shares,
+    StoreError, audit,
     rule::{Rule, left_out},
 };
 use uuid::Uuid;
@@ -20,15 +21,11 @@ use super::{
     creation::create,
     database::Database,
     server::{Connection, Several},
-    tables::{CursorRow, MemberRow, Relay, Tables},
+    tables::{CursorRow, MemberRow, Relay, Tables, small},
 };
 use crate::postgres::{
-    claim::{
-        Apply, ClaimTransaction, Claiming, Cut, Found, FoundGroup, OPERATION, RACES_MAX,
-        comes_and_goes,
-    },
-    micros::micros,
-    share_out::Change,
+    claim::{Apply, ClaimTransaction, Claiming, Cut, OPERATION, RACES_MAX, comes_and_goes},
+    micros::{from_micros, micros},
 };
 
 /// Gives the database's counters a token where a crash took it away.
@@ -244,38 +241,38 @@ impl Tables {
     }
 
     /// `sql/claim_look.sql`.
-    fn look(&self, destination_id: i64, now: i64) -> Option<Found> {
+    fn look(&self, destination_id: i64, now: i64) -> Option<(String, DestinationFound)> {
         let destination = self.destinations.get(&destination_id)?;
         if !destination.is_kept() {
             return None;
         }
-        let group = |(id, row): (i64, &CursorRow)| FoundGroup {
+        let group = |(id, row): (i64, &CursorRow)| GroupFound {
             id,
             owner: row.relay,
             partitions: self.partitions_of(destination_id, id),
-            settling: (row.not_before - now).max(0),
+            settling: from_micros((row.not_before - now).max(0)),
             former: row.former.clone(),
             left_by: row.left_by,
             left_name: row.left_name.clone(),
             left_dead: row.left_dead,
         };
-        Some(Found {
-            count: i32::try_from(destination.partitions.len()).unwrap_or(i32::MAX),
-            wanted_count: i32::from(self.partitions),
+        let found = DestinationFound {
+            count: small(destination.partitions.len()),
+            wanted_count: self.partitions,
             epoch: destination.epoch,
             state: destination.state,
             breaker_open: self.breaker(destination_id) == "open",
             store_id: self.store_id,
-            address: destination.address.clone(),
             groups: self.cursors_of(destination_id).map(group).collect(),
-        })
+        };
+        Some((destination.address.clone(), found))
     }
 
     fn recut(&mut self, destination_id: i64, cut: Cut) {
         let Some(row) = self.destinations.get_mut(&destination_id) else {
             return;
         };
-        let factor = |factor: i32| usize::try_from(factor).unwrap_or(1).max(1);
+        let factor = |factor: u16| usize::from(factor).max(1);
         let cursors = row.partitions.iter().copied();
         row.partitions = match cut {
             Cut::Finer(finer) => cursors
@@ -287,7 +284,7 @@ impl Tables {
     }
 
     /// `sql/claim_split.sql`.
-    fn split(&mut self, destination_id: i64, change: &Change) -> Result<i64, StoreError> {
+    fn split(&mut self, destination_id: i64, change: &ShareChange) -> Result<i64, StoreError> {
         let bug = || StoreError::Bug {
             operation: OPERATION,
             reason: "the row to be split is gone".to_owned(),
@@ -299,8 +296,7 @@ impl Tables {
         });
         let row = self.destinations.get_mut(&destination_id).ok_or_else(bug)?;
         for partition in &change.free {
-            let at = usize::try_from(*partition).unwrap_or(usize::MAX);
-            match row.partitions.get_mut(at) {
+            match row.partitions.get_mut(usize::from(*partition)) {
                 Some(cursor) if *cursor == change.id => *cursor = apart,
                 _ => return Err(bug()),
             }
@@ -310,16 +306,16 @@ impl Tables {
 
     /// `sql/claim_apply.sql`.
     fn apply(&mut self, destination_id: i64, apply: &Apply<'_>, now: i64) {
-        let (us, changed) = (apply.relay.registration, apply.changed);
-        for id in &changed.owned {
+        let (us, decision) = (apply.relay.registration, apply.decision);
+        for id in &decision.owned {
             if let Some(row) = self.cursors.get_mut(id) {
                 row.relay = Some(us);
-                row.epoch = apply.epoch;
+                row.epoch = decision.epoch;
                 (row.left_by, row.left_name, row.left_dead) = (None, None, false);
             }
         }
         let unsettled = micros(apply.request.unsettled);
-        release(self, (us, apply.name), &changed.given_up, unsettled, now);
+        release(self, (us, apply.name), &decision.given_up, unsettled, now);
         let partitions_max = apply.request.partitions_max;
         let known = self.members.get(&(destination_id, us));
         let as_known = known.is_some_and(|row| row.partitions_max == partitions_max);
@@ -338,11 +334,11 @@ impl Tables {
             return;
         };
         let (name, former) = (row.name.clone(), row.address.clone());
-        row.epoch = apply.epoch;
+        row.epoch = decision.epoch;
         row.address = apply.request.address.to_owned();
-        row.shares_version += i64::from(apply.moves || !as_known);
+        row.shares_version += i64::from(decision.moves || !as_known);
         let by = (Some(us), Some(apply.name));
-        for (action, detail) in &changed.notes {
+        for (action, detail) in &decision.notes {
             self.note_line(now, by, action, Some(&name), detail.clone());
         }
         if !former.is_empty() && former != apply.request.address {
@@ -370,7 +366,7 @@ impl ClaimTransaction for Transaction {
         revoke.await
     }
 
-    async fn look(&self) -> Result<Option<Found>, StoreError> {
+    async fn look(&self) -> Result<Option<(String, DestinationFound)>, StoreError> {
         let look = self
             .several
             .statement(|tables, now| Ok(tables.look(self.destination_id, now)));
@@ -380,7 +376,7 @@ impl ClaimTransaction for Transaction {
     async fn recut(
         &self,
         cut: Cut,
-        count: i32,
+        count: u16,
         name: &str,
         relay: Registered,
     ) -> Result<(), StoreError> {
@@ -397,7 +393,7 @@ impl ClaimTransaction for Transaction {
         recut.await
     }
 
-    async fn split(&self, change: &Change) -> Result<i64, StoreError> {
+    async fn split(&self, change: &ShareChange) -> Result<i64, StoreError> {
         let split = self.several.statement(|tables, _| {
             let apart = tables.split(self.destination_id, change)?;
             let late =
@@ -413,7 +409,7 @@ impl ClaimTransaction for Transaction {
     }
 
     async fn apply(&self, apply: &Apply<'_>) -> Result<(), StoreError> {
-        let mut notes = apply.changed.notes.iter();
+        let mut notes = apply.decision.notes.iter();
         let takes_over = notes.any(|(action, _)| *action == audit::TAKE_OVER.action);
         self.takes_over.store(takes_over, Relaxed);
         let write = self.several.statement(|tables, now| {

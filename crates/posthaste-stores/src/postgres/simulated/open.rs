@@ -55,7 +55,7 @@ fn find(
     let group = |id: i64, position: &Position| {
         let mut partitions = none.clone();
         for partition in tables.partitions_of(grant.destination_id, id) {
-            partitions.insert(u16::try_from(partition).unwrap_or(u16::MAX));
+            partitions.insert(partition);
         }
         Group {
             row: GroupRow {

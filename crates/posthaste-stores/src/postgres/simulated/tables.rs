@@ -227,7 +227,7 @@ impl Tables {
     }
 
     /// The partitions of a cursor, ascending.
-    pub(super) fn partitions_of(&self, destination_id: i64, cursor: i64) -> Vec<i32> {
+    pub(super) fn partitions_of(&self, destination_id: i64, cursor: i64) -> Vec<u16> {
         let Some(destination) = self.destinations.get(&destination_id) else {
             return Vec::new();
         };

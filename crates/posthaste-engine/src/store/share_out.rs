@@ -1,89 +1,116 @@
-//! What a claim does to a destination's cursor groups: pure, no I/O.
+//! Who is to own which of a destination's partitions: what a claim decides. Pure, no I/O.
 
 use std::collections::BTreeMap;
 
-use posthaste_engine::Want;
+use uuid::Uuid;
 
-/// Whose a cursor group is.
+use super::{GroupFound, Want};
+
+/// Whose partitions are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+enum Holder {
+    /// The claim's own relay.
     Us,
-    /// Nobody's; settling: not before some time is over.
+    /// No relay.
     Free {
+        /// The settle time is still running.
         settling: bool,
     },
-    /// A live relay's.
+    /// Another live relay.
     Other,
 }
 
-/// A cursor group as a claim finds it.
-#[derive(Debug, Clone)]
-pub(super) struct Group {
-    pub(super) id: i64,
-    pub(super) owner: Owner,
-    pub(super) partitions: Vec<i32>,
+impl Holder {
+    fn of(group: &GroupFound, us: Uuid) -> Self {
+        match group.owner {
+            Some(relay) if relay == us => Self::Us,
+            Some(_) => Self::Other,
+            None => Self::Free {
+                settling: !group.settling.is_zero(),
+            },
+        }
+    }
 }
 
 /// What becomes of a group of which something changes, or that is ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) id: i64,
-    pub(super) was_ours: bool,
+pub struct ShareChange {
+    /// The store's number of the group's row.
+    pub id: i64,
+    /// Whether the relay owned the group.
+    pub was_ours: bool,
     /// Ours from now on, in this row.
-    pub(super) ours: Vec<i32>,
-    /// Free from now on: in a row of its own, unless nothing of the group is ours.
-    pub(super) free: Vec<i32>,
+    pub ours: Vec<u16>,
+    /// Free from now on.
+    pub free: Vec<u16>,
+    /// The row in which they lie: the group's own, until it is split.
+    pub free_row: i64,
 }
 
-/// What we are to own of these groups. `block`: partitions that are to become one.
-pub(super) fn share_out(groups: &[Group], want: Want, block: i32) -> Vec<Change> {
-    let others = groups.iter().any(|group| group.owner == Owner::Other);
+impl ShareChange {
+    /// Whether the free partitions get a row of their own, at the same place.
+    #[must_use]
+    pub fn splits(&self) -> bool {
+        !self.ours.is_empty() && !self.free.is_empty()
+    }
+}
+
+/// What a relay is to own of these groups. `block`: so many partitions are to become one.
+pub(super) fn share_out(
+    groups: &[GroupFound],
+    us: Uuid,
+    want: Want,
+    block: u16,
+) -> Vec<ShareChange> {
+    let holder = |group: &GroupFound| Holder::of(group, us);
+    let others = groups.iter().any(|group| holder(group) == Holder::Other);
     let wanted = match want {
         Want::All if others => 0,
         Want::All => usize::MAX,
         Want::AtMost(count) => usize::from(count),
     };
-    let owners: BTreeMap<i32, Owner> = groups
+    let owners: BTreeMap<u16, Holder> = groups
         .iter()
-        .flat_map(|group| group.partitions.iter().map(|&p| (p, group.owner)))
+        .flat_map(|group| group.partitions.iter().map(move |&p| (p, holder(group))))
         .collect();
     // Whoever owns the first of a block is to get the rest of it.
-    let fits = |partition: i32| {
-        let first = partition - partition.rem_euclid(block.max(1));
-        owners.get(&first) != Some(&Owner::Other) || owners.get(&partition) == Some(&Owner::Other)
+    let fits = |partition: u16| {
+        let first = partition - partition % block.max(1);
+        owners.get(&first) != Some(&Holder::Other) || owners.get(&partition) == Some(&Holder::Other)
     };
-    let of = |wanted: fn(Owner) -> bool| -> Vec<(usize, i32)> {
+    let of = |wanted: fn(Holder) -> bool| -> Vec<(usize, u16)> {
         let groups = groups.iter().enumerate();
-        let groups = groups.filter(|(_, group)| wanted(group.owner));
+        let groups = groups.filter(|(_, group)| wanted(holder(group)));
         groups
             .flat_map(|(at, group)| group.partitions.iter().map(move |&p| (at, p)))
             .filter(|&(_, partition)| fits(partition))
             .collect()
     };
-    let mut kept = of(|owner| owner == Owner::Us);
+    let mut kept = of(|owner| owner == Holder::Us);
     kept.sort_by_key(|&(_, partition)| partition);
     kept.truncate(wanted);
-    let mut taken = of(|owner| owner == Owner::Free { settling: false });
+    let mut taken = of(|owner| owner == Holder::Free { settling: false });
     if kept.is_empty() || want == Want::All {
         // Who owns something had better not wait for the end of a settle time.
-        taken.extend(of(|owner| owner == Owner::Free { settling: true }));
+        taken.extend(of(|owner| owner == Holder::Free { settling: true }));
     }
     taken.truncate(wanted.saturating_sub(kept.len()));
 
     let mut changes = Vec::new();
     for (at, group) in groups.iter().enumerate() {
-        let was_ours = group.owner == Owner::Us;
-        let ours: Vec<i32> = if was_ours { &kept } else { &taken }
+        let was_ours = holder(group) == Holder::Us;
+        let ours: Vec<u16> = if was_ours { &kept } else { &taken }
             .iter()
             .filter(|(of, _)| *of == at)
             .map(|&(_, partition)| partition)
             .collect();
         if was_ours || !ours.is_empty() {
             let rest = group.partitions.iter().filter(|p| !ours.contains(p));
-            changes.push(Change {
+            changes.push(ShareChange {
                 id: group.id,
                 was_ours,
                 free: rest.copied().collect(),
+                free_row: group.id,
                 ours,
             });
         }
@@ -91,8 +118,8 @@ pub(super) fn share_out(groups: &[Group], want: Want, block: i32) -> Vec<Change>
     changes
 }
 
-/// Whether each block lies in one row, so that it can become one partition. `rows`: the row of each partition,
-/// in order.
+/// Whether each block lies in one row, so that it can become one partition. `rows`: the row of
+/// each partition, in order.
 pub(super) fn blocks_are_whole(rows: &[i64], block: usize) -> bool {
     block > 1
         && rows.len().is_multiple_of(block)
@@ -103,25 +130,42 @@ pub(super) fn blocks_are_whole(rows: &[i64], block: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    const FREE: Owner = Owner::Free { settling: false };
-    const SETTLING: Owner = Owner::Free { settling: true };
+    const US: Uuid = Uuid::from_u128(1);
+    const FREE: Holder = Holder::Free { settling: false };
+    const SETTLING: Holder = Holder::Free { settling: true };
 
-    fn group(id: i64, owner: Owner, partitions: std::ops::Range<i32>) -> Group {
-        Group {
+    fn group(id: i64, holder: Holder, partitions: std::ops::Range<u16>) -> GroupFound {
+        GroupFound {
             id,
-            owner,
+            owner: match holder {
+                Holder::Us => Some(US),
+                Holder::Other => Some(Uuid::from_u128(2)),
+                Holder::Free { .. } => None,
+            },
             partitions: partitions.collect(),
+            settling: Duration::from_secs(u64::from(holder == SETTLING)),
+            former: Vec::new(),
+            left_by: None,
+            left_name: None,
+            left_dead: false,
         }
     }
 
-    fn change(id: i64, was_ours: bool, ours: &[i32], free: &[i32]) -> Change {
-        Change {
+    fn share_out(groups: &[GroupFound], want: Want, block: u16) -> Vec<ShareChange> {
+        super::share_out(groups, US, want, block)
+    }
+
+    fn change(id: i64, was_ours: bool, ours: &[u16], free: &[u16]) -> ShareChange {
+        ShareChange {
             id,
             was_ours,
             ours: ours.to_vec(),
             free: free.to_vec(),
+            free_row: id,
         }
     }
 
@@ -142,9 +186,9 @@ mod tests {
     #[test]
     fn own_partitions_are_kept_first_and_the_excess_is_given_up() {
         let groups = [
-            group(1, Owner::Us, 0..2),
+            group(1, Holder::Us, 0..2),
             group(2, FREE, 2..4),
-            group(3, Owner::Us, 4..8),
+            group(3, Holder::Us, 4..8),
         ];
         assert_eq!(
             share_out(&groups, Want::AtMost(3), 1),
@@ -172,7 +216,7 @@ mod tests {
 
     #[test]
     fn all_means_all_or_nothing() {
-        let groups = [group(1, Owner::Us, 0..2), group(2, SETTLING, 2..4)];
+        let groups = [group(1, Holder::Us, 0..2), group(2, SETTLING, 2..4)];
         assert_eq!(
             share_out(&groups, Want::All, 1),
             [
@@ -181,8 +225,8 @@ mod tests {
             ]
         );
         let groups = [
-            group(1, Owner::Us, 0..2),
-            group(2, Owner::Other, 2..3),
+            group(1, Holder::Us, 0..2),
+            group(2, Holder::Other, 2..3),
             group(3, FREE, 3..4),
         ];
         assert_eq!(
@@ -198,7 +242,7 @@ mod tests {
             share_out(&groups, Want::AtMost(3), 1),
             [change(1, false, &[0], &[1]), change(2, false, &[2, 3], &[])]
         );
-        groups.push(group(3, Owner::Us, 4..5));
+        groups.push(group(3, Holder::Us, 4..5));
         assert_eq!(
             share_out(&groups, Want::AtMost(5), 1),
             [change(2, false, &[2, 3], &[]), change(3, true, &[4], &[])],
@@ -210,8 +254,8 @@ mod tests {
     fn blocks_go_to_whoever_owns_their_first() {
         // 0 | 1 2 3 are to become two partitions: 0 1 and 2 3.
         let groups = [
-            group(1, Owner::Other, 0..1),
-            group(2, Owner::Us, 1..2),
+            group(1, Holder::Other, 0..1),
+            group(2, Holder::Us, 1..2),
             group(3, FREE, 2..4),
         ];
         assert_eq!(
