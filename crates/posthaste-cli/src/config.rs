@@ -81,8 +81,8 @@ fn from_layers(
     }
     flag.or_else(|| from_env(FROM)).or(file).ok_or_else(|| {
         ConfigError::plain(format!(
-            "no store is named\nfix: give {flag_name} URL, set {FROM}, or write [stores.main] into a \
-             file and give --config FILE\n     a URL is {}",
+            "no store is named\nfix: give {flag_name} URL, set {FROM}, or write [stores.main] into \
+             a file and give --config FILE\n     a URL is {}",
             plug_ins::store_examples()
         ))
     })
@@ -99,7 +99,8 @@ fn from_env(name: &str) -> Option<SecretUrl> {
 fn warn_of_password(url: &SecretUrl, flag: &str, variable: &str) {
     if url.holds_a_password() {
         eprintln!(
-            "warning: the secret in {flag} can be seen in the list of processes; set {variable} instead"
+            "warning: the secret in {flag} can be seen in the list of processes; set {variable} \
+             instead"
         );
     }
 }
@@ -132,16 +133,16 @@ pub(crate) fn relay(file: Option<&Path>, flags: RelayFlags) -> Result<RelayConfi
         }
         None if flags.destination.is_some() => {
             return Err(ConfigError::plain(format!(
-                "--destination names the destination of --to, which is not given\nfix: give --to URL, \
-                 or set {TO}"
+                "--destination names the destination of --to, which is not given\nfix: give --to \
+                 URL, or set {TO}"
             )));
         }
         None => {}
     }
     if destinations.is_empty() {
         return Err(ConfigError::plain(format!(
-            "no destination is named\nfix: give --to URL, set {TO}, or write [destinations.NAME] into \
-             a file and give --config FILE\n     a URL is {}",
+            "no destination is named\nfix: give --to URL, set {TO}, or write [destinations.NAME] \
+             into a file and give --config FILE\n     a URL is {}",
             plug_ins::sink_examples()
         )));
     }
@@ -175,8 +176,9 @@ fn add_destination(
         Some(known) if known.url.expose() == url.expose() => {}
         Some(known) => {
             return Err(ConfigError::plain(format!(
-                "destination `{name}` goes to {} by the file of --config, and to {url} by {giver}\nfix: take \
-                 {giver} away, or change the file; --destination OTHER makes a destination beside it",
+                "destination `{name}` goes to {} by the file of --config, and to {url} by \
+                 {giver}\nfix: take {giver} away, or change the file; --destination OTHER makes a \
+                 destination beside it",
                 known.url
             )));
         }

@@ -33,7 +33,8 @@ use self::{listener::Bounded, store_status::StoreStatus};
 use crate::failure::Failure;
 
 const HINT: &str = "posthaste serves /healthz, /readyz and /metrics\n";
-const HOST_HINT: &str = "the header `Host` names another host; ask for localhost or an address, and let a proxy do so\n";
+const HOST_HINT: &str = "the header `Host` names another host; ask for localhost or an address, \
+                         and let a proxy do so\n";
 
 /// Parses an address to listen on: of this machine only.
 ///
@@ -47,8 +48,8 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
         return Ok(address);
     }
     Err(format!(
-        "{address} can be reached from other machines, and there is no access control yet; listen on \
-         127.0.0.1:{}, behind a proxy if others have to see it",
+        "{address} can be reached from other machines, and there is no access control yet; listen \
+         on 127.0.0.1:{}, behind a proxy if others have to see it",
         address.port()
     ))
 }

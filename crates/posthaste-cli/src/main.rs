@@ -58,7 +58,8 @@ fn runtime() -> Result<Runtime, Failure> {
     let open_files = getrlimit(Resource::Nofile).current;
     if let Some(few) = open_files.filter(|&files| files < OPEN_FILES_MIN) {
         return Err(Failure::usage(format!(
-            "a limit of {few} open files is too low\nfix: raise the limit (ulimit -n), to 1024 for a relay"
+            "a limit of {few} open files is too low\nfix: raise the limit (ulimit -n), to 1024 for \
+             a relay"
         )));
     }
     Builder::new_multi_thread()

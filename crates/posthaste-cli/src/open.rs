@@ -18,8 +18,8 @@ pub(crate) fn store_kind(url: &SecretUrl) -> Result<&'static StoreDescriptor, Fa
     posthaste_stores::descriptor(url.expose()).map_err(|said| {
         Failure::usage(match said {
             Some(_) if is_a_file => format!(
-                "`file:` is no store; this build has {}\nfix: write {write}; in a configuration file, \
-                 ${{file:PATH}} reads the URL from a file",
+                "`file:` is no store; this build has {}\nfix: write {write}; in a configuration \
+                 file, ${{file:PATH}} reads the URL from a file",
                 posthaste_stores::present()
             ),
             Some(said) => {

@@ -1,9 +1,9 @@
 //! The contract of a sink: the code that talks to one kind of broker.
 //!
 //! *Accepted* means that the broker has taken responsibility. Bytes in a client's buffer are not
-//! accepted; an unknown or late answer is *unavailable*. Every record that was submitted gets exactly
-//! one verdict, whatever happens: a lane that ends answers *unavailable* for the rest. A sink
-//! reconnects, but it never retries an event by itself: deciding is the engine's.
+//! accepted; an unknown or late answer is *unavailable*. Every record that was submitted gets
+//! exactly one verdict, whatever happens: a lane that ends answers *unavailable* for the rest. A
+//! sink reconnects, but it never retries an event by itself: deciding is the engine's.
 
 use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
@@ -12,22 +12,22 @@ use uuid::Uuid;
 
 use crate::{Partitions, Record};
 
-/// What order the receiver keeps, and so how many events of one key may be in flight.
+/// The order that the receiver keeps, and so how many events of one key may be in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOrder {
     /// The receiver itself accepts nothing of a key behind the key's first record that it did not
     /// accept on this lane, so events of one key may follow each other without waiting.
     Pipelined,
-    /// A later record of a key can be accepted although an earlier one was not: the engine sends one
-    /// event of a key at a time.
+    /// A later record of a key can be accepted although an earlier one was not: the engine sends
+    /// one event of a key at a time.
     OneAtATime,
 }
 
-/// What stops a lane of a relay that lost its right, on the broker's side.
+/// The means by which a broker stops a lane of a relay that lost its right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FenceKind {
-    /// Nothing of an aborted lane can arrive any more once it was aborted, or at the latest once the
-    /// next lane has taken over ([`Lane::take_over`]).
+    /// Nothing of an aborted lane can arrive any more once it was aborted, or at the latest once
+    /// the next lane has taken over ([`Lane::take_over`]).
     Exact,
     /// Only time does: bytes handed to the network may still arrive for the settle time.
     Timing,
@@ -44,34 +44,35 @@ pub struct SinkInfo {
     pub batch_bytes_max: usize,
     /// Records submitted and not yet answered, at the most.
     pub in_flight_events_max: usize,
-    /// What order the receiver keeps.
+    /// The order that the receiver keeps.
     pub key_order: KeyOrder,
-    /// What fences an aborted lane.
+    /// The means that fences an aborted lane.
     pub fence: FenceKind,
     /// Whether a destination may have only one lane at a time, so that its partitions are owned
     /// together (a file).
     pub single_lane: bool,
 }
 
-/// Whose events a lane carries. What a broker fences by, or keeps progress under, is made of it.
+/// Whose events a lane carries. The name by which a broker fences, or under which it keeps progress, is made of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneScope {
     /// The identity of the store.
     pub store_id: Uuid,
     /// The destination's name.
     pub destination: String,
-    /// The store's number of the destination ([`Claim::destination_id`](crate::Claim::destination_id)).
+    /// The store's number of the destination
+    /// ([`Claim::destination_id`](crate::Claim::destination_id)).
     pub destination_id: i64,
     /// The registration of the relay that owns the partitions.
     pub registration: Uuid,
-    /// The partitions. A number means other keys once the destination is cut anew: a receiver that compares
-    /// tokens keeps them by slot.
+    /// The partitions. A number means other keys once the destination is cut anew: a receiver that
+    /// compares tokens keeps them by slot.
     pub partitions: Partitions,
     /// Former owners whose fences are to be taken: see [`Lane::take_over`].
     pub former: Vec<Uuid>,
 }
 
-/// What a lane is opened for.
+/// The purpose for which a lane is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneSpec {
     /// Whose events it carries.
@@ -117,7 +118,8 @@ pub enum RejectionKind {
 }
 
 impl RejectionKind {
-    /// Whether people mend it at the broker: with a topic, a queue or a right. The event is as good as any then.
+    /// Whether people mend it at the broker: with a topic, a queue or a right. The event is as good
+    /// as any then.
     #[must_use]
     pub fn is_mended_at_the_broker(self) -> bool {
         matches!(self, Self::Unroutable | Self::Denied)
@@ -188,7 +190,7 @@ impl Cause {
 pub struct Unavailability {
     /// The class.
     pub cause: Cause,
-    /// What happened, in words, with the fix where one is known.
+    /// The failure in words, with the fix where one is known.
     pub reason: String,
     /// How long the destination asked us to wait.
     pub wait: Option<Duration>,
@@ -219,7 +221,8 @@ pub enum Outcome {
     Accepted(Option<Box<str>>),
     /// This event is at fault.
     Rejected(Box<Rejection>),
-    /// The destination is at fault, or the fate is unknown. Shared: all records of a lane end alike.
+    /// The destination is at fault, or the fate is unknown. Shared: all records of a lane end
+    /// alike.
     Unavailable(Arc<Unavailability>),
 }
 
@@ -258,7 +261,7 @@ pub enum SinkError {
     Unavailable {
         /// Which destination or address.
         target: String,
-        /// What happened.
+        /// The failure in words.
         reason: String,
     },
     /// The broker refuses our credentials or rights.
@@ -266,7 +269,7 @@ pub enum SinkError {
     Denied {
         /// Which destination or address.
         target: String,
-        /// What happened, with the fix.
+        /// The failure in words, with the fix.
         reason: String,
     },
     /// The address or the options are wrong; waiting does not help.
@@ -274,7 +277,7 @@ pub enum SinkError {
     Misconfigured {
         /// Which destination or address.
         target: String,
-        /// What is wrong, with the fix.
+        /// The fault in words, with the fix.
         reason: String,
     },
     /// A promise of this code does not hold.
@@ -282,7 +285,7 @@ pub enum SinkError {
     Bug {
         /// Which destination or address.
         target: String,
-        /// What was broken.
+        /// The rule that was broken.
         reason: String,
     },
 }
@@ -343,13 +346,14 @@ pub trait Lane: Send {
     /// most, never for the broker's answer. Never fails: a failure is each record's verdict.
     async fn submit(&mut self, batch: Vec<Record>);
 
-    /// Waits until at least one verdict is known and answers all that are. Dropping the future loses
-    /// none (cancel safe). Without anything in flight it waits for ever.
+    /// Waits until at least one verdict is known and answers all that are. Dropping the future
+    /// loses none (cancel safe). Without anything in flight it waits for ever.
     async fn outcomes(&mut self) -> Vec<Verdict>;
 
-    /// Ends what former owners may still have under way, and learns what they got through. Called once,
-    /// after the lease was confirmed in the database and before the first batch: a fence that compares no
-    /// number is taken by opening the lane, so that whoever lost its right finds out before this.
+    /// Ends what former owners may still have under way, and learns what they got through. Called
+    /// once, after the lease was confirmed in the database and before the first batch: a fence that
+    /// compares no number is taken by opening the lane, so that whoever lost its right finds out
+    /// before this.
     ///
     /// # Errors
     /// [`SinkError`]; the lane is then aborted.
@@ -357,12 +361,13 @@ pub trait Lane: Send {
         Ok(())
     }
 
-    /// What had these tickets is accepted and behind what the store holds: it will not be submitted again,
-    /// whatever happens.
+    /// The records of these tickets are accepted, and the store holds them as finished: it will not be submitted
+    /// again, whatever happens.
     fn stored(&mut self, _tickets: Range<u64>) {}
 
-    /// Everything that was visible at the claim, or read before this lane was opened, is behind what the
-    /// store holds: what [`take_over`](Self::take_over) learned and was not submitted since will not be.
+    /// Everything that was visible at the claim, or read before this lane was opened, is behind
+    /// what the store holds: what [`take_over`](Self::take_over) learned and was not submitted
+    /// since will not be.
     fn caught_up(&mut self) {}
 
     /// The id of the cluster behind the lane (Kafka's cluster id); none where brokers have no such

@@ -68,7 +68,7 @@ pub use retention::{
 pub use share_out::ShareChange;
 pub use side_read::{ClaimMarkers, Marker, SideRead};
 
-/// What a store is and can do.
+/// The properties of a store.
 #[derive(Debug, Clone)]
 pub struct StoreInfo {
     /// Kind of database, as in the URL: `postgres`, `sqlite`.
@@ -89,7 +89,7 @@ pub enum Progress {
     Mark,
 }
 
-/// What the owner of a claim holds: its partitions, and only these. Calls may overlap: reading goes
+/// The partitions of a claim's owner, and only these. Calls may overlap: reading goes
 /// on while an advance is under way.
 ///
 /// Dropping it ends its connections; it never releases the claim.
@@ -106,7 +106,7 @@ impl<T> Claimed for T where
 /// One outbox in one database.
 #[async_trait]
 pub trait Store: Leases + Ownership + Admin + Retention + Send + Sync {
-    /// What this store is; constant.
+    /// The properties of this store; constant.
     fn info(&self) -> StoreInfo;
 
     /// Whether a relay may start here: reachable, a primary, the schema present and of a version

@@ -184,7 +184,7 @@ fn a_lane_that_never_runs_empty_keeps_no_failures_that_are_known() {
 #[derive(Debug, Clone)]
 enum Action {
     Submit(Vec<Option<u8>>),
-    /// What is decided about each record that waits, in turn.
+    /// The decision about each record that waits, in turn.
     Decide(Vec<u8>),
     Answer(usize, bool),
     AnswerAll(bool),

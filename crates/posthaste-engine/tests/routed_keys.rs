@@ -1,4 +1,4 @@
-//! Side reads and parked copies, step by step. What is read apart from the main group goes only
+//! Side reads and parked copies, step by step. An event that is read apart from the main group goes only
 //! where a route takes it, too, and a key comes back to the main group once.
 
 #![allow(clippy::unwrap_used)]

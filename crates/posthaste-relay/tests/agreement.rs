@@ -86,7 +86,8 @@ fn postgres_simulated() {
     assert_reaches(&summary, &["crash", "zombie", "fence", "revoke"]);
 }
 
-/// Those of the left out rules that a store keeps, and that show to whom one thing happens after another.
+/// Those of the left out rules that a store keeps, and that show to whom one thing happens after
+/// another.
 #[test]
 fn a_store_that_leaves_out_a_rule_disagrees() {
     let rules = [

@@ -165,7 +165,8 @@ async fn write(database: &Database) {
             tokio::spawn(connection);
             for n in 0..TRANSACTIONS {
                 let emit = format!(
-                    "begin; select posthaste.emit('t', '{writer} {n}', key => 'Größe {writer}'); commit"
+                    "begin; select posthaste.emit('t', '{writer} {n}', key => 'Größe {writer}'); \
+                     commit"
                 );
                 client.batch_execute(&emit).await.unwrap();
             }
@@ -176,7 +177,7 @@ async fn write(database: &Database) {
     }
 }
 
-/// Whoever initialises, relays and operates has these settings; those who write have not.
+/// Roles that initialise, relay and operate have these settings; those that write have not.
 async fn delivers_as_ever(version: u16, pooled: bool, isolation: &str) {
     let server = PostgresServer::shared(version);
     let database = server.create_database();

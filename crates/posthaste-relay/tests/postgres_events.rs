@@ -1,4 +1,5 @@
-//! The relay over a real PostgreSQL server: events whose rows only store and engine together can judge.
+//! The relay over a real PostgreSQL server: events whose rows only store and engine together can
+//! judge.
 
 #![allow(clippy::unwrap_used)]
 
@@ -121,7 +122,8 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     waited.unwrap_or_else(|_| panic!("{what}: not within {LIMIT:?}"));
 }
 
-/// An event is refused and skipped while an open transaction holds the floor back. Its mended form has the same id.
+/// An event is refused and skipped while an open transaction holds the floor back. Its mended form
+/// has the same id.
 #[tokio::test]
 async fn an_event_emitted_again_with_the_id_of_a_skipped_one_is_delivered() {
     for (key, on_dead) in [
@@ -174,7 +176,8 @@ async fn an_event_emitted_again_with_the_id_of_a_skipped_one_is_delivered() {
     }
 }
 
-/// What a superuser can take from the table, and an extension or a shadowed operator can undo in silence.
+/// Rules that a superuser can take from the table, and an extension or a shadowed operator can undo in
+/// silence.
 const UNCHECKED: &str = "
     alter table posthaste.outbox
         drop constraint headers_are_pairs_with_names_and_at_most_65536_bytes,
@@ -237,7 +240,8 @@ async fn events_that_cannot_be_decoded_are_parked_and_all_others_go_on() {
         where (o.topic, o.key, o.payload, o.headers, o.occurred_at, o.inserted_at)
             is not distinct from (p.topic, p.key, p.payload, p.headers, p.occurred_at, p.inserted_at)";
     assert_eq!(world.database.psql(copied), "10", "every byte is kept");
-    let audited = "select count(*) from posthaste.audit where action = 'dead' and detail like '%: undecodable'";
+    let audited = "select count(*) from posthaste.audit where action = 'dead' and detail like '%: \
+                   undecodable'";
     assert_eq!(world.database.psql(audited), "10");
     let status = world.store.status().await.unwrap();
     assert_eq!(status.destinations[0].dead, 10);

@@ -1,5 +1,5 @@
-//! The relay over the memory store and sink, in both ways of recording progress. Time is tokio's and
-//! paused, so that minutes pass at once.
+//! The relay over the memory store and sink, in both ways of recording progress. Time is tokio's
+//! and paused, so that minutes pass at once.
 
 #![allow(clippy::unwrap_used)]
 

@@ -41,9 +41,9 @@ pub struct Report {
     /// Places where the repeats of a key are no contiguous replay: an event of the replay is left
     /// out, or the replay ends before the point that the key had reached (I3, repeats).
     pub broken_replays: u64,
-    /// Keys whose last delivery is a repeat of an earlier event: whoever keeps only the newest value of a
-    /// key ends with an old one. Where nothing but time fences a lane, this may come of a process that
-    /// stood still; each is a broken replay too.
+    /// Keys whose last delivery is a repeat of an earlier event: whoever keeps only the newest
+    /// value of a key ends with an old one. Where nothing but time fences a lane, this may come of
+    /// a process that stood still; each is a broken replay too.
     pub stale_last: u64,
     /// Most repeats in unbroken succession, whatever their keys.
     pub longest_repeat_run: u64,

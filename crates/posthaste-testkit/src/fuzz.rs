@@ -1,8 +1,8 @@
 //! What the fuzz targets of the crates share.
 //!
-//! A target is a test named `fuzz_…` that hands its input, bytes, to `bolero::check!`. `cargo test` runs
-//! it with its corpus (`__fuzz__/<target>/corpus` beside the source) and with random bytes; libFuzzer runs
-//! the same function (`cargo bolero test -p CRATE TARGET`, with a nightly compiler).
+//! A target is a test named `fuzz_…` that hands its input, bytes, to `bolero::check!`. `cargo test`
+//! runs it with its corpus (`__fuzz__/<target>/corpus` beside the source) and with random bytes;
+//! libFuzzer runs the same function (`cargo bolero test -p CRATE TARGET`, with a nightly compiler).
 
 use crate::long_form;
 
@@ -18,8 +18,8 @@ pub fn words(list: &str) -> Vec<&str> {
     list.split('|').collect()
 }
 
-/// An input as text. Bytes below 0x80 stand for themselves, so that a corpus is plain text; each other
-/// byte stands for one of the parser's `words`, so that random bytes come near what it takes.
+/// An input as text. Bytes below 0x80 stand for themselves, so that a corpus is plain text; each
+/// other byte stands for one of the parser's `words`, so that random bytes come near what it takes.
 ///
 /// # Panics
 /// Without words.

@@ -155,8 +155,9 @@ impl Proxy {
         self.give(|order| order.cuts += 1);
     }
 
-    /// Breaks each connection on which a client sends these bytes, by a reset before they arrive, until
-    /// [`Self::resume`]: so does a broker, or a firewall before it, that cannot stand a message.
+    /// Breaks each connection on which a client sends these bytes, by a reset before they arrive,
+    /// until [`Self::resume`]: so does a broker, or a firewall before it, that cannot stand a
+    /// message.
     pub fn cut_at(&self, bytes: &[u8]) {
         self.give(|order| order.cut_at = Some(bytes.into()));
     }
@@ -175,8 +176,8 @@ impl Proxy {
     }
 
     /// Every connection stays open and never moves a byte again, until its client closes it or a
-    /// [`Self::cut`]; new ones are welcome. So it looks to a client when a firewall, a pooler or a load balancer
-    /// forgets what lies behind a connection.
+    /// [`Self::cut`]; new ones are welcome. So it looks to a client when a firewall, a pooler or a
+    /// load balancer forgets what lies behind a connection.
     pub fn freeze(&self) {
         self.give(|order| order.freezes += 1);
     }
@@ -301,8 +302,8 @@ fn reset(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }
 
-/// Moves bytes one way as the present order says, until either side ends. Tells `met`, and stands still, where it
-/// comes to what connections are cut at.
+/// Moves bytes one way as the present order says, until either side ends. Tells `met`, and stands
+/// still, where it comes to what connections are cut at.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,

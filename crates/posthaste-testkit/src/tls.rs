@@ -35,8 +35,8 @@ impl TestCa {
     #[must_use]
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
-        // A name of its own: a client that trusts another authority then says "unknown issuer", as it
-        // does in real life, instead of "bad signature".
+        // A name of its own: a client that trusts another authority then says "unknown issuer", as
+        // it does in real life, instead of "bad signature".
         let name = format!("Posthaste test authority {}", uuid::Uuid::new_v4());
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

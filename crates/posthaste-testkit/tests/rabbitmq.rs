@@ -165,7 +165,8 @@ fn a_killed_node_comes_back_with_its_messages() {
     assert_eq!(bodies(&client.consume("kept")), ["1", "2"]);
 }
 
-/// The process that logs commits stands still for longer than the declaration takes to be confirmed.
+/// The process that logs commits stands still for longer than the declaration takes to be
+/// confirmed.
 #[test]
 fn a_queue_that_was_confirmed_too_early_survives_a_kill_after_a_sync() {
     let server = RabbitMqServer::start();

@@ -202,8 +202,9 @@ impl Report {
              are counted as broken replays, and as stale if they come last of their key. With\n\
              Kafka's transactions any repeat is a violation. Commits are those of writers that do\n\
              not mean to wait, outages of the database included.\n\n\
-             | lap | setting | took | faults | events | repeats (at most) | broken replays | stale | commit p50 | p99 | longest | verdict |\n\
-             | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
+             | lap | setting | took | faults | events | repeats (at most) | broken replays | stale \
+             | commit p50 | p99 | longest | verdict |\n | ---: | --- | ---: | ---: | ---: | ---: | \
+             ---: | ---: | ---: | ---: | ---: | --- |"
         )?;
         for lap in &self.laps {
             let (number, setting) = (lap.number, lap.place());
@@ -222,7 +223,8 @@ impl Report {
             };
             writeln!(
                 f,
-                "| {number} | {setting} | {} s | {} | {} | {} ({}) | {} | {} | {} | {} | {} | {verdict} |",
+                "| {number} | {setting} | {} s | {} | {} | {} ({}) | {} | {} | {} | {} | {} | \
+                 {verdict} |",
                 outcome.took.as_secs(),
                 outcome.faults.values().sum::<u64>(),
                 grouped(report.committed),

@@ -7,7 +7,8 @@
 //! # mod example {
 //! use posthaste::{Event, Outbox};
 //!
-//! async fn place_order(pool: &sqlx::PgPool, order: &str) -> Result<(), Box<dyn std::error::Error>> {
+//! async fn place_order(pool: &sqlx::PgPool, order: &str) -> Result<(), Box<dyn std::error::Error>>
+//! {
 //!     let mut tx = pool.begin().await?;
 //!     sqlx::query("insert into orders (id) values ($1)").bind(order).execute(&mut *tx).await?;
 //!     let event = Event::builder("orders")

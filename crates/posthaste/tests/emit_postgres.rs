@@ -279,8 +279,8 @@ async fn the_payload_limit_can_be_raised_and_has_a_ceiling() {
         .await
         .unwrap_err();
     assert!(matches!(refused, EmitError::Configuration { .. }));
-    let length = "select octet_length(payload), sha256(payload) = sha256(decode(repeat('01', 10485760), 'hex')) \
-                  from posthaste.outbox";
+    let length = "select octet_length(payload), sha256(payload) = sha256(decode(repeat('01', \
+                  10485760), 'hex')) from posthaste.outbox";
     assert_eq!(outboxes.rows(length), "10485760|t");
 }
 

@@ -94,7 +94,8 @@ fn check(program: impl Fn(&Address) -> Command) {
             database: outboxes.database.name().to_owned(),
         }));
         assert_eq!(outboxes.rows(STORED), EXPECTED);
-        let ids = "select id from posthaste.outbox where payload is distinct from 'inserted' order by seq";
+        let ids = "select id from posthaste.outbox where payload is distinct from 'inserted' order \
+                   by seq";
         assert_eq!(printed.trim_end(), outboxes.rows(ids));
         assert_eq!(outboxes.rows("select id from orders"), "order-1");
     }

@@ -165,8 +165,9 @@ async fn a_writer_can_neither_read_nor_change_nor_forge() {
         let message = refusal(&mut connection, sql).await;
         assert!(message.contains("permission denied"), "{sql}: {message}");
     }
-    let columns = "select string_agg(column_name, ' ' order by column_name) from information_schema.column_privileges \
-                   where table_schema = 'posthaste' and table_name = 'outbox' and privilege_type = 'INSERT' and grantee = ";
+    let columns = "select string_agg(column_name, ' ' order by column_name) from \
+                   information_schema.column_privileges where table_schema = 'posthaste' and \
+                   table_name = 'outbox' and privilege_type = 'INSERT' and grantee = ";
     let mut granted = EVENT_COLUMNS.to_vec();
     granted.sort_unstable();
     assert_eq!(
@@ -178,13 +179,15 @@ async fn a_writer_can_neither_read_nor_change_nor_forge() {
 #[tokio::test]
 async fn the_ring_has_the_shape_that_readers_rely_on() {
     let outboxes = Outboxes::new();
-    let first = "select attname from pg_attribute where attrelid = 'posthaste.outbox'::regclass and attnum = 1";
+    let first = "select attname from pg_attribute where attrelid = 'posthaste.outbox'::regclass \
+                 and attnum = 1";
     assert_eq!(outboxes.rows(first), "xid");
     let cache = "select seqcache, seqincrement, seqcycle from pg_sequence \
                  where seqrelid = pg_get_serial_sequence('posthaste.outbox', 'seq')::regclass";
     assert_eq!(outboxes.rows(cache), "1|1|f");
-    let leaves = "select count(*), min(relname), max(relname), min(relreplident), max(relreplident) from pg_inherits \
-                  join pg_class on pg_class.oid = inhrelid where inhparent = 'posthaste.outbox'::regclass";
+    let leaves = "select count(*), min(relname), max(relname), min(relreplident), \
+                  max(relreplident) from pg_inherits join pg_class on pg_class.oid = inhrelid \
+                  where inhparent = 'posthaste.outbox'::regclass";
     assert_eq!(outboxes.rows(leaves), "16|outbox_00|outbox_15|f|f");
     // Every leaf is reached, and the sixteenth is followed by the first.
     outboxes.rows(
@@ -208,8 +211,8 @@ async fn defaults_are_of_the_row_and_not_of_the_statement() {
     let outboxes = Outboxes::new();
     outboxes.rows("insert into posthaste.outbox (topic) select 't' from generate_series(1, 1000)");
     let distinct = "select count(distinct id), count(distinct seq), count(distinct xid), \
-                    bool_and(substr(id::text, 15, 1) = '7' and substr(id::text, 20, 1) in ('8', '9', 'a', 'b')), \
-                    bool_and(abs(extract(epoch from clock_timestamp()) * 1000 \
+                    bool_and(substr(id::text, 15, 1) = '7' and substr(id::text, 20, 1) in ('8', \
+                    '9', 'a', 'b')), bool_and(abs(extract(epoch from clock_timestamp()) * 1000 \
                         - ('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint) < 60000) \
                     from posthaste.outbox";
     assert_eq!(outboxes.rows(distinct), "1000|1000|1|t|t");
@@ -341,8 +344,9 @@ async fn the_functions_store_every_field() {
     let mut tx = connection.begin().await.unwrap();
     // Not even a hostile search path changes what is called.
     let call = "set local search_path = pg_temp; \
-                select posthaste.emit_bytes('t', '\\x00ff', 'k', 'type', array['a', null, 'a', 'b'], 'ct', 'cor', 'cau', \
-                'ten', 'tp', 'ts', '2024-02-29 12:00:00.123456+02', '01890a5d-ac96-774b-bcce-b302099a8057', true)";
+                select posthaste.emit_bytes('t', '\\x00ff', 'k', 'type', array['a', null, 'a', \
+                'b'], 'ct', 'cor', 'cau', 'ten', 'tp', 'ts', '2024-02-29 12:00:00.123456+02', \
+                '01890a5d-ac96-774b-bcce-b302099a8057', true)";
     sqlx::raw_sql(call).execute(&mut *tx).await.unwrap();
     let events = testing::emitted(&mut *tx).await.unwrap();
     let [event] = &events[..] else {

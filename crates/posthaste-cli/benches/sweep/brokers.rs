@@ -62,8 +62,8 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report, broker: &dyn Broker) -
             relayed,
         };
         println!(
-            "round {number}: bare {:.3} s ({:.2} CPU s), relay {:.3} s ({:.2} CPU s, {:.0} MiB), of it \
-             start and stop {:.3} s, ratio {:.3}",
+            "round {number}: bare {:.3} s ({:.2} CPU s), relay {:.3} s ({:.2} CPU s, {:.0} MiB), \
+             of it start and stop {:.3} s, ratio {:.3}",
             round.bare,
             round.bare_cpu,
             round.relayed.wall,

@@ -74,7 +74,8 @@ pub(crate) async fn transactions(plan: &Plan, report: &mut Report, kafka: &Kafka
             ensure!(arrived == plan.events, "{arrived} have arrived");
             *seconds = drained.wall - nothing.wall;
             println!(
-                "round {number}: {delivery} {seconds:.3} s ({:.2} CPU s, {:.0} MiB), start and stop {:.3} s",
+                "round {number}: {delivery} {seconds:.3} s ({:.2} CPU s, {:.0} MiB), start and \
+                 stop {:.3} s",
                 drained.cpu, drained.peak_mib, nothing.wall
             );
         }

@@ -209,14 +209,14 @@ impl GiveUp {
         let undone = match action {
             DeadAction::Discard => "their payloads are erased, and nothing undoes that",
             _ => {
-                "they are kept for 30 days, and `dead retry --skipped` sends them after all, behind \
-                 the later events of their keys"
+                "they are kept for 30 days, and `dead retry --skipped` sends them after all, \
+                 behind the later events of their keys"
             }
         };
         Err(Failure::usage(format!(
             "`dead {}` would give up at most {}, at {}: {undone}; nothing was changed\nfix: give \
-             --yes to confirm, or name fewer by --id UUID or --key KEY; `posthaste dead list` shows \
-             them",
+             --yes to confirm, or name fewer by --id UUID or --key KEY; `posthaste dead list` \
+             shows them",
             action.as_str(),
             output::count(events, "event"),
             names.join(", "),
@@ -331,16 +331,16 @@ async fn act(
     }
     let said = match action {
         DeadAction::Retry if filter.means_skipped(action) => {
-            "tried again at once by a running relay, behind the later events of its key, which goes \
-             on meanwhile"
+            "tried again at once by a running relay, behind the later events of its key, which \
+             goes on meanwhile"
         }
         DeadAction::Retry => {
             "tried again at once by a running relay; each key that waits for its event stays \
              blocked until the event is accepted"
         }
         DeadAction::Skip => {
-            "skipped and kept for 30 days (`dead retry --skipped` sends it after all); each key goes \
-             on with its next event"
+            "skipped and kept for 30 days (`dead retry --skipped` sends it after all); each key \
+             goes on with its next event"
         }
         DeadAction::Discard if filter.means_skipped(action) => "discarded, the payload erased",
         DeadAction::Discard => {

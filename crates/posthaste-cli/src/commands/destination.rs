@@ -95,8 +95,8 @@ impl DestinationArgs {
             && let Some(relay) = serving(store, name).await?
         {
             output::print(&format!(
-                "Pausing: relay `{relay}`, and any other that serves it, stops when it next renews its \
-                 lease, within a third of that (5 s unless set), and says so in its log.\n"
+                "Pausing: relay `{relay}`, and any other that serves it, stops when it next renews \
+                 its lease, within a third of that (5 s unless set), and says so in its log.\n"
             ))?;
         }
         Ok(Status::Done)

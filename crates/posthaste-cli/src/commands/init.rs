@@ -200,8 +200,8 @@ impl Init {
         }
         if let Some(partitions) = self.partitions {
             text.push_str(&format!(
-                "Destinations have {partitions} partitions; those with another number are brought to it \
-                 by their relays.\n"
+                "Destinations have {partitions} partitions; those with another number are brought \
+                 to it by their relays.\n"
             ));
         }
         if let Some(retention) = self.retention {

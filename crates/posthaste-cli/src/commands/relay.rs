@@ -153,14 +153,15 @@ async fn end(
     }
     if timed_out {
         eprintln!(
-            "error: not drained within --drain-timeout; nothing is lost, `posthaste status` shows the rest"
+            "error: not drained within --drain-timeout; nothing is lost, `posthaste status` shows \
+             the rest"
         );
         return Ok(Status::DrainTimeout);
     }
     if !summary.clean {
         return Err(Failure::failed(
-            "stopped in mid-flight: nothing is lost, and some events will be delivered again\nfix: if the \
-             database was there, give a longer --shutdown-timeout",
+            "stopped in mid-flight: nothing is lost, and some events will be delivered again\nfix: \
+             if the database was there, give a longer --shutdown-timeout",
         ));
     }
     Ok(Status::Done)

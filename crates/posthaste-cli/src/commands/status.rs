@@ -189,7 +189,8 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
     text.push('\n');
     if status.destinations.is_empty() {
         text.push_str(
-            "No destination, so nothing counts as pending: `posthaste relay --from … --to …` makes one.\n",
+            "No destination, so nothing counts as pending: `posthaste relay --from … --to …` makes \
+             one.\n",
         );
     } else {
         text.push_str(&destinations(&status.destinations).render(colours));

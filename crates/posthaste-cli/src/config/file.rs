@@ -43,7 +43,8 @@ impl FileConfig {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
             ConfigError::plain(format!(
-                "cannot read the configuration file {name}: {error}\nfix: correct the path of --config"
+                "cannot read the configuration file {name}: {error}\nfix: correct the path of \
+                 --config"
             ))
         })?;
         Self::parse(Source { name, text })

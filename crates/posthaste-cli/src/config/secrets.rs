@@ -29,7 +29,10 @@ pub(super) fn resolve_with(
             resolved.push_str(&match name.strip_prefix("file:") {
                 Some(path) => from_file(path)?,
                 None => env(name).ok_or_else(|| {
-                    format!("the environment variable `{name}` is not set; set it, or write ${{file:/path}} to read the value from a file")
+                    format!(
+                        "the environment variable `{name}` is not set; set it, or write \
+                             ${{file:/path}} to read the value from a file"
+                    )
                 })?,
             });
             rest = after;

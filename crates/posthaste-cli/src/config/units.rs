@@ -16,7 +16,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Ok(Duration::ZERO);
     }
     let duration = humantime::parse_duration(text.trim()).map_err(|_| {
-        format!("`{text}` is not a duration; write a number with a unit, such as 250ms, 15s, 5min or 24h")
+        format!(
+            "`{text}` is not a duration; write a number with a unit, such as 250ms, 15s, 5min \
+                 or 24h"
+        )
     })?;
     if duration > DURATION_MAX {
         return Err(format!("`{text}` is too long; write at most 1000years"));

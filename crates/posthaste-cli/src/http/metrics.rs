@@ -105,8 +105,8 @@ impl Metrics {
     fn latency(&self, page: &mut Page<'_>) -> fmt::Result {
         let mut metric = page.0.encode_descriptor(
             "posthaste_commit_to_accepted_seconds",
-            "Time from the insert of an event (clock of the database) to its acceptance (clock of the \
-             relay)",
+            "Time from the insert of an event (clock of the database) to its acceptance (clock of \
+             the relay)",
             None,
             MetricType::Histogram,
         )?;
@@ -133,8 +133,8 @@ impl Metrics {
         page.family(
             "posthaste_ready",
             &format!(
-                "1 while the destination makes progress or has a good reason not to, 0 when it has stood \
-                 still for {} s",
+                "1 while the destination makes progress or has a good reason not to, 0 when it has \
+                 stood still for {} s",
                 STANDSTILL.as_secs()
             ),
             gauge,
@@ -161,8 +161,8 @@ impl Metrics {
         });
         page.family(
             "posthaste_breaker_state",
-            "1 for the state in which the destination's breaker is, 0 for the others; waiting while this \
-             relay does not hold the destination",
+            "1 for the state in which the destination's breaker is, 0 for the others; waiting \
+             while this relay does not hold the destination",
             gauge,
             states,
         )
@@ -172,13 +172,15 @@ impl Metrics {
         let gauge = MetricType::Gauge;
         page.family(
             "posthaste_relay_lease_seconds_left",
-            "For how long this relay may continue without a renewal of its lease, 0 without a lease",
+            "For how long this relay may continue without a renewal of its lease, 0 without a \
+             lease",
             gauge,
             [(UNLABELLED, Seconds(self.lease_left))],
         )?;
         page.family(
             "posthaste_store_up",
-            "Whether the database answered the last question for its numbers, at most a few seconds ago",
+            "Whether the database answered the last question for its numbers, at most a few \
+             seconds ago",
             gauge,
             [(UNLABELLED, Whole(self.status.is_some().into()))],
         )?;
@@ -207,8 +209,8 @@ fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     let gauges: [(_, _, Of); 5] = [
         (
             "posthaste_pending",
-            "Events that the destination has not finished; an upper bound unless posthaste_pending_exact \
-             is 1",
+            "Events that the destination has not finished; an upper bound unless \
+             posthaste_pending_exact is 1",
             |d| Some(Whole(d.pending)),
         ),
         (
@@ -257,7 +259,8 @@ fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
         ),
         (
             "posthaste_retention_debt_events",
-            "Events kept beyond the window because something pins them; an upper bound when they are many",
+            "Events kept beyond the window because something pins them; an upper bound when they \
+             are many",
             Whole(retained.debt_events),
         ),
     ];

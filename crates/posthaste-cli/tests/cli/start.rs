@@ -65,7 +65,11 @@ fn a_schema_newer_than_the_build() {
     let world = World::with_outbox();
     Connection::open(world.path("shop.db"))
         .unwrap()
-        .execute("insert into posthaste_migrations (version, name, min_relay) values (999, 'future', 999)", [])
+        .execute(
+            "insert into posthaste_migrations (version, name, min_relay) values (999, \
+                  'future', 999)",
+            [],
+        )
         .unwrap();
     refused(&world, "sqlite:shop.db", &["999", "newer posthaste"]);
 }

@@ -37,7 +37,7 @@ impl Pipeline {
         self.retries.settle(ticket, copy.id, settlement);
     }
 
-    /// What becomes of an event after so many attempts.
+    /// The next state of an event after so many attempts.
     fn after_attempt(
         &self,
         attempts: u32,

@@ -1,4 +1,4 @@
-//! What operators see and do. These calls need no claim; a running relay notices their effect.
+//! Views and acts of operators. These calls need no claim; a running relay notices their effect.
 
 use std::time::Duration;
 
@@ -102,14 +102,14 @@ impl ParkedFilter {
     }
 }
 
-/// What an operator does to parked events.
+/// An operator's act on parked events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadAction {
     /// Attempt again now, with a full set of attempts; the key stays blocked until it succeeds.
-    /// What was skipped is attempted where the filter names that state and its key has gone on
-    /// without it (no marker stands): it comes behind what followed it, and its key goes on whatever
-    /// becomes of it. A copy that a removed destination left goes to the one that has its name now;
-    /// as long as there is none, it is left alone.
+    /// A skipped event is attempted where the filter names that state and its key has gone on
+    /// without it (no marker stands): it comes behind what followed it, and its key goes on
+    /// whatever becomes of it. A copy that a removed destination left goes to the one that has its
+    /// name now; as long as there is none, it is left alone.
     Retry,
     /// The key goes on; the event is kept as skipped.
     Skip,
@@ -137,7 +137,7 @@ pub struct DestinationStatus {
     pub name: String,
     /// The sink's URL without secrets, as its last claim named it ([`super::Ownership::claim`]).
     pub address: String,
-    /// What the operator wants of it.
+    /// The state that the operator wants.
     pub state: DestinationState,
     /// Events not finished yet.
     pub pending: u64,
@@ -163,7 +163,7 @@ pub struct DestinationStatus {
     pub accepted_per_second: Option<f64>,
 }
 
-/// What a relay has of a destination that it serves.
+/// A relay's share of a destination that it serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayShare {
     /// The destination's name.
@@ -206,13 +206,13 @@ pub struct RelayStatus {
 pub struct AuditLine {
     /// When: microseconds since 1970-01-01 UTC, database's clock.
     pub at: i64,
-    /// What was done.
+    /// The act.
     pub action: String,
     /// The name of the relay that did it; none: an operator did, or nobody knows the name any more.
     pub relay: Option<String>,
     /// The destination that it was done to; none: to all, or to none of them.
     pub destination: Option<String>,
-    /// What else is to be said.
+    /// All else that is to be said.
     pub detail: String,
 }
 
@@ -231,7 +231,7 @@ pub struct Status {
     pub relays: Vec<RelayStatus>,
     /// Bytes that the outbox takes on disk.
     pub retained_bytes: u64,
-    /// What is kept beyond its time, and why.
+    /// The events that are kept beyond their time, and why.
     pub retained: Retained,
 }
 
@@ -244,8 +244,8 @@ pub trait Admin: Send + Sync {
     /// [`StoreError`].
     async fn status(&self) -> Result<Status, StoreError>;
 
-    /// The last lines of the audit whose action is one of [`super::HAND_OVERS`], newest first, at most
-    /// `limit`.
+    /// The last lines of the audit whose action is one of [`super::HAND_OVERS`], newest first, at
+    /// most `limit`.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{Cursor, StoreError};
 
-/// What follows an advance.
+/// The consequences of an advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AdvanceOutcome {
     /// Whether the next read is to come at once, although nothing is known to be there: its end

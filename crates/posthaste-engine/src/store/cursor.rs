@@ -17,7 +17,7 @@ impl Cursor {
         Self { base, seq: None }
     }
 
-    /// What lies before `base`'s page, plus of the page everything up to `seq`.
+    /// All that lies before `base`'s page, plus of the page everything up to `seq`.
     #[must_use]
     pub fn within(base: Arc<dyn Any + Send + Sync>, seq: i64) -> Self {
         Self {

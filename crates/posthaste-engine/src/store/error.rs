@@ -1,6 +1,6 @@
 use std::error::Error;
 
-/// What went wrong in a store, told apart by what the caller will do.
+/// A failure of a store, told apart by what the caller will do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -8,9 +8,9 @@ pub enum StoreError {
     /// broke. The effect of a changing call is unknown.
     #[error("{operation}: {reason}")]
     Unavailable {
-        /// What was being done.
+        /// The operation that was under way.
         operation: &'static str,
-        /// What happened.
+        /// The failure in words.
         reason: String,
         /// The driver's error.
         #[source]
@@ -19,46 +19,46 @@ pub enum StoreError {
     /// The claim is not the newest any more, or the relay was fenced: nothing was changed.
     #[error("{operation}: fenced: another claim is newer than ours")]
     Fenced {
-        /// What was being done.
+        /// The operation that was under way.
         operation: &'static str,
     },
     /// The database's counters began a new life (crash, promotion, restore): nothing was changed,
     /// and every cursor in memory is void.
     #[error("{operation}: the database's incarnation changed (crash, promotion or restore)")]
     IncarnationChanged {
-        /// What was being done.
+        /// The operation that was under way.
         operation: &'static str,
     },
     /// Credentials or rights are missing; the reason names the fix.
     #[error("{operation}: {reason}")]
     Denied {
-        /// What was being done.
+        /// The operation that was under way.
         operation: &'static str,
-        /// What is missing, with the fix.
+        /// The thing that is missing, with the fix.
         reason: String,
     },
     /// The schema is absent, too old or too new; the reason names the fix.
     #[error("{operation}: {reason}")]
     Schema {
-        /// What was being done.
+        /// The operation that was under way.
         operation: &'static str,
-        /// What is wrong, with the fix.
+        /// The fault in words, with the fix.
         reason: String,
     },
     /// The URL, an option or the server's set-up is wrong (a read replica, a foreign store).
     #[error("{operation}: {reason}")]
     Misconfigured {
-        /// What was being done.
+        /// The operation that was under way.
         operation: &'static str,
-        /// What is wrong, with the fix.
+        /// The fault in words, with the fix.
         reason: String,
     },
     /// A promise of this code, or an assumption on the database, does not hold.
     #[error("{operation}: bug: {reason}")]
     Bug {
-        /// What was being done.
+        /// The operation that was under way.
         operation: &'static str,
-        /// What was broken.
+        /// The rule that was broken.
         reason: String,
     },
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{DestinationState, Registered, Registration, Shares, StoreError};
 
-/// What a renewal learned.
+/// The answer to a renewal.
 #[derive(Debug, Clone, Default)]
 pub struct Renewal {
     /// Every destination that this relay serves, by name.

@@ -1,4 +1,4 @@
-//! Who may move which cursor: partitions, their owners, and claims with epochs.
+//! The right to move a cursor: partitions, their owners, and claims with epochs.
 
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{HostIdentity, Registered, StoreError};
 use crate::Partitions;
 
-/// What operators want of a destination.
+/// The state that operators want of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DestinationState {
     /// Deliver.
@@ -99,12 +99,12 @@ impl Shares {
 pub enum Want {
     /// All of them, or none while a live relay owns one.
     All,
-    /// So many at the most; none only enlists the relay. What is owned already is kept first, then
+    /// So many at the most; none only enlists the relay. Partitions that are owned already are kept first, then
     /// free ones are taken; what is owned beyond is given up.
     AtMost(u16),
 }
 
-/// What a relay asks for. Nothing of the destination is in flight, and whatever was read is
+/// The request of a relay. Nothing of the destination is in flight, and whatever was read is
 /// dropped.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimRequest<'a> {
@@ -160,7 +160,7 @@ pub struct Claim {
     /// How long to wait before anything is sent: the rest of a settle time. Only a claim of a relay
     /// that owned nothing has one; others are given no partition before it is over.
     pub settle: Duration,
-    /// What the operator wants of the destination.
+    /// The state that the operator wants of the destination.
     pub state: DestinationState,
     /// Whether the destination's breaker is open ([`super::DestinationStatus::breaker`]): then it
     /// is probed first.
@@ -202,12 +202,12 @@ pub enum ClaimOutcome {
     Elsewhere {
         /// The address that is stored.
         address: String,
-        /// Who serves it.
+        /// The relays that serve it.
         shares: Shares,
     },
 }
 
-/// Who owns which partition. All times are the database's clock.
+/// The owners of all partitions. All times are the database's clock.
 ///
 /// The row is the only authority: a partition that a live registration owns is taken by nobody
 /// else, it is given up by its owner. A registration whose lease is over is fenced first, then what

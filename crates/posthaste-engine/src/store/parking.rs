@@ -20,11 +20,11 @@ pub struct Parking {
     pub kind: &'static str,
     /// The broker's answer.
     pub reason: String,
-    /// What becomes of it.
+    /// Its next state.
     pub next: AfterFailure,
 }
 
-/// What becomes of an event whose attempt was refused.
+/// The next state of an event whose attempt was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFailure {
     /// It waits, and is attempted again so long from now.
@@ -73,7 +73,7 @@ pub struct ParkedCopy {
     pub never_tried: bool,
 }
 
-/// What the parked table asks for.
+/// The demands of the parked table.
 #[derive(Debug, Default)]
 pub struct Due {
     /// Parked events whose time has come, oldest first. Of a key's followers that retention parked,
@@ -96,12 +96,12 @@ pub enum Settlement {
         kind: &'static str,
         /// The broker's answer.
         reason: String,
-        /// What becomes of it.
+        /// Its next state.
         next: AfterFailure,
     },
 }
 
-/// What an attempt makes of a parked copy.
+/// The change that an attempt makes to a parked copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempted<'a> {
     /// The copy's new state.
@@ -115,7 +115,7 @@ pub struct Attempted<'a> {
 }
 
 impl Settlement {
-    /// What the attempt makes of the copy.
+    /// The change that the attempt makes to the copy.
     #[must_use]
     pub fn attempted(&self) -> Attempted<'_> {
         match self {
@@ -136,7 +136,7 @@ impl Settlement {
 }
 
 impl Attempted<'_> {
-    /// Whether it changes a copy in this state. What an operator has decided meanwhile stands,
+    /// Whether it changes a copy in this state. An operator's decision of meanwhile stands,
     /// unless the copy was delivered, which is what happened.
     #[must_use]
     pub fn changes(&self, state: ParkedState) -> bool {

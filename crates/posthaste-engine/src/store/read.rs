@@ -16,7 +16,7 @@ pub struct Budget {
     pub bytes: usize,
 }
 
-/// What one read brought, in the order in which it is to be delivered.
+/// The events that one read brought, in the order in which it is to be delivered.
 #[derive(Debug)]
 pub struct Page {
     /// The events.

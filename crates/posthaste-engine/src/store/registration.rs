@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// What tells one life of a process from another, on the machine where it runs.
+/// The marks that tell one life of a process from another, on the machine where it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostIdentity {
     /// The kernel's boot id.
@@ -17,7 +17,7 @@ pub struct HostIdentity {
     pub process_started: u64,
 }
 
-/// What a relay tells about itself when it registers.
+/// A relay's description of itself when it registers.
 #[derive(Debug, Clone)]
 pub struct Registration {
     /// The relay's name; two live relays may share it.

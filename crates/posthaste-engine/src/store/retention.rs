@@ -28,7 +28,7 @@ pub fn retention_refused(window: Duration) -> Option<String> {
     (window > WINDOW_MAX).then(|| "retention: at most 100 years".to_owned())
 }
 
-/// What one step of housekeeping did.
+/// The results of one step of housekeeping.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Housekeeping {
     /// Delivered events that went. Of a leaf that was emptied as a whole, the numbers that it had
@@ -49,7 +49,7 @@ pub struct Housekeeping {
     pub audit: u64,
     /// More is due at once: the step ended because it had done enough.
     pub more: bool,
-    /// What kept the step from work that is due. It is worth another try a little later.
+    /// The reason why work that is due was not done. It is worth another try a little later.
     pub in_the_way: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl Housekeeping {
     }
 }
 
-/// What kind of thing keeps events beyond their time.
+/// The kind of thing that keeps events beyond their time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PinKind {
     /// There is no destination: nothing was delivered, so nothing goes.
@@ -143,7 +143,7 @@ impl RetentionMode {
     }
 }
 
-/// What retention keeps, and why.
+/// The events that retention keeps, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Retained {
     /// How delivered events go.
@@ -158,7 +158,7 @@ pub struct Retained {
     pub debt_events: u64,
     /// Whether that was counted; else it is an upper bound.
     pub debt_exact: bool,
-    /// What pins them, the oldest first; the first few where there are many.
+    /// The causes that pin them, the oldest first; the first few where there are many.
     pub pins: Vec<Pin>,
 }
 
@@ -170,7 +170,7 @@ pub trait Retention: Send + Sync {
     /// and that no cursor, block marker or side read of any destination needs, whoever owns it and
     /// whether or not it is paused; events that were set aside, [`PARKED_RETENTION`] after nothing
     /// waited for them any more; and lines of the audit that are older than [`AUDIT_RETENTION`].
-    /// What a blocked key alone keeps, its followers, is set aside behind the event that blocks it,
+    /// The followers of a blocked key, where it alone keeps them, are set aside behind the event that blocks it,
     /// to be tried one at a time and in their order ([`super::ClaimParking::due`]). Without any
     /// destination no event goes. No writer waits for it longer than a fraction of a second. Costs
     /// one cheap statement when nothing is due. `by` is the relay, for the record.
@@ -179,7 +179,7 @@ pub trait Retention: Send + Sync {
     /// [`StoreError`]; what was removed stays removed, and any step may be made again.
     async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError>;
 
-    /// What is kept beyond its time, and why.
+    /// The events that are kept beyond their time, and why.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -24,9 +24,10 @@ impl ClaimRequest<'_> {
         Err(StoreError::Misconfigured {
             operation,
             reason: format!(
-                "destination `{name}` delivers to `{stored}`, and this relay is told to deliver to `{address}`, another \
-                 kind of broker\nfix: give this one a destination of another name; or, if `{name}` is to go on there, \
-                 stop its relays and start one with `--retarget`"
+                "destination `{name}` delivers to `{stored}`, and this relay is told to deliver to \
+                 `{address}`, another kind of broker\nfix: give this one a destination of another \
+                 name; or, if `{name}` is to go on there, stop its relays and start one with \
+                 `--retarget`"
             ),
         })
     }

@@ -52,9 +52,9 @@ impl DestinationTask {
                     let members = across.share.shares().members.iter();
                     let relays: Vec<&str> = members.map(|member| member.name.as_str()).collect();
                     format!(
-                        "destination `{name}` is delivered to `{address}` by `{}`, and this relay is \
-                         told to deliver to `{ours}`; standing by until no live relay delivers to \
-                         the other address",
+                        "destination `{name}` is delivered to `{address}` by `{}`, and this relay \
+                         is told to deliver to `{ours}`; standing by until no live relay delivers \
+                         to the other address",
                         relays.join("`, `")
                     )
                 });

@@ -11,7 +11,7 @@ use posthaste_engine::{
 };
 use uuid::Uuid;
 
-/// What a memory sink does to the records that come now.
+/// The treatment of the records that a memory sink gets from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum MemorySinkFault {
     /// Accepts.
@@ -58,7 +58,7 @@ impl MemorySink {
         self
     }
 
-    /// What was accepted so far, in order.
+    /// The records accepted so far, in order.
     #[must_use]
     pub fn accepted(&self) -> Vec<Record> {
         self.lock().accepted.clone()

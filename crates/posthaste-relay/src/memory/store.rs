@@ -300,7 +300,7 @@ impl MemoryStore {
     /// The same outbox, whose new destinations have so many partitions; 64 at first.
     ///
     /// # Errors
-    /// What [`Partitions::none_of`] says of the count.
+    /// The answer of [`Partitions::none_of`] about the count.
     pub fn with_partitions(self, count: u16) -> Result<Self, String> {
         self.lock().partitions = Partitions::none_of(count)?.count();
         Ok(self)
@@ -358,7 +358,7 @@ impl MemoryStore {
         }
     }
 
-    /// What a crash of the database means for its readers: a new incarnation. Nothing committed is
+    /// A crash of the database, as its readers see it: a new incarnation. Nothing committed is
     /// lost.
     pub fn crash(&self) {
         self.lock().incarnation += 1;

@@ -98,8 +98,8 @@ impl Builder {
         self
     }
 
-    /// Adds so many listeners with a [`Proxy`] each ([`KafkaServer::ways`]), so that clients can be cut off
-    /// one by one: all connections of a client stay on the listener where it began.
+    /// Adds so many listeners with a [`Proxy`] each ([`KafkaServer::ways`]), so that clients can be
+    /// cut off one by one: all connections of a client stay on the listener where it began.
     #[must_use]
     pub fn ways(mut self, count: usize) -> Self {
         self.ways = count;

@@ -1,5 +1,5 @@
-//! PgBouncer for tests: the pooler that most applications reach PostgreSQL by, where a connection of the
-//! database is a client's for one transaction only.
+//! PgBouncer for tests: the pooler that most applications reach PostgreSQL by, where a connection
+//! of the database is a client's for one transaction only.
 
 use super::daemon::Daemon;
 use super::postgres::PostgresServer;
@@ -31,13 +31,13 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts a pooler for every database of the server and these users, and returns when it accepts
-    /// connections.
+    /// Starts a pooler for every database of the server and these users, and returns when it
+    /// accepts connections.
     ///
     /// # Panics
     ///
-    /// When PgBouncer is not installed (the message says how to install it), or does not come up (the
-    /// message has its log).
+    /// When PgBouncer is not installed (the message says how to install it), or does not come up
+    /// (the message has its log).
     #[must_use]
     pub fn start(server: &PostgresServer, users: &[&str]) -> Self {
         Self::start_ignoring(server, users, &[])

@@ -358,8 +358,8 @@ impl PostgresServer {
         self.own().log()
     }
 
-    /// Lines of the log that tell of waits for a table's lock, longer than `deadlock_timeout`, where
-    /// `log_lock_waits` is on.
+    /// Lines of the log that tell of waits for a table's lock, longer than `deadlock_timeout`,
+    /// where `log_lock_waits` is on.
     ///
     /// # Panics
     ///

@@ -183,8 +183,8 @@ impl RabbitMqServer {
         self.node().daemon().stop();
     }
 
-    /// Kills the node (`kill -9`), even while it is paused; returns when the process has ended. It may forget what was
-    /// declared a moment before: see [`Self::sync_declarations`].
+    /// Kills the node (`kill -9`), even while it is paused; returns when the process has ended. It
+    /// may forget what was declared a moment before: see [`Self::sync_declarations`].
     ///
     /// # Panics
     ///
@@ -233,10 +233,11 @@ impl RabbitMqServer {
 
     /// Returns when queues, exchanges and bindings that were made so far survive a kill.
     ///
-    /// RabbitMQ 3 confirms them too early: the transaction is on disk, that it was committed may wait
-    /// in memory for two seconds more. Killed in that time, the node comes back with the transaction
-    /// presumed aborted: without the queue, and with nobody told. So a test that kills a node which
-    /// may be younger than that calls this first. It runs `rabbitmqctl` ([`Self::ctl`]).
+    /// RabbitMQ 3 confirms them too early: the transaction is on disk, that it was committed may
+    /// wait in memory for two seconds more. Killed in that time, the node comes back with the
+    /// transaction presumed aborted: without the queue, and with nobody told. So a test that kills
+    /// a node which may be younger than that calls this first. It runs `rabbitmqctl`
+    /// ([`Self::ctl`]).
     ///
     /// # Panics
     ///

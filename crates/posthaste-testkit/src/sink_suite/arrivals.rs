@@ -6,9 +6,9 @@ use uuid::Uuid;
 
 use super::SuiteEvent;
 
-/// Whether `arrived` is what a consumer may see after `sent`, in this order, of which `accepted` were
-/// accepted: nothing lost, invented, damaged or repeated, and each key in order. An event that is in
-/// `sent` twice may arrive twice.
+/// Whether `arrived` is what a consumer may see after `sent`, in this order, of which `accepted`
+/// were accepted: nothing lost, invented, damaged or repeated, and each key in order. An event that
+/// is in `sent` twice may arrive twice.
 ///
 /// # Errors
 /// The first fault, in words.

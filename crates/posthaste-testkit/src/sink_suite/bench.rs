@@ -26,8 +26,8 @@ pub trait Fixture: Send + Sync {
     /// the same while nothing happens there.
     async fn trace(&self) -> String;
 
-    /// All that has arrived up to now, in the order in which a consumer sees it: at least everything
-    /// that was accepted before the call.
+    /// All that has arrived up to now, in the order in which a consumer sees it: at least
+    /// everything that was accepted before the call.
     async fn arrived(&self) -> Vec<SuiteEvent> {
         panic!("its row says that this sink is readable: implement Fixture::arrived")
     }
@@ -103,8 +103,8 @@ impl Bench {
         }
     }
 
-    /// A lane as soon as one is given: an earlier one that ended without being awaited may still have
-    /// to let go of the destination.
+    /// A lane as soon as one is given: an earlier one that ended without being awaited may still
+    /// have to let go of the destination.
     pub(super) async fn lane_when_free(&self) -> Flight {
         loop {
             match self.try_lane().await {

@@ -78,7 +78,8 @@ impl SuiteEvent {
         u16::try_from(hash >> 18).expect("14 bits are left")
     }
 
-    /// Its number: always the same for the same event, and another one for another event of the same id.
+    /// Its number: always the same for the same event, and another one for another event of the
+    /// same id.
     fn seq(&self) -> i64 {
         let mut hasher = DefaultHasher::new();
         (self.id, &self.payload).hash(&mut hasher);
@@ -153,7 +154,8 @@ impl fmt::Debug for SuiteEvent {
     }
 }
 
-/// What a lane is opened for, with a relay's default times: of a registration and a store of its own.
+/// What a lane is opened for, with a relay's default times: of a registration and a store of its
+/// own.
 #[must_use]
 pub fn lane_spec(number: u64) -> LaneSpec {
     let scope = LaneScope {

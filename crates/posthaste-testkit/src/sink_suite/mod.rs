@@ -1,9 +1,9 @@
 //! The conformance suite of sinks: one list of cases, run against every sink.
 //!
 //! A plug-in brings a [`Fixture`]: its sink on a destination of its own, and hands on that
-//! destination (read what arrived, take it away, bring it back). Each [`Row`] says what the sink must
-//! be able to do: what its descriptor promises ([`Expected::of`]), and what its fixture offers. A
-//! case that the row excludes is listed as ignored with the reason.
+//! destination (read what arrived, take it away, bring it back). Each [`Row`] says what the sink
+//! must be able to do: what its descriptor promises ([`Expected::of`]), and what its fixture
+//! offers. A case that the row excludes is listed as ignored with the reason.
 //!
 //! A test without a harness calls [`main`] with its rows.
 
@@ -30,7 +30,8 @@ use cases::{CASES, Case};
 
 /// The time of a sink's row on two idle processors, at most.
 const ROW_BUDGET: Duration = Duration::from_secs(25);
-/// When a case counts as hung. Far above what any case needs on a busy machine: it measures nothing.
+/// When a case counts as hung. Far above what any case needs on a busy machine: it measures
+/// nothing.
 const CASE_LIMIT: Duration = Duration::from_secs(180);
 
 /// One sink under test.

@@ -106,8 +106,8 @@ impl Bench {
         }
     }
 
-    /// Waits until no live relay holds the destination, as long as the store itself says, and claims
-    /// it.
+    /// Waits until no live relay holds the destination, as long as the store itself says, and
+    /// claims it.
     pub(super) async fn take_over(&self, relay: Registered, destination: &str) -> Claim {
         loop {
             match self.claim(relay, destination, Start::Oldest).await {
@@ -183,8 +183,8 @@ impl Owner {
             .unwrap();
     }
 
-    /// Everything that is there and was not read yet, with the cursor behind each event. How many pages
-    /// it takes is the store's business.
+    /// Everything that is there and was not read yet, with the cursor behind each event. How many
+    /// pages it takes is the store's business.
     pub(super) async fn whole(&self) -> Read {
         let mut read = Read::default();
         for page in self.pages(PLENTY).await {

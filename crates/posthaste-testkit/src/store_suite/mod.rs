@@ -1,9 +1,9 @@
-//! The conformance suite of stores: one list of cases that every plug-in is held to, the memory store
-//! included.
+//! The conformance suite of stores: one list of cases that every plug-in is held to, the memory
+//! store included.
 //!
-//! A plug-in brings a [`Fixture`] and declares what its database can do ([`Capability`]). Its [`Row`]
-//! says what it *must* declare, so that declaring less is a failure; a case that does not apply is
-//! listed as ignored, with its reason.
+//! A plug-in brings a [`Fixture`] and declares what its database can do ([`Capability`]). Its
+//! [`Row`] says what it *must* declare, so that declaring less is a failure; a case that does not
+//! apply is listed as ignored, with its reason.
 //!
 //! Cases wait on signals and on times that the store itself names, never on guesses.
 
@@ -113,8 +113,8 @@ pub trait Fixture: Send + Sync {
     /// What it can do.
     fn capabilities(&self) -> Vec<Capability>;
 
-    /// A fresh, empty outbox that nobody else uses, for a case that needs these capabilities: one that
-    /// crashes the database wants a server of its own.
+    /// A fresh, empty outbox that nobody else uses, for a case that needs these capabilities: one
+    /// that crashes the database wants a server of its own.
     async fn fresh(&self, needs: &[Capability]) -> Box<dyn Outbox>;
 }
 
@@ -139,7 +139,8 @@ pub trait Outbox: Send + Sync {
     /// Makes all that is set aside so much older, with what was attempted and decided of it.
     async fn age_parked(&self, by: Duration);
 
-    /// Everything that the audit says, oldest first, each line as `action|relay|destination|detail`.
+    /// Everything that the audit says, oldest first, each line as
+    /// `action|relay|destination|detail`.
     async fn audit(&self) -> Vec<String>;
 
     /// Crashes the database and starts it again ([`Capability::Crash`]).

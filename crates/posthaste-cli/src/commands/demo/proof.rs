@@ -183,7 +183,8 @@ impl Proof {
         };
         text.push_str(&format!("\n  {verdict}\n\n"));
         text.push_str(&format!(
-            "{}\n  posthaste init  --store sqlite:app.db\n  posthaste relay --from sqlite:app.db --to file:///tmp/events.jsonl\n",
+            "{}\n  posthaste init  --store sqlite:app.db\n  posthaste relay --from sqlite:app.db \
+             --to file:///tmp/events.jsonl\n",
             paint("Next, with your own database:", Style::Bold)
         ));
         text

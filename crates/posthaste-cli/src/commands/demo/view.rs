@@ -233,7 +233,8 @@ impl View {
             .as_ref()
             .map_or_else(String::new, |p50| format!("  p50 {p50}"));
         self.write(&format!(
-            "{:>4}s  committed {} ({}/s)  called off {}  delivered {} ({}/s)  waiting {}  warehouse {state}{latency}\n",
+            "{:>4}s  committed {} ({}/s)  called off {}  delivered {} ({}/s)  waiting {}  \
+             warehouse {state}{latency}\n",
             self.began.elapsed().as_secs(),
             output::thousands(now.committed),
             output::thousands(now.written_a_second),

@@ -11,8 +11,8 @@ use crate::{
 };
 
 /// The answer where there is nothing to do.
-pub(super) const NO_COPY: &str = "This database is no copy: there is no new era to begin. After a crash, a promotion or a recovery to an earlier \
-     point, relays go on by themselves.\n";
+pub(super) const NO_COPY: &str = "This database is no copy: there is no new era to begin. After a \
+     crash, a promotion or a recovery to an earlier point, relays go on by themselves.\n";
 
 /// Tells what a new era would do, and changes nothing.
 pub(super) async fn tell_plan(
@@ -82,7 +82,8 @@ fn line(destination: &EraDestination) -> String {
         _ => ("were", "are"),
     };
     format!(
-        "  destination `{}`: {bound}{} pending, and at most {} that {was} delivered before {is} sent again{blocked}\n",
+        "  destination `{}`: {bound}{} pending, and at most {} that {was} delivered before {is} \
+         sent again{blocked}\n",
         destination.name,
         events(destination.pending),
         events(destination.again_max),

@@ -25,7 +25,7 @@ impl DestinationRow {
         }
     }
 
-    /// What the owners say counts, then what another one says that has tried, then what was said
+    /// The word of the owners counts, then that of another one that has tried, then what was said
     /// last.
     pub(super) fn breaker(&self) -> &str {
         let owners = self.owners();

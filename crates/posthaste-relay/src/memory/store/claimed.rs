@@ -19,7 +19,7 @@ use super::{
     side_read::MemorySideRead, wall_micros,
 };
 
-/// What a claim on a memory store gives.
+/// A claim on a memory store.
 #[derive(Debug)]
 pub(super) struct MemoryClaimed {
     store: MemoryStore,
@@ -53,7 +53,7 @@ impl Held {
         Ok(row)
     }
 
-    /// Whoever lost one partition lost them all: what it read was read for all of them.
+    /// An owner that lost one partition lost them all: its reads were for all of them.
     fn is_newest(&self, row: &DestinationRow) -> bool {
         let mut ours = self.owned(row);
         ours.all(|p| p.epoch == self.epoch && p.owner == Some(self.registration))
@@ -93,7 +93,7 @@ pub(super) fn read(
     budget: Budget,
     wanted: impl Fn(&StoredEvent) -> bool,
 ) -> (Vec<StoredEvent>, i64) {
-    // What lies there may have gone since.
+    // The rows there may have gone since.
     let all = after.max(until.min(last(log)));
     let (mut events, mut bytes, mut place) = (Vec::new(), 0, after);
     let from = log.partition_point(|event| event.seq() <= after);
@@ -174,7 +174,7 @@ impl MemoryClaimed {
     }
 }
 
-/// What the markers of these events say of others: everything of their keys up to there is done
+/// The meaning of these events' markers for others: everything of their keys up to there is done
 /// with. Nobody names it in an advance, if its owner dies now.
 fn done_before(log: &[StoredEvent], events: &[Parking]) -> Vec<i64> {
     let of = |parking: &Parking| {
@@ -202,7 +202,7 @@ impl ClaimReader for MemoryClaimed {
         });
         let caught_up = read_to >= last(&inner.log);
         if caught_up {
-            // What the foremost have passed may have been removed since.
+            // Rows that the foremost have passed may have been removed since.
             read_to = read_to.max(self.foremost);
         }
         *place = read_to;

@@ -61,7 +61,8 @@ impl Inner {
             Start::Oldest => 0,
             Start::Now => self.last_seq,
         };
-        // Sinks compare epochs, relays versions: those of a removed destination are never used again.
+        // Sinks compare epochs, relays versions: those of a removed destination are never used
+        // again.
         let removed = || self.destinations.iter().filter(|row| row.name == name);
         let epoch = removed().map(|row| row.epoch).max().unwrap_or_default();
         let version = removed().map(|row| row.shares_version).max();

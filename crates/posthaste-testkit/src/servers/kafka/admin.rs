@@ -134,9 +134,9 @@ impl KafkaServer {
         });
     }
 
-    /// The offset behind what each partition shows to a consumer that reads what is committed, by partition
-    /// number: without transactions and compaction, how many records it has been given. A broker that is away is waited
-    /// for.
+    /// The offset behind what each partition shows to a consumer that reads what is committed, by
+    /// partition number: without transactions and compaction, how many records it has been given. A
+    /// broker that is away is waited for.
     ///
     /// # Panics
     ///
@@ -146,8 +146,8 @@ impl KafkaServer {
         self.ends(topic, "read_committed")
     }
 
-    /// The offset that each partition's next record gets, behind what belongs to open transactions too. A broker that is
-    /// away is waited for.
+    /// The offset that each partition's next record gets, behind what belongs to open transactions
+    /// too. A broker that is away is waited for.
     ///
     /// # Panics
     ///
@@ -219,9 +219,9 @@ pub(super) fn partition_count(consumer: &BaseConsumer, topic: &str) -> i32 {
 
 /// The offsets of the first record and of the one after the last.
 ///
-/// Asked again whatever the error: a broker that starts again has no connection, then serves before it leads its
-/// partitions, and may be missing from its own metadata meanwhile, upon which the client discards what it asks it. Each
-/// has a code of its own.
+/// Asked again whatever the error: a broker that starts again has no connection, then serves before
+/// it leads its partitions, and may be missing from its own metadata meanwhile, upon which the
+/// client discards what it asks it. Each has a code of its own.
 pub(super) fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> (i64, i64) {
     answer(&format!("watermarks of {topic}/{partition}"), |left| {
         consumer.fetch_watermarks(topic, partition, left)

@@ -1,4 +1,5 @@
-//! Which transactions are being ended: one request of Kafka's protocol that the client library lacks.
+//! Which transactions are being ended: one request of Kafka's protocol that the client library
+//! lacks.
 
 use super::KafkaServer;
 use super::waiting::until;
@@ -7,8 +8,9 @@ const LIST_TRANSACTIONS: i16 = 66;
 const VERSION: i16 = 0;
 
 impl KafkaServer {
-    /// Waits until every decided transaction is visible to consumers that read what is committed: a commit is
-    /// answered before its marks stand in the partitions. Open transactions are left alone.
+    /// Waits until every decided transaction is visible to consumers that read what is committed: a
+    /// commit is answered before its marks stand in the partitions. Open transactions are left
+    /// alone.
     ///
     /// # Panics
     ///

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Asks until there is an answer; a try is told what is left of [`LIMIT`]. Panics with `what` and the last error.
+/// Asks until there is an answer; a try is told what is left of [`LIMIT`]. Panics with `what` and
+/// the last error.
 pub(super) fn answer<T, E: Display>(what: &str, ask: impl Fn(Duration) -> Result<T, E>) -> T {
     let asked = Instant::now();
     loop {

@@ -9,8 +9,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 const CLIENT: &str = "posthaste-testkit";
 
 impl KafkaServer {
-    /// Sends one request past any proxy; `rest` is all behind the client's name. Answers what follows the
-    /// length.
+    /// Sends one request past any proxy; `rest` is all behind the client's name. Answers what
+    /// follows the length.
     pub(super) fn exchange(&self, request: i16, version: i16, rest: &[u8]) -> Vec<u8> {
         let exchange = || -> std::io::Result<Vec<u8>> {
             let mut stream = TcpStream::connect(self.direct())?;

@@ -11,8 +11,9 @@ use super::{
     install::{self, Programs, account},
 };
 
-/// The archives of older versions hold no `pg_resetwal`. `pg_upgrade` asks it, without letting it change anything, for
-/// what `pg_controldata` says too, and for a segment of the write-ahead log that is to come.
+/// The archives of older versions hold no `pg_resetwal`. `pg_upgrade` asks it, without letting it
+/// change anything, for what `pg_controldata` says too, and for a segment of the write-ahead log
+/// that is to come.
 const RESETWAL: &str = r#"#!/bin/sh
 case "$1" in -V|--version) echo "pg_resetwal (PostgreSQL)"; exit;; esac
 for last; do :; done

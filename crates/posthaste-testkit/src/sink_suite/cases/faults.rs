@@ -1,4 +1,5 @@
-//! A destination at fault costs no event: unavailable, never rejected, and never accepted in between.
+//! A destination at fault costs no event: unavailable, never rejected, and never accepted in
+//! between.
 
 use std::{collections::BTreeSet, time::Duration};
 

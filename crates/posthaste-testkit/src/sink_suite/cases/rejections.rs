@@ -4,7 +4,8 @@ use posthaste_engine::{KeyOrder, Outcome};
 
 use super::super::{SuiteEvent, bench::Bench, flight::Log};
 
-/// Many good events around one bad one, at this place. Keys 0 to 6, one event in eight without a key.
+/// Many good events around one bad one, at this place. Keys 0 to 6, one event in eight without a
+/// key.
 fn with_one_bad(bench: &Bench, count: usize, bad: usize) -> Vec<SuiteEvent> {
     let mut events: Vec<SuiteEvent> = (0..count)
         .map(|n| {

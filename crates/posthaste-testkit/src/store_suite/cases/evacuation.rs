@@ -1,4 +1,5 @@
-//! Evacuation: what a blocked key alone keeps beyond its time is set aside behind the event that blocks it.
+//! Evacuation: what a blocked key alone keeps beyond its time is set aside behind the event that
+//! blocks it.
 
 use std::time::Duration;
 
@@ -67,8 +68,8 @@ impl Blocked {
     }
 }
 
-/// Reads what is there, parks as dead what comes first of each key that is to be blocked, and passes the rest
-/// over.
+/// Reads what is there, parks as dead what comes first of each key that is to be blocked, and
+/// passes the rest over.
 async fn block(owner: &Owner) {
     let read = owner.whole().await;
     let mut parked: Vec<&str> = Vec::new();
@@ -88,8 +89,8 @@ async fn block(owner: &Owner) {
     pass_over(owner).await;
 }
 
-/// Keeps house until nothing is kept beyond its time; answers how many events were set aside. What other cases
-/// do on the same server may keep something for a moment.
+/// Keeps house until nothing is kept beyond its time; answers how many events were set aside. What
+/// other cases do on the same server may keep something for a moment.
 async fn evacuate(bench: &Bench, owner: &Owner) -> u64 {
     bench.outbox.set_retention(Duration::ZERO).await;
     let mut evacuated = 0;
@@ -144,7 +145,8 @@ fn of_key() -> ParkedFilter {
     }
 }
 
-/// Side-reads the released key up to where the main group stands, and joins it; answers what was read.
+/// Side-reads the released key up to where the main group stands, and joins it; answers what was
+/// read.
 async fn side_read_and_join(owner: &Owner) -> Vec<Uuid> {
     let stands: Cursor = pass_over(owner).await;
     assert_eq!(owner.claimed.due(10).await.unwrap().released, [KEY]);
@@ -362,8 +364,8 @@ async fn a_released_key_is_left_to_its_side_read(bench: Bench) {
     assert_eq!(side_read_and_join(&owner).await, NOTHING);
 }
 
-/// The first event of `one` is decided on at once, that of `other` after its followers were copied. Their rows stay,
-/// since `one` still needs its own.
+/// The first event of `one` is decided on at once, that of `other` after its followers were copied.
+/// Their rows stay, since `one` still needs its own.
 async fn keys_with_and_without_copies_are_side_read_together(bench: Bench) {
     let (one, other) = (format!("{KEY} 1"), format!("{KEY} 2"));
     let owner = bench.own().await;

@@ -1,5 +1,5 @@
-//! What a relay leaves behind: when its partitions are free, whose fences are still to be taken, and what
-//! is on record of it.
+//! What a relay leaves behind: when its partitions are free, whose fences are still to be taken,
+//! and what is on record of it.
 
 use std::time::Duration;
 

@@ -352,7 +352,8 @@ async fn a_released_key_is_joined_by_its_new_owner(bench: Bench) {
     assert_eq!(events.len(), KEYS);
 }
 
-/// A key that was passed over far ahead: a place of those that are behind is none where it can join.
+/// A key that was passed over far ahead: a place of those that are behind is none where it can
+/// join.
 async fn no_key_is_joined_while_partitions_catch_up(bench: Bench) {
     let (first, second) = halves(&bench).await;
     let mut ledger = Ledger::default();

@@ -365,7 +365,8 @@ async fn markers_come_in_bounded_steps(bench: Bench) {
     assert!(none.unwrap().is_empty());
 }
 
-/// An event that was skipped is emitted again, mended, under its old id, before the cursor has passed the first.
+/// An event that was skipped is emitted again, mended, under its old id, before the cursor has
+/// passed the first.
 async fn the_same_id_again_is_another_event(bench: Bench) {
     let refused = NewEvent::keyed("k", "refused");
     let id = bench.commit(std::slice::from_ref(&refused)).await[0];

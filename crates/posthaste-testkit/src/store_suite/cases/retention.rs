@@ -38,8 +38,8 @@ pub(super) fn cases() -> Vec<Case> {
 /// More than any case needs.
 pub(super) const STEPS_MAX: usize = 1_000;
 
-/// Steps until nothing more is due at once. What is in the way is another destination's creation, or a
-/// reader of another case on the same server: it passes.
+/// Steps until nothing more is due at once. What is in the way is another destination's creation,
+/// or a reader of another case on the same server: it passes.
 pub(super) async fn keep_house(bench: &Bench) -> Housekeeping {
     let mut all = Housekeeping::default();
     for _ in 0..STEPS_MAX {
@@ -57,8 +57,9 @@ pub(super) async fn let_go(bench: &Bench) -> Housekeeping {
     keep_house(bench).await
 }
 
-/// Steps until nothing is left that is past its time; all of it is delivered. What other cases do on the same
-/// server may keep it for a moment, so that the store has to be told again how far everybody has come.
+/// Steps until nothing is left that is past its time; all of it is delivered. What other cases do
+/// on the same server may keep it for a moment, so that the store has to be told again how far
+/// everybody has come.
 async fn let_all_go(bench: &Bench, owners: &[&Owner]) -> u64 {
     bench.outbox.set_retention(Duration::ZERO).await;
     let mut gone = 0;

@@ -273,7 +273,8 @@ async fn what_a_side_read_skips_does_not_come_again(bench: Bench) {
         ..parking(&read, 2, None)
     };
     owner.claimed.park(&[skip]).await.unwrap();
-    // A relay that stops stores what lies before the first event that waits, and here that is of another key.
+    // A relay that stops stores what lies before the first event that waits, and here that is of
+    // another key.
     let before = read.cursor_at(0);
     side.advance(&before, &seqs(&read.events[..1]))
         .await
