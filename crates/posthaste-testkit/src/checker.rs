@@ -11,7 +11,7 @@ use uuid::Uuid;
 /// How many bad events a report names; the counts are complete.
 const EXAMPLES_MAX: usize = 20;
 
-/// What committed, in commit order for each key; then what was delivered, in delivery order.
+/// The committed events, in commit order for each key; then the delivered ones, in delivery order.
 #[derive(Debug, Default)]
 pub struct Checker {
     events: Vec<Event>,
@@ -23,7 +23,7 @@ pub struct Checker {
     report: Report,
 }
 
-/// What came out. Counts of events, unless said otherwise.
+/// The result. Counts of events, unless said otherwise.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Committed, from the business table.

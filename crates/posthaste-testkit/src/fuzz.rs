@@ -1,4 +1,4 @@
-//! What the fuzz targets of the crates share.
+//! The shared parts of the crates' fuzz targets.
 //!
 //! A target is a test named `fuzz_…` that hands its input, bytes, to `bolero::check!`. `cargo test`
 //! runs it with its corpus (`__fuzz__/<target>/corpus` beside the source) and with random bytes;

@@ -1,4 +1,4 @@
-//! What Posthaste's own tests stand on: real servers, a test certificate authority, a TCP proxy
+//! The ground of Posthaste's own tests: real servers, a test certificate authority, a TCP proxy
 //! that breaks connections, child processes, and the checker of delivered events.
 //!
 //! A helper here panics, with everything a reader needs to act, when it cannot do its work: its

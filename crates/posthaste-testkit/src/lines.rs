@@ -22,7 +22,7 @@ pub struct Line {
     pub key: Option<String>,
     /// Its type, if it has one.
     pub r#type: Option<String>,
-    /// What the payload is, if the writer said so.
+    /// The payload's media type, if the writer gave one.
     pub content_type: Option<String>,
     /// Names and values in the writer's order; a name may come twice, a value may be none.
     pub headers: Vec<(String, Option<String>)>,

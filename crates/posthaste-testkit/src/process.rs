@@ -198,13 +198,13 @@ impl Running {
             .unwrap_or_else(|why| self.give_up(text, &why));
     }
 
-    /// What the process has written to standard output so far.
+    /// The process's standard output so far.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
 
-    /// What the process has written to standard error so far.
+    /// The process's standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.stderr.text()

@@ -365,7 +365,7 @@ async fn pump(
 
 /// Waits until the other side has closed a connection, whatever it had sent before.
 async fn is_closed(from: &ReadHalf<'_>) {
-    // What is there to be read would wake us at once, again and again.
+    // Bytes that are there to be read would wake us at once, again and again.
     const EVERY: Duration = Duration::from_millis(100);
     while let Ok(ready) = from.ready(Interest::READABLE).await {
         if ready.is_read_closed() {

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
-/// What every client is told to connect to.
+/// The address that every client is told to connect to.
 const HOST: &str = "broker";
 
 /// Proxies on one port of several addresses of this machine. A client that resolves the host's name
@@ -44,7 +44,7 @@ impl Ways {
         format!("{HOST}:{}", self.port.number())
     }
 
-    /// What this client comes through.
+    /// The way by which this client comes.
     #[must_use]
     pub fn proxy(&self, client: usize) -> &Proxy {
         &self.proxies[client]

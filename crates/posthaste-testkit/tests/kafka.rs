@@ -49,7 +49,7 @@ fn login(server: &KafkaServer, ca: &TestCa, user: &SaslUser, password: &str) -> 
     config
 }
 
-/// What became of the records sent, and what the client complained about.
+/// The fate of the records sent, and the client's complaints.
 #[derive(Clone, Default)]
 struct Heard {
     outcomes: Arc<Mutex<Vec<Result<(), RDKafkaErrorCode>>>>,

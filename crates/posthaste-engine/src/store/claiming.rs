@@ -1,7 +1,7 @@
-//! What a claim decides: which partitions change hands, under which epoch, and what the audit says
-//! of it. Pure, no I/O. Behind its lock a store revokes, looks ([`DestinationFound`]), splits the
-//! rows of which only a part changes hands, writes what is decided ([`ClaimDecision`]), and answers
-//! with its outcome.
+//! The decision of a claim: which partitions change hands, under which epoch, and what the audit
+//! says of it. Pure, no I/O. Behind its lock a store revokes, looks ([`DestinationFound`]), splits
+//! the rows of which only a part changes hands, writes what is decided ([`ClaimDecision`]), and
+//! answers with its outcome.
 
 use std::{any::Any, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::Partitions;
 
-/// What a claim finds of a destination.
+/// A destination as a claim finds it.
 #[derive(Debug)]
 pub struct DestinationFound {
     /// Its partitions.
@@ -23,7 +23,7 @@ pub struct DestinationFound {
     pub wanted_count: u16,
     /// The newest epoch that was drawn.
     pub epoch: i64,
-    /// What the operator wants of it.
+    /// The state that the operator wants.
     pub state: DestinationState,
     /// As [`Claim::breaker_open`].
     pub breaker_open: bool,
@@ -46,7 +46,7 @@ pub struct GroupFound {
     pub settling: Duration,
     /// Former owners that may still have something under way at the broker.
     pub former: Vec<Uuid>,
-    /// Who lost or gave up a free group.
+    /// The relay that lost or gave up a free group.
     pub left_by: Option<Uuid>,
     /// Its name.
     pub left_name: Option<String>,
@@ -54,7 +54,7 @@ pub struct GroupFound {
     pub left_dead: bool,
 }
 
-/// What a claim changes.
+/// The changes of a claim.
 #[derive(Debug)]
 pub struct ClaimDecision {
     found: DestinationFound,

@@ -1,4 +1,4 @@
-//! Who is to own which of a destination's partitions: what a claim decides. Pure, no I/O.
+//! The partitions of a destination that a relay is to own: a claim's decision. Pure, no I/O.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Holder {
     }
 }
 
-/// What becomes of a group of which something changes, or that is ours.
+/// The future of a group of which something changes, or that is ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareChange {
     /// The store's number of the group's row.
@@ -55,7 +55,7 @@ impl ShareChange {
     }
 }
 
-/// What a relay is to own of these groups. `block`: so many partitions are to become one.
+/// The share of these groups that a relay is to own. `block`: so many partitions are to become one.
 pub(super) fn share_out(
     groups: &[GroupFound],
     us: Uuid,
@@ -73,7 +73,7 @@ pub(super) fn share_out(
         .iter()
         .flat_map(|group| group.partitions.iter().map(move |&p| (p, holder(group))))
         .collect();
-    // Whoever owns the first of a block is to get the rest of it.
+    // The owner of the first of a block is to get the rest of it.
     let fits = |partition: u16| {
         let first = partition - partition % block.max(1);
         owners.get(&first) != Some(&Holder::Other) || owners.get(&partition) == Some(&Holder::Other)
@@ -91,7 +91,7 @@ pub(super) fn share_out(
     kept.truncate(wanted);
     let mut taken = of(|owner| owner == Holder::Free { settling: false });
     if kept.is_empty() || want == Want::All {
-        // Who owns something had better not wait for the end of a settle time.
+        // An owner of something had better not wait for the end of a settle time.
         taken.extend(of(|owner| owner == Holder::Free { settling: true }));
     }
     taken.truncate(wanted.saturating_sub(kept.len()));

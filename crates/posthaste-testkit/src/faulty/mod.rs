@@ -35,7 +35,7 @@ pub struct Faulty<T, W = Unwatched> {
 }
 
 impl<T> Faulty<T> {
-    /// `inner`, with the faults of `script`. What it opens shares the script.
+    /// `inner`, with the faults of `script`. All that it opens shares the script.
     #[must_use]
     pub fn new(inner: T, script: Script) -> Self {
         Self::watched(inner, script, Unwatched)

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
-/// What goes wrong.
+/// The faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The answer is *unavailable*, and nothing was done.
@@ -194,9 +194,9 @@ impl Script {
         Self::new(Some(Draw(Box::new(draw))))
     }
 
-    /// Whoever makes these calls stands still, as a stopped process does: no call begins and no
-    /// answer is taken in until [`go_on`](Self::go_on). What was handed over before takes its
-    /// course.
+    /// A caller of these calls stands still, as a stopped process does: no call begins and no
+    /// answer is taken in until [`go_on`](Self::go_on). A call that was handed over before takes
+    /// its course.
     pub fn stop(&self) {
         self.0.stopped.store(true, SeqCst);
     }

@@ -59,7 +59,7 @@ struct FaultyLane<W> {
     answers: Answers,
 }
 
-/// What the lane inside is asked, and what it has answered.
+/// The questions to the lane inside, and its answers.
 #[derive(Default)]
 struct Answers {
     /// The fault and the batch of each record that was passed on with one.

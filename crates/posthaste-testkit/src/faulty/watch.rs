@@ -1,4 +1,4 @@
-//! Who watches the calls of a store or of a lane. A store is watched behind the faults, where the
+//! Watches of the calls of a store or of a lane. A store is watched behind the faults, where the
 //! call is made; a lane before them, where a relay hands its events over.
 
 use posthaste_engine::{
@@ -6,7 +6,7 @@ use posthaste_engine::{
     Record, Registered, Settlement, StoreError,
 };
 
-/// Takes the answer to a call. What a method of a watch returns, before the call is made.
+/// Takes the answer to a call. A method of a watch returns it before the call is made.
 pub type Answered<'a, T> = Box<dyn FnOnce(&Result<T, StoreError>) + Send + 'a>;
 
 fn ignored<'a, T>() -> Answered<'a, T> {

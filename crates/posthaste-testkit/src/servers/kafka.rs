@@ -27,7 +27,7 @@ use properties::{Ports, SecurePorts};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// What the broker logs last when it starts, and not before it can serve.
+/// The last words of the broker's log when it starts, and not before it can serve.
 const READY: &str = "Kafka Server started";
 
 /// Key and certificate of a secure broker, in its folder.
@@ -345,7 +345,7 @@ impl KafkaServer {
         self.own().daemon.write(CERTIFICATE, &content);
     }
 
-    /// What the broker has written to its log, for a failure's message.
+    /// The broker's log, for a failure's message.
     ///
     /// # Panics
     ///

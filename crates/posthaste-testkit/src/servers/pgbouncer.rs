@@ -118,7 +118,7 @@ impl PgBouncer {
         format!("postgres://{user}@127.0.0.1:{}/{database}", self.port())
     }
 
-    /// What the pooler has written to its log, for a failure's message.
+    /// The pooler's log, for a failure's message.
     #[must_use]
     pub fn log(&self) -> String {
         self.daemon.log()

@@ -46,7 +46,7 @@ pub struct Database {
     drop_afterwards: bool,
 }
 
-/// What a client needs for a server that insists on TLS, from [`PostgresServer::enable_tls`].
+/// The needs of a client of a server that insists on TLS, from [`PostgresServer::enable_tls`].
 #[derive(Debug, Clone)]
 pub struct TlsLogin {
     /// A superuser that is let in over TLS only, with a password.
@@ -330,7 +330,7 @@ impl PostgresServer {
         assert_eq!(self.psql("postgres", "select pg_promote()"), "t");
     }
 
-    /// What `pg_upgrade` makes of this server, which stays stopped: one of the packaged version.
+    /// The work of `pg_upgrade` on this server, which stays stopped: one of the packaged version.
     ///
     /// # Panics
     ///
@@ -348,7 +348,7 @@ impl PostgresServer {
         }
     }
 
-    /// What the server has written to its log, for a failure's message.
+    /// The server's log, for a failure's message.
     ///
     /// # Panics
     ///

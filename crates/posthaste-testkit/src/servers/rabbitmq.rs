@@ -250,7 +250,7 @@ impl RabbitMqServer {
         ]);
     }
 
-    /// What the node has written to its log, for a failure's message.
+    /// The node's log, for a failure's message.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! What a case works with: the fixture, its sink, and a running number of lanes.
+//! The tools of a case: the fixture, its sink, and a running number of lanes.
 
 use std::{
     collections::BTreeSet,

@@ -154,7 +154,7 @@ impl fmt::Debug for SuiteEvent {
     }
 }
 
-/// What a lane is opened for, with a relay's default times: of a registration and a store of its
+/// The purpose of a lane, with a relay's default times: of a registration and a store of its
 /// own.
 #[must_use]
 pub fn lane_spec(number: u64) -> LaneSpec {

@@ -1,4 +1,4 @@
-//! What each sink must be able to do.
+//! The abilities that each sink must have.
 
 use posthaste_engine::{Cause, FenceKind, KeyOrder, RejectionKind, SinkMode};
 
@@ -14,7 +14,7 @@ pub struct Expected {
     pub key_order: KeyOrder,
     /// Declared fence.
     pub fence: FenceKind,
-    /// What an aborted lane left may still arrive until the next lane has taken over.
+    /// Records of an aborted lane may still arrive until the next lane has taken over.
     pub fenced_by_successor: bool,
     /// Declared: one lane at a time.
     pub single_lane: bool,
@@ -54,7 +54,7 @@ impl Expected {
     }
 }
 
-/// What a case asks of a sink.
+/// The demands of a case on a sink.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Need {
     Readable,

@@ -18,7 +18,7 @@ pub(super) struct Flight {
     log: Log,
 }
 
-/// What was sent on a lane and what was answered. Tickets count from 0.
+/// The records sent on a lane, and their answers. Tickets count from 0.
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) sent: Vec<SuiteEvent>,

@@ -1,4 +1,4 @@
-//! What the cases work with: a fresh outbox and the moves that most of them make.
+//! The tools of the cases: a fresh outbox and the moves that most of them make.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -212,7 +212,7 @@ impl Owner {
     }
 }
 
-/// What one or more pages brought.
+/// The events of one or more pages.
 #[derive(Default)]
 pub(super) struct Read {
     pub(super) events: Vec<StoredEvent>,
@@ -290,7 +290,7 @@ pub(super) fn ids<'a>(events: impl IntoIterator<Item = &'a StoredEvent>) -> Vec<
 }
 
 /// The event at `index`, to be parked with one attempt made.
-/// What becomes of an event that is due again so long from now; none: its attempts are used up.
+/// The next state of an event that is due again so long from now; none: its attempts are used up.
 pub(super) fn next_of(retry_in: Option<Duration>) -> AfterFailure {
     retry_in.map_or(AfterFailure::Dead, AfterFailure::RetryIn)
 }

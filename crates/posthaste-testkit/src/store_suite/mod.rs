@@ -25,7 +25,7 @@ use crate::suite;
 use bench::Bench;
 use cases::Case;
 
-/// What a database, or its test set-up, can do beyond the contract's core.
+/// The abilities of a database, or its test set-up, beyond the contract's core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Capability {
     /// A writer can take back a part of its transaction.
@@ -110,7 +110,7 @@ pub trait Fixture: Send + Sync {
     /// The name of its row.
     fn name(&self) -> &'static str;
 
-    /// What it can do.
+    /// Its abilities.
     fn capabilities(&self) -> Vec<Capability>;
 
     /// A fresh, empty outbox that nobody else uses, for a case that needs these capabilities: one

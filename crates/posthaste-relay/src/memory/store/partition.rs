@@ -1,4 +1,4 @@
-//! Who owns a destination's partitions, and what is kept of each.
+//! Owners of a destination's partitions, and what is kept of each.
 
 use std::{collections::BTreeSet, fmt::Display, time::Duration};
 
@@ -76,7 +76,8 @@ impl Inner {
         });
     }
 
-    /// Fences the owners whose lease is over, makes free what dead ones own, and strikes off who is fenced.
+    /// Fences the owners whose lease is over, makes free what dead ones own, and strikes off who is
+    /// fenced.
     pub(super) fn revoke(&mut self, by: Uuid, index: usize, settle: Duration) {
         let us = self.name_of(by);
         for owner in self.destinations[index].owners() {

@@ -42,7 +42,7 @@ impl KafkaMessage {
     }
 }
 
-/// What a consumer sees of transactions.
+/// The transactions that a consumer sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
     /// Every record, those of open and aborted transactions too.

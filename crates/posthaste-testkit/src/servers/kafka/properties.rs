@@ -153,7 +153,7 @@ pub(super) fn joining(
     )
 }
 
-/// What a secure broker has besides; `certificate` is a PEM file with certificate and key.
+/// The further settings of a secure broker; `certificate` is a PEM file with certificate and key.
 pub(super) fn secure(certificate: &Path) -> String {
     let plain_users: String = SASL_USERS
         .iter()
@@ -177,7 +177,7 @@ pub(super) fn secure(certificate: &Path) -> String {
     )
 }
 
-/// What formatting a data folder asks for; its addresses are not kept.
+/// The settings that formatting a data folder asks for; its addresses are not kept.
 pub(super) fn for_format(data: &Path) -> String {
     format!(
         "process.roles=broker,controller\n\

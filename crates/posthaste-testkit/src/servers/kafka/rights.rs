@@ -1,4 +1,4 @@
-//! Who may write to which topic, on a secure broker: three requests of Kafka's protocol, because
+//! The right to write to a topic, on a secure broker: three requests of Kafka's protocol, because
 //! the client library has none for rights and a Java tool takes a second for each.
 
 use super::KafkaServer;

@@ -1,4 +1,4 @@
-//! What a broker has answered, and does a moment later.
+//! Acts that a broker has confirmed, and does a moment later.
 
 use std::fmt::Display;
 use std::thread;

@@ -32,7 +32,8 @@ const ODD: [(&str, &str); 28] = [
     ("transaction_timeout", "3s"),
 ];
 
-/// The statements that give a role odd settings. What is altered: a role, or a role in a database.
+/// The statements that give a role odd settings. The thing that is altered: a role, or a role in a
+/// database.
 #[must_use]
 pub fn odd_settings(altered: &str, version: u16) -> String {
     let known = ODD

@@ -46,7 +46,7 @@ pub(super) async fn close_without_time_answers_all(bench: Bench) {
         );
     }
     log.expect_no_gap_in_a_key();
-    // What was being written when the time was up may still arrive; a lane waits for the end of it.
+    // Bytes on their way when the time was up may still arrive; a lane waits for the end of it.
     bench.lane_when_free().await;
     bench.expect_arrivals(&events, &log.accepted()).await;
 }

@@ -68,7 +68,7 @@ pub(super) async fn a_failure_stops_the_lane(bench: Bench) {
     flight.settle().await;
     flight.log().expect_unavailable(10);
     let accepted = flight.log().accepted();
-    // What came after the failure was not even tried.
+    // Records after the failure were not even tried.
     bench.expect_arrivals(&events[..20], &accepted).await;
 }
 

@@ -1,4 +1,4 @@
-//! What is declared, and one verdict for each record.
+//! The declared properties, and one verdict for each record.
 
 use super::super::{SuiteEvent, bench::Bench};
 

@@ -161,7 +161,8 @@ impl Driver {
         if self.writers.iter().any(Option::is_some) {
             return false;
         }
-        // What is evacuated depends on how far each destination has come; so all come to the end.
+        // The events to evacuate depend on how far each destination has come; so all come to the
+        // end.
         if self.keeps_nothing && !self.settle_cursors().await {
             return false;
         }

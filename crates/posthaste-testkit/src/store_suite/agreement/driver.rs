@@ -14,7 +14,7 @@ use super::{
 };
 use crate::store_suite::Fixture;
 
-/// What a sequence did.
+/// The acts of a sequence.
 pub(super) struct Ended {
     pub(super) early: bool,
     pub(super) kinds: BTreeMap<&'static str, u64>,
@@ -112,7 +112,7 @@ impl Driver {
         self.notice_fences(&seen.subject);
     }
 
-    /// Whoever was fenced holds nothing any more.
+    /// A fenced relay holds nothing any more.
     fn notice_fences(&mut self, seen: &Observation) {
         for slot in 0..self.relays.len() {
             let Some(relay) = &mut self.relays[slot] else {

@@ -68,7 +68,7 @@ impl Driver {
         self.holdings.push(holding);
     }
 
-    /// What the event's slot is made of.
+    /// The text from which the event's slot is made.
     fn order_text(&self, label: Label) -> String {
         let id = self.events[label].id.to_string();
         self.key(label).map_or(id, str::to_owned)

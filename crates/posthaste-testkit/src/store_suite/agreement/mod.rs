@@ -3,9 +3,10 @@
 //!
 //! The reference records progress by marking finished events, so that it can follow whatever pages
 //! the store under test reads: which events come in one page, and in which order events of
-//! different keys come, is a store's own affair. What both must agree upon: which events there are,
-//! each key's order, what is set aside and what became of it, who owns what, and what operators are
-//! told. Writers lock the keys they write, but for one key whose order is nobody's promise.
+//! different keys come, is a store's own affair. Both must agree upon these: which events there
+//! are, each key's order, what is set aside and what became of it, who owns what, and what
+//! operators are told. Writers lock the keys they write, but for one key whose order is nobody's
+//! promise.
 //!
 //! A sequence is a function of its seed. A failing one is cut down to the operations that it takes,
 //! and told with the command that runs it again.
@@ -43,7 +44,7 @@ pub use operation::Plan;
 /// The environment's variable that names the seed of the one sequence to run.
 pub const SEED: &str = "POSTHASTE_AGREEMENT_SEED";
 
-/// What a run did, so that a caller can see that it did something.
+/// The acts of a run, so that a caller can see that it did something.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Sequences.
@@ -150,7 +151,7 @@ fn attempt(
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Failure {
-            // What comes later has no part in it.
+            // Later events have no part in it.
             operations: operations[..reached.load(Relaxed)].to_vec(),
             message: text.unwrap_or_else(|| "a panic without words".to_owned()),
         }
@@ -191,7 +192,7 @@ fn shorten(
     }
 }
 
-/// What a failure is about: its first words.
+/// The subject of a failure: its first words.
 fn kind(message: &str) -> &str {
     let end = message.find(|c: char| !c.is_alphabetic() && c != ' ' && c != '-');
     &message[..end.unwrap_or(message.len())]

@@ -1,4 +1,4 @@
-//! What operators and other relays are told, without what is a store's own affair: ids, times, and
+//! The view of operators and other relays, without a store's own affairs: ids, times, and
 //! the order in which unrelated things come.
 
 use std::{
@@ -172,7 +172,8 @@ pub(super) async fn observe(driver: &Driver, world: &World) -> Observation {
 }
 
 fn relay_seen(relay: &RelayStatus) -> RelaySeen {
-    // What a fenced relay would serve is nobody's business, but for what is still to be revoked.
+    // The shares of a fenced relay are nobody's business, but for those that are still to be
+    // revoked.
     let served = relay
         .shares
         .iter()
@@ -254,7 +255,7 @@ fn parked_seen(row: &ParkedEvent, label: Label) -> ParkedSeen {
     }
 }
 
-/// Who did what to which destination, and to how many partitions.
+/// An act on a destination: whose, which, and on how many partitions.
 async fn hand_overs(world: &World) -> Vec<(String, Option<String>, Option<String>, String)> {
     let lines = world.store.hand_overs(ALL).await.expect("the audit");
     let mut lines: Vec<_> = lines

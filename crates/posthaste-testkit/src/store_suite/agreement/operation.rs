@@ -156,7 +156,7 @@ pub(super) enum Operation {
     Crash,
 }
 
-/// What an event looks like.
+/// The shape of an event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) key: u8,
@@ -165,7 +165,7 @@ pub(super) struct Shape {
     pub(super) headers: u8,
 }
 
-/// What is to become of an event that was refused.
+/// The intended fate of an event that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     RetryNow,

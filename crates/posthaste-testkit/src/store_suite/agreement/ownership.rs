@@ -223,7 +223,8 @@ impl Driver {
         let Some(relay) = self.awake(slot).filter(|_| !leaves) else {
             return false;
         };
-        // What retention has left for one that begins with the oldest is a store's own affair.
+        // The events that retention has left for one that begins with the oldest are a store's own
+        // affair.
         let is_new = !self.shadows.contains_key(request.destination);
         let request = ClaimRequest {
             start: match self.keeps_nothing {
@@ -255,7 +256,7 @@ impl Driver {
             self.shadows.insert(request.destination.to_owned(), shadow);
         }
         let name = request.destination;
-        // Whoever is sent away keeps what it had.
+        // A relay that is sent away keeps what it had.
         if !matches!(outcomes.reference, ClaimOutcome::Elsewhere { .. }) {
             self.lose(|holding| holding.slot == slot && holding.destination == name);
         }

@@ -70,8 +70,8 @@ impl Driver {
         done
     }
 
-    /// Sets aside events of different keys that were read. What comes before them of their keys was
-    /// accepted.
+    /// Sets aside events of different keys that were read. All that comes before them of their keys
+    /// was accepted.
     async fn park(&mut self, holding: &mut Holding, which: u8, count: u8, fate: Fate) -> bool {
         if holding.given.is_empty() {
             self.read(holding, PLENTY).await;
@@ -216,8 +216,8 @@ impl Driver {
         }
     }
 
-    /// What is due, in an order that both must keep: each key's. What falls due at one moment of
-    /// different keys has none.
+    /// The due events, in an order that both must keep: each key's. Events that fall due at one
+    /// moment of different keys has none.
     fn told(&self, due: &Due) -> impl PartialEq + fmt::Debug {
         let mut events: Vec<_> = due
             .events

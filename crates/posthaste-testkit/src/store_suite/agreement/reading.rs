@@ -74,11 +74,11 @@ impl Driver {
         page.caught_up
     }
 
-    /// What the subject has read under this claim is what the reference has: of each key a
+    /// The subject has read under this claim the same as the reference: of each key a
     /// beginning, and everything once it says so.
     fn assert_read_agrees(&self, holding: &Holding, caught_up: bool) {
-        // What was set aside, or is the side read's, may be read again by a log, and not by the
-        // reference.
+        // Events that were set aside, or are the side read's, may be read again by a log, and not
+        // by the reference.
         let counts = |label: &&Label| {
             let key = self.key(**label);
             !holding.aside.contains(label)

@@ -48,7 +48,7 @@ pub(super) struct RegisteredRelay {
     pub(super) leaves: bool,
 }
 
-/// What has become of a destination's events.
+/// The fate of a destination's events.
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
     /// Those that the stored cursor has passed, or that were there before the destination.
@@ -186,11 +186,11 @@ pub(super) struct Holding {
     pub(super) destination: String,
     pub(super) claim: Both<Claim>,
     pub(super) claimed: Both<Arc<dyn Claimed>>,
-    /// What the reference has read, in its order.
+    /// The reads of the reference, in their order.
     pub(super) seen: Vec<Label>,
     pub(super) references: HashMap<Label, (StoredEvent, Cursor)>,
     pub(super) reference_end: Cursor,
-    /// What the subject has read and not passed.
+    /// The reads of the subject that it has not passed.
     pub(super) given: VecDeque<Given>,
     /// All that it has read.
     pub(super) read: Vec<Label>,
@@ -222,9 +222,9 @@ impl Holding {
 /// A side read under way in both stores.
 pub(super) struct Side {
     pub(super) reads: Both<Box<dyn SideRead>>,
-    /// What the reference has read.
+    /// The reads of the reference.
     pub(super) references: VecDeque<(Label, StoredEvent, Cursor)>,
-    /// What the subject has read and not passed.
+    /// The reads of the subject that it has not passed.
     pub(super) given: VecDeque<(Label, StoredEvent, Cursor)>,
 }
 
@@ -233,7 +233,7 @@ pub(super) fn pick(count: usize, number: u8) -> Option<usize> {
     (count > 0).then(|| usize::from(number) % count)
 }
 
-/// What both answered; none: the same refusal.
+/// The answers of both; none: the same refusal.
 pub(super) fn agreed<T: Debug>(
     what: &str,
     subject: Result<T, StoreError>,

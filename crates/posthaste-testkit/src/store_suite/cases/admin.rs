@@ -1,4 +1,4 @@
-//! What operators see and do.
+//! Views and acts of operators.
 
 use std::time::Duration;
 

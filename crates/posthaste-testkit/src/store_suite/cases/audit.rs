@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
-/// What the audit says beyond what it said before, sorted: a statement may write several lines.
+/// The new lines of the audit, sorted: a statement may write several lines.
 async fn said(bench: &Bench, before: usize) -> Vec<String> {
     let mut lines = bench.outbox.audit().await.split_off(before);
     lines.sort();

@@ -1,4 +1,4 @@
-//! Who may move which cursor.
+//! The right to move a cursor.
 
 use std::time::Duration;
 

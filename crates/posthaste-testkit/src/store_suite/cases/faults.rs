@@ -1,4 +1,4 @@
-//! What the database's own troubles mean: nothing is lost, and a new claim goes on.
+//! Troubles of the database itself: nothing is lost, and a new claim goes on.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What a relay leaves behind: when its partitions are free, whose fences are still to be taken,
-//! and what is on record of it.
+//! The traces of a relay that left: when its partitions are free, whose fences are still to be
+//! taken, and what is on record of it.
 
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ async fn a_dead_relays_part_settles_before_others_get_it(bench: Bench) {
         (heir.claim.partitions.len(), heir.claim.settle),
         (half, Duration::ZERO)
     );
-    // Who owns nothing may wait for them.
+    // An owner of nothing may wait for them.
     let other = bench.register("relay-c", LONG).await;
     let other = own_some(&bench, other, all).await;
     assert_eq!(other.claim.partitions, dead.claim.partitions);

@@ -40,7 +40,7 @@ fn key(number: usize) -> String {
     format!("key-{number}")
 }
 
-/// What was written and what was delivered, by key, each in its order.
+/// The written and the delivered events, by key, each in its order.
 #[derive(Default)]
 struct Ledger {
     written: BTreeMap<String, Vec<Uuid>>,

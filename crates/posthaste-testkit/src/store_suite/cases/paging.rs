@@ -156,7 +156,7 @@ async fn an_idle_outbox_wants_no_advance(bench: Bench) {
     let owner = bench.own().await;
     bench.commit_numbered("k", 5).await;
     owner.deliver_all().await;
-    // What a store keeps beside the position may need a few rounds to catch up, but it must end.
+    // A store's notes beside the position may need a few rounds to catch up, but that must end.
     let mut quiet = 0;
     for _ in 0..50 {
         let page = owner.page(PLENTY).await;

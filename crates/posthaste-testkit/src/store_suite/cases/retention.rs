@@ -38,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// More than any case needs.
 pub(super) const STEPS_MAX: usize = 1_000;
 
-/// Steps until nothing more is due at once. What is in the way is another destination's creation,
+/// Steps until nothing more is due at once. Another destination's creation is in the way,
 /// or a reader of another case on the same server: it passes.
 pub(super) async fn keep_house(bench: &Bench) -> Housekeeping {
     let mut all = Housekeeping::default();
@@ -57,7 +57,7 @@ pub(super) async fn let_go(bench: &Bench) -> Housekeeping {
     keep_house(bench).await
 }
 
-/// Steps until nothing is left that is past its time; all of it is delivered. What other cases do
+/// Steps until nothing is left that is past its time; all of it is delivered. Acts of other cases
 /// on the same server may keep it for a moment, so that the store has to be told again how far
 /// everybody has come.
 async fn let_all_go(bench: &Bench, owners: &[&Owner]) -> u64 {
@@ -75,7 +75,7 @@ async fn let_all_go(bench: &Bench, owners: &[&Owner]) -> u64 {
     }
 }
 
-/// What the outbox still holds, as a new destination sees it.
+/// The events still in the outbox, as a new destination sees them.
 pub(super) async fn left(bench: &Bench) -> Vec<Uuid> {
     let relay = bench.register("looker", LONG).await;
     let claim = owned(bench.claim(relay, "looker", Start::Oldest).await);

@@ -476,7 +476,7 @@ async fn a_key_that_is_blocked_again_leaves_the_others(bench: Bench) {
         // A decision in between does not bring it back.
         let all = ParkedFilter::default();
         bench.store.act(&all, DeadAction::Skip).await.unwrap();
-        // What came behind the parked event is not finished.
+        // Events behind the parked one are not finished.
         let others: Vec<_> = page.events.iter().filter(|event| !is_c(event)).collect();
         let finished = others.iter().copied().chain(first_of_c);
         let finished: Vec<i64> = finished.map(StoredEvent::seq).collect();

@@ -1,4 +1,4 @@
-//! What writers commit is what the store hands out: no more, no less, unchanged, in key order.
+//! The store hands out the writers' commits: no more, no less, unchanged, in key order.
 
 use std::{collections::HashMap, sync::Arc};
 
