@@ -226,7 +226,7 @@ impl GiveUp {
 
 async fn refuse_to_erase(store: &dyn Store, filter: &ParkedFilter) -> Result<(), Failure> {
     if store.parked(filter, 1).await?.is_empty() {
-        return Err(nothing("no skipped event matches"));
+        return Err(none_skipped());
     }
     Err(Failure::usage(
         "`dead discard --skipped` would erase the payloads of all skipped events that match, and \
@@ -251,7 +251,10 @@ async fn list(
         return Ok(Status::Done);
     }
     if parked.is_empty() {
-        output::print("No such event.\n")?;
+        output::print(match filter.state {
+            None => "No event is parked or dead.\n",
+            Some(_) => "No such event.\n",
+        })?;
         return Ok(Status::Done);
     }
     let colours = output::colours();
@@ -325,7 +328,7 @@ async fn act(
     if events == 0 {
         return Err(match (filter.means_skipped(action), action) {
             (true, DeadAction::Retry) => none_to_undo(store, filter).await?,
-            (true, _) => nothing("no skipped event matches"),
+            (true, _) => none_skipped(),
             (false, _) => nothing("no parked or dead event matches"),
         });
     }
@@ -363,23 +366,30 @@ async fn act(
 async fn none_to_undo(store: &dyn Store, filter: &ParkedFilter) -> Result<Failure, Failure> {
     let skipped = store.parked(filter, 1).await?;
     let Some(one) = skipped.first() else {
-        return Ok(nothing("no skipped event matches"));
+        return Ok(none_skipped());
     };
     let known = store.status().await?.destinations;
     let name = &one.destination;
     Ok(Failure::failed(
         match known.iter().any(|d| d.name == *name) {
-            true => {
-                "no skipped event matches whose key has gone on; nothing was changed\nfix: try it \
-                 again later: a released key goes on once a relay has delivered its waiting events"
-                    .to_owned()
-            }
-            false => format!(
+            true => "no skipped event can be tried again; nothing was changed\nfix: where its key \
+                 is blocked, decide on the event that holds it (`posthaste dead list`). An event of a \
+                 removed destination that is still in the outbox is sent by the relay that has \
+                 named it again"
+            .to_owned(),
+        false => format!(
                 "destination `{name}` was removed; nothing was changed\nfix: start a relay that \
              names `{name}` again, then try this again"
             ),
         },
     ))
+}
+
+fn none_skipped() -> Failure {
+    Failure::failed(
+        "no skipped event matches; nothing was changed\nfix: `posthaste dead list --state skipped` \
+         shows the skipped events",
+    )
 }
 
 fn nothing(what: &str) -> Failure {

@@ -34,7 +34,8 @@ impl StatusArgs {
         } else {
             output::print(&as_text(kind, &status, output::colours()))?;
         }
-        let refused = status.destinations.iter().any(|d| d.parked + d.dead > 0);
+        let active = status.destinations.iter().filter(|d| is_active(d));
+        let refused = active.map(|d| d.parked + d.dead).any(|events| events > 0);
         let stands_still = refused || !stoppages(&status).is_empty();
         Ok(match self.check && stands_still {
             true => Status::Failure,
@@ -48,16 +49,17 @@ fn stoppages(status: &StoreStatus) -> Vec<String> {
     if !status.relays.iter().any(|relay| relay.state == "live") {
         return vec!["no relay runs: nothing is being delivered".to_owned()];
     }
-    let active = status
-        .destinations
-        .iter()
-        .filter(|d| d.state == DestinationState::Active);
+    let active = status.destinations.iter().filter(|d| is_active(d));
     let stands_still = active.filter_map(|d| match (&d.relay, d.breaker.as_str()) {
         (None, _) => Some(format!("no running relay serves `{}`", d.name)),
         (Some(_), "closed") => None,
         (Some(_), _) => Some(format!("`{}` refuses events or is away", d.name)),
     });
     stands_still.collect()
+}
+
+fn is_active(destination: &DestinationStatus) -> bool {
+    destination.state == DestinationState::Active
 }
 
 /// The contract of `status --json`.

@@ -109,7 +109,8 @@ pub enum DeadAction {
     /// A skipped event is attempted where the filter names that state and its key has gone on
     /// without it (no marker stands): it comes behind what followed it, and its key goes on
     /// whatever becomes of it. A copy that a removed destination left goes to the one that has its
-    /// name now; as long as there is none, it is left alone.
+    /// name now, unless that one reads the event in the outbox, or has a copy of it: it sends it
+    /// itself.
     Retry,
     /// The key goes on; the event is kept as skipped.
     Skip,

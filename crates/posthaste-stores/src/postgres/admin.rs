@@ -30,6 +30,7 @@ const STATUS_RELAYS: &str = include_str!("sql/status_relays.sql");
 const STATUS_TABLE: &str = include_str!("sql/status_table.sql");
 const PARKED: &str = include_str!("sql/parked.sql");
 const DEAD_ACT: &str = include_str!("sql/dead_act.sql");
+const DEAD_ADOPT: &str = include_str!("sql/dead_adopt.sql");
 /// Parked events that one statement acts on: there may be millions, and a statement has its time.
 const ACTED_AT_ONCE: i64 = 10_000;
 const SHARES_LOCK_BY_NAME: &str = include_str!("sql/shares_lock_by_name.sql");
@@ -163,6 +164,9 @@ impl Admin for PostgresStore {
             DeadAction::Skip => ParkedState::Skipped,
             DeadAction::Discard => ParkedState::Discarded,
         };
+        if filter.means_skipped(action) && action == DeadAction::Retry {
+            adopt(&client, filter).await?;
+        }
         let (mut all, mut behind) = (0, 0_i64);
         loop {
             let row = client
@@ -317,6 +321,27 @@ fn audit_line(row: &Row) -> AuditLine {
         relay: row.get("relay"),
         destination: row.get("destination"),
         detail: row.get("detail"),
+    }
+}
+
+/// Skipped copies of removed destinations go to those that have their names.
+async fn adopt(client: &Client, filter: &ParkedFilter) -> Result<(), StoreError> {
+    loop {
+        let row = client
+            .query_typed_one(
+                DEAD_ADOPT,
+                &[
+                    (&filter.destination, Type::TEXT),
+                    (&filter.id, Type::UUID),
+                    (&filter.key, Type::TEXT),
+                    (&ACTED_AT_ONCE, Type::INT8),
+                ],
+            )
+            .await
+            .map_err(|error| classify(DeadAction::Retry.as_str(), error))?;
+        if row.get::<_, i64>("adopted") < ACTED_AT_ONCE {
+            return Ok(());
+        }
     }
 }
 

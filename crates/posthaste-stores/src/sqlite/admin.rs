@@ -1,6 +1,9 @@
 //! What operators see and do.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Instant,
+};
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -80,10 +83,19 @@ impl Admin for SqliteStore {
     async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
         const OPERATION: &str = "act on parked events";
         let admin = self.admin(OPERATION).await?;
+        if filter.means_skipped(action) && action == DeadAction::Retry {
+            let mut adopted = ACTS_A_TRANSACTION;
+            while adopted == ACTS_A_TRANSACTION {
+                let (filter, began) = (filter.clone(), Instant::now());
+                let write = move |tx: &Transaction<'_>| adopt(tx, OPERATION, &filter);
+                adopted = admin.write(OPERATION, write).await?;
+                give_way(began).await;
+            }
+        }
         let mut acted = 0;
         let mut after = 0;
         loop {
-            let filter = filter.clone();
+            let (filter, began) = (filter.clone(), Instant::now());
             let ids = admin
                 .write(OPERATION, move |tx| {
                     act(tx, OPERATION, &filter, action, after)
@@ -94,6 +106,7 @@ impl Admin for SqliteStore {
                 Some(&last) => after = last,
                 None => return Ok(acted),
             }
+            give_way(began).await;
         }
     }
 
@@ -173,6 +186,30 @@ fn parked_event(operation: &'static str, row: &Row<'_>) -> Result<ParkedEvent, S
     })
 }
 
+/// Lets writers have the database for as long as the last transaction had it: SQLite gives it to
+/// whoever asks next.
+async fn give_way(began: Instant) {
+    tokio::time::sleep(began.elapsed()).await;
+}
+
+fn adopt(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    filter: &ParkedFilter,
+) -> Result<usize, StoreError> {
+    execute(
+        tx,
+        operation,
+        include_str!("sql/act_adopt.sql"),
+        named_params! {
+            ":destination": filter.destination,
+            ":event_id": filter.id.map(|id| id.to_string()),
+            ":key": filter.key,
+            ":limit": limit_of(ACTS_A_TRANSACTION),
+        },
+    )
+}
+
 /// Acts on the next parked events behind `after`; answers their ids.
 fn act(
     tx: &Transaction<'_>,
@@ -183,7 +220,7 @@ fn act(
 ) -> Result<Vec<i64>, StoreError> {
     let fail = |error| classify(operation, error);
     let now = clock(tx, operation)?;
-    let candidates: Vec<(i64, String, i64, String, i64)> = tx
+    let candidates: Vec<(i64, String, i64, String)> = tx
         .prepare_cached(include_str!("sql/act_candidates.sql"))
         .and_then(|mut statement| {
             statement
@@ -198,31 +235,18 @@ fn act(
                         ":discard": action == DeadAction::Discard,
                         ":limit": limit_of(ACTS_A_TRANSACTION),
                     },
-                    |row| {
-                        Ok((
-                            row.get(0)?,
-                            row.get(1)?,
-                            row.get(2)?,
-                            row.get(3)?,
-                            row.get(4)?,
-                        ))
-                    },
+                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
                 )?
                 .collect()
         })
         .map_err(fail)?;
-    for (id, event_id, seq, destination, destination_id) in &candidates {
-        let of = named_params! { ":id": id, ":now": now };
-        match action {
-            DeadAction::Retry => execute(
-                tx,
-                operation,
-                include_str!("sql/act_retry.sql"),
-                named_params! { ":id": id, ":now": now, ":destination_id": destination_id },
-            ),
-            DeadAction::Skip => execute(tx, operation, include_str!("sql/act_skip.sql"), of),
-            DeadAction::Discard => execute(tx, operation, include_str!("sql/act_discard.sql"), of),
-        }?;
+    let sql = match action {
+        DeadAction::Retry => include_str!("sql/act_retry.sql"),
+        DeadAction::Skip => include_str!("sql/act_skip.sql"),
+        DeadAction::Discard => include_str!("sql/act_discard.sql"),
+    };
+    for (id, event_id, seq, destination) in &candidates {
+        execute(tx, operation, sql, named_params! { ":id": id, ":now": now })?;
         let about = About {
             relay: None,
             destination: Some(destination),

@@ -91,7 +91,7 @@ impl ParkedRow {
 }
 
 impl Means<'_> {
-    fn means(&self, destination: &DestinationRow, row: &ParkedRow) -> bool {
+    fn means(&self, destination: &str, row: &ParkedRow) -> bool {
         let Self(filter) = self;
         let state = match filter.state {
             Some(state) => row.state == state,
@@ -101,7 +101,7 @@ impl Means<'_> {
             && filter
                 .destination
                 .as_ref()
-                .is_none_or(|name| *name == destination.name)
+                .is_none_or(|name| name == destination)
             && filter.id.is_none_or(|id| row.event.id() == id)
             && filter
                 .key
@@ -153,27 +153,30 @@ impl Inner {
         }
     }
 
-    /// Whether an operator's action is one on this parked event. `named`: the destination that has
-    /// the name of the event's now.
-    fn is_acted_on(
-        &self,
-        filter: &ParkedFilter,
-        action: DeadAction,
-        (destination, at): (usize, usize),
-        named: Option<usize>,
-    ) -> bool {
-        let destination = &self.destinations[destination];
-        let row = &destination.parked[at];
-        let key = row.event.key();
-        let has_gone_on = || {
-            let markers = named.map(|named| &self.destinations[named].markers);
-            markers.is_some_and(|markers| key.is_none_or(|key| !markers.contains_key(key)))
-        };
-        let is_open = row.waits()
-            || filter.means_skipped(action) && (action == DeadAction::Discard || has_gone_on());
-        // A copy that waits for its turn only by its id, since its key is to go on with it.
-        let by_id = filter.id.is_some() && action != DeadAction::Retry;
-        is_open && (by_id || !row.waits_for_its_turn()) && Means(filter).means(destination, row)
+    /// Skipped copies that a removed destination left go to the one that has its name now. Not those
+    /// whose event that one reads in the log, or has a copy of: it sends them itself.
+    fn adopt(&mut self, filter: &ParkedFilter) {
+        for index in (0..self.destinations.len()).rev() {
+            let name = self.destinations[index].name.clone();
+            let Some(named) = self.find(&name).filter(|&named| named != index) else {
+                continue;
+            };
+            let is_known = |event: &StoredEvent| {
+                let mut copies = self.destinations[named].parked.iter();
+                self.log.iter().any(|other| other.seq() == event.seq())
+                    || copies.any(|copy| copy.event.seq() == event.seq())
+            };
+            let rows = self.destinations[index].parked.iter();
+            let goes = |row: &ParkedRow| Means(filter).means(&name, row) && !is_known(&row.event);
+            let going: Vec<bool> = rows.map(goes).collect();
+            let mut going = going.into_iter();
+            let left = std::mem::take(&mut self.destinations[index].parked);
+            let (gone, left) = left
+                .into_iter()
+                .partition(|_| going.next().unwrap_or_default());
+            self.destinations[index].parked = left;
+            self.destinations[named].parked.extend::<Vec<_>>(gone);
+        }
     }
 
     fn live(&self, relays: impl IntoIterator<Item = Uuid>) -> impl Iterator<Item = &RelayRow> {
@@ -253,7 +256,7 @@ impl Admin for MemoryStore {
         let inner = self.lock();
         let destinations = inner.destinations.iter();
         let all = destinations.flat_map(|d| d.parked.iter().map(move |row| (d, row)));
-        let meant = all.filter(|(destination, row)| Means(filter).means(destination, row));
+        let meant = all.filter(|(destination, row)| Means(filter).means(&destination.name, row));
         let seen = meant.take(limit).map(|(destination, row)| ParkedEvent {
             destination: destination.name.clone(),
             state: row.state,
@@ -272,24 +275,24 @@ impl Admin for MemoryStore {
 
     async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
         let (mut inner, mut acted) = (self.lock(), Vec::new());
-        for index in 0..inner.destinations.len() {
-            let name = inner.destinations[index].name.clone();
-            let named = inner.find(&name);
-            let mut at = 0;
-            while at < inner.destinations[index].parked.len() {
-                if !inner.is_acted_on(filter, action, (index, at), named) {
-                    at += 1;
-                    continue;
-                }
-                let row = &mut inner.destinations[index].parked[at];
-                acted.push((name.clone(), row.event.id(), row.event.seq()));
-                row.act(action)?;
-                match named.filter(|&named| action == DeadAction::Retry && named != index) {
-                    Some(named) => {
-                        let row = inner.destinations[index].parked.remove(at);
-                        inner.destinations[named].parked.push(row);
-                    }
-                    None => at += 1,
+        if filter.means_skipped(action) && action == DeadAction::Retry {
+            inner.adopt(filter);
+        }
+        for destination in &mut inner.destinations {
+            let (name, markers) = (&destination.name, &destination.markers);
+            let is_kept = destination.state != DestinationState::Removed;
+            for row in &mut destination.parked {
+                let key = row.event.key();
+                let has_gone_on = key.is_none_or(|key| !markers.contains_key(key));
+                let discards = action == DeadAction::Discard;
+                let is_open = (discards || is_kept)
+                    && (row.waits() || filter.means_skipped(action) && (discards || has_gone_on));
+                // A copy that waits for its turn only by its id, since its key is to go on with it.
+                let by_id = filter.id.is_some() && action != DeadAction::Retry;
+                let is_acted_on = is_open && (by_id || !row.waits_for_its_turn());
+                if is_acted_on && Means(filter).means(name, row) {
+                    acted.push((name.clone(), row.event.id(), row.event.seq()));
+                    row.act(action)?;
                 }
             }
         }

@@ -450,7 +450,7 @@ fn due(row: &DestinationRow, held: &Held, limit: usize) -> Due {
                 event: parked.event.clone(),
                 attempts: parked.attempts,
                 holds_key: parked.holds_key(),
-                never_tried: parked.waits_for_its_turn(),
+                never_tried: matches!(parked.kind.as_str(), "evacuated" | "not_routed"),
             })
             .collect(),
         released: row

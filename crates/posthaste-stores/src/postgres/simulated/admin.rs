@@ -1,6 +1,6 @@
 //! What operators see and do.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -155,32 +155,31 @@ impl Tables {
             DeadAction::Skip => ParkedState::Skipped,
             DeadAction::Discard => ParkedState::Discarded,
         };
-        let meant: Vec<(i64, Option<i64>)> = self
+        let meant: Vec<i64> = self
             .parked
             .iter()
             .filter(|(_, row)| self.is_meant(filter, row))
-            .map(|(id, row)| {
-                let name = self.name_of(row.destination_id);
-                (*id, row, name.and_then(|name| self.destination_id(&name)))
+            .filter(|(_, row)| {
+                let key = row.event.key();
+                let marker = key.map(|key| (row.destination_id, key.to_owned()));
+                let has_gone_on = marker.is_none_or(|marker| !self.markers.contains_key(&marker));
+                let discards = action == DeadAction::Discard;
+                let of = self.destinations.get(&row.destination_id);
+                (discards || of.is_some_and(Destination::is_kept))
+                    && (row.waits() || filter.means_skipped(action) && (discards || has_gone_on))
             })
-            .filter(|(_, row, named)| {
-                row.waits()
-                    || filter.means_skipped(action)
-                        && (action == DeadAction::Discard || self.has_gone_on(row, *named))
-            })
-            .filter(|(_, row, _)| {
+            .filter(|(_, row)| {
                 let by_id = filter.id.is_some() && state != ParkedState::Parked;
                 row.due_at.is_some() || row.state != ParkedState::Parked || by_id
             })
-            .map(|(id, _, named)| (id, named))
+            .map(|(id, _)| *id)
             .collect();
-        for (id, named) in &meant {
+        for id in &meant {
             let Some(row) = self.parked.get_mut(id) else {
                 continue;
             };
             row.state = state;
             if state == ParkedState::Parked {
-                row.destination_id = named.unwrap_or(row.destination_id);
                 (row.attempts, row.due_at) = (0, Some(now));
             } else {
                 (row.due_at, row.settled_at) = (None, Some(now));
@@ -196,13 +195,30 @@ impl Tables {
         Ok(meant.len() as u64)
     }
 
-    /// Whether the destination of its name, if there is one, goes on with its key without it.
-    fn has_gone_on(&self, row: &ParkedRow, named: Option<i64>) -> bool {
-        let is_free = |id| {
-            let marker = row.event.key().map(|key| (id, key.to_owned()));
-            marker.is_none_or(|marker| !self.markers.contains_key(&marker))
-        };
-        named.is_some_and(is_free)
+    /// `sql/dead_adopt.sql`.
+    fn adopt(&mut self, filter: &ParkedFilter, outbox: &BTreeSet<i64>) {
+        let names = |id| self.destinations.get(&id).map(|of| of.name.as_str());
+        let adopted: Vec<(i64, i64)> = self
+            .parked
+            .iter()
+            .filter(|(_, row)| self.is_meant(filter, row))
+            .filter_map(|(id, row)| {
+                let name = names(row.destination_id)?;
+                let named = self.destination_id(name)?;
+                let is_newest = !self.parked.iter().any(|(other, copy)| {
+                    copy.event.seq() == row.event.seq()
+                        && names(copy.destination_id) == Some(name)
+                        && (copy.destination_id == named || other > id)
+                });
+                let adopts = is_newest && !outbox.contains(&row.event.seq());
+                adopts.then_some((*id, named))
+            })
+            .collect();
+        for (id, named) in adopted {
+            if let Some(row) = self.parked.get_mut(&id) {
+                row.destination_id = named;
+            }
+        }
     }
 
     fn is_meant(&self, filter: &ParkedFilter, row: &ParkedRow) -> bool {
@@ -374,6 +390,11 @@ impl Admin for SimulatedPostgres {
         let (connection, filter) = (self.connect(), filter.clone());
         let act = connection.change(action.as_str(), move |database| {
             let now = database.clock();
+            if filter.means_skipped(action) && action == DeadAction::Retry {
+                let rows = database.now.mvcc.rows.values();
+                let outbox = rows.map(|row| row.event.seq()).collect();
+                database.now.tables.adopt(&filter, &outbox);
+            }
             database.now.tables.act(&filter, action, now)
         });
         act.await

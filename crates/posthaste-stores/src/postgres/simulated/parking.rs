@@ -184,7 +184,7 @@ impl ClaimParking for PostgresClaimed<Owner> {
                     event: row.event.clone(),
                     attempts: row.attempts,
                     holds_key: row.holds_key(),
-                    never_tried: row.due_at.is_none(),
+                    never_tried: matches!(row.kind.as_str(), "evacuated" | "not_routed"),
                 };
                 let released = tables.markers_of(&self.connection).into_iter();
                 let released = released.filter(|(key, _)| !tables.holds(id, key));

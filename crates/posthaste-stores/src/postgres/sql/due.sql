@@ -26,7 +26,7 @@ select
 union all
 (select w.seq, w.event_id, w.topic, w.key, w.type, w.content_type, w.payload, w.headers, w.occurred_at, w.inserted_at,
     w.correlation_id, w.causation_id, w.tenant_id, w.traceparent, w.tracestate, w.slot, w.id, w.attempts,
-    w.settled_at is null as holds_key, w.due_at is null as never_tried
+    w.settled_at is null as holds_key, w.kind in ('evacuated', 'not_routed') as never_tried
 from (
     (select p.*
     from posthaste.parked p

@@ -1,14 +1,13 @@
 -- What still waits, and what was skipped where that is to be erased, or to be tried again and its key
 -- has gone on. A copy that waits for its turn only by its id, since its key is to go on with it.
--- What a removed destination left is tried again by the one that has its name.
-select p.id, p.event_id, p.seq, d.name, case when :retry then n.id else p.destination_id end
+select p.id, p.event_id, p.seq, d.name
 from posthaste_parked as p join posthaste_destinations as d on d.id = p.destination_id
-left join posthaste_destinations as n on n.name = d.name and n.state <> 'removed'
 where p.id > :after
+  and (d.state <> 'removed' or :discard)
   and (p.state in ('parked', 'dead')
       or p.state = 'skipped' and :state = 'skipped' and :discard
-      or p.state = 'skipped' and :state = 'skipped' and :retry and n.id is not null and not exists (
-          select 1 from posthaste_markers as m where m.destination_id = n.id and m.key = p.key))
+      or p.state = 'skipped' and :state = 'skipped' and :retry and not exists (
+          select 1 from posthaste_markers as m where m.destination_id = p.destination_id and m.key = p.key))
   and (p.due_at is not null or p.state in ('dead', 'skipped') or (:event_id is not null and :retry = 0))
   and (:destination is null or d.name = :destination)
   and (:event_id is null or p.event_id = :event_id)

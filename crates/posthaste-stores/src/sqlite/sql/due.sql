@@ -2,7 +2,7 @@
 -- behind all that waits of their key.
 select seq, event_id, occurred_at, inserted_at, headers, payload,
        topic, key, type, content_type, correlation_id, causation_id, tenant_id, traceparent, tracestate,
-       id, attempts, closed_at is null, due_at is null
+       id, attempts, closed_at is null, kind in ('evacuated', 'not_routed')
 from posthaste_parked
 where id in (
     select id from (

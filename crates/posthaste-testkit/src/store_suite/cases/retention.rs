@@ -60,7 +60,7 @@ pub(super) async fn let_go(bench: &Bench) -> Housekeeping {
 /// Steps until nothing is left that is past its time; all of it is delivered. Acts of other cases
 /// on the same server may keep it for a moment, so that the store has to be told again how far
 /// everybody has come.
-async fn let_all_go(bench: &Bench, owners: &[&Owner]) -> u64 {
+pub(super) async fn let_all_go(bench: &Bench, owners: &[&Owner]) -> u64 {
     bench.outbox.set_retention(Duration::ZERO).await;
     let mut gone = 0;
     loop {

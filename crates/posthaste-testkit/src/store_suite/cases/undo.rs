@@ -11,6 +11,7 @@ use super::{
     Case,
     admin::{in_state, of_key},
     cases,
+    retention::let_all_go,
     side::{Blocked, MINE, blocked, release, side_read_to},
 };
 use crate::store_suite::bench::{
@@ -261,6 +262,13 @@ async fn a_removed_destinations_events_are_tried_again_by_the_next_of_its_name(b
     let relay = bench.register("relay-b", LONG).await;
     let claim = owned(bench.claim(relay, DESTINATION, Start::Now).await);
     let heir = bench.open(relay, claim).await;
+    let retried = bench.store.act(&left, DeadAction::Retry).await;
+    assert_eq!(
+        retried.unwrap(),
+        0,
+        "the next one may read it in the outbox"
+    );
+    let_all_go(&bench, &[&heir]).await;
     let retried = bench.store.act(&left, DeadAction::Retry).await;
     assert_eq!(retried.unwrap(), 1);
     assert_waits(&bench, 1, 0).await;

@@ -1,0 +1,22 @@
+-- Skipped copies that a removed destination left go to the one that has its name now. Not those whose
+-- event that one reads in the outbox, or has a copy of: it sends them itself. Of several copies of an
+-- event the newest one goes.
+update posthaste_parked
+set destination_id = (
+    select n.id from posthaste_destinations as d join posthaste_destinations as n on n.name = d.name
+    where d.id = posthaste_parked.destination_id and n.state <> 'removed')
+where id in (
+    select p.id
+    from posthaste_destinations as n
+    join posthaste_destinations as d on d.name = n.name and d.state = 'removed'
+    join posthaste_parked as p on p.destination_id = d.id and p.state = 'skipped'
+    where n.state <> 'removed'
+      and (:destination is null or n.name = :destination)
+      and (:event_id is null or p.event_id = :event_id)
+      and (:key is null or p.key = :key)
+      and not exists (select 1 from posthaste_outbox as o where o.seq = p.seq)
+      and not exists (
+          select 1 from posthaste_destinations as e join posthaste_parked as q on q.destination_id = e.id
+          where e.name = n.name and q.seq = p.seq and (e.id = n.id or q.id > p.id))
+    order by p.id
+    limit :limit)
