@@ -86,8 +86,8 @@ impl DestinationFound {
         self.count / self.wanted_count.max(1)
     }
 
-    /// What changes hands, in the order of the rows. `finer`: so many partitions were made of each
-    /// one that the request counts. A store gives the free partitions of a row that
+    /// The groups that change hands, in the order of the rows. `finer`: so many partitions were
+    /// made of each one that the request counts. A store gives the free partitions of a row that
     /// [`ShareChange::splits`] a row of their own, and says which; then the claim is decided.
     #[must_use]
     pub fn share_out(
@@ -101,7 +101,8 @@ impl DestinationFound {
         share_out(&self.groups, us, want, self.block())
     }
 
-    /// Who lost or gave up a free group, unless that was `us`: whether it had died, and its name.
+    /// The relay that lost or gave up a free group, unless that was `us`: whether it had died, and
+    /// its name.
     fn left(&self, id: i64, us: Uuid) -> Option<(bool, String)> {
         let group = self.groups.iter().find(|group| group.id == id)?;
         group.left_by.filter(|by| *by != us)?;
@@ -185,7 +186,7 @@ impl ClaimDecision {
         let Some(&first) = self.owned.iter().min() else {
             return Ok(ClaimOutcome::Held(shares));
         };
-        // What is cut coarser has other numbers than what was found.
+        // A coarser cut has other numbers than those found.
         let width = self.coarser().unwrap_or(1);
         let mut partitions =
             Partitions::none_of(self.found.count / width).map_err(|reason| StoreError::Bug {
@@ -224,7 +225,8 @@ impl ClaimDecision {
     }
 }
 
-/// What was asked for of few partitions, in terms of more; the bound that a person has set holds.
+/// A number of few partitions that was asked for, in terms of more; the bound that a person has set
+/// holds.
 fn scaled(want: Want, finer: u16, partitions_max: u16) -> Want {
     match want {
         Want::All => Want::All,
@@ -234,7 +236,7 @@ fn scaled(want: Want, finer: u16, partitions_max: u16) -> Want {
     }
 }
 
-/// What was asked for, in whole blocks: the rest of one could become nobody's.
+/// The number that was asked for, in whole blocks: the rest of one could become nobody's.
 fn whole_blocks(want: Want, block: u16, partitions_max: u16) -> Want {
     match want {
         Want::AtMost(count) if block > 1 => {

@@ -135,7 +135,7 @@ impl Inner {
         }
     }
 
-    /// What a claim finds: each partition is a group of its own.
+    /// The destination as a claim finds it: each partition is a group of its own.
     pub(super) fn look(&self, index: usize) -> DestinationFound {
         let (row, now) = (&self.destinations[index], Instant::now());
         let group = |(number, partition): (u16, &PartitionRow)| {
