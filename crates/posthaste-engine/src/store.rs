@@ -50,7 +50,7 @@ pub use admin::{
 };
 pub use advance::{AdvanceOutcome, ClaimProgress};
 pub use audit::{AuditWords, HAND_OVERS, with_audit_words};
-pub use claiming::{ClaimDecision, DestinationFound, GroupFound};
+pub use claiming::{ClaimDecision, DestinationFound};
 pub use cursor::Cursor;
 pub use error::StoreError;
 pub use lease::{Leases, Rates, Renewal};
@@ -65,7 +65,7 @@ pub use retention::{
     AUDIT_RETENTION, Housekeeping, PARKED_RETENTION, Pin, PinKind, Retained, Retention,
     RetentionMode, retention_refused,
 };
-pub use share_out::ShareChange;
+pub use share_out::{GroupFound, ShareChange};
 pub use side_read::{ClaimMarkers, Marker, SideRead};
 
 /// The properties of a store.

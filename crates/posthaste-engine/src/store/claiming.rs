@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{
     AuditWords, Claim, ClaimOutcome, ClaimRequest, DestinationState, ShareChange, Shares,
     StoreError, Want, audit,
-    share_out::{blocks_are_whole, share_out},
+    share_out::{GroupFound, blocks_are_whole, share_out},
 };
 use crate::Partitions;
 
@@ -31,27 +31,6 @@ pub struct DestinationFound {
     pub store_id: Uuid,
     /// Ascending; at least one.
     pub groups: Vec<GroupFound>,
-}
-
-/// Partitions at one position, with one owner, as a claim finds them.
-#[derive(Debug)]
-pub struct GroupFound {
-    /// The store's number of their row.
-    pub id: i64,
-    /// Live: dead relays own nothing any more.
-    pub owner: Option<Uuid>,
-    /// Ascending; at least one.
-    pub partitions: Vec<u16>,
-    /// The rest of the settle time.
-    pub settling: Duration,
-    /// Former owners that may still have something under way at the broker.
-    pub former: Vec<Uuid>,
-    /// The relay that lost or gave up a free group.
-    pub left_by: Option<Uuid>,
-    /// Its name.
-    pub left_name: Option<String>,
-    /// Whether it had died.
-    pub left_dead: bool,
 }
 
 /// The changes of a claim.

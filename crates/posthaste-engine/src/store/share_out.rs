@@ -1,10 +1,31 @@
 //! The partitions of a destination that a relay is to own: a claim's decision. Pure, no I/O.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use uuid::Uuid;
 
-use super::{GroupFound, Want};
+use super::Want;
+
+/// Partitions at one position, with one owner, as a claim finds them.
+#[derive(Debug)]
+pub struct GroupFound {
+    /// The store's number of their row.
+    pub id: i64,
+    /// Live: dead relays own nothing any more.
+    pub owner: Option<Uuid>,
+    /// Ascending; at least one.
+    pub partitions: Vec<u16>,
+    /// The rest of the settle time.
+    pub settling: Duration,
+    /// Former owners that may still have something under way at the broker.
+    pub former: Vec<Uuid>,
+    /// The relay that lost or gave up a free group.
+    pub left_by: Option<Uuid>,
+    /// Its name.
+    pub left_name: Option<String>,
+    /// Whether it had died.
+    pub left_dead: bool,
+}
 
 /// Whose partitions are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,8 +151,6 @@ pub(super) fn blocks_are_whole(rows: &[i64], block: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const US: Uuid = Uuid::from_u128(1);
