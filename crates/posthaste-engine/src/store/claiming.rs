@@ -3,7 +3,7 @@
 //! the rows of which only a part changes hands, writes what is decided ([`ClaimDecision`]), and
 //! answers with its outcome.
 
-use std::{any::Any, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{any::Any, collections::BTreeMap, sync::Arc};
 
 use uuid::Uuid;
 

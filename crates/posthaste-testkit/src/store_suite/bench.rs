@@ -4,7 +4,8 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use posthaste_engine::{
     AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor, HostIdentity, Page,
-    Parking, Rates, Registered, Registration, SideRead, Start, Store, StoreError, StoredEvent,
+    Parking, Rates, Registered, Registration, Settlement, SideRead, Start, Store, StoreError,
+    StoredEvent,
 };
 use uuid::Uuid;
 
@@ -289,12 +290,20 @@ pub(super) fn ids<'a>(events: impl IntoIterator<Item = &'a StoredEvent>) -> Vec<
     events.into_iter().map(StoredEvent::id).collect()
 }
 
-/// The event at `index`, to be parked with one attempt made.
 /// The next state of an event that is due again so long from now; none: its attempts are used up.
 pub(super) fn next_of(retry_in: Option<Duration>) -> AfterFailure {
     retry_in.map_or(AfterFailure::Dead, AfterFailure::RetryIn)
 }
 
+pub(super) fn refused(retry_in: Option<Duration>) -> Settlement {
+    Settlement::Failed {
+        kind: "unroutable",
+        reason: "nowhere to put it".to_owned(),
+        next: next_of(retry_in),
+    }
+}
+
+/// The event at `index`, to be parked with one attempt made.
 pub(super) fn parking(read: &Read, index: usize, retry_in: Option<Duration>) -> Parking {
     Parking {
         at: read.cursor_at(index),

@@ -11,11 +11,10 @@ use uuid::Uuid;
 use super::{
     Case, cases,
     retention::{STEPS_MAX, keep_house, left, let_go, pass_over, skip_the_dead},
-    undo::refused,
 };
 use crate::store_suite::{
     NewEvent,
-    bench::{Bench, NOTHING, Owner, ids, next_of, parking, seqs, side_read_whole},
+    bench::{Bench, NOTHING, Owner, ids, next_of, parking, refused, seqs, side_read_whole},
 };
 
 pub(super) fn cases() -> Vec<Case> {

@@ -8,10 +8,12 @@ use posthaste_engine::{
 };
 use uuid::Uuid;
 
-use super::{Case, admin::in_state, cases, undo::refused};
+use super::{Case, admin::in_state, cases};
 use crate::store_suite::{
     NewEvent,
-    bench::{Bench, LONG, NOTHING, Owner, PLENTY, ids, owned, parking, seqs, side_read_whole},
+    bench::{
+        Bench, LONG, NOTHING, Owner, PLENTY, ids, owned, parking, refused, seqs, side_read_whole,
+    },
 };
 
 pub(super) fn cases() -> Vec<Case> {

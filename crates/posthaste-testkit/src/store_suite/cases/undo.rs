@@ -15,7 +15,7 @@ use super::{
     side::{Blocked, MINE, blocked, release, side_read_to},
 };
 use crate::store_suite::bench::{
-    Bench, DESTINATION, LONG, Owner, PLENTY, ids, next_of, owned, parking,
+    Bench, DESTINATION, LONG, Owner, PLENTY, ids, owned, parking, refused,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -79,14 +79,6 @@ async fn what_was_skipped_is_tried_again_once_its_key_has_gone_on(bench: Bench) 
     assert!(owner.claimed.due(10).await.unwrap().events.is_empty());
     let delivered = in_state(ParkedState::Delivered);
     assert_eq!(bench.store.parked(&delivered, 10).await.unwrap().len(), 1);
-}
-
-pub(super) fn refused(retry_in: Option<Duration>) -> Settlement {
-    Settlement::Failed {
-        kind: "unroutable",
-        reason: "nowhere to put it".to_owned(),
-        next: next_of(retry_in),
-    }
 }
 
 /// The first event of [`MINE`] was skipped, its key has gone on, and it is to be tried again.
