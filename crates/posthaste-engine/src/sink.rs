@@ -53,7 +53,8 @@ pub struct SinkInfo {
     pub single_lane: bool,
 }
 
-/// Whose events a lane carries. The name by which a broker fences, or under which it keeps progress, is made of it.
+/// Whose events a lane carries. The name by which a broker fences, or under which it keeps
+/// progress, is made of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneScope {
     /// The identity of the store.
@@ -361,8 +362,8 @@ pub trait Lane: Send {
         Ok(())
     }
 
-    /// The records of these tickets are accepted, and the store holds them as finished: it will not be submitted
-    /// again, whatever happens.
+    /// The records of these tickets are accepted, and the store holds them as finished: it will not
+    /// be submitted again, whatever happens.
     fn stored(&mut self, _tickets: Range<u64>) {}
 
     /// Everything that was visible at the claim, or read before this lane was opened, is behind

@@ -57,7 +57,9 @@ pub use lease::{Leases, Rates, Renewal};
 pub use ownership::{
     Claim, ClaimOutcome, ClaimRequest, DestinationState, Member, Ownership, Shares, Start, Want,
 };
-pub use parking::{AfterFailure, Attempted, ClaimParking, Due, ParkedCopy, Parking, Settlement};
+pub use parking::{
+    AfterFailure, Attempted, ClaimParking, Due, ParkedCopy, Parking, Settlement, was_never_tried,
+};
 pub use read::{Budget, ClaimReader, Page};
 pub use registration::{HostIdentity, Registered, Registration};
 pub use report::ClaimReports;

@@ -1,4 +1,5 @@
-//! Says which events were refused, and which died of it. A destination that refuses everything must not fill the log.
+//! Says which events were refused, and which died of it. A destination that refuses everything must
+//! not fill the log.
 
 use posthaste_engine::{Moment, Refused};
 use tracing::warn;

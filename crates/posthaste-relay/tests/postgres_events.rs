@@ -176,8 +176,8 @@ async fn an_event_emitted_again_with_the_id_of_a_skipped_one_is_delivered() {
     }
 }
 
-/// Rules that a superuser can take from the table, and an extension or a shadowed operator can undo in
-/// silence.
+/// Rules that a superuser can take from the table, and an extension or a shadowed operator can undo
+/// in silence.
 const UNCHECKED: &str = "
     alter table posthaste.outbox
         drop constraint headers_are_pairs_with_names_and_at_most_65536_bytes,

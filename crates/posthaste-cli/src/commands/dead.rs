@@ -370,19 +370,18 @@ async fn none_to_undo(store: &dyn Store, filter: &ParkedFilter) -> Result<Failur
     };
     let known = store.status().await?.destinations;
     let name = &one.destination;
-    Ok(Failure::failed(
-        match known.iter().any(|d| d.name == *name) {
-            true => "no skipped event can be tried again; nothing was changed\nfix: where its key \
-                 is blocked, decide on the event that holds it (`posthaste dead list`). An event of a \
-                 removed destination that is still in the outbox is sent by the relay that has \
-                 named it again"
-            .to_owned(),
-        false => format!(
-                "destination `{name}` was removed; nothing was changed\nfix: start a relay that \
-             names `{name}` again, then try this again"
-            ),
-        },
-    ))
+    if known.iter().any(|d| d.name == *name) {
+        return Ok(Failure::failed(
+            "no skipped event can be tried again; nothing was changed\nfix: where its key is \
+             blocked, decide on the event that holds it (`posthaste dead list`). An event of a \
+             removed destination that is still in the outbox is sent by the relay that has named \
+             it again",
+        ));
+    }
+    Ok(Failure::failed(format!(
+        "destination `{name}` was removed; nothing was changed\nfix: start a relay that names \
+         `{name}` again, then try this again"
+    )))
 }
 
 fn none_skipped() -> Failure {

@@ -100,6 +100,27 @@ impl ParkedFilter {
     pub fn means_skipped(&self, action: DeadAction) -> bool {
         self.state == Some(ParkedState::Skipped) && action != DeadAction::Skip
     }
+
+    /// True where the action undoes skipping: copies that a removed destination left come along.
+    #[must_use]
+    pub fn undoes_skipping(&self, action: DeadAction) -> bool {
+        self.means_skipped(action) && action == DeadAction::Retry
+    }
+
+    /// Whether the action is one on a copy in this state. `is_kept`: its destination was not
+    /// removed; `has_gone_on`: no marker of its key stands.
+    #[must_use]
+    pub fn acts_on(
+        &self,
+        action: DeadAction,
+        state: ParkedState,
+        is_kept: bool,
+        has_gone_on: bool,
+    ) -> bool {
+        let discards = action == DeadAction::Discard;
+        let skipped = self.means_skipped(action) && (discards || has_gone_on);
+        (discards || is_kept) && (state.waits() || skipped)
+    }
 }
 
 /// An operator's act on parked events.

@@ -99,8 +99,8 @@ impl Shares {
 pub enum Want {
     /// All of them, or none while a live relay owns one.
     All,
-    /// So many at the most; none only enlists the relay. Partitions that are owned already are kept first, then
-    /// free ones are taken; what is owned beyond is given up.
+    /// So many at the most; none only enlists the relay. Partitions that are owned already are kept
+    /// first, then free ones are taken; what is owned beyond is given up.
     AtMost(u16),
 }
 

@@ -56,6 +56,13 @@ impl AfterFailure {
     }
 }
 
+/// Whether this is the kind of a follower that retention parked unseen and that was not attempted
+/// since: it waits for its turn, or no route took it. SQL says the same in `due.sql`.
+#[must_use]
+pub fn was_never_tried(kind: &str) -> bool {
+    matches!(kind, "evacuated" | "not_routed")
+}
+
 /// A parked event that is due, with what is needed to send it.
 #[derive(Debug, Clone)]
 pub struct ParkedCopy {

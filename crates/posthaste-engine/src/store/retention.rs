@@ -170,10 +170,10 @@ pub trait Retention: Send + Sync {
     /// and that no cursor, block marker or side read of any destination needs, whoever owns it and
     /// whether or not it is paused; events that were set aside, [`PARKED_RETENTION`] after nothing
     /// waited for them any more; and lines of the audit that are older than [`AUDIT_RETENTION`].
-    /// The followers of a blocked key, where it alone keeps them, are set aside behind the event that blocks it,
-    /// to be tried one at a time and in their order ([`super::ClaimParking::due`]). Without any
-    /// destination no event goes. No writer waits for it longer than a fraction of a second. Costs
-    /// one cheap statement when nothing is due. `by` is the relay, for the record.
+    /// The followers of a blocked key, where it alone keeps them, are set aside behind the event
+    /// that blocks it, to be tried one at a time and in their order ([`super::ClaimParking::due`]).
+    /// Without any destination no event goes. No writer waits for it longer than a fraction of a
+    /// second. Costs one cheap statement when nothing is due. `by` is the relay, for the record.
     ///
     /// # Errors
     /// [`StoreError`]; what was removed stays removed, and any step may be made again.

@@ -164,7 +164,7 @@ impl Admin for PostgresStore {
             DeadAction::Skip => ParkedState::Skipped,
             DeadAction::Discard => ParkedState::Discarded,
         };
-        if filter.means_skipped(action) && action == DeadAction::Retry {
+        if filter.undoes_skipping(action) {
             adopt(&client, filter).await?;
         }
         let (mut all, mut behind) = (0, 0_i64);

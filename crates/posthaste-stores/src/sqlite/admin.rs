@@ -83,7 +83,7 @@ impl Admin for SqliteStore {
     async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
         const OPERATION: &str = "act on parked events";
         let admin = self.admin(OPERATION).await?;
-        if filter.means_skipped(action) && action == DeadAction::Retry {
+        if filter.undoes_skipping(action) {
             let mut adopted = ACTS_A_TRANSACTION;
             while adopted == ACTS_A_TRANSACTION {
                 let (filter, began) = (filter.clone(), Instant::now());

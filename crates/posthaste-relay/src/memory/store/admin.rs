@@ -161,21 +161,16 @@ impl Inner {
             let Some(named) = self.find(&name).filter(|&named| named != index) else {
                 continue;
             };
-            let is_known = |event: &StoredEvent| {
-                let mut copies = self.destinations[named].parked.iter();
-                self.log.iter().any(|other| other.seq() == event.seq())
-                    || copies.any(|copy| copy.event.seq() == event.seq())
-            };
-            let rows = self.destinations[index].parked.iter();
-            let goes = |row: &ParkedRow| Means(filter).means(&name, row) && !is_known(&row.event);
-            let going: Vec<bool> = rows.map(goes).collect();
-            let mut going = going.into_iter();
             let left = std::mem::take(&mut self.destinations[index].parked);
-            let (gone, left) = left
-                .into_iter()
-                .partition(|_| going.next().unwrap_or_default());
+            let copies = &self.destinations[named].parked;
+            let is_known = |event: &StoredEvent| {
+                let mut known = copies.iter().map(|copy| &copy.event).chain(&self.log);
+                known.any(|other| other.seq() == event.seq())
+            };
+            let goes = |row: &ParkedRow| Means(filter).means(&name, row) && !is_known(&row.event);
+            let (gone, left): (Vec<_>, _) = left.into_iter().partition(goes);
             self.destinations[index].parked = left;
-            self.destinations[named].parked.extend::<Vec<_>>(gone);
+            self.destinations[named].parked.extend(gone);
         }
     }
 
@@ -275,7 +270,7 @@ impl Admin for MemoryStore {
 
     async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
         let (mut inner, mut acted) = (self.lock(), Vec::new());
-        if filter.means_skipped(action) && action == DeadAction::Retry {
+        if filter.undoes_skipping(action) {
             inner.adopt(filter);
         }
         for destination in &mut inner.destinations {
@@ -284,9 +279,7 @@ impl Admin for MemoryStore {
             for row in &mut destination.parked {
                 let key = row.event.key();
                 let has_gone_on = key.is_none_or(|key| !markers.contains_key(key));
-                let discards = action == DeadAction::Discard;
-                let is_open = (discards || is_kept)
-                    && (row.waits() || filter.means_skipped(action) && (discards || has_gone_on));
+                let is_open = filter.acts_on(action, row.state, is_kept, has_gone_on);
                 // A copy that waits for its turn only by its id, since its key is to go on with it.
                 let by_id = filter.id.is_some() && action != DeadAction::Retry;
                 let is_acted_on = is_open && (by_id || !row.waits_for_its_turn());

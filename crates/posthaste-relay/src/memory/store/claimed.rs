@@ -10,6 +10,7 @@ use posthaste_engine::{
     AdvanceOutcome, AfterFailure, AuditWords, Budget, Claim, ClaimMarkers, ClaimParking,
     ClaimProgress, ClaimReader, ClaimReports, Cursor, DestinationState, Due, EventRef, Marker,
     Page, ParkedCopy, ParkedState, Parking, Settlement, SideRead, StoreError, StoredEvent, audit,
+    was_never_tried,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -450,7 +451,7 @@ fn due(row: &DestinationRow, held: &Held, limit: usize) -> Due {
                 event: parked.event.clone(),
                 attempts: parked.attempts,
                 holds_key: parked.holds_key(),
-                never_tried: matches!(parked.kind.as_str(), "evacuated" | "not_routed"),
+                never_tried: was_never_tried(&parked.kind),
             })
             .collect(),
         released: row

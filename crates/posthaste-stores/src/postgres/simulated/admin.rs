@@ -163,10 +163,9 @@ impl Tables {
                 let key = row.event.key();
                 let marker = key.map(|key| (row.destination_id, key.to_owned()));
                 let has_gone_on = marker.is_none_or(|marker| !self.markers.contains_key(&marker));
-                let discards = action == DeadAction::Discard;
                 let of = self.destinations.get(&row.destination_id);
-                (discards || of.is_some_and(Destination::is_kept))
-                    && (row.waits() || filter.means_skipped(action) && (discards || has_gone_on))
+                let is_kept = of.is_some_and(Destination::is_kept);
+                filter.acts_on(action, row.state, is_kept, has_gone_on)
             })
             .filter(|(_, row)| {
                 let by_id = filter.id.is_some() && state != ParkedState::Parked;
@@ -390,7 +389,7 @@ impl Admin for SimulatedPostgres {
         let (connection, filter) = (self.connect(), filter.clone());
         let act = connection.change(action.as_str(), move |database| {
             let now = database.clock();
-            if filter.means_skipped(action) && action == DeadAction::Retry {
+            if filter.undoes_skipping(action) {
                 let rows = database.now.mvcc.rows.values();
                 let outbox = rows.map(|row| row.event.seq()).collect();
                 database.now.tables.adopt(&filter, &outbox);

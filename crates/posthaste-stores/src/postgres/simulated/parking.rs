@@ -5,7 +5,7 @@ use std::fmt::Display;
 use async_trait::async_trait;
 use posthaste_engine::{
     AfterFailure, ClaimParking, Due, EventRef, ParkedCopy, ParkedState, Parking, Settlement,
-    StoreError, audit,
+    StoreError, audit, was_never_tried,
 };
 use uuid::Uuid;
 
@@ -184,7 +184,7 @@ impl ClaimParking for PostgresClaimed<Owner> {
                     event: row.event.clone(),
                     attempts: row.attempts,
                     holds_key: row.holds_key(),
-                    never_tried: matches!(row.kind.as_str(), "evacuated" | "not_routed"),
+                    never_tried: was_never_tried(&row.kind),
                 };
                 let released = tables.markers_of(&self.connection).into_iter();
                 let released = released.filter(|(key, _)| !tables.holds(id, key));
