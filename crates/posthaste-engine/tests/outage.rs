@@ -336,6 +336,20 @@ fn a_death_says_whether_the_key_waits_for_this_event() {
     }
 }
 
+/// Nothing follows that would be accepted.
+#[test]
+fn a_destination_that_refused_the_probe_alone_is_there() {
+    let mut pipeline = pipeline();
+    let now = Moment(Duration::from_secs(1));
+    pipeline.begin_with_a_probe();
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(1..=1, 1), now);
+    let too_large = |_: &Record| Outcome::rejected(RejectionKind::TooLarge, "too large");
+    assert_eq!(deliver(&mut pipeline, now, 1, too_large), 1);
+    let later = now.after(Duration::from_secs(1));
+    assert_eq!(pipeline.breaker(later), (BreakerState::Closed, None));
+}
+
 #[test]
 fn an_event_that_is_tried_again_within_seconds_is_told_of_when_it_dies() {
     let mut pipeline = pipeline();

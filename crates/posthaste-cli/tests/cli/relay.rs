@@ -5,6 +5,8 @@ use std::{
     io::{BufRead, BufReader, Read},
     process::{Command, Stdio},
 };
+#[cfg(feature = "kafka")]
+use std::time::Instant;
 
 #[cfg(feature = "kafka")]
 use posthaste_testkit::servers::kafka::KafkaServer;
@@ -13,6 +15,8 @@ use posthaste_testkit::{
     servers::postgres::PostgresServer,
 };
 use rustix::process::{Pid, Signal, kill_process};
+#[cfg(feature = "kafka")]
+use uuid::Uuid;
 
 use crate::harness::{LIMIT, World, last_json, says};
 
@@ -113,6 +117,33 @@ fn many_missing_topics_hold_up_no_event_of_another() {
     assert_eq!(server.count_committed("orders"), 200);
     let status = world.json(&["status"]);
     assert_eq!(status["destinations"][0]["parked"], 2_000);
+}
+
+/// Kafka names no record of a batch that it refuses, so the event is sent again, alone.
+#[cfg(feature = "kafka")]
+#[test]
+fn a_single_event_that_is_too_large_leaves_its_destination_there() {
+    let world = World::with_outbox();
+    let server = KafkaServer::start();
+    server.create_topic("orders", 1, &[("max.message.bytes", "1000")]);
+    // Noise: the broker counts after compression.
+    let noise: String = (0..100).map(|_| Uuid::new_v4().to_string()).collect();
+    world.emit("orders", "k", &noise);
+    let to = format!("kafka://{}", server.bootstrap());
+    let options = ["--to", &to, "--attempts", "1", "--lease", "2s"];
+    let relay = world.start(&[&RELAY[..], &options].concat());
+    let began = Instant::now();
+    let destination = loop {
+        let destination = world.json(&["status"])["destinations"][0].clone();
+        let is_settled = destination["dead"] == 1 && destination["breaker"] == "closed";
+        if is_settled || began.elapsed() > LIMIT {
+            break destination;
+        }
+    };
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
+    assert_eq!(destination["dead"], 1, "{destination}");
+    assert_eq!(destination["breaker"], "closed", "{destination}");
 }
 
 /// As after a fail-over to a cluster that has nothing of what the first accepted.

@@ -3,7 +3,7 @@
 //! ```text
 //!   closed --unavailable, or too many rejections--> open --wait is over--> half-open
 //!     ^                                               ^                      |   |
-//!     +---------------- first accepted --------------(+)--- unavailable -----+   |
+//!     +----------- accepted, or refused alone -------(+)--- unavailable -----+   |
 //!     +--------------------------------------------------------------------------+
 //! ```
 
@@ -130,17 +130,20 @@ impl Breaker {
     pub(super) fn accepted(&mut self, events: u64, now: Moment) {
         self.count(now);
         self.answers += events;
-        if self.state != BreakerState::Closed {
-            self.state = BreakerState::Closed;
-            self.last_error = None;
-        }
+        self.close();
         self.broken = false;
         self.failures = 0;
     }
 
+    fn close(&mut self) {
+        self.state = BreakerState::Closed;
+        self.last_error = None;
+    }
+
     /// The destination rejected an event of this topic, which is a hash. True: this is no poison
     /// event but a broken destination (more than half of a minute's answers are alike), and the
-    /// breaker is open.
+    /// breaker is open. A probe that is refused for its own sake is an answer, too: the destination
+    /// is there, and perhaps nothing else is left to send that would show it.
     pub(super) fn rejected(
         &mut self,
         kind: RejectionKind,
@@ -153,6 +156,9 @@ impl Breaker {
         self.answers += 1;
         let same = self.rejections.entry(kind).or_default().count(kind, topic);
         if !self.broken && (same <= self.rejections_max || same * 2 <= self.answers) {
+            if self.state == BreakerState::HalfOpen {
+                self.close();
+            }
             return false;
         }
         self.broken = true;
@@ -257,6 +263,21 @@ mod tests {
         }
         breaker.accepted(1, now);
         assert_eq!(breaker.state(now), BreakerState::Closed);
+        assert_eq!(breaker.last_error(), None);
+    }
+
+    #[test]
+    fn a_probe_that_is_refused_alone_closes_it() {
+        let mut breaker = breaker();
+        breaker.unavailable("away".into(), None, at(100), 0.5);
+        assert!(!breaker.rejected(RejectionKind::TooLarge, 0, "too large", at(100), 0.5));
+        assert!(
+            matches!(breaker.state(at(100)), BreakerState::Open { .. }),
+            "what was in flight beside the failure says nothing"
+        );
+        assert_eq!(breaker.state(at(101)), BreakerState::HalfOpen);
+        assert!(!breaker.rejected(RejectionKind::TooLarge, 0, "too large", at(101), 0.5));
+        assert_eq!(breaker.state(at(101)), BreakerState::Closed);
         assert_eq!(breaker.last_error(), None);
     }
 
