@@ -1,8 +1,13 @@
-//! Ready means making progress. Time is tokio's and paused, so that minutes pass at once.
+//! Ready means making progress, and the log says why there is none. Time is tokio's and paused, so
+//! that minutes pass at once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{self, Write},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use posthaste_engine::{
     Admin, Backoff, DeliveryPolicy, DestinationState, Moment, OnDead, Route, RouteAction,
@@ -14,6 +19,7 @@ use posthaste_relay::{
 };
 use posthaste_testkit::faulty::{Call, Fault, Faulty, Script};
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
+use tracing::subscriber::DefaultGuard;
 
 const MODES: [MemoryMode; 2] = [MemoryMode::Log, MemoryMode::Mark];
 /// Every call to a store that is away.
@@ -125,6 +131,34 @@ impl Watched {
     async fn stop(self) -> Summary {
         self.stop.send(()).unwrap();
         self.relay.await.unwrap()
+    }
+}
+
+/// The warnings of this thread.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Warnings {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Warnings {
+    fn listen(&self) -> DefaultGuard {
+        let warnings = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_writer(move || warnings.clone());
+        tracing::subscriber::set_default(subscriber.finish())
+    }
+
+    fn say(&self, part: &str) -> bool {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).contains(part)
     }
 }
 
@@ -376,6 +410,26 @@ async fn a_relay_that_stands_by_is_ready() {
     assert!(other.is_ready());
     holder.stop().await;
     other.turns_red("d").await;
+    other.stop().await;
+}
+
+/// A relay repeats each of the two only every ten seconds, and neither hides the other.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_stands_by_says_at_once_why_it_cannot_ask() {
+    let warnings = Warnings::default();
+    let _listening = warnings.listen();
+    let store = MemoryStore::new(MemoryMode::Log);
+    let sink = MemorySink::new().with_single_lane();
+    let holder = Watched::start(store.clone(), vec![destination("d", &sink)]);
+    holder.stays_ready().await;
+    let (faulty, script) = faulty(&store);
+    let other = Watched::start(faulty, vec![destination("d", &sink)]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(warnings.say("standing by"));
+    script.always(Call::Shares, Fault::Refuse);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(warnings.say("a fault of the script"));
+    holder.stop().await;
     other.stop().await;
 }
 
