@@ -237,6 +237,41 @@ async fn attempts_end_in_death_or_in_a_skip_and_operators_decide() {
     );
 }
 
+/// Else a copy would be tried again by nobody: its destination is gone.
+#[tokio::test]
+async fn a_skipped_event_is_not_tried_again_where_its_destination_is_being_removed() {
+    let database = fresh().await;
+    let store = store(&database.url());
+    let claimed = open(&store, Start::Oldest).await;
+    emit(&database, "a", "a");
+    let page = claimed.next(ALL).await.unwrap();
+    let skipped = Parking {
+        next: AfterFailure::Skip,
+        ..parking(&page, 0, None)
+    };
+    claimed.park(&[skipped]).await.unwrap();
+    let mut remover = writer(&database.url()).await;
+    let removal = remover.transaction().await.unwrap();
+    let remove = "update posthaste.destinations set state = 'removed', removed_at = now()";
+    removal.execute(remove, &[]).await.unwrap();
+    let mut acting = tokio::spawn(async move {
+        let skipped = ParkedFilter {
+            state: Some(ParkedState::Skipped),
+            ..ParkedFilter::default()
+        };
+        store.act(&skipped, DeadAction::Retry).await
+    });
+    tokio::select! {
+        () = wait_for_waits(&database, 1) => removal.commit().await.unwrap(),
+        acted = &mut acting => panic!("it did not wait for the removal: {acted:?}"),
+    }
+    assert_eq!(acting.await.unwrap().unwrap(), 0);
+    assert_eq!(
+        database.psql("select state from posthaste.parked"),
+        "skipped"
+    );
+}
+
 /// More than one statement has the time for.
 #[tokio::test]
 async fn operators_act_on_any_number_of_events() {
