@@ -64,7 +64,7 @@ impl Bench {
         self.store.open(&claim).await.unwrap()
     }
 
-    /// What is behind the stored cursor, under a new claim.
+    /// How many events lie behind the stored cursor, under a new claim.
     async fn left(&self) -> usize {
         self.claim().await.next(PLENTY).await.unwrap().events.len()
     }

@@ -1,4 +1,4 @@
-//! What only SQLite's store has to prove; the rest is in the suite that all stores share.
+//! Tests of SQLite's store alone; the suite that all stores share has the rest.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -533,7 +533,7 @@ async fn a_lease_ends_although_a_clock_was_set_back(address: &str) {
         ClaimOutcome::Elsewhere { .. } => true,
         ClaimOutcome::Owned(_) => false,
     };
-    // Whoever renews it is not dead.
+    // A relay that renews it is not dead.
     for _ in 0..4 {
         assert!(held().await);
         tokio::time::sleep(lease / 2).await;

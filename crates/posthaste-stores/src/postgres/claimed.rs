@@ -28,7 +28,7 @@ const READ: &str = "read";
 /// Segments without a row to deliver that one call walks through before it lets its caller look up.
 const EMPTY_PAGES_MAX: u32 = 16;
 
-/// What one statement finds of a claim: its rows, ascending, and what they have to fit to.
+/// A claim as one statement finds it: its rows, ascending, and the values that they have to fit.
 #[derive(Debug)]
 pub(super) struct OpenedRows {
     pub(super) groups: Vec<Group>,
@@ -114,7 +114,7 @@ impl Drop for ReadAhead {
     }
 }
 
-/// What a read brought, up to this place.
+/// The page that a read brought, up to this place.
 pub(super) fn page_of(place: Arc<Place>, events: Vec<StoredEvent>) -> Page {
     Page {
         joinable: place.is_joinable(),

@@ -68,7 +68,7 @@ pub(super) const SETTINGS: [(&str, &str); 23] = [
 /// A setting that earlier versions do not know, and the version that brought it.
 const TRANSACTION_TIMEOUT: (&str, u32) = ("transaction_timeout = '0'", 17);
 
-/// What a connection is for: how long its statements may take.
+/// The purpose of a connection: it decides how long statements may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     /// A poll that finds an hours-long transaction finished reads everything since, cold.
@@ -90,7 +90,7 @@ impl Work {
         time_outs.into_iter().chain(SETTINGS)
     }
 
-    /// What the start of a session of our own is asked for.
+    /// The options with which a session of our own starts.
     pub(super) fn options(self) -> String {
         let settings = self.settings().chain([("search_path", SEARCH_PATH)]);
         settings

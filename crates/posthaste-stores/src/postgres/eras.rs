@@ -5,7 +5,7 @@
 //! is: a snapshot of the original says nothing about transactions of this server, nor one of this
 //! server about the original's.
 //!
-//! A new era begins behind the last `seq` that was given. What is at or below it is final: for a
+//! A new era begins behind the last `seq` that was given. Everything up to it is final: for a
 //! moment the outbox is locked, so that no writer is under way, and whoever writes later draws a
 //! greater `seq`. Each place is moved by arithmetic of the ending era alone, to the last `seq`
 //! below which nothing is unfinished: all rows behind that are sent, whatever transaction they
@@ -65,7 +65,7 @@ struct Places {
     markers: (Vec<i64>, Vec<String>, Vec<i64>),
 }
 
-/// What a new era would mean here; none: the database is no copy. Changes nothing.
+/// The effects that a new era would have here; none: the database is no copy. Changes nothing.
 ///
 /// # Errors
 /// [`StoreError::Schema`] when the schema is older than this build.
@@ -172,11 +172,11 @@ async fn numbers(driver: &Driver) -> Result<(i64, i64), StoreError> {
     Ok((row.get("given"), row.get("written")))
 }
 
-/// What is found out before anybody is held up.
+/// Everything that is found out before anybody is held up.
 struct Survey {
     era: NewEra,
     places: Places,
-    /// What the sequence had given.
+    /// The last number that the sequence had given.
     given: i64,
     /// The greatest `seq` that anything knows of.
     known: i64,

@@ -19,10 +19,10 @@ const HOLDER: &str = include_str!("sql/lock_holder.sql");
 const OF_DESTINATION: &str = include_str!("sql/lock_of_destination.sql");
 const OF_TABLE: &str = include_str!("sql/lock_of_table.sql");
 
-/// What is waited for.
+/// The lock that is waited for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lock<'a> {
-    /// Who owns what of a destination; none: of any.
+    /// The ownership of a destination's partitions; none: of any destination's.
     Destination(Option<&'a str>),
     Retention,
     Migrations,

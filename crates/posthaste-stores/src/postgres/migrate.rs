@@ -30,8 +30,8 @@ const GRANT_RELAY: &str = include_str!("sql/grant_relay.sql");
 
 const RETENTION_MODE: &str = include_str!("sql/retention_mode.sql");
 
-/// Whoever runs the script is nobody that we know, most often a superuser: what other roles have
-/// created must not be called.
+/// The script runs as a role that we do not know, most often a superuser: nothing that other roles
+/// have created may be called.
 const BEGIN: &str = "begin isolation level read committed read write;
 set local search_path = pg_catalog, pg_temp;
 ";
@@ -41,7 +41,7 @@ const UTF8: &str = "UTF8";
 const RELATIONS_BEFORE: &str = include_str!("sql/relations_before.sql");
 const NEW_RELATIONS_REVOKE: &str = include_str!("sql/new_relations_revoke.sql");
 
-/// What [`init`] finds out by itself. The script makes new outboxes only.
+/// The script's check of the encoding: it makes new outboxes only. [`init`] checks by itself.
 const REFUSE_OTHER_ENCODINGS: &str = "do $$
 begin
     if pg_catalog.current_setting('server_encoding') operator(pg_catalog.<>) 'UTF8' then
@@ -207,7 +207,7 @@ async fn refuse_unfit_server(client: &Client) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What came of the first migration that is missing.
+/// The outcome of the first migration that is missing.
 enum Step {
     Applied(u32),
     /// Somebody else's lock is in the way; nothing was changed.
@@ -378,9 +378,9 @@ fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
-/// What [`init`] does to an empty database, as a script for `psql` or another migration tool, in
-/// one transaction: each migration with its line in `posthaste.migrations`, then the settings and
-/// the grants.
+/// A script that does to an empty database the same as [`init`], for `psql` or another migration
+/// tool, in one transaction: each migration with its line in `posthaste.migrations`, then the
+/// settings and the grants.
 ///
 /// # Errors
 /// [`StoreError::Misconfigured`] when an option is wrong.

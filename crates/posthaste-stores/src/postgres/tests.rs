@@ -312,7 +312,7 @@ async fn a_page_of_markers_begins_in_the_index() {
     assert!(condition.contains("key >= "), "{plan}");
 }
 
-/// What the planner must do with rows that were delivered and kept, and with rows that are pending.
+/// The planner's duties, with rows that were delivered and kept, and with rows that are pending.
 fn the_plans_hold(database: &Database, rows: i64, leaf_bits: u8) {
     let now = database.psql("select pg_current_snapshot()");
     let empty_poll = format!("1, '{now}', {rows}, '{{}}', '{{}}'");

@@ -30,7 +30,7 @@ pub(super) struct Worker {
     config: SqliteConfig,
 }
 
-/// Which file a path led to. A file that is replaced while it is open goes on living without a
+/// The file that a path led to. A file that is replaced while it is open goes on living without a
 /// name, and takes writes that nobody will ever read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId {

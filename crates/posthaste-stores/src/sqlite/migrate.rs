@@ -19,7 +19,8 @@ use super::{
 
 const OPERATION: &str = "create or migrate the schema";
 
-/// What `init` stores for all relays. A field that is none leaves what is stored, or the default.
+/// Settings that `init` stores for all relays. A field that is none leaves the stored value, or the
+/// default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InitOptions {
     /// How many partitions a destination has: a power of two up to 4 096. Default 64.
@@ -28,7 +29,7 @@ pub struct InitOptions {
     pub retention: Option<Duration>,
 }
 
-/// What `init` did.
+/// The changes that `init` made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitReport {
     /// The migrations that were applied, by number.

@@ -126,7 +126,7 @@ impl Deref for Server {
     }
 }
 
-/// What stands before the database goes first, the server last.
+/// Dropped in this order: the pooler first, the server last.
 struct PostgresOutbox {
     pooler: Option<PgBouncer>,
     database: Database,

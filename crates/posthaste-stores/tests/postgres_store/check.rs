@@ -1,4 +1,4 @@
-//! What a start refuses, with the fix.
+//! Faults that a start refuses, with the fix.
 
 use std::process::Command;
 

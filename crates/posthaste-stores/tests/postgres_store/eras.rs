@@ -140,7 +140,7 @@ async fn goes_on_with_a_half_delivered_backlog(original: &PostgresServer, copy: 
 
     let era = plan(&restored.url()).await;
     let destination = &era.destinations[0];
-    // Those that were written here may count as both: nothing tells whose they are.
+    // Events that were written here may count as both: nothing tells whose they are.
     assert_eq!(destination.pending, 271);
     assert!(destination.again_max <= 5, "{era:?}");
     assert_eq!(plan(&restored.url()).await, era, "a plan changes nothing");
@@ -549,7 +549,7 @@ async fn an_era_waits_for_open_writers_without_holding_others_up() {
     assert_eq!(seen, expected.concat());
 }
 
-/// What an era stores takes its time where many keys are blocked.
+/// Storing an era takes its time where many keys are blocked.
 #[tokio::test]
 async fn writers_write_while_an_era_is_stored() {
     let server = PostgresServer::shared(15);
@@ -630,7 +630,7 @@ async fn promoted(server: &PostgresServer) {
     }
 }
 
-/// What was stored up to the point goes on from there, and what came behind is gone.
+/// Progress that was stored up to the point goes on from there; everything behind it is gone.
 async fn went_back(server: &PostgresServer) {
     let url = server.admin_url("postgres");
     assert_eq!(plan_new_era(&url).await.unwrap(), None);
@@ -761,7 +761,7 @@ async fn retention_keeps_what_an_era_left_over_until_it_is_delivered() {
     assert_eq!(left_of_the_era(&restored).await, 0);
 }
 
-/// What is written below the end of an ended era, whose rest is being read.
+/// Events are written below the end of an ended era, whose rest is being read.
 #[tokio::test]
 async fn a_sequence_set_back_inside_an_ended_era_hides_nothing() {
     let server = PostgresServer::shared(15);

@@ -108,7 +108,7 @@ impl Planted {
             let refused = client.batch_execute(statement).await.unwrap_err();
             assert_eq!(refused.code().unwrap().code(), code, "{refused}");
         }
-        // What the library sends.
+        // The library's statements.
         for statement in [
             include_str!("../../../posthaste/src/sql/emit_one.sql"),
             include_str!("../../../posthaste/src/sql/emit_many.sql"),
@@ -263,7 +263,7 @@ const SQUATTED: &str = "
         select true as one, 1::oid as database_oid, 1::oid as outbox_oid, posthaste.run()::bigint as system_identifier;
     create table posthaste.outbox (seq bigint)";
 
-/// Whoever may create a schema could be there first, and wait for a superuser's `init`.
+/// Any role that may create a schema could be there first, and wait for a superuser's `init`.
 #[tokio::test]
 async fn a_schema_that_others_have_filled_is_refused_unread() {
     let server = PostgresServer::shared(15);

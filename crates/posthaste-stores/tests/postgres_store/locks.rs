@@ -79,7 +79,7 @@ async fn no_lock_of_a_relay_is_one_that_others_can_see_and_take() {
         {
             tokio::task::yield_now().await;
         }
-        // Whoever listens for hints shares one, which nobody needs.
+        // Relays that listen for hints hold one in shared mode, which nobody waits for.
         let advisory = database.psql(&format!(
             "select count(*) {ours} and l.locktype = 'advisory' and l.mode = 'ExclusiveLock'"
         ));

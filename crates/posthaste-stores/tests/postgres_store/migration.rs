@@ -173,7 +173,7 @@ async fn grants_and_settings_do_not_wait_for_an_open_writer() {
     open.batch_execute("commit").await.unwrap();
 }
 
-/// What an operator has set stays; a new outbox has hints.
+/// An outbox in use keeps its setting; a new one has hints.
 #[tokio::test]
 async fn hints_are_on_for_new_outboxes_alone() {
     let notify = "select value from posthaste.settings where name = 'notify'";

@@ -108,7 +108,7 @@ async fn an_old_life_advances(world: &World) -> bool {
     world.emit("a");
     let old = open(&world.store, Start::Oldest).await;
     let page = old.next(ALL).await.unwrap();
-    // What a crash leaves of an unlogged table; whoever registers next gives a new token.
+    // As a crash leaves an unlogged table; the next relay that registers gives a new token.
     world.database.psql("truncate posthaste.incarnation");
     register(&world.store, "two").await;
     world.is_refused(&*old, &page).await
@@ -186,7 +186,7 @@ async fn a_park_meets_a_take_over(world: &World) -> bool {
     let claimed = reopen(&world.store, one, Start::Oldest).await;
     let page = claimed.next(ALL).await.unwrap();
     let two = register(&world.store, "two").await;
-    // Who inserts the same marker has to wait for this one.
+    // An insert of the same marker has to wait for this one.
     let other = writer(&world.database.url()).await;
     other
         .batch_execute(

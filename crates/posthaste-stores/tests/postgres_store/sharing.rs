@@ -1,4 +1,4 @@
-//! What is PostgreSQL's own of sharing a destination: cursor groups, and partitions that are cut anew.
+//! PostgreSQL's own part of sharing a destination: cursor groups, and partitions that are cut anew.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

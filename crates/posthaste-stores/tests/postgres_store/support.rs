@@ -1,4 +1,4 @@
-//! What the tests of the PostgreSQL store share.
+//! Helpers of the PostgreSQL store's tests.
 
 use std::{sync::Arc, time::Duration};
 

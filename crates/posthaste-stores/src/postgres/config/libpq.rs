@@ -1,4 +1,4 @@
-//! What libpq takes from variables and files where a URL is silent: `PGHOST` and its like, the
+//! Values from libpq's variables and files, where a URL is silent: `PGHOST` and its like, the
 //! service file and the password file, with the meanings of libpq's manual.
 
 use std::{

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::postgres::schema::leaves;
 
-/// What this process has deleted.
+/// The rows that this process has deleted.
 #[derive(Debug, Default)]
 pub(in crate::postgres) struct Emptied(Mutex<Numbers>);
 

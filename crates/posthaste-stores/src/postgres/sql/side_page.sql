@@ -1,6 +1,7 @@
--- $2 low, $3 high, $4 last, $5 until (within the segment of last + 1), $6 keys, $7 whether only the rests are read: what
--- lies in the differences in which the keys' markers stand. What a key's marker has passed does not come.
--- "Is true" keeps the list of keys a hash table; a limit of one keeps the marker's look-up behind it.
+-- $2 low, $3 high, $4 last, $5 until (within the segment of last + 1), $6 keys, $7 whether only the
+-- rests are read: rows in the differences in which the keys' markers stand. Rows that a marker has
+-- passed do not come. "Is true" keeps the list of keys a hash table; a limit of one keeps the
+-- marker's look-up behind it.
 {header}
 union all
 (select

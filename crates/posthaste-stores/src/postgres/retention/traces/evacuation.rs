@@ -123,7 +123,7 @@ async fn the_relay_dies_between_two_chunks() {
     assert_eq!(rest, (502..=2_500).collect::<Vec<_>>());
 }
 
-/// What an engine does with one key, its store's answers at once, its luck drawn.
+/// Does with one key what an engine does, and draws its luck.
 struct Model {
     bench: Bench,
     writer: Client,
