@@ -71,8 +71,8 @@ pub(super) fn set_back(operation: &'static str, sequence: i64, floor: i64) -> St
     StoreError::Misconfigured {
         operation,
         reason: format!(
-            "posthaste.outbox_seq_seq stands at {sequence}, below {floor} that was seen of it: it was \
-             set back, which hides new events. Run `posthaste init --store URL`, which sets it \
+            "posthaste.outbox_seq_seq stands at {sequence}, below {floor} that was seen of it: it \
+             was set back, which hides new events. Run `posthaste init --store URL`, which sets it \
              forward and has the hidden events delivered; nothing is lost"
         ),
     }

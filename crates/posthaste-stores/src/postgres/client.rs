@@ -188,7 +188,11 @@ impl Drop for Open<'_> {
 /// Statements that are sent once in a while, without a name.
 macro_rules! typed {
     ($($name:ident -> $answer:ty;)*) => {$(
-        pub(super) async fn $name(&self, sql: &str, params: &[Typed<'_>]) -> Result<$answer, Error> {
+        pub(super) async fn $name(
+            &self,
+            sql: &str,
+            params: &[Typed<'_>],
+        ) -> Result<$answer, Error> {
             let Some(pooled) = &self.pooled else {
                 return self.finish(self.driver.$name(sql, params)).await;
             };

@@ -100,8 +100,8 @@ impl PostgresConfig {
         Self::parse_parts(url, variable).map_err(|error| match beyond_authority {
             false => error,
             true => wrong(
-                "an `@` stands behind the first `/` or `?`, where it ends no password: write in user \
-                 and password `/` as %2F and `?` as %3F, and elsewhere `@` as %40"
+                "an `@` stands behind the first `/` or `?`, where it ends no password: write in \
+                 user and password `/` as %2F and `?` as %3F, and elsewhere `@` as %40"
                     .to_owned(),
             ),
         })

@@ -271,8 +271,9 @@ async fn ask(client: &tokio_postgres::Client, mark: &str) -> Result<bool, StoreE
     }
     if answer("triggers") == Some("replica") {
         return Err(wrong(
-            "session_replication_role is `replica` for this role or database, which switches foreign \
-             keys and triggers off: alter role (or database) NAME reset session_replication_role",
+            "session_replication_role is `replica` for this role or database, which switches \
+             foreign keys and triggers off: alter role (or database) NAME reset \
+             session_replication_role",
         ));
     }
     Ok(answer("mark") == Some(mark))

@@ -101,7 +101,8 @@ pub(super) async fn begin(client: &mut Client) -> Result<Option<NewEra>, StoreEr
     // claim locks.
     driver
         .batch_execute(
-            "lock table posthaste.destination_locks, posthaste.cursors, posthaste.markers in exclusive mode",
+            "lock table posthaste.destination_locks, posthaste.cursors, posthaste.markers \
+             in exclusive mode",
         )
         .await
         .map_err(failed)?;
@@ -154,7 +155,8 @@ async fn lock_writers_out(driver: &Driver) -> Result<(), StoreError> {
     }
     Err(unavailable(
         "transactions that have written events are open all the time: end them (pg_locks, relation \
-         posthaste.outbox, tells whose they are; pg_prepared_xacts holds prepared ones), then run it again",
+         posthaste.outbox, tells whose they are; pg_prepared_xacts holds prepared ones), then run \
+         it again",
     ))
 }
 

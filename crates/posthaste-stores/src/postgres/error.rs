@@ -6,10 +6,11 @@ use posthaste_engine::StoreError;
 use tokio_postgres::error::SqlState;
 
 const FIX_INIT: &str = "run `posthaste init --store URL`";
-const FIX_GRANT: &str = "run `posthaste init --store URL --relay ROLE` as the schema's owner, or for a new \
-     schema as a role that may create one in the database";
-pub(super) const FIX_ROW_SECURITY: &str = "row-level security hides rows from this role, and hidden events would be lost: \
-     alter table NAME disable row level security, or alter role ROLE bypassrls";
+const FIX_GRANT: &str = "run `posthaste init --store URL --relay ROLE` as the schema's owner, or \
+     for a new schema as a role that may create one in the database";
+pub(super) const FIX_ROW_SECURITY: &str = "row-level security hides rows from this role, and \
+     hidden events would be lost: alter table NAME disable row level security, or alter role ROLE \
+     bypassrls";
 /// Where the server finds that a policy would hide rows, in every language.
 const ROW_SECURITY: &str = "check_enable_rls";
 

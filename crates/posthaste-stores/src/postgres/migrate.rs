@@ -45,8 +45,9 @@ const NEW_RELATIONS_REVOKE: &str = include_str!("sql/new_relations_revoke.sql");
 const REFUSE_OTHER_ENCODINGS: &str = "do $$
 begin
     if pg_catalog.current_setting('server_encoding') operator(pg_catalog.<>) 'UTF8' then
-        raise exception 'the database''s encoding is %, in which slots would differ from the published table: '
-            'create the database with encoding UTF8', pg_catalog.current_setting('server_encoding');
+        raise exception 'the database''s encoding is %, in which slots would differ from the '
+            'published table: create the database with encoding UTF8',
+            pg_catalog.current_setting('server_encoding');
     end if;
 end
 $$;
@@ -256,7 +257,8 @@ async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
     let failed = |error| classify(OPERATION, error);
     let row = transaction
         .query_typed_one(
-            "select coalesce(max(version), 0), coalesce(max(min_relay), 0) from posthaste.migrations",
+            "select coalesce(max(version), 0), coalesce(max(min_relay), 0) \
+             from posthaste.migrations",
             &[],
         )
         .await
@@ -279,7 +281,8 @@ fn text(migration: &Migration, placeholders: Placeholders) -> String {
     } = migration;
     format!(
         "{RELATIONS_BEFORE}{body}{NEW_RELATIONS_REVOKE}\
-         insert into posthaste.migrations (version, name, min_relay) values ({version}, '{name}', {min_relay});\n"
+         insert into posthaste.migrations (version, name, min_relay) \
+         values ({version}, '{name}', {min_relay});\n"
     )
 }
 

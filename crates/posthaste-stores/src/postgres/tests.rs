@@ -373,7 +373,8 @@ async fn the_planner_reads_one_segment_by_its_index() {
     let database = database(1 << leaf_bits).await;
     database.psql(&format!(
         "insert into posthaste.outbox (topic, key, payload)
-         select 't', 'k' || n % 100, convert_to(repeat('x', 200), 'UTF8') from generate_series(1, {rows}) n"
+         select 't', 'k' || n % 100, convert_to(repeat('x', 200), 'UTF8')
+         from generate_series(1, {rows}) n"
     ));
     the_plans_hold(&database, rows, leaf_bits);
     database.psql("analyze posthaste.outbox");

@@ -241,11 +241,11 @@ fn refuse_two_names(operation: &'static str, path: &Path) -> Result<(), StoreErr
     // Opening tells of a file that is not there or out of reach.
     let links = fs::metadata(path).map_or(0, |metadata| metadata.nlink());
     let reason = if links > 1 {
-        "it has a second name (a hard link), and SQLite keeps a log of its own under each, which damages the \
-         file: remove the other name, or let all use a copy"
+        "it has a second name (a hard link), and SQLite keeps a log of its own under each, which \
+         damages the file: remove the other name, or let all use a copy"
     } else if is_mounted(path) {
-        "it is mounted as a single file, and SQLite's log beside it is another one than outside, which \
-         damages the file: mount its directory instead"
+        "it is mounted as a single file, and SQLite's log beside it is another one than outside, \
+         which damages the file: mount its directory instead"
     } else {
         return Ok(());
     };

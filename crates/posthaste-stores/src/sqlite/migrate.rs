@@ -71,7 +71,8 @@ pub fn sql(options: InitOptions) -> Result<String, StoreError> {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\nbegin immediate;\n\n{}\n\ninsert into posthaste_migrations (version, name, min_relay) \
+            "\nbegin immediate;\n\n{}\n\n\
+             insert into posthaste_migrations (version, name, min_relay) \
              values ({version}, '{name}', {min_relay});\n\ncommit;\n",
             body.trim_end()
         );
@@ -174,8 +175,8 @@ fn expect_utf8(connection: &Connection) -> Result<(), StoreError> {
         Ok(())
     } else {
         Err(wrong(format!(
-            "the file's encoding is {encoding}, an outbox needs UTF-8: copy it into a new file, with \
-             `.dump` of the old one behind `pragma encoding = 'UTF-8'`"
+            "the file's encoding is {encoding}, an outbox needs UTF-8: copy it into a new file, \
+             with `.dump` of the old one behind `pragma encoding = 'UTF-8'`"
         )))
     }
 }

@@ -164,7 +164,8 @@ impl Store for SqliteStore {
                 return Err(StoreError::Misconfigured {
                     operation: OPERATION,
                     reason: format!(
-                        "{} does not exist: run `posthaste init --store sqlite:{}`, or correct the path",
+                        "{} does not exist: run `posthaste init --store sqlite:{}`, or correct the \
+                         path",
                         self.config.path.display(),
                         self.config.path.display()
                     ),
@@ -233,8 +234,8 @@ fn denied(config: &SqliteConfig) -> StoreError {
     StoreError::Denied {
         operation: "check the store",
         reason: format!(
-            "{} cannot be written: give this user the right to write the file and its directory, on a \
-             file system that is mounted for writing",
+            "{} cannot be written: give this user the right to write the file and its directory, \
+             on a file system that is mounted for writing",
             config.path.display()
         ),
     }

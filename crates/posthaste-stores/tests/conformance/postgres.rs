@@ -218,7 +218,8 @@ impl Outbox for PostgresOutbox {
     async fn migrate_to_the_future(&self) {
         block_in_place(|| {
             self.database.psql(
-                "insert into posthaste.migrations (version, name, min_relay) values (1000, 'future', 1000)",
+                "insert into posthaste.migrations (version, name, min_relay) \
+                 values (1000, 'future', 1000)",
             )
         });
     }

@@ -209,7 +209,8 @@ async fn a_transaction_that_stays_open_does_not_silence_the_others() {
     assert_eq!(listener.hints().await, 1);
 }
 
-/// The setting decides whether relays listen. Writers find out by themselves, without any DDL beside them.
+/// The setting decides whether relays listen. Writers find out by themselves, without any DDL
+/// beside them.
 #[tokio::test]
 async fn hints_are_switched_beside_an_open_writer() {
     let database = fresh().await;

@@ -14,7 +14,8 @@ use super::support::*;
 /// Every advisory lock that a release of ours has ever taken.
 const EVERY_ADVISORY_LOCK: &str = "
     select count(pg_advisory_lock(hashtextextended('posthaste.' || name, id)))
-    from unnest(array['destination', 'retention', 'init', 'hint']) name cross join generate_series(0, 99) id";
+    from unnest(array['destination', 'retention', 'init', 'hint']) name
+    cross join generate_series(0, 99) id";
 
 #[tokio::test]
 async fn advisory_locks_that_any_role_may_take_stop_nothing() {
@@ -74,7 +75,8 @@ async fn no_lock_of_a_relay_is_one_that_others_can_see_and_take() {
         let ours = "from pg_locks l join pg_database d on d.oid = l.database
                     where d.datname = current_database()";
         while database.psql(&format!(
-            "select count(*) {ours} and l.locktype = 'tuple' and l.relation = 'posthaste.cursors'::regclass"
+            "select count(*) {ours} and l.locktype = 'tuple' \
+             and l.relation = 'posthaste.cursors'::regclass"
         )) == "0"
         {
             tokio::task::yield_now().await;

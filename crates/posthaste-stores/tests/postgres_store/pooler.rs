@@ -1,5 +1,5 @@
-//! Through PgBouncer, whose sessions are applications' as well. That the store keeps its contract there is shown by the
-//! conformance suite.
+//! Through PgBouncer, whose sessions are applications' as well. That the store keeps its contract
+//! there is shown by the conformance suite.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -22,7 +22,8 @@ const STORES: usize = 3;
 /// The state of a session: an application is to find it as if it had made the session itself. The
 /// pooler asks for no encoding as our client does, and extensions add settings once they are used.
 const FOUND: &str = "select array_agg(name || '=' || coalesce(value, '')) from (
-        select name, setting as value from pg_settings where name <> 'client_encoding' and name not like '%.%'
+        select name, setting as value from pg_settings
+            where name <> 'client_encoding' and name not like '%.%'
         union all select 'statement', name from pg_prepared_statements
         union all select 'channel', c from pg_listening_channels() c
         union all select 'lock', l.classid::text from pg_locks l

@@ -50,7 +50,8 @@ async fn every_table_has_a_replica_identity() {
     let without = database.psql(
         "select string_agg(c.relname, ', ')
          from pg_class c
-         where c.relnamespace = 'posthaste'::regnamespace and c.relkind = 'r' and c.relpersistence = 'p'
+         where c.relnamespace = 'posthaste'::regnamespace
+             and c.relkind = 'r' and c.relpersistence = 'p'
              and c.relreplident <> 'f'
              and not (c.relreplident = 'd' and exists (
                  select from pg_index i where i.indrelid = c.oid and i.indisprimary))",

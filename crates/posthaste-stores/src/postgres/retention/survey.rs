@@ -171,8 +171,8 @@ fn mode(name: Option<&str>) -> Result<RetentionMode, StoreError> {
     name.and_then(RetentionMode::from_name)
         .ok_or_else(|| StoreError::Misconfigured {
             operation: OPERATION,
-            reason: "the setting retention_mode is neither `truncate` nor `delete`: run `posthaste init \
-                     --retention-mode truncate`"
+            reason: "the setting retention_mode is neither `truncate` nor `delete`: run \
+                     `posthaste init --retention-mode truncate`"
                 .to_owned(),
         })
 }

@@ -26,8 +26,8 @@ fn parking(page: &Page, event: &StoredEvent, retry_in: Option<Duration>) -> Park
 }
 
 impl Bench {
-    /// Events of one key: the first is dead, the others are passed over and no transaction keeps the floors
-    /// down.
+    /// Events of one key: the first is dead, the others are passed over and no transaction keeps
+    /// the floors down.
     async fn blocked(&self, events: u32) -> Arc<dyn Claimed> {
         let claimed = self.open("default", Start::Oldest).await;
         self.emit(events);
