@@ -1,4 +1,4 @@
-//! The faults of the test kit around a real store: what was done, and what the caller was told.
+//! The faults of the test kit around a real store: the acts done, and the answers to the caller.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 

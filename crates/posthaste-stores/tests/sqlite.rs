@@ -601,7 +601,7 @@ async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
     assert_eq!(setting, "86400");
 }
 
-/// Relays that do not know of each other are stopped; what they delivered stays delivered.
+/// Relays that do not know of each other are stopped; their deliveries stay done.
 #[tokio::test]
 async fn the_second_schema_is_migrated_with_its_progress() {
     let directory = tempfile::tempdir().unwrap();

@@ -37,7 +37,7 @@ pub(super) async fn check(client: &Client) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses tables whose triggers others may set: their code would run as whoever writes there.
+/// Refuses tables whose triggers others may set: their code would run as every writer's role.
 pub(super) fn refuse_foreign_triggers(
     asked: Result<Row, tokio_postgres::Error>,
     operation: &'static str,
@@ -117,7 +117,7 @@ pub(super) fn refuse_older_relay(
     })
 }
 
-/// `major.minor.patch`, as far as these are numbers; what comes behind does not count.
+/// `major.minor.patch`, as far as these are numbers; the rest does not count.
 fn numbers(version: &str) -> [u64; 3] {
     let mut parts = version
         .split(['.', '-', '+'])
@@ -241,8 +241,8 @@ pub(super) async fn set_sequence_forward(client: &Client) -> Result<(), StoreErr
     client.script(&script).await.map(drop).map_err(failed)
 }
 
-/// Refuses a copy that was not told to go on by itself. Asked at every claim too: whoever restores
-/// a dump under a running relay does not restart it.
+/// Refuses a copy that was not told to go on by itself. Asked at every claim too: a dump
+/// may be restored under a running relay.
 pub(super) async fn refuse_copy(
     client: &Client,
     operation: &'static str,

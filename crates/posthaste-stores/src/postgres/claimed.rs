@@ -203,7 +203,7 @@ impl<C: PageStatements + 'static> PostgresClaimed<C> {
     }
 }
 
-/// A page that was read ahead may be larger than what is wanted now; what is cut off is read again.
+/// A page that was read ahead may be larger than is wanted now; the part cut off is read again.
 fn cut(answer: &mut Answer, events: &mut Vec<StoredEvent>, budget: Budget) {
     let mut bytes = 0;
     let fits = events

@@ -1,7 +1,7 @@
 //! One connection: our settings, and statements that leave nothing behind where others come after
 //! us.
 //!
-//! A transaction pooler gives each transaction whatever session of the server is free, and the
+//! A transaction pooler gives each transaction any session of the server that is free, and the
 //! session to an application afterwards. So no setting and no named statement may outlive a
 //! transaction there: each statement is one of its own, which begins by setting what is ours. On a
 //! session of our own the settings were made when it began, and statements that are sent often are
@@ -21,7 +21,7 @@ use tokio_postgres::{
     Client as Driver, Error, IsolationLevel, Row, RowStream, SimpleQueryMessage, Statement,
 };
 
-/// Held by whoever uses a connection, which ends soon after this is dropped.
+/// Held by the user of a connection, which ends soon after this is dropped.
 pub(super) type Held = oneshot::Sender<Infallible>;
 
 /// The names and operators of our statements are PostgreSQL's own, whatever others have created. Of
@@ -198,8 +198,8 @@ macro_rules! typed {
             };
             let _turn = pooled.turn.lock().await;
             let begin = pooled.begin();
-            // All are sent at the first poll, in this order: whoever drops this leaves no
-            // transaction open.
+            // All are sent at the first poll, in this order: dropping this leaves no transaction
+            // open.
             let ((begun, answer), ended) = self
                 .finish(join(
                     join(self.driver.batch_execute(&begin), self.driver.$name(sql, params)),

@@ -148,7 +148,7 @@ impl Connector {
         Ok(Client::pooled(driver, held, server_version, work))
     }
 
-    /// `options`: what the session is to begin with. Answers the server's major version too.
+    /// `options`: those that the session is to begin with. Answers the server's major version too.
     async fn dial(
         &self,
         options: Option<&str>,

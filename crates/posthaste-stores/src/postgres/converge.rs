@@ -237,8 +237,8 @@ fn raised(floors: Floors, floor_min: i64) -> Floors {
     }
 }
 
-/// Floors of a difference's `high`: what is new in it was at or above the `xmax` of `low`, whose
-/// floor is its.
+/// Floors of a difference's `high`: transactions new in it were at or above the `xmax` of `low`,
+/// whose floor is theirs.
 pub(super) fn floors_of(high: &Snapshot, from: &Position) -> Floors {
     let Floors { floor, floor_min } = from.floors;
     let remains = |xid: &u64| from.low.xip().binary_search(xid).is_ok();

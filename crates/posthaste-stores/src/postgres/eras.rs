@@ -6,7 +6,7 @@
 //! server about the original's.
 //!
 //! A new era begins behind the last `seq` that was given. Everything up to it is final: for a
-//! moment the outbox is locked, so that no writer is under way, and whoever writes later draws a
+//! moment the outbox is locked, so that no writer is under way, and later writers draw a
 //! greater `seq`. Each place is moved by arithmetic of the ending era alone, to the last `seq`
 //! below which nothing is unfinished: all rows behind that are sent, whatever transaction they
 //! name, and then those of the new era. No row is rewritten. Rows behind the first unfinished one
@@ -47,7 +47,7 @@ const FORWARD: &str = "select pg_catalog.setval('posthaste.outbox_seq_seq', $1::
 /// The survey reads much at once, once: the plans of a relay's small reads are not for it.
 const PLANS: &str =
     "set local enable_seqscan = on; set local enable_bitmapscan = on; set local enable_sort = on";
-/// Writers wait behind whoever waits for the lock.
+/// Writers wait behind a session that waits for the lock.
 const LOCK: &str = "savepoint before_the_lock; set local lock_timeout = '50ms';
                     lock table only posthaste.outbox in share mode";
 /// Gives the lock back.

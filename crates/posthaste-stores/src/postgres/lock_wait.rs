@@ -17,7 +17,7 @@ const PAUSE: Backoff = Backoff {
     max: Duration::from_secs(2),
     jitter: 0.25,
 };
-/// Ten minutes: whoever runs `init` is to learn of a transaction that stays open.
+/// Ten minutes: the user who runs `init` is to learn of a transaction that stays open.
 const TRIES_MAX: u32 = 300;
 /// The holder of the lock is named at the first failure, and again about every ten seconds.
 const SAID_EVERY: u32 = 5;

@@ -155,7 +155,7 @@ async fn init_by(client: &mut Client, options: &InitOptions) -> Result<Initialis
     })
 }
 
-/// Creates everything or nothing: who is refused in the middle leaves nothing behind. Answers which
+/// Creates everything or nothing: a refusal in the middle leaves nothing behind. Answers which
 /// migrations were applied; none: somebody else was faster.
 async fn create(client: &mut Client, options: &InitOptions) -> Result<Vec<u32>, StoreError> {
     let failed = |error| classify(OPERATION, error);

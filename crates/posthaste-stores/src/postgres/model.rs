@@ -1,5 +1,5 @@
-//! The pure state machines of this store for a model checker: what a read asks for, what an answer
-//! means, what an advance stores. Not part of the interface.
+//! The pure state machines of this store for a model checker: the request of a read, the meaning of
+//! an answer, the place that an advance stores. Not part of the interface.
 
 use std::{
     any::Any,
@@ -26,7 +26,7 @@ const ROW: i64 = 1;
 /// A segment that no model leaves.
 const LEAF_BITS: u8 = 40;
 
-/// A part of a description: what kind of number it is says with what it is ever compared.
+/// A part of a description: numbers are only ever compared with others of their kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Number {
     /// A transaction.

@@ -205,7 +205,7 @@ impl Reader {
         })
     }
 
-    /// The largest size that fits both budgets; what a read brings beyond them is sent for nothing.
+    /// The largest size that fits both budgets; rows beyond them would be sent for nothing.
     fn page_size(&self, budget: Budget) -> usize {
         let by_bytes = match self.event_bytes.load(Ordering::Relaxed) {
             0 => FIRST_PAGE_SIZE,

@@ -146,7 +146,7 @@ impl Place {
 /// A read to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
-    /// The beginning of a new difference: what `low` has not seen and the statement's snapshot
+    /// The beginning of a new difference: rows that `low` has not seen and the statement's snapshot
     /// does.
     Poll {
         low: Arc<Snapshot>,
@@ -261,7 +261,7 @@ impl Sweep {
         sweep
     }
 
-    /// Goes on from another place; what was received and stored counts on.
+    /// Goes on from another place; numbers that were received and stored keep counting.
     pub(super) fn go_on_from(&mut self, place: &Position) {
         let Floors { floor, floor_min } = place.floors;
         self.low = Arc::clone(&place.low);

@@ -193,8 +193,8 @@ async fn backend(session: &Session) -> i32 {
     row.await.unwrap().get(0)
 }
 
-/// A pooler may keep a connection open and silent: whoever comes next must not wait behind an
-/// answer that never comes.
+/// A pooler may keep a connection open and silent: the next call must not wait behind an answer
+/// that never comes.
 #[tokio::test]
 async fn a_call_that_is_given_up_takes_its_connection_along() {
     let database = PostgresServer::shared(15).create_database();

@@ -235,8 +235,8 @@ pub(super) fn open(
     Ok(connection)
 }
 
-/// The write-ahead log and its index lie beside the file, under its name: whoever opens the file by
-/// another name has others, and both damage it.
+/// The write-ahead log and its index lie beside the file, under its name: a process that opens the
+/// file by another name has others, and both damage it.
 fn refuse_two_names(operation: &'static str, path: &Path) -> Result<(), StoreError> {
     // Opening tells of a file that is not there or out of reach.
     let links = fs::metadata(path).map_or(0, |metadata| metadata.nlink());

@@ -118,7 +118,7 @@ impl Guard {
         F: FnOnce(&Transaction<'_>, Standing) -> Result<T, StoreError> + Send + 'static,
     {
         let guard = self.clone();
-        // Taken before the snapshot: what was committed by now must be in it.
+        // Taken before the snapshot: all that was committed by now must be in it.
         let expected = self.expected();
         worker
             .read(operation, move |tx| {

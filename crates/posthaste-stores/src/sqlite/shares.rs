@@ -96,7 +96,7 @@ pub(super) fn shares(
 ) -> Result<Shares, StoreError> {
     let owned = owned(tx, operation, destination_id, now, watch)?;
     let mut shares = Shares {
-        // Nothing is shared out: who stands by looks for itself.
+        // Nothing is shared out: a relay that stands by looks for itself.
         version: 0,
         partitions: owned.partitions,
         members: members(tx, operation, destination_id, now, watch)?,

@@ -168,7 +168,7 @@ async fn goes_on_with_a_half_delivered_backlog(original: &PostgresServer, copy: 
     let status = Admin::status(&store(&restored.url())).await.unwrap();
     assert_eq!((status.pending, status.pending_exact), (0, true));
 
-    // It is no copy any more; who asks again changes nothing.
+    // It is no copy any more; asking again changes nothing.
     let again = begin_era(&restored.url()).await;
     assert_eq!(again.new_era, None);
     assert_eq!(

@@ -1,5 +1,5 @@
 //! A role that may create functions, operators and types where others look for names: nothing of it
-//! is ever called, by whoever initialises, relays, operates or writes.
+//! is ever called by those who initialise, relay, operate or write.
 
 use std::time::Duration;
 
@@ -314,8 +314,7 @@ async fn a_schema_that_others_have_filled_is_refused_unread() {
     is_refused(&own, &role).await;
 }
 
-/// A common set-up, after which whoever may write to the outbox could also set triggers on its
-/// tables.
+/// A common set-up, after which each writer of the outbox could also set triggers on its tables.
 #[tokio::test]
 async fn default_privileges_let_nobody_run_code_as_relay_or_superuser() {
     let server = PostgresServer::shared(15);

@@ -1,4 +1,5 @@
-//! The locks by which relays do one thing after another: who may take them, and who has them.
+//! The locks by which relays do one thing after another: the roles that may take them, and the
+//! holders that errors name.
 
 use std::time::Duration;
 

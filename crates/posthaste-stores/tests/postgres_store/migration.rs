@@ -194,8 +194,7 @@ async fn hints_are_on_for_new_outboxes_alone() {
     assert_eq!(used.psql(notify), "off");
 }
 
-/// A role that does not exist is the commonest reason; whoever reads the error sees where it
-/// happened.
+/// A role that does not exist is the commonest reason; the error tells where it happened.
 #[tokio::test]
 async fn a_refused_init_leaves_nothing_behind_and_says_where() {
     let database = PostgresServer::shared(15).create_database();

@@ -1,5 +1,4 @@
-//! A publication of all tables: whoever deletes or updates needs a table that says which row is
-//! meant.
+//! A publication of all tables: deletes and updates need a table that says which row is meant.
 
 use posthaste_engine::{AfterFailure, Parking, Retention, Start};
 

@@ -274,7 +274,7 @@ async fn nobody_takes_what_a_live_relay_owns() {
     .await;
 }
 
-/// Whether whoever takes over from a dead relay waits for its bytes, and knows whose fence to take.
+/// Whether the successor of a dead relay waits for its bytes, and knows whose fence to take.
 async fn take_over(world: &World) -> (bool, bool) {
     let one = register(&world.store, "one").await;
     claim(&world.store, one, Start::Oldest).await;
@@ -410,8 +410,8 @@ async fn what_was_skipped_and_is_tried_again_holds_no_key() {
     .await;
 }
 
-/// Half of the partitions change hands; what was emitted before is delivered by whoever has its
-/// partition then.
+/// Half of the partitions change hands; earlier events are delivered by the new owner of their
+/// partition.
 async fn half_changes_hands(world: &World) -> bool {
     let one = register(&world.store, "one").await;
     claim_some(&world.store, one, 64).await;

@@ -178,8 +178,7 @@ async fn one_advance_stores_every_merge_that_was_skipped() {
     assert_eq!(drain(&all, ALL).await, Vec::<String>::new());
 }
 
-/// A zombie that lost a part of what it owned changes nothing, of the rest neither; whatever it
-/// tries.
+/// A zombie that lost a part of its partitions changes nothing, of the others neither.
 #[tokio::test]
 async fn who_lost_a_part_stores_no_merge_either() {
     let database = fresh().await;
@@ -292,7 +291,7 @@ async fn partitions_are_cut_anew_below_running_relays() {
     first = reopened(&store, &again, first).await;
     seen.extend(read_pages(&first, 20, 1).await);
 
-    // Coarser: who owns the first of a block gets the rest of it, claim by claim.
+    // Coarser: the owner of a block's first partition gets the rest of it, claim by claim.
     cut(&database, 8).await;
     let mut owned = (0, 0);
     for _ in 0..4 {
@@ -401,7 +400,7 @@ async fn claims_at_once_neither_overlap_nor_lose_a_partition() {
                         Ok(())
                     }
                     2 => {
-                        // Dies; whoever comes next takes over.
+                        // Dies; the next relay takes over.
                         let dead = relay;
                         relay = register(&store, &format!("r{seed}")).await;
                         store.fence(relay, dead.registration, "gone").await

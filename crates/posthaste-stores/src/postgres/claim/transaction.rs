@@ -143,7 +143,7 @@ async fn create(
 }
 
 /// Waits for the destination's lock, then frees what dead relays own of it; answers our name.
-/// Without a destination there is nothing to free, and who is fenced is still told so.
+/// Without a destination there is nothing to free, and a fenced relay is still told so.
 pub(in crate::postgres) async fn lock_and_revoke(
     client: &Driver,
     relay: Registered,
