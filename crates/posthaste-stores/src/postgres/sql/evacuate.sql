@@ -47,7 +47,8 @@ begin
             order by m.floor_min, m.key limit {keys}
             for update skip locked
         ) l;
-        -- ... Something that waits holds the key, and goes on waiting until we are done: no side read has begun.
+        -- ... Something that waits holds the key, and goes on waiting until we are done: no side read
+        -- has begun.
         select array_agg(k.destination_id), array_agg(k.key) into of_destination, of_key
         from unnest(of_destination, of_key) k (destination_id, key)
         cross join lateral (

@@ -21,7 +21,8 @@ begin
     begin
         -- No transaction is open any more that has written into the leaf, ...
         lock table only posthaste.{leaf} in access exclusive mode;
-        -- ... and each statement from here on sees what all of them have committed, and every destination.
+        -- ... and each statement from here on sees what all of them have committed, and every
+        -- destination.
         select o.seq, {past_window} and coalesce(o.seq <= {floor}, false) into greatest_seq, due
         from only posthaste.{leaf} o order by o.seq desc limit 1;
         if due is not true then

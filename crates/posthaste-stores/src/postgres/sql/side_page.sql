@@ -15,7 +15,8 @@ cross join lateral (
         -- Retention may have copied rows that the marker's snapshots do not see.
         and o.seq > m.floor_min
         and not pg_catalog.pg_visible_in_snapshot(o.xid, m.low)
-        -- Whether it is part of the rest. That of an ended era goes up to the marker's floor (`eras.rs`).
+        -- Whether it is part of the rest. That of an ended era goes up to the marker's floor
+        -- (`eras.rs`).
         and case when pg_catalog.pg_visible_in_snapshot(o.xid, m.high)
                 and (o.seq <= m.floor or m.high::text <> '9223372036854775807:9223372036854775807:')
             -- The rest of another difference than the one that is read was read before.
