@@ -296,7 +296,7 @@ impl Reading {
     /// Takes the answer to a request, with the events that came.
     ///
     /// # Errors
-    /// What is unsound about it, in words.
+    /// A text that tells what is unsound about it.
     pub fn answer(
         &mut self,
         request: Request,
@@ -384,7 +384,7 @@ impl Side {
     /// ascending.
     ///
     /// # Errors
-    /// What is wrong with the target, in words.
+    /// A text that tells what is wrong with the target.
     pub fn next(
         &mut self,
         rows: &[SideRow<'_>],
@@ -415,7 +415,7 @@ impl Side {
     /// Where the markers are to stand that an advance to this cursor moves.
     ///
     /// # Errors
-    /// What is wrong with the cursor, in words.
+    /// A text that tells what is wrong with the cursor.
     pub fn moves(&mut self, at: &Cursor) -> Result<Vec<(String, Position)>, String> {
         let moves = self.0.moves(at).map_err(|error| error.to_string())?;
         Ok(moves
