@@ -45,7 +45,8 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     #[arg(
-        long, value_name = "URL", global = true, visible_alias = "from", help = plug_ins::store_help(config::FROM)
+        long, value_name = "URL", global = true, visible_alias = "from",
+        help = plug_ins::store_help(config::FROM)
     )]
     store: Option<SecretUrl>,
     /// A configuration file that names the store

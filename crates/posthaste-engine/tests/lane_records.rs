@@ -329,7 +329,8 @@ proptest! {
         for &(ticket, failures) in &sender.sent {
             let known = &known_at[usize::try_from(ticket).unwrap()];
             let behind = sender.rejected[..failures].iter().any(|&other| {
-                key_of(ticket).is_some() && key_of(other) == key_of(ticket) && !known.contains(&other)
+                let of_one_key = key_of(ticket).is_some() && key_of(other) == key_of(ticket);
+                of_one_key && !known.contains(&other)
             });
             prop_assert!(!behind, "{} was sent behind a failure", ticket);
         }

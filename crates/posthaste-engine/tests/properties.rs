@@ -40,7 +40,9 @@ proptest! {
         let longest = backoff.max.as_secs_f64() * (1.0 + jitter);
         prop_assert!(wait.as_secs_f64() <= longest * 1.000_001);
         let even = Backoff { jitter: 0.0, ..backoff }.delay(failures, random).as_secs_f64();
-        let within = even * (1.0 - jitter) * 0.999_999 - 1e-8..=even * (1.0 + jitter) * 1.000_001 + 1e-8;
+        let least = even * (1.0 - jitter) * 0.999_999 - 1e-8;
+        let most = even * (1.0 + jitter) * 1.000_001 + 1e-8;
+        let within = least..=most;
         prop_assert!(within.contains(&wait.as_secs_f64()) || wait == Duration::MAX);
         if backoff.first > Duration::ZERO {
             let at_last = backoff.delay(u32::MAX, 0.5).as_secs_f64();
@@ -51,7 +53,10 @@ proptest! {
 
     /// The partitions are ranges of one size that cover the slots, each slot once.
     #[test]
-    fn partitions_cut_the_slots(power in 0..=12_u32, inserted in prop::collection::vec(any::<u16>(), 0..60)) {
+    fn partitions_cut_the_slots(
+        power in 0..=12_u32,
+        inserted in prop::collection::vec(any::<u16>(), 0..60),
+    ) {
         let count = 1_u16 << power;
         let mut some = Partitions::none_of(count).unwrap();
         let mut expected = BTreeSet::new();
@@ -67,7 +72,8 @@ proptest! {
         prop_assert_eq!(some.is_empty(), expected.is_empty());
         prop_assert_eq!(some.is_all(), expected.len() == usize::from(count));
         let flags = some.as_slice().iter().enumerate();
-        prop_assert!(flags.filter(|(_, set)| **set).map(|(at, _)| at).eq(expected.iter().map(|&p| usize::from(p))));
+        let set = flags.filter(|(_, set)| **set).map(|(at, _)| at);
+        prop_assert!(set.eq(expected.iter().map(|&p| usize::from(p))));
         let size = 16_384 / count;
         for slot in 0..16_384 {
             prop_assert_eq!(some.partition_of(slot), slot / size);
@@ -79,7 +85,10 @@ proptest! {
     /// know; and forgetting what all senders know changes no answer.
     #[test]
     fn failed_keys_answer_as_the_list_of_failures(
-        steps in prop::collection::vec((any::<bool>(), prop::option::of(0..4_u64), 0..6_u64), 0..60),
+        steps in prop::collection::vec(
+            (any::<bool>(), prop::option::of(0..4_u64), 0..6_u64),
+            0..60,
+        ),
     ) {
         let (mut keys, mut failures, mut forgotten) = (FailedKeys::default(), Vec::new(), 0);
         for (note, key, unknown) in steps {

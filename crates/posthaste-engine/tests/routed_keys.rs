@@ -1,5 +1,5 @@
-//! Side reads and parked copies, step by step. An event that is read apart from the main group goes only
-//! where a route takes it, too, and a key comes back to the main group once.
+//! Side reads and parked copies, step by step. An event that is read apart from the main group goes
+//! only where a route takes it, too, and a key comes back to the main group once.
 
 #![allow(clippy::unwrap_used)]
 

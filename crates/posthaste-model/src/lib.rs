@@ -13,6 +13,7 @@ pub mod checker;
 pub mod configurations;
 pub mod database;
 pub mod memories;
+mod park;
 pub mod polling;
 pub mod relay;
 pub mod retention;

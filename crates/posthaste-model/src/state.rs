@@ -246,7 +246,7 @@ impl System {
             orphans,
             late,
             keys,
-            aside: _,
+            aside,
             left,
             repeats,
             broken,
@@ -270,7 +270,11 @@ impl System {
             ]);
         }
         if self.grain == Grain::SettingAside {
-            self.describe_aside(state, &name, &mut numbers);
+            aside.describe(&name, &mut numbers);
+            for key in keys {
+                numbers.push(Number::Plain(key.skipped.len() as u64));
+                numbers.extend(key.skipped.iter().map(|&event| name(event)));
+            }
         }
         for (w, writer) in writers.iter().enumerate() {
             numbers.push(Number::Plain((self.writers[w].len() - writer.done) as u64));

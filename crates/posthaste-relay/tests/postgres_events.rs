@@ -197,12 +197,16 @@ const BROKEN: &str = "
         ('t', 'none', 'none-1', null);
     insert into posthaste.outbox (topic, key, payload) values (null, 'nowhere', 'nowhere-1');
     insert into posthaste.outbox (topic, key, payload, occurred_at) values
-        ('t', 'before', 'before-1', '-infinity'), ('t', null, 'never', 'infinity'), ('t', 'timeless', 'timeless-1', null);
+        ('t', 'before', 'before-1', '-infinity'),
+        ('t', null, 'never', 'infinity'),
+        ('t', 'timeless', 'timeless-1', null);
     insert into posthaste.outbox (id, topic, key, payload) values
         (null, 't', 'anonymous', 'anonymous-1'), (null, 't', null, 'anonymous too');
-    insert into posthaste.outbox (topic, key, payload, inserted_at) values ('t', 'good', 'old', '-infinity');
+    insert into posthaste.outbox (topic, key, payload, inserted_at) values
+        ('t', 'good', 'old', '-infinity');
     insert into posthaste.outbox (topic, key, payload) values ('t', 'square', 'square-2');
-    insert into posthaste.outbox (topic, key, payload, headers) values ('t', 'square', 'square-3', '{odd}');
+    insert into posthaste.outbox (topic, key, payload, headers) values
+        ('t', 'square', 'square-3', '{odd}');
     insert into posthaste.outbox (topic, key, payload) values
         ('t', 'odd', 'odd-2'), ('t', 'square', 'square-4'), ('t', 'good', 'last')";
 
@@ -238,7 +242,8 @@ async fn events_that_cannot_be_decoded_are_parked_and_all_others_go_on() {
     }
     let copied = "select count(*) from posthaste.parked p join posthaste.outbox o using (seq)
         where (o.topic, o.key, o.payload, o.headers, o.occurred_at, o.inserted_at)
-            is not distinct from (p.topic, p.key, p.payload, p.headers, p.occurred_at, p.inserted_at)";
+            is not distinct from
+            (p.topic, p.key, p.payload, p.headers, p.occurred_at, p.inserted_at)";
     assert_eq!(world.database.psql(copied), "10", "every byte is kept");
     let audited = "select count(*) from posthaste.audit where action = 'dead' and detail like '%: \
                    undecodable'";

@@ -61,8 +61,7 @@ fn refusal(url: &str) -> Option<String> {
     open(url).err().map(|error| error.to_string())
 }
 
-/// Whatever is written, an error says something and repeats no password: here all that was written
-/// is one.
+/// Every error says something and repeats no password: here all that was written is one.
 #[test]
 fn fuzz_addresses() {
     check!()

@@ -1,4 +1,4 @@
-//! The faults of the test kit around a real store: what was done, and what the caller was told.
+//! The faults of the test kit around a real store: the acts done, and the answers to the caller.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -64,7 +64,7 @@ impl Bench {
         self.store.open(&claim).await.unwrap()
     }
 
-    /// What is behind the stored cursor, under a new claim.
+    /// How many events lie behind the stored cursor, under a new claim.
     async fn left(&self) -> usize {
         self.claim().await.next(PLENTY).await.unwrap().events.len()
     }

@@ -1,4 +1,4 @@
-//! What only SQLite's store has to prove; the rest is in the suite that all stores share.
+//! Tests of SQLite's store alone; the suite that all stores share has the rest.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -168,8 +168,8 @@ async fn a_file_that_is_gone_is_unavailable() {
     claimed.next(PLENTY).await.unwrap();
 }
 
-/// An older state of the same claim: its epoch and registration are right, what was done since is not
-/// there. Passing on would skip the events whose numbers are drawn a second time.
+/// An older state of the same claim: its epoch and registration are right, what was done since is
+/// not there. Passing on would skip the events whose numbers are drawn a second time.
 #[tokio::test]
 async fn an_older_state_without_events_that_were_read_is_noticed() {
     let outbox = Outbox::new().await;
@@ -301,7 +301,8 @@ async fn text_that_is_not_utf8_is_delivered_and_found_again() {
         .connect()
         .execute_batch(
             r#"insert into posthaste_outbox (topic, key) values ('t', cast(x'6bff' as text));
-               insert into posthaste_outbox (topic, key, tenant_id) values ('t', cast(x'6bff' as text), cast(x'80' as text));
+               insert into posthaste_outbox (topic, key, tenant_id)
+               values ('t', cast(x'6bff' as text), cast(x'80' as text));
                insert into posthaste_outbox (topic, headers) values ('t', '["a","\ud800"]');"#,
         )
         .unwrap();
@@ -533,7 +534,7 @@ async fn a_lease_ends_although_a_clock_was_set_back(address: &str) {
         ClaimOutcome::Elsewhere { .. } => true,
         ClaimOutcome::Owned(_) => false,
     };
-    // Whoever renews it is not dead.
+    // A relay that renews it is not dead.
     for _ in 0..4 {
         assert!(held().await);
         tokio::time::sleep(lease / 2).await;
@@ -600,7 +601,7 @@ async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
     assert_eq!(setting, "86400");
 }
 
-/// Relays that do not know of each other are stopped; what they delivered stays delivered.
+/// Relays that do not know of each other are stopped; their deliveries stay done.
 #[tokio::test]
 async fn the_second_schema_is_migrated_with_its_progress() {
     let directory = tempfile::tempdir().unwrap();
@@ -622,13 +623,15 @@ async fn the_second_schema_is_migrated_with_its_progress() {
     connection
         .execute_batch(
             "insert into posthaste_outbox (topic) values ('done'), ('left');
-             insert into posthaste_destinations (id, name, url, created_at) values (1, 'default', 'null:', 1);
+             insert into posthaste_destinations (id, name, url, created_at)
+             values (1, 'default', 'null:', 1);
              insert into posthaste_cursors (id, destination_id, seq) values (1, 1, 1);
              insert into posthaste_relays (registration, name, version, boot_id, pid_namespace, pid,
                                            process_started, registered_at, lease_expires_at)
-             values ('11111111-1111-4111-8111-111111111111', 'old', '0', '', '', 1, 1, 1, 9000000000000000);
-             insert into posthaste_ownership (destination_id, partition_from, partition_to, cursor_id,
-                                              registration, epoch)
+             values ('11111111-1111-4111-8111-111111111111', 'old', '0', '', '', 1,
+                     1, 1, 9000000000000000);
+             insert into posthaste_ownership (destination_id, partition_from, partition_to,
+                                              cursor_id, registration, epoch)
              values (1, 0, 64, 1, '11111111-1111-4111-8111-111111111111', 7);
              insert into posthaste_audit (at, action, registration, detail)
              values (1, 'fence', '22222222-2222-4222-8222-222222222222', 'its lease ended');",

@@ -92,7 +92,8 @@ async fn a_writer_is_never_kept_waiting_and_loses_nothing() {
         .connect()
         .execute_batch(
             "with recursive n (i) as (select 1 union all select i + 1 from n where i < 20000)
-             insert into posthaste_outbox (topic, key, payload) select 't', i, randomblob(300) from n",
+             insert into posthaste_outbox (topic, key, payload)
+             select 't', i, randomblob(300) from n",
         )
         .unwrap();
     let page = claimed.next(PLENTY).await.unwrap();
@@ -174,7 +175,8 @@ async fn what_was_set_aside_goes_a_month_after_nothing_waits_for_it() {
         outbox
             .connect()
             .execute_batch(&format!(
-                "update posthaste_parked set parked_at = parked_at - {micros}, closed_at = closed_at - {micros};
+                "update posthaste_parked
+                 set parked_at = parked_at - {micros}, closed_at = closed_at - {micros};
                  update posthaste_attempts set at = at - {micros}"
             ))
             .unwrap();

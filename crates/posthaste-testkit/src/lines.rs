@@ -97,7 +97,10 @@ mod tests {
     use super::{Line, read};
     use std::io::Write;
 
-    const GOOD: &str = r#"{"seq":7,"id":"01890a5d-ac96-774b-bcce-b302099a8057","topic":"orders","key":"k","headers":[["a","1"],["a",null]],"payload":"{\"n\":1}"}"#;
+    const GOOD: &str = concat!(
+        r#"{"seq":7,"id":"01890a5d-ac96-774b-bcce-b302099a8057","topic":"orders","key":"k","#,
+        r#""headers":[["a","1"],["a",null]],"payload":"{\"n\":1}"}"#,
+    );
 
     #[test]
     fn payloads_come_as_text_as_base64_or_not_at_all() {

@@ -123,8 +123,8 @@ impl Source {
         matches!(self, Self::Postgres { .. })
     }
 
-    /// Writers that waited too long for a table, in the server's words: they wait for us. One that only
-    /// reads one is none: a relay may wait until a leaf is emptied.
+    /// Writers that waited too long for a table, in the server's words: they wait for us. One that
+    /// only reads one is none: a relay may wait until a leaf is emptied.
     #[must_use]
     pub fn long_waits(&self) -> Vec<String> {
         let Self::Postgres { server, .. } = self else {

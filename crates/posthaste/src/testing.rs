@@ -11,7 +11,8 @@
 //!     let mut tx = pool.begin().await.unwrap();
 //!     place_order(&mut tx).await;
 //!     let events = testing::emitted(&mut *tx).await.unwrap();
-//!     assert_emitted(&events, &[Expected::topic("orders").key("order-1").event_type("order.placed")]);
+//!     let placed = Expected::topic("orders").key("order-1").event_type("order.placed");
+//!     assert_emitted(&events, &[placed]);
 //!     // Dropped, not committed: nothing is left behind.
 //! }
 //! # }

@@ -86,8 +86,12 @@ async fn cost(client: &Client, database: &str) -> Result<Cost> {
         .query_one(
             "select
                 coalesce(sum(calls), 0)::float8,
-                coalesce(sum(calls) filter (where query like '%update posthaste.relays%'), 0)::float8,
-                coalesce(sum(wal_records) filter (where query not like '%update posthaste.relays%'), 0)::float8
+                coalesce(
+                    sum(calls) filter (where query like '%update posthaste.relays%'),
+                    0)::float8,
+                coalesce(
+                    sum(wal_records) filter (where query not like '%update posthaste.relays%'),
+                    0)::float8
              from pg_stat_statements s join pg_database d on d.oid = s.dbid
              where d.datname = $1",
             &[&database],

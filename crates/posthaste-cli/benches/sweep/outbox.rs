@@ -66,7 +66,8 @@ impl Outbox {
             .prepare(
                 "insert into posthaste.outbox (topic, key, type, content_type, payload)
                  select 'orders', 'order-' || n % 10000, 'OrderPlaced', 'application/json',
-                     convert_to(rpad('{\"order\":' || n || ',\"note\":\"', 298, 'x') || '\"}', 'UTF8')
+                     convert_to(
+                         rpad('{\"order\":' || n || ',\"note\":\"', 298, 'x') || '\"}', 'UTF8')
                  from generate_series($1::bigint, $2::bigint) n",
             )
             .await?;

@@ -178,7 +178,8 @@ impl Writers {
             clients.push(outbox.connect().await?);
         }
         let sql = format!(
-            "create table accounts (id integer primary key, balance bigint not null) with (fillfactor = 50);
+            "create table accounts (id integer primary key, balance bigint not null)
+                 with (fillfactor = 50);
              insert into accounts select n, 0 from generate_series(0, {ACCOUNTS} - 1) n"
         );
         outbox.connect().await?.batch_execute(&sql).await?;

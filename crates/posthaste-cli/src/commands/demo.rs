@@ -37,7 +37,10 @@ use view::View;
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// How many events the shop writes
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long, value_name = "N", default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     events: u32,
     /// Run on this database instead of an SQLite file of its own, and remove the demo's tables at
     /// the end

@@ -115,10 +115,10 @@ async fn refuse_to_give_up(store: &dyn Store, name: &str) -> Result<(), Failure>
     }
     Err(Failure::usage(format!(
         "removing destination `{name}` gives up its cursor: {} pending and {} parked or dead; \
-         nothing was changed\nfix: start a relay that delivers them, or give --yes to confirm. Events are \
-         kept for {}; while they are, a relay that names `{name}` again begins at the oldest one \
-         and sends all of them, also delivered ones. A parked event that the outbox keeps no \
-         longer stays as skipped for 30 days: `dead retry --skipped` sends it then",
+         nothing was changed\nfix: start a relay that delivers them, or give --yes to confirm. \
+         Events are kept for {}; while they are, a relay that names `{name}` again begins at the \
+         oldest one and sends all of them, also delivered ones. A parked event that the outbox \
+         keeps no longer stays as skipped for 30 days: `dead retry --skipped` sends it then",
         status::amount(known.pending, known.pending_exact),
         output::thousands(set_aside),
         output::short_duration(status.retained.configured_window),

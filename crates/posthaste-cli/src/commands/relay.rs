@@ -60,7 +60,10 @@ pub(crate) struct Relay {
     #[arg(long)]
     until_drained: bool,
     /// Give up draining after this long, with exit status 4
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "until_drained")]
+    #[arg(
+        long, value_name = "DURATION", value_parser = units::duration,
+        requires = "until_drained"
+    )]
     drain_timeout: Option<Duration>,
     /// At the end, print the result as JSON on standard output
     #[arg(long)]

@@ -35,7 +35,10 @@ pub(crate) struct RelayTuning {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Most partitions of a destination that this relay owns [default: no bound]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=PARTITIONS_MAX.into()))]
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=PARTITIONS_MAX.into())
+    )]
     pub(crate) max_partitions: Option<u32>,
     /// How long the right to deliver lasts without renewal [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]

@@ -254,7 +254,8 @@ fn of_store(page: &mut Page<'_>, status: &Status) -> fmt::Result {
         ),
         (
             "posthaste_retention_window_seconds",
-            "For how long delivered events are kept: as init stored it, or less where the ring is smaller",
+            "For how long delivered events are kept: as init stored it, or less where the ring is \
+             smaller",
             Seconds(retained.window),
         ),
         (

@@ -111,7 +111,8 @@ fn flags_win_over_the_environment_which_wins_over_the_file() {
     world.emit("t", "k", "1");
     world.write(
         "relay.toml",
-        "[stores.main]\nurl = \"sqlite:absent.db\"\n[destinations.default]\nurl = \"file:file.jsonl\"\n",
+        "[stores.main]\nurl = \"sqlite:absent.db\"\n\
+         [destinations.default]\nurl = \"file:file.jsonl\"\n",
     );
     let relay = ["relay", "--config", "relay.toml", "--until-drained"];
     // The file's store does not exist: the environment's is used.
@@ -151,7 +152,8 @@ fn nothing_but_the_file_redirects_a_destination_of_the_file() {
     let world = World::with_outbox();
     world.write(
         "relay.toml",
-        "[stores.main]\nurl = \"sqlite:shop.db\"\n[destinations.default]\nurl = \"file:file.jsonl\"\n",
+        "[stores.main]\nurl = \"sqlite:shop.db\"\n\
+         [destinations.default]\nurl = \"file:file.jsonl\"\n",
     );
     let relay = ["relay", "--config", "relay.toml", "--until-drained"];
     let with = |to: &'static str| [&relay[..], &["--to", to]].concat();

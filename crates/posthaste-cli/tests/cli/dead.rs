@@ -329,7 +329,8 @@ fn a_row_that_breaks_the_tables_checks_is_parked_and_all_others_go_on() {
     let copied: u32 = database
         .query_row(
             "select count(*) from posthaste_parked as p join posthaste_outbox as o using (seq)
-             where (o.id, o.headers, o.payload, o.occurred_at) is (p.event_id, p.headers, p.payload, p.occurred_at)",
+             where (o.id, o.headers, o.payload, o.occurred_at)
+                 is (p.event_id, p.headers, p.payload, p.occurred_at)",
             [],
             |row| row.get(0),
         )

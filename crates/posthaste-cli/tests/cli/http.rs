@@ -474,8 +474,9 @@ fn no_payload_header_or_secret_is_logged_at_any_level() {
         server.psql(
             "postgres",
             &format!(
-                "select posthaste.emit(topic => 't', payload => '{MARK}payload{padding}', key => 'k{n}',
-                                       headers => array['h', '{MARK}header'])"
+                "select posthaste.emit(
+                     topic => 't', payload => '{MARK}payload{padding}', key => 'k{n}',
+                     headers => array['h', '{MARK}header'])"
             ),
         );
     }

@@ -360,7 +360,8 @@ fn the_size_limit_of_files_is_an_outage_and_no_death() {
     );
     // 64 blocks of 512 or 1024 bytes, as the shell has it: less than the events in any case.
     let mut limited = Command::new("sh");
-    let relay = "ulimit -f 64; exec \"$0\" relay --from \"$1\" --to file:out.jsonl --until-drained --drain-timeout 2s";
+    let relay = "ulimit -f 64; exec \"$0\" relay --from \"$1\" --to file:out.jsonl \
+                 --until-drained --drain-timeout 2s";
     limited.args(["-c", relay, env!("CARGO_BIN_EXE_posthaste"), &url]);
     let late = run(limited.current_dir(world.path("")), LIMIT).expect_status(4);
     says(&late, &["File too large"]);

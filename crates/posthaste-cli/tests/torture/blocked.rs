@@ -31,13 +31,14 @@ fn many_blocked(keys: u32, followers: u32) -> (Postgres, Delivered) {
     // Only a later transaction's snapshot sees them.
     write(
         &database,
-        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id, slot, topic, key,
-             payload, headers, occurred_at, inserted_at)
-         select d.id, 'dead', 1, 'other', 'by hand', o.seq, o.id, o.slot, o.topic, o.key, o.payload, o.headers,
-             o.occurred_at, o.inserted_at
+        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id,
+             slot, topic, key, payload, headers, occurred_at, inserted_at)
+         select d.id, 'dead', 1, 'other', 'by hand', o.seq, o.id,
+             o.slot, o.topic, o.key, o.payload, o.headers, o.occurred_at, o.inserted_at
          from posthaste.destinations d, posthaste.outbox o;
          insert into posthaste.markers (destination_id, key, slot, low, floor, floor_min)
-         select d.id, o.key, o.slot, pg_current_snapshot(), 0, 0 from posthaste.destinations d, posthaste.outbox o;",
+         select d.id, o.key, o.slot, pg_current_snapshot(), 0, 0
+         from posthaste.destinations d, posthaste.outbox o;",
     );
     for n in 1..=followers {
         write(
@@ -48,10 +49,14 @@ fn many_blocked(keys: u32, followers: u32) -> (Postgres, Delivered) {
             ),
         );
     }
-    write(&database, &format!(
-        "insert into posthaste.outbox (topic, key, payload)
-         select 't', 'free' || n % 100, (n / 100)::text::bytea from generate_series(0, {OTHERS} - 1) n;"
-    ));
+    write(
+        &database,
+        &format!(
+            "insert into posthaste.outbox (topic, key, payload)
+         select 't', 'free' || n % 100, (n / 100)::text::bytea
+         from generate_series(0, {OTHERS} - 1) n;"
+        ),
+    );
     (database, delivered)
 }
 

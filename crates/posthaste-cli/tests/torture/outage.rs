@@ -83,7 +83,8 @@ async fn a_full_device_parks_nothing_and_heals() {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--map-root-user", "sh", "-ec"]);
     command.arg(
-        "mount -t tmpfs -o size=1m full \"$1\"; head -c 600k /dev/zero > \"$1/ballast\"; shift; exec \"$@\"",
+        "mount -t tmpfs -o size=1m full \"$1\"; head -c 600k /dev/zero > \"$1/ballast\"; \
+         shift; exec \"$@\"",
     );
     command.arg("sh").arg(mount_point.path());
     let running = Running::start(wrap(&mut command, &relay)).goes_on();

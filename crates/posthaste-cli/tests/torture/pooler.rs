@@ -118,8 +118,8 @@ async fn writers_and_relay_share_the_connections_of_a_pooler() {
 const SESSIONS: usize = 4;
 /// Among what a relay sets on a connection of its own.
 const SETTINGS: &str = "select array[current_setting('plan_cache_mode'), current_setting('jit'),
-    current_setting('enable_seqscan'), current_setting('statement_timeout'), current_setting('lock_timeout'),
-    current_setting('application_name')]";
+    current_setting('enable_seqscan'), current_setting('statement_timeout'),
+    current_setting('lock_timeout'), current_setting('application_name')]";
 
 async fn settings(url: &str) -> (tokio_postgres::Client, Vec<String>) {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();

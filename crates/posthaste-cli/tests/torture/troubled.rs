@@ -30,7 +30,8 @@ const FLAGS: [&str; 6] = [
 /// The server's answer to a writer while its disk is full.
 const FULL: &str = "
     create function full_disk() returns trigger language plpgsql as $$ begin
-        raise exception 'could not extend file: No space left on device' using errcode = 'disk_full';
+        raise exception 'could not extend file: No space left on device'
+            using errcode = 'disk_full';
     end $$;
     create trigger full_disk before insert or update or delete on posthaste.cursors
         for each row execute function full_disk();

@@ -75,8 +75,8 @@ pub struct ParkedCopy {
     /// Whether its key, if it has one, waits for it. The key of an event that was skipped, and is
     /// tried again, has gone on.
     pub holds_key: bool,
-    /// A follower that retention parked unseen, and that was not attempted yet: routes are asked for
-    /// it. Its kind is `evacuated`, or `not_routed` since no route took it.
+    /// A follower that retention parked unseen, and that was not attempted yet: routes are asked
+    /// for it. Its kind is `evacuated`, or `not_routed` since no route took it.
     pub never_tried: bool,
 }
 

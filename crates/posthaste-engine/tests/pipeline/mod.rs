@@ -574,7 +574,8 @@ proptest! {
     ) {
         let case =
             Case {
-                seed, pipelined, transactional, skip, mixed, unmakeable, attempts, events, keys, crash_every, kept, window, in_flight,
+                seed, pipelined, transactional, skip, mixed, unmakeable, attempts, events, keys,
+                crash_every, kept, window, in_flight,
             };
         case.holds();
     }

@@ -1,4 +1,4 @@
-//! What operators see and do.
+//! The operators' side: status, parked events, the audit.
 
 use std::time::Duration;
 

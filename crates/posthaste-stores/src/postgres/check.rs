@@ -37,7 +37,7 @@ pub(super) async fn check(client: &Client) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses tables whose triggers others may set: their code would run as whoever writes there.
+/// Refuses tables whose triggers others may set: their code would run as every writer's role.
 pub(super) fn refuse_foreign_triggers(
     asked: Result<Row, tokio_postgres::Error>,
     operation: &'static str,
@@ -47,8 +47,8 @@ pub(super) fn refuse_foreign_triggers(
         Err(StoreError::Denied {
             operation,
             reason: format!(
-                "{found}, whose code would run with the rights of all who write there: drop that role's triggers, and \
-                 revoke trigger on all tables in schema posthaste from it"
+                "{found}, whose code would run with the rights of all who write there: drop that \
+                 role's triggers, and revoke trigger on all tables in schema posthaste from it"
             ),
         })
     })
@@ -62,8 +62,9 @@ pub(super) async fn advice(client: &Client) -> Result<Option<String>, StoreError
         .map_err(|error| classify(OPERATION, error))?;
     let truncates: bool = row.get("truncates");
     Ok((truncates && row.get("feedback")).then(|| {
-        "a hot standby tells this server what its queries read, and retention truncates: that cancels queries on the \
-         standby, or stops replay there. `posthaste init --retention-mode delete --store URL` disturbs none of them"
+        "a hot standby tells this server what its queries read, and retention truncates: that \
+         cancels queries on the standby, or stops replay there. `posthaste init --retention-mode \
+         delete --store URL` disturbs none of them"
             .to_owned()
     }))
 }
@@ -110,13 +111,13 @@ pub(super) fn refuse_older_relay(
     Err(StoreError::Schema {
         operation,
         reason: format!(
-            "this relay has version {OURS}, and the setting min_relay asks for {min_relay} or later: upgrade \
-             Posthaste"
+            "this relay has version {OURS}, and the setting min_relay asks for {min_relay} or \
+             later: upgrade Posthaste"
         ),
     })
 }
 
-/// `major.minor.patch`, as far as these are numbers; what comes behind does not count.
+/// `major.minor.patch`, as far as these are numbers; the rest does not count.
 fn numbers(version: &str) -> [u64; 3] {
     let mut parts = version
         .split(['.', '-', '+'])
@@ -128,8 +129,8 @@ pub(super) fn newer(version: i32) -> StoreError {
     StoreError::Schema {
         operation: OPERATION,
         reason: format!(
-            "the schema has version {version} and asks for a newer Posthaste than this build, which \
-             knows {LEVEL}: upgrade Posthaste"
+            "the schema has version {version} and asks for a newer Posthaste than this build, \
+             which knows {LEVEL}: upgrade Posthaste"
         ),
     }
 }
@@ -174,8 +175,9 @@ pub(super) async fn soundness(client: &Client) -> Result<(), StoreError> {
     let (cache, increment): (i64, i64) = (row.get("cache"), row.get("increment"));
     if cache != 1 || increment != 1 || row.get::<_, bool>("cycles") {
         return Err(wrong(
-            "posthaste.outbox_seq_seq must count by 1, cache 1 and never cycle, or events get lost: \
-             alter table posthaste.outbox alter column seq set increment 1 set cache 1 set no cycle"
+            "posthaste.outbox_seq_seq must count by 1, cache 1 and never cycle, or events get \
+             lost: alter table posthaste.outbox alter column seq set increment 1 set cache 1 set \
+             no cycle"
                 .to_owned(),
         ));
     }
@@ -204,9 +206,9 @@ fn refuse_incomplete(row: &Row) -> Result<(), StoreError> {
     let leaves: i64 = row.get("leaves");
     if leaves != i64::from(LEAVES) {
         return Err(wrong(format!(
-            "posthaste.outbox has {leaves} of its {LEAVES} leaves: what lies in the others would be \
-             passed over. Attach them again (alter table posthaste.outbox attach partition ...), or \
-             restore the whole schema posthaste"
+            "posthaste.outbox has {leaves} of its {LEAVES} leaves: what lies in the others would \
+             be passed over. Attach them again (alter table posthaste.outbox attach partition \
+             ...), or restore the whole schema posthaste"
         )));
     }
     if row.get("subscribed") {
@@ -239,8 +241,8 @@ pub(super) async fn set_sequence_forward(client: &Client) -> Result<(), StoreErr
     client.script(&script).await.map(drop).map_err(failed)
 }
 
-/// Refuses a copy that was not told to go on by itself. Asked at every claim too: whoever restores
-/// a dump under a running relay does not restart it.
+/// Refuses a copy that was not told to go on by itself. Asked at every claim too: a dump
+/// may be restored under a running relay.
 pub(super) async fn refuse_copy(
     client: &Client,
     operation: &'static str,
@@ -250,11 +252,12 @@ pub(super) async fn refuse_copy(
     }
     Err(StoreError::Misconfigured {
         operation,
-        reason: "this outbox is a copy (a restored dump, pg_upgrade or a template): its progress counts the \
-                 original's transactions, and the original may still deliver. Make sure that the original no longer \
-                 delivers, or events are sent twice; then run `posthaste init --store URL --new-era`: it tells how \
-                 many events would be sent again, and with --yes carries the progress over, so that all that is \
-                 pending is delivered from here"
+        reason: "this outbox is a copy (a restored dump, pg_upgrade or a template): its progress \
+                 counts the original's transactions, and the original may still deliver. Make sure \
+                 that the original no longer delivers, or events are sent twice; then run \
+                 `posthaste init --store URL --new-era`: it tells how many events would be sent \
+                 again, and with --yes carries the progress over, so that all that is pending is \
+                 delivered from here"
             .to_owned(),
     })
 }
@@ -286,8 +289,9 @@ where
     if !row.get::<_, bool>("may_ask") {
         return Err(StoreError::Denied {
             operation: OPERATION,
-            reason: "this role may not ask which server this is, so that a copy of the outbox would not be noticed: \
-                     as a superuser, grant execute on function pg_catalog.pg_control_system() to this role"
+            reason: "this role may not ask which server this is, so that a copy of the outbox \
+                     would not be noticed: as a superuser, grant execute on function \
+                     pg_catalog.pg_control_system() to this role"
                 .to_owned(),
         });
     }

@@ -73,7 +73,7 @@ pub(super) enum Cut {
     Coarser(u16),
 }
 
-/// What a claim writes.
+/// A decided claim, ready to be written.
 pub(super) struct Apply<'a> {
     pub(super) relay: Registered,
     pub(super) name: &'a str,

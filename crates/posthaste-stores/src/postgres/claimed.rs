@@ -28,7 +28,7 @@ const READ: &str = "read";
 /// Segments without a row to deliver that one call walks through before it lets its caller look up.
 const EMPTY_PAGES_MAX: u32 = 16;
 
-/// What one statement finds of a claim: its rows, ascending, and what they have to fit to.
+/// A claim as one statement finds it: its rows, ascending, and the values that they have to fit.
 #[derive(Debug)]
 pub(super) struct OpenedRows {
     pub(super) groups: Vec<Group>,
@@ -71,8 +71,8 @@ pub(super) fn set_back(operation: &'static str, sequence: i64, floor: i64) -> St
     StoreError::Misconfigured {
         operation,
         reason: format!(
-            "posthaste.outbox_seq_seq stands at {sequence}, below {floor} that was seen of it: it was \
-             set back, which hides new events. Run `posthaste init --store URL`, which sets it \
+            "posthaste.outbox_seq_seq stands at {sequence}, below {floor} that was seen of it: it \
+             was set back, which hides new events. Run `posthaste init --store URL`, which sets it \
              forward and has the hidden events delivered; nothing is lost"
         ),
     }
@@ -114,7 +114,7 @@ impl Drop for ReadAhead {
     }
 }
 
-/// What a read brought, up to this place.
+/// The page that a read brought, up to this place.
 pub(super) fn page_of(place: Arc<Place>, events: Vec<StoredEvent>) -> Page {
     Page {
         joinable: place.is_joinable(),
@@ -203,7 +203,7 @@ impl<C: PageStatements + 'static> PostgresClaimed<C> {
     }
 }
 
-/// A page that was read ahead may be larger than what is wanted now; what is cut off is read again.
+/// A page that was read ahead may be larger than is wanted now; the part cut off is read again.
 fn cut(answer: &mut Answer, events: &mut Vec<StoredEvent>, budget: Budget) {
     let mut bytes = 0;
     let fits = events

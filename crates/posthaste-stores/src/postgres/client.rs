@@ -1,7 +1,7 @@
 //! One connection: our settings, and statements that leave nothing behind where others come after
 //! us.
 //!
-//! A transaction pooler gives each transaction whatever session of the server is free, and the
+//! A transaction pooler gives each transaction any session of the server that is free, and the
 //! session to an application afterwards. So no setting and no named statement may outlive a
 //! transaction there: each statement is one of its own, which begins by setting what is ours. On a
 //! session of our own the settings were made when it began, and statements that are sent often are
@@ -21,7 +21,7 @@ use tokio_postgres::{
     Client as Driver, Error, IsolationLevel, Row, RowStream, SimpleQueryMessage, Statement,
 };
 
-/// Held by whoever uses a connection, which ends soon after this is dropped.
+/// Held by the user of a connection, which ends soon after this is dropped.
 pub(super) type Held = oneshot::Sender<Infallible>;
 
 /// The names and operators of our statements are PostgreSQL's own, whatever others have created. Of
@@ -68,7 +68,7 @@ pub(super) const SETTINGS: [(&str, &str); 23] = [
 /// A setting that earlier versions do not know, and the version that brought it.
 const TRANSACTION_TIMEOUT: (&str, u32) = ("transaction_timeout = '0'", 17);
 
-/// What a connection is for: how long its statements may take.
+/// The purpose of a connection: it decides how long statements may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     /// A poll that finds an hours-long transaction finished reads everything since, cold.
@@ -90,7 +90,7 @@ impl Work {
         time_outs.into_iter().chain(SETTINGS)
     }
 
-    /// What the start of a session of our own is asked for.
+    /// The options with which a session of our own starts.
     pub(super) fn options(self) -> String {
         let settings = self.settings().chain([("search_path", SEARCH_PATH)]);
         settings
@@ -188,14 +188,18 @@ impl Drop for Open<'_> {
 /// Statements that are sent once in a while, without a name.
 macro_rules! typed {
     ($($name:ident -> $answer:ty;)*) => {$(
-        pub(super) async fn $name(&self, sql: &str, params: &[Typed<'_>]) -> Result<$answer, Error> {
+        pub(super) async fn $name(
+            &self,
+            sql: &str,
+            params: &[Typed<'_>],
+        ) -> Result<$answer, Error> {
             let Some(pooled) = &self.pooled else {
                 return self.finish(self.driver.$name(sql, params)).await;
             };
             let _turn = pooled.turn.lock().await;
             let begin = pooled.begin();
-            // All are sent at the first poll, in this order: whoever drops this leaves no
-            // transaction open.
+            // All are sent at the first poll, in this order: dropping this leaves no transaction
+            // open.
             let ((begun, answer), ended) = self
                 .finish(join(
                     join(self.driver.batch_execute(&begin), self.driver.$name(sql, params)),

@@ -61,8 +61,8 @@ fn wrong(reason: String) -> StoreError {
 }
 
 impl PostgresConfig {
-    /// Parses `postgres://user:password@host:port,host:port/db?option=value`. What it leaves open,
-    /// libpq's variables and files say.
+    /// Parses `postgres://user:password@host:port,host:port/db?option=value`. Parts that
+    /// it leaves open come from libpq's variables and files.
     ///
     /// # Errors
     /// [`StoreError::Misconfigured`]. It repeats nothing that may be of a password, not even of one
@@ -71,7 +71,7 @@ impl PostgresConfig {
         Self::parse_with(url, &|name| env::var(name).ok())
     }
 
-    /// Which server, database and role it means.
+    /// The server, database and role that it means.
     pub(super) fn place(&self) -> String {
         let driver = &self.driver;
         let hosts = driver.get_hosts().iter().map(|host| match host {
@@ -100,8 +100,8 @@ impl PostgresConfig {
         Self::parse_parts(url, variable).map_err(|error| match beyond_authority {
             false => error,
             true => wrong(
-                "an `@` stands behind the first `/` or `?`, where it ends no password: write in user \
-                 and password `/` as %2F and `?` as %3F, and elsewhere `@` as %40"
+                "an `@` stands behind the first `/` or `?`, where it ends no password: write in \
+                 user and password `/` as %2F and `?` as %3F, and elsewhere `@` as %40"
                     .to_owned(),
             ),
         })

@@ -148,7 +148,7 @@ impl Connector {
         Ok(Client::pooled(driver, held, server_version, work))
     }
 
-    /// `options`: what the session is to begin with. Answers the server's major version too.
+    /// `options`: those that the session is to begin with. Answers the server's major version too.
     async fn dial(
         &self,
         options: Option<&str>,
@@ -179,7 +179,7 @@ impl Connector {
                     pending().await
                 }
             };
-            // What is sent is answered, and the server is told, where it still answers.
+            // Time for the answers to what was sent, and to tell the server, if it still answers.
             let parted = async {
                 drop(left.await);
                 tokio::time::sleep(PARTING_MAX).await;
@@ -221,7 +221,7 @@ async fn pass_on<T: TlsStream + Unpin>(
         match poll_fn(|context| connection.poll_message(context)).await {
             Some(Ok(AsyncMessage::Notification(of))) => notified(of.channel()),
             Some(Ok(_)) => {}
-            // Whoever waits for an answer learns of the error too.
+            // Callers that wait for an answer get the error too.
             Some(Err(error)) => {
                 tracing::debug!(%error, "PostgreSQL connection ended");
                 return;
@@ -271,8 +271,9 @@ async fn ask(client: &tokio_postgres::Client, mark: &str) -> Result<bool, StoreE
     }
     if answer("triggers") == Some("replica") {
         return Err(wrong(
-            "session_replication_role is `replica` for this role or database, which switches foreign \
-             keys and triggers off: alter role (or database) NAME reset session_replication_role",
+            "session_replication_role is `replica` for this role or database, which switches \
+             foreign keys and triggers off: alter role (or database) NAME reset \
+             session_replication_role",
         ));
     }
     Ok(answer("mark") == Some(mark))

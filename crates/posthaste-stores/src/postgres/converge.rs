@@ -54,7 +54,7 @@ struct Way {
     stop: Stop,
 }
 
-/// What is left of several groups.
+/// The groups that are left of several.
 #[derive(Debug)]
 pub(super) enum Left {
     One(GroupRow),
@@ -214,7 +214,7 @@ fn way(from: &mut Position, to: &Position) -> Option<Way> {
     }
 }
 
-/// Those that see less come first; of those that see the same, those that have come less far.
+/// Positions that see less come first; of two that see the same, the one that has come less far.
 fn by_place(a: &Position, b: &Position) -> Ordering {
     let by_snapshot = |a: &Snapshot, b: &Snapshot| match a == b {
         true => Ordering::Equal,
@@ -237,8 +237,8 @@ fn raised(floors: Floors, floor_min: i64) -> Floors {
     }
 }
 
-/// Floors of a difference's `high`: what is new in it was at or above the `xmax` of `low`, whose
-/// floor is its.
+/// Floors of a difference's `high`: transactions new in it were at or above the `xmax` of `low`,
+/// whose floor is theirs.
 pub(super) fn floors_of(high: &Snapshot, from: &Position) -> Floors {
     let Floors { floor, floor_min } = from.floors;
     let remains = |xid: &u64| from.low.xip().binary_search(xid).is_ok();

@@ -5,8 +5,8 @@
 //! is: a snapshot of the original says nothing about transactions of this server, nor one of this
 //! server about the original's.
 //!
-//! A new era begins behind the last `seq` that was given. What is at or below it is final: for a
-//! moment the outbox is locked, so that no writer is under way, and whoever writes later draws a
+//! A new era begins behind the last `seq` that was given. Everything up to it is final: for a
+//! moment the outbox is locked, so that no writer is under way, and later writers draw a
 //! greater `seq`. Each place is moved by arithmetic of the ending era alone, to the last `seq`
 //! below which nothing is unfinished: all rows behind that are sent, whatever transaction they
 //! name, and then those of the new era. No row is rewritten. Rows behind the first unfinished one
@@ -47,7 +47,7 @@ const FORWARD: &str = "select pg_catalog.setval('posthaste.outbox_seq_seq', $1::
 /// The survey reads much at once, once: the plans of a relay's small reads are not for it.
 const PLANS: &str =
     "set local enable_seqscan = on; set local enable_bitmapscan = on; set local enable_sort = on";
-/// Writers wait behind whoever waits for the lock.
+/// Writers wait behind a session that waits for the lock.
 const LOCK: &str = "savepoint before_the_lock; set local lock_timeout = '50ms';
                     lock table only posthaste.outbox in share mode";
 /// Gives the lock back.
@@ -65,7 +65,7 @@ struct Places {
     markers: (Vec<i64>, Vec<String>, Vec<i64>),
 }
 
-/// What a new era would mean here; none: the database is no copy. Changes nothing.
+/// The effects that a new era would have here; none: the database is no copy. Changes nothing.
 ///
 /// # Errors
 /// [`StoreError::Schema`] when the schema is older than this build.
@@ -101,7 +101,8 @@ pub(super) async fn begin(client: &mut Client) -> Result<Option<NewEra>, StoreEr
     // claim locks.
     driver
         .batch_execute(
-            "lock table posthaste.destination_locks, posthaste.cursors, posthaste.markers in exclusive mode",
+            "lock table posthaste.destination_locks, posthaste.cursors, posthaste.markers \
+             in exclusive mode",
         )
         .await
         .map_err(failed)?;
@@ -154,7 +155,8 @@ async fn lock_writers_out(driver: &Driver) -> Result<(), StoreError> {
     }
     Err(unavailable(
         "transactions that have written events are open all the time: end them (pg_locks, relation \
-         posthaste.outbox, tells whose they are; pg_prepared_xacts holds prepared ones), then run it again",
+         posthaste.outbox, tells whose they are; pg_prepared_xacts holds prepared ones), then run \
+         it again",
     ))
 }
 
@@ -172,11 +174,11 @@ async fn numbers(driver: &Driver) -> Result<(i64, i64), StoreError> {
     Ok((row.get("given"), row.get("written")))
 }
 
-/// What is found out before anybody is held up.
+/// Everything that is found out before anybody is held up.
 struct Survey {
     era: NewEra,
     places: Places,
-    /// What the sequence had given.
+    /// The last number that the sequence had given.
     given: i64,
     /// The greatest `seq` that anything knows of.
     known: i64,

@@ -1,4 +1,4 @@
-//! What the driver's errors mean to the caller.
+//! The driver's errors, sorted by their meaning to the caller.
 
 use std::{error::Error, io};
 
@@ -6,14 +6,15 @@ use posthaste_engine::StoreError;
 use tokio_postgres::error::SqlState;
 
 const FIX_INIT: &str = "run `posthaste init --store URL`";
-const FIX_GRANT: &str = "run `posthaste init --store URL --relay ROLE` as the schema's owner, or for a new \
-     schema as a role that may create one in the database";
-pub(super) const FIX_ROW_SECURITY: &str = "row-level security hides rows from this role, and hidden events would be lost: \
-     alter table NAME disable row level security, or alter role ROLE bypassrls";
+const FIX_GRANT: &str = "run `posthaste init --store URL --relay ROLE` as the schema's owner, or \
+     for a new schema as a role that may create one in the database";
+pub(super) const FIX_ROW_SECURITY: &str = "row-level security hides rows from this role, and \
+     hidden events would be lost: alter table NAME disable row level security, or alter role ROLE \
+     bypassrls";
 /// Where the server finds that a policy would hide rows, in every language.
 const ROW_SECURITY: &str = "check_enable_rls";
 
-/// What an SQLSTATE asks the caller to do.
+/// The meaning of an SQLSTATE to the caller.
 #[derive(Debug, PartialEq, Eq)]
 enum Class {
     Unavailable,
@@ -23,7 +24,7 @@ enum Class {
     Bug,
 }
 
-/// Sorts a driver's error. What nobody knows is unavailable: lost time can be repaired.
+/// Sorts a driver's error. An unknown one is unavailable: lost time can be repaired.
 pub(super) fn classify(operation: &'static str, error: tokio_postgres::Error) -> StoreError {
     let (class, reason) = match error.as_db_error() {
         // Not the detail: it quotes column values.

@@ -19,7 +19,8 @@ declare
 {triggers}));
 begin
     if foreign_ is not null then
-        raise exception '%: whoever that is could have put code there that would run with your rights', foreign_
+        raise exception '%: whoever that is could have put code there that would run with your '
+            'rights', foreign_
             using hint = 'Drop or take back what that role has there, or run this as that role.';
     end if;
 end
@@ -36,8 +37,8 @@ pub(super) async fn refuse_foreign(client: &Driver) -> Result<(), StoreError> {
         return Err(StoreError::Denied {
             operation: OPERATION,
             reason: format!(
-                "{found}, who could have put code there that would run with your rights. Drop or take back what \
-                 that role has there, or run `init` as that role"
+                "{found}, who could have put code there that would run with your rights. Drop or \
+                 take back what that role has there, or run `init` as that role"
             ),
         });
     }

@@ -18,8 +18,7 @@ const URL_WORDS: &str = "\
     &sslmod=|&connect_timeout=|&tcp_user_timeout=99999999999999999999|&options=|\
     &target_session_attrs=primary|&channel_binding=";
 
-/// Whatever is written, an error says something and repeats no password: here all that was written
-/// is one.
+/// Every error says something and repeats no password: here all that was written is one.
 #[test]
 fn fuzz_urls() {
     check!()
@@ -43,7 +42,7 @@ fn fuzz_urls() {
         });
 }
 
-/// What is percent-encoded comes out as it was, wherever it stands, and is not shown.
+/// A percent-encoded part comes out as it was, wherever it stands, and is not shown.
 #[test]
 fn fuzz_encoded_parts() {
     check!()
@@ -68,7 +67,7 @@ fn fuzz_encoded_parts() {
         });
 }
 
-/// What is taken for a snapshot is one, byte for byte, and answers as its list does.
+/// An accepted snapshot is one, byte for byte, and answers as its list does.
 #[test]
 fn fuzz_snapshot() {
     check!()
@@ -134,7 +133,7 @@ fn fuzz_snapshot_cover() {
         });
 }
 
-/// What is taken for headers has as many pairs as it says, and no bytes beside them.
+/// Accepted headers have as many pairs as they say, and no bytes beside them.
 #[test]
 fn fuzz_headers() {
     check!()

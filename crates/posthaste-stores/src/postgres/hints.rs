@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_secs(60);
 /// away.
 const IDLE_READS: u32 = 3;
 
-/// What all claims of a store hear, on one connection.
+/// The hints of all claims of a store, on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     line: Mutex<Option<Line>>,
@@ -56,7 +56,7 @@ struct Line {
     idle: Arc<Notify>,
 }
 
-/// What one claim hears.
+/// The hints that one claim hears.
 #[derive(Debug)]
 pub(super) struct Heard {
     told: tokio::sync::Mutex<watch::Receiver<()>>,
@@ -154,7 +154,7 @@ async fn listen(connector: &Connector, line: &Line) -> Result<(), StoreError> {
     };
     let client = connector.connect_and(Work::Change, told).await?;
     if client.is_pooled() {
-        // What we ask to be told of would be told to whoever gets the session after us.
+        // Our notifications would go to the next user of the session.
         drop(client);
         tell_of(&swallowed());
         return std::future::pending().await;
@@ -169,7 +169,7 @@ async fn listen(connector: &Connector, line: &Line) -> Result<(), StoreError> {
     }
     loop {
         until(&client, &line.idle).await?;
-        // What was heard while resting is no answer to what comes now.
+        // A hint from before does not end the wait that begins now.
         let _ = heard.notified().now_or_never();
         run(&client, ARM).await?;
         until(&client, &heard).await?;

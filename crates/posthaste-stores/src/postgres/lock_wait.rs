@@ -17,9 +17,9 @@ const PAUSE: Backoff = Backoff {
     max: Duration::from_secs(2),
     jitter: 0.25,
 };
-/// Ten minutes: whoever runs `init` is to learn of a transaction that stays open.
+/// Ten minutes: the user who runs `init` is to learn of a transaction that stays open.
 const TRIES_MAX: u32 = 300;
-/// Who holds the lock is said at the first failure, and again about every ten seconds.
+/// The holder of the lock is named at the first failure, and again about every ten seconds.
 const SAID_EVERY: u32 = 5;
 
 pub(super) fn is_locked(error: &tokio_postgres::Error) -> bool {

@@ -11,7 +11,7 @@ use super::client::Client;
 
 /// Two `init` at once do one thing after the other. Only the schema's owner may take it.
 pub(super) const MIGRATIONS: &str = "lock table posthaste.migrations in share row exclusive mode";
-/// Taken by whoever creates a destination, in a statement before the one whose snapshot it stores.
+/// Taken to create a destination, in a statement before the one whose snapshot is stored.
 pub(super) const RETENTION: &str = include_str!("sql/destination_lock.sql");
 /// The same for a script that goes another way at once.
 const RETENTION_TRIED: &str = include_str!("sql/retention_lock.sql");
@@ -19,10 +19,10 @@ const HOLDER: &str = include_str!("sql/lock_holder.sql");
 const OF_DESTINATION: &str = include_str!("sql/lock_of_destination.sql");
 const OF_TABLE: &str = include_str!("sql/lock_of_table.sql");
 
-/// What is waited for.
+/// The lock that is waited for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lock<'a> {
-    /// Who owns what of a destination; none: of any.
+    /// The ownership of a destination's partitions; none: of any destination's.
     Destination(Option<&'a str>),
     Retention,
     Migrations,

@@ -30,8 +30,8 @@ const GRANT_RELAY: &str = include_str!("sql/grant_relay.sql");
 
 const RETENTION_MODE: &str = include_str!("sql/retention_mode.sql");
 
-/// Whoever runs the script is nobody that we know, most often a superuser: what other roles have
-/// created must not be called.
+/// The script runs as a role that we do not know, most often a superuser: nothing that other roles
+/// have created may be called.
 const BEGIN: &str = "begin isolation level read committed read write;
 set local search_path = pg_catalog, pg_temp;
 ";
@@ -41,12 +41,13 @@ const UTF8: &str = "UTF8";
 const RELATIONS_BEFORE: &str = include_str!("sql/relations_before.sql");
 const NEW_RELATIONS_REVOKE: &str = include_str!("sql/new_relations_revoke.sql");
 
-/// What [`init`] finds out by itself. The script makes new outboxes only.
+/// The script's check of the encoding: it makes new outboxes only. [`init`] checks by itself.
 const REFUSE_OTHER_ENCODINGS: &str = "do $$
 begin
     if pg_catalog.current_setting('server_encoding') operator(pg_catalog.<>) 'UTF8' then
-        raise exception 'the database''s encoding is %, in which slots would differ from the published table: '
-            'create the database with encoding UTF8', pg_catalog.current_setting('server_encoding');
+        raise exception 'the database''s encoding is %, in which slots would differ from the '
+            'published table: create the database with encoding UTF8',
+            pg_catalog.current_setting('server_encoding');
     end if;
 end
 $$;
@@ -154,7 +155,7 @@ async fn init_by(client: &mut Client, options: &InitOptions) -> Result<Initialis
     })
 }
 
-/// Creates everything or nothing: who is refused in the middle leaves nothing behind. Answers which
+/// Creates everything or nothing: a refusal in the middle leaves nothing behind. Answers which
 /// migrations were applied; none: somebody else was faster.
 async fn create(client: &mut Client, options: &InitOptions) -> Result<Vec<u32>, StoreError> {
     let failed = |error| classify(OPERATION, error);
@@ -207,7 +208,7 @@ async fn refuse_unfit_server(client: &Client) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What came of the first migration that is missing.
+/// The outcome of the first migration that is missing.
 enum Step {
     Applied(u32),
     /// Somebody else's lock is in the way; nothing was changed.
@@ -256,7 +257,8 @@ async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
     let failed = |error| classify(OPERATION, error);
     let row = transaction
         .query_typed_one(
-            "select coalesce(max(version), 0), coalesce(max(min_relay), 0) from posthaste.migrations",
+            "select coalesce(max(version), 0), coalesce(max(min_relay), 0) \
+             from posthaste.migrations",
             &[],
         )
         .await
@@ -279,7 +281,8 @@ fn text(migration: &Migration, placeholders: Placeholders) -> String {
     } = migration;
     format!(
         "{RELATIONS_BEFORE}{body}{NEW_RELATIONS_REVOKE}\
-         insert into posthaste.migrations (version, name, min_relay) values ({version}, '{name}', {min_relay});\n"
+         insert into posthaste.migrations (version, name, min_relay) \
+         values ({version}, '{name}', {min_relay});\n"
     )
 }
 
@@ -378,9 +381,9 @@ fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
-/// What [`init`] does to an empty database, as a script for `psql` or another migration tool, in
-/// one transaction: each migration with its line in `posthaste.migrations`, then the settings and
-/// the grants.
+/// A script that does to an empty database the same as [`init`], for `psql` or another migration
+/// tool, in one transaction: each migration with its line in `posthaste.migrations`, then the
+/// settings and the grants.
 ///
 /// # Errors
 /// [`StoreError::Misconfigured`] when an option is wrong.

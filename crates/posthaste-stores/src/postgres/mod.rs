@@ -1,8 +1,8 @@
 //! The PostgreSQL store: an append-only outbox, read by snapshot differences.
 //!
-//! Rows are never marked: a destination's progress is one row of `posthaste.cursors`. What makes
-//! that safe is in `sweep.rs`; how it is stored, and who may store it, in `claimed.rs` and
-//! `ownership.rs`.
+//! Rows are never marked: a destination's progress is one row of `posthaste.cursors`. `sweep.rs`
+//! tells why that is safe; `claimed.rs` and `ownership.rs` tell how it is stored, and who may store
+//! it.
 
 mod admin;
 mod advance;
@@ -127,7 +127,7 @@ impl PostgresStore {
     }
 }
 
-/// What a claim gives the right to, in the database's terms: the parameters of every guard.
+/// The right that a claim gives, in the database's terms: the parameters of every guard.
 #[derive(Debug, Clone)]
 struct Grant {
     destination_id: i64,

@@ -1,5 +1,5 @@
-//! The pure state machines of this store for a model checker: what a read asks for, what an answer
-//! means, what an advance stores. Not part of the interface.
+//! The pure state machines of this store for a model checker: the request of a read, the meaning of
+//! an answer, the place that an advance stores. Not part of the interface.
 
 use std::{
     any::Any,
@@ -26,7 +26,7 @@ const ROW: i64 = 1;
 /// A segment that no model leaves.
 const LEAF_BITS: u8 = 40;
 
-/// A part of a description: what kind of number it is says with what it is ever compared.
+/// A part of a description: numbers are only ever compared with others of their kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Number {
     /// A transaction.
@@ -44,7 +44,7 @@ pub enum Number {
 /// Takes a description, number by number. Two values are the same when their descriptions are.
 pub type Out<'a> = &'a mut dyn FnMut(Number);
 
-/// Which transactions had completed at a moment.
+/// The transactions that had completed at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot(types::Snapshot);
 
@@ -75,7 +75,7 @@ impl Snapshot {
 }
 
 impl<E> Mvcc<E> {
-    /// What a statement that begins now sees.
+    /// The snapshot of a statement that begins now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(self.visible())
@@ -98,7 +98,7 @@ impl<E> Mvcc<E> {
     }
 }
 
-/// What a stored place says of a row.
+/// A row, as seen from a stored place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It has passed.
@@ -149,13 +149,13 @@ impl Position {
         })
     }
 
-    /// What retention must not remove a row above, should the place need it.
+    /// Retention must not remove rows above it: the place may need them.
     #[must_use]
     pub fn floor_min(&self) -> i64 {
         self.0.floors.floor_min
     }
 
-    /// What it says of a row.
+    /// Where a row stands, seen from here.
     #[must_use]
     pub fn standing(&self, xid: u64, seq: i64) -> Standing {
         let position::Position {
@@ -237,7 +237,7 @@ impl Request {
 pub struct Advance(Stored);
 
 impl Advance {
-    /// What it stores.
+    /// The place that it stores.
     #[must_use]
     pub fn position(&self) -> Position {
         Position(self.0.advance.position.clone())
@@ -249,7 +249,7 @@ impl Advance {
     }
 }
 
-/// What an answer brought.
+/// The rows of an answer, in numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows {
     /// The sequence's value.
@@ -296,7 +296,7 @@ impl Reading {
     /// Takes the answer to a request, with the events that came.
     ///
     /// # Errors
-    /// What is unsound about it, in words.
+    /// A text that tells what is unsound about it.
     pub fn answer(
         &mut self,
         request: Request,
@@ -319,7 +319,7 @@ impl Reading {
         })
     }
 
-    /// What an advance to this cursor stores; none when it would go back.
+    /// The advance to this cursor; none when it would go back.
     #[must_use]
     pub fn advance(&self, to: &Cursor) -> Option<Advance> {
         self.0.advance(to.base::<Place>()?, to.seq()).map(Advance)
@@ -353,7 +353,7 @@ pub struct Side(SideCourse);
 pub struct SideRow<'a> {
     /// Its transaction.
     pub xid: u64,
-    /// What it holds.
+    /// Its event.
     pub event: StoredEvent,
     /// Where its key's marker stands.
     pub marker: &'a Position,
@@ -384,7 +384,7 @@ impl Side {
     /// ascending.
     ///
     /// # Errors
-    /// What is wrong with the target, in words.
+    /// A text that tells what is wrong with the target.
     pub fn next(
         &mut self,
         rows: &[SideRow<'_>],
@@ -415,7 +415,7 @@ impl Side {
     /// Where the markers are to stand that an advance to this cursor moves.
     ///
     /// # Errors
-    /// What is wrong with the cursor, in words.
+    /// A text that tells what is wrong with the cursor.
     pub fn moves(&mut self, at: &Cursor) -> Result<Vec<(String, Position)>, String> {
         let moves = self.0.moves(at).map_err(|error| error.to_string())?;
         Ok(moves

@@ -108,7 +108,7 @@ impl<E> Mvcc<E> {
         rows.filter(|row| !self.is_open(row.xid))
     }
 
-    /// What a statement that begins now sees.
+    /// The snapshot of a statement that begins now.
     pub(super) fn visible(&self) -> Snapshot {
         let xmax = self.latest_completed + 1;
         let below = self.open.iter().copied().filter(|&xid| xid < xmax);

@@ -114,7 +114,7 @@ impl Leases for PostgresStore {
         unless_fenced(OPERATION, myself.is_some())
     }
 
-    /// A fenced relay has nothing to release: whoever takes over from it has to settle.
+    /// A fenced relay has nothing to release: its successor has to settle.
     async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
         let mut client = self.claims.client().await?;
         let left = leave(&mut client, audit::RELEASE.action, relay, None, unsettled);

@@ -13,8 +13,7 @@ pub(super) struct Floors {
     pub(super) floor_min: i64,
 }
 
-/// What is stored of a place: all that `low` sees, plus of the difference to `high` all up to
-/// `seq`.
+/// A place as it is stored: all that `low` sees, plus of the difference to `high` all up to `seq`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) low: Arc<Snapshot>,

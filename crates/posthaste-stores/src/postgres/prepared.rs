@@ -31,12 +31,12 @@ pub(super) const DUE_TYPES: [Type; 4] = [Type::INT8, Type::INT8, Type::BYTEA, Ty
 /// How the place of a claim's row is stored.
 #[derive(Debug)]
 pub(super) struct PreparedAdvance {
-    /// Whatever version of the row is the newest.
+    /// Changes the newest version of the row.
     pub(super) anywhere: Prepared,
-    /// The version that our last advance wrote.
+    /// Changes the version that our last advance wrote.
     pub(super) there: Prepared,
-    /// Where that is, as PostgreSQL writes it. Not for long: another statement may have written a
-    /// newer version.
+    /// Where that version is, as PostgreSQL writes it. Another statement may have written a newer
+    /// one meanwhile.
     pub(super) place: Mutex<Option<String>>,
 }
 

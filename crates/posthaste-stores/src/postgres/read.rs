@@ -36,17 +36,17 @@ pub(super) const PAGE_SIZES: [usize; 11] = [1, 5, 10, 25, 50, 100, 250, 500, 1_0
 /// Nothing is known yet of how large the events are: 10 of the largest are bearable.
 const FIRST_PAGE_SIZE: usize = 10;
 
-/// What of the rows is read.
+/// The rows that are read.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Scope<'a> {
     /// Everything, or what lies in these slots.
     Main(Option<&'a Slots>),
-    /// What these keys have behind their markers; with `rests`, only as far as the differences go
-    /// in which those stand.
+    /// The rows of these keys behind their markers; with `rests`, only as far as the differences go
+    /// in which the markers stand.
     Keys { keys: &'a [String], rests: bool },
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) answer: Answer,
@@ -205,7 +205,7 @@ impl Reader {
         })
     }
 
-    /// The largest size that fits both budgets; what a read brings beyond them is sent for nothing.
+    /// The largest size that fits both budgets; rows beyond them would be sent for nothing.
     fn page_size(&self, budget: Budget) -> usize {
         let by_bytes = match self.event_bytes.load(Ordering::Relaxed) {
             0 => FIRST_PAGE_SIZE,
@@ -316,7 +316,7 @@ const TOPIC: usize = 2;
 const KEY: usize = 3;
 const PAYLOAD: usize = 6;
 
-/// What the contract allows for an event's own time, in microseconds since 1970-01-01 UTC: the
+/// The times that the contract allows an event to bear, in microseconds since 1970-01-01 UTC: the
 /// years 1 to 9999.
 const OCCURRED_AT: Range<i64> = -62_135_596_800_000_000..253_402_300_800_000_000;
 

@@ -30,7 +30,7 @@ pub(super) struct ReadPlan {
     slots: Option<Arc<Slots>>,
     /// The rows of the claim, ascending.
     ids: Vec<i64>,
-    /// Those that are left, as they are stored.
+    /// The rows that are left, as they are stored.
     rows: BTreeMap<i64, Position>,
 }
 
@@ -55,7 +55,7 @@ impl ReadPlan {
             ids.iter().map(|id| (*id, position.clone()))
         });
         let rows: BTreeMap<i64, Position> = rows.collect();
-        // What is stored of all of them.
+        // The least place holds for all of them.
         let stored = rows.values().min_by_key(|row| row.floors.floor_min);
         let stored = stored.unwrap_or(&first.row.position);
         let mut plan = Self {
@@ -105,7 +105,7 @@ impl ReadPlan {
         })
     }
 
-    /// What an advance behind `seq` of a page stores; none when that would go back.
+    /// The advance to behind `seq` of a page; none when that would go back.
     pub(super) fn advance(&self, place: &Place, seq: Option<i64>) -> Option<Stored> {
         let advance = self.sweep.advance(place, seq)?;
         let layout = place.rows(seq).unwrap_or_else(|| {

@@ -75,10 +75,10 @@ pub(super) struct Truncated {
     pub(super) bytes: u64,
 }
 
-/// What a step of housekeeping asks of the database. A deed decides anew, under its locks.
+/// The statements of a step of housekeeping. Each change decides anew, under its locks.
 #[async_trait]
 pub(super) trait HousekeepingStatements: Sync {
-    /// What is due, without any lock.
+    /// Looks what is due, without any lock.
     async fn survey(&self) -> Result<Survey, StoreError>;
 
     /// Sets followers of blocked keys aside, one chunk of them; answers how many.
@@ -118,7 +118,7 @@ impl Retention for PostgresStore {
         let done = step(&keeper, turn).await;
         if done.is_err() {
             // A script that failed leaves the session in a failed transaction.
-            // What is wrong with a connection that cannot even do this was told already.
+            // A connection that cannot even roll back has told its error already.
             drop(client.rollback().await);
         }
         done
@@ -321,7 +321,7 @@ impl HousekeepingStatements for Housekeeper<'_> {
     }
 }
 
-/// What is kept beyond its time, and why.
+/// Events that are kept beyond their time, and the reasons.
 pub(super) async fn retained(client: &Client, emptied: &Emptied) -> Result<Retained, StoreError> {
     let failed = |error| classify(OPERATION, error);
     let survey = Survey::make(client, emptied).await?;
@@ -406,7 +406,7 @@ fn pin(row: &Row) -> Pin {
     }
 }
 
-/// Who holds the transaction open, as far as this role may see.
+/// Describes an open transaction, as far as this role may see.
 fn transaction(xid: &str, row: &Row) -> String {
     if let Some(gid) = row.get::<_, Option<&str>>("prepared") {
         return format!(

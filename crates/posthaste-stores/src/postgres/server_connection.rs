@@ -30,7 +30,7 @@ pub(super) fn guarded(sql: &str) -> String {
     with_audit_words(sql).replace("{guard}", GUARD)
 }
 
-/// What the main group and its side reads share.
+/// Everything that the main group and its side reads share.
 #[derive(Debug)]
 pub(super) struct ServerConnection {
     pub(super) grant: Grant,

@@ -36,7 +36,7 @@ const OPERATION: &str = "side read";
 /// Where the marker of each key stood.
 type Starts = Arc<HashMap<String, Position>>;
 
-/// What one pass over the outbox reads.
+/// The part of the outbox that one pass reads.
 #[derive(Debug, Clone)]
 enum Stretch {
     /// Of each key, the rest of the difference in which its marker stands.
@@ -108,7 +108,7 @@ fn is_before(at: &Position, target: &Position) -> bool {
     at.low != target.low && target.low.covers(&at.low)
 }
 
-/// What the cursors of a side read's page are made of: each key has a place of its own.
+/// The content of a cursor of a side read's page: each key has a place of its own.
 #[derive(Debug, Clone)]
 pub(super) struct SidePlace {
     stretch: Stretch,
@@ -154,7 +154,7 @@ pub(super) fn brings(marker: &Position, to: Option<&Snapshot>, xid: u64, seq: i6
     }
 }
 
-/// What all keys have read.
+/// How far all keys were read.
 #[derive(Debug, Clone)]
 enum Reached {
     Starts,

@@ -1,4 +1,4 @@
-//! Which slots a read is about, as the statements take them.
+//! The slots that a read is about, as the statements take them.
 
 use posthaste_engine::Partitions;
 

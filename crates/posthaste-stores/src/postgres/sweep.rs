@@ -13,11 +13,11 @@
 //! - A transaction new in `xip(low)` was at or above the former `xmax`: the *former* floor is its.
 //!   One that was there already keeps its own. When it finishes, the very poll whose snapshot sees
 //!   it finished starts at its floor (the statement itself looks).
-//! - `floor_min` is the least of all. What is stored are the floors of the stored `low`, also in
-//!   the middle of a difference; after a restart they are all that is known.
+//! - `floor_min` is the least of all. The stored floors are those of the stored `low`, also in
+//!   the middle of a difference; after a restart nothing else is known.
 //! - A difference ends when a page has reached F, never because a page was short or empty.
-//! - Transactions of an ended era are numbered by another counter. What of it is left over is a
-//!   difference from the empty snapshot to one that sees everything, and ends at the era's last
+//! - Transactions of an ended era are numbered by another counter. The rest of that era is
+//!   a difference from the empty snapshot to one that sees everything, and ends at the era's last
 //!   `seq`; all that is behind is read from a snapshot that sees nothing, with that `seq` as its
 //!   floor.
 
@@ -48,7 +48,7 @@ enum End {
     Whole(Floors),
 }
 
-/// What the cursors of one page are made of.
+/// The content of a cursor of one page.
 #[derive(Debug)]
 pub(super) struct Place {
     /// Counts the reads of one claim: an advance never goes back.
@@ -146,7 +146,7 @@ impl Place {
 /// A read to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
-    /// The beginning of a new difference: what `low` has not seen and the statement's snapshot
+    /// The beginning of a new difference: rows that `low` has not seen and the statement's snapshot
     /// does.
     Poll {
         low: Arc<Snapshot>,
@@ -165,7 +165,7 @@ pub(super) enum Request {
     },
 }
 
-/// What a read brought.
+/// The answer to a read, without its events.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     /// The statement's snapshot.
@@ -178,7 +178,7 @@ pub(super) struct Answer {
     pub(super) more: bool,
 }
 
-/// What an answer means.
+/// The meaning of an answer.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) place: Arc<Place>,
@@ -189,7 +189,7 @@ pub(super) struct Step {
     pub(super) unfinished: bool,
 }
 
-/// What no sound database answers.
+/// An answer that no sound database gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unsound {
     /// F is below an earlier F: the counters began a new life, or somebody set them back.
@@ -201,7 +201,7 @@ pub(super) enum Unsound {
 /// An advance under way; made when it is sent.
 #[derive(Debug, Clone)]
 pub(super) struct Advance {
-    /// What to store.
+    /// The place to store.
     pub(super) position: Position,
     ordinal: (u64, i64),
     /// F as received before the advance was sent: proven once it is answered with one row changed.
@@ -261,15 +261,16 @@ impl Sweep {
         sweep
     }
 
-    /// Goes on from another place; what was received and stored counts on.
+    /// Goes on from another place; numbers that were received and stored keep counting.
     pub(super) fn go_on_from(&mut self, place: &Position) {
         let Floors { floor, floor_min } = place.floors;
         self.low = Arc::clone(&place.low);
         self.floor = floor;
-        // What was proven for an earlier snapshot holds for all that come.
+        // A floor that was proven for an earlier snapshot holds for all that come.
         self.received = self.received.max(floor);
         self.proven = self.proven.max(floor);
-        // Which straggler had which floor died with the memory that knew; the least holds for all.
+        // The floors of single stragglers died with the memory that had them; the least holds for
+        // all.
         let stragglers = place.low.xip().iter().map(|&xid| (xid, floor_min));
         self.stragglers = stragglers.collect();
         self.left_over = place.end_of_era().map(|_| floor_min);
@@ -421,7 +422,7 @@ impl Sweep {
         }
     }
 
-    /// What an advance behind `seq` of a page stores; none when that would go back.
+    /// The advance to behind `seq` of a page; none when that would go back.
     pub(super) fn advance(&self, place: &Place, seq: Option<i64>) -> Option<Advance> {
         let ordinal = place.ordinal(seq);
         (ordinal >= self.stored_ordinal).then(|| Advance {
@@ -440,8 +441,8 @@ impl Sweep {
         }
     }
 
-    /// Whether one more advance brings the stored floors nearer to F. What only an open transaction
-    /// holds back needs none; when it has finished, the page that sees it says so.
+    /// Whether one more advance brings the stored floors nearer to F. Floors that only an
+    /// open transaction holds back need none; when it has finished, the page that sees it says so.
     pub(super) fn wants_advance(&self) -> bool {
         self.stored.floor < self.received
     }

@@ -193,8 +193,8 @@ async fn backend(session: &Session) -> i32 {
     row.await.unwrap().get(0)
 }
 
-/// A pooler may keep a connection open and silent: whoever comes next must not wait behind an
-/// answer that never comes.
+/// A pooler may keep a connection open and silent: the next call must not wait behind an answer
+/// that never comes.
 #[tokio::test]
 async fn a_call_that_is_given_up_takes_its_connection_along() {
     let database = PostgresServer::shared(15).create_database();
@@ -312,7 +312,7 @@ async fn a_page_of_markers_begins_in_the_index() {
     assert!(condition.contains("key >= "), "{plan}");
 }
 
-/// What the planner must do with rows that were delivered and kept, and with rows that are pending.
+/// The planner's duties, with rows that were delivered and kept, and with rows that are pending.
 fn the_plans_hold(database: &Database, rows: i64, leaf_bits: u8) {
     let now = database.psql("select pg_current_snapshot()");
     let empty_poll = format!("1, '{now}', {rows}, '{{}}', '{{}}'");
@@ -373,7 +373,8 @@ async fn the_planner_reads_one_segment_by_its_index() {
     let database = database(1 << leaf_bits).await;
     database.psql(&format!(
         "insert into posthaste.outbox (topic, key, payload)
-         select 't', 'k' || n % 100, convert_to(repeat('x', 200), 'UTF8') from generate_series(1, {rows}) n"
+         select 't', 'k' || n % 100, convert_to(repeat('x', 200), 'UTF8')
+         from generate_series(1, {rows}) n"
     ));
     the_plans_hold(&database, rows, leaf_bits);
     database.psql("analyze posthaste.outbox");

@@ -36,8 +36,8 @@ const END_OF_NUMBERS: u64 = i64::MAX as u64;
 const FIRST_NUMBER: u64 = 3;
 
 impl Snapshot {
-    /// Sees every transaction, of whatever era: the `high` of a difference that holds what an ended
-    /// era left over. `sql/era_places.sql` and `sql/destination_create.sql` write it.
+    /// Sees every transaction, of any era: the `high` of a difference that holds the rest of an
+    /// ended era. `sql/era_begin.sql` and `sql/destination_create.sql` write it.
     #[cfg(test)]
     pub(super) fn everything() -> Self {
         Self {
@@ -52,8 +52,8 @@ impl Snapshot {
         self.xmin == END_OF_NUMBERS
     }
 
-    /// The `low` of whoever has used up a difference to `high`. Behind what an ended era left over,
-    /// nothing of the new era has been seen yet; and that is later than the empty snapshot.
+    /// The `low` of a reader that has used up a difference to `high`. Behind the rest of an ended
+    /// era, nothing of the new era has been seen yet; and that is later than the empty snapshot.
     pub(super) fn behind(high: &Arc<Self>) -> Arc<Self> {
         if !high.sees_everything() {
             return Arc::clone(high);
@@ -110,8 +110,8 @@ impl Snapshot {
     /// Reads the layout that `pg_snapshot_send` writes: count, xmin, xmax, xip, big endian.
     ///
     /// # Errors
-    /// Bytes of another length, or numbers that no snapshot of PostgreSQL has: whoever believed
-    /// them would take a transaction in progress for a finished one.
+    /// Bytes of another length, or numbers that no snapshot of PostgreSQL has: a reader of them
+    /// would take a transaction in progress for a finished one.
     pub(super) fn decode(mut raw: &[u8]) -> Result<Self, BoxError> {
         let count = usize::try_from(raw.try_get_i32()?)?;
         let xmin = raw.try_get_u64()?;
@@ -154,8 +154,8 @@ impl FromSql<'_> for Snapshot {
     accepts!(PG_SNAPSHOT);
 }
 
-/// `timestamptz` as microseconds since 1970-01-01 UTC; what is infinite is the least or the
-/// greatest number.
+/// `timestamptz` as microseconds since 1970-01-01 UTC; an infinite one is the least or the greatest
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct UnixMicros(pub(super) i64);
 

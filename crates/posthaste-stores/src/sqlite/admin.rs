@@ -1,4 +1,4 @@
-//! What operators see and do.
+//! The operators' side: status, parked events, the audit.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -187,7 +187,7 @@ fn parked_event(operation: &'static str, row: &Row<'_>) -> Result<ParkedEvent, S
 }
 
 /// Lets writers have the database for as long as the last transaction had it: SQLite gives it to
-/// whoever asks next.
+/// the next that asks.
 async fn give_way(began: Instant) {
     tokio::time::sleep(began.elapsed()).await;
 }

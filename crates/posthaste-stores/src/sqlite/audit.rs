@@ -18,7 +18,7 @@ pub(super) struct About<'a> {
 }
 
 impl<'a> About<'a> {
-    /// What a relay did to a destination.
+    /// An act of a relay on a destination.
     pub(super) fn relay(relay: Uuid, destination: &'a str) -> Self {
         Self {
             relay: Some(relay),

@@ -20,9 +20,9 @@ use super::{
     row::{self, Pushed},
 };
 
-/// What the owner of a claim holds: one connection for pages, one for changes, and one, opened when
-/// it is first needed, for everything about parked events, so that a long search for the events of
-/// one key delays neither of the others.
+/// The connections of a claim's owner: one for pages, one for changes, and one, opened when it is
+/// first needed, for everything about parked events, so that a long search for the events of one
+/// key delays neither of the others.
 pub(super) struct SqliteClaimed {
     config: SqliteConfig,
     guard: Guard,
@@ -41,7 +41,7 @@ struct Reading {
     nothing_at: Option<i64>,
 }
 
-/// What one read of the outbox found.
+/// The result of one read of the outbox.
 pub(super) struct EventsRead {
     pub(super) events: Vec<StoredEvent>,
     /// Whether there was nothing more to read.

@@ -38,7 +38,8 @@ impl SqliteConfig {
         };
         let path = percent::decode(path).ok_or_else(|| {
             wrong(
-                "in the path, `%` begins two hexadecimal digits of UTF-8: write a plain `%` as `%25`",
+                "in the path, `%` begins two hexadecimal digits of UTF-8: write a plain `%` as \
+                 `%25`",
             )
         })?;
         if path.is_empty() {
@@ -53,8 +54,8 @@ impl SqliteConfig {
         }
         if path.starts_with("file:") {
             return Err(wrong(
-                "SQLite's own addresses (`file:…`) are not read: write `sqlite:orders.db`, and for a file whose \
-                 name begins so `sqlite:./file:…`",
+                "SQLite's own addresses (`file:…`) are not read: write `sqlite:orders.db`, and for \
+                 a file whose name begins so `sqlite:./file:…`",
             ));
         }
         let mut busy_timeout = BUSY_TIMEOUT.default_value().unwrap_or_default();

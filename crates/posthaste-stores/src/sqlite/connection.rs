@@ -30,7 +30,7 @@ pub(super) struct Worker {
     config: SqliteConfig,
 }
 
-/// Which file a path led to. A file that is replaced while it is open goes on living without a
+/// The file that a path led to. A file that is replaced while it is open goes on living without a
 /// name, and takes writes that nobody will ever read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId {
@@ -235,17 +235,17 @@ pub(super) fn open(
     Ok(connection)
 }
 
-/// The write-ahead log and its index lie beside the file, under its name: whoever opens the file by
-/// another name has others, and both damage it.
+/// The write-ahead log and its index lie beside the file, under its name: a process that opens the
+/// file by another name has others, and both damage it.
 fn refuse_two_names(operation: &'static str, path: &Path) -> Result<(), StoreError> {
     // Opening tells of a file that is not there or out of reach.
     let links = fs::metadata(path).map_or(0, |metadata| metadata.nlink());
     let reason = if links > 1 {
-        "it has a second name (a hard link), and SQLite keeps a log of its own under each, which damages the \
-         file: remove the other name, or let all use a copy"
+        "it has a second name (a hard link), and SQLite keeps a log of its own under each, which \
+         damages the file: remove the other name, or let all use a copy"
     } else if is_mounted(path) {
-        "it is mounted as a single file, and SQLite's log beside it is another one than outside, which \
-         damages the file: mount its directory instead"
+        "it is mounted as a single file, and SQLite's log beside it is another one than outside, \
+         which damages the file: mount its directory instead"
     } else {
         return Ok(());
     };

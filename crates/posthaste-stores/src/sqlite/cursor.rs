@@ -1,5 +1,5 @@
-//! What a cursor is in SQLite: a number of the outbox. One writer at a time means that numbers are
-//! drawn in the order of commits, so that a number says everything.
+//! A cursor in SQLite is a number of the outbox. One writer at a time means that numbers are drawn
+//! in the order of commits, so that a number says everything.
 
 use std::{any::Any, sync::Arc};
 

@@ -174,9 +174,10 @@ pub(super) fn refuse_counter_set_back(
     Err(StoreError::Misconfigured {
         operation,
         reason: format!(
-            "the outbox has drawn numbers up to {last}, below {furthest} that was read of it: the table was \
-             emptied or made anew and its counter set back, which hides new events. Run `posthaste init`, which \
-             sets it forward and has all events that the table holds delivered, some of them again; nothing is lost"
+            "the outbox has drawn numbers up to {last}, below {furthest} that was read of it: the \
+             table was emptied or made anew and its counter set back, which hides new events. Run \
+             `posthaste init`, which sets it forward and has all events that the table holds \
+             delivered, some of them again; nothing is lost"
         ),
     })
 }

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean to the caller.
+//! SQLite's errors, sorted by their meaning to the caller.
 
 use posthaste_engine::StoreError;
 use rusqlite::{Error, ErrorCode};

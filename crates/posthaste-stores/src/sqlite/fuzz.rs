@@ -110,7 +110,7 @@ fn the_end_of_a_c_string_in_an_id_or_in_headers_is_passed_over() {
 const THEIR_HEADERS: &str =
     "select value from posthaste_outbox, json_each(headers) order by json_each.id";
 
-/// Whatever headers the table takes, as text of any bytes, the relay reads, and as SQLite does: a
+/// The relay reads all headers that the table takes, as text of any bytes, and as SQLite does: a
 /// row that it could not read would hold up the whole outbox.
 #[test]
 fn fuzz_headers_in_the_table() {
@@ -153,7 +153,7 @@ fn fuzz_headers_in_the_table() {
         });
 }
 
-/// Whatever the table takes for a value of any column, of any type, the relay reads.
+/// The relay reads every value of any type that the table takes in any column.
 #[test]
 fn fuzz_columns_of_the_table() {
     const COLUMNS: [&str; 13] = [

@@ -1,5 +1,5 @@
-//! What every statement under a claim tests first: that the claim is the newest, and that the file
-//! still has the history that this relay has seen.
+//! Every statement under a claim first tests that the claim is the newest, and that the file still
+//! has the history that this relay has seen.
 //!
 //! SQLite has no counters that come again after a crash, so an incarnation ends in one way only:
 //! somebody puts another file, or an older state of it, in its place.
@@ -11,7 +11,7 @@
 //!   and are not behind the stored cursor, so that the row of the furthest one is gone or is
 //!   another event. Only a state that has both is accepted, and it has everything that matters.
 //!
-//! What cannot be noticed: a copy of the file that somebody relays elsewhere.
+//! A copy of the file that somebody relays elsewhere cannot be noticed.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -56,7 +56,7 @@ struct Seen {
     furthest: Mutex<Option<(i64, Uuid)>>,
 }
 
-/// What the guard read on its way.
+/// Values that the guard read on its way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
     pub(super) cursor_id: i64,
@@ -118,7 +118,7 @@ impl Guard {
         F: FnOnce(&Transaction<'_>, Standing) -> Result<T, StoreError> + Send + 'static,
     {
         let guard = self.clone();
-        // Taken before the snapshot: what was committed by now must be in it.
+        // Taken before the snapshot: all that was committed by now must be in it.
         let expected = self.expected();
         worker
             .read(operation, move |tx| {

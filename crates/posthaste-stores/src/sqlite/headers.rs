@@ -137,8 +137,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The character whose first half was `high`; what follows stays when it is not the second
-    /// half.
+    /// The character whose first half was `high`; the rest stays when it does not begin with the
+    /// second half.
     fn low_surrogate(&mut self, high: u32) -> char {
         let mark = self.rest;
         if let Some(rest) = self.rest.strip_prefix("\\u") {

@@ -34,12 +34,12 @@ impl ClaimMarkers for SqliteClaimed {
         self.guard()
             .read(&worker, OPERATION, move |tx, _| {
                 let fail = |error| classify(OPERATION, error);
-                let mut statement = tx
-                    .prepare_cached(&MARKERS)
-                    .map_err(fail)?;
+                let mut statement = tx.prepare_cached(&MARKERS).map_err(fail)?;
                 let mut rows = statement
                     .query(named_params! {
-                        ":destination_id": destination_id, ":after": after, ":limit": limit_of(limit)
+                        ":destination_id": destination_id,
+                        ":after": after,
+                        ":limit": limit_of(limit)
                     })
                     .map_err(fail)?;
                 let mut markers = Vec::new();

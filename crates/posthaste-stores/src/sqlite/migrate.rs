@@ -19,7 +19,8 @@ use super::{
 
 const OPERATION: &str = "create or migrate the schema";
 
-/// What `init` stores for all relays. A field that is none leaves what is stored, or the default.
+/// Settings that `init` stores for all relays. A field that is none leaves the stored value, or the
+/// default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InitOptions {
     /// How many partitions a destination has: a power of two up to 4 096. Default 64.
@@ -28,7 +29,7 @@ pub struct InitOptions {
     pub retention: Option<Duration>,
 }
 
-/// What `init` did.
+/// The changes that `init` made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitReport {
     /// The migrations that were applied, by number.
@@ -70,7 +71,8 @@ pub fn sql(options: InitOptions) -> Result<String, StoreError> {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\nbegin immediate;\n\n{}\n\ninsert into posthaste_migrations (version, name, min_relay) \
+            "\nbegin immediate;\n\n{}\n\n\
+             insert into posthaste_migrations (version, name, min_relay) \
              values ({version}, '{name}', {min_relay});\n\ncommit;\n",
             body.trim_end()
         );
@@ -173,8 +175,8 @@ fn expect_utf8(connection: &Connection) -> Result<(), StoreError> {
         Ok(())
     } else {
         Err(wrong(format!(
-            "the file's encoding is {encoding}, an outbox needs UTF-8: copy it into a new file, with \
-             `.dump` of the old one behind `pragma encoding = 'UTF-8'`"
+            "the file's encoding is {encoding}, an outbox needs UTF-8: copy it into a new file, \
+             with `.dump` of the old one behind `pragma encoding = 'UTF-8'`"
         )))
     }
 }

@@ -5,9 +5,8 @@
 //! and a cursor is one number. `AUTOINCREMENT` keeps the numbers of deleted rows from coming again.
 //!
 //! Every change is one short `BEGIN IMMEDIATE` transaction: an application with a busy time-out of
-//! a second never meets our lock. Every commit is synced before it counts. What is read under a
-//! claim is read in short transactions too, since a long one keeps the write-ahead log from
-//! starting over.
+//! a second never meets our lock. Every commit is synced before it counts. Reads under a
+//! claim are short transactions too, since a long one keeps the write-ahead log from starting over.
 
 mod admin;
 mod audit;
@@ -165,7 +164,8 @@ impl Store for SqliteStore {
                 return Err(StoreError::Misconfigured {
                     operation: OPERATION,
                     reason: format!(
-                        "{} does not exist: run `posthaste init --store sqlite:{}`, or correct the path",
+                        "{} does not exist: run `posthaste init --store sqlite:{}`, or correct the \
+                         path",
                         self.config.path.display(),
                         self.config.path.display()
                     ),
@@ -198,7 +198,7 @@ impl Store for SqliteStore {
 
     fn disconnect(&self) {
         for place in [&self.control, &self.admin, &self.housekeeper] {
-            // Whoever holds it is opening a new one.
+            // Its holder is opening a new one.
             if let Ok(mut worker) = place.try_lock() {
                 *worker = None;
             }
@@ -234,8 +234,8 @@ fn denied(config: &SqliteConfig) -> StoreError {
     StoreError::Denied {
         operation: "check the store",
         reason: format!(
-            "{} cannot be written: give this user the right to write the file and its directory, on a \
-             file system that is mounted for writing",
+            "{} cannot be written: give this user the right to write the file and its directory, \
+             on a file system that is mounted for writing",
             config.path.display()
         ),
     }

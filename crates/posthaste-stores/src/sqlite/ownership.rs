@@ -248,7 +248,7 @@ fn must_be_one(operation: &'static str, changed: usize) -> Result<(), StoreError
     }
 }
 
-/// What a claim asks for, for another thread.
+/// The request of a claim, for another thread.
 struct Wanted {
     destination: String,
     address: String,

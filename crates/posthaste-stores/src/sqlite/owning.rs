@@ -62,7 +62,7 @@ pub(super) fn fence(
     audit::write(tx, operation, words::FENCE, about, &[&name, &dead, &why])
 }
 
-/// Makes the destination free once `settle` is over, if whoever owns it is dead.
+/// Makes the destination free once `settle` is over, if its owner is dead.
 pub(super) fn revoke(
     tx: &Transaction<'_>,
     operation: &'static str,

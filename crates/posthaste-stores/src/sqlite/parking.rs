@@ -178,7 +178,9 @@ fn park(
             tx,
             operation,
             include_str!("sql/marker_set.sql"),
-            named_params! { ":destination_id": destination_id, ":key": key, ":seq": seq, ":now": now },
+            named_params! {
+                ":destination_id": destination_id, ":key": key, ":seq": seq, ":now": now
+            },
         )?),
         None => {}
     }

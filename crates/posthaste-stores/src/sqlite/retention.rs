@@ -72,7 +72,7 @@ impl Retention for SqliteStore {
             let at = Instant::now();
             let gone = worker.write(OPERATION, remove_events).await?;
             done.events += gone as u64;
-            // Whatever was not looked at, or is not past its time yet, the next step finds.
+            // The next step finds rows that were not looked at, or are not past their time yet.
             if gone == 0 {
                 return Ok(done);
             }
@@ -231,7 +231,7 @@ fn remove_audit(tx: &Transaction<'_>) -> Result<usize, StoreError> {
     )
 }
 
-/// What is kept beyond its time, and why.
+/// Events that are kept beyond their time, and the reasons.
 pub(super) fn retained(
     tx: &Transaction<'_>,
     operation: &'static str,

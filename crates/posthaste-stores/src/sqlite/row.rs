@@ -209,9 +209,9 @@ pub(super) fn event_id(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<
     })
 }
 
-/// What the table's checks saw of a text that none of them looks for a NUL in: SQLite's functions
-/// end there. A writer that counts the end of a C string in leaves one, and its event is to be read
-/// all the same.
+/// The part of a text that the table's checks saw: none of them looks for a NUL, and SQLite's
+/// functions end there. A writer that counts the end of a C string in leaves one, and its event is
+/// to be read all the same.
 fn as_checked(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }

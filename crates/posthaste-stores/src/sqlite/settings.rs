@@ -1,4 +1,4 @@
-//! What all relays share: settings that `init` stored, and the store's identity.
+//! Values that all relays share: settings that `init` stored, and the store's identity.
 
 use std::{str::FromStr, time::Duration};
 
@@ -45,7 +45,7 @@ fn number<T: FromStr>(
         })
 }
 
-/// What tells this outbox from any other.
+/// The identity that tells this outbox from any other.
 pub(super) fn store_id(
     tx: &Transaction<'_>,
     operation: &'static str,

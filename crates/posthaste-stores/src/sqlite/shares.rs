@@ -1,4 +1,4 @@
-//! Who owns a destination, and who stands by.
+//! The owner of a destination, and the relays that stand by.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ pub(super) struct Owned {
     pub(super) left: Option<Left>,
 }
 
-/// Who owns it.
+/// The present owner.
 pub(super) struct Owner {
     pub(super) registration: String,
     pub(super) live: bool,
 }
 
-/// Who owned it last.
+/// The last owner.
 pub(super) struct Left {
     pub(super) registration: String,
     /// None: it is long forgotten.
@@ -65,7 +65,7 @@ pub(super) fn owned(
         let settle_max = length(row, 9)? * SETTLE_MAX;
         let not_before = match watch.is_past(&settle, settled_at, now, settle_max) {
             true => 0,
-            // Whoever takes it waits by a clock that is never set.
+            // The next owner waits by a clock that is never set.
             false => settled_at.min(now.saturating_add(micros(settle_max))),
         };
         let (dead, name) = (row.get(5)?, row.get(6)?);
@@ -96,7 +96,7 @@ pub(super) fn shares(
 ) -> Result<Shares, StoreError> {
     let owned = owned(tx, operation, destination_id, now, watch)?;
     let mut shares = Shares {
-        // Nothing is shared out: who stands by looks for itself.
+        // Nothing is shared out: a relay that stands by looks for itself.
         version: 0,
         partitions: owned.partitions,
         members: members(tx, operation, destination_id, now, watch)?,

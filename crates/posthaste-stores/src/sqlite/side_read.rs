@@ -119,12 +119,11 @@ impl SideRead for SqliteSideRead {
         self.guard
             .write(&self.worker, OPERATION, move |tx, _| {
                 for key in &keys {
-                    let moved = execute(
-                        tx,
-                        OPERATION,
-                        include_str!("sql/marker_move.sql"),
-                        named_params! { ":seq": seq, ":destination_id": destination_id, ":key": key },
-                    )?;
+                    let sql = include_str!("sql/marker_move.sql");
+                    let of = named_params! {
+                        ":seq": seq, ":destination_id": destination_id, ":key": key
+                    };
+                    let moved = execute(tx, OPERATION, sql, of)?;
                     if moved == 0 {
                         return Err(unexpected(OPERATION, "a key has no marker"));
                     }

@@ -54,7 +54,7 @@ pub(super) fn status(tx: &Transaction<'_>, operation: &'static str) -> Result<St
     })
 }
 
-/// What decides whether a destination has finished an event.
+/// A destination's progress, which decides whether an event is finished.
 #[derive(Debug, Default)]
 struct Progress {
     cursor: i64,

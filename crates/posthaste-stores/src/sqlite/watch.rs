@@ -12,7 +12,7 @@ use std::{
 
 use super::connection::until;
 
-/// What one process has seen of times that lie too far ahead.
+/// Times that lie too far ahead, as one process has seen them.
 #[derive(Debug, Default)]
 pub(super) struct Watch(Mutex<HashMap<String, Seen>>);
 

@@ -126,7 +126,7 @@ impl Deref for Server {
     }
 }
 
-/// What stands before the database goes first, the server last.
+/// Dropped in this order: the pooler first, the server last.
 struct PostgresOutbox {
     pooler: Option<PgBouncer>,
     database: Database,
@@ -218,7 +218,8 @@ impl Outbox for PostgresOutbox {
     async fn migrate_to_the_future(&self) {
         block_in_place(|| {
             self.database.psql(
-                "insert into posthaste.migrations (version, name, min_relay) values (1000, 'future', 1000)",
+                "insert into posthaste.migrations (version, name, min_relay) \
+                 values (1000, 'future', 1000)",
             )
         });
     }

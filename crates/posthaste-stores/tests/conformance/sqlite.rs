@@ -114,7 +114,8 @@ impl Outbox for SqliteOutbox {
     async fn migrate_to_the_future(&self) {
         self.connect()
             .execute(
-                "insert into posthaste_migrations (version, name, min_relay) values (1000, 'future', 1000)",
+                "insert into posthaste_migrations (version, name, min_relay) \
+                 values (1000, 'future', 1000)",
                 [],
             )
             .unwrap();
@@ -144,8 +145,9 @@ impl Writer for SqliteWriter {
             .collect();
         self.0
             .prepare_cached(
-                "insert into posthaste_outbox (id, topic, key, type, content_type, payload, headers, \
-                 occurred_at, correlation_id, causation_id, tenant_id, traceparent, tracestate) \
+                "insert into posthaste_outbox (id, topic, key, type, content_type, payload, \
+                 headers, occurred_at, correlation_id, causation_id, tenant_id, traceparent, \
+                 tracestate) \
                  values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )
             .unwrap()

@@ -1,4 +1,4 @@
-//! What a start refuses, with the fix.
+//! Faults that a start refuses, with the fix.
 
 use std::process::Command;
 
@@ -41,7 +41,8 @@ async fn schema_and_rights() {
     let url = database.url_for(&role);
     assert_eq!(refused(&url, "--relay ROLE").await, "denied");
     database.psql(&format!(
-        "grant usage on schema posthaste to {role}; grant select on all tables in schema posthaste to {role}"
+        "grant usage on schema posthaste to {role}; \
+         grant select on all tables in schema posthaste to {role}"
     ));
     assert_eq!(refused(&url, "UPDATE on posthaste.cursors").await, "denied");
     assert_eq!(
@@ -186,7 +187,8 @@ async fn a_session_without_triggers_and_foreign_keys() {
     let database = fresh().await;
     let role = format!("replica_{}", database.name());
     database.psql(&format!(
-        "create role {role} login superuser; alter role {role} set session_replication_role = replica"
+        "create role {role} login superuser; \
+         alter role {role} set session_replication_role = replica"
     ));
     let url = database.url_for(&role);
     assert_eq!(

@@ -82,7 +82,7 @@ async fn opens_no_more_than_is_said(destinations: usize) {
     store.renew(relay, LEASE, &Rates::new()).await.unwrap();
     wait_for(&database, A_RELAY + A_DESTINATION * destinations).await;
 
-    // Claimed anew, as after every failed call: what the former claim had ends with it.
+    // Claimed anew, as after every failed call: the connections of a former claim end with it.
     for (number, claimed) in claims.iter_mut().enumerate() {
         *claimed = open_one(&store, relay, &format!("d{number}")).await;
         claimed.next(ALL).await.unwrap();

@@ -15,7 +15,8 @@ async fn quiet_server() -> PostgresServer {
 
 #[tokio::test]
 async fn a_crash_issues_numbers_again_and_nothing_is_skipped() {
-    // The background writers flush what nobody waits for, sooner or later; then a crash loses nothing.
+    // The background writers flush what nobody waits for, sooner or later; then a crash loses
+    // nothing.
     let server = PostgresServer::builder()
         .setting("wal_writer_delay", "10s")
         .setting("wal_level", "minimal")
@@ -141,7 +142,8 @@ async fn an_early_seq_held_open_delays_itself_alone() {
 async fn a_row_has_its_transactions_number_before_its_seq() {
     let database = fresh().await;
     let first = "select attname from pg_attribute
-                 where attrelid = 'posthaste.outbox'::regclass and attnum in (1, 2) order by attnum";
+                 where attrelid = 'posthaste.outbox'::regclass and attnum in (1, 2)
+                 order by attnum";
     assert_eq!(database.psql(first), "xid\nseq");
 }
 
@@ -192,8 +194,10 @@ async fn commit_order_of_a_key_is_kept_for_writers_that_lock_it_first() {
     let text = emit("second");
     let waiting = two.batch_execute(&text);
     let committing = async {
-        let blocked = "select count(*) from pg_locks where locktype = 'advisory' and not granted
-                       and database = (select oid from pg_database where datname = current_database())";
+        let blocked = "select count(*)
+                       from pg_locks l join pg_database d on d.oid = l.database
+                       where l.locktype = 'advisory' and not l.granted
+                           and d.datname = current_database()";
         while database.psql(blocked) == "0" {
             tokio::task::yield_now().await;
         }
@@ -232,9 +236,11 @@ async fn pages_are_bounded_in_bytes_whatever_the_events_weigh() {
     let claimed = open(&store, Start::Oldest).await;
     database.psql(
         "insert into posthaste.outbox (topic, payload)
-         select 't', convert_to(n || repeat('x', case when n % 40 < 20 then 10 else 100000 end), 'UTF8')
-         from generate_series(1, 200) n;
-         insert into posthaste.outbox (topic, payload) select 't', convert_to(repeat('x', 5000000), 'UTF8')",
+         select 't', convert_to(n || repeat('x', weight), 'UTF8')
+         from generate_series(1, 200) n,
+             lateral (select case when n % 40 < 20 then 10 else 100000 end) w (weight);
+         insert into posthaste.outbox (topic, payload)
+         select 't', convert_to(repeat('x', 5000000), 'UTF8')",
     );
     let budget = posthaste_engine::Budget {
         events: 1_000,

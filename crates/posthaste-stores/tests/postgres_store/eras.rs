@@ -1,4 +1,5 @@
-//! Copies of a database: refused until a new era begins, which loses nothing and repeats no more than it said.
+//! Copies of a database: refused until a new era begins, which loses nothing and repeats no more
+//! than it said.
 
 use std::{process::Command, sync::Arc};
 
@@ -32,7 +33,9 @@ fn burn(server: &PostgresServer, numbers: u32) {
     server.psql(
         "postgres",
         &format!(
-            "do $$ begin for i in 1..{numbers} loop perform pg_current_xact_id(); commit; end loop; end $$"
+            "do $$ begin \
+             for i in 1..{numbers} loop perform pg_current_xact_id(); commit; end loop; \
+             end $$"
         ),
     );
 }
@@ -49,7 +52,8 @@ async fn plan(url: &str) -> NewEra {
     plan_new_era(url).await.unwrap().expect("a copy")
 }
 
-/// Everything that reads or moves progress refuses, and names the way out; nothing of the advice drops anything.
+/// Everything that reads or moves progress refuses, and names the way out; nothing of the advice
+/// drops anything.
 async fn is_refused(url: &str) {
     let store = store(url);
     let started = store.check().await.unwrap_err().to_string();
@@ -67,7 +71,8 @@ async fn is_refused(url: &str) {
 
 fn emit(database: &Database, payloads: &str, from: u32, to: u32) {
     database.psql(&format!(
-        "select posthaste.emit('t', '{payloads}' || n, key => 'k' || n % 7) from generate_series({from}, {to}) n"
+        "select posthaste.emit('t', '{payloads}' || n, key => 'k' || n % 7) \
+         from generate_series({from}, {to}) n"
     ));
 }
 
@@ -112,7 +117,8 @@ async fn drain_with_restarts(url: &str) -> Vec<String> {
     }
 }
 
-/// A half delivered backlog in the middle of a difference, and a transaction that is open while the copy is made.
+/// A half delivered backlog in the middle of a difference, and a transaction that is open while the
+/// copy is made.
 async fn half_delivered(database: &Database) -> tokio_postgres::Client {
     initialise(&database.url()).await;
     let store = store(&database.url());
@@ -140,7 +146,7 @@ async fn goes_on_with_a_half_delivered_backlog(original: &PostgresServer, copy: 
 
     let era = plan(&restored.url()).await;
     let destination = &era.destinations[0];
-    // Those that were written here may count as both: nothing tells whose they are.
+    // Events that were written here may count as both: nothing tells whose they are.
     assert_eq!(destination.pending, 271);
     assert!(destination.again_max <= 5, "{era:?}");
     assert_eq!(plan(&restored.url()).await, era, "a plan changes nothing");
@@ -162,7 +168,7 @@ async fn goes_on_with_a_half_delivered_backlog(original: &PostgresServer, copy: 
     let status = Admin::status(&store(&restored.url())).await.unwrap();
     assert_eq!((status.pending, status.pending_exact), (0, true));
 
-    // It is no copy any more; who asks again changes nothing.
+    // It is no copy any more; asking again changes nothing.
     let again = begin_era(&restored.url()).await;
     assert_eq!(again.new_era, None);
     assert_eq!(
@@ -194,8 +200,8 @@ async fn a_restored_dump_goes_on_where_transactions_have_higher_numbers() {
     goes_on_with_a_half_delivered_backlog(&original, &copy).await;
 }
 
-/// A transaction that drew its numbers early commits after its successors were delivered, and nobody has read it
-/// when the copy is made.
+/// A transaction that drew its numbers early commits after its successors were delivered, and
+/// nobody has read it when the copy is made.
 #[tokio::test]
 async fn what_committed_late_is_delivered_and_the_repeats_are_counted_before() {
     let original = PostgresServer::shared(15);
@@ -439,7 +445,8 @@ async fn a_template_copy_goes_on_beside_its_original() {
     assert_eq!(drain_with_restarts(&database.url()).await, expected);
 }
 
-/// A copy of a copy, made while the rest of the first era is being read; then a destination that begins there.
+/// A copy of a copy, made while the rest of the first era is being read; then a destination that
+/// begins there.
 #[tokio::test]
 async fn eras_follow_each_other_and_new_destinations_read_all_of_them() {
     let server = PostgresServer::shared(15);
@@ -486,7 +493,8 @@ async fn eras_follow_each_other_and_new_destinations_read_all_of_them() {
     assert_eq!(drain(&now, ALL).await, numbered("from now", 1, 3));
 }
 
-/// A sequence that did not come along is set forward; one that was used meanwhile proves nothing any more.
+/// A sequence that did not come along is set forward; one that was used meanwhile proves nothing
+/// any more.
 #[tokio::test]
 async fn a_sequence_that_was_left_behind_is_mended_or_all_is_sent_again() {
     let server = PostgresServer::shared(15);
@@ -519,7 +527,8 @@ async fn a_sequence_that_was_left_behind_is_mended_or_all_is_sent_again() {
     }
 }
 
-/// A copy whose writers hold events open gets its era when they end, and they are not held up for it.
+/// A copy whose writers hold events open gets its era when they end, and they are not held up for
+/// it.
 #[tokio::test]
 async fn an_era_waits_for_open_writers_without_holding_others_up() {
     let server = PostgresServer::shared(15);
@@ -549,7 +558,7 @@ async fn an_era_waits_for_open_writers_without_holding_others_up() {
     assert_eq!(seen, expected.concat());
 }
 
-/// What an era stores takes its time where many keys are blocked.
+/// Storing an era takes its time where many keys are blocked.
 #[tokio::test]
 async fn writers_write_while_an_era_is_stored() {
     let server = PostgresServer::shared(15);
@@ -595,7 +604,8 @@ async fn an_era_waits_for_a_claim_under_way() {
     }
     claimer
         .batch_execute(
-            "update posthaste.cursors set epoch = epoch; update posthaste.destinations set epoch = epoch; commit",
+            "update posthaste.cursors set epoch = epoch; \
+             update posthaste.destinations set epoch = epoch; commit",
         )
         .await
         .unwrap();
@@ -630,7 +640,7 @@ async fn promoted(server: &PostgresServer) {
     }
 }
 
-/// What was stored up to the point goes on from there, and what came behind is gone.
+/// Progress that was stored up to the point goes on from there; everything behind it is gone.
 async fn went_back(server: &PostgresServer) {
     let url = server.admin_url("postgres");
     assert_eq!(plan_new_era(&url).await.unwrap(), None);
@@ -761,7 +771,7 @@ async fn retention_keeps_what_an_era_left_over_until_it_is_delivered() {
     assert_eq!(left_of_the_era(&restored).await, 0);
 }
 
-/// What is written below the end of an ended era, whose rest is being read.
+/// Events are written below the end of an ended era, whose rest is being read.
 #[tokio::test]
 async fn a_sequence_set_back_inside_an_ended_era_hides_nothing() {
     let server = PostgresServer::shared(15);

@@ -1,5 +1,5 @@
-//! A role that may create functions, operators and types where others look for names: nothing of it is ever called, by
-//! whoever initialises, relays, operates or writes.
+//! A role that may create functions, operators and types where others look for names: nothing of it
+//! is ever called by those who initialise, relay, operate or write.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ impl Planted {
             let refused = client.batch_execute(statement).await.unwrap_err();
             assert_eq!(refused.code().unwrap().code(), code, "{refused}");
         }
-        // What the library sends.
+        // The library's statements.
         for statement in [
             include_str!("../../../posthaste/src/sql/emit_one.sql"),
             include_str!("../../../posthaste/src/sql/emit_many.sql"),
@@ -256,14 +256,16 @@ const SQUATTED: &str = "
     create schema posthaste authorization {role};
     set role {role};
     create sequence posthaste.ran;
-    create function posthaste.run() returns integer language sql volatile as $$ select nextval('posthaste.ran')::integer $$;
+    create function posthaste.run() returns integer language sql volatile
+        as $$ select nextval('posthaste.ran')::integer $$;
     create view posthaste.migrations as
         select posthaste.run() as version, 'x'::text as name, 5 as min_relay, now() as applied_at;
     create view posthaste.identity as
-        select true as one, 1::oid as database_oid, 1::oid as outbox_oid, posthaste.run()::bigint as system_identifier;
+        select true as one, 1::oid as database_oid, 1::oid as outbox_oid,
+            posthaste.run()::bigint as system_identifier;
     create table posthaste.outbox (seq bigint)";
 
-/// Whoever may create a schema could be there first, and wait for a superuser's `init`.
+/// Any role that may create a schema could be there first, and wait for a superuser's `init`.
 #[tokio::test]
 async fn a_schema_that_others_have_filled_is_refused_unread() {
     let server = PostgresServer::shared(15);
@@ -302,7 +304,8 @@ async fn a_schema_that_others_have_filled_is_refused_unread() {
     shared.psql(&format!("revoke create on schema posthaste from {role}"));
     init(&shared.url(), &InitOptions::default()).await.unwrap();
 
-    // An owner without more rights than its own may be anybody, as long as it initialises by itself.
+    // An owner without more rights than its own may be anybody, as long as it initialises by
+    // itself.
     let own = server.create_database();
     own.psql(&format!("create schema posthaste authorization {role}"));
     init(&own.url_for(&role), &InitOptions::default())
@@ -311,7 +314,7 @@ async fn a_schema_that_others_have_filled_is_refused_unread() {
     is_refused(&own, &role).await;
 }
 
-/// A common set-up, after which whoever may write to the outbox could also set triggers on its tables.
+/// A common set-up, after which each writer of the outbox could also set triggers on its tables.
 #[tokio::test]
 async fn default_privileges_let_nobody_run_code_as_relay_or_superuser() {
     let server = PostgresServer::shared(15);
@@ -333,11 +336,13 @@ async fn default_privileges_let_nobody_run_code_as_relay_or_superuser() {
         };
         init(&database.url(), &options).await.unwrap();
         let app = writer(&database.url_for(&role)).await;
-        let evil = "create function app.evil() returns trigger language plpgsql as $$ begin return new; end $$";
+        let evil = "create function app.evil() returns trigger language plpgsql \
+                    as $$ begin return new; end $$";
         app.batch_execute(evil).await.unwrap();
         for table in ["settings", "relays", "outbox", "audit", "eras"] {
             let planted = format!(
-                "create trigger evil before insert on posthaste.{table} for each row execute function app.evil()"
+                "create trigger evil before insert on posthaste.{table} \
+                 for each row execute function app.evil()"
             );
             let planted = app.batch_execute(&planted).await;
             let refused = planted.expect_err("a trigger of a writer");
@@ -366,7 +371,8 @@ async fn default_privileges_let_nobody_run_code_as_relay_or_superuser() {
         };
         database.psql(&format!("grant trigger on posthaste.audit to {role}"));
         is_refused("TRIGGER on posthaste.audit").await;
-        let planted = "create trigger evil before insert on posthaste.audit for each row execute function app.evil()";
+        let planted = "create trigger evil before insert on posthaste.audit \
+                       for each row execute function app.evil()";
         app.batch_execute(planted).await.unwrap();
         database.psql(&format!("revoke trigger on posthaste.audit from {role}"));
         is_refused("trigger evil on posthaste.audit").await;

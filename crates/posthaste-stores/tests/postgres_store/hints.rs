@@ -14,10 +14,10 @@ use super::support::{ALL, drain, fresh, initialise, open, register, reopen, stor
 const LONG: Duration = Duration::from_secs(60);
 const EMIT: &str = "select posthaste.emit('t', 'x')";
 const EMIT_AND_STAY_OPEN: &str = "begin; select posthaste.emit('t', 'x')";
-/// What an idle relay holds.
+/// Takes the lock that an idle relay holds.
 const ARM: &str = "select pg_advisory_lock_shared(8101821198467952244)";
 const DISARM: &str = "select pg_advisory_unlock_shared(8101821198467952244)";
-/// Who holds it in this database.
+/// Counts its holders in this database.
 const ARMED: &str = "select count(*) from pg_locks
     where locktype = 'advisory' and granted and mode = 'ShareLock' and objsubid = 1
         and (classid::bigint << 32) | objid::bigint = 8101821198467952244
@@ -65,7 +65,7 @@ async fn until_disarmed(observer: &Client) {
         .expect("nobody waits for a hint any longer");
 }
 
-/// Who listens as a relay does, but holds the lock only when told to.
+/// Listens as a relay does, but holds the lock only when told to.
 struct Listener {
     client: Client,
     told: UnboundedReceiver<String>,
@@ -176,7 +176,7 @@ async fn one_of_the_transactions_that_write_at_once_hints() {
     let mut listener = Listener::connect(&database).await;
     listener.run(ARM).await;
     let hinting = writer(&database.url()).await;
-    // What a transaction holds that hints, whenever it began.
+    // The locks of a transaction that hints, whenever it began.
     hinting
         .batch_execute(
             "begin; select pg_advisory_xact_lock(1885890665, n) from generate_series(0, 600) n",
@@ -209,7 +209,8 @@ async fn a_transaction_that_stays_open_does_not_silence_the_others() {
     assert_eq!(listener.hints().await, 1);
 }
 
-/// The setting decides whether relays listen. Writers find out by themselves, without any DDL beside them.
+/// The setting decides whether relays listen. Writers find out by themselves, without any DDL
+/// beside them.
 #[tokio::test]
 async fn hints_are_switched_beside_an_open_writer() {
     let database = fresh().await;

@@ -1,4 +1,5 @@
-//! The locks by which relays do one thing after another: who may take them, and who has them.
+//! The locks by which relays do one thing after another: the roles that may take them, and the
+//! holders that errors name.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use super::support::*;
 /// Every advisory lock that a release of ours has ever taken.
 const EVERY_ADVISORY_LOCK: &str = "
     select count(pg_advisory_lock(hashtextextended('posthaste.' || name, id)))
-    from unnest(array['destination', 'retention', 'init', 'hint']) name cross join generate_series(0, 99) id";
+    from unnest(array['destination', 'retention', 'init', 'hint']) name
+    cross join generate_series(0, 99) id";
 
 #[tokio::test]
 async fn advisory_locks_that_any_role_may_take_stop_nothing() {
@@ -74,12 +76,13 @@ async fn no_lock_of_a_relay_is_one_that_others_can_see_and_take() {
         let ours = "from pg_locks l join pg_database d on d.oid = l.database
                     where d.datname = current_database()";
         while database.psql(&format!(
-            "select count(*) {ours} and l.locktype = 'tuple' and l.relation = 'posthaste.cursors'::regclass"
+            "select count(*) {ours} and l.locktype = 'tuple' \
+             and l.relation = 'posthaste.cursors'::regclass"
         )) == "0"
         {
             tokio::task::yield_now().await;
         }
-        // Whoever listens for hints shares one, which nobody needs.
+        // Relays that listen for hints hold one in shared mode, which nobody waits for.
         let advisory = database.psql(&format!(
             "select count(*) {ours} and l.locktype = 'advisory' and l.mode = 'ExclusiveLock'"
         ));

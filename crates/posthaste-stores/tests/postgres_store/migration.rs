@@ -23,20 +23,27 @@ fn at_version(server: &PostgresServer, version: usize) -> Database {
     database
 }
 
-/// The schema as the release before partitions were shared left it: a live relay owns `default`, which stands
-/// in the middle of a difference, with a blocked key; `other` is free and has been cut into fewer.
+/// The schema as the release before partitions were shared left it: a live relay owns `default`,
+/// which stands in the middle of a difference, with a blocked key; `other` is free and has been cut
+/// into fewer.
 fn version_2() -> Database {
     let database = at_version(PostgresServer::shared(15), 2);
-    database.psql("select posthaste.emit('t', n::text, key => 'k\\' || n % 10) from generate_series(1, 100) n");
+    database.psql(
+        "select posthaste.emit('t', n::text, key => 'k\\' || n % 10) \
+         from generate_series(1, 100) n",
+    );
     let now = database.psql("select pg_current_snapshot()");
     database.psql(&format!(
         "insert into posthaste.destinations (name) values ('default'), ('other');
          insert into posthaste.relays
-             (registration, name, version, lease_until, boot_id, pid_namespace, pid, process_started)
+             (registration, name, version, lease_until,
+             boot_id, pid_namespace, pid, process_started)
          values ('{OWNER}', 'old', '0.1.0', now() + interval '1 hour', 'b', 'n', 1, 1);
-         insert into posthaste.ownership (destination_id, first_partition, last_partition, relay, epoch, not_before)
+         insert into posthaste.ownership
+            (destination_id, first_partition, last_partition, relay, epoch, not_before)
          values (1, 0, 63, '{OWNER}', 7, now()), (2, 0, 15, null, 3, now() + interval '1 hour');
-         insert into posthaste.cursors (destination_id, first_partition, last_partition, low, high, seq, floor, floor_min)
+         insert into posthaste.cursors
+            (destination_id, first_partition, last_partition, low, high, seq, floor, floor_min)
          values (1, 0, 63, '1:1:', '{now}', 40, 0, 0), (2, 0, 15, '{now}', null, null, 100, 100);
          insert into posthaste.markers (destination_id, key, low, high, seq, floor, floor_min)
          values (1, 'k\\3', '1:1:', '{now}', 13, 0, 0)"
@@ -156,9 +163,12 @@ async fn grants_and_settings_do_not_wait_for_an_open_writer() {
     let role = format!("both_{}", database.name());
     database.psql(&format!("create role {role} login"));
     let open = writer(&database.url()).await;
-    open.batch_execute("begin; select posthaste.emit('t', 'open'); lock table only posthaste.outbox in row exclusive mode")
-        .await
-        .unwrap();
+    open.batch_execute(
+        "begin; select posthaste.emit('t', 'open'); \
+         lock table only posthaste.outbox in row exclusive mode",
+    )
+    .await
+    .unwrap();
     let options = InitOptions {
         writer: Some(role.clone()),
         relay: Some(role),
@@ -173,7 +183,7 @@ async fn grants_and_settings_do_not_wait_for_an_open_writer() {
     open.batch_execute("commit").await.unwrap();
 }
 
-/// What an operator has set stays; a new outbox has hints.
+/// An outbox in use keeps its setting; a new one has hints.
 #[tokio::test]
 async fn hints_are_on_for_new_outboxes_alone() {
     let notify = "select value from posthaste.settings where name = 'notify'";
@@ -184,7 +194,7 @@ async fn hints_are_on_for_new_outboxes_alone() {
     assert_eq!(used.psql(notify), "off");
 }
 
-/// A role that does not exist is the commonest reason; whoever reads the error sees where it happened.
+/// A role that does not exist is the commonest reason; the error tells where it happened.
 #[tokio::test]
 async fn a_refused_init_leaves_nothing_behind_and_says_where() {
     let database = PostgresServer::shared(15).create_database();

@@ -123,7 +123,7 @@ async fn numbers_near_their_end_are_delivered_to_the_last() {
     let status = store.status().await.unwrap();
     assert_eq!(status.pending, 0);
 
-    // The writer is told; what waits behind a later number does not exist.
+    // The writer is told; nothing waits behind a later number.
     let refused = std::panic::catch_unwind(|| write(&database, "none", 1));
     assert!(refused.is_err(), "the sequence has ended");
     let claimed = open_anew(&database, &store).await;

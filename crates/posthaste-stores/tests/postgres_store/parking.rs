@@ -279,17 +279,20 @@ async fn operators_act_on_any_number_of_events() {
     let store = store(&database.url());
     let _claimed = open(&store, Start::Oldest).await;
     database.psql(
-        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id, slot, topic, key,
-             headers, occurred_at, inserted_at)
-         select d.id, 'dead', 6, 'other', 'by hand', n, gen_random_uuid(), 0, 't', 'k' || n, '{}', now(), now()
+        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id,
+             slot, topic, key, headers, occurred_at, inserted_at)
+         select d.id, 'dead', 6, 'other', 'by hand', n, gen_random_uuid(),
+             0, 't', 'k' || n, '{}', now(), now()
          from posthaste.destinations d, generate_series(1, 20001) n",
     );
     let all = ParkedFilter::default();
     for action in [DeadAction::Retry, DeadAction::Discard] {
         assert_eq!(store.act(&all, action).await.unwrap(), 20_001);
     }
+    let audited = "select action, count(*) from posthaste.audit where action like 'dead %' \
+                   group by 1 order by 1";
     assert_eq!(
-        database.psql("select action, count(*) from posthaste.audit where action like 'dead %' group by 1 order by 1"),
+        database.psql(audited),
         "dead discard|20001\ndead retry|20001"
     );
     assert_eq!(

@@ -8,13 +8,15 @@ use posthaste_testkit::servers::postgres::Database;
 
 use super::support::*;
 
-/// Blocks that were looked at in the cursors' table and its indexes, once so many updates were told of.
+/// Blocks that were looked at in the cursors' table and its indexes, once so many updates were told
+/// of.
 async fn blocks(database: &Database, updates: u64) -> u64 {
     let told = "select n_tup_upd from pg_stat_user_tables where relname = 'cursors'";
     while database.psql(told).parse::<u64>().unwrap() < updates {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let looked_at = "select coalesce(heap_blks_hit + heap_blks_read, 0) + coalesce(idx_blks_hit + idx_blks_read, 0)
+    let looked_at = "select coalesce(heap_blks_hit + heap_blks_read, 0)
+            + coalesce(idx_blks_hit + idx_blks_read, 0)
         from pg_statio_user_tables where relname = 'cursors'";
     database.psql(looked_at).parse().unwrap()
 }

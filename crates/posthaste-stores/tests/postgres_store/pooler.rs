@@ -1,5 +1,5 @@
-//! Through PgBouncer, whose sessions are applications' as well. That the store keeps its contract there is shown by the
-//! conformance suite.
+//! Through PgBouncer, whose sessions are applications' as well. That the store keeps its contract
+//! there is shown by the conformance suite.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -19,10 +19,11 @@ const SESSIONS: usize = 4;
 /// More connections than there are sessions.
 const STORES: usize = 3;
 
-/// What an application finds in a session that is to be as if it had made it itself. The pooler asks
-/// for no encoding as our client does, and extensions add settings once they are used.
+/// The state of a session: an application is to find it as if it had made the session itself. The
+/// pooler asks for no encoding as our client does, and extensions add settings once they are used.
 const FOUND: &str = "select array_agg(name || '=' || coalesce(value, '')) from (
-        select name, setting as value from pg_settings where name <> 'client_encoding' and name not like '%.%'
+        select name, setting as value from pg_settings
+            where name <> 'client_encoding' and name not like '%.%'
         union all select 'statement', name from pg_prepared_statements
         union all select 'channel', c from pg_listening_channels() c
         union all select 'lock', l.classid::text from pg_locks l
@@ -66,7 +67,7 @@ async fn is_untouched(pooler: &PgBouncer, database: &Database) {
 async fn everything_is_done_and_nothing_stays(pooler: &PgBouncer, database: &Database) {
     let url = pooler.url("postgres", database.name());
     let options = InitOptions {
-        // Which no store listens for through a pooler.
+        // Through a pooler no store listens for hints.
         notify: Some(true),
         leaf_rows: Some(1 << 10),
         ..InitOptions::default()
@@ -126,7 +127,7 @@ async fn several_stores_at_once_do_without_sessions_of_their_own() {
     is_untouched(&pooler, &database).await;
 }
 
-/// Whatever has been sent of a call when its caller goes away, the next one is not in its transaction.
+/// A caller goes away at any point of its call: the next call is not in that one's transaction.
 #[tokio::test]
 async fn a_call_that_is_given_up_leaves_no_transaction_open() {
     let server = PostgresServer::shared(15);

@@ -1,5 +1,4 @@
-//! A publication of all tables: whoever deletes or updates needs a table that says which row is
-//! meant.
+//! A publication of all tables: deletes and updates need a table that says which row is meant.
 
 use posthaste_engine::{AfterFailure, Parking, Retention, Start};
 
@@ -50,7 +49,8 @@ async fn every_table_has_a_replica_identity() {
     let without = database.psql(
         "select string_agg(c.relname, ', ')
          from pg_class c
-         where c.relnamespace = 'posthaste'::regnamespace and c.relkind = 'r' and c.relpersistence = 'p'
+         where c.relnamespace = 'posthaste'::regnamespace
+             and c.relkind = 'r' and c.relpersistence = 'p'
              and c.relreplident <> 'f'
              and not (c.relreplident = 'd' and exists (
                  select from pg_index i where i.indrelid = c.oid and i.indisprimary))",

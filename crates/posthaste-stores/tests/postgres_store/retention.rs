@@ -32,8 +32,8 @@ fn rows(database: &Database) -> u64 {
         .unwrap()
 }
 
-/// Delivers, advances and keeps house until it is so: transactions of other tests on the same server keep
-/// the floors down for a moment.
+/// Delivers, advances and keeps house until it is so: transactions of other tests on the same
+/// server keep the floors down for a moment.
 async fn keep_house_until(
     store: &PostgresStore,
     claimed: &Arc<dyn Claimed>,
@@ -141,9 +141,12 @@ async fn an_open_transaction_is_named_as_what_pins() {
     let store = store(&database.url());
     let claimed = open(&store, Start::Oldest).await;
     let open = writer(&database.url()).await;
-    open.batch_execute("set application_name = 'the slow one'; begin; select posthaste.emit('t', 'late', key => 'k')")
-        .await
-        .unwrap();
+    open.batch_execute(
+        "set application_name = 'the slow one'; \
+         begin; select posthaste.emit('t', 'late', key => 'k')",
+    )
+    .await
+    .unwrap();
     emit(&database, 3);
     age(&database, "25 hours");
     // They are delivered, and pinned all the same.

@@ -1,7 +1,7 @@
 //! A proxy in front of PostgreSQL that takes conditions out of the statements that pass it.
 //!
-//! So the store under test is the shipped one, and what it sends is the shipped text: only what the server gets to
-//! read differs.
+//! So the store under test is the shipped one, and what it sends is the shipped text: only what the
+//! server gets to read differs.
 
 use std::{
     io,
@@ -52,7 +52,8 @@ impl Rewriting {
         Self { port, found }
     }
 
-    /// Fails when a text never came by: then the statement is another one now, and nothing was taken out.
+    /// Fails when a text never came by: then the statement is another one now, and nothing was
+    /// taken out.
     pub(crate) fn assert_all_found(&self) {
         for (cut, found) in &self.found {
             let times = found.load(Relaxed);
@@ -66,7 +67,8 @@ async fn rewrite(
     mut to: OwnedWriteHalf,
     cuts: &[(Cut, Arc<AtomicUsize>)],
 ) -> io::Result<()> {
-    // Version 3.0 of the protocol: until this comes, a client only asks for encryption. It has no type either.
+    // Version 3.0 of the protocol: until this comes, a client only asks for encryption. It has no
+    // type either.
     const STARTUP: [u8; 4] = 196_608_u32.to_be_bytes();
     loop {
         let body = body(&mut from).await?;

@@ -1,5 +1,6 @@
-//! Each rule that a shipped statement carries is taken out of it once, on its way to the server: then the history that
-//! the rule is against breaks a promise, and with the shipped text it does not.
+//! Each rule that a shipped statement carries is taken out of it once, on its way to the server:
+//! then the history that the rule is against breaks a promise, and with the shipped text it does
+//! not.
 
 use super::{
     rewriting::{Cut, Rewriting},
@@ -76,7 +77,8 @@ async fn carries_one(
     carries(&[Cut { text, instead }], history).await;
 }
 
-/// An advance whose answer was lost is executed after its relay has claimed and read the cursor again.
+/// An advance whose answer was lost is executed after its relay has claimed and read the cursor
+/// again.
 async fn an_old_claim_advances(world: &World) -> bool {
     world.emit("a");
     let relay = register(&world.store, "one").await;
@@ -89,7 +91,8 @@ async fn an_old_claim_advances(world: &World) -> bool {
     world.is_refused(&*old, &page).await
 }
 
-/// A park whose answer was lost is executed after its relay has claimed, read the markers and gone on.
+/// A park whose answer was lost is executed after its relay has claimed, read the markers and gone
+/// on.
 async fn an_old_claim_parks(world: &World) -> bool {
     world.emit("a");
     let relay = register(&world.store, "one").await;
@@ -103,12 +106,13 @@ async fn an_old_claim_parks(world: &World) -> bool {
     markers.is_empty()
 }
 
-/// The database lost its counters in a crash and began them anew, before an advance to a place of the old ones.
+/// The database lost its counters in a crash and began them anew, before an advance to a place of
+/// the old ones.
 async fn an_old_life_advances(world: &World) -> bool {
     world.emit("a");
     let old = open(&world.store, Start::Oldest).await;
     let page = old.next(ALL).await.unwrap();
-    // What a crash leaves of an unlogged table; whoever registers next gives a new token.
+    // As a crash leaves an unlogged table; the next relay that registers gives a new token.
     world.database.psql("truncate posthaste.incarnation");
     register(&world.store, "two").await;
     world.is_refused(&*old, &page).await
@@ -179,14 +183,15 @@ async fn an_advance_tests_the_fence_and_the_lease() {
     carries_one(BOTH, without_lease, a_relay_without_a_lease_advances).await;
 }
 
-/// A park is under way, held up behind its guard, when another relay takes over: it is done before that, or not at all.
+/// A park is under way, held up behind its guard, when another relay takes over: it is done before
+/// that, or not at all.
 async fn a_park_meets_a_take_over(world: &World) -> bool {
     world.emit("a");
     let one = register(&world.store, "one").await;
     let claimed = reopen(&world.store, one, Start::Oldest).await;
     let page = claimed.next(ALL).await.unwrap();
     let two = register(&world.store, "two").await;
-    // Who inserts the same marker has to wait for this one.
+    // An insert of the same marker has to wait for this one.
     let other = writer(&world.database.url()).await;
     other
         .batch_execute(
@@ -269,7 +274,7 @@ async fn nobody_takes_what_a_live_relay_owns() {
     .await;
 }
 
-/// Whether whoever takes over from a dead relay waits for its bytes, and knows whose fence to take.
+/// Whether the successor of a dead relay waits for its bytes, and knows whose fence to take.
 async fn take_over(world: &World) -> (bool, bool) {
     let one = register(&world.store, "one").await;
     claim(&world.store, one, Start::Oldest).await;
@@ -405,7 +410,8 @@ async fn what_was_skipped_and_is_tried_again_holds_no_key() {
     .await;
 }
 
-/// Half of the partitions change hands; what was emitted before is delivered by whoever has its partition then.
+/// Half of the partitions change hands; earlier events are delivered by the new owner of their
+/// partition.
 async fn half_changes_hands(world: &World) -> bool {
     let one = register(&world.store, "one").await;
     claim_some(&world.store, one, 64).await;
@@ -436,6 +442,7 @@ async fn moved_partitions_are_covered_and_take_their_place_along() {
     )
     .await;
     let place = "select c.destination_id, c.low, c.high, c.seq, c.floor, c.floor_min, c.epoch";
-    let another = "select c.destination_id, pg_catalog.pg_current_snapshot(), null, null, c.floor, c.floor_min, c.epoch";
+    let another = "select c.destination_id, pg_catalog.pg_current_snapshot(), null, null, \
+                   c.floor, c.floor_min, c.epoch";
     carries_one(place, another, half_changes_hands).await;
 }

@@ -1,4 +1,4 @@
-//! What is PostgreSQL's own of sharing a destination: cursor groups, and partitions that are cut anew.
+//! PostgreSQL's own part of sharing a destination: cursor groups, and partitions that are cut anew.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,7 +21,8 @@ fn assert_covered(database: &Database) {
          left join posthaste.cursors c on c.id = p.cursor_id and c.destination_id = d.id
          where d.state <> 'removed'
          group by d.id
-         having count(c.id) <> d.partitions or min(p.partition) <> 0 or max(p.partition) <> d.partitions - 1
+         having count(c.id) <> d.partitions
+             or min(p.partition) <> 0 or max(p.partition) <> d.partitions - 1
          union all
          select 'cursor ' || c.id, 0, null from posthaste.cursors c
          where not exists (select from posthaste.partitions p where p.cursor_id = c.id)",
@@ -36,7 +37,8 @@ fn rows(database: &Database) -> String {
 /// Emits numbers from `first` to `last`, each under one of 200 keys.
 fn emit(database: &Database, first: i64, last: i64) {
     database.psql(&format!(
-        "select posthaste.emit('t', n::text, key => 'k' || n % 200) from generate_series({first}, {last}) n"
+        "select posthaste.emit('t', n::text, key => 'k' || n % 200) \
+         from generate_series({first}, {last}) n"
     ));
 }
 
@@ -73,7 +75,8 @@ async fn some(store: &PostgresStore, relay: Registered, count: u16) -> Arc<dyn C
     store.open(&claim).await.unwrap()
 }
 
-/// Three relays; partitions move while all stand in the middle of one large difference, and of others.
+/// Three relays; partitions move while all stand in the middle of one large difference, and of
+/// others.
 #[tokio::test]
 async fn groups_that_stand_in_the_middle_of_differences_become_one() {
     let database = fresh().await;
@@ -175,7 +178,7 @@ async fn one_advance_stores_every_merge_that_was_skipped() {
     assert_eq!(drain(&all, ALL).await, Vec::<String>::new());
 }
 
-/// A zombie that lost a part of what it owned changes nothing, of the rest neither; whatever it tries.
+/// A zombie that lost a part of its partitions changes nothing, of the others neither.
 #[tokio::test]
 async fn who_lost_a_part_stores_no_merge_either() {
     let database = fresh().await;
@@ -189,7 +192,8 @@ async fn who_lost_a_part_stores_no_merge_either() {
     store.leave(b, Duration::ZERO).await.unwrap();
     let zombie = some(&store, a, 64).await;
     let page = zombie.next(pages_of(50)).await.unwrap();
-    let held = "select * from posthaste.cursors order by id; select * from posthaste.partitions order by partition";
+    let held = "select * from posthaste.cursors order by id; \
+                select * from posthaste.partitions order by partition";
     let c = register(&store, "c").await;
     store.fence(c, a.registration, "gone").await.unwrap();
     store.revoke(c, "default", SETTLE).await.unwrap();
@@ -287,7 +291,7 @@ async fn partitions_are_cut_anew_below_running_relays() {
     first = reopened(&store, &again, first).await;
     seen.extend(read_pages(&first, 20, 1).await);
 
-    // Coarser: who owns the first of a block gets the rest of it, claim by claim.
+    // Coarser: the owner of a block's first partition gets the rest of it, claim by claim.
     cut(&database, 8).await;
     let mut owned = (0, 0);
     for _ in 0..4 {
@@ -365,8 +369,8 @@ async fn a_merge_that_waits_for_a_new_cut_leaves_no_partition_behind() {
     assert_covered(&database);
 }
 
-/// Relays that come, ask for any number, withdraw, leave and die, at once: no partition is ever owned twice or
-/// lost, and each claim owns what it was told.
+/// Relays that come, ask for any number, withdraw, leave and die, at once: no partition is ever
+/// owned twice or lost, and each claim owns what it was told.
 #[tokio::test]
 async fn claims_at_once_neither_overlap_nor_lose_a_partition() {
     let database = fresh().await;
@@ -396,7 +400,7 @@ async fn claims_at_once_neither_overlap_nor_lose_a_partition() {
                         Ok(())
                     }
                     2 => {
-                        // Dies; whoever comes next takes over.
+                        // Dies; the next relay takes over.
                         let dead = relay;
                         relay = register(&store, &format!("r{seed}")).await;
                         store.fence(relay, dead.registration, "gone").await
@@ -443,7 +447,8 @@ async fn claim_and_store(
 
 #[tokio::test]
 async fn status_and_retention_know_every_group() {
-    // Of its own: transactions that other tests have open on a server pin the outboxes of all its databases.
+    // Of its own: transactions that other tests have open on a server pin the outboxes of all its
+    // databases.
     let server = PostgresServer::builder().setting("fsync", "off").start();
     let database = server.create_database();
     initialise(&database.url()).await;

@@ -1,4 +1,4 @@
-//! What the tests of the PostgreSQL store share.
+//! Helpers of the PostgreSQL store's tests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -216,7 +216,8 @@ pub(crate) async fn deliver(
     store.retained().await.unwrap();
 }
 
-/// Returns once so many sessions of the database wait for a lock, or for whoever has changed a row.
+/// Returns once so many sessions of the database wait for a lock, or for the end of a transaction
+/// that has changed a row.
 pub(crate) async fn wait_for_waits(database: &Database, count: u32) {
     let waits = format!(
         "select count(*) >= {count} from pg_stat_activity

@@ -42,10 +42,12 @@ async fn every_field_arrives_as_it_was_written() {
     let store = store(&database.url());
     let claimed = open(&store, Start::Oldest).await;
     database.psql(
-        "select posthaste.emit_bytes('topic.a', '\\xff00'::bytea, key => 'k\\x', type => 'T', headers => \
-         array['a', '1', 'a', null, 'é', ''], content_type => 'c/t', correlation_id => 'co', causation_id => 'ca', \
-         tenant_id => 'te', traceparent => 'tp', tracestate => 'ts', \
-         occurred_at => '2001-02-03 04:05:06.789012+00', id => '0190c0de-0000-7000-8000-000000000001');
+        "select posthaste.emit_bytes('topic.a', '\\xff00'::bytea, key => 'k\\x', type => 'T', \
+         headers => array['a', '1', 'a', null, 'é', ''], content_type => 'c/t', \
+         correlation_id => 'co', causation_id => 'ca', tenant_id => 'te', \
+         traceparent => 'tp', tracestate => 'ts', \
+         occurred_at => '2001-02-03 04:05:06.789012+00', \
+         id => '0190c0de-0000-7000-8000-000000000001');
          select posthaste.emit('t'); select posthaste.emit('t', '')",
     );
     let page = claimed.next(ALL).await.unwrap();
@@ -79,7 +81,8 @@ async fn every_field_arrives_as_it_was_written() {
     let slot = database.psql("select slot from posthaste.outbox order by seq limit 1");
     assert_eq!(event.slot().to_string(), slot);
     let inserted = database.psql(
-        "select (extract(epoch from inserted_at) * 1000000)::bigint from posthaste.outbox order by seq limit 1",
+        "select (extract(epoch from inserted_at) * 1000000)::bigint \
+         from posthaste.outbox order by seq limit 1",
     );
     assert_eq!(event.inserted_at().to_string(), inserted);
     assert_eq!(page.events[1].payload(), None);

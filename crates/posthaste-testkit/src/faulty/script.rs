@@ -1,4 +1,4 @@
-//! Which call meets which fault.
+//! The calls that meet faults.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -207,7 +207,8 @@ mod tests {
 
     fn line(change: &Change) -> String {
         let payload = json!({ "order": change.order, "n": change.n }).to_string();
-        json!({ "id": change.event.to_string(), "topic": "t", "key": change.order, "payload": payload }).to_string()
+        let id = change.event.to_string();
+        json!({ "id": id, "topic": "t", "key": change.order, "payload": payload }).to_string()
     }
 
     fn proof(truth: &[Change], lines: &[String]) -> Proof {

@@ -142,8 +142,8 @@ async fn create(
     transaction.commit().await.map_err(failed)
 }
 
-/// Waits for the destination's lock, then frees what dead relays own of it; answers our name. Without a
-/// destination there is nothing to free, and who is fenced is still told so.
+/// Waits for the destination's lock, then frees what dead relays own of it; answers our name.
+/// Without a destination there is nothing to free, and a fenced relay is still told so.
 pub(in crate::postgres) async fn lock_and_revoke(
     client: &Driver,
     relay: Registered,

@@ -1,4 +1,4 @@
-//! What libpq takes from variables and files where a URL is silent: `PGHOST` and its like, the
+//! Values from libpq's variables and files, where a URL is silent: `PGHOST` and its like, the
 //! service file and the password file, with the meanings of libpq's manual.
 
 use std::{
@@ -260,7 +260,9 @@ mod tests {
         assert!(text.contains("PGSSLMODE: sslmode=yes"), "{text}");
     }
 
-    const SERVICES: &str = "# ours\n[other]\nhost=wrong\n\n[shop]\nhost = db1\nport=5433\n# no\nuser=me\n[last]\nuser=x\n";
+    const SERVICES: &str = "# ours\n[other]\nhost=wrong\n\n\
+                            [shop]\nhost = db1\nport=5433\n# no\nuser=me\n\
+                            [last]\nuser=x\n";
 
     #[test]
     fn a_service_goes_before_variables_and_behind_the_url() {
@@ -304,7 +306,8 @@ mod tests {
 
     #[test]
     fn a_password_is_found_by_host_port_database_and_user() {
-        let lines = "# of old: h:1:d:me:wrong\nh:5432:d:you:wrong\nh:5433:d:me:wrong\nb:*:d:me:be\\:e\\\\\nh:*:*:me:ha:ha\n*:*:*:last:\n";
+        let lines = "# of old: h:1:d:me:wrong\nh:5432:d:you:wrong\nh:5433:d:me:wrong\n\
+                     b:*:d:me:be\\:e\\\\\nh:*:*:me:ha:ha\n*:*:*:last:\n";
         let home = home(&[(".pgpass", lines)]);
         for (url, password) in [
             ("postgres://me@h/d", Some("ha:ha")),

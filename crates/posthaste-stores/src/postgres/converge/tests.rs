@@ -16,7 +16,7 @@ struct Event {
     partition: u16,
 }
 
-/// What was written, and snapshots in the order in which they were taken.
+/// Events that were written, and snapshots in the order in which they were taken.
 struct Log {
     events: Vec<Event>,
     snapshots: Vec<Arc<Snapshot>>,
@@ -106,7 +106,7 @@ impl Log {
         }
     }
 
-    /// What of a partition a position has passed.
+    /// The events of a partition that a position has passed.
     fn passed(&self, position: &Position, partition: u16) -> Vec<Event> {
         let has = |event: &&Event| {
             position.low.sees(event.xid)
@@ -149,7 +149,7 @@ impl Log {
     }
 }
 
-/// What the database holds: each partition's row, each row's place.
+/// The database: each partition's row, each row's place.
 #[derive(Clone)]
 struct Stored {
     partitions: BTreeMap<u16, i64>,
@@ -201,7 +201,7 @@ impl Stored {
         ReadPlan::restore(leaf_bits, None, first, groups.collect(), 0)
     }
 
-    /// What the statement does.
+    /// Stores as the statement does.
     fn store(&mut self, stored: &super::super::read_plan::Stored) {
         for (gone, rest) in &stored.merged {
             assert!(self.rows.remove(gone).is_some() && self.rows.contains_key(rest));

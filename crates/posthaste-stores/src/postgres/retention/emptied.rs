@@ -1,8 +1,8 @@
 //! How far each leaf was emptied by deletes, so that rows which vacuum has not removed yet are not
 //! walked again.
 //!
-//! No row will ever come to lie at or below the floor of retention, so that this holds for as long
-//! as the database's counters live, whoever deletes.
+//! No row will ever come to lie at or below the floor of retention. So this holds for as long as
+//! the database's counters live, also when another relay deletes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::postgres::schema::leaves;
 
-/// What this process has deleted.
+/// The rows that this process has deleted.
 #[derive(Debug, Default)]
 pub(in crate::postgres) struct Emptied(Mutex<Numbers>);
 

@@ -7,7 +7,7 @@ use super::OPERATION;
 use crate::postgres::{client::Client, error::classify};
 
 pub(in crate::postgres) const PAST_WINDOW: &str = include_str!("../sql/retention_past_window.sql");
-/// What keeps a step from its statements.
+/// The reason why a step did not come to its statements.
 pub(in crate::postgres) const ANOTHER: &str =
     "another relay keeps house, or a destination is being created";
 
@@ -43,7 +43,7 @@ pub(in crate::postgres) async fn run(
 }
 
 impl StepOutcome<String> {
-    /// What the block told, understood.
+    /// Parses the answer of the block.
     pub(in crate::postgres) fn read<T>(
         self,
         read: impl FnOnce(&str) -> Result<T, StoreError>,
@@ -60,7 +60,7 @@ pub(in crate::postgres) fn count(told: &str) -> Result<u64, StoreError> {
     told.parse().map_err(|_| bug("the block counts nothing"))
 }
 
-/// Whoever does it, for the record.
+/// The relay that does it, for the record.
 pub(in crate::postgres) fn uuid_literal(by: Option<Registered>) -> String {
     by.map_or_else(
         || "null".to_owned(),

@@ -1,4 +1,4 @@
-//! What is due, decided on one look without any lock.
+//! Decides what is due, on one look without any lock.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -52,7 +52,7 @@ pub(in crate::postgres) struct Leaf {
     pub(in crate::postgres) greatest_age: Duration,
 }
 
-/// What the outbox looks like, without any lock.
+/// The state of the outbox, seen without any lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::postgres) struct Survey {
     /// The last number drawn.
@@ -69,7 +69,7 @@ pub(in crate::postgres) struct Survey {
     pub(in crate::postgres) leaves: Vec<Leaf>,
 }
 
-/// What is to be done about a leaf.
+/// The change that a leaf is due for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::postgres) enum Due {
     Truncate,
@@ -115,7 +115,7 @@ impl Survey {
         })
     }
 
-    /// What lies at or below this goes however young it is: the ring is to have room.
+    /// Rows at or below it go however young they are: the ring is to have room.
     pub(in crate::postgres) fn ring_edge(&self) -> i64 {
         let three_quarters = 12_i64.checked_shl(self.leaf_bits).unwrap_or(i64::MAX);
         self.sequence.saturating_sub(three_quarters)
@@ -171,8 +171,8 @@ fn mode(name: Option<&str>) -> Result<RetentionMode, StoreError> {
     name.and_then(RetentionMode::from_name)
         .ok_or_else(|| StoreError::Misconfigured {
             operation: OPERATION,
-            reason: "the setting retention_mode is neither `truncate` nor `delete`: run `posthaste init \
-                     --retention-mode truncate`"
+            reason: "the setting retention_mode is neither `truncate` nor `delete`: run \
+                     `posthaste init --retention-mode truncate`"
                 .to_owned(),
         })
 }

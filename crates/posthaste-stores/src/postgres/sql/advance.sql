@@ -1,6 +1,7 @@
--- $1 to $5 as the guard's, which is the very row that is moved: its conditions are tested on the row's newest version.
--- The place: where that version is taken to be, or nothing. Behind an old snapshot nothing of what
--- an index leads to may be removed, so that the way through it gets longer with each advance.
+-- $1 to $5 as the guard's, which is the very row that is moved: its conditions are tested on the
+-- row's newest version. The place: where that version is taken to be, or nothing. Behind an old
+-- snapshot nothing of what an index leads to may be removed, so that the way through it gets longer
+-- with each advance.
 update posthaste.cursors c
 set low = $6::pg_snapshot, high = $7::pg_snapshot, seq = $8::bigint, floor = $9::bigint, floor_min = $10::bigint,
     updated_at = clock_timestamp()

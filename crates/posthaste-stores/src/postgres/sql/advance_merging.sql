@@ -1,5 +1,6 @@
--- $6 to $11: places of the claim's rows, an element a row. $12 rows that have come to the place of another one, $13 that
--- one, which takes over their partitions and whatever settles or has to be fenced.
+-- $6 to $11: places of the claim's rows, an element a row. $12 rows that have come to the place of
+-- another one, $13 that one, which takes over their partitions and whatever settles or has to be
+-- fenced.
 with {guard}, placed as (
     select u.* from guard g, unnest($6::bigint[], $7::pg_snapshot[], $8::pg_snapshot[], $9::bigint[], $10::bigint[],
         $11::bigint[]) u (id, low, high, seq, floor, floor_min)

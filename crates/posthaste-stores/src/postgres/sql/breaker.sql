@@ -1,4 +1,4 @@
--- What the owners say counts, then what another one says that has tried, then what was said last.
+-- The owners' word counts, then that of another member that has tried, then the last one stored.
 case
     when exists (
         select from posthaste.members m

@@ -1,4 +1,4 @@
--- What the relay's role lacks; none: nothing.
+-- The rights that the relay's role lacks; none: it has all of them.
 with tables (name, rights) as (
     values
         ('outbox', array['select']),

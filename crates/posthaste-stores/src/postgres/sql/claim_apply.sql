@@ -1,6 +1,7 @@
--- $1 destination, $2 registration, $3 its name, $4 epoch, $5 cursors that are ours now, $6 cursors that we give up,
--- $7 microseconds for which bytes of ours may still arrive, $8 partitions that we want at the most, $9 the sink's
--- address, $10 whether another look is worth its while, $11 actions for the audit and $12 their details.
+-- $1 destination, $2 registration, $3 its name, $4 epoch, $5 cursors that are ours now, $6 cursors
+-- that we give up, $7 microseconds for which bytes of ours may still arrive, $8 partitions that we
+-- want at the most, $9 the sink's address, $10 whether another look is worth its while, $11 actions
+-- for the audit and $12 their details.
 with owned as (
     update posthaste.cursors c
     set relay = $2::uuid, epoch = $4::bigint, left_by = null, left_name = null, left_dead = false

@@ -1,7 +1,7 @@
--- $1 destination, $2 id, $3 key: none means any; $4 states, $5 new state, $6 action, $7 behind this copy, $8 at most. Only what
--- still waits is acted on, and what was skipped where that is to be erased, or to be tried again
--- and its key has gone on; a copy that waits for its turn only by its id, since its key is to go on
--- with it. No destination is removed meanwhile: nothing may be left of it that waits.
+-- $1 destination, $2 id, $3 key: none means any; $4 states, $5 new state, $6 action, $7 behind this
+-- copy, $8 at most. Copies that still wait. Skipped ones only to erase them, or to try them
+-- again once their key has gone on. A copy that waits for its turn only by its id, since its key is
+-- to go on with it. No destination is removed meanwhile: nothing may be left of it that waits.
 with kept as materialized (
     select d.id
     from posthaste.destinations d

@@ -1,6 +1,7 @@
--- $1 destination, $2 id, $3 key: none means any; $4 at most. Skipped copies that a removed destination left go to the one
--- that has its name now. Not those whose event that one reads in the outbox, or has a copy of: it
--- sends them itself. Of several copies of an event the newest one goes.
+-- $1 destination, $2 id, $3 key: none means any; $4 at most. Skipped copies that a removed
+-- destination left go to the one that has its name now. Not those whose event that one reads in the
+-- outbox, or has a copy of: it sends them itself. Of several copies of an event the newest one
+-- goes.
 with named as materialized (
     select d.id, d.name
     from posthaste.destinations d

@@ -1,6 +1,7 @@
--- $1 name, $2 start now (else at the oldest event), $3 registration. The snapshot is the statement's own, taken before
--- its transaction has a number. Floors of zero are always proven, and so is the end of the eras before: rows up to there
--- are all committed, and are read as what they left over (`eras.rs`).
+-- $1 name, $2 start now (else at the oldest event), $3 registration. The snapshot is the
+-- statement's own, taken before its transaction has a number. Floors of zero are always proven, and
+-- so is the end of the eras before: rows up to there are all committed, and are read as what they
+-- left over (`eras.rs`).
 with created as (
     -- Sinks compare epochs, relays versions: a name that was removed goes on above them.
     insert into posthaste.destinations (name, partitions, epoch, shares_version)

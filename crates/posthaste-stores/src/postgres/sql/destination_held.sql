@@ -1,4 +1,5 @@
--- One row if the destination is there; the name of a live relay that serves it, if that keeps it from being removed.
+-- One row if the destination is there; the name of a live relay that serves it, if that keeps it
+-- from being removed.
 select (
         select r.name
         from posthaste.members m join posthaste.relays r on r.registration = m.registration

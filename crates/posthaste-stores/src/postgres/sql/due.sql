@@ -1,5 +1,6 @@
--- $1 destination, $2 at most, $3 and $4 slots (see slots.sql). Columns in the order of a read, then the copy's own. The header row comes first and has no
--- topic: the wait until the next falls due as seq, the released keys as headers.
+-- $1 destination, $2 at most, $3 and $4 slots (see slots.sql). Columns in the order of a read, then
+-- the copy's own. The header row comes first and has no topic: the wait until the next falls due as
+-- seq, the released keys as headers.
 select
     (select (extract(epoch from p.due_at - clock_timestamp()) * 1000000)::bigint
         from posthaste.parked p

@@ -1,5 +1,6 @@
--- $1 the last `seq` of the ending era, $2 the server's identifier, $3 cursors and $4 behind which `seq` they go on, $5 and
--- $6 destination and key of markers and $7 the same of them, $8 destinations' names and $9 what the audit says of them.
+-- $1 the last `seq` of the ending era, $2 the server's identifier, $3 cursors and $4 behind which
+-- `seq` they go on, $5 and $6 destination and key of markers and $7 the same of them, $8
+-- destinations' names and $9 what the audit says of them.
 with ended as (
     insert into posthaste.eras
         (era, store_id, system_identifier, database_oid, outbox_oid, began_at, last_seq, cursors)

@@ -1,6 +1,6 @@
--- $1 whether numbers were given a second time, $2 rows counted at the most. One row a cursor: behind which `seq` all is
--- sent, and how much that is. All behind `known` is sent: it may have been written here, and its transactions' numbers
--- mean nothing to a snapshot of the original.
+-- $1 whether numbers were given a second time, $2 rows counted at the most. One row a cursor:
+-- behind which `seq` all is sent, and how much that is. All behind `known` is sent: it may have
+-- been written here, and its transactions' numbers mean nothing to a snapshot of the original.
 with places as materialized (
     -- Each group with its partitions, unless it has them all.
     select c.id, c.destination_id, d.name, c.low, c.high, c.seq, c.floor_min, greatest(c.floor, c.seq) as known,

@@ -1,5 +1,5 @@
--- The greatest `seq` that a place knows of, and whether rows show that a `seq` was given twice: a sequence that came
--- along with less than it had given has perhaps passed it again.
+-- The greatest `seq` that a place knows of, and whether rows show that a `seq` was given twice: a
+-- sequence that came along with less than it had given has perhaps passed it again.
 with places as materialized (
     select max(c.updated_at) as newest, max(greatest(c.floor, c.seq)) as floor from posthaste.cursors c
 )

@@ -1,5 +1,6 @@
--- $1 whether numbers were given a second time. One row a marker, as era_cursors.sql: rows of its key alone. `waiting` are
--- those that the cursor is past and the marker is not: the others that are pending, the cursor counts.
+-- $1 whether numbers were given a second time. One row a marker, as era_cursors.sql: rows of its
+-- key alone. `waiting` are those that the cursor is past and the marker is not: the others that are
+-- pending, the cursor counts.
 with places as materialized (
     select m.destination_id, m.key, m.low, m.high, m.seq, m.floor_min, greatest(m.floor, m.seq) as known, a.cursor_id
     from posthaste.markers m

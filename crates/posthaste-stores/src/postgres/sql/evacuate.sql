@@ -1,7 +1,8 @@
--- Followers of blocked keys get out of the way: a few of them are copied, and their markers say so. In one round trip, as
--- retention_truncate.sql. Copied are rows at or below the least floor of all cursors: every group has passed them over,
--- and no other row will ever come to lie there. One reading of it bounds the copies and moves the markers. The rest of a
--- marker's place stays: from now on all at or below its floor counts as done with as well.
+-- Followers of blocked keys get out of the way: a few of them are copied, and their markers say so.
+-- In one round trip, as retention_truncate.sql. Rows at or below the least floor of all cursors are
+-- copied: every group has passed them over, and no other row will ever come to lie there. One
+-- reading of that floor bounds the copies and moves the markers. The rest of a marker's place
+-- stays: from now on all at or below its floor counts as done with as well.
 set local statement_timeout = '5s';
 set local lock_timeout = '50ms';
 set local synchronous_commit = local;
@@ -36,7 +37,7 @@ begin
         if (due and start < stop) is not true then
             return;
         end if;
-        -- Whoever changes one of these markers meanwhile has it another time. ...
+        -- A marker that is being changed has its turn another time. ...
         select array_agg(l.destination_id), array_agg(l.key) into of_destination, of_key
         from (
             select m.destination_id, m.key from posthaste.markers m
@@ -46,7 +47,8 @@ begin
             order by m.floor_min, m.key limit {keys}
             for update skip locked
         ) l;
-        -- ... Something that waits holds the key, and goes on waiting until we are done: no side read has begun.
+        -- ... Something that waits holds the key, and goes on waiting until we are done: no side read
+        -- has begun.
         select array_agg(k.destination_id), array_agg(k.key) into of_destination, of_key
         from unnest(of_destination, of_key) k (destination_id, key)
         cross join lateral (

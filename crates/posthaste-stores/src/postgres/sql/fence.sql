@@ -1,4 +1,4 @@
--- $1 by, $2 dead, $3 why. Who is fenced fences nobody.
+-- $1 by, $2 dead, $3 why. A fenced relay fences nobody.
 with myself as (
     select registration, name from posthaste.relays
     where registration = $1::uuid and fenced_at is null

@@ -1,5 +1,5 @@
--- $1 by, $2 destination. Fences the owners whose lease is over. First the fence, then the epoch: else a renewal slips
--- between, and two relays hand over. No row: we are fenced.
+-- $1 by, $2 destination. Fences the owners whose lease is over. First the fence, then the epoch:
+-- else a renewal slips between, and two relays hand over. No row: we are fenced.
 with myself as (
     select registration, name from posthaste.relays
     where registration = $1::uuid and fenced_at is null

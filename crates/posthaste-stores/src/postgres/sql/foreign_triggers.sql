@@ -1,4 +1,5 @@
--- Who else may have code run when a table of ours is written to; none: nobody. Of pg_catalog alone, as init_foreign.sql.
+-- A foreign role that may have code run when a table of ours is written to; none: there is none.
+-- Reads pg_catalog alone, as init_foreign.sql.
 with trusted as (
     select r.oid from pg_catalog.pg_roles r where r.rolsuper or r.rolname = current_user
 ), tables as (

@@ -1,6 +1,7 @@
--- $1 destination, $2 cursor, $3 epoch, $4 registration, $5 incarnation. All rows of a claim bear its epoch and are
--- revoked together, so that one of them speaks for all. The row's lock orders us and a claim or a revocation: what is
--- changed under an epoch is committed before the epoch rises, or refused.
+-- $1 destination, $2 cursor, $3 epoch, $4 registration, $5 incarnation. All rows of a claim bear
+-- its epoch and are revoked together, so that one of them speaks for all. The row's lock orders us
+-- and a claim or a revocation: a change under an epoch is committed before the epoch rises, or
+-- refused.
 guard as materialized (
     select c.id as cursor_id, c.destination_id
     from posthaste.cursors c

@@ -1,7 +1,7 @@
--- The header row comes first and has no topic. It uses the columns of the event rows, so that those carry nothing more:
--- F as seq, the incarnation as id, the statement's snapshot as payload, the version of the destination's shares as key.
--- $1 destination.
--- pg_sequence_last_value takes the buffer's lock; a SELECT of last_value reads past it and can be 32 too high.
+-- $1 destination. The header row comes first and has no topic. It uses the columns of the event
+-- rows, so that those carry nothing more: F as seq, the incarnation as id, the statement's snapshot
+-- as payload, the version of the destination's shares as key. pg_sequence_last_value takes the
+-- buffer's lock; a SELECT of last_value reads past it and can be 32 too high.
 select
     coalesce(pg_catalog.pg_sequence_last_value('posthaste.outbox_seq_seq'::regclass), 0) as seq,
     (select i.token from posthaste.incarnation i where i.one and i.outbox_oid = 'posthaste.outbox'::regclass) as id,

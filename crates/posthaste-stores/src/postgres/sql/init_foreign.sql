@@ -1,5 +1,6 @@
--- Who else may have put something into the schema; none: nobody. Of pg_catalog alone: whatever is read in a schema that others
--- fill may run their code, a view and a function first of all.
+-- A foreign role that may have put something into the schema; none: there is none. Reads pg_catalog
+-- alone: all that is read in a schema that others fill may run their code, a view and a function
+-- first of all.
 with schema as (
     select n.oid, n.nspowner, coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner)) as acl
     from pg_catalog.pg_namespace n where n.nspname = 'posthaste'

@@ -1,5 +1,6 @@
--- $1 destination's name (none: all that we serve), $2 registration, $3 its name, $4 action for the audit, $5 whether the
--- registration ends, $6 cursors that we own of it, locked, $7 microseconds for which bytes of ours may still arrive.
+-- $1 destination's name (none: all that we serve), $2 registration, $3 its name, $4 action for the
+-- audit, $5 whether the registration ends, $6 cursors that we own of it, locked, $7 microseconds
+-- for which bytes of ours may still arrive.
 with served as (
     delete from posthaste.members m
     using posthaste.destinations d

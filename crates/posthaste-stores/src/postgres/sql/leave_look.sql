@@ -1,5 +1,5 @@
--- $1 registration, $2 destination's name, none: all that it serves. No row: it is fenced. Its row is locked, so that
--- nobody fences it while it gives up what it owns.
+-- $1 registration, $2 destination's name, none: all that it serves. No row: it is fenced. Its row
+-- is locked, so that nobody fences it while it gives up what it owns.
 with myself as (
     select registration, name from posthaste.relays where registration = $1::uuid and fenced_at is null
     for update

@@ -1,4 +1,4 @@
--- Who holds a lock, as far as this role may see.
+-- The holder of a lock, as far as this role may see.
 select string_agg(
     coalesce(
         'process ' || l.pid || ' (role `' || a.usename || '`, application `' || a.application_name || '`)',

@@ -1,4 +1,4 @@
--- Who holds locks on tables of ours, the oldest transaction first.
+-- The holders of locks on tables of ours, the oldest transaction first.
 select case
     when h.pid is null
         then pg_catalog.concat('the prepared transaction `', p.gid, '`')

@@ -1,4 +1,4 @@
--- $1 destination's name, none: any. Whoever locked a row last left its transaction's number on it.
+-- $1 destination's name, none: any. A row bears the number of the transaction that locked it last.
 l.locktype = 'transactionid' and l.transactionid in (
     select x.number
     from posthaste.destinations d

@@ -1,5 +1,5 @@
--- $6 keys, then their new places. While something that waits holds a key, no side read moves its marker: it stands
--- where that was parked, or further on, where retention has put it.
+-- $6 keys, then their new places. While something that waits holds a key, no side read moves its
+-- marker: it stands where that was parked, or further on, where retention has put it.
 with {guard}, moved as (
     update posthaste.markers m
     set low = u.low, high = u.high, seq = u.seq, floor = u.floor, floor_min = u.floor_min
@@ -7,7 +7,7 @@ with {guard}, moved as (
     cross join unnest($6::text[], $7::pg_snapshot[], $8::pg_snapshot[], $9::bigint[], $10::bigint[], $11::bigint[])
         u (key, low, high, seq, floor, floor_min)
     where m.destination_id = g.destination_id and m.key = u.key
-        -- What was skipped has taken it further along.
+        -- A skipped event has taken it further along.
         and (m.low::text = u.low::text and m.high::text = u.high::text and m.seq > u.seq) is not true
         and not exists (
             select from posthaste.parked p

@@ -1,4 +1,5 @@
--- $1 destination, $2 and $3 slots (see slots.sql), $4 at most, $5 behind this key; none: from the first on.
+-- $1 destination, $2 and $3 slots (see slots.sql), $4 at most, $5 behind this key; none: from the
+-- first on.
 select m.key, m.low, m.high, m.seq, m.floor, m.floor_min,
     not exists (
         select from posthaste.parked p

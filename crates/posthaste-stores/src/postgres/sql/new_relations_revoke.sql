@@ -1,5 +1,5 @@
--- `alter default privileges` may have given others what lets them run code as whoever writes to a new table, or keep
--- its rows from being deleted.
+-- `alter default privileges` may have given others the rights to run code as any role that writes
+-- to a new table, or to keep its rows from being deleted.
 do $$
 declare
     given_ record;

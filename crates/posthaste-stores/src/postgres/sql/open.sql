@@ -1,5 +1,5 @@
--- $1 destination, $2 epoch, $3 registration. Token and cursors in one statement: a token is never adopted for a cursor
--- that was loaded before it.
+-- $1 destination, $2 epoch, $3 registration. Token and cursors in one statement: a token is never
+-- adopted for a cursor that was loaded before it.
 select c.id, c.low, c.high, c.seq, c.floor, c.floor_min, d.partitions as count,
     array(select p.partition from posthaste.partitions p where p.cursor_id = c.id order by p.partition) as partitions,
     (select i.token from posthaste.incarnation i where i.one and i.outbox_oid = 'posthaste.outbox'::regclass) as token,

@@ -1,4 +1,5 @@
--- $6 to $17: one element an event. The copy is made here, from the row itself: nothing is sent twice, nothing can differ.
+-- $6 to $17: one element an event. The copy is made here, from the row itself: nothing is sent
+-- twice, nothing can differ.
 with {guard}, input as (
     select *
     from unnest($6::bigint[], $7::uuid[], $8::integer[], $9::text[], $10::text[], $11::bigint[], $12::text[],
@@ -43,7 +44,8 @@ with {guard}, input as (
     insert into posthaste.markers (destination_id, key, slot, low, high, seq, floor, floor_min)
     select distinct on (f.key) f.destination_id, f.key, f.slot, f.low, f.high, f.last, f.floor, f.floor_min
     from found f, complete
-    -- What is skipped leaves no marker. It takes along one that stands: a side read would bring it again.
+    -- A skipped event leaves no marker. It takes along one that stands: a side read would bring the
+    -- event again.
     where f.key is not null and (f.state <> 'skipped' or exists (
         select from posthaste.markers m where m.destination_id = f.destination_id and m.key = f.key))
     order by f.key, f.position desc

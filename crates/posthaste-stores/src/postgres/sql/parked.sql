@@ -1,4 +1,5 @@
--- $1 destination, $2 id, $3 key: none means any; $4 states, $5 at most. Columns in the order of a read, then the copy's.
+-- $1 destination, $2 id, $3 key: none means any; $4 states, $5 at most. Columns in the order of a
+-- read, then the copy's.
 select p.seq, p.event_id, p.topic, p.key, p.type, p.content_type, p.payload, p.headers, p.occurred_at, p.inserted_at,
     p.correlation_id, p.causation_id, p.tenant_id, p.traceparent, p.tracestate, p.slot,
     d.name as destination, p.state, p.attempts, p.kind, p.reason, p.parked_at, p.due_at,

@@ -9,7 +9,7 @@ begin
     perform pg_catalog.set_config('posthaste.went', 'another', true);
 {retention_lock}    begin
         -- The condition is read by the statement that deletes. At or below {behind} nothing is
-        -- left; what vacuum has not removed yet need not be looked at.
+        -- left; rows that vacuum has not removed yet need not be looked at.
         with found as materialized (
             select o.ctid as place, o.seq, {past_window} as past
             from only posthaste.{leaf} o

@@ -1,5 +1,5 @@
--- $1 numbers, one a leaf, at or below which it holds nothing. What is due, in one statement: one
--- row a leaf that is not empty, or one without a leaf. Ages in microseconds.
+-- $1 numbers, one a leaf, at or below which it holds nothing. Tells in one statement what may be
+-- due: one row a leaf that is not empty, or one without a leaf. Ages in microseconds.
 with settings as materialized (
     select
         max(s.value) filter (where s.name = 'leaf_bits')::integer as leaf_bits,

@@ -1,7 +1,8 @@
--- One leaf, in one round trip: a relay that is stopped in the middle of it holds no lock. What happened is told in a
--- setting, since a block answers no rows.
+-- One leaf, in one round trip: a relay that is stopped in the middle of it holds no lock. A setting
+-- tells the outcome, since a block answers no rows.
 set local statement_timeout = '5s';
--- Who waits for the leaf waits for us: no longer than this, and a commit that waits for no standby.
+-- Others that wait for the leaf wait for us: no longer than this, and our commit waits for no
+-- standby.
 set local lock_timeout = '50ms';
 set local synchronous_commit = local;
 do $retention$
@@ -12,7 +13,7 @@ declare
     due boolean;
 begin
     perform pg_catalog.set_config('posthaste.went', 'another', true);
-{retention_lock}    -- Whoever changes it waits for the lock that we have.
+{retention_lock}    -- A change of the mode waits for the lock that we have.
     if (select s.value from posthaste.settings s where s.name = 'retention_mode') = 'delete' then
         perform pg_catalog.set_config('posthaste.went', 'kept', true);
         return;
@@ -20,7 +21,8 @@ begin
     begin
         -- No transaction is open any more that has written into the leaf, ...
         lock table only posthaste.{leaf} in access exclusive mode;
-        -- ... and each statement from here on sees what all of them have committed, and every destination.
+        -- ... and each statement from here on sees what all of them have committed, and every
+        -- destination.
         select o.seq, {past_window} and coalesce(o.seq <= {floor}, false) into greatest_seq, due
         from only posthaste.{leaf} o order by o.seq desc limit 1;
         if due is not true then

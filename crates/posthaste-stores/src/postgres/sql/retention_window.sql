@@ -1,4 +1,5 @@
--- $1 the number that three quarters of the ring reach back to: how old is what comes behind it, in microseconds.
+-- $1 the number that three quarters of the ring reach back to: how old is the first row behind it, in
+-- microseconds.
 select (extract(epoch from clock_timestamp() - least(
         greatest(o.inserted_at, timestamptz 'epoch'), clock_timestamp())) * 1000000)::bigint as age
 from posthaste.outbox o

@@ -1,4 +1,5 @@
--- $1 destination, $2 by, $3 settle in microseconds. Frees all that dead relays own, in one statement.
+-- $1 destination, $2 by, $3 settle in microseconds. Frees all that dead relays own, in one
+-- statement.
 with dead as (
     select c.id, c.relay, coalesce(r.name, '') as name
     from posthaste.cursors c

@@ -1,5 +1,6 @@
--- $1 destination, $2 and $3 slots (see slots.sql), $4 epoch, $5 registration. Nothing that the claim's cursors have not
--- passed has a `seq` at or below their floors; what retention copied they have passed.
+-- $1 destination, $2 and $3 slots (see slots.sql), $4 epoch, $5 registration. Nothing that the
+-- claim's cursors have not passed has a `seq` at or below their floors; rows that retention copied
+-- they have passed.
 select p.seq, coalesce(p.event_id, '00000000-0000-0000-0000-000000000000'::uuid) as event_id
 from posthaste.parked p
 where p.destination_id = $1::bigint and not p.evacuated

@@ -1,5 +1,6 @@
--- $6 copy, $7 new state, $8 kind, $9 reason, $10 microseconds until it is due. What an operator has settled meanwhile
--- stays as it is, unless it was delivered all the same: that is what happened.
+-- $6 copy, $7 new state, $8 kind, $9 reason, $10 microseconds until it is due. A copy that an
+-- operator has settled meanwhile stays as it is, unless it was delivered all the same: that is what
+-- happened.
 with {guard}, settled as (
     update posthaste.parked p
     set state = $7::text, attempts = p.attempts + 1,

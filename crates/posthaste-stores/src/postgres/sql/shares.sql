@@ -1,5 +1,5 @@
--- Behind `asked` (one row: registration and lease_left of who renews, else none) and `looked` (destinations): one row a
--- member, or one without.
+-- Behind `asked` (one row: registration and lease_left of who renews, else none) and `looked`
+-- (destinations): one row a member, or one without.
 live as materialized (
     select r.registration, r.name, r.boot_id, r.pid_namespace, r.pid, r.process_started,
         coalesce(a.lease_left, (extract(epoch from r.lease_until - clock_timestamp()) * 1000000)::bigint) as lease_left

@@ -1,6 +1,7 @@
--- $2 low, $3 high, $4 last, $5 until (within the segment of last + 1), $6 keys, $7 whether only the rests are read: what
--- lies in the differences in which the keys' markers stand. What a key's marker has passed does not come.
--- "Is true" keeps the list of keys a hash table; a limit of one keeps the marker's look-up behind it.
+-- $2 low, $3 high, $4 last, $5 until (within the segment of last + 1), $6 keys, $7 whether only the
+-- rests are read: rows in the differences in which the keys' markers stand. Rows that a marker has
+-- passed do not come. "Is true" keeps the list of keys a hash table; a limit of one keeps the
+-- marker's look-up behind it.
 {header}
 union all
 (select
@@ -14,7 +15,8 @@ cross join lateral (
         -- Retention may have copied rows that the marker's snapshots do not see.
         and o.seq > m.floor_min
         and not pg_catalog.pg_visible_in_snapshot(o.xid, m.low)
-        -- Whether it is part of the rest. That of an ended era goes up to the marker's floor (`eras.rs`).
+        -- Whether it is part of the rest. That of an ended era goes up to the marker's floor
+        -- (`eras.rs`).
         and case when pg_catalog.pg_visible_in_snapshot(o.xid, m.high)
                 and (o.seq <= m.floor or m.high::text <> '9223372036854775807:9223372036854775807:')
             -- The rest of another difference than the one that is read was read before.

@@ -23,7 +23,7 @@ with candidates as materialized (
     where exists (
             select from places c
             where (c.mask is null or c.mask[o.slot / c.slots + 1])
-                -- What is passed of another era, no snapshot of this one tells.
+                -- No snapshot of this era tells which rows of another one are passed.
                 and o.seq > c.floor_min
                 and not (
                     pg_catalog.pg_visible_in_snapshot(o.xid, c.low)

@@ -1,6 +1,6 @@
--- Skipped copies that a removed destination left go to the one that has its name now. Not those whose
--- event that one reads in the outbox, or has a copy of: it sends them itself. Of several copies of an
--- event the newest one goes.
+-- Skipped copies that a removed destination left go to the one that has its name now. Not those
+-- whose event that one reads in the outbox, or has a copy of: it sends them itself. Of several
+-- copies of an event the newest one goes.
 update posthaste_parked
 set destination_id = (
     select n.id from posthaste_destinations as d join posthaste_destinations as n on n.name = d.name

@@ -1,5 +1,5 @@
--- What still waits, and what was skipped where that is to be erased, or to be tried again and its key
--- has gone on. A copy that waits for its turn only by its id, since its key is to go on with it.
+-- Copies that still wait. Skipped ones only to erase them, or to try them again once their key has
+-- gone on. A copy that waits for its turn only by its id, since its key is to go on with it.
 select p.id, p.event_id, p.seq, d.name
 from posthaste_parked as p join posthaste_destinations as d on d.id = p.destination_id
 where p.id > :after

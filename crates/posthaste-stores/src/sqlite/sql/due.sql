@@ -1,5 +1,5 @@
--- What has a time of its own, and of the copies that retention made (they have none) those whose turn it is: one by one,
--- behind all that waits of their key.
+-- Copies that are due by a time of their own, and those of retention, which have none, when it is
+-- their turn: one by one, behind all that waits of their key.
 select seq, event_id, occurred_at, inserted_at, headers, payload,
        topic, key, type, content_type, correlation_id, causation_id, tenant_id, traceparent, tracestate,
        id, attempts, closed_at is null, kind in ('evacuated', 'not_routed')

@@ -1,4 +1,4 @@
--- What was set aside already is not copied again.
+-- An event that was set aside already is not copied again.
 insert into posthaste_parked
     (destination_id, state, attempts, kind, reason, parked_at, seq, event_id, topic, key, type, content_type, payload,
      headers, occurred_at, correlation_id, causation_id, tenant_id, traceparent, tracestate, inserted_at)

@@ -1,4 +1,5 @@
--- Before the first event that a blocked key keeps and all cursors have passed, and how far they have.
+-- Before the first event that a blocked key keeps and all cursors have passed, and how far they
+-- have.
 select o.seq - 1, c.passed
 from (select min(seq) as passed from posthaste_cursors) as c
 cross join posthaste_outbox as o

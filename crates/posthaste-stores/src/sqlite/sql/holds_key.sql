@@ -1,3 +1,3 @@
--- It waits, and its key waits for it. A skipped event that is tried again keeps its time of closing:
--- its key has gone on.
+-- It waits, and its key waits for it. A skipped event that is tried again keeps its time of
+-- closing: its key has gone on.
     p.state in ('parked', 'dead') and p.closed_at is null

@@ -1,4 +1,4 @@
--- What could not be read is not lost: all but the key, by which the event was found.
+-- Columns that could not be read are not lost: all but the key, by which the event was found.
 update posthaste_parked
 set event_id = o.id, topic = o.topic, type = o.type, content_type = o.content_type, payload = o.payload,
     headers = o.headers, occurred_at = o.occurred_at, correlation_id = o.correlation_id, causation_id = o.causation_id,

@@ -1,4 +1,5 @@
--- The oldest rows, as long as they are together no larger than this: the pages of large ones take time to free.
+-- The oldest rows, as long as they are together no larger than this: the pages of large ones take
+-- time to free.
 delete from posthaste_outbox
 where seq in (
     select seq from (

@@ -1,5 +1,6 @@
--- What a role with the right to create in two schemas of everybody's search path could plant: every function, operator
--- and type of pg_catalog once more. Each is of a type that fits nowhere, and fails when it is called all the same.
+-- A role with the right to create in two schemas of everybody's search path could plant this: every
+-- function, operator and type of pg_catalog once more. Each is of a type that fits nowhere, and
+-- fails when it is called all the same.
 create schema postgres;
 create type public.planted as enum ('planted');
 do $plant$

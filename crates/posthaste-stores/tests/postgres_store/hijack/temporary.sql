@@ -1,4 +1,5 @@
--- The same in a session that others use after us: every relation of PostgreSQL and of ours, and the types.
+-- The same in a session that others use after us: every relation of PostgreSQL and of ours, and the
+-- types.
 do $plant$
 declare
     relation pg_catalog.text;

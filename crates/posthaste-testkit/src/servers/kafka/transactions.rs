@@ -1,5 +1,4 @@
-//! Which transactions are being ended: one request of Kafka's protocol that the client library
-//! lacks.
+//! Transactions that are being ended: a request of Kafka's protocol that the client library lacks.
 
 use super::KafkaServer;
 use super::waiting::until;

@@ -51,8 +51,8 @@ pub(super) async fn close_without_time_answers_all(bench: Bench) {
     bench.expect_arrivals(&events, &log.accepted()).await;
 }
 
-/// Whatever of the aborted lane arrives has arrived when `abort` returns, or at the latest when the
-/// next lane has taken over: what that sends stands behind all of it.
+/// All that arrives of the aborted lane has arrived when `abort` returns, or at the latest when the
+/// next lane has taken over: the records of that lane stand behind all of it.
 pub(super) async fn nothing_arrives_after_abort(bench: Bench) {
     let events = plain(20_000);
     let mut flight = bench.lane().await;

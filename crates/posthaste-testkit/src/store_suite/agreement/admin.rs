@@ -104,7 +104,7 @@ impl Driver {
         self.act_in_both(&filter, DeadAction::Retry).await > 0
     }
 
-    /// Whatever of these waits no longer was left behind.
+    /// Events of these that wait no longer were left behind.
     async fn leave_behind(&mut self, before: &BTreeMap<String, BTreeSet<Label>>) {
         let after = self.waiting().await;
         for (name, waited) in before {

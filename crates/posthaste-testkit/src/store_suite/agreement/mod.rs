@@ -127,8 +127,8 @@ fn attempt(
         for operation in operations {
             reached.fetch_add(1, Relaxed);
             driver.apply(operation).await;
-            // Whose lease is over, or who is fenced, shows there, and does other things from then
-            // on. So does how much settles of what somebody has left.
+            // The end of a lease and a fence show in the comparison, and change what follows. So
+            // does how much settles of what somebody has left.
             let tells = matches!(
                 operation,
                 Operation::Expire { .. }

@@ -313,8 +313,8 @@ impl Driver {
         if ours.partitions == theirs.partitions && settles(ours) == settles(theirs) {
             self.open(slot, destination, claim).await;
         } else {
-            // Which of the free ones are taken is a store's own affair, and so is whether all that
-            // share a place settle with one of them.
+            // A store decides itself which of the free ones it gives, and whether all that share a
+            // place settle with one of them.
             self.end_early();
         }
     }

@@ -51,19 +51,19 @@ pub(super) struct RegisteredRelay {
 /// The fate of a destination's events.
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
-    /// Those that the stored cursor has passed, or that were there before the destination.
+    /// Events that the stored cursor has passed, or that were there before the destination.
     pub(super) passed: BTreeSet<Label>,
-    /// Those set aside that the stored cursor has not passed.
+    /// Events set aside that the stored cursor has not passed.
     pub(super) aside: BTreeSet<Label>,
-    /// Those, and those of blocked keys that were accepted before them: a log may still count them.
+    /// Those set aside, and accepted events of their keys before them: a log may still count them.
     pub(super) ahead: BTreeSet<Label>,
     /// The last event of each marked key that is done with.
     pub(super) markers: BTreeMap<String, Label>,
-    /// Those accepted, in their order.
+    /// Accepted events, in their order.
     pub(super) delivered: Vec<Label>,
-    /// Those that somebody decided to leave behind.
+    /// Events that somebody decided to leave behind.
     pub(super) left_behind: BTreeSet<Label>,
-    /// Those that were there before the destination.
+    /// Events that were there before the destination.
     pub(super) before: BTreeSet<Label>,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Driver {
     pub(super) lives: u32,
     pub(super) shadows: BTreeMap<String, Shadow>,
     pub(super) holdings: Vec<Holding>,
-    /// Those that were lost, and whose relay has not noticed.
+    /// Claims that were lost, and whose relay has not noticed.
     pub(super) lost: Vec<Holding>,
     /// The newest epoch of each destination's name.
     pub(super) epochs: HashMap<String, Both<u64>>,

@@ -88,8 +88,8 @@ async fn block(owner: &Owner) {
     pass_over(owner).await;
 }
 
-/// Keeps house until nothing is kept beyond its time; answers how many events were set aside. What
-/// other cases do on the same server may keep something for a moment.
+/// Keeps house until nothing is kept beyond its time; answers how many events were set aside.
+/// Other cases on the same server may keep something for a moment.
 async fn evacuate(bench: &Bench, owner: &Owner) -> u64 {
     bench.outbox.set_retention(Duration::ZERO).await;
     let mut evacuated = 0;

@@ -27,7 +27,8 @@ pub(super) fn cases() -> Vec<Case> {
         a_side_read_needs_a_marker,
         many_released_keys_are_side_read_and_joined_at_once,
         a_key_that_is_blocked_again_leaves_the_others,
-        late_commits_of_a_blocked_key_are_side_read needs OpenTogether needs LateCommitDelaysOnlyItself,
+        late_commits_of_a_blocked_key_are_side_read
+            needs OpenTogether needs LateCommitDelaysOnlyItself,
     ]
 }
 

@@ -19,7 +19,8 @@ pub(super) fn cases() -> Vec<Case> {
         every_byte_round_trips,
         ten_megabytes_round_trip,
         the_order_of_one_transaction_is_kept,
-        late_commit_is_neither_skipped_nor_waited_for needs OpenTogether needs LateCommitDelaysOnlyItself,
+        late_commit_is_neither_skipped_nor_waited_for
+            needs OpenTogether needs LateCommitDelaysOnlyItself,
         late_commit_is_found_by_the_next_claim needs OpenTogether needs LateCommitDelaysOnlyItself,
         many_late_commits_lose_nothing needs OpenTogether needs LateCommitDelaysOnlyItself,
         keys_keep_commit_order_under_concurrent_writers,

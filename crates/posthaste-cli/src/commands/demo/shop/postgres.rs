@@ -32,7 +32,8 @@ impl Shop for PostgresShop {
             .batch_execute(&format!(
                 "create schema {schema};
                  create table {schema}.orders (id text primary key, changes bigint not null);
-                 create table {schema}.changes (event_id text primary key, order_id text not null, n bigint not null);"
+                 create table {schema}.changes (
+                     event_id text primary key, order_id text not null, n bigint not null);"
             ))
             .await?;
         Ok(())

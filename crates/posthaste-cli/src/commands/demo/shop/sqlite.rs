@@ -33,7 +33,8 @@ impl Shop for SqliteShop {
         let prefix = &self.prefix;
         self.connection.execute_batch(&format!(
             "create table {prefix}_orders (id text primary key, changes integer not null);
-             create table {prefix}_changes (event_id text primary key, order_id text not null, n integer not null);"
+             create table {prefix}_changes (
+                 event_id text primary key, order_id text not null, n integer not null);"
         ))?;
         Ok(())
     }

@@ -26,8 +26,8 @@ fn parking(page: &Page, event: &StoredEvent, retry_in: Option<Duration>) -> Park
 }
 
 impl Bench {
-    /// Events of one key: the first is dead, the others are passed over and no transaction keeps the floors
-    /// down.
+    /// Events of one key: the first is dead, the others are passed over and no transaction keeps
+    /// the floors down.
     async fn blocked(&self, events: u32) -> Arc<dyn Claimed> {
         let claimed = self.open("default", Start::Oldest).await;
         self.emit(events);
@@ -123,7 +123,7 @@ async fn the_relay_dies_between_two_chunks() {
     assert_eq!(rest, (502..=2_500).collect::<Vec<_>>());
 }
 
-/// What an engine does with one key, its store's answers at once, its luck drawn.
+/// Does with one key what an engine does, and draws its luck.
 struct Model {
     bench: Bench,
     writer: Client,

@@ -21,7 +21,7 @@ const FROZEN: u64 = 0;
 pub(super) struct Db {
     mvcc: Mvcc<Event>,
     stored: Position,
-    /// What a crash goes back to: the next transaction, the sequence's value and the stored place.
+    /// A crash goes back to this: the next transaction, the sequence's value, the stored place.
     flushed: (u64, i64, Position),
     pub(super) token: u32,
     next_id: u32,
@@ -160,7 +160,7 @@ impl Db {
         self.stored.clone()
     }
 
-    /// What retention may take away.
+    /// Removes the rows that retention may take away.
     pub(super) fn truncate(&mut self) {
         let floor = self.stored.floors.floor_min;
         self.mvcc.rows.retain(|seq, _| *seq > floor);
@@ -183,7 +183,7 @@ impl Db {
     }
 }
 
-/// Which rule is left out.
+/// The rule that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Naive {
     UnprovenFloor,
