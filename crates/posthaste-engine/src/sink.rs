@@ -126,6 +126,12 @@ impl RejectionKind {
         matches!(self, Self::Unroutable | Self::Denied)
     }
 
+    /// Whether the event was found faulty: no wait makes it a better one.
+    #[must_use]
+    pub fn is_fault_of_the_event(self) -> bool {
+        matches!(self, Self::TooLarge | Self::Invalid | Self::Undecodable)
+    }
+
     /// The name used in tables, logs and JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {

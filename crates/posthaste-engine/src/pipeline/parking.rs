@@ -54,8 +54,7 @@ impl Pipeline {
         }
     }
 
-    /// Reports an event whose attempts are used up, and one that is to wait for a mend at the
-    /// broker.
+    /// Reports an event whose attempts are used up, and one that may wait for hours now.
     fn report_refused(
         &mut self,
         event: &StoredEvent,
@@ -64,7 +63,7 @@ impl Pipeline {
         holds_key: bool,
     ) {
         let is_dead = next.retry_in().is_none();
-        if is_dead || attempts == 1 && rejection.kind.is_mended_at_the_broker() {
+        if is_dead || attempts == 1 && !rejection.kind.is_fault_of_the_event() {
             let key_waits = next != AfterFailure::Skip && holds_key && event.key().is_some();
             self.reports.refused(event, rejection, key_waits, is_dead);
         }
