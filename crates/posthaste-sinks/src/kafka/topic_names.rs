@@ -5,7 +5,15 @@ pub(super) fn denial(name: &str) -> String {
     format!("topic `{name}`: we may not write to it; allow the user WRITE and DESCRIBE on it")
 }
 
-/// Why no broker can have a topic of this name.
+/// Topics that brokers keep for themselves (`org.apache.kafka.common.internals.Topic`). A
+/// transaction is told of a missing right there, which nobody can give.
+const OF_BROKERS: [&str; 3] = [
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+];
+
+/// Why no client can write to a topic of this name.
 pub(super) fn refuse_name(name: &str) -> Option<String> {
     const LEN_MAX: usize = 249;
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
@@ -19,6 +27,10 @@ pub(super) fn refuse_name(name: &str) -> Option<String> {
     } else if matches!(name, "." | "..") || !name.bytes().all(is_good) {
         Some(format!(
             "topic `{name}`: Kafka takes letters, digits, `.`, `_` and `-` only"
+        ))
+    } else if OF_BROKERS.contains(&name) {
+        Some(format!(
+            "topic `{name}` is the brokers' own; no client may write to it"
         ))
     } else {
         None
