@@ -36,13 +36,20 @@ pub(crate) fn sink_examples() -> String {
     }
 }
 
-/// Schemes behind which the path of a file stands, in which `:` and `@` are letters like others.
-pub(crate) fn file_schemes() -> impl Iterator<Item = &'static str> {
+/// The form of an address, by the scheme with which the text before its colon ends.
+pub(crate) fn address_form(before_colon: &str) -> Option<AddressForm> {
+    let before_colon = before_colon.to_ascii_lowercase();
     let sinks = SINKS.iter().map(|sink| &sink.plug_in);
     let stores = STORES.iter().map(|store| &store.plug_in);
-    let names_a_file = |plug_in: &&PlugIn| plug_in.address == AddressForm::File;
+    let is_it = |plug_in: &&PlugIn| {
+        let mut schemes = plug_in.schemes.iter();
+        schemes.any(|scheme| {
+            let before = before_colon.strip_suffix(scheme);
+            before.is_some_and(|before| !before.ends_with(|c: char| c.is_ascii_alphanumeric()))
+        })
+    };
     sinks
         .chain(stores)
-        .filter(names_a_file)
-        .flat_map(|plug_in| plug_in.schemes.iter().copied())
+        .find(is_it)
+        .map(|plug_in| plug_in.address)
 }

@@ -1,7 +1,8 @@
 //! Addresses that may hold a password.
 
-use std::{fmt, ops::Range};
+use std::{fmt, io, ops::Range};
 
+use posthaste_engine::AddressForm;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::plug_ins;
@@ -26,6 +27,20 @@ impl SecretUrl {
         self.expose()
             .split_once(':')
             .map(|(scheme, _)| scheme.to_ascii_lowercase())
+    }
+
+    /// The address that a destination keeps: masked, and the same from every working directory.
+    pub(crate) fn target(&self) -> io::Result<String> {
+        let shown = self.to_string();
+        match shown.split_once(':') {
+            Some((scheme, path))
+                if !path.starts_with('/')
+                    && plug_ins::address_form(scheme) == Some(AddressForm::File) =>
+            {
+                Ok(format!("{scheme}:{}", std::path::absolute(path)?.display()))
+            }
+            _ => Ok(shown),
+        }
     }
 
     /// Whether there is anything to mask.
@@ -64,27 +79,33 @@ impl fmt::Display for SecretUrl {
     }
 }
 
-/// Where the password of `scheme://user:password@host` stands, with `//` or without as sinks take
-/// it. Its end is the last `@` there is, so that none of one that was written without its escapes
-/// is seen. Without any `@`, what stands where a port does, and is no number.
+/// Where the password of `scheme://user:password@host` stands, or the token of
+/// `scheme://token@host`, with `//` or without as sinks take it. Its end is the last `@` there is,
+/// so that none of one that was written without its escapes is seen. Without any `@`, the text that
+/// stands where a port does, and is no number.
 fn login(url: &str) -> Option<Range<usize>> {
-    let slashes = url.find("://");
-    let colon = slashes.or_else(|| url.find(':'))?;
-    if names_a_path(&url[..colon]) {
+    // The scheme may stand in a line of a configuration file.
+    let mut colons = url.match_indices(':').map(|(at, _)| at);
+    let first = colons.clone().next()?;
+    let has_slashes = |colon: usize| url[colon..].starts_with("://");
+    let form = |colon: usize| plug_ins::address_form(&url[..colon]);
+    let begins = colons.find(|&colon| has_slashes(colon) || form(colon).is_some());
+    let colon = begins.unwrap_or(first);
+    let (slashes, form) = (has_slashes(colon), form(colon));
+    if form == Some(AddressForm::File) {
         return None;
     }
-    let start = colon + if slashes.is_some() { "://".len() } else { 1 };
-    let Some(end) = url[start..].rfind('@') else {
-        return slashes.and_then(|_| after_colon(url, start));
+    let start = colon + if slashes { "://".len() } else { 1 };
+    let Some(end) = url[start..].rfind('@').map(|end| start + end) else {
+        let names_servers = slashes || form.is_some();
+        return names_servers.then(|| after_colon(url, start)).flatten();
     };
-    let colon = start + url[start..start + end].find(':')?;
-    (colon + 1 < start + end).then_some(colon + 1..start + end)
-}
-
-/// The scheme may stand in a line of a configuration file.
-fn names_a_path(before_colon: &str) -> bool {
-    let before_colon = before_colon.to_ascii_lowercase();
-    plug_ins::file_schemes().any(|scheme| before_colon.ends_with(scheme))
+    let secret = match url[start..end].find(':') {
+        Some(colon) => start + colon + 1..end,
+        None if form == Some(AddressForm::ServersOrToken) => start..end,
+        None => return None,
+    };
+    (!secret.is_empty()).then_some(secret)
 }
 
 fn after_colon(url: &str, start: usize) -> Option<Range<usize>> {
@@ -136,6 +157,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_target_is_the_same_from_every_working_directory() {
+        let here = std::env::current_dir().unwrap();
+        let target = |url: &str| SecretUrl::new(url).target().unwrap();
+        let file = format!("file:{}/out.jsonl?mode=600", here.display());
+        assert_eq!(target("file:out.jsonl?mode=600"), file);
+        for same in [
+            "file:///srv/x",
+            "file:/srv/x",
+            "stdout:",
+            "null:",
+            "kafka:one:9092",
+        ] {
+            assert_eq!(target(same), same);
+        }
+    }
+
+    #[test]
     fn passwords_are_masked_and_nothing_else() {
         for (url, shown) in [
             (
@@ -173,6 +211,12 @@ mod tests {
             ),
             ("kafka:one:9092,two:9092", "kafka:one:9092,two:9092"),
             ("url = \"amqp:app:s3cret@one", "url = \"amqp:app:***@one"),
+            ("amqp:app:s3cret", "amqp:app:***"),
+            ("amqp:app:s3c://ret@one", "amqp:app:***@one"),
+            ("nats://t0ken@one:4222,two", "nats://***@one:4222,two"),
+            ("nats:t0ken@one/?stream=s", "nats:***@one/?stream=s"),
+            ("nats://app:s3cret@one", "nats://app:***@one"),
+            ("nats://one:4222,two", "nats://one:4222,two"),
             ("sqlite:shop.db", "sqlite:shop.db"),
             ("sqlite:/srv/a:b@c.db", "sqlite:/srv/a:b@c.db"),
             ("file:///srv/a:b@c", "file:///srv/a:b@c"),

@@ -43,6 +43,8 @@ pub struct Feature {
 pub enum AddressForm {
     /// A login, servers, and a path: it may hold a password.
     Servers,
+    /// The same, where a user without a password is a token, and as secret as one.
+    ServersOrToken,
     /// The path of a file, in which `@` and `:` are letters like others.
     File,
     /// Nothing.

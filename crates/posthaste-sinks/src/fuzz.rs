@@ -70,10 +70,10 @@ fn fuzz_addresses() {
         .for_each(|input: &[u8]| {
             let text = spelled(input, WORDS);
             assert_ne!(refusal(&text).as_deref(), Some(""));
-            let brokers = SINKS
-                .iter()
-                .map(|sink| &sink.plug_in)
-                .filter(|plug_in| plug_in.address == AddressForm::Servers);
+            let brokers = SINKS.iter().map(|sink| &sink.plug_in).filter(|plug_in| {
+                use AddressForm::{Servers, ServersOrToken};
+                matches!(plug_in.address, Servers | ServersOrToken)
+            });
             for scheme in brokers.flat_map(|plug_in| plug_in.schemes) {
                 let options = "exchange=x&sasl=plain&tls=false";
                 for url in [

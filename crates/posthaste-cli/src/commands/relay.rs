@@ -1,7 +1,7 @@
 //! `posthaste relay`: delivers until told to stop, or until drained.
 
 use std::{
-    io::IsTerminal,
+    io::{self, IsTerminal},
     path::PathBuf,
     sync::{
         Arc,
@@ -103,7 +103,7 @@ impl Relay {
             None => None,
         };
         let sinks = open_sinks(&config, self.json)?;
-        let destinations = destinations(&config, &sinks, self.retarget);
+        let destinations = destinations(&config, &sinks, self.retarget)?;
         let relay = build(&config, store, destinations, self.until_drained)?;
         let health = relay.health();
         let serving = server.map(|server| server.serve(health.clone(), Arc::clone(&asked)));
@@ -260,11 +260,15 @@ async fn check_sinks(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Result<()
     Ok(())
 }
 
-fn destinations(config: &RelayConfig, sinks: &[Arc<dyn Sink>], retarget: bool) -> Vec<Destination> {
+fn destinations(
+    config: &RelayConfig,
+    sinks: &[Arc<dyn Sink>],
+    retarget: bool,
+) -> io::Result<Vec<Destination>> {
     let mut destinations = Vec::new();
     for (known, sink) in config.destinations.iter().zip(sinks) {
         let mut destination = Destination::new(known.name.clone(), Arc::clone(sink))
-            .address(known.url.to_string())
+            .address(known.url.target()?)
             .start(known.start);
         if retarget {
             destination = destination.retarget();
@@ -293,7 +297,7 @@ fn destinations(config: &RelayConfig, sinks: &[Arc<dyn Sink>], retarget: bool) -
         }
         destinations.push(destination);
     }
-    destinations
+    Ok(destinations)
 }
 
 impl From<RelayError> for Failure {

@@ -78,6 +78,8 @@ fn fuzz_passwords() {
             for url in [
                 format!("postgres://me:{text}@host:5432/db?x=1"),
                 format!("postgres://me:{SECRET}{}", text.replace(SECRET, "")),
+                format!("amqp:me:{text}@host:5672/v?x=1"),
+                format!("nats://{}@host:4222/?x=1", percent_encoded(&text)),
                 format!(
                     "postgres://host:5432/db?user=me&password={}",
                     percent_encoded(&text)

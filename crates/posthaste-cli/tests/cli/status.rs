@@ -74,7 +74,9 @@ fn the_fields_are_those_of_the_contract() {
         ["name", "version", "state", "lease_expires_at", "partitions"]
     );
     assert_eq!(status["destinations"][0]["kind"], "file");
-    assert_eq!(status["destinations"][0]["address"], "file:out.jsonl");
+    // From any working directory.
+    let address = format!("file:{}", world.path("out.jsonl").display());
+    assert_eq!(status["destinations"][0]["address"], address);
     world.on_store(&["status", "--check"], 0);
     assert_eq!(status["relays"][0]["name"], "r1");
     assert_eq!(status["relays"][0]["state"], "live");

@@ -13,7 +13,7 @@ pub(crate) const NATS: SinkDescriptor = SinkDescriptor {
         title: "NATS JetStream",
         schemes: &["nats"],
         example: "nats://HOST/?subject={topic}&stream=NAME",
-        address: AddressForm::Servers,
+        address: AddressForm::ServersOrToken,
         options: &[SUBJECT, STREAM, TLS, CA_FILE, CERT_FILE, KEY_FILE],
         feature: Some(Feature {
             name: "nats",
