@@ -54,6 +54,28 @@ fn each_event_that_dies_is_warned_about() {
             "`posthaste dead show",
         ],
     );
+    assert!(!drained.stderr.contains("again"), "{drained}");
+    let status = world.on_store(&["status"], 0);
+    assert!(status.stdout.contains("`posthaste dead list`"), "{status}");
+}
+
+#[test]
+fn long_keys_reasons_and_payloads_are_cut_for_people_alone() {
+    let world = World::with_outbox();
+    let (key, payload) = ("k".repeat(200), "p".repeat(10_000));
+    world.emit(&"t".repeat(200), &key, &payload);
+    world.drain(STRICT, &["--attempts", "1"], 3);
+    let list = world.on_store(&["dead", "list"], 0);
+    let too_wide = list.stdout.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(too_wide, None);
+    let event = &parked(&world)[0];
+    assert_eq!(event["key"], key);
+    let id = event["id"].as_str().unwrap();
+    let shown = world.on_store(&["dead", "show", id], 0);
+    assert!(shown.stdout.contains("--json has all of it"), "{shown}");
+    assert!(!shown.stdout.contains(&payload), "{shown}");
+    let whole = world.json(&["dead", "show", id]);
+    assert_eq!(whole["events"][0]["payload"], payload);
 }
 
 fn of_k0(world: &World) -> Vec<String> {

@@ -1,7 +1,12 @@
 //! At the start: what waiting does not mend ends with status 2 and the fix; what it may mend is
 //! waited for.
 
-use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+};
 
 use posthaste_testkit::{
     ports,
@@ -125,19 +130,23 @@ fn postgres_without_password_rights_database_or_schema() {
     let url = |user: &str, database: &str| {
         format!("postgres://{user}@127.0.0.1:{}/{database}", server.port())
     };
-    refused(&world, &url("guarded:wrong", "postgres"), &["password"]);
-    refused(&world, &url("guarded", "postgres"), &["password"]);
-    refused(
-        &world,
-        &url("nobody_of_this_name", "postgres"),
-        &["nobody_of_this_name"],
-    );
-    refused(&world, &url("guarded:right", "absent"), &["absent"]);
-    refused(
-        &world,
-        &url("guarded:right", "postgres"),
-        &["posthaste init"],
-    );
+    let host = format!("server 127.0.0.1 port {}", server.port());
+    for (login, name, database, fix) in [
+        ("guarded:wrong", "guarded", "postgres", "password"),
+        ("guarded", "guarded", "postgres", "password"),
+        (
+            "nobody_of_this_name",
+            "nobody_of_this_name",
+            "postgres",
+            "check user",
+        ),
+        ("guarded:right", "guarded", "absent", "create the database"),
+        ("guarded:right", "guarded", "postgres", "posthaste init"),
+    ] {
+        let (role, database_part) = (format!("role `{name}`"), format!("database `{database}`"));
+        let parts = [&*host, &role, &database_part, fix];
+        refused(&world, &url(login, database), &parts);
+    }
 
     let database = server.create_database();
     world.ends(&["init", "--store", &database.url()], 0);
@@ -146,6 +155,35 @@ fn postgres_without_password_rights_database_or_schema() {
         &world,
         &database.url_for("nobody"),
         &["posthaste init", "--relay"],
+    );
+}
+
+/// As `psql` takes them.
+#[test]
+fn postgres_by_libpqs_variables_and_files() {
+    let world = World::empty();
+    let server = PostgresServer::builder().setting("fsync", "off").start();
+    server.create_password_user("guarded", "right");
+    let port = server.port().to_string();
+    world.write("passwords", &format!("127.0.0.1:{port}:*:guarded:right\n"));
+    let passwords = world.path("passwords");
+    fs::set_permissions(&passwords, Permissions::from_mode(0o600)).unwrap();
+    let status = |passwords: &Path| {
+        let mut command = world.command(&["status", "--store", "postgres://"]);
+        command
+            .envs([
+                ("PGHOST", "127.0.0.1"),
+                ("PGPORT", &port),
+                ("PGUSER", "guarded"),
+                ("PGDATABASE", "postgres"),
+            ])
+            .env("PGPASSFILE", passwords);
+        run(&mut command, LIMIT).expect_status(2)
+    };
+    says(&status(&passwords), &["posthaste init", "guarded", &port]);
+    says(
+        &status(&world.path("none")),
+        &["password", "guarded", &port],
     );
 }
 
