@@ -57,6 +57,11 @@ pub(super) fn event(topic: &str, key: Option<&str>, payload: impl Into<Vec<u8>>)
     event
 }
 
+/// The options of an address whose progress topic is this topic's own.
+pub(super) fn transactional(topic: &str) -> String {
+    format!("?delivery=transactional&progress_topic={topic}-progress")
+}
+
 pub(super) async fn submit(lane: &mut Box<dyn Lane>, batch: Vec<Record>) -> Outcomes {
     let count = batch.len();
     lane.submit(batch).await;

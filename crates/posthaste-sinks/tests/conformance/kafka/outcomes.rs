@@ -14,7 +14,8 @@ use rdkafka::{
 use super::{
     brokers::{self, consume, fresh_topic, noise},
     driving::{
-        cause, drive, event, expect_accepted, expect_no_gap, lane, rejection, send, sink_at, submit,
+        cause, drive, event, expect_accepted, expect_no_gap, lane, rejection, send, sink_at,
+        submit, transactional,
     },
     trial,
 };
@@ -115,10 +116,6 @@ async fn a_topic_of_the_brokers_own_is_rejected_and_delays_nobody_else() {
 
 async fn a_topic_of_the_brokers_own_is_rejected_and_delays_no_transaction() {
     of_the_brokers_own(transactional).await;
-}
-
-fn transactional(topic: &str) -> String {
-    format!("?delivery=transactional&progress_topic={topic}-progress")
 }
 
 async fn of_the_brokers_own(options: fn(&str) -> String) {

@@ -10,7 +10,10 @@ use posthaste_testkit::{
 
 use super::{
     brokers::{consume, create_topic, fresh_topic},
-    driving::{Outcomes, answers, event, lane, lane_with, patient, rejection, sink_at, submit},
+    driving::{
+        Outcomes, answers, event, lane, lane_with, patient, rejection, sink_at, submit,
+        transactional,
+    },
     trial,
 };
 
@@ -77,10 +80,7 @@ async fn many_missing_topics_delay_no_transaction() {
     const MISSING: usize = 600;
     let server = KafkaServer::shared();
     let topic = fresh_topic(server, 2, &[]);
-    let address = format!(
-        "kafka://{}?delivery=transactional&progress_topic={topic}-progress",
-        server.bootstrap()
-    );
+    let address = format!("kafka://{}{}", server.bootstrap(), transactional(&topic));
     let sink = posthaste_sinks::open(&address).unwrap();
     let events = burst(MISSING, &topic);
     for _ in 0..2 {
@@ -147,7 +147,7 @@ async fn a_topic_made_anew_with_fewer_partitions_is_named_and_looked_up_again() 
 }
 
 async fn a_topic_made_anew_with_fewer_partitions_is_named_by_a_transaction() {
-    shrink(|topic| format!("?delivery=transactional&progress_topic={topic}-progress")).await;
+    shrink(transactional).await;
 }
 
 async fn shrink(options: fn(&str) -> String) {
@@ -160,7 +160,7 @@ async fn shrink(options: fn(&str) -> String) {
         let range = first..first + 60;
         range.map(|n| event(&topic, Some(&key(n)), "x")).collect()
     };
-    let mut open = lane(&sink).await;
+    let mut open = lane_with(&sink, patient()).await;
     open.take_over().await.unwrap();
     for outcome in submit(&mut open, records(&events(0), 0)).await.values() {
         assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
@@ -173,11 +173,16 @@ async fn shrink(options: fn(&str) -> String) {
         Outcome::Unavailable(why) => Some(&why.reason),
         _ => None,
     });
+    let reasons: Vec<_> = reasons.collect();
+    assert_ne!(
+        reasons, [""; 0],
+        "keys of the other partitions were accepted"
+    );
     let named = format!("`{topic}`");
     for reason in reasons {
         assert!(reason.contains(&named), "{reason}");
     }
-    let mut open = lane(&sink).await;
+    let mut open = lane_with(&sink, patient()).await;
     open.take_over().await.unwrap();
     for outcome in submit(&mut open, records(&events(120), 0)).await.values() {
         assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
