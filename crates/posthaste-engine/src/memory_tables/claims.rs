@@ -69,11 +69,12 @@ impl<P> CursorRow<P> {
 }
 
 impl<P> Tables<P> {
-    /// `guard.sql`, but for the incarnation.
+    /// Whether the claim is the newest of its rows, and its relay is not fenced.
     #[must_use]
-    pub fn is_newest(&self, claim: &ClaimRow, now: i64) -> bool {
+    pub fn is_newest(&self, claim: &ClaimRow) -> bool {
         let row = self.cursors.get(&claim.cursor_id);
-        row.is_some_and(|row| row.is_of(claim)) && self.live(claim.registration, now).is_some()
+        let relay = self.relays.get(&claim.registration);
+        row.is_some_and(|row| row.is_of(claim)) && relay.is_some_and(|row| !row.fenced)
     }
 
     pub fn cursors_of_claim(&self, claim: &ClaimRow) -> impl Iterator<Item = (i64, &CursorRow<P>)> {

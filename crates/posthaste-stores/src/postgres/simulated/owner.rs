@@ -73,7 +73,10 @@ impl Version {
         if self.token != Some(grant.token) && !left_out(Rule::IncarnationIsChecked) {
             return Err(StoreError::IncarnationChanged { operation });
         }
-        match self.tables.is_newest(&grant.row(), now) || left_out(Rule::EpochIsChecked) {
+        let tables = &self.tables;
+        let is_newest = tables.is_newest(&grant.row());
+        let is_live = tables.live(grant.registration, now).is_some();
+        match is_newest && is_live || left_out(Rule::EpochIsChecked) {
             true => Ok(()),
             false => Err(StoreError::Fenced { operation }),
         }
