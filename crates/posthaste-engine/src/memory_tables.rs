@@ -81,14 +81,12 @@ pub struct AuditRow {
 }
 
 impl DestinationRow {
-    #[must_use]
     pub fn is_kept(&self) -> bool {
         self.state != DestinationState::Removed
     }
 }
 
 impl<P> Tables<P> {
-    #[must_use]
     pub fn new(partitions: u16, recuts: bool, store_id: Uuid) -> Self {
         Self {
             partitions,
@@ -153,7 +151,6 @@ impl<P> Tables<P> {
     }
 
     /// As [`crate::Admin::hand_overs`].
-    #[must_use]
     pub fn hand_overs(&self, limit: usize) -> Vec<AuditLine> {
         let lines = self.audit_lines().rev();
         let lines = lines.filter(|line| HAND_OVERS.contains(&line.action.as_str()));
@@ -178,13 +175,11 @@ impl<P> Tables<P> {
     }
 
     /// The destination that has this name now.
-    #[must_use]
     pub fn destination_id(&self, name: &str) -> Option<i64> {
         let found = self.kept_destinations().find(|(_, row)| row.name == name);
         found.map(|(id, _)| id)
     }
 
-    #[must_use]
     pub fn name_of(&self, destination_id: i64) -> Option<String> {
         let row = self.destinations.get(&destination_id);
         row.map(|row| row.name.clone())
@@ -202,7 +197,6 @@ impl<P> Tables<P> {
     }
 
     /// The partitions of a cursor, ascending.
-    #[must_use]
     pub fn partitions_of(&self, destination_id: i64, cursor: i64) -> Vec<u16> {
         let row = self.destinations.get(&destination_id);
         let rows = row.map(|row| row.partitions.as_slice()).unwrap_or_default();
@@ -211,7 +205,6 @@ impl<P> Tables<P> {
     }
 
     /// The cursor that has passed the event, or is to.
-    #[must_use]
     pub fn cursor_of(&self, of: &DestinationRow, event: &StoredEvent) -> Option<&CursorRow<P>> {
         let partition = usize::from(event.slot()) * of.partitions.len() / SLOTS as usize;
         self.cursors.get(of.partitions.get(partition)?)
@@ -219,13 +212,11 @@ impl<P> Tables<P> {
 }
 
 /// A duration in microseconds.
-#[must_use]
 pub fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// The duration of so many microseconds; zero below that.
-#[must_use]
 pub fn from_micros(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }

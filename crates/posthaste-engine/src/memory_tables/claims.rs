@@ -46,7 +46,6 @@ pub struct ClaimRow {
 
 impl<P> CursorRow<P> {
     /// Whether it is one of the claim's rows.
-    #[must_use]
     pub fn is_of(&self, claim: &ClaimRow) -> bool {
         self.destination_id == claim.destination_id
             && self.epoch == claim.epoch
@@ -70,7 +69,6 @@ impl<P> CursorRow<P> {
 
 impl<P> Tables<P> {
     /// Whether the claim is the newest of its rows, and its relay is not fenced.
-    #[must_use]
     pub fn is_newest(&self, claim: &ClaimRow) -> bool {
         let row = self.cursors.get(&claim.cursor_id);
         let relay = self.relays.get(&claim.registration);
@@ -123,13 +121,22 @@ impl<P> Tables<P> {
     }
 
     /// The relays that own something of a destination.
-    #[must_use]
     pub fn owners(&self, destination_id: i64) -> Vec<Uuid> {
         let owners = self.cursors_of(destination_id);
         let mut owners: Vec<Uuid> = owners.filter_map(|(_, row)| row.relay).collect();
         owners.sort_unstable();
         owners.dedup();
         owners
+    }
+
+    /// The cursors of a destination that a relay owns.
+    pub(super) fn owned_by(
+        &self,
+        destination_id: i64,
+        relay: Uuid,
+    ) -> impl Iterator<Item = (i64, &CursorRow<P>)> {
+        let all = self.cursors_of(destination_id);
+        all.filter(move |(_, row)| row.relay == Some(relay))
     }
 
     /// `fence_expired.sql`, then `revoke.sql`.
@@ -183,7 +190,6 @@ impl<P> Tables<P> {
     }
 
     /// `claim_look.sql`: the destination's address, and how it stands; none: it is gone.
-    #[must_use]
     pub fn look(&self, destination_id: i64, now: i64) -> Option<(String, DestinationFound)> {
         let destination = self.destinations.get(&destination_id)?;
         if !destination.is_kept() {

@@ -26,7 +26,6 @@ pub struct RelayRow {
 }
 
 impl RelayRow {
-    #[must_use]
     pub fn is_live(&self, now: i64) -> bool {
         !self.fenced && self.lease_until > now
     }
@@ -34,7 +33,6 @@ impl RelayRow {
 
 impl<P> Tables<P> {
     /// The relay, if its lease is not over.
-    #[must_use]
     pub fn live(&self, relay: Uuid, now: i64) -> Option<&RelayRow> {
         let row = self.relays.get(&relay);
         row.filter(|row| row.is_live(now))
@@ -163,23 +161,16 @@ impl<P> Tables<P> {
         now: i64,
     ) -> Result<(), StoreError> {
         self.unless_fenced(relay, words.action)?;
-        let served: Vec<i64> = self
-            .members
-            .keys()
-            .filter(|(id, registration)| {
-                let row = self.destinations.get(id);
-                let is_meant =
-                    |row: &super::DestinationRow| destination.is_none_or(|name| row.name == name);
-                *registration == relay && row.is_some_and(is_meant)
-            })
-            .map(|(id, _)| *id)
-            .collect();
+        let is_meant = |id: &i64| {
+            let name = self.destinations.get(id).map(|row| row.name.as_str());
+            destination.is_none_or(|destination| name == Some(destination))
+        };
+        let served = self.members.keys().filter(|(_, member)| *member == relay);
+        let served: Vec<i64> = served.map(|(id, _)| *id).filter(is_meant).collect();
         for id in served {
             self.members.remove(&(id, relay));
-            let ours = self
-                .cursors_of(id)
-                .filter(|(_, row)| row.relay == Some(relay));
-            let ours: Vec<i64> = ours.map(|(cursor, _)| cursor).collect();
+            let ours = self.owned_by(id, relay).map(|(cursor, _)| cursor);
+            let ours: Vec<i64> = ours.collect();
             let given = ours
                 .iter()
                 .map(|cursor| self.partitions_of(id, *cursor).len());
@@ -194,8 +185,6 @@ impl<P> Tables<P> {
         }
         if destination.is_none() {
             self.relays.remove(&relay);
-            self.members
-                .retain(|(_, registration), _| *registration != relay);
         }
         Ok(())
     }

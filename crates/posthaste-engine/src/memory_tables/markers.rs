@@ -47,7 +47,6 @@ impl<P> Tables<P> {
     }
 
     /// The keys of these that have a marker.
-    #[must_use]
     pub fn marked(&self, destination_id: i64, keys: &[String]) -> Vec<String> {
         let of = |key: &&String| (destination_id, (*key).clone());
         let marked = keys

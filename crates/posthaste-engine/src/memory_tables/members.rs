@@ -25,7 +25,6 @@ impl<P> Tables<P> {
     }
 
     /// `shares.sql` for one destination; none: there is none.
-    #[must_use]
     pub fn shares(&self, destination_id: i64, now: i64) -> Option<Shares> {
         let destination = self.destinations.get(&destination_id)?;
         let count = small(destination.partitions.len());
@@ -74,14 +73,10 @@ impl<P> Tables<P> {
 
     /// `breaker.sql`. The word of the owners counts, then that of another one that has tried, then
     /// what was said last.
-    #[must_use]
     pub fn breaker(&self, destination_id: i64) -> &str {
         let stored = self.destinations.get(&destination_id);
         let stored = stored.map_or("closed", |row| row.breaker.as_str());
-        let owns = |relay: Uuid| {
-            let mut cursors = self.cursors_of(destination_id);
-            cursors.any(|(_, row)| row.relay == Some(relay))
-        };
+        let owns = |relay| self.owned_by(destination_id, relay).next().is_some();
         let mut members = self.members_of(destination_id);
         let cut_off = |(relay, row): (Uuid, &MemberRow)| row.reaches == Some(false) && owns(relay);
         match (members.any(cut_off), stored) {
@@ -98,7 +93,6 @@ impl<P> Tables<P> {
 
     /// As [`crate::DestinationStatus::last_error`]: that of a relay that does not reach it, or what
     /// was said last, unless another one does.
-    #[must_use]
     pub fn last_error(&self, destination_id: i64) -> Option<String> {
         let mut members = self.members_of(destination_id);
         let told = members.find(|(_, row)| row.reaches == Some(false) && row.last_error.is_some());

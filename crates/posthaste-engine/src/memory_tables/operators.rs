@@ -1,4 +1,4 @@
-//! What operators see and do.
+//! Views and acts of operators.
 
 use std::time::Duration;
 
@@ -71,10 +71,7 @@ impl<P> Tables<P> {
         destination: &DestinationRow,
     ) -> Option<RelayShare> {
         let member = self.members.get(&(id, relay));
-        let owned = || {
-            self.cursors_of(id)
-                .filter(|(_, row)| row.relay == Some(relay))
-        };
+        let owned = || self.owned_by(id, relay);
         let partitions = owned().map(|(cursor, _)| self.partitions_of(id, cursor).len());
         let partitions: usize = partitions.sum();
         let epoch = owned().map(|(_, row)| row.epoch).max().unwrap_or(0);
@@ -143,7 +140,6 @@ impl<P> Tables<P> {
     }
 
     /// As [`crate::Admin::parked`].
-    #[must_use]
     pub fn parked_events(&self, filter: &ParkedFilter, limit: usize) -> Vec<ParkedEvent> {
         let meant = self
             .parked
@@ -202,8 +198,8 @@ impl<P> Tables<P> {
         meant.len() as u64
     }
 
-    /// `dead_act.sql`. A copy that waits for its turn only by its id, since its key is to go on with
-    /// it.
+    /// `dead_act.sql`. A copy that waits for its turn is meant by its id alone: its key is to go on
+    /// with it.
     fn is_acted_on(&self, filter: &ParkedFilter, action: DeadAction, row: &ParkedRow) -> bool {
         let marker = row
             .event

@@ -31,13 +31,11 @@ pub struct ParkedRow {
 }
 
 impl ParkedRow {
-    #[must_use]
     pub fn waits(&self) -> bool {
         self.state.waits()
     }
 
     /// `holds_key.sql`. The key of a skipped event has gone on.
-    #[must_use]
     pub fn holds_key(&self) -> bool {
         self.waits() && self.settled_at.is_none()
     }
@@ -51,7 +49,7 @@ impl ParkedRow {
         self.state == ParkedState::Parked && self.due_at.is_none()
     }
 
-    /// What an operator's action makes of it.
+    /// The effect of an operator's action.
     pub(super) fn act(&mut self, action: DeadAction, now: i64) {
         match action {
             DeadAction::Retry => {
@@ -73,7 +71,6 @@ impl ParkedRow {
 
     /// `retention_parked_due.sql`: whether nothing has waited for it since `before`. A dead event
     /// that holds its key waits for an operator, however long.
-    #[must_use]
     pub fn is_settled(&self, before: i64) -> bool {
         match self.state {
             ParkedState::Parked => false,
@@ -91,7 +88,6 @@ impl ParkedRow {
 
 impl<P> Tables<P> {
     /// Whether a parked event holds the key.
-    #[must_use]
     pub fn holds(&self, destination_id: i64, key: &str) -> bool {
         let mut parked = self.parked.values();
         parked.any(|row| row.holds_key() && row.is_of(destination_id, key))

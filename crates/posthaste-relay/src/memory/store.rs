@@ -13,10 +13,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-pub use posthaste_engine::memory_tables::NewEvent;
 use posthaste_engine::{
     AuditLine, Claim, Claimed, Partitions, Progress, Store, StoreError, StoreInfo, StoredEvent,
-    memory_tables::Tables,
+    memory_tables::{NewEvent, Tables},
 };
 use tokio::time::Instant;
 use uuid::Uuid;

@@ -2,9 +2,13 @@
 //! and fail-overs, in virtual time, the same for the same seed.
 //!
 //! The rules of the store are the production's own (`claimed.rs`, `side_read.rs`, `read_plan.rs`,
-//! `sweep.rs`, `converge.rs`, `claim.rs`, `retention.rs`); what is simulated are
-//! the statements, one step each, as the files in `sql` tell. Between a read's snapshot, its F and
-//! its rows, and between a statement's number and its commit, everybody else may do something.
+//! `sweep.rs`, `converge.rs`, `claim.rs`, `retention.rs`). The statements are simulated, one step
+//! each, as the files in `sql` tell. Between a read's snapshot, its F and its rows, and between a
+//! statement's number and its commit, everybody else may do something.
+//!
+//! A statement changes the tables that the memory store has too
+//! ([`posthaste_engine::memory_tables`]). Here are the outbox, its places, and the rules that a test
+//! can leave out.
 //!
 //! Coarser than the original: statements that change the relays' tables wait for one lock, where
 //! PostgreSQL has one a row; and rows that retention deletes are gone for snapshots that would

@@ -7,19 +7,13 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Commit, Counters, Settings, tables::Tables};
-use crate::postgres::{
-    mvcc::{self, Mvcc},
-    types::Snapshot,
-};
+use crate::postgres::{mvcc::Mvcc, types::Snapshot};
 
 /// How far ahead a value of the sequence is logged, as PostgreSQL does it: what is drawn within
 /// needs no record.
 const LOGGED_AHEAD: i64 = 32;
 /// 2026-01-01, in microseconds: where the database's clock begins.
 const CLOCK_BEGINS: i64 = 1_767_225_600_000_000;
-
-/// A row of the outbox.
-pub(super) type OutboxRow = mvcc::Row<StoredEvent>;
 
 /// All that a write-ahead log keeps.
 #[derive(Debug, Clone)]

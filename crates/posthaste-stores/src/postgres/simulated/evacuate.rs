@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use posthaste_engine::{Registered, StoredEvent};
 
 use super::{
-    database::{Database, OutboxRow},
-    tables::{MarkerRow, Tables, has_passed, passed},
+    database::Database,
+    tables::{MarkerRow, OutboxRow, Tables, has_passed, passed},
 };
 use crate::postgres::evacuate::{BYTES_A_CHUNK, KEYS_A_CHUNK, NUMBERS_A_CHUNK, ROWS_A_CHUNK};
 

@@ -7,10 +7,10 @@ use posthaste_engine::{
 };
 
 use super::{
-    database::{Database, OutboxRow},
+    database::Database,
     owner::Owner,
     server::{Connection, Server},
-    tables::within,
+    tables::{OutboxRow, within},
 };
 use crate::postgres::{
     Grant,

@@ -15,10 +15,10 @@ use posthaste_engine::{
 
 use super::{
     SimulatedPostgres,
-    database::{Database, OutboxRow},
+    database::Database,
     evacuate::evacuate,
     server::Connection,
-    tables::{CursorRow, floor, passed},
+    tables::{CursorRow, OutboxRow, floor, passed},
 };
 use crate::postgres::{
     micros::{from_micros, micros},

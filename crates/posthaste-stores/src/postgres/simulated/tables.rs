@@ -1,13 +1,15 @@
 //! The relays' tables with PostgreSQL's places, and what its statements ask of those.
 
-use posthaste_engine::memory_tables;
+use posthaste_engine::{StoredEvent, memory_tables};
 
-use super::database::OutboxRow;
 use crate::postgres::{
+    mvcc,
     position::{Floors, Position},
     slots::Slots,
 };
 
+/// A row of the outbox.
+pub(super) type OutboxRow = mvcc::Row<StoredEvent>;
 pub(super) type Tables = memory_tables::Tables<Position>;
 pub(super) type CursorRow = memory_tables::CursorRow<Position>;
 pub(super) type MarkerRow = memory_tables::MarkerRow<Position>;
