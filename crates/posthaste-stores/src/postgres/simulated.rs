@@ -7,8 +7,8 @@
 //! statement's number and its commit, everybody else may do something.
 //!
 //! A statement changes the tables that the memory store has too
-//! ([`posthaste_engine::memory_tables`]). Here are the outbox, its places, and the rules that a test
-//! can leave out.
+//! ([`posthaste_engine::memory_tables`]). Here are the outbox, its places, and the rules that a
+//! test can leave out.
 //!
 //! Coarser than the original: statements that change the relays' tables wait for one lock, where
 //! PostgreSQL has one a row; and rows that retention deletes are gone for snapshots that would
