@@ -152,6 +152,15 @@ impl StoredEvent {
         self.span(PAYLOAD)
     }
 
+    /// The same event, its payload erased.
+    #[cfg(feature = "memory-tables")]
+    #[must_use]
+    pub(crate) fn without_payload(&self) -> Self {
+        let mut event = self.clone();
+        event.spans[PAYLOAD].len = ABSENT;
+        event
+    }
+
     /// The payload as a view that shares the page's buffer.
     #[must_use]
     pub fn payload_bytes(&self) -> Option<Bytes> {

@@ -10,6 +10,9 @@ mod batches;
 mod event;
 mod failed_keys;
 mod lane_records;
+#[cfg(feature = "memory-tables")]
+#[doc(hidden)]
+pub mod memory_tables;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Slots of a key's hash ([`crate::StoredEvent::slot`]).
-const SLOTS: u32 = 1 << 14;
+pub(crate) const SLOTS: u32 = 1 << 14;
 
 /// A set of a destination's partitions. A partition is a range of slots of the keys' hash; a
 /// destination has a power of two of them.

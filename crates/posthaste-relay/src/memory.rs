@@ -4,5 +4,7 @@
 mod sink;
 mod store;
 
+#[doc(inline)]
+pub use posthaste_engine::memory_tables::NewEvent;
 pub use sink::{MemorySink, MemorySinkFault};
-pub use store::{MemoryMode, MemoryStore, MemoryTransaction, NewEvent};
+pub use store::{MemoryMode, MemoryStore, MemoryTransaction};

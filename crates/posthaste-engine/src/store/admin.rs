@@ -178,7 +178,7 @@ pub struct DestinationStatus {
     pub breaker: String,
     /// The last error as its relay reported it.
     pub last_error: Option<String>,
-    /// The name of the live relay that holds it, if there is one.
+    /// The names of the live relays that hold it, if there are any.
     pub relay: Option<String>,
     /// Events that it accepted in a second, between the last two renewals of its live relays; none
     /// where no relay has told yet.

@@ -3,7 +3,6 @@
 mod admin;
 mod claimed;
 mod ownership;
-mod partition;
 mod retention;
 mod side_read;
 
@@ -15,14 +14,13 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AuditLine, Claim, Claimed, DestinationState, HostIdentity, PageBuilder, ParkedState,
-    Partitions, Progress, Rates, Store, StoreError, StoreInfo, StoredEvent, StoredFields,
+    AuditLine, Claim, Claimed, Partitions, Progress, Store, StoreError, StoreInfo, StoredEvent,
+    memory_tables::{NewEvent, Tables},
 };
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use claimed::MemoryClaimed;
-use partition::PartitionRow;
 
 /// As the stores with a schema have it until told otherwise.
 const RETENTION: Duration = Duration::from_secs(24 * 3_600);
@@ -41,156 +39,25 @@ pub enum MemoryMode {
 /// An outbox in memory. Clones share it. Times are tokio's, so that a test may pause them.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
-    mode: MemoryMode,
     inner: Arc<Mutex<Inner>>,
 }
 
 #[derive(Debug)]
 struct Inner {
+    mode: MemoryMode,
     /// The next id, where ids are counted.
     next_id: Option<u128>,
-    store_id: Uuid,
-    /// Partitions of a new destination.
-    partitions: u16,
     /// Committed events in commit order, those that retention removed excepted.
     log: Vec<StoredEvent>,
     /// The last number drawn, counted from 1; none comes again.
     last_seq: i64,
     retention: Duration,
     incarnation: u64,
-    relays: BTreeMap<Uuid, RelayRow>,
-    destinations: Vec<DestinationRow>,
-    next_parked_id: i64,
-    /// Oldest first.
-    audit: Vec<AuditLine>,
-}
-
-#[derive(Debug)]
-struct RelayRow {
-    name: String,
-    version: String,
-    host: HostIdentity,
-    lease_until: Instant,
-    lease_until_wall: i64,
-    rates: Rates,
-    started_at: i64,
-    fenced: bool,
-    leaving: bool,
-}
-
-#[derive(Debug)]
-struct DestinationRow {
-    name: String,
-    address: String,
-    cluster: Option<String>,
-    state: DestinationState,
-    /// The newest epoch that was drawn.
-    epoch: u64,
-    shares_version: i64,
-    partitions: Vec<PartitionRow>,
-    /// The relays that serve it, dead ones among them until they are revoked.
-    members: BTreeMap<Uuid, MemberRow>,
-    /// Mark mode: what is finished beyond where the destination started.
-    finished: BTreeSet<i64>,
-    markers: BTreeMap<String, i64>,
-    parked: Vec<ParkedRow>,
-    /// As it was reported last, by whomever.
-    breaker: String,
-    last_error: Option<String>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct MemberRow {
-    partitions_max: u16,
-    reaches: Option<bool>,
-    last_error: Option<String>,
-}
-
-#[derive(Debug, Clone)]
-struct ParkedRow {
-    id: i64,
-    event: StoredEvent,
-    state: ParkedState,
-    attempts: u32,
-    kind: String,
-    reason: String,
-    parked_at: i64,
-    /// Since when nothing waits for it; what was skipped and is tried again keeps it.
-    settled_at: Option<i64>,
-    /// When it was last attempted; a copy that retention made: when that was.
-    tried_at: i64,
-    due: Option<Instant>,
-}
-
-impl DestinationRow {
-    /// Whether a parked event holds the key.
-    fn holds(&self, key: &str) -> bool {
-        self.parked
-            .iter()
-            .any(|row| row.holds_key() && row.event.key() == Some(key))
-    }
-
-    /// Whether it is the turn of a copy that retention made: nothing earlier of its key waits.
-    fn has_its_turn(&self, parked: &ParkedRow) -> bool {
-        let key = parked.event.key();
-        let mut holding = self.parked.iter().filter(|row| row.holds_key());
-        parked.waits_for_its_turn()
-            && holding
-                .find(|row| row.event.key() == key)
-                .is_some_and(|first| first.id == parked.id)
-    }
-
-    fn is_passed(&self, mode: MemoryMode, event: &StoredEvent) -> bool {
-        let passed = self.partition_of(event.slot()).cursor;
-        let marked = mode == MemoryMode::Mark && self.finished.contains(&event.seq());
-        event.seq() <= passed || marked
-    }
-}
-
-impl ParkedRow {
-    fn waits(&self) -> bool {
-        self.state.waits()
-    }
-
-    /// Whether its key, if it has one, waits for it: the key of what was skipped has gone on.
-    fn holds_key(&self) -> bool {
-        self.waits() && self.settled_at.is_none()
-    }
-
-    fn waits_for_its_turn(&self) -> bool {
-        self.state == ParkedState::Parked && self.due.is_none()
-    }
-}
-
-/// An event to put into a memory store.
-#[derive(Debug, Clone, Default)]
-pub struct NewEvent {
-    /// Its id; none: a new one.
-    pub id: Option<Uuid>,
-    /// Topic.
-    pub topic: String,
-    /// Key of order.
-    pub key: Option<String>,
-    /// Type.
-    pub event_type: Option<String>,
-    /// Media type of the payload.
-    pub content_type: Option<String>,
-    /// Payload; none is a tombstone.
-    pub payload: Option<Vec<u8>>,
-    /// Headers in order.
-    pub headers: Vec<(String, Option<String>)>,
-    /// Writer's clock, microseconds since 1970-01-01 UTC; none: now.
-    pub occurred_at: Option<i64>,
-    /// Correlation id.
-    pub correlation_id: Option<String>,
-    /// Causation id.
-    pub causation_id: Option<String>,
-    /// Tenant.
-    pub tenant_id: Option<String>,
-    /// W3C trace context.
-    pub traceparent: Option<String>,
-    /// W3C trace context, the vendors' part.
-    pub tracestate: Option<String>,
+    /// Log mode: everything up to a cursor is passed. Mark mode: it stays where the destination
+    /// started.
+    tables: Tables<i64>,
+    /// Mark mode: what is finished beyond that, by destination.
+    finished: BTreeMap<i64, BTreeSet<i64>>,
 }
 
 /// An open transaction of a writer; dropped without [`commit`](Self::commit) it leaves nothing.
@@ -222,55 +89,18 @@ impl MemoryTransaction {
     /// Makes the events visible, at the end of the log.
     ///
     /// # Errors
-    /// [`StoreError::Bug`] when the events need more than 4 GiB.
+    /// [`StoreError::Bug`] when an event needs more than 4 GiB.
     pub fn commit(self) -> Result<(), StoreError> {
         let mut inner = self.store.lock();
         let (mut seq, now) = (inner.last_seq, wall_micros());
-        let mut page = PageBuilder::default();
+        let mut events = Vec::new();
         for (id, event) in &self.events {
             seq += 1;
-            let fields = fields(seq, *id, now, event);
-            let headers = event
-                .headers
-                .iter()
-                .map(|(name, value)| (&**name, value.as_deref()));
-            page.push(&fields, headers)
-                .map_err(|full| StoreError::Bug {
-                    operation: "committing",
-                    reason: full.to_string(),
-                })?;
+            events.push(event.stored(seq, *id, now, posthaste::slot)?);
         }
-        inner.log.extend(page.finish());
+        inner.log.extend(events);
         inner.last_seq = seq;
         Ok(())
-    }
-}
-
-fn fields(seq: i64, id: Uuid, now: i64, event: &NewEvent) -> StoredFields<'_> {
-    // In the order of the engine's `Field`.
-    let texts = [
-        Some(event.topic.as_str()),
-        event.key.as_deref(),
-        event.event_type.as_deref(),
-        event.content_type.as_deref(),
-        event.correlation_id.as_deref(),
-        event.causation_id.as_deref(),
-        event.tenant_id.as_deref(),
-        event.traceparent.as_deref(),
-        event.tracestate.as_deref(),
-    ];
-    let slot = match &event.key {
-        Some(key) => posthaste::slot(key),
-        None => posthaste::slot(&id.to_string()),
-    };
-    StoredFields {
-        seq,
-        id,
-        occurred_at: event.occurred_at.unwrap_or(now),
-        inserted_at: now,
-        slot,
-        texts,
-        payload: event.payload.as_deref(),
     }
 }
 
@@ -279,20 +109,16 @@ impl MemoryStore {
     #[must_use]
     pub fn new(mode: MemoryMode) -> Self {
         let inner = Inner {
+            mode,
             next_id: None,
-            store_id: Uuid::now_v7(),
-            partitions: PARTITIONS,
             log: Vec::new(),
             last_seq: 0,
             retention: RETENTION,
             incarnation: 1,
-            relays: BTreeMap::new(),
-            destinations: Vec::new(),
-            next_parked_id: 1,
-            audit: Vec::new(),
+            tables: Tables::new(PARTITIONS, false, Uuid::now_v7()),
+            finished: BTreeMap::new(),
         };
         Self {
-            mode,
             inner: Arc::new(Mutex::new(inner)),
         }
     }
@@ -302,7 +128,7 @@ impl MemoryStore {
     /// # Errors
     /// The answer of [`Partitions::none_of`] about the count.
     pub fn with_partitions(self, count: u16) -> Result<Self, String> {
-        self.lock().partitions = Partitions::none_of(count)?.count();
+        self.lock().tables.partitions = Partitions::none_of(count)?.count();
         Ok(self)
     }
 
@@ -311,7 +137,7 @@ impl MemoryStore {
     pub fn with_counted_ids(self) -> Self {
         let mut inner = self.lock();
         inner.next_id = Some(1);
-        inner.store_id = inner.new_id();
+        inner.tables.store_id = inner.new_id();
         drop(inner);
         self
     }
@@ -323,30 +149,19 @@ impl MemoryStore {
 
     /// Makes every line of the audit so much older, for tests of retention.
     pub fn age_audit(&self, by: Duration) {
-        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
-        for line in &mut self.lock().audit {
-            line.at = line.at.saturating_sub(by);
-        }
+        self.lock().tables.age_audit(by);
     }
 
     /// Makes all that is set aside so much older, with what was attempted and decided of it, for
     /// tests of retention.
     pub fn age_parked(&self, by: Duration) {
-        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
-        let mut inner = self.lock();
-        let destinations = inner.destinations.iter_mut();
-        for row in destinations.flat_map(|destination| &mut destination.parked) {
-            for at in [&mut row.parked_at, &mut row.tried_at] {
-                *at = at.saturating_sub(by);
-            }
-            row.settled_at = row.settled_at.map(|at| at.saturating_sub(by));
-        }
+        self.lock().tables.age_parked(by);
     }
 
     /// Everything that the audit says, oldest first.
     #[must_use]
     pub fn audit(&self) -> Vec<AuditLine> {
-        self.lock().audit.clone()
+        self.lock().tables.audit_lines().collect()
     }
 
     /// Begins a writer's transaction.
@@ -367,12 +182,10 @@ impl MemoryStore {
     /// The registration of the live relay of this name.
     #[must_use]
     pub fn registration_of(&self, name: &str) -> Option<Uuid> {
-        let inner = self.lock();
-        let mut live = inner
-            .relays
-            .iter()
-            .filter(|(_, row)| row.name == name && row.is_live());
-        live.next().map(|(registration, _)| *registration)
+        let (inner, now) = (self.lock(), wall_micros());
+        let mut relays = inner.tables.relays.iter();
+        let live = relays.find(|(_, row)| row.name == name && row.is_live(now));
+        live.map(|(registration, _)| *registration)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -388,6 +201,31 @@ impl Inner {
         *next += 1;
         Uuid::from_u128(*next)
     }
+
+    fn finish(&mut self, destination_id: i64, seqs: impl IntoIterator<Item = i64>) {
+        let finished = self.finished.entry(destination_id);
+        finished.or_default().extend(seqs);
+    }
+
+    fn is_passed(&self, destination_id: i64, event: &StoredEvent) -> bool {
+        let row = self.tables.destinations.get(&destination_id);
+        let cursor = row.and_then(|row| self.tables.cursor_of(row, event));
+        let finished = self.finished.get(&destination_id);
+        cursor.is_some_and(|cursor| event.seq() <= cursor.position)
+            || finished.is_some_and(|finished| finished.contains(&event.seq()))
+    }
+
+    /// The destinations to which this event is still to be delivered: they have not passed it, or
+    /// passed it over because its key waits.
+    fn pending_at(&self, event: &StoredEvent) -> Vec<i64> {
+        let marker = |id| self.tables.markers.get(&(id, event.key()?.to_owned()));
+        let kept = self.tables.kept_destinations().map(|(id, _)| id);
+        let pending = kept.filter(|id| match (self.mode, marker(*id)) {
+            (MemoryMode::Log, Some(marker)) => event.seq() > marker.position,
+            _ => !self.is_passed(*id, event),
+        });
+        pending.collect()
+    }
 }
 
 #[async_trait]
@@ -395,7 +233,7 @@ impl Store for MemoryStore {
     fn info(&self) -> StoreInfo {
         StoreInfo {
             kind: "memory",
-            progress: match self.mode {
+            progress: match self.lock().mode {
                 MemoryMode::Log => Progress::Cursor,
                 MemoryMode::Mark => Progress::Mark,
             },
@@ -425,9 +263,4 @@ fn wall_micros() -> i64 {
     let ahead = now.saturating_duration_since(*then);
     let now = (*wall + ahead).saturating_sub(then.saturating_duration_since(now));
     i64::try_from(now.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// The wall's time so long from now.
-fn wall_after(wait: Duration) -> i64 {
-    wall_micros().saturating_add(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX))
 }

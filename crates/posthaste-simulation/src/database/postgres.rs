@@ -4,9 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use posthaste_engine::Store;
 use posthaste_relay::memory::NewEvent;
-use posthaste_stores::postgres::simulated::{
-    self, Commit, Settings, SimulatedPostgres, Transaction,
-};
+use posthaste_stores::postgres::simulated::{Commit, Settings, SimulatedPostgres, Transaction};
 use uuid::Uuid;
 
 use super::{Database, Writing};
@@ -150,12 +148,6 @@ impl Database for Postgres {
 
 impl Writing for Transaction {
     fn emit(&mut self, event: NewEvent) -> Option<Uuid> {
-        let event = simulated::NewEvent {
-            topic: event.topic,
-            key: event.key,
-            payload: event.payload,
-            ..simulated::NewEvent::default()
-        };
         Self::emit(self, &event).ok()
     }
 

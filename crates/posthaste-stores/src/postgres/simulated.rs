@@ -2,9 +2,13 @@
 //! and fail-overs, in virtual time, the same for the same seed.
 //!
 //! The rules of the store are the production's own (`claimed.rs`, `side_read.rs`, `read_plan.rs`,
-//! `sweep.rs`, `converge.rs`, `claim.rs`, `retention.rs`); what is simulated are
-//! the statements, one step each, as the files in `sql` tell. Between a read's snapshot, its F and
-//! its rows, and between a statement's number and its commit, everybody else may do something.
+//! `sweep.rs`, `converge.rs`, `claim.rs`, `retention.rs`). The statements are simulated, one step
+//! each, as the files in `sql` tell. Between a read's snapshot, its F and its rows, and between a
+//! statement's number and its commit, everybody else may do something.
+//!
+//! A statement changes the tables that the memory store has too
+//! ([`posthaste_engine::memory_tables`]). Here are the outbox, its places, and the rules that a
+//! test can leave out.
 //!
 //! Coarser than the original: statements that change the relays' tables wait for one lock, where
 //! PostgreSQL has one a row; and rows that retention deletes are gone for snapshots that would
@@ -40,7 +44,8 @@ use uuid::Uuid;
 
 use self::server::{Connection, Server};
 use super::Grant;
-pub use writer::{NewEvent, Transaction};
+pub use posthaste_engine::memory_tables::NewEvent;
+pub use writer::Transaction;
 
 /// How long the next step takes, of the many that a statement has; zero lets others run first, and
 /// no time passes.
@@ -227,7 +232,7 @@ impl SimulatedPostgres {
     pub async fn set_retention(&self, window: Duration) -> Result<(), StoreError> {
         let connection = self.connect();
         let set = connection.change("init", move |database| {
-            database.now.tables.retention_seconds = window.as_secs();
+            database.now.retention_seconds = window.as_secs();
             Ok(())
         });
         set.await
@@ -240,7 +245,7 @@ impl SimulatedPostgres {
     pub async fn set_retention_mode(&self, mode: RetentionMode) -> Result<(), StoreError> {
         let connection = self.connect();
         let set = connection.change("init", move |database| {
-            database.now.tables.retention_mode = mode;
+            database.now.retention_mode = mode;
             Ok(())
         });
         set.await
@@ -253,9 +258,7 @@ impl SimulatedPostgres {
     pub async fn age_audit(&self, by: Duration) -> Result<(), StoreError> {
         let connection = self.connect();
         let age = connection.change("age the audit", move |database| {
-            for line in &mut database.now.tables.audit {
-                Arc::make_mut(line).at -= super::micros::micros(by);
-            }
+            database.now.tables.age_audit(by);
             Ok(())
         });
         age.await
@@ -268,14 +271,7 @@ impl SimulatedPostgres {
     pub async fn age_parked(&self, by: Duration) -> Result<(), StoreError> {
         let connection = self.connect();
         let age = connection.change("age what is set aside", move |database| {
-            let by = super::micros::micros(by);
-            for row in database.now.tables.parked.values_mut() {
-                row.parked_at -= by;
-                row.settled_at = row.settled_at.map(|at| at - by);
-                for at in &mut row.tried {
-                    *at -= by;
-                }
-            }
+            database.now.tables.age_parked(by);
             Ok(())
         });
         age.await
@@ -291,7 +287,7 @@ impl SimulatedPostgres {
     /// by then.
     #[must_use]
     pub fn created(&self) -> Vec<Arc<(String, Vec<Uuid>)>> {
-        self.server.lock().now.tables.created.clone()
+        self.server.lock().now.created.clone()
     }
 
     /// What happened so far.
@@ -304,12 +300,7 @@ impl SimulatedPostgres {
     #[must_use]
     pub fn audit(&self) -> Vec<AuditLine> {
         let database = self.server.lock();
-        let tables = &database.now.tables;
-        tables
-            .audit
-            .iter()
-            .map(|row| tables.audit_line(row))
-            .collect()
+        database.now.tables.audit_lines().collect()
     }
 }
 

@@ -29,24 +29,17 @@ impl ClaimReports for SqliteClaimed {
                         ":destination_id": destination_id,
                     },
                 )?;
-                let reaches = match breaker.as_str() {
-                    "open" => Some(false),
-                    "closed" => Some(true),
-                    // On trial: not known again yet.
-                    _ => None,
-                };
-                if let Some(reaches) = reaches {
-                    execute(
-                        tx,
-                        OPERATION,
-                        include_str!("sql/member_reaches.sql"),
-                        named_params! {
-                            ":reaches": reaches,
-                            ":destination_id": destination_id,
-                            ":registration": registration,
-                        },
-                    )?;
-                }
+                execute(
+                    tx,
+                    OPERATION,
+                    include_str!("sql/member_reaches.sql"),
+                    named_params! {
+                        // On trial it is not reached.
+                        ":reaches": breaker == "closed",
+                        ":destination_id": destination_id,
+                        ":registration": registration,
+                    },
+                )?;
                 Ok(((), Changed::Something))
             })
             .await

@@ -1,23 +1,18 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Display,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, AfterFailure, AuditWords, Budget, Claim, ClaimMarkers, ClaimParking,
-    ClaimProgress, ClaimReader, ClaimReports, Cursor, DestinationState, Due, EventRef, Marker,
-    Page, ParkedCopy, ParkedState, Parking, Settlement, SideRead, StoreError, StoredEvent, audit,
-    was_never_tried,
+    AdvanceOutcome, AfterFailure, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress,
+    ClaimReader, ClaimReports, Cursor, Due, EventRef, Marker, Page, Parking, Settlement, SideRead,
+    StoreError, StoredEvent,
 };
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, PartitionRow, ownership::Held,
-    side_read::MemorySideRead, wall_micros,
+    Inner, MemoryMode, MemoryStore, ownership::Held, side_read::MemorySideRead, wall_micros,
 };
 
 /// A claim on a memory store.
@@ -30,52 +25,6 @@ pub(super) struct MemoryClaimed {
     /// Where the foremost partitions stood. Those behind are read up to here first; in between they
     /// stand at several places, and no side read can join.
     foremost: i64,
-}
-
-impl Held {
-    /// The destination, if this claim is still the newest in this incarnation.
-    pub(super) fn row<'a>(
-        &self,
-        inner: &'a mut Inner,
-        operation: &'static str,
-    ) -> Result<&'a mut DestinationRow, StoreError> {
-        if inner.incarnation != self.incarnation {
-            return Err(StoreError::IncarnationChanged { operation });
-        }
-        let owner_fenced = inner
-            .relays
-            .get(&self.registration)
-            .is_none_or(|row| row.fenced);
-        let row = &mut inner.destinations[self.destination];
-        let removed = row.state == DestinationState::Removed;
-        if owner_fenced || removed || !self.is_newest(row) {
-            return Err(StoreError::Fenced { operation });
-        }
-        Ok(row)
-    }
-
-    /// An owner that lost one partition lost them all: its reads were for all of them.
-    fn is_newest(&self, row: &DestinationRow) -> bool {
-        let mut ours = self.owned(row);
-        ours.all(|p| p.epoch == self.epoch && p.owner == Some(self.registration))
-    }
-
-    fn owned<'a>(&'a self, row: &'a DestinationRow) -> impl Iterator<Item = &'a PartitionRow> {
-        let of_all = self.partitions.as_slice().iter().zip(&row.partitions);
-        of_all.filter(|(owned, _)| **owned).map(|(_, row)| row)
-    }
-
-    fn owned_mut<'a>(
-        &'a self,
-        row: &'a mut DestinationRow,
-    ) -> impl Iterator<Item = &'a mut PartitionRow> {
-        let of_all = self.partitions.as_slice().iter().zip(&mut row.partitions);
-        of_all.filter(|(owned, _)| **owned).map(|(_, row)| row)
-    }
-
-    fn owns_key(&self, key: &str) -> bool {
-        self.partitions.contains_slot(posthaste::slot(key))
-    }
 }
 
 pub(super) fn place(cursor: &Cursor) -> i64 {
@@ -114,16 +63,18 @@ pub(super) fn read(
 }
 
 pub(super) fn page(
-    row: &DestinationRow,
+    inner: &Inner,
+    held: &Held,
     events: Vec<StoredEvent>,
     place: i64,
     joinable: bool,
     caught_up: bool,
 ) -> Page {
+    let row = inner.tables.destinations.get(&held.claim.destination_id);
     Page {
         joinable,
         caught_up,
-        shares_version: row.shares_version,
+        shares_version: row.map_or(0, |row| row.shares_version),
         ..Page::up_to(Arc::new(place), events)
     }
 }
@@ -141,9 +92,10 @@ impl MemoryClaimed {
                 operation,
                 reason: "the claim is of another store".into(),
             })?;
-        let mut inner = store.lock();
-        let row = held.row(&mut inner, operation)?;
-        let places = || held.owned(row).map(|partition| partition.cursor);
+        let inner = store.lock();
+        held.guard(&inner, operation)?;
+        let rows = || inner.tables.cursors_of_claim(&held.claim);
+        let places = || rows().map(|(_, row)| row.position);
         let (hindmost, foremost) = (places().min(), places().max());
         drop(inner);
         Ok(Self {
@@ -154,24 +106,19 @@ impl MemoryClaimed {
         })
     }
 
-    fn with<T>(
-        &self,
-        operation: &'static str,
-        act: impl FnOnce(&mut DestinationRow) -> T,
-    ) -> Result<T, StoreError> {
-        let mut inner = self.store.lock();
-        self.held.row(&mut inner, operation).map(act)
+    /// The store, as long as this claim is the newest.
+    fn lock(&self, operation: &'static str) -> Result<MutexGuard<'_, Inner>, StoreError> {
+        let inner = self.store.lock();
+        self.held.guard(&inner, operation)?;
+        Ok(inner)
     }
 
-    /// Writes a line of the audit about what the owner did.
-    fn note(&self, inner: &mut Inner, words: AuditWords, values: &[&dyn Display]) {
-        let relay = inner.name_of(self.held.registration);
-        let name = inner.destinations[self.held.destination].name.clone();
-        inner.note(words, Some(&relay), Some(&name), values);
+    fn id(&self) -> i64 {
+        self.held.claim.destination_id
     }
 
-    fn read_place(&self) -> MutexGuard<'_, i64> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    fn owns(&self) -> impl Fn(u16) -> bool {
+        |slot| self.held.owns(slot)
     }
 }
 
@@ -191,15 +138,12 @@ fn done_before(log: &[StoredEvent], events: &[Parking]) -> Vec<i64> {
 #[async_trait]
 impl ClaimReader for MemoryClaimed {
     async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
-        let mut inner = self.store.lock();
-        self.held.row(&mut inner, "reading events")?;
-        let mode = self.store.mode;
-        let row = &inner.destinations[self.held.destination];
-        let mut place = self.read_place();
+        let inner = self.lock("reading events")?;
+        let mut place = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         // One pass in the order of commits serves every position: each partition's own cursor says
         // what of it is passed.
         let (events, mut read_to) = read(&inner.log, *place, i64::MAX, budget, |event| {
-            self.held.partitions.contains_slot(event.slot()) && !row.is_passed(mode, event)
+            self.held.owns(event.slot()) && !inner.is_passed(self.id(), event)
         });
         let caught_up = read_to >= last(&inner.log);
         if caught_up {
@@ -208,7 +152,9 @@ impl ClaimReader for MemoryClaimed {
         }
         *place = read_to;
         let joinable = read_to >= self.foremost;
-        Ok(page(row, events, read_to, joinable, caught_up))
+        Ok(page(
+            &inner, &self.held, events, read_to, joinable, caught_up,
+        ))
     }
 }
 
@@ -219,107 +165,52 @@ impl ClaimProgress for MemoryClaimed {
         up_to: &Cursor,
         finished: &[i64],
     ) -> Result<AdvanceOutcome, StoreError> {
-        let mode = self.store.mode;
-        self.with("advancing the cursor", |row| {
-            match mode {
-                MemoryMode::Log => {
-                    for partition in self.held.owned_mut(row) {
-                        partition.cursor = partition.cursor.max(place(up_to));
-                    }
+        let mut inner = self.lock("advancing the cursor")?;
+        match inner.mode {
+            MemoryMode::Log => {
+                let rows = inner.tables.cursors.values_mut();
+                for row in rows.filter(|row| row.is_of(&self.held.claim)) {
+                    row.position = row.position.max(place(up_to));
                 }
-                MemoryMode::Mark => row.finished.extend(finished),
             }
-            AdvanceOutcome::default()
-        })
+            MemoryMode::Mark => inner.finish(self.id(), finished.iter().copied()),
+        }
+        Ok(AdvanceOutcome::default())
     }
 }
 
 #[async_trait]
 impl ClaimParking for MemoryClaimed {
     async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
-        self.with("reading what is set aside", |row| {
-            let hindmost = self.held.owned(row).map(|partition| partition.cursor).min();
-            let again = |parked: &&ParkedRow| Some(parked.event.seq()) > hindmost;
-            let parked = row.parked.iter().filter(again);
-            parked.map(|parked| parked.event.reference()).collect()
-        })
+        let inner = self.lock("reading what is set aside")?;
+        let ours = inner.tables.cursors_of_claim(&self.held.claim);
+        let hindmost = ours.map(|(_, row)| row.position).min();
+        Ok(inner.tables.set_aside(self.id(), hindmost, self.owns()))
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
-        let mut inner = self.store.lock();
-        let mut next_id = inner.next_parked_id;
-        let done = match self.store.mode {
-            MemoryMode::Log => Vec::new(),
-            MemoryMode::Mark => done_before(&inner.log, events),
-        };
-        let row = self.held.row(&mut inner, "parking")?;
-        row.finished.extend(done);
-        let mut lines = Vec::new();
-        for parking in events {
-            let state = parking.next.state();
-            let (id, seq) = (parking.event.id(), parking.event.seq());
-            lines.push((audit::parked_as(state), id, seq, parking.kind));
-            row.parked.push(ParkedRow {
-                id: next_id,
-                event: parking.event.clone(),
-                state,
-                attempts: parking.attempts,
-                kind: parking.kind.to_owned(),
-                reason: parking.reason.clone(),
-                parked_at: wall_micros(),
-                settled_at: (!state.waits()).then(wall_micros),
-                tried_at: wall_micros(),
-                due: parking.next.retry_in().map(|wait| Instant::now() + wait),
-            });
-            next_id += 1;
-            // A skipped event leaves no marker, but takes along one that stands.
-            if let Some(key) = parking.event.key()
-                && (parking.next != AfterFailure::Skip || row.markers.contains_key(key))
-            {
-                row.markers.insert(key.to_owned(), place(&parking.at));
-            }
-            if self.store.mode == MemoryMode::Mark {
-                row.finished.insert(parking.event.seq());
-            }
+        let inner = &mut *self.lock("parking")?;
+        if inner.mode == MemoryMode::Mark {
+            let parked = events.iter().map(|parking| parking.event.seq());
+            let done = done_before(&inner.log, events).into_iter().chain(parked);
+            inner.finish(self.id(), done);
         }
-        inner.next_parked_id = next_id;
-        for (words, id, seq, kind) in &lines {
-            self.note(&mut inner, *words, &[id, seq, kind]);
+        for parking in events {
+            let (at, now) = (place(&parking.at), wall_micros());
+            inner.tables.park(self.held.of(), parking.clone(), at, now);
         }
         Ok(())
     }
 
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
-        self.with("looking for due events", |row| due(row, &self.held, limit))
+        let inner = self.lock("looking for due events")?;
+        let now = wall_micros();
+        Ok(inner.tables.due(self.id(), self.owns(), limit, now))
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
-        let mut inner = self.store.lock();
-        let row = self.held.row(&mut inner, "settling a parked event")?;
-        let attempted = settlement.attempted();
-        let copy = row.parked.iter_mut().find(|parked| parked.id == id);
-        let Some(parked) = copy.filter(|parked| attempted.changes(parked.state)) else {
-            return Ok(());
-        };
-        parked.attempts += 1;
-        parked.tried_at = wall_micros();
-        parked.state = attempted.state;
-        parked.due = attempted.retry_in.map(|wait| Instant::now() + wait);
-        if parked.state != ParkedState::Delivered {
-            attempted.kind.clone_into(&mut parked.kind);
-            attempted.reason.clone_into(&mut parked.reason);
-        }
-        if !parked.waits() {
-            parked.settled_at = Some(wall_micros());
-        }
-        let (event, seq, attempts) = (parked.event.id(), parked.event.seq(), parked.attempts);
-        if let Some(words) = audit::settled_as(parked.state) {
-            self.note(
-                &mut inner,
-                words,
-                &[&event, &seq, &attempts, &attempted.kind],
-            );
-        }
+        let (mut inner, now) = (self.lock("settling a parked event")?, wall_micros());
+        inner.tables.settle(self.held.of(), id, settlement, now);
         Ok(())
     }
 }
@@ -327,33 +218,25 @@ impl ClaimParking for MemoryClaimed {
 #[async_trait]
 impl ClaimMarkers for MemoryClaimed {
     async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
-        self.with("reading block markers", |row| {
-            let marker = |(key, &at): (&String, &i64)| Marker {
-                key: key.clone(),
-                at: Cursor::whole(Arc::new(at)),
-                released: !row.holds(key),
-            };
-            let all = row.markers.iter();
-            let behind = all.filter(|(key, _)| after.is_none_or(|after| key.as_str() > after));
-            let ours = behind.filter(|(key, _)| self.held.owns_key(key));
-            ours.take(limit).map(marker).collect()
-        })
+        let inner = self.lock("reading block markers")?;
+        let cursor = |at: &i64| Cursor::whole(Arc::new(*at));
+        let tables = &inner.tables;
+        Ok(tables.markers(self.id(), (after, limit), self.owns(), cursor))
     }
 
     async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        self.with("asking for block markers", |row| {
-            let marked = keys.iter().filter(|key| row.markers.contains_key(*key));
-            marked.cloned().collect()
-        })
+        let inner = self.lock("asking for block markers")?;
+        Ok(inner.tables.marked(self.id(), keys))
     }
 
     async fn side_read(&self, keys: &[String]) -> Result<Box<dyn SideRead>, StoreError> {
         let operation = "beginning a side read";
-        let ours = keys.iter().filter(|key| self.held.owns_key(key));
-        let starts: BTreeMap<String, i64> = self.with(operation, |row| {
-            ours.filter_map(|key| row.markers.get(key).map(|&at| (key.clone(), at)))
-                .collect()
-        })?;
+        let inner = self.lock(operation)?;
+        let ours = inner.tables.markers_of(self.id(), self.owns()).into_iter();
+        let asked = ours.filter(|(key, _)| keys.iter().any(|asked| asked == key));
+        let starts: BTreeMap<String, i64> = asked
+            .map(|(key, row)| (key.to_owned(), row.position))
+            .collect();
         let place = starts.values().copied().min();
         let place = place
             .filter(|_| starts.len() == keys.len())
@@ -373,96 +256,36 @@ impl ClaimMarkers for MemoryClaimed {
     }
 
     async fn join(&self, keys: &[String], _at: &Cursor) -> Result<(), StoreError> {
-        let mut inner = self.store.lock();
-        let row = self.held.row(&mut inner, "joining released keys")?;
-        for key in keys {
-            row.markers.remove(key);
+        const OPERATION: &str = "joining released keys";
+        let (mut inner, now) = (self.lock(OPERATION)?, wall_micros());
+        let joined = inner.tables.join(self.held.of(), keys.to_vec(), now);
+        if joined == keys.len() {
+            return Ok(());
         }
-        self.note(&mut inner, audit::JOIN, &[&keys.len()]);
-        Ok(())
+        Err(StoreError::Bug {
+            operation: OPERATION,
+            reason: "a key has no block marker, or a parked event still holds it".into(),
+        })
     }
 }
 
 #[async_trait]
 impl ClaimReports for MemoryClaimed {
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError> {
-        self.with("reporting the destination's state", |row| {
-            breaker.clone_into(&mut row.breaker);
-            row.last_error = last_error.map(str::to_owned);
-            let reaches = match breaker {
-                "open" => Some(false),
-                "closed" => Some(true),
-                // On trial: not known again yet.
-                _ => return,
-            };
-            if let Some(member) = row.members.get_mut(&self.held.registration) {
-                row.shares_version += i64::from(member.reaches != reaches);
-                member.reaches = reaches;
-                member.last_error = last_error.map(str::to_owned);
-            }
-        })
+        let mut inner = self.lock("reporting the destination's state")?;
+        inner.tables.report(self.held.of(), breaker, last_error);
+        Ok(())
     }
 
     async fn reached(&self, cluster: &str) -> Result<Option<String>, StoreError> {
-        let mut inner = self.store.lock();
-        let row = self
-            .held
-            .row(&mut inner, "storing the destination's cluster")?;
-        let former = row.cluster.replace(cluster.to_owned());
-        let former = former.filter(|former| former != cluster);
-        if let Some(former) = &former {
-            self.note(&mut inner, audit::CLUSTER_CHANGED, &[former, &cluster]);
-        }
-        Ok(former)
+        let mut inner = self.lock("storing the destination's cluster")?;
+        let now = wall_micros();
+        Ok(inner.tables.reached(self.held.of(), cluster, now))
     }
 
     async fn fences_taken(&self, former: &[Uuid]) -> Result<(), StoreError> {
-        self.with("recording fences that were taken", |row| {
-            for partition in self.held.owned_mut(row) {
-                // Our own is taken too: that is how a lane is opened.
-                let taken = |id: &Uuid| former.contains(id) || *id == self.held.registration;
-                partition.former.retain(|id| !taken(id));
-            }
-        })
-    }
-}
-
-fn due(row: &DestinationRow, held: &Held, limit: usize) -> Due {
-    let now = Instant::now();
-    let mut waiting: Vec<&ParkedRow> = row
-        .parked
-        .iter()
-        .filter(|parked| parked.waits() && (parked.due.is_some() || row.has_its_turn(parked)))
-        .filter(|parked| held.partitions.contains_slot(parked.event.slot()))
-        .collect();
-    waiting.sort_by_key(|parked| (parked.due, parked.id));
-    let copies = waiting
-        .iter()
-        .take_while(|parked| parked.due <= Some(now))
-        .take(limit);
-    let next = waiting
-        .iter()
-        .filter_map(|parked| parked.due)
-        .find(|due| *due > now);
-    Due {
-        events: copies
-            .map(|parked| ParkedCopy {
-                id: parked.id,
-                event: parked.event.clone(),
-                attempts: parked.attempts,
-                holds_key: parked.holds_key(),
-                never_tried: was_never_tried(&parked.kind),
-            })
-            .collect(),
-        released: row
-            .markers
-            .keys()
-            .filter(|key| held.owns_key(key) && !row.holds(key))
-            .cloned()
-            .collect(),
-        next_in: next.map(|due| {
-            due.saturating_duration_since(now)
-                .max(Duration::from_millis(1))
-        }),
+        let mut inner = self.lock("recording fences that were taken")?;
+        inner.tables.fences_taken(&self.held.claim, former);
+        Ok(())
     }
 }

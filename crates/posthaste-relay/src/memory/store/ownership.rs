@@ -1,161 +1,55 @@
-use std::{any::Any, collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AuditWords, ClaimDecision, ClaimOutcome, ClaimRequest, DestinationState, Leases, Member,
-    Ownership, Partitions, Rates, Registered, Registration, Renewal, Shares, Start, StoreError,
-    audit,
+    ClaimDecision, ClaimOutcome, ClaimRequest, Leases, Ownership, Partitions, Rates, Registered,
+    Registration, Renewal, Shares, Start, StoreError, audit,
+    memory_tables::{ClaimRow, Tables},
 };
-use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{
-    DestinationRow, Inner, MemberRow, MemoryStore, PartitionRow, RelayRow, wall_after, wall_micros,
-};
+use super::{Inner, MemoryStore, wall_micros};
 
 /// The store's part of a claim.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) destination: usize,
-    pub(super) epoch: u64,
-    pub(super) incarnation: u64,
-    pub(super) registration: Uuid,
-    pub(super) partitions: Partitions,
+    pub(super) claim: ClaimRow,
+    incarnation: u64,
+    partitions: Partitions,
 }
 
-impl RelayRow {
-    pub(super) fn is_live(&self) -> bool {
-        !self.fenced && self.lease_until > Instant::now()
+impl Held {
+    /// Whether this claim is still the newest in this incarnation.
+    pub(super) fn guard(&self, inner: &Inner, operation: &'static str) -> Result<(), StoreError> {
+        if inner.incarnation != self.incarnation {
+            return Err(StoreError::IncarnationChanged { operation });
+        }
+        match inner.tables.is_newest(&self.claim) {
+            true => Ok(()),
+            false => Err(StoreError::Fenced { operation }),
+        }
+    }
+
+    pub(super) fn owns(&self, slot: u16) -> bool {
+        self.partitions.contains_slot(slot)
+    }
+
+    /// The destination and the relay.
+    pub(super) fn of(&self) -> (i64, Uuid) {
+        (self.claim.destination_id, self.claim.registration)
     }
 }
 
-impl Inner {
-    fn relay(
-        &mut self,
-        relay: Registered,
-        operation: &'static str,
-    ) -> Result<&mut RelayRow, StoreError> {
-        let row = self
-            .relays
-            .get_mut(&relay.registration)
-            .filter(|row| !row.fenced);
-        row.ok_or(StoreError::Fenced { operation })
-    }
+fn shares(tables: &Tables<i64>, destination: &str, now: i64) -> Result<Shares, StoreError> {
+    let id = tables.destination_id(destination);
+    let shares = id.and_then(|id| tables.shares(id, now));
+    shares.ok_or_else(|| none(destination))
+}
 
-    pub(super) fn find(&self, name: &str) -> Option<usize> {
-        let mut rows = self.destinations.iter();
-        rows.position(|row| row.name == name && row.state != DestinationState::Removed)
-    }
-
-    fn destination(&mut self, by: Uuid, request: &ClaimRequest<'_>) -> usize {
-        let ClaimRequest {
-            destination: name,
-            address,
-            start,
-            ..
-        } = *request;
-        if let Some(index) = self.find(name) {
-            return index;
-        }
-        let cursor = match start {
-            Start::Oldest => 0,
-            Start::Now => self.last_seq,
-        };
-        // Sinks compare epochs, relays versions: those of a removed destination are never used
-        // again.
-        let removed = || self.destinations.iter().filter(|row| row.name == name);
-        let epoch = removed().map(|row| row.epoch).max().unwrap_or_default();
-        let version = removed().map(|row| row.shares_version).max();
-        let partitions = (0..self.partitions).map(|_| PartitionRow::new(cursor));
-        let row = DestinationRow {
-            name: name.to_owned(),
-            address: address.to_owned(),
-            cluster: None,
-            state: DestinationState::Active,
-            epoch,
-            shares_version: version.unwrap_or_default() + 1,
-            partitions: partitions.collect(),
-            members: BTreeMap::new(),
-            finished: Default::default(),
-            markers: Default::default(),
-            parked: Vec::new(),
-            breaker: "closed".into(),
-            last_error: None,
-        };
-        self.destinations.push(row);
-        let by = self.name_of(by);
-        let start = audit::start(start);
-        self.note(audit::DESTINATION_CREATED, Some(&by), Some(name), &[&start]);
-        self.destinations.len() - 1
-    }
-
-    fn enlist(&mut self, relay: Uuid, index: usize, partitions_max: u16) {
-        let row = &mut self.destinations[index];
-        let known = row.members.get(&relay);
-        let member = MemberRow {
-            partitions_max,
-            ..known.cloned().unwrap_or_default()
-        };
-        let news = known.is_none_or(|member| member.partitions_max != partitions_max);
-        row.shares_version += i64::from(news);
-        row.members.insert(relay, member);
-    }
-
-    fn shares_of(&self, index: usize) -> Shares {
-        let (row, now) = (&self.destinations[index], Instant::now());
-        let live = |relay: &Uuid| self.relays.get(relay).filter(|relay| relay.is_live());
-        let member = |(registration, member): (&Uuid, &MemberRow)| {
-            let relay = live(registration)?;
-            Some(Member {
-                registration: *registration,
-                name: relay.name.clone(),
-                host: relay.host.clone(),
-                lease_left: relay.lease_until.saturating_duration_since(now),
-                owned: row.owned(*registration),
-                partitions_max: member.partitions_max,
-                leaving: relay.leaving,
-                reaches: member.reaches,
-            })
-        };
-        let mut shares = Shares {
-            version: row.shares_version,
-            members: row.members.iter().filter_map(member).collect(),
-            ..Shares::default()
-        };
-        for partition in &row.partitions {
-            shares.partitions += 1;
-            let wait = partition.not_before.saturating_duration_since(now);
-            match partition.owner {
-                Some(owner) => shares.dead += u16::from(live(&owner).is_none()),
-                None if wait.is_zero() => shares.free += 1,
-                None => {
-                    shares.settling += 1;
-                    let first = shares.settled_in.unwrap_or(wait).min(wait);
-                    shares.settled_in = Some(first);
-                }
-            }
-        }
-        shares
-    }
-
-    /// Another look at whatever this relay serves is worth its while.
-    fn changed_for(&mut self, relay: Uuid) {
-        let rows = self.destinations.iter_mut();
-        for row in rows.filter(|row| row.members.contains_key(&relay)) {
-            row.shares_version += 1;
-        }
-    }
-
-    /// Gives up all of a destination and serves it no longer.
-    fn end(&mut self, relay: Uuid, index: usize, unsettled: Duration, words: AuditWords) {
-        let given = self.give_up(relay, index, unsettled);
-        let row = &mut self.destinations[index];
-        row.shares_version += i64::from(row.members.remove(&relay).is_some());
-        let name = row.name.clone();
-        if given > 0 {
-            let us = self.name_of(relay);
-            self.note(words, Some(&us), Some(&name), &[&given]);
-        }
+fn none(destination: &str) -> StoreError {
+    StoreError::Misconfigured {
+        operation: "looking at a destination",
+        reason: format!("there is no destination `{destination}`"),
     }
 }
 
@@ -163,22 +57,9 @@ impl Inner {
 impl Leases for MemoryStore {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let mut inner = self.lock();
-        let registered = Registered {
-            registration: inner.new_id(),
-        };
-        let row = RelayRow {
-            name: registration.name.clone(),
-            version: registration.version.clone(),
-            host: registration.host.clone(),
-            lease_until: Instant::now() + registration.lease,
-            lease_until_wall: wall_after(registration.lease),
-            rates: Rates::new(),
-            started_at: wall_micros(),
-            fenced: false,
-            leaving: false,
-        };
-        inner.relays.insert(registered.registration, row);
-        Ok(registered)
+        let id = inner.new_id();
+        inner.tables.register(id, registration, wall_micros());
+        Ok(Registered { registration: id })
     }
 
     async fn renew(
@@ -187,47 +68,28 @@ impl Leases for MemoryStore {
         lease: Duration,
         rates: &Rates,
     ) -> Result<Renewal, StoreError> {
-        let mut inner = self.lock();
-        let row = inner.relay(relay, "renewing the lease")?;
-        row.lease_until = Instant::now() + lease;
-        row.lease_until_wall = wall_after(lease);
-        row.rates.clone_from(rates);
-        let rows = inner.destinations.iter().enumerate();
-        let served = rows.filter(|(_, row)| row.members.contains_key(&relay.registration));
-        let seen = served.map(|(index, row)| (row.name.clone(), row.state, inner.shares_of(index)));
-        Ok(Renewal {
-            destinations: seen.collect(),
-        })
+        let (tables, asked) = (&mut self.lock().tables, (lease, rates.clone()));
+        tables.renew(
+            relay.registration,
+            asked,
+            wall_micros(),
+            "renewing the lease",
+        )
     }
 
     async fn fence(&self, by: Registered, dead: Uuid, why: &str) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        let us = inner.relay(by, "fencing a relay")?.name.clone();
-        let row = inner.relays.get_mut(&dead).filter(|row| !row.fenced);
-        let Some(row) = row else { return Ok(()) };
-        row.fenced = true;
-        let name = row.name.clone();
-        let values: [&dyn Display; 3] = [&name, &dead, &why];
-        inner.note(audit::FENCE, Some(&us), None, &values);
-        inner.changed_for(dead);
-        Ok(())
+        let tables = &mut self.lock().tables;
+        tables.fence(by.registration, dead, why, wall_micros(), "fencing a relay")
     }
 
     async fn announce_leaving(&self, relay: Registered) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        inner.relay(relay, "announcing to leave")?.leaving = true;
-        inner.changed_for(relay.registration);
-        Ok(())
+        let tables = &mut self.lock().tables;
+        tables.announce_leaving(relay.registration, "announcing to leave")
     }
 
     async fn leave(&self, relay: Registered, unsettled: Duration) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        inner.relay(relay, "leaving")?;
-        for index in 0..inner.destinations.len() {
-            inner.end(relay.registration, index, unsettled, audit::RELEASE);
-        }
-        inner.relays.remove(&relay.registration);
-        Ok(())
+        let (tables, now) = (&mut self.lock().tables, wall_micros());
+        tables.leave(relay.registration, None, audit::RELEASE, unsettled, now)
     }
 }
 
@@ -238,43 +100,45 @@ impl Ownership for MemoryStore {
         relay: Registered,
         request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError> {
-        let (mut inner, us) = (self.lock(), relay.registration);
-        inner.relay(relay, "claiming")?;
-        let index = inner.destination(us, request);
-        inner.revoke(us, index, request.settle);
-        let address = inner.destinations[index].address.clone();
-        if request.is_elsewhere("claiming", &address)? {
-            let shares = inner.shares_of(index);
+        const OPERATION: &str = "claiming";
+        let (inner, now) = (&mut *self.lock(), wall_micros());
+        let (tables, us, name) = (&mut inner.tables, relay.registration, request.destination);
+        tables.unless_fenced(us, OPERATION)?;
+        let id = tables.destination_id(name).unwrap_or_else(|| {
+            let place = match request.start {
+                Start::Oldest => 0,
+                Start::Now => inner.last_seq,
+            };
+            tables.create(name, place, (us, request.start), now)
+        });
+        tables.fence_and_revoke(us, id, request.settle, now);
+        let (address, found) = tables.look(id, now).ok_or_else(|| none(name))?;
+        if request.is_elsewhere(OPERATION, &address)? {
+            let shares = shares(tables, name, now)?;
             if shares.is_served_beside(us) {
                 return Ok(ClaimOutcome::Elsewhere { address, shares });
             }
         }
-        inner.enlist(us, index, request.partitions_max);
-        let found = inner.look(index);
-        let changes = found.share_out(us, request, None);
-        let decision = ClaimDecision::new(found, us, &changes);
-        inner.apply(us, index, &decision, request.unsettled);
-        if address != request.address {
-            let (by, name) = (inner.name_of(us), request.destination);
-            let values: [&dyn Display; 2] = [&address, &request.address];
-            inner.note(audit::ADDRESS_CHANGED, Some(&by), Some(name), &values);
+        let mut changes = found.share_out(us, request, None);
+        for change in changes.iter_mut().filter(|change| change.splits()) {
+            change.free_row = tables.split(id, change)?;
         }
-        let incarnation = inner.incarnation;
-        let row = &mut inner.destinations[index];
-        request.address.clone_into(&mut row.address);
-        let epoch = row.epoch;
-        let held = |_, partitions: &Partitions| -> Arc<dyn Any + Send + Sync> {
+        let decision = ClaimDecision::new(found, us, &changes);
+        tables.apply(us, id, (request, &decision), now);
+        let (epoch, incarnation) = (decision.epoch, inner.incarnation);
+        let held = |cursor_id, partitions: &Partitions| -> Arc<dyn Any + Send + Sync> {
             Arc::new(Held {
-                destination: index,
-                epoch,
+                claim: ClaimRow {
+                    destination_id: id,
+                    cursor_id,
+                    epoch,
+                    registration: us,
+                },
                 incarnation,
-                registration: us,
                 partitions: partitions.clone(),
             })
         };
-        // No row ever goes.
-        let id = i64::try_from(index).unwrap_or(i64::MAX);
-        decision.outcome(id, request, inner.shares_of(index), held)
+        decision.outcome(id, request, shares(tables, name, now)?, held)
     }
 
     async fn revoke(
@@ -283,22 +147,16 @@ impl Ownership for MemoryStore {
         destination: &str,
         settle: Duration,
     ) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        inner.relay(relay, "revoking partitions")?;
-        if let Some(index) = inner.find(destination) {
-            inner.revoke(relay.registration, index, settle);
+        let (tables, us) = (&mut self.lock().tables, relay.registration);
+        tables.unless_fenced(us, "revoking partitions")?;
+        if let Some(id) = tables.destination_id(destination) {
+            tables.fence_and_revoke(us, id, settle, wall_micros());
         }
         Ok(())
     }
 
     async fn shares(&self, destination: &str) -> Result<Shares, StoreError> {
-        let inner = self.lock();
-        let index = inner.find(destination);
-        let index = index.ok_or_else(|| StoreError::Misconfigured {
-            operation: "looking at a destination's shares",
-            reason: format!("there is no destination `{destination}`"),
-        })?;
-        Ok(inner.shares_of(index))
+        shares(&self.lock().tables, destination, wall_micros())
     }
 
     async fn withdraw(
@@ -307,11 +165,7 @@ impl Ownership for MemoryStore {
         destination: &str,
         unsettled: Duration,
     ) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        inner.relay(relay, "withdrawing")?;
-        if let Some(index) = inner.find(destination) {
-            inner.end(relay.registration, index, unsettled, audit::WITHDRAW);
-        }
-        Ok(())
+        let (tables, us, now) = (&mut self.lock().tables, relay.registration, wall_micros());
+        tables.leave(us, Some(destination), audit::WITHDRAW, unsettled, now)
     }
 }

@@ -1,38 +1,37 @@
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use posthaste_engine::{
-    AUDIT_RETENTION, DestinationState, Housekeeping, PARKED_RETENTION, ParkedState, Pin, PinKind,
-    Registered, Retained, Retention, RetentionMode, StoreError, StoredEvent, audit,
+    AUDIT_RETENTION, DestinationState, Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered,
+    Retained, Retention, RetentionMode, StoreError, StoredEvent, memory_tables::micros,
 };
+use uuid::Uuid;
 
-use super::{DestinationRow, Inner, MemoryMode, MemoryStore, ParkedRow, wall_micros};
+use super::{Inner, MemoryMode, MemoryStore, wall_micros};
 
 /// Events that one step looks at.
 const STEP: usize = 1_000;
 
 fn ago(window: std::time::Duration) -> i64 {
-    wall_micros().saturating_sub(i64::try_from(window.as_micros()).unwrap_or(i64::MAX))
+    wall_micros().saturating_sub(micros(window))
 }
 
 impl Inner {
-    pub(super) fn kept_destinations(&self) -> impl Iterator<Item = &DestinationRow> {
-        let rows = self.destinations.iter();
-        rows.filter(|row| row.state != DestinationState::Removed)
+    fn has_destinations(&self) -> bool {
+        self.tables.kept_destinations().next().is_some()
     }
 
-    fn may_go(&self, mode: MemoryMode, event: &StoredEvent) -> bool {
-        self.kept_destinations().next().is_some()
-            && self
-                .kept_destinations()
-                .all(|row| !row.is_pending(mode, event))
+    fn may_go(&self, event: &StoredEvent) -> bool {
+        self.has_destinations() && self.pending_at(event).is_empty()
     }
 
-    fn remove_delivered(&mut self, mode: MemoryMode, done: &mut Housekeeping) {
+    fn remove_delivered(&mut self, done: &mut Housekeeping) {
         let before = ago(self.retention);
         let is_old = |event: &StoredEvent| event.inserted_at() <= before;
         let going: Vec<i64> = self
             .log
             .iter()
-            .filter(|event| is_old(event) && self.may_go(mode, event))
+            .filter(|event| is_old(event) && self.may_go(event))
             .map(StoredEvent::seq)
             .take(STEP)
             .collect();
@@ -43,91 +42,51 @@ impl Inner {
     }
 
     /// As the other stores do it; here a follower of a blocked key keeps nothing but itself.
-    fn evacuate(&mut self, mode: MemoryMode, by: Option<&str>, done: &mut Housekeeping) {
-        let before = ago(self.retention);
-        let mut copies = Vec::new();
-        let rows = self.destinations.iter_mut();
-        for row in rows.filter(|row| row.state != DestinationState::Removed) {
-            let evacuated = done.evacuated;
-            let mut reach = 0;
-            let marked = row.markers.clone().into_iter();
-            let held: Vec<_> = marked.filter(|(key, _)| row.holds(key)).collect();
-            for (key, behind) in held {
-                let followers = self
-                    .log
-                    .iter()
-                    .filter(|event| event.key() == Some(&*key) && event.seq() > behind);
-                let passed_over = |event: &&StoredEvent| {
-                    let passed = row.partition_of(event.slot()).cursor;
-                    mode == MemoryMode::Mark || event.seq() <= passed
-                };
-                let going: Vec<StoredEvent> = followers
-                    .take_while(|event| event.inserted_at() <= before && passed_over(event))
-                    .cloned()
-                    .collect();
-                for event in going {
-                    row.markers.insert(key.clone(), event.seq());
-                    reach = reach.max(event.seq());
-                    if mode == MemoryMode::Mark && !row.finished.insert(event.seq()) {
-                        continue;
-                    }
-                    row.parked.push(ParkedRow {
-                        id: self.next_parked_id,
-                        event,
-                        state: ParkedState::Parked,
-                        attempts: 0,
-                        kind: "evacuated".into(),
-                        reason: "waits for its turn behind an earlier event of its key".into(),
-                        parked_at: wall_micros(),
-                        settled_at: None,
-                        tried_at: wall_micros(),
-                        due: None,
-                    });
-                    self.next_parked_id += 1;
-                    done.evacuated += 1;
-                }
-            }
-            copies.push((row.name.clone(), done.evacuated - evacuated, reach));
-        }
-        for (name, copies, reach) in copies.iter().filter(|(_, copies, _)| *copies > 0) {
-            self.note(audit::EVACUATE, by, Some(name), &[copies, reach]);
-        }
-    }
-
-    fn remove_settled(&mut self, by: Option<&str>, done: &mut Housekeeping) {
-        let before = ago(PARKED_RETENTION);
-        let mut forgotten = Vec::new();
-        for destination in &mut self.destinations {
-            destination.parked.retain(|row| {
-                let goes = row.settled().is_some_and(|at| at <= before);
-                done.parked += u64::from(goes);
-                if goes && row.state == ParkedState::Dead {
-                    let (id, seq) = (row.event.id(), row.event.seq());
-                    forgotten.push((destination.name.clone(), id, seq));
-                }
-                !goes
+    fn evacuate(&mut self, by: Option<Uuid>, done: &mut Housekeeping) {
+        let (before, now) = (ago(self.retention), wall_micros());
+        let mut followers: BTreeMap<i64, Vec<StoredEvent>> = BTreeMap::new();
+        let markers = self.tables.markers.iter();
+        let held = markers.filter(|((id, key), _)| self.tables.holds(*id, key));
+        let held: Vec<_> = held.map(|(of, row)| (of.clone(), row.position)).collect();
+        for (of, behind) in held {
+            let row = self.tables.destinations.get(&of.0);
+            let passed = |event: &StoredEvent| {
+                let cursor = row.and_then(|row| self.tables.cursor_of(row, event));
+                cursor.is_some_and(|cursor| event.seq() <= cursor.position)
+            };
+            let of_key = self.log.iter();
+            let of_key = of_key.filter(|event| event.key() == Some(&*of.1) && event.seq() > behind);
+            let going = of_key.take_while(|event| {
+                event.inserted_at() <= before && (self.mode == MemoryMode::Mark || passed(event))
             });
+            let going: Vec<StoredEvent> = going.cloned().collect();
+            let (id, last) = (of.0, going.last().map(StoredEvent::seq));
+            if let (Some(marker), Some(last)) = (self.tables.markers.get_mut(&of), last) {
+                marker.position = last;
+            }
+            let finished = self.finished.entry(id).or_default();
+            let is_new =
+                |event: &StoredEvent| self.mode == MemoryMode::Log || finished.insert(event.seq());
+            let new = going.into_iter().filter(is_new);
+            followers.entry(id).or_default().extend(new);
         }
-        for (name, id, seq) in &forgotten {
-            self.note(audit::FORGET, by, Some(name), &[id, seq]);
+        for (id, followers) in followers {
+            done.evacuated += followers.len() as u64;
+            let reach = followers.iter().map(StoredEvent::seq).max();
+            self.tables
+                .evacuate(id, followers, reach.unwrap_or_default(), by, now);
         }
     }
 
-    fn remove_audit(&mut self, done: &mut Housekeeping) {
-        let (lines, before) = (self.audit.len(), ago(AUDIT_RETENTION));
-        self.audit.retain(|line| line.at > before);
-        done.audit = (lines - self.audit.len()) as u64;
-    }
-
-    pub(super) fn retained(&self, mode: MemoryMode) -> Retained {
+    pub(super) fn retained(&self) -> Retained {
         let before = ago(self.retention);
-        let pinned: Vec<_> = self
+        let old = self
             .log
             .iter()
-            .filter(|event| event.inserted_at() <= before && !self.may_go(mode, event))
-            .collect();
+            .filter(|event| event.inserted_at() <= before);
+        let pinned: Vec<_> = old.filter(|event| !self.may_go(event)).collect();
         let mut pins = Vec::new();
-        if !pinned.is_empty() && self.kept_destinations().next().is_none() {
+        if !pinned.is_empty() && !self.has_destinations() {
             pins.push(Pin {
                 kind: PinKind::NoDestination,
                 destination: None,
@@ -135,19 +94,32 @@ impl Inner {
                 detail: "there is no destination".into(),
             });
         }
-        for row in self.kept_destinations() {
+        for (id, row) in self.tables.kept_destinations() {
+            let pin = |kind, key, detail: &str| Pin {
+                kind,
+                destination: Some(row.name.clone()),
+                key,
+                detail: detail.into(),
+            };
             let waits = pinned
                 .iter()
-                .copied()
-                .filter(|event| row.is_pending(mode, event));
-            let (blocked, behind): (Vec<&StoredEvent>, Vec<&StoredEvent>) = waits
-                .partition(|event| event.key().is_some_and(|key| row.markers.contains_key(key)));
+                .filter(|event| self.pending_at(event).contains(&id));
+            let markers = self.tables.markers_of(id, |_| true);
+            let is_blocked =
+                |event: &StoredEvent| markers.iter().any(|(key, _)| event.key() == Some(key));
+            let (blocked, behind): (Vec<&StoredEvent>, Vec<&StoredEvent>) =
+                waits.copied().partition(|event| is_blocked(event));
             if !behind.is_empty() {
-                pins.push(row.pin(PinKind::Destination, None));
+                let detail = match row.state {
+                    DestinationState::Paused => "it is paused",
+                    _ => "it has not passed them yet",
+                };
+                pins.push(pin(PinKind::Destination, None, detail));
             }
-            for key in row.markers.keys() {
+            for (key, _) in markers {
                 if blocked.iter().any(|event| event.key() == Some(key)) {
-                    pins.push(row.pin(PinKind::Key, Some(key.clone())));
+                    let (key, detail) = (key.to_owned(), "it waits behind a parked event");
+                    pins.push(pin(PinKind::Key, Some(key), detail));
                 }
             }
         }
@@ -163,53 +135,20 @@ impl Inner {
     }
 }
 
-impl ParkedRow {
-    /// Since when nothing waits for it, and it was not attempted. A dead event that holds its key
-    /// waits for an operator, however long.
-    fn settled(&self) -> Option<i64> {
-        match self.state {
-            ParkedState::Parked => None,
-            ParkedState::Dead if self.event.key().is_some() && self.holds_key() => None,
-            ParkedState::Dead => {
-                let settled_at = self.settled_at.unwrap_or(self.parked_at);
-                Some(settled_at.max(self.tried_at))
-            }
-            ParkedState::Skipped | ParkedState::Discarded | ParkedState::Delivered => {
-                self.settled_at
-            }
-        }
-    }
-}
-
-impl DestinationRow {
-    fn pin(&self, kind: PinKind, key: Option<String>) -> Pin {
-        let detail = match (kind, self.state) {
-            (PinKind::Key, _) => "it waits behind a parked event",
-            (_, DestinationState::Paused) => "it is paused",
-            _ => "it has not passed them yet",
-        };
-        Pin {
-            kind,
-            destination: Some(self.name.clone()),
-            key,
-            detail: detail.into(),
-        }
-    }
-}
-
 #[async_trait]
 impl Retention for MemoryStore {
     async fn housekeep(&self, by: Option<Registered>) -> Result<Housekeeping, StoreError> {
-        let (mut inner, mut done) = (self.lock(), Housekeeping::default());
-        let by = by.map(|by| inner.name_of(by.registration));
-        inner.evacuate(self.mode, by.as_deref(), &mut done);
-        inner.remove_delivered(self.mode, &mut done);
-        inner.remove_settled(by.as_deref(), &mut done);
-        inner.remove_audit(&mut done);
+        let (inner, mut done) = (&mut *self.lock(), Housekeeping::default());
+        let (by, now) = (by.map(|by| by.registration), wall_micros());
+        inner.evacuate(by, &mut done);
+        inner.remove_delivered(&mut done);
+        let (tables, all) = (&mut inner.tables, usize::MAX);
+        (done.parked, done.attempts) = tables.remove_parked(all, ago(PARKED_RETENTION), by, now);
+        done.audit = tables.remove_audit(all, ago(AUDIT_RETENTION));
         Ok(done)
     }
 
     async fn retained(&self) -> Result<Retained, StoreError> {
-        Ok(self.lock().retained(self.mode))
+        Ok(self.lock().retained())
     }
 }

@@ -36,13 +36,12 @@ impl SideRead for MemorySideRead {
     }
 
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
-        let mut inner = self.store.lock();
-        self.held.row(&mut inner, "reading a released key")?;
-        let row = &inner.destinations[self.held.destination];
-        let (mode, until) = (self.store.mode, place(until));
+        let inner = self.store.lock();
+        self.held.guard(&inner, "reading a released key")?;
+        let (id, until) = (self.held.claim.destination_id, place(until));
         // Not by the log's cursor: the main group has passed these keys' events over.
         let wanted = |event: &StoredEvent| {
-            let marked = mode == MemoryMode::Mark && row.is_passed(mode, event);
+            let marked = inner.mode == MemoryMode::Mark && inner.is_passed(id, event);
             let start = event.key().and_then(|key| self.starts.get(key));
             start.is_some_and(|&start| event.seq() > start) && !marked
         };
@@ -51,21 +50,22 @@ impl SideRead for MemorySideRead {
         let keys = events.iter().filter_map(StoredEvent::key);
         self.touched.extend(keys.map(str::to_owned));
         let caught_up = read_to >= until.min(last(&inner.log));
-        let page = page(row, events, read_to, true, caught_up);
+        let page = page(&inner, &self.held, events, read_to, true, caught_up);
         self.end = Some(page.end.clone());
         Ok(page)
     }
 
     async fn advance(&mut self, at: &Cursor, finished: &[i64]) -> Result<(), StoreError> {
         let mut inner = self.store.lock();
-        let row = self.held.row(&mut inner, "advancing a block marker")?;
+        self.held.guard(&inner, "advancing a block marker")?;
+        let id = self.held.claim.destination_id;
         for key in &self.touched {
-            if let Some(marker) = row.markers.get_mut(key) {
-                *marker = (*marker).max(place(at));
+            if let Some(marker) = inner.tables.markers.get_mut(&(id, key.clone())) {
+                marker.position = marker.position.max(place(at));
             }
         }
-        if self.store.mode == MemoryMode::Mark {
-            row.finished.extend(finished);
+        if inner.mode == MemoryMode::Mark {
+            inner.finish(id, finished.iter().copied());
         }
         if self.end.as_ref().is_some_and(|end| end.is(at)) {
             self.touched.clear();

@@ -15,7 +15,6 @@ fn store(
     places: &[(i64, Position)],
     merged: &[(i64, i64)],
 ) {
-    let now = database.clock();
     let tables = &mut database.now.tables;
     if let Some(destination) = tables.destinations.get_mut(&grant.destination_id) {
         for cursor in &mut destination.partitions {
@@ -24,11 +23,8 @@ fn store(
         }
     }
     for (gone, rest) in merged {
-        let is_ours = |row: &&_| -> bool {
-            let row: &super::tables::CursorRow = row;
-            row.destination_id == grant.destination_id
-        };
-        if tables.cursors.get(gone).filter(is_ours).is_none() {
+        let row = tables.cursors.get(gone);
+        if row.is_none_or(|row| row.destination_id != grant.destination_id) {
             continue;
         }
         if let (Some(gone), Some(row)) = (tables.cursors.remove(gone), tables.cursors.get_mut(rest))
@@ -44,7 +40,6 @@ fn store(
             && row.destination_id == grant.destination_id
         {
             row.position = position.clone();
-            row.updated_at = now;
         }
     }
 }

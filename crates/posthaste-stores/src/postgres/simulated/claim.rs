@@ -11,8 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, DestinationFound, GroupFound, Registered, ShareChange, Shares,
-    StoreError, audit,
+    ClaimOutcome, ClaimRequest, DestinationFound, Registered, ShareChange, Shares, StoreError,
+    audit,
     rule::{Rule, left_out},
 };
 use uuid::Uuid;
@@ -21,11 +21,11 @@ use super::{
     creation::create,
     database::Database,
     server::{Connection, Several},
-    tables::{CursorRow, MemberRow, Relay, Tables, small},
+    tables::{CursorRow, Tables},
 };
 use crate::postgres::{
     claim::{Apply, ClaimTransaction, Claiming, Cut, OPERATION, RACES_MAX, comes_and_goes},
-    micros::{from_micros, micros},
+    micros::from_micros,
 };
 
 /// Gives the database's counters a token where a crash took it away.
@@ -33,18 +33,18 @@ pub(super) async fn refill_incarnation(
     connection: &Connection,
     by: Uuid,
 ) -> Result<(), StoreError> {
-    let lost = connection.look(OPERATION, |database| database.now.tables.token.is_none());
+    let lost = connection.look(OPERATION, |database| database.now.token.is_none());
     if !lost.await? {
         return Ok(());
     }
     let refill = connection.change(OPERATION, move |database| {
-        if database.now.tables.token.is_some() {
+        if database.now.token.is_some() {
             return Ok(());
         }
         let (token, now) = (database.new_id(), database.clock());
+        database.now.token = Some(token);
         let tables = &mut database.now.tables;
-        tables.token = Some(token);
-        tables.note(now, (Some(by), None), audit::INCARNATION, None, &[&token]);
+        tables.note(now, Some(by), audit::INCARNATION, None, &[&token]);
         database.counters.incarnations += 1;
         Ok(())
     });
@@ -66,7 +66,7 @@ pub(super) async fn claim(
             let may_create = us.is_some_and(|row| !row.fenced);
             (
                 database.sequence(),
-                tables.token,
+                database.now.token,
                 destination_id,
                 may_create,
             )
@@ -130,7 +130,7 @@ async fn in_transactions_of_their_own(
             let tables = &mut database.now.tables;
             let mut others: Vec<Uuid> = tables.relays.keys().copied().collect();
             others.retain(|other| *other != us);
-            tables.fence_expired((us, ""), &others, now);
+            tables.fence_expired(us, &others, now);
             Ok(())
         };
         let connection = connection.clone();
@@ -142,210 +142,42 @@ async fn in_transactions_of_their_own(
     Ok(())
 }
 
-impl Tables {
-    pub(super) fn insert_cursor(&mut self, row: CursorRow) -> i64 {
-        self.last_cursor += 1;
-        self.cursors.insert(self.last_cursor, row);
-        self.last_cursor
+/// `sql/fence_expired.sql`, then `sql/revoke.sql`; answers our name.
+pub(super) fn lock_and_revoke(
+    tables: &mut Tables,
+    (relay, destination_id): (Registered, Option<i64>),
+    settle: Duration,
+    now: i64,
+    operation: &'static str,
+) -> Result<String, StoreError> {
+    let us = relay.registration;
+    let name = tables.unless_fenced(us, operation)?.name.clone();
+    let Some(id) = destination_id else {
+        return Ok(name);
+    };
+    if left_out(Rule::FenceBeforeEpoch) {
+        let mut owners = tables.owners(id);
+        owners.retain(|owner| *owner != us && tables.live(*owner, now).is_none());
+        tables.revoke(&owners, id, settle, now);
+    } else {
+        tables.fence_and_revoke(us, id, settle, now);
     }
+    Ok(name)
+}
 
-    /// `sql/fence_expired.sql`, then `sql/revoke.sql`; answers our name.
-    pub(super) fn lock_and_revoke(
-        &mut self,
-        relay: Registered,
-        destination_id: Option<i64>,
-        settle: i64,
-        now: i64,
-        operation: &'static str,
-    ) -> Result<String, StoreError> {
-        let us = relay.registration;
-        let ours = self.relays.get(&us).filter(|row| !row.fenced);
-        let name = ours
-            .map(|row| row.name.clone())
-            .ok_or(StoreError::Fenced { operation })?;
-        let Some(destination_id) = destination_id else {
-            return Ok(name);
-        };
-        let owners = self.cursors_of(destination_id);
-        let mut owners: Vec<Uuid> = owners.filter_map(|(_, row)| row.relay).collect();
-        owners.sort_unstable();
-        owners.dedup();
-        owners.retain(|owner| *owner != us);
-        if left_out(Rule::FenceBeforeEpoch) {
-            let is_over = |row: &Relay| row.fenced || row.lease_until <= now;
-            owners.retain(|owner| self.relays.get(owner).is_none_or(is_over));
-            self.revoke(&owners, destination_id, settle, now);
-            return Ok(name);
-        }
-        self.fence_expired((us, &name), &owners, now);
-        owners.retain(|owner| self.relays.get(owner).is_none_or(|row| row.fenced));
-        self.revoke(&owners, destination_id, settle, now);
-        Ok(name)
-    }
-
-    pub(super) fn fence_expired(&mut self, by: (Uuid, &str), owners: &[Uuid], now: i64) {
-        for owner in owners {
-            let expired = self
-                .relays
-                .get_mut(owner)
-                .filter(|row| !row.fenced && row.lease_until <= now);
-            if let Some(row) = expired {
-                row.fenced = true;
-                let name = row.name.clone();
-                let values: [&dyn Display; 3] = [&name, owner, &audit::LEASE_OVER];
-                self.note(now, (Some(by.0), Some(by.1)), audit::FENCE, None, &values);
-            }
-        }
-    }
-
-    fn revoke(&mut self, dead: &[Uuid], destination_id: i64, settle: i64, now: i64) {
-        let epoch = self.destinations.get(&destination_id).map(|row| row.epoch);
-        let mut changed = false;
-        for row in self.cursors.values_mut() {
-            let Some(relay) = row.relay.filter(|relay| dead.contains(relay)) else {
-                continue;
-            };
-            if row.destination_id != destination_id {
-                continue;
-            }
-            changed = true;
-            row.relay = None;
-            row.epoch = epoch.unwrap_or(0) + 1;
-            if settle > 0 {
-                row.not_before = row.not_before.max(now + settle);
-            }
-            row.former.retain(|former| *former != relay);
-            row.former.push(relay);
-            row.left_by = Some(relay);
-            row.left_name = Some(
-                self.relays
-                    .get(&relay)
-                    .map_or_else(String::new, |r| r.name.clone()),
-            );
-            row.left_dead = true;
-        }
-        let (members, relays) = (&mut self.members, &self.relays);
-        let before = members.len();
-        members.retain(|(of, relay), _| {
-            *of != destination_id || !relays.get(relay).is_some_and(|row| row.fenced)
-        });
-        changed |= members.len() < before;
-        if let Some(row) = self
-            .destinations
-            .get_mut(&destination_id)
-            .filter(|_| changed)
-        {
-            row.epoch += 1;
-            row.shares_version += 1;
-        }
-    }
-
-    /// `sql/claim_look.sql`.
-    fn look(&self, destination_id: i64, now: i64) -> Option<(String, DestinationFound)> {
-        let destination = self.destinations.get(&destination_id)?;
-        if !destination.is_kept() {
-            return None;
-        }
-        let group = |(id, row): (i64, &CursorRow)| GroupFound {
-            id,
-            owner: row.relay,
-            partitions: self.partitions_of(destination_id, id),
-            settling: from_micros((row.not_before - now).max(0)),
-            former: row.former.clone(),
-            left_by: row.left_by,
-            left_name: row.left_name.clone(),
-            left_dead: row.left_dead,
-        };
-        let found = DestinationFound {
-            count: small(destination.partitions.len()),
-            wanted_count: self.partitions,
-            epoch: destination.epoch,
-            state: destination.state,
-            breaker_open: self.breaker(destination_id) == "open",
-            store_id: self.store_id,
-            groups: self.cursors_of(destination_id).map(group).collect(),
-        };
-        Some((destination.address.clone(), found))
-    }
-
-    fn recut(&mut self, destination_id: i64, cut: Cut) {
-        let Some(row) = self.destinations.get_mut(&destination_id) else {
-            return;
-        };
-        let factor = |factor: u16| usize::from(factor).max(1);
-        let cursors = row.partitions.iter().copied();
-        row.partitions = match cut {
-            Cut::Finer(finer) => cursors
-                .flat_map(|cursor| std::iter::repeat_n(cursor, factor(finer)))
-                .collect(),
-            Cut::Coarser(coarser) => cursors.step_by(factor(coarser)).collect(),
-        };
-        row.shares_version += 1;
-    }
-
-    /// `sql/claim_split.sql`.
-    fn split(&mut self, destination_id: i64, change: &ShareChange) -> Result<i64, StoreError> {
-        let bug = || StoreError::Bug {
-            operation: OPERATION,
-            reason: "the row to be split is gone".to_owned(),
-        };
-        let apart = self.cursors.get(&change.id).cloned().ok_or_else(bug)?;
-        let apart = self.insert_cursor(CursorRow {
-            relay: None,
-            ..apart
-        });
-        let row = self.destinations.get_mut(&destination_id).ok_or_else(bug)?;
-        for partition in &change.free {
-            match row.partitions.get_mut(usize::from(*partition)) {
-                Some(cursor) if *cursor == change.id => *cursor = apart,
-                _ => return Err(bug()),
-            }
-        }
-        Ok(apart)
-    }
-
-    /// `sql/claim_apply.sql`.
-    fn apply(&mut self, destination_id: i64, apply: &Apply<'_>, now: i64) {
-        let (us, decision) = (apply.relay.registration, apply.decision);
-        for id in &decision.owned {
-            if let Some(row) = self.cursors.get_mut(id) {
-                row.relay = Some(us);
-                row.epoch = decision.epoch;
-                (row.left_by, row.left_name, row.left_dead) = (None, None, false);
-            }
-        }
-        let unsettled = micros(apply.request.unsettled);
-        release(self, (us, apply.name), &decision.given_up, unsettled, now);
-        let partitions_max = apply.request.partitions_max;
-        let known = self.members.get(&(destination_id, us));
-        let as_known = known.is_some_and(|row| row.partitions_max == partitions_max);
-        let row = known.cloned().unwrap_or(MemberRow {
-            partitions_max,
-            leaving: false,
-            reaches: None,
-            last_error: None,
-        });
-        let enlisted = MemberRow {
-            partitions_max,
-            ..row
-        };
-        self.members.insert((destination_id, us), enlisted);
-        let Some(row) = self.destinations.get_mut(&destination_id) else {
-            return;
-        };
-        let (name, former) = (row.name.clone(), row.address.clone());
-        row.epoch = decision.epoch;
-        row.address = apply.request.address.to_owned();
-        row.shares_version += i64::from(decision.moves || !as_known);
-        let by = (Some(us), Some(apply.name));
-        for (action, detail) in &decision.notes {
-            self.note_line(now, by, action, Some(&name), detail.clone());
-        }
-        if !former.is_empty() && former != apply.request.address {
-            let values: [&dyn Display; 2] = [&former, &apply.request.address];
-            self.note(now, by, audit::ADDRESS_CHANGED, Some(&name), &values);
-        }
-    }
+fn recut(tables: &mut Tables, destination_id: i64, cut: Cut) {
+    let Some(row) = tables.destinations.get_mut(&destination_id) else {
+        return;
+    };
+    let factor = |factor: u16| usize::from(factor).max(1);
+    let cursors = row.partitions.iter().copied();
+    row.partitions = match cut {
+        Cut::Finer(finer) => cursors
+            .flat_map(|cursor| std::iter::repeat_n(cursor, factor(finer)))
+            .collect(),
+        Cut::Coarser(coarser) => cursors.step_by(factor(coarser)).collect(),
+    };
+    row.shares_version += 1;
 }
 
 /// One claim's transaction.
@@ -361,7 +193,8 @@ struct Transaction {
 impl ClaimTransaction for Transaction {
     async fn lock_and_revoke(&self, relay: Registered, settle: i64) -> Result<String, StoreError> {
         let revoke = self.several.statement(|tables, now| {
-            tables.lock_and_revoke(relay, Some(self.destination_id), settle, now, OPERATION)
+            let (of, settle) = ((relay, Some(self.destination_id)), from_micros(settle));
+            lock_and_revoke(tables, of, settle, now, OPERATION)
         });
         revoke.await
     }
@@ -377,17 +210,16 @@ impl ClaimTransaction for Transaction {
         &self,
         cut: Cut,
         count: u16,
-        name: &str,
+        _name: &str,
         relay: Registered,
     ) -> Result<(), StoreError> {
         let recut = self.several.statement(|tables, now| {
             let id = self.destination_id;
             let former = tables.destinations.get(&id).map(|row| row.partitions.len());
-            tables.recut(id, cut);
-            let destination = tables.name_of(id);
-            let by = (Some(relay.registration), Some(name));
-            let values: [&dyn Display; 2] = [&former.unwrap_or(0), &count];
-            tables.note(now, by, audit::RECUT, destination.as_deref(), &values);
+            recut(tables, id, cut);
+            let (by, values): (_, [&dyn Display; 2]) =
+                (relay.registration, [&former.unwrap_or(0), &count]);
+            tables.note(now, Some(by), audit::RECUT, Some(id), &values);
             Ok(())
         });
         recut.await
@@ -413,7 +245,8 @@ impl ClaimTransaction for Transaction {
         let takes_over = notes.any(|(action, _)| *action == audit::TAKE_OVER.action);
         self.takes_over.store(takes_over, Relaxed);
         let write = self.several.statement(|tables, now| {
-            tables.apply(self.destination_id, apply, now);
+            let (us, decided) = (apply.relay.registration, (apply.request, apply.decision));
+            tables.apply(us, self.destination_id, decided, now);
             Ok(())
         });
         write.await
@@ -422,30 +255,8 @@ impl ClaimTransaction for Transaction {
     async fn shares(&self, destination: &str) -> Result<Option<Shares>, StoreError> {
         let look = self.several.statement(|tables, now| {
             let id = tables.destination_id(destination);
-            Ok(id.and_then(|id| tables.shares(id, now, None)))
+            Ok(id.and_then(|id| tables.shares(id, now)))
         });
         look.await
-    }
-}
-
-/// `sql/release.sql`.
-pub(super) fn release(
-    tables: &mut Tables,
-    (us, name): (Uuid, &str),
-    cursors: &[i64],
-    unsettled: i64,
-    now: i64,
-) {
-    for id in cursors {
-        let Some(row) = tables.cursors.get_mut(id) else {
-            continue;
-        };
-        row.relay = None;
-        (row.left_by, row.left_name, row.left_dead) = (Some(us), Some(name.to_owned()), false);
-        if unsettled > 0 {
-            row.not_before = row.not_before.max(now + unsettled);
-            row.former.retain(|former| *former != us);
-            row.former.push(us);
-        }
     }
 }

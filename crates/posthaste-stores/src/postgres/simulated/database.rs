@@ -2,24 +2,18 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use posthaste_engine::StoredEvent;
+use posthaste_engine::{RetentionMode, StoredEvent};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Commit, Counters, Settings, tables::Tables};
-use crate::postgres::{
-    mvcc::{self, Mvcc},
-    types::Snapshot,
-};
+use crate::postgres::{mvcc::Mvcc, types::Snapshot};
 
 /// How far ahead a value of the sequence is logged, as PostgreSQL does it: what is drawn within
 /// needs no record.
 const LOGGED_AHEAD: i64 = 32;
 /// 2026-01-01, in microseconds: where the database's clock begins.
 const CLOCK_BEGINS: i64 = 1_767_225_600_000_000;
-
-/// A row of the outbox.
-pub(super) type OutboxRow = mvcc::Row<StoredEvent>;
 
 /// All that a write-ahead log keeps.
 #[derive(Debug, Clone)]
@@ -31,8 +25,18 @@ pub(super) struct Version {
     logged: i64,
     /// Of the history: transactions that are part of this state.
     commits: usize,
+    /// Settings of retention.
+    pub(super) retention_seconds: u64,
+    pub(super) retention_mode: RetentionMode,
+    /// Unlogged: none after a crash, until a relay refills it.
+    pub(super) token: Option<Uuid>,
     pub(super) tables: Tables,
+    /// No table: what its observers ask for, of the history that survived.
+    pub(super) created: Vec<Arc<Creation>>,
 }
+
+/// A destination that was created, and the events that retention had removed by then.
+pub(super) type Creation = (String, Vec<Uuid>);
 
 /// The server's memory and disk.
 #[derive(Debug)]
@@ -60,16 +64,17 @@ pub(super) struct Database {
 
 impl Database {
     pub(super) fn new(settings: &Settings) -> Self {
-        let mut now = Version {
+        let now = Version {
             mvcc: Mvcc::default(),
             written_xid: 0,
             logged: 0,
             commits: 0,
-            tables: Tables::new(settings),
+            retention_seconds: settings.retention.as_secs(),
+            retention_mode: RetentionMode::Truncate,
+            token: Some(id(settings.seed, 2)),
+            tables: Tables::new(settings.partitions, true, id(settings.seed, 1)),
+            created: Vec::new(),
         };
-        let (store_id, token) = (id(settings.seed, 1), id(settings.seed, 2));
-        now.tables.store_id = store_id;
-        now.tables.token = Some(token);
         Self {
             on_disk: None,
             flushed: (0, 0),
@@ -217,7 +222,7 @@ impl Database {
         self.generation += 1;
         self.now.mvcc.restart(xid + 1, sequence);
         (self.now.written_xid, self.now.logged) = (xid, sequence);
-        self.now.tables.token = None;
+        self.now.token = None;
         self.history.truncate(self.now.commits);
         self.flush();
     }
@@ -239,7 +244,7 @@ impl Database {
         let committed = self.history.iter().flat_map(|commit| &commit.events);
         let gone = committed.filter(|id| !kept.contains(id)).copied().collect();
         let creation = Arc::new((name.to_owned(), gone));
-        self.now.tables.created.push(creation);
+        self.now.created.push(creation);
     }
 
     /// Somebody took partitions of this destination over from a dead relay.

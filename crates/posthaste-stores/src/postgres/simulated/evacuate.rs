@@ -1,13 +1,12 @@
 //! `sql/evacuate.sql`: followers of blocked keys get out of the way, a few of them at a time.
 
-use std::{collections::BTreeMap, fmt::Display};
+use std::collections::BTreeMap;
 
-use posthaste_engine::{ParkedState, Registered, StoredEvent, audit};
+use posthaste_engine::{Registered, StoredEvent};
 
 use super::{
-    admin::has_passed,
-    database::{Database, OutboxRow},
-    tables::{MarkerRow, ParkedRow, Tables},
+    database::Database,
+    tables::{MarkerRow, OutboxRow, Tables, has_passed, passed},
 };
 use crate::postgres::evacuate::{BYTES_A_CHUNK, KEYS_A_CHUNK, NUMBERS_A_CHUNK, ROWS_A_CHUNK};
 
@@ -68,7 +67,7 @@ fn stretch(database: &Database, leaf_bits: u8) -> Option<Stretch> {
     let first = database.visible_behind(start).next()?;
     let start = start.max(first.event.seq() - 1);
     let numbers = i64::try_from(NUMBERS_A_CHUNK).unwrap_or(i64::MAX);
-    let stop = tables.passed()?.min(start.saturating_add(numbers));
+    let stop = passed(tables)?.min(start.saturating_add(numbers));
     let is_due = database.is_past_window(first, leaf_bits) && start < stop;
     is_due.then_some(Stretch { start, stop })
 }
@@ -124,32 +123,16 @@ fn move_markers(tables: &mut Tables, moving: &[(i64, String)], reach: i64) -> bo
 }
 
 fn copy(database: &mut Database, found: Vec<Follower>, reach: i64, by: Option<Registered>) {
-    let now = database.clock();
-    let tables = &mut database.now.tables;
-    let mut copies: BTreeMap<i64, u64> = BTreeMap::new();
-    for Follower {
-        destination_id,
-        event,
-    } in found
-    {
-        *copies.entry(destination_id).or_default() += 1;
-        tables.insert_parked(ParkedRow {
-            destination_id,
-            event,
-            state: ParkedState::Parked,
-            attempts: 0,
-            kind: "evacuated".to_owned(),
-            reason: "waits for its turn behind an earlier event of its key".to_owned(),
-            parked_at: now,
-            due_at: None,
-            settled_at: None,
-            evacuated: true,
-            tried: Vec::new(),
-        });
+    let (now, by) = (database.clock(), by.map(|by| by.registration));
+    let mut followers: BTreeMap<i64, Vec<StoredEvent>> = BTreeMap::new();
+    for found in found {
+        followers
+            .entry(found.destination_id)
+            .or_default()
+            .push(found.event);
     }
-    for (id, copies) in copies {
-        let (by, name) = ((by.map(|by| by.registration), None), tables.name_of(id));
-        let values: [&dyn Display; 2] = [&copies, &reach];
-        tables.note(now, by, audit::EVACUATE, name.as_deref(), &values);
+    for (id, followers) in followers {
+        let tables = &mut database.now.tables;
+        tables.evacuate(id, followers, reach, by, now);
     }
 }

@@ -3,9 +3,9 @@
 use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
-use posthaste_engine::{Cursor, Marker, StoreError, audit};
+use posthaste_engine::{Cursor, Marker, StoreError};
 
-use super::{owner::Owner, tables::MarkerRow};
+use super::owner::Owner;
 use crate::postgres::{claim_connection::MarkerStatements, position::Position, sweep::Place};
 
 /// True: the marker stands further along in the very same difference. A skipped event has taken it
@@ -24,17 +24,12 @@ impl MarkerStatements for Owner {
     async fn markers(&self, after: Option<&str>, limit: usize) -> Result<Vec<Marker>, StoreError> {
         let id = self.grant.destination_id;
         let look = self.connection.look("read the markers", |database| {
-            let tables = &database.now.tables;
-            let mut ours = tables.markers_of(self);
-            ours.sort_by_key(|(key, _)| *key);
-            ours.retain(|(key, _)| after.is_none_or(|after| *key > after));
-            ours.truncate(limit);
-            let marker = |(key, row): (&str, &MarkerRow)| Marker {
-                key: key.to_owned(),
-                at: Cursor::whole(Arc::new(Place::at(&row.position))),
-                released: !tables.holds(id, key),
-            };
-            ours.into_iter().map(marker).collect()
+            let cursor = |at: &Position| Cursor::whole(Arc::new(Place::at(at)));
+            let owns = |slot| self.owns(slot);
+            database
+                .now
+                .tables
+                .markers(id, (after, limit), owns, cursor)
         });
         look.await
     }
@@ -42,11 +37,7 @@ impl MarkerStatements for Owner {
     async fn marked(&self, keys: &[String]) -> Result<Vec<String>, StoreError> {
         let id = self.grant.destination_id;
         let look = self.connection.look("ask for markers", |database| {
-            let markers = &database.now.tables.markers;
-            let marked = keys
-                .iter()
-                .filter(|key| markers.contains_key(&(id, (*key).clone())));
-            marked.cloned().collect()
+            database.now.tables.marked(id, keys)
         });
         look.await
     }
@@ -85,19 +76,9 @@ impl MarkerStatements for Owner {
     async fn remove_markers(&self, keys: &[String]) -> Result<bool, StoreError> {
         let keys = keys.to_vec();
         let change = self.change("join", move |database, grant| {
-            let (id, now) = (grant.destination_id, database.clock());
-            let tables = &mut database.now.tables;
-            let (asked, mut joined) = (keys.len(), 0);
-            for key in keys {
-                if !tables.holds(id, &key) && tables.markers.remove(&(id, key)).is_some() {
-                    joined += 1;
-                }
-            }
-            if joined > 0 {
-                let (by, name) = ((Some(grant.registration), None), tables.name_of(id));
-                tables.note(now, by, audit::JOIN, name.as_deref(), &[&joined]);
-                database.counters.joins += 1;
-            }
+            let (asked, now) = (keys.len(), database.clock());
+            let joined = database.now.tables.join(grant.of(), keys, now);
+            database.counters.joins += u64::from(joined > 0);
             Ok(joined == asked)
         });
         change.await

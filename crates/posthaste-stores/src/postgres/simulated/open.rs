@@ -44,7 +44,7 @@ fn find(
     grant: &Grant,
     leaf_bits: u8,
 ) -> Option<Result<OpenedRows, StoreError>> {
-    let tables = &database.now.tables;
+    let (tables, claim) = (&database.now.tables, grant.row());
     let destination = tables.destinations.get(&grant.destination_id)?;
     let relay = tables.relays.get(&grant.registration)?;
     let count = i32::try_from(destination.partitions.len()).unwrap_or(i32::MAX);
@@ -65,15 +65,13 @@ fn find(
             partitions,
         }
     };
-    let rows = tables.cursors_of(grant.destination_id);
-    let ours = rows.filter(|(_, row)| {
-        row.epoch == grant.epoch && row.relay == Some(grant.registration) && !relay.fenced
-    });
+    let ours = tables.cursors_of_claim(&claim);
+    let ours = ours.filter(|_| !relay.fenced);
     let groups: Vec<Group> = ours.map(|(id, row)| group(id, &row.position)).collect();
     (!groups.is_empty()).then_some(Ok(OpenedRows {
         groups,
         none,
-        token: tables.token,
+        token: database.now.token,
         sequence: database.sequence(),
         leaf_bits,
     }))

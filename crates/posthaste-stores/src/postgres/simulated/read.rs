@@ -7,10 +7,10 @@ use posthaste_engine::{
 };
 
 use super::{
-    database::{Database, OutboxRow},
+    database::Database,
     owner::Owner,
     server::{Connection, Server},
-    tables::within,
+    tables::{OutboxRow, within},
 };
 use crate::postgres::{
     Grant,
@@ -64,7 +64,7 @@ pub(super) async fn read(reading: Reading<'_>) -> Result<Read, StoreError> {
         let tables = &database.now.tables;
         let destination = tables.destinations.get(&grant.destination_id);
         let version = destination.map_or(0, |row| row.shares_version);
-        let (token, snapshot) = (tables.token, database.snapshot());
+        let (token, snapshot) = (database.now.token, database.snapshot());
         let holding = Holding::new(server, &mut database);
         (snapshot, token, version, holding)
     };

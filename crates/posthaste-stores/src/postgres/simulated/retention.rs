@@ -8,17 +8,17 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    DestinationState, Housekeeping, ParkedState, Pin, PinKind, Registered, Retained, Retention,
-    RetentionMode, StoreError, audit,
+    DestinationState, Housekeeping, PARKED_RETENTION, Pin, PinKind, Registered, Retained,
+    Retention, RetentionMode, StoreError, audit,
     rule::{Rule, left_out},
 };
 
 use super::{
     SimulatedPostgres,
-    database::{Database, OutboxRow},
+    database::Database,
     evacuate::evacuate,
     server::Connection,
-    tables::{CursorRow, ParkedRow, Tables},
+    tables::{CursorRow, OutboxRow, floor, passed},
 };
 use crate::postgres::{
     micros::{from_micros, micros},
@@ -34,8 +34,6 @@ const OPERATION: &str = "housekeeping";
 const LEAVES: i64 = 16;
 /// Looks at a leaf that is in use, before the lock's time is out.
 const LOOKS_AT_A_LEAF: u32 = 20;
-/// `sql/retention_parked_due.sql` and `sql/retention_audit.sql`.
-const KEPT: i64 = 30 * 24 * 3_600 * 1_000_000;
 /// `sql/retention_pins.sql`.
 const PINS_MAX: usize = 20;
 
@@ -57,7 +55,7 @@ impl Database {
 
     /// `sql/retention_past_window.sql`.
     pub(super) fn is_past_window(&self, row: &OutboxRow, leaf_bits: u8) -> bool {
-        let kept = Duration::from_secs(self.now.tables.retention_seconds);
+        let kept = Duration::from_secs(self.now.retention_seconds);
         row.event.inserted_at() <= self.clock() - micros(kept)
             || row.event.seq() <= self.sequence() - (12 << leaf_bits)
     }
@@ -83,16 +81,19 @@ impl Database {
         leaves.sort_by_key(|leaf| leaf.number);
         Survey {
             sequence: self.sequence(),
-            floor: tables.floor(),
-            passed: tables.passed(),
+            floor: floor(tables),
+            passed: passed(tables),
             leaf_bits: leaf_bits.into(),
-            window: Duration::from_secs(tables.retention_seconds),
-            mode: tables.retention_mode,
-            parked_due: tables.parked.values().any(|row| row.is_due(now)),
+            window: Duration::from_secs(self.now.retention_seconds),
+            mode: self.now.retention_mode,
+            parked_due: tables
+                .parked
+                .values()
+                .any(|row| row.is_settled(kept_until(now))),
             audit_due: tables
                 .audit
                 .first()
-                .is_some_and(|line| line.at <= now - KEPT),
+                .is_some_and(|row| row.line.at <= kept_until(now)),
             leaves,
         }
     }
@@ -105,7 +106,7 @@ impl Database {
         by: Option<Registered>,
         floor: Option<i64>,
     ) -> Option<StepOutcome<Truncated>> {
-        if self.now.tables.retention_mode == RetentionMode::Delete {
+        if self.now.retention_mode == RetentionMode::Delete {
             return Some(StepOutcome::NothingDue);
         }
         let is_of = |seq: i64| leaf_of(seq, leaf_bits) == number;
@@ -128,10 +129,7 @@ impl Database {
         self.counters.truncations += 1;
         self.counters.truncations_beside_a_blocked_key += u64::from(blocked);
         let now = self.clock();
-        let (by, leaf) = (
-            (by.map(|by| by.registration), None),
-            format!("outbox_{number:02}"),
-        );
+        let (by, leaf) = (by.map(|by| by.registration), format!("outbox_{number:02}"));
         let values: [&dyn Display; 4] = [&leaf, &least, &greatest, &bytes];
         self.now
             .tables
@@ -149,7 +147,7 @@ impl Database {
             return Some(i64::MAX);
         }
         let before = before.filter(|_| left_out(Rule::FloorReadUnderLock));
-        before.or_else(|| self.now.tables.floor())
+        before.or_else(|| floor(&self.now.tables))
     }
 
     /// The greatest `seq` of a leaf that nobody needs any more, and that is past its time.
@@ -252,10 +250,10 @@ impl Database {
     }
 
     fn why(&self, row: &CursorRow, state: DestinationState) -> (PinKind, String) {
-        let relay = row
+        let (tables, now) = (&self.now.tables, self.clock());
+        let live = row
             .relay
-            .and_then(|relay| self.now.tables.relays.get(&relay));
-        let live = relay.is_some_and(|relay| relay.is_live(self.clock()));
+            .is_some_and(|relay| tables.live(relay, now).is_some());
         let mut stragglers = row.position.low.xip().iter();
         if let Some(xid) = stragglers.find(|xid| !self.is_completed(**xid)) {
             return (PinKind::Transaction, format!("transaction {xid} is open"));
@@ -273,59 +271,9 @@ fn leaf_of(seq: i64, leaf_bits: u8) -> usize {
     usize::try_from((seq >> leaf_bits).rem_euclid(LEAVES)).unwrap_or(0)
 }
 
-impl ParkedRow {
-    /// Nothing waits for it any more. A dead event that holds its key waits for an operator,
-    /// however long.
-    fn is_due(&self, now: i64) -> bool {
-        let before = now - KEPT;
-        match self.state {
-            ParkedState::Skipped | ParkedState::Discarded | ParkedState::Delivered => {
-                self.settled_at.is_some_and(|at| at <= before)
-            }
-            ParkedState::Dead => {
-                let tried = self.tried.iter().any(|at| *at > before);
-                let holds = self.event.key().is_some() && self.holds_key();
-                !holds && self.settled_at.unwrap_or(self.parked_at) <= before && !tried
-            }
-            ParkedState::Parked => false,
-        }
-    }
-}
-
-impl Tables {
-    /// `sql/retention_parked.sql`.
-    fn remove_parked(&mut self, by: Option<Registered>, now: i64) -> (u64, u64) {
-        let due = self.parked.iter().filter(|(_, row)| row.is_due(now));
-        let due = due.take(usize::try_from(PARKED_A_STEP).unwrap_or(usize::MAX));
-        let due: Vec<i64> = due.map(|(id, _)| *id).collect();
-        let (mut parked, mut attempts) = (0, 0);
-        for row in due
-            .iter()
-            .filter_map(|id| self.parked.remove(id))
-            .collect::<Vec<_>>()
-        {
-            parked += 1;
-            attempts += row.tried.len() as u64;
-            if row.state == ParkedState::Dead {
-                let (id, seq) = (row.event.id(), row.event.seq());
-                let name = self.name_of(row.destination_id);
-                let by = (by.map(|by| by.registration), None);
-                let values: [&dyn Display; 2] = [&id, &seq];
-                self.note(now, by, audit::FORGET, name.as_deref(), &values);
-            }
-        }
-        (parked, attempts)
-    }
-
-    /// `sql/retention_audit.sql`.
-    fn remove_audit(&mut self, now: i64) -> u64 {
-        let before = self.audit.len();
-        let looked_at = usize::try_from(AUDIT_A_STEP).unwrap_or(usize::MAX);
-        let later = self.audit.split_off(looked_at.min(before));
-        self.audit.retain(|line| line.at > now - KEPT);
-        self.audit.extend(later);
-        (before - self.audit.len()) as u64
-    }
+/// `sql/retention_parked_due.sql` and `sql/retention_audit.sql`: older rows go.
+fn kept_until(now: i64) -> i64 {
+    now - micros(PARKED_RETENTION)
 }
 
 impl Housekeeper {
@@ -400,18 +348,21 @@ impl HousekeepingStatements for Housekeeper {
     }
 
     async fn remove_parked(&self) -> Result<(u64, u64), StoreError> {
-        let by = self.by;
+        let by = self.by.map(|by| by.registration);
+        let limit = usize::try_from(PARKED_A_STEP).unwrap_or(usize::MAX);
         let remove = self.connection.change(OPERATION, move |database| {
             let now = database.clock();
-            Ok(database.now.tables.remove_parked(by, now))
+            let tables = &mut database.now.tables;
+            Ok(tables.remove_parked(limit, kept_until(now), by, now))
         });
         remove.await
     }
 
     async fn remove_audit(&self) -> Result<u64, StoreError> {
         let remove = self.connection.change(OPERATION, |database| {
-            let now = database.clock();
-            Ok(database.now.tables.remove_audit(now))
+            let limit = usize::try_from(AUDIT_A_STEP).unwrap_or(usize::MAX);
+            let before = kept_until(database.clock());
+            Ok(database.now.tables.remove_audit(limit, before))
         });
         remove.await
     }

@@ -1,55 +1,11 @@
 //! Applications that write events.
 
-use posthaste_engine::{Field, PageBuilder, StoreError, StoredEvent, StoredFields};
+use posthaste_engine::{StoreError, memory_tables::NewEvent};
 use uuid::Uuid;
 
 use super::{Commit, server::Connection};
 
 const OPERATION: &str = "write";
-/// In the order of [`StoredFields::texts`].
-const FIELDS: [Field; 9] = [
-    Field::Topic,
-    Field::Key,
-    Field::Type,
-    Field::ContentType,
-    Field::CorrelationId,
-    Field::CausationId,
-    Field::TenantId,
-    Field::Traceparent,
-    Field::Tracestate,
-];
-
-/// An event to be written.
-#[derive(Debug, Clone, Default)]
-pub struct NewEvent {
-    /// Id; none: the database gives one.
-    pub id: Option<Uuid>,
-    /// Topic.
-    pub topic: String,
-    /// Key of order.
-    pub key: Option<String>,
-    /// Type.
-    pub event_type: Option<String>,
-    /// Media type of the payload.
-    pub content_type: Option<String>,
-    /// Payload; none is a tombstone.
-    pub payload: Option<Vec<u8>>,
-    /// Headers in order.
-    pub headers: Vec<(String, Option<String>)>,
-    /// Writer's clock, microseconds since 1970-01-01 UTC; none: the database's.
-    pub occurred_at: Option<i64>,
-    /// Correlation id.
-    pub correlation_id: Option<String>,
-    /// Causation id.
-    pub causation_id: Option<String>,
-    /// Tenant.
-    pub tenant_id: Option<String>,
-    /// W3C trace context.
-    pub traceparent: Option<String>,
-    /// W3C trace context, the vendors' part.
-    pub tracestate: Option<String>,
-}
-
 /// An open transaction of a writer; dropped without [`commit`](Self::commit) it rolls back. No call
 /// waits: the caller decides what happens between them.
 #[derive(Debug)]
@@ -95,7 +51,7 @@ impl Transaction {
         };
         let (seq, now) = (database.draw(), database.clock());
         let id = event.id.unwrap_or_else(|| database.new_id());
-        let stored = stored(event, seq, id, now)?;
+        let stored = event.stored(seq, id, now, posthaste::slot)?;
         database.insert(xid, stored);
         self.written.push((seq, id));
         Ok(id)
@@ -173,59 +129,4 @@ fn bug(reason: String) -> StoreError {
         operation: OPERATION,
         reason,
     }
-}
-
-/// As `posthaste.outbox` has it.
-fn stored(event: &NewEvent, seq: i64, id: Uuid, now: i64) -> Result<StoredEvent, StoreError> {
-    let hashed = event.key.clone().unwrap_or_else(|| id.to_string());
-    let text = |field| match field {
-        Field::Topic => Some(event.topic.as_str()),
-        Field::Key => event.key.as_deref(),
-        Field::Type => event.event_type.as_deref(),
-        Field::ContentType => event.content_type.as_deref(),
-        Field::CorrelationId => event.correlation_id.as_deref(),
-        Field::CausationId => event.causation_id.as_deref(),
-        Field::TenantId => event.tenant_id.as_deref(),
-        Field::Traceparent => event.traceparent.as_deref(),
-        Field::Tracestate => event.tracestate.as_deref(),
-    };
-    let fields = StoredFields {
-        seq,
-        id,
-        occurred_at: event.occurred_at.unwrap_or(now),
-        inserted_at: now,
-        slot: posthaste::slot(&hashed),
-        texts: FIELDS.map(text),
-        payload: event.payload.as_deref(),
-    };
-    let headers = event.headers.iter();
-    let headers = headers.map(|(name, value)| (name.as_str(), value.as_deref()));
-    one(&fields, headers)
-}
-
-/// An event with a buffer of its own.
-fn one<'a>(
-    fields: &StoredFields<'a>,
-    headers: impl Iterator<Item = (&'a str, Option<&'a str>)>,
-) -> Result<StoredEvent, StoreError> {
-    let mut page = PageBuilder::default();
-    page.push(fields, headers)
-        .map_err(|error| bug(error.to_string()))?;
-    page.finish()
-        .pop()
-        .ok_or_else(|| bug("the page lost its event".to_owned()))
-}
-
-/// The same event, its payload erased.
-pub(super) fn without_payload(event: &StoredEvent) -> Result<StoredEvent, StoreError> {
-    let fields = StoredFields {
-        seq: event.seq(),
-        id: event.id(),
-        occurred_at: event.occurred_at(),
-        inserted_at: event.inserted_at(),
-        slot: event.slot(),
-        texts: FIELDS.map(|field| event.text(field)),
-        payload: None,
-    };
-    one(&fields, event.headers())
 }
