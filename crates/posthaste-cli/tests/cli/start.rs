@@ -126,11 +126,15 @@ fn postgres_without_password_rights_database_or_schema() {
         format!("postgres://{user}@127.0.0.1:{}/{database}", server.port())
     };
     refused(&world, &url("guarded:wrong", "postgres"), &["password"]);
-    refused(&world, &url("guarded", "postgres"), &["password"]);
+    refused(
+        &world,
+        &url("guarded", "postgres"),
+        &["password missing", "PGPASSWORD"],
+    );
     refused(
         &world,
         &url("nobody_of_this_name", "postgres"),
-        &["nobody_of_this_name"],
+        &["nobody_of_this_name", "`create role NAME login`"],
     );
     refused(&world, &url("guarded:right", "absent"), &["absent"]);
     refused(
@@ -180,7 +184,13 @@ fn a_server_that_is_away_is_waited_for_and_said() {
     relay.wait_for_stderr("waiting for the store", LIMIT);
     assert!(relay.is_running());
     // Operators' commands do not wait.
-    says(&world.ends(&["status", "--store", &url], 1), &["error: "]);
+    says(
+        &world.ends(&["status", "--store", &url], 1),
+        &[
+            "error: ",
+            "fix: start the database, or correct host and port",
+        ],
+    );
     server.start_again();
     relay.wait(LIMIT).expect_status(0);
     assert_eq!(world.payloads("out.jsonl"), ["late"]);
