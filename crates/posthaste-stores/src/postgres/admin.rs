@@ -234,7 +234,11 @@ impl Admin for PostgresStore {
                 (DestinationState::Removed, Some(relay)) => {
                     return Err(StoreError::Misconfigured {
                         operation: OPERATION,
-                        reason: format!("relay `{relay}` holds `{name}`: stop it, then remove"),
+                        reason: format!(
+                            "destination `{name}` is held by the live relay `{relay}`; nothing was \
+                             changed\nfix: stop that relay, or take the destination out of its \
+                             configuration; then remove it"
+                        ),
                     });
                 }
                 (DestinationState::Removed, None) => {}

@@ -270,8 +270,9 @@ fn remove(
         return Err(StoreError::Misconfigured {
             operation,
             reason: format!(
-                "destination `{name}` is held by the live relay `{}`: stop it, or take the \
-                 destination out of its configuration, then remove it",
+                "destination `{name}` is held by the live relay `{}`; nothing was changed\n\
+                 fix: stop that relay, or take the destination out of its configuration; then \
+                 remove it",
                 holder.name
             ),
         });

@@ -263,7 +263,11 @@ impl Tables {
         if let Some(relay) = holder.filter(|_| removes) {
             return Err(StoreError::Misconfigured {
                 operation: "set the destination",
-                reason: format!("relay `{relay}` holds `{name}`: stop it, then remove"),
+                reason: format!(
+                    "destination `{name}` is held by the live relay `{relay}`; nothing was \
+                     changed\nfix: stop that relay, or take the destination out of its \
+                     configuration; then remove it"
+                ),
             });
         }
         let row = self.destinations.get_mut(&id);
