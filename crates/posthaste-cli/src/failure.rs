@@ -6,6 +6,9 @@ use posthaste_engine::{SinkError, StoreError};
 
 use crate::config::ConfigError;
 
+/// The words of PostgreSQL's driver where no connection came about.
+const NOT_CONNECTED: &str = "error connecting to server";
+
 /// The exit statuses, a contract with scripts and process managers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -70,6 +73,11 @@ impl From<StoreError> for Failure {
             StoreError::Denied { .. }
             | StoreError::Schema { .. }
             | StoreError::Misconfigured { .. } => Self::usage(error.to_string()),
+            StoreError::Unavailable { ref reason, .. } if reason.contains(NOT_CONNECTED) => {
+                Self::failed(format!(
+                    "{error}\nfix: start the database, or correct host and port in the URL"
+                ))
+            }
             _ => Self::failed(error.to_string()),
         }
     }

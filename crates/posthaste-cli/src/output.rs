@@ -104,6 +104,12 @@ pub(crate) fn time(micros: i64) -> String {
         .map_or_else(|_| format!("{micros}us"), |time| format!("{time:.6}"))
 }
 
+/// A moment for people who read a table.
+pub(crate) fn time_to_the_second(micros: i64) -> String {
+    jiff::Timestamp::from_microsecond(micros)
+        .map_or_else(|_| format!("{micros}us"), |time| format!("{time:.0}"))
+}
+
 /// A duration short enough to be read at a glance: its two largest units.
 pub(crate) fn short_duration(duration: Duration) -> String {
     let text = if duration < Duration::from_secs(1) {
@@ -124,6 +130,28 @@ pub(crate) fn cut(text: &str, characters: usize) -> String {
         None => text.to_owned(),
         Some(_) => text.chars().take(characters - 1).chain(['…']).collect(),
     }
+}
+
+/// Lines of at most so many characters, broken at spaces; a longer word is broken where it must be.
+pub(crate) fn wrapped(text: &str, characters: usize) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split(' ') {
+        let length = |text: &str| text.chars().count();
+        if !line.is_empty() {
+            match length(&line) + 1 + length(word) > characters {
+                true => lines.push(std::mem::take(&mut line)),
+                false => line.push(' '),
+            }
+        }
+        for character in word.chars() {
+            if length(&line) == characters {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(character);
+        }
+    }
+    lines.push(line);
+    lines
 }
 
 /// A number with its thousands apart.
@@ -177,9 +205,14 @@ mod tests {
         assert_eq!(bytes(1_572_864), "1.5 MiB");
         assert_eq!(count(1, "event"), "1 event");
         assert_eq!([cut("äöü", 3), cut("äöüß", 3)], ["äöü", "äö…"]);
+        assert_eq!(wrapped("ab cd efghij k", 5), ["ab cd", "efghi", "j k"]);
         assert_eq!(short_duration(Duration::from_millis(1)), "1ms");
         assert_eq!(short_duration(Duration::from_secs(93_784)), "1d 2h");
         assert_eq!(time(1_700_000_000_000_001), "2023-11-14T22:13:20.000001Z");
+        assert_eq!(
+            time_to_the_second(1_700_000_000_999_999),
+            "2023-11-14T22:13:20Z"
+        );
     }
 
     #[test]

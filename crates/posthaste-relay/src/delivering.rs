@@ -144,7 +144,11 @@ impl DestinationTask {
                         destination = %name,
                         address = %self.destination.address,
                         epoch = claim.epoch,
-                        partitions = ?claim.partitions,
+                        partitions = %format_args!(
+                            "{} of {}",
+                            claim.partitions.len(),
+                            claim.partitions.count()
+                        ),
                         settle = ?claim.settle,
                         "claimed"
                     );

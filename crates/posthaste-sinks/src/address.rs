@@ -21,7 +21,7 @@ pub(crate) struct Address {
 }
 
 /// The name in errors of an address without a scheme.
-const NO_ADDRESS: &str = "sink address";
+const NO_ADDRESS: &str = "destination address";
 
 impl Address {
     /// Splits an address.
@@ -177,7 +177,7 @@ impl Address {
                       as %40"
                 .to_owned(),
         };
-        misconfigured(&format!("sink address `{}:`", self.scheme), reason)
+        misconfigured(&format!("destination address `{}:`", self.scheme), reason)
     }
 }
 

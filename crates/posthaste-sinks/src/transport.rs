@@ -31,6 +31,9 @@ impl TransportError {
     }
 
     fn slow(doing: &str, limit: Duration) -> Self {
+        // A share of the time that is left is no round number.
+        let millis = (limit.as_micros() + 500) / 1_000;
+        let limit = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         Self::Connection(format!("{doing}: no answer within {limit:?}"))
     }
 }
@@ -155,5 +158,18 @@ pub(crate) async fn write_or_flush(
     match writer.write(bytes).await? {
         0 => Err(io::ErrorKind::WriteZero.into()),
         count => Ok(count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_told_in_milliseconds() {
+        let limit = Duration::from_nanos(2_499_992_920);
+        let slow = TransportError::slow("connecting", limit);
+        let words = "connecting: no answer within 2.5s";
+        assert!(matches!(slow, TransportError::Connection(told) if told == words));
     }
 }

@@ -261,7 +261,10 @@ async fn list(
     for one in &parked {
         output::print(&view::entry(one, colours))?;
     }
-    output::print("`posthaste dead show ID` shows all of an event.\n")?;
+    output::print(
+        "`posthaste dead show ID` shows all of an event; `dead retry`, `dead skip` and\n\
+         `dead discard` decide on the events of an --id or a --key.\n",
+    )?;
     if more {
         output::print(&format!(
             "… and more; --limit {} shows more of them\n",
@@ -334,8 +337,8 @@ async fn act(
     }
     let said = match action {
         DeadAction::Retry if filter.means_skipped(action) => {
-            "tried again at once by a running relay, behind the later events of its key, which \
-             goes on meanwhile"
+            "tried again at once by a running relay, behind the later events of its key; no key \
+             waits for it"
         }
         DeadAction::Retry => {
             "tried again at once by a running relay; each key that waits for its event stays \

@@ -95,8 +95,8 @@ impl DestinationArgs {
             && let Some(relay) = serving(store, name).await?
         {
             output::print(&format!(
-                "Pausing: relay `{relay}`, and any other that serves it, stops when it next renews \
-                 its lease, within a third of that (5 s unless set), and says so in its log.\n"
+                "Pausing: relay `{relay}`, and any other that serves it, stops within a third of\n\
+                 its lease (5 s by default), and says so in its log.\n"
             ))?;
         }
         Ok(Status::Done)
@@ -117,8 +117,8 @@ async fn refuse_to_give_up(store: &dyn Store, name: &str) -> Result<(), Failure>
         "removing destination `{name}` gives up its cursor: {} pending and {} parked or dead; \
          nothing was changed\nfix: start a relay that delivers them, or give --yes to confirm. \
          Events are kept for {}; while they are, a relay that names `{name}` again begins at the \
-         oldest one and sends all of them, also delivered ones. A parked event that the outbox \
-         keeps no longer stays as skipped for 30 days: `dead retry --skipped` sends it then",
+         oldest one and sends all of them, also delivered ones. Parked events that the outbox has \
+         removed are kept for 30 days as skipped: `dead retry --skipped` sends them then",
         status::amount(known.pending, known.pending_exact),
         output::thousands(set_aside),
         output::short_duration(status.retained.configured_window),

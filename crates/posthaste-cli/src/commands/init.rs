@@ -200,8 +200,8 @@ impl Init {
         }
         if let Some(partitions) = self.partitions {
             text.push_str(&format!(
-                "Destinations have {partitions} partitions; those with another number are brought \
-                 to it by their relays.\n"
+                "A destination has {partitions} partitions; running relays bring existing \
+                 destinations to that number.\n"
             ));
         }
         if let Some(retention) = self.retention {

@@ -21,7 +21,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
 };
-use tracing::warn;
+use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -112,6 +112,9 @@ impl Relay {
         let timed_out = Arc::clone(&stop.timed_out);
         let summary = relay.run(stop.wait()).await?;
         drop(serving);
+        if summary.clean {
+            report_end(&health.destinations(), &summary);
+        }
         if self.json {
             let destinations: Vec<_> = health
                 .destinations()
@@ -133,6 +136,18 @@ impl Relay {
             }))?;
         }
         end(asked.as_ref(), &config, &summary, timed_out.load(Relaxed)).await
+    }
+}
+
+/// The last lines of the log: what each destination was brought to.
+fn report_end(destinations: &[DestinationHealth], summary: &Summary) {
+    let ended = match summary.drained {
+        true => "drained",
+        false => "stopped",
+    };
+    for DestinationHealth { name, counted, .. } in destinations {
+        let (accepted, parked) = (counted.accepted, counted.parked);
+        info!(destination = %name, accepted, parked, "{ended}");
     }
 }
 

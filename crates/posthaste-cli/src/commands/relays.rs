@@ -81,64 +81,71 @@ fn hand_over_json(line: &AuditLine) -> Value {
 }
 
 fn as_text(relays: &[RelayStatus], hand_overs: &[AuditLine], colours: bool) -> String {
-    if relays.is_empty() && hand_overs.is_empty() {
-        return "No relay is registered: nothing is being delivered.\n".to_owned();
+    let mut parts = vec![match relays.is_empty() {
+        true => "No relay is registered: nothing is being delivered.\n".to_owned(),
+        false => instances(relays).render(colours),
+    }];
+    if relays.iter().any(|relay| !relay.shares.is_empty()) {
+        parts.push(shares(relays).render(colours));
     }
-    let mut text = instances(relays).render(colours);
     if !hand_overs.is_empty() {
-        text.push('\n');
-        text.push_str(&history(hand_overs).render(colours));
+        parts.push(history(hand_overs).render(colours));
     }
-    text
+    parts.join("\n")
 }
 
-/// A row for each destination of each relay; what belongs to the relay stands on its first row.
 fn instances(relays: &[RelayStatus]) -> Table {
-    let mut table = Table::new(&[
-        "relay",
-        "version",
-        "process",
-        "state",
-        "lease until",
-        "destination",
-        "partitions",
-        "epoch",
-        "broker",
-    ]);
+    let mut table = Table::new(&["relay", "process", "version", "state", "lease until"]);
     for relay in relays {
         let (state, style) = match (relay.state.as_str(), relay.leaving) {
             ("live", true) => ("leaving", Style::Warn),
             ("live", false) => ("live", Style::Good),
             (other, _) => (other, Style::Bad),
         };
-        let mut own = vec![
+        table.row(vec![
             (relay.name.clone(), Style::Bold),
-            (relay.version.clone(), Style::Plain),
             (process(&relay.host), Style::Plain),
+            (relay.version.clone(), Style::Plain),
             (state.to_owned(), style),
-            (output::time(relay.lease_expires_at), Style::Plain),
-        ];
-        if relay.shares.is_empty() {
-            own.push(("-".to_owned(), Style::Dim));
-            table.row(own);
-            continue;
-        }
+            (
+                output::time_to_the_second(relay.lease_expires_at),
+                Style::Plain,
+            ),
+        ]);
+    }
+    table
+}
+
+/// A row for each destination of each relay. Names need not be unique, processes are.
+fn shares(relays: &[RelayStatus]) -> Table {
+    let mut table = Table::new(&[
+        "relay",
+        "process",
+        "destination",
+        "partitions",
+        "epoch",
+        "broker",
+    ]);
+    for relay in relays {
         for share in &relay.shares {
-            let blank = vec![(String::new(), Style::Plain); own.len()];
-            let mut cells = std::mem::replace(&mut own, blank);
-            cells.extend(of_share(share));
+            let mut cells = vec![
+                (relay.name.clone(), Style::Bold),
+                (process(&relay.host), Style::Plain),
+            ];
+            cells.extend(of_share(relay, share));
             table.row(cells);
         }
     }
     table
 }
 
-fn of_share(share: &RelayShare) -> [(String, Style); 4] {
+fn of_share(relay: &RelayStatus, share: &RelayShare) -> [(String, Style); 4] {
     let epoch = match share.partitions {
         0 => "-".to_owned(),
         _ => share.epoch.to_string(),
     };
-    let (broker, style) = match share.reaches {
+    // A relay that is gone reaches nothing, whatever it last said.
+    let (broker, style) = match share.reaches.filter(|_| relay.state == "live") {
         Some(true) => ("reached", Style::Good),
         Some(false) => ("out of reach", Style::Bad),
         None => ("-", Style::Plain),
@@ -161,7 +168,7 @@ fn history(hand_overs: &[AuditLine]) -> Table {
     for line in hand_overs {
         let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         table.row(vec![
-            (output::time(line.at), Style::Plain),
+            (output::time_to_the_second(line.at), Style::Plain),
             (line.action.clone(), Style::Bold),
             (or_none(&line.relay), Style::Plain),
             (or_none(&line.destination), Style::Plain),
@@ -178,14 +185,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relay_has_a_row_for_each_destination_and_is_named_once() {
+    fn a_relay_has_a_row_and_one_for_each_destination() {
         let share = |destination: &str, partitions, reaches| RelayShare {
             destination: destination.to_owned(),
             partitions,
             epoch: 7,
             reaches,
         };
-        let relay = RelayStatus {
+        let mut relay = RelayStatus {
             registration: Uuid::nil(),
             name: "a".to_owned(),
             host: HostIdentity {
@@ -201,20 +208,25 @@ mod tests {
             leaving: true,
             shares: vec![share("one", 32, Some(true)), share("two", 0, None)],
         };
-        let text = as_text(&[relay], &[], false);
+        let shown = |relay: &RelayStatus| as_text(std::slice::from_ref(relay), &[], false);
+        let text = shown(&relay);
         let rows: Vec<Vec<&str>> = text
             .lines()
             .map(|l| l.split_whitespace().collect())
             .collect();
-        let first = [
-            "a",
-            "1",
-            "42@01234567",
-            "leaving",
-            "1970-01-01T00:00:00.000000Z",
-        ];
-        assert_eq!(rows[1][..5], first, "{text}");
-        assert_eq!(rows[1][5..], ["one", "32", "7", "reached"], "{text}");
-        assert_eq!(rows[2], ["two", "0", "-", "-"], "{text}");
+        let process = "42@01234567";
+        assert_eq!(
+            rows[1],
+            ["a", process, "1", "leaving", "1970-01-01T00:00:00Z"],
+            "{text}"
+        );
+        assert_eq!(
+            rows[4],
+            ["a", process, "one", "32", "7", "reached"],
+            "{text}"
+        );
+        assert_eq!(rows[5], ["a", process, "two", "0", "-", "-"], "{text}");
+        relay.state = "expired".to_owned();
+        assert!(!shown(&relay).contains("reached"), "{}", shown(&relay));
     }
 }

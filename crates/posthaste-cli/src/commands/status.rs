@@ -47,13 +47,21 @@ impl StatusArgs {
 /// Why nothing is delivered, and where; a paused destination is no stoppage.
 fn stoppages(status: &StoreStatus) -> Vec<String> {
     if !status.relays.iter().any(|relay| relay.state == "live") {
-        return vec!["no relay runs: nothing is being delivered".to_owned()];
+        return vec![
+            "no relay runs: nothing is being delivered; start `posthaste relay`".to_owned(),
+        ];
     }
     let active = status.destinations.iter().filter(|d| is_active(d));
     let stands_still = active.filter_map(|d| match (&d.relay, d.breaker.as_str()) {
-        (None, _) => Some(format!("no running relay serves `{}`", d.name)),
+        (None, _) => Some(format!(
+            "no relay serves `{}`: start one that names it, or remove it",
+            d.name
+        )),
         (Some(_), "closed") => None,
-        (Some(_), _) => Some(format!("`{}` refuses events or is away", d.name)),
+        (Some(_), _) => Some(format!(
+            "`{}` accepts no events; its relay tries again within seconds",
+            d.name
+        )),
     });
     stands_still.collect()
 }
@@ -135,8 +143,8 @@ pub(super) fn debt(retained: &Retained) -> String {
 pub(super) fn window(retained: &Retained) -> String {
     let kept = output::short_duration(retained.window);
     let how = match retained.mode {
-        RetentionMode::Truncate => "then truncated",
-        RetentionMode::Delete => "then deleted",
+        RetentionMode::Truncate => "then removed (truncate)",
+        RetentionMode::Delete => "then removed (delete)",
     };
     let mut text = format!("Delivered events are kept for {kept}, {how}\n");
     if retained.window < retained.configured_window {
@@ -191,8 +199,8 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
     text.push('\n');
     if status.destinations.is_empty() {
         text.push_str(
-            "No destination, so nothing counts as pending: `posthaste relay --from … --to …` makes \
-             one.\n",
+            "No destination yet, so no event counts as pending:\n\
+             `posthaste relay --from … --to …` makes the first one.\n",
         );
     } else {
         text.push_str(&destinations(&status.destinations).render(colours));
@@ -204,7 +212,12 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
         });
         text.push_str(&format!("{name}: to {}{rate}\n", d.address));
         if let Some(error) = &d.last_error {
-            text.push_str(&format!("{name}: {error}\n"));
+            // Without a relay it is the word of one that is gone.
+            let when = match d.relay {
+                Some(_) => "",
+                None => "when a relay last served it: ",
+            };
+            text.push_str(&format!("{name}: {when}{error}\n"));
         }
     }
     text.push('\n');
@@ -238,7 +251,7 @@ pub(super) fn destinations(destinations: &[DestinationStatus]) -> Table {
         "oldest",
         "parked",
         "dead",
-        "blocked keys",
+        "blocked",
         "breaker",
     ]);
     for d in destinations {
@@ -252,10 +265,11 @@ pub(super) fn destinations(destinations: &[DestinationStatus]) -> Table {
             DestinationState::Active => Style::Good,
             _ => Style::Warn,
         };
-        let breaker = if d.breaker == "closed" {
-            Style::Good
-        } else {
-            Style::Bad
+        // Only a relay that serves the destination knows its breaker.
+        let (breaker, style) = match (&d.relay, d.breaker.as_str()) {
+            (None, _) => ("-", Style::Plain),
+            (Some(_), "closed") => ("closed", Style::Good),
+            (Some(_), other) => (other, Style::Bad),
         };
         let oldest = d
             .oldest_pending_age
@@ -269,7 +283,7 @@ pub(super) fn destinations(destinations: &[DestinationStatus]) -> Table {
             alarm(d.parked),
             alarm(d.dead),
             alarm(d.blocked_keys),
-            (d.breaker.clone(), breaker),
+            (breaker.to_owned(), style),
         ]);
     }
     table
@@ -287,7 +301,7 @@ fn relays(relays: &[RelayStatus]) -> Table {
             (r.name.clone(), Style::Bold),
             (r.version.clone(), Style::Plain),
             (r.state.clone(), state),
-            (output::time(r.lease_expires_at), Style::Plain),
+            (output::time_to_the_second(r.lease_expires_at), Style::Plain),
             (r.partitions.to_string(), Style::Plain),
         ]);
     }

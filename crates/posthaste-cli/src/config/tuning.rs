@@ -34,7 +34,7 @@ pub(crate) struct RelayTuning {
     /// The relay's name, as `status` shows it [default: the machine's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Most partitions of a destination that this relay owns [default: no bound]
+    /// Most partitions that this relay owns of a destination that relays share [default: no bound]
     #[arg(
         long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=PARTITIONS_MAX.into())

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{LIMIT, World, last_json, says};
+use crate::harness::{LIMIT, World, fits_a_terminal, last_json, says};
 
 /// Refuses the poison and nothing else.
 const STRICT: &str = "file:out.jsonl?max_event_bytes=20";
@@ -112,13 +112,13 @@ fn poison_is_parked_its_key_blocked_and_all_others_are_delivered() {
 
     // A list tells no payload, and fits a terminal; `show` tells it.
     let list = world.on_store(&["dead", "list"], 0);
-    let too_wide = list.stdout.lines().find(|line| line.chars().count() > 80);
-    assert_eq!(too_wide, None);
+    fits_a_terminal(&list.stdout);
     assert!(
         list.stdout.contains("too_large") && !list.stdout.contains(POISON),
         "{list}"
     );
     assert!(list.stdout.contains(", holds its key"), "{list}");
+    assert!(list.stdout.contains("`dead retry`, `dead skip`"), "{list}");
     assert_eq!(events[0]["holds_key"], true);
     let id = events[0]["id"].as_str().unwrap().to_owned();
     let shown = world.on_store(&["dead", "show", &id], 0);

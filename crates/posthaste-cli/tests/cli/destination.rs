@@ -118,8 +118,11 @@ fn a_live_destination_is_not_removed_and_a_removed_one_begins_anew() {
     ]);
     relay.wait_for_stderr("delivering", LIMIT);
     says(
-        &world.on_store(&["destination", "remove", "default"], 2),
-        &["default"],
+        &world.on_store(&["destination", "remove", "default", "--yes"], 2),
+        &[
+            "`default` is held by the live relay",
+            "fix: stop that relay",
+        ],
     );
     relay.terminate();
     relay.wait(LIMIT).expect_status(0);

@@ -118,6 +118,12 @@ pub(crate) fn last_json(finished: &Finished) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}:\n{finished}"))
 }
 
+/// Asserts that no line is wider than the least terminal.
+pub(crate) fn fits_a_terminal(text: &str) {
+    let too_wide = text.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(too_wide, None, "{text}");
+}
+
 /// Asserts that standard error says all of this.
 pub(crate) fn says(finished: &Finished, parts: &[&str]) {
     for part in parts {

@@ -34,7 +34,8 @@ fn both_signals_stop_in_order() {
         } else {
             relay.terminate()
         }
-        relay.wait(LIMIT).expect_status(0);
+        let ended = relay.wait(LIMIT).expect_status(0);
+        says(&ended, &["stopped destination=default accepted=1 parked=0"]);
         assert_eq!(world.json(&["status"])["relays"], serde_json::json!([]));
         // A stop in order repeats nothing.
         world.drain("file:later.jsonl", &["--retarget"], 0);
@@ -51,7 +52,13 @@ fn another_kind_of_destination_is_refused_unless_it_is_meant() {
     world.emit("t", "k", "2");
     says(
         &world.ends(&[&RELAY[..], &["--to", "stdout:"]].concat(), 2),
-        &["`default`", "file:", "stdout:", "--retarget"],
+        &[
+            "`default`",
+            "file:",
+            "stdout:",
+            "`--destination NAME`",
+            "--retarget",
+        ],
     );
     let status = world.json(&["status"]);
     assert_eq!(status["relays"], serde_json::json!([]));
@@ -74,7 +81,11 @@ fn another_address_waits_for_the_relays_of_the_old_one() {
     old.wait_for_stderr("claimed", LIMIT);
     let new = world.start(&[&RELAY[..], &["--to", "file:new.jsonl", "--name", "new"]].concat());
     new.wait_for_stderr("is delivered to `file:", LIMIT);
-    for part in ["old.jsonl` by `old`", "new.jsonl`; standing by"] {
+    for part in [
+        "old.jsonl` by `old`",
+        "new.jsonl`; standing by",
+        "stop those relays",
+    ] {
         new.wait_for_stderr(part, LIMIT);
     }
     world.emit("t", "k", "1");
@@ -263,6 +274,7 @@ fn draining_ends_by_itself_and_says_how() {
     let said = last_json(&done);
     assert_eq!(said["drained"], true);
     assert_eq!(said["destinations"][0]["accepted"], 5);
+    says(&done, &["drained destination=default accepted=5 parked=0"]);
     says(
         &world.ends(
             &[

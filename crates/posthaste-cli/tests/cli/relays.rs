@@ -3,7 +3,7 @@
 use posthaste_testkit::process::Running;
 use serde_json::Value;
 
-use crate::harness::{LIMIT, World};
+use crate::harness::{LIMIT, World, fits_a_terminal};
 
 fn relay(world: &World, name: &str) -> Running {
     let args = [
@@ -89,6 +89,9 @@ fn a_killed_relay_and_its_successor_are_named() {
     ] {
         assert!(text.stdout.contains(part), "{part}:\n{text}");
     }
+    // The history is told in full; the relays and their shares fit a terminal.
+    let (now, _) = text.stdout.split_once("\nAT ").unwrap();
+    fits_a_terminal(now);
     let one = world.json(&["relays", "--last", "1"]);
     assert_eq!(one["hand_overs"].as_array().unwrap().len(), 1);
     second.terminate();
@@ -98,6 +101,10 @@ fn a_killed_relay_and_its_successor_are_named() {
 #[test]
 fn without_any_relay_that_is_said() {
     let world = World::with_outbox();
-    let text = world.on_store(&["relays"], 0);
-    assert!(text.stdout.contains("No relay is registered"), "{text}");
+    for history in [false, true] {
+        let text = world.on_store(&["relays"], 0);
+        assert!(text.stdout.contains("No relay is registered"), "{text}");
+        assert_eq!(text.stdout.contains("release"), history, "{text}");
+        world.drain("null:", &[], 0);
+    }
 }

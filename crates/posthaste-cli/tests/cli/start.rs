@@ -133,12 +133,12 @@ fn postgres_without_password_rights_database_or_schema() {
     let host = format!("server 127.0.0.1 port {}", server.port());
     for (login, name, database, fix) in [
         ("guarded:wrong", "guarded", "postgres", "password"),
-        ("guarded", "guarded", "postgres", "password"),
+        ("guarded", "guarded", "postgres", "PGPASSWORD"),
         (
             "nobody_of_this_name",
             "nobody_of_this_name",
             "postgres",
-            "check user",
+            "`create role NAME login`",
         ),
         ("guarded:right", "guarded", "absent", "create the database"),
         ("guarded:right", "guarded", "postgres", "posthaste init"),
@@ -218,7 +218,13 @@ fn a_server_that_is_away_is_waited_for_and_said() {
     relay.wait_for_stderr("waiting for the store", LIMIT);
     assert!(relay.is_running());
     // Operators' commands do not wait.
-    says(&world.ends(&["status", "--store", &url], 1), &["error: "]);
+    says(
+        &world.ends(&["status", "--store", &url], 1),
+        &[
+            "error: ",
+            "fix: start the database, or correct host and port",
+        ],
+    );
     server.start_again();
     relay.wait(LIMIT).expect_status(0);
     assert_eq!(world.payloads("out.jsonl"), ["late"]);

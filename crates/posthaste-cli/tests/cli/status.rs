@@ -5,7 +5,7 @@ use std::time::Instant;
 use posthaste_testkit::process::run;
 use serde_json::Value;
 
-use crate::harness::{LIMIT, STORE, World};
+use crate::harness::{LIMIT, STORE, World, fits_a_terminal};
 
 fn names(value: &Value) -> Vec<&str> {
     value
@@ -89,7 +89,9 @@ fn people_get_a_table_without_colours_where_there_is_no_terminal() {
     let world = World::with_outbox();
     let empty = world.on_store(&["status"], 0);
     assert!(
-        empty.stdout.contains("No destination, so nothing counts"),
+        empty
+            .stdout
+            .contains("No destination yet, so no event counts"),
         "{empty}"
     );
     world.drain("null:", &[], 0);
@@ -103,10 +105,14 @@ fn people_get_a_table_without_colours_where_there_is_no_terminal() {
         "null",
         "paused",
         "default: to null:",
-        "Attention: no relay runs: nothing is being delivered",
+        "then removed (delete)",
+        "Attention: no relay runs: nothing is being delivered; start `posthaste relay`",
     ] {
         assert!(status.stdout.contains(part), "{part}:\n{status}");
     }
+    // Only a relay that serves the destination knows its breaker.
+    assert!(!status.stdout.contains("closed"), "{status}");
+    fits_a_terminal(&status.stdout);
     assert!(!status.stdout.contains('\x1b'), "{status}");
     world.on_store(&["status", "--check"], 1);
     assert_eq!(world.json(&["status"])["pending"], 1);
@@ -132,12 +138,15 @@ fn a_destination_that_accepts_nothing_is_told_unless_it_is_paused() {
     let told = loop {
         let status = [&["status", "--check"], &STORE[..]].concat();
         let told = run(&mut world.command(&status), LIMIT);
-        if told.stdout.contains("refuses events or is away") || began.elapsed() > LIMIT {
+        if told.stdout.contains("accepts no events") || began.elapsed() > LIMIT {
             break told.expect_status(1);
         }
     };
-    let attention = "Attention: `default` refuses events or is away";
+    let attention = "Attention: `default` accepts no events; its relay tries again within seconds";
     assert!(told.stdout.contains(attention), "{told}");
+    // The client's counts differ from line to line.
+    assert!(told.stdout.contains("Connection refused"), "{told}");
+    assert!(!told.stdout.contains("(after "), "{told}");
     world.on_store(&["destination", "pause", "default"], 0);
     world.on_store(&["status", "--check"], 0);
     relay.terminate();

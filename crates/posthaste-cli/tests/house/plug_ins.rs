@@ -159,8 +159,9 @@ fn pages_have_the_options_of_their_plug_in() {
 
 #[test]
 fn the_readme_has_a_row_for_every_sink() {
-    let mut table = "| | accepted means | order of a key | the event's id | an old relay is kept \
-                     out by | feature of the build |\n| --- | --- | --- | --- | --- | --- |\n"
+    let mut table = "| | accepted means | order of a key | the event's id | a replaced relay is \
+                     kept out by | feature of the build |\n\
+                     | --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
     let (brokers, local): (Vec<_>, Vec<_>) =
         SINKS.iter().partition(|sink| sink.plug_in.server.is_some());

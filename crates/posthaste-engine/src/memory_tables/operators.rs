@@ -257,13 +257,11 @@ impl<P> Tables<P> {
             .members_of(id)
             .find_map(|(relay, _)| self.live(relay, now));
         if let Some(relay) = holder.filter(|_| removes) {
-            return Err(StoreError::Misconfigured {
-                operation: "set the destination",
-                reason: format!(
-                    "relay `{}` holds `{name}`: stop it, then remove",
-                    relay.name
-                ),
-            });
+            return Err(StoreError::is_held(
+                "set the destination",
+                name,
+                &relay.name,
+            ));
         }
         let row = self.destinations.get_mut(&id);
         if row.is_none_or(|row| std::mem::replace(&mut row.state, state) == state) {

@@ -99,9 +99,10 @@ pub const FENCE: AuditWords = words("fence", "relay `%s` (%s): %s");
 pub const TAKE_OVER: AuditWords = words("take-over", "%s partitions of relay `%s`");
 /// Partitions that a live relay gave up are another one's now: how many, the former owner's name.
 pub const HAND_OVER: AuditWords = words("hand-over", "%s partitions of relay `%s`");
-/// A relay gave up partitions that another one lacks, or all of them because it stopped: how many.
+/// A relay gave up partitions that another one lacks, or stopped while it was alone: how many.
 pub const RELEASE: AuditWords = words("release", "%s partitions");
-/// A relay gave up a destination that others reach and it does not: how many partitions.
+/// A relay gave up a destination, since it stopped beside others or they reach its broker and it
+/// does not: how many partitions.
 pub const WITHDRAW: AuditWords = words("withdraw", "%s partitions");
 
 /// The database's counters began a new life: its token.

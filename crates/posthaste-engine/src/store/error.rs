@@ -64,6 +64,19 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// A destination is not removed while a live relay serves it.
+    #[must_use]
+    pub fn is_held(operation: &'static str, destination: &str, relay: &str) -> Self {
+        Self::Misconfigured {
+            operation,
+            reason: format!(
+                "destination `{destination}` is held by the live relay `{relay}`; nothing was \
+                 changed\nfix: stop that relay, or take the destination out of its \
+                 configuration; then remove it"
+            ),
+        }
+    }
+
     /// Whether trying again later can help without anybody changing anything.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

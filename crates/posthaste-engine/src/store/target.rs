@@ -25,9 +25,9 @@ impl ClaimRequest<'_> {
             operation,
             reason: format!(
                 "destination `{name}` delivers to `{stored}`, and this relay is told to deliver to \
-                 `{address}`, another kind of broker\nfix: give this one a destination of another \
-                 name; or, if `{name}` is to go on there, stop its relays and start one with \
-                 `--retarget`"
+                 `{address}`, another kind of broker\nfix: give this relay a destination of its \
+                 own (`--destination NAME`); or, if `{name}` is to go on there, stop its relays \
+                 and start one with `--retarget`"
             ),
         })
     }

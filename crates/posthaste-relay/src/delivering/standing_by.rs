@@ -54,7 +54,8 @@ impl DestinationTask {
                     format!(
                         "destination `{name}` is delivered to `{address}` by `{}`, and this relay \
                          is told to deliver to `{ours}`; standing by until no live relay delivers \
-                         to the other address",
+                         to the other address; to move the destination now, stop those relays; to \
+                         share their work, give this one their address",
                         relays.join("`, `")
                     )
                 });

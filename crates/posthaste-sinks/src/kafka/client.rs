@@ -193,10 +193,18 @@ impl ClientContext for Context {
         if !says_less {
             inbox.trouble = Some(Trouble {
                 code,
-                words: reason.to_owned(),
+                words: without_counts(reason).to_owned(),
             });
         }
     }
+}
+
+/// The client's words without its counts: "(after 0ms in state CONNECT, 1 identical error(s)
+/// suppressed)".
+fn without_counts(words: &str) -> &str {
+    words
+        .rsplit_once(" (after ")
+        .map_or(words, |(words, _)| words)
 }
 
 impl ProducerContext for Context {

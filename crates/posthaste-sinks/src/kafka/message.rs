@@ -62,8 +62,8 @@ fn timestamp(occurred_at: i64) -> Result<i64, Outcome> {
         return Err(Outcome::rejected(
             RejectionKind::Invalid,
             format!(
-                "occurred_at ({occurred_at} microseconds since 1970) is before 1970, where Kafka's \
-                 timestamps begin"
+                "occurred_at is {occurred_at} microseconds since 1970, and Kafka's timestamps \
+                 begin in 1970: emit the event again with a later one"
             ),
         ));
     }

@@ -61,6 +61,7 @@ impl BrokerFault {
     /// The broker closed the connection or the channel, with its code and words.
     fn closed(what: &str, code: u16, text: &str) -> Self {
         let (cause, fix) = classify(code, text);
+        let text = text.trim_end_matches('.');
         let fix = if fix.is_empty() {
             String::new()
         } else {
@@ -241,7 +242,10 @@ mod tests {
         ] {
             let fault = BrokerFault::closed("channel", code, text);
             assert_eq!(fault.cause, cause, "{text}");
-            assert!(fault.reason.contains(text), "{}", fault.reason);
+            // The fix follows the broker's sentence behind a semicolon.
+            let words = text.trim_end_matches('.');
+            assert!(fault.reason.contains(words), "{}", fault.reason);
+            assert!(!fault.reason.contains(".;"), "{}", fault.reason);
             assert_eq!(fault.at_fault, None, "{text}");
         }
     }

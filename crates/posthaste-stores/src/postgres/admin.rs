@@ -232,10 +232,7 @@ impl Admin for PostgresStore {
             let Some(held) = held else { return Ok(false) };
             match (state, held.get::<_, Option<String>>(0)) {
                 (DestinationState::Removed, Some(relay)) => {
-                    return Err(StoreError::Misconfigured {
-                        operation: OPERATION,
-                        reason: format!("relay `{relay}` holds `{name}`: stop it, then remove"),
-                    });
+                    return Err(StoreError::is_held(OPERATION, name, &relay));
                 }
                 (DestinationState::Removed, None) => {}
                 // It is as it should be already.

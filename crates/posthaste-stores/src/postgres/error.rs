@@ -62,7 +62,10 @@ pub(super) fn classify(operation: &'static str, error: tokio_postgres::Error) ->
 
 fn by_sql_state(state: &SqlState) -> Class {
     match state.code() {
-        "28P01" | "28000" => Class::Denied("check user, password and pg_hba.conf"),
+        "28P01" => Class::Denied("check user, password and pg_hba.conf"),
+        "28000" => Class::Denied(
+            "check user, password and pg_hba.conf; `create role NAME login` makes a role",
+        ),
         "42501" => Class::Denied(FIX_GRANT),
         "3D000" => Class::Misconfigured("create the database or correct the URL"),
         "42P01" | "3F000" | "42703" | "42883" => Class::Schema(FIX_INIT),
@@ -85,6 +88,9 @@ fn by_sql_state(state: &SqlState) -> Class {
 /// The driver does not let its kinds out; their texts are what it offers.
 fn without_sql_state(error: &tokio_postgres::Error) -> Class {
     let text = error.to_string();
+    if chain(error).contains("password missing") {
+        return Class::Misconfigured("give one in PGPASSWORD, in ~/.pgpass or in the URL");
+    }
     if text.starts_with("invalid c") || text.starts_with("authentication error") {
         return Class::Misconfigured("correct the URL");
     }

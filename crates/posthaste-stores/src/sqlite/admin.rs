@@ -267,14 +267,7 @@ fn remove(
 ) -> Result<usize, StoreError> {
     let now = clock(tx, operation)?;
     if let Some(holder) = members(tx, operation, id, now, watch)?.first() {
-        return Err(StoreError::Misconfigured {
-            operation,
-            reason: format!(
-                "destination `{name}` is held by the live relay `{}`: stop it, or take the \
-                 destination out of its configuration, then remove it",
-                holder.name
-            ),
-        });
+        return Err(StoreError::is_held(operation, name, &holder.name));
     }
     // The epoch goes up with it: a relay that still believes to own it is fenced.
     execute(

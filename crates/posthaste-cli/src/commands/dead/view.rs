@@ -8,7 +8,10 @@ use crate::output::{self, Style};
 /// The least width of a terminal.
 const COLUMNS: usize = 80;
 
-/// Three lines, since the id alone takes half of one.
+/// As many lines of a reason as a list shows, whose end tells the fix.
+const REASON_LINES: usize = 4;
+
+/// Several lines, since the id alone takes half of one.
 pub(super) fn entry(one: &ParkedEvent, colours: bool) -> String {
     let style = match one.state {
         ParkedState::Dead => Style::Bad,
@@ -26,13 +29,17 @@ pub(super) fn entry(one: &ParkedEvent, colours: bool) -> String {
         one.destination,
         printable(one.event.topic())
     );
-    let reason = format!("  {}: {}", one.kind, printable(&one.reason));
+    let due = one.due_at.map_or_else(String::new, |due| {
+        format!("  next attempt at {}\n", output::time_to_the_second(due))
+    });
+    let reason = format!("{}: {}", one.kind, printable(&one.reason));
+    let reason = output::cut(&reason, REASON_LINES * (COLUMNS - 2));
+    let reason = output::wrapped(&reason, COLUMNS - 2).join("\n  ");
     format!(
-        "{}  {}, {attempts}{holds}\n{}\n{}\n",
+        "{}  {}, {attempts}{holds}\n{}\n{due}  {reason}\n",
         output::paint(&one.event.id().to_string(), Style::Bold, colours),
         output::paint(one.state.as_str(), style, colours),
         output::cut(&place, COLUMNS),
-        output::cut(&reason, COLUMNS),
     )
 }
 

@@ -152,7 +152,7 @@ impl Proof {
             "phantom",
             self.phantom,
             true,
-            format!("lines that no sale wrote; {off} events of sales were called off"),
+            format!("lines without a sale; {off} events rolled back"),
         );
         let orders = output::thousands(self.orders);
         line(

@@ -90,7 +90,7 @@ impl View {
         let title = output::paint("posthaste demo", Style::Bold, view.colours);
         let written = format!(
             "\n{title}  A shop on {store} writes orders and their events in one\n\
-             transaction, and calls one sale in ten off. The relay delivers the events to a\n\
+             transaction, and rolls one sale in ten back. The relay delivers the events to a\n\
              warehouse, which will be away for some seconds.\n\n"
         );
         // A reader that has gone away stops the demo at the next frame.
@@ -175,7 +175,7 @@ impl View {
             let note = paint(note, Style::Dim);
             format!("{bar}  {:>8}  {rate:>7}  {note}", output::thousands(count))
         };
-        let called_off = format!("{} called off", output::thousands(now.called_off));
+        let called_off = format!("{} rolled back", output::thousands(now.called_off));
         let rate = Some(now.written_a_second);
         line(
             "shop",
@@ -233,7 +233,7 @@ impl View {
             .as_ref()
             .map_or_else(String::new, |p50| format!("  p50 {p50}"));
         self.write(&format!(
-            "{:>4}s  committed {} ({}/s)  called off {}  delivered {} ({}/s)  waiting {}  \
+            "{:>4}s  committed {} ({}/s)  rolled back {}  delivered {} ({}/s)  waiting {}  \
              warehouse {state}{latency}\n",
             self.began.elapsed().as_secs(),
             output::thousands(now.committed),
