@@ -12,8 +12,8 @@ use std::{
 use posthaste::schema::Placeholders;
 use posthaste_engine::{
     Admin, AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases,
-    Ownership, Page, Parking, Partitions, Rates, Registered, Registration, Store, StoreError,
-    StoredEvent,
+    Ownership, Page, Parking, Partitions, Rates, Registered, Registration, Retention, Start, Store,
+    StoreError, StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init, sql};
 use rusqlite::{Connection, MAIN_DB, backup::Backup};
@@ -427,34 +427,29 @@ async fn what_is_wrong_with_a_file_is_said_with_the_fix() {
     );
 }
 
-#[tokio::test]
-async fn a_counter_that_was_set_back_is_refused() {
-    let outbox = Outbox::new().await;
-    outbox.emit(&["k", "k", "k"]);
-    let (relay, _, claimed) = outbox.own().await;
-    let page = claimed.next(PLENTY).await.unwrap();
-    claimed.advance(&page.end, &seqs(&page)).await.unwrap();
-    assert!(claimed.next(PLENTY).await.unwrap().events.is_empty());
+/// Empties the outbox as people do by hand, and writes into it anew.
+fn empty_and_emit(outbox: &Outbox, keys: &[&str]) {
     outbox
         .connect()
         .execute_batch("delete from posthaste_outbox; delete from sqlite_sequence")
         .unwrap();
-    outbox.emit(&["hidden", "hidden too"]);
-    // A running relay and one that starts.
-    for refused in [
-        claimed.next(PLENTY).await.map(drop),
-        outbox.store.check().await,
-    ] {
-        let refused = refused.unwrap_err();
-        assert!(
-            matches!(refused, StoreError::Misconfigured { .. }),
-            "{refused}"
-        );
-        assert!(
-            refused.to_string().contains("Run `posthaste init`"),
-            "{refused}"
-        );
-    }
+    outbox.emit(keys);
+}
+
+fn assert_set_back<T>(answer: Result<T, StoreError>) {
+    let refused = answer.err().unwrap();
+    assert!(
+        matches!(refused, StoreError::Misconfigured { .. }),
+        "{refused}"
+    );
+    assert!(
+        refused.to_string().contains("Run `posthaste init`"),
+        "{refused}"
+    );
+}
+
+/// After `init` all events that the table holds are read, and those that come.
+async fn assert_init_heals(outbox: &Outbox, relay: Registered, keys: &[&str]) {
     init(&url(&outbox.path()), InitOptions::default())
         .await
         .unwrap();
@@ -466,9 +461,124 @@ async fn a_counter_that_was_set_back_is_refused() {
         .await
         .unwrap();
     let page = claimed.next(PLENTY).await.unwrap();
-    assert_eq!(seqs(&page), [4, 5, 6]);
-    let keys: Vec<_> = page.events.iter().map(StoredEvent::key).collect();
-    assert_eq!(keys, [Some("hidden"), Some("hidden too"), Some("after")]);
+    let read: Vec<_> = page.events.iter().filter_map(StoredEvent::key).collect();
+    assert_eq!(read, [keys, &["after"]].concat());
+    claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+    // It mends once.
+    init(&url(&outbox.path()), InitOptions::default())
+        .await
+        .unwrap();
+    assert!(claimed.next(PLENTY).await.unwrap().events.is_empty());
+}
+
+#[tokio::test]
+async fn a_counter_that_was_set_back_is_refused() {
+    // Short of the cursor, at it, and past it again.
+    for hidden in [
+        &["a", "b"][..],
+        &["a", "b", "c"],
+        &["a", "b", "c", "d", "e"],
+    ] {
+        let outbox = Outbox::new().await;
+        outbox.emit(&["k", "k", "k"]);
+        let (relay, _, claimed) = outbox.own().await;
+        let page = claimed.next(PLENTY).await.unwrap();
+        claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+        assert!(claimed.next(PLENTY).await.unwrap().events.is_empty());
+        empty_and_emit(&outbox, hidden);
+        // A running relay and one that starts.
+        assert_set_back(claimed.next(PLENTY).await);
+        assert_set_back(outbox.store.check().await);
+        assert_init_heals(&outbox, relay, hidden).await;
+    }
+}
+
+/// Its claim ends, and the next one would begin behind the events that are hidden.
+#[tokio::test]
+async fn a_counter_that_was_set_back_below_what_was_read_is_refused() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k", "k"]);
+    let (relay, of, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    claimed
+        .advance(&page.cursor_at(&page.events[1]), &[])
+        .await
+        .unwrap();
+    let hidden = ["a", "b", "c", "d"];
+    empty_and_emit(&outbox, &hidden);
+    assert_set_back(claimed.advance(&page.end, &[]).await);
+    assert_set_back(outbox.store.open(&of).await);
+    assert_init_heals(&outbox, relay, &hidden).await;
+}
+
+/// The cursor knows its event although retention has removed it. Events that no relay has read
+/// stay.
+#[tokio::test]
+async fn retention_removes_nothing_behind_a_counter_that_was_set_back() {
+    for hidden in [&["a", "b"][..], &["a", "b", "c", "d", "e"]] {
+        let outbox = Outbox::new().await;
+        let options = InitOptions {
+            partitions: None,
+            retention: Some(Duration::ZERO),
+        };
+        init(&url(&outbox.path()), options).await.unwrap();
+        outbox.emit(&["k", "k", "k"]);
+        let (relay, _, claimed) = outbox.own().await;
+        let page = claimed.next(PLENTY).await.unwrap();
+        claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+        assert_eq!(outbox.store.housekeep(None).await.unwrap().events, 3);
+        empty_and_emit(&outbox, hidden);
+        assert_set_back(outbox.store.housekeep(None).await);
+        assert_set_back(claimed.next(PLENTY).await);
+        assert_init_heals(&outbox, relay, hidden).await;
+    }
+}
+
+/// One whose cursor has not come so far, and one that began behind the events that stood there.
+#[tokio::test]
+async fn each_destination_notices_a_counter_that_was_set_back() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k", "k"]);
+    let (relay, _, _) = outbox.own().await;
+    let request = ClaimRequest {
+        start: Start::Now,
+        ..ClaimRequest::all("late", "null:")
+    };
+    let claim = match outbox.store.claim(relay, &request).await.unwrap() {
+        ClaimOutcome::Owned(claim) => claim,
+        other => panic!("{other:?}"),
+    };
+    let late = outbox.store.open(&claim).await.unwrap();
+    empty_and_emit(&outbox, &["a", "b", "c", "d", "e"]);
+    assert_set_back(late.next(PLENTY).await);
+    assert_set_back(outbox.store.check().await);
+}
+
+/// The row at the cursor was deleted by hand: its event is not known.
+#[tokio::test]
+async fn a_hole_at_the_cursor_proves_nothing() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k", "k", "k"]);
+    let (_, _, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    let advance = async |index: usize| {
+        let at = page.cursor_at(&page.events[index]);
+        claimed.advance(&at, &[]).await.unwrap();
+    };
+    let delete = |seq: i64| {
+        let sql = "delete from posthaste_outbox where seq = ?1";
+        assert_eq!(outbox.connect().execute(sql, [seq]).unwrap(), 1);
+    };
+    advance(0).await;
+    delete(1);
+    delete(2);
+    advance(1).await;
+    outbox.store.check().await.unwrap();
+    advance(2).await;
+    delete(3);
+    advance(3).await;
+    outbox.store.check().await.unwrap();
+    assert!(claimed.next(PLENTY).await.unwrap().caught_up);
 }
 
 #[tokio::test]
@@ -635,7 +745,7 @@ async fn the_second_schema_is_migrated_with_its_progress() {
         )
         .unwrap();
     let report = init(&url(&path), InitOptions::default()).await.unwrap();
-    assert_eq!((report.applied, report.version), (vec![3, 4, 5], 5));
+    assert_eq!((report.applied, report.version), (vec![3, 4, 5, 6], 6));
     let store = SqliteStore::new(&url(&path)).unwrap();
     store.check().await.unwrap();
     let lines = store.hand_overs(10).await.unwrap();
@@ -653,6 +763,13 @@ async fn the_second_schema_is_migrated_with_its_progress() {
     let claimed = store.open(&claim).await.unwrap();
     let page = claimed.next(PLENTY).await.unwrap();
     assert_eq!(seqs(&page), [2]);
+    connection
+        .execute_batch(
+            "delete from posthaste_outbox; delete from sqlite_sequence;
+             insert into posthaste_outbox (topic) values ('hidden'), ('read')",
+        )
+        .unwrap();
+    assert_set_back(store.check().await);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, named_pa
 use super::{
     config::SqliteConfig,
     connection::{empty_log, execute, open, transaction},
-    destination::last_seq,
+    destination::{drawn_again, last_seq},
     error::{classify, unexpected},
     settings::{PARTITIONS, RETENTION_SECONDS},
 };
@@ -225,11 +225,16 @@ fn set_counter_forward(tx: &Transaction<'_>) -> Result<(), StoreError> {
     let furthest: i64 = tx
         .query_row(include_str!("sql/furthest.sql"), [], |row| row.get(0))
         .map_err(fail)?;
-    if furthest <= last {
+    if furthest <= last && drawn_again(tx, OPERATION)?.is_none() {
         return Ok(());
     }
-    // No number is above `last`, so that none meets another on its way.
-    tx.execute("update posthaste_outbox set seq = seq + ?1", [furthest])
+    let top = "select coalesce(max(seq), 0) from posthaste_outbox";
+    let top: i64 = tx.query_row(top, [], |row| row.get(0)).map_err(fail)?;
+    // The counter may be gone while the table was not emptied.
+    let last = last.max(top);
+    // No number is above `by`, so that none meets another on its way.
+    let by = furthest.max(last);
+    tx.execute("update posthaste_outbox set seq = seq + ?1", [by])
         .map_err(fail)?;
     // There is no row where the table has drawn no number since.
     tx.execute(
@@ -239,7 +244,7 @@ fn set_counter_forward(tx: &Transaction<'_>) -> Result<(), StoreError> {
     .map_err(fail)?;
     tx.execute(
         "insert into sqlite_sequence (name, seq) values ('posthaste_outbox', ?1)",
-        [furthest + last],
+        [by + last],
     )
     .map_err(fail)?;
     Ok(())

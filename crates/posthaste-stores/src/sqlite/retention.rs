@@ -17,7 +17,7 @@ use super::{
     SqliteStore,
     audit::{self, About},
     connection::{all, at_most_one, clock, execute, micros, one, until},
-    destination::last_seq,
+    destination::{last_seq, refuse_set_back},
     error::unexpected,
     evacuate::evacuate,
     settings,
@@ -54,7 +54,10 @@ impl Retention for SqliteStore {
         let mut kept_by_keys = due.kept_by_keys;
         while kept_by_keys {
             let at = Instant::now();
-            let copies = worker.write(OPERATION, move |tx| evacuate(tx, OPERATION, by));
+            let copies = worker.write(OPERATION, move |tx| {
+                refuse_set_back(tx, OPERATION)?;
+                evacuate(tx, OPERATION, by)
+            });
             match copies.await? {
                 None => kept_by_keys = false,
                 Some(copied) => done.evacuated += copied,
@@ -141,8 +144,10 @@ fn passed(tx: &Transaction<'_>) -> Result<Option<i64>, StoreError> {
     one(tx, OPERATION, sql, &[], |row| row.get(0))
 }
 
-/// Deletes the oldest rows; answers how many.
+/// Deletes the oldest rows; answers how many. If the counter was set back, rows below the cursors
+/// are events that no relay has read: they stay.
 fn remove_events(tx: &Transaction<'_>) -> Result<usize, StoreError> {
+    refuse_set_back(tx, OPERATION)?;
     let now = clock(tx, OPERATION)?;
     let window = settings::retention(tx, OPERATION)?;
     let Some(floor) = floor(tx, OPERATION)? else {
