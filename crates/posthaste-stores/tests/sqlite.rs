@@ -11,9 +11,9 @@ use std::{
 
 use posthaste::schema::Placeholders;
 use posthaste_engine::{
-    Admin, AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases,
-    Ownership, Page, Parking, Partitions, Rates, Registered, Registration, Retention, Start, Store,
-    StoreError, StoredEvent,
+    Admin, AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, DestinationState,
+    HostIdentity, Leases, Ownership, Page, Parking, Partitions, Rates, Registered, Registration,
+    Retention, Start, Store, StoreError, StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init, sql};
 use rusqlite::{Connection, MAIN_DB, backup::Backup};
@@ -669,6 +669,92 @@ async fn a_lease_ends_although_a_clock_was_set_back(address: &str) {
     );
 }
 
+/// Its owner renews it soon, if it lives.
+#[tokio::test]
+async fn a_lease_of_a_clock_that_was_set_back_is_shown_as_expired() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k"]);
+    let retention = InitOptions {
+        partitions: None,
+        retention: Some(Duration::ZERO),
+    };
+    init(&url(&outbox.path()), retention).await.unwrap();
+    let (owner, _, _) = outbox.own().await;
+    let store = SqliteStore::new(&url(&outbox.path())).unwrap();
+    let rates = Rates::from([("default".to_owned(), 7.0)]);
+    let seen = async || {
+        let status = store.status().await.unwrap();
+        let [destination] = &status.destinations[..] else {
+            panic!("{status:?}")
+        };
+        let pins = store.retained().await.unwrap().pins;
+        (
+            status.relays[0].state.clone(),
+            destination.relay.clone(),
+            destination.accepted_per_second,
+            pins[0].detail.clone(),
+        )
+    };
+    let lease = Duration::from_secs(600);
+    outbox.store.renew(owner, lease, &rates).await.unwrap();
+    let relay = Some("relay".to_owned());
+    let live = |has: &str| ("live".to_owned(), relay.clone(), Some(7.0), has.to_owned());
+    let behind = "it has not passed them yet";
+    assert_eq!(seen().await, live(behind));
+    let remove = async || {
+        let state = DestinationState::Removed;
+        store.set_destination("default", state).await
+    };
+    assert!(remove().await.is_err());
+    let hour = "update posthaste_relays set lease_expires_at = lease_expires_at + 3600000000";
+    outbox.connect().execute_batch(hour).unwrap();
+    let gone = "no relay delivers to it".to_owned();
+    assert_eq!(seen().await, ("expired".to_owned(), None, None, gone));
+    // A relay that renews it is not dead.
+    outbox.store.renew(owner, lease, &rates).await.unwrap();
+    assert_eq!(seen().await, live(behind));
+    assert!(remove().await.is_err());
+    outbox.connect().execute_batch(hour).unwrap();
+    assert!(remove().await.unwrap());
+}
+
+/// The time before which nothing may be sent was written by a clock that went an hour ahead.
+#[tokio::test]
+async fn a_settle_time_of_a_clock_that_was_set_back_ends() {
+    let outbox = Outbox::new().await;
+    let lease = Duration::from_millis(100);
+    let register = async || {
+        let relay = Registration {
+            lease,
+            ..registration()
+        };
+        outbox.store.register(&relay).await.unwrap()
+    };
+    let (former, next) = (register().await, register().await);
+    claim(&outbox.store, former).await;
+    outbox
+        .store
+        .leave(former, Duration::from_millis(50))
+        .await
+        .unwrap();
+    outbox
+        .connect()
+        .execute_batch("update posthaste_ownership set not_before = not_before + 3600000000")
+        .unwrap();
+    let bound = lease * 10;
+    let began = std::time::Instant::now();
+    // It is owned at once. Until it has settled nothing is sent, and that is so long at the most.
+    let mut settle = claim(&outbox.store, next).await.settle;
+    assert!(!settle.is_zero());
+    while !settle.is_zero() {
+        assert!(settle <= bound, "{settle:?}");
+        assert!(began.elapsed() < bound * 10);
+        tokio::time::sleep(lease / 10).await;
+        settle = claim(&outbox.store, next).await.settle;
+    }
+    assert!(began.elapsed() >= bound);
+}
+
 #[tokio::test]
 async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
     let outbox = Outbox::new().await;
@@ -808,17 +894,22 @@ async fn every_statement_prepares_and_polls_use_indexes() {
     let outbox = Outbox::new().await;
     let connection = outbox.connect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sqlite/sql");
-    let condition = folder.join("holds_key.sql");
-    let holds_key = fs::read_to_string(&condition).unwrap();
+    // Parts of other statements.
+    let parts = ["holds_key", "live"].map(|name| {
+        let path = folder.join(format!("{name}.sql"));
+        let text = fs::read_to_string(&path).unwrap();
+        (format!("{{{name}}}"), text, path)
+    });
     let mut seen = 0;
     for file in fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
-        // A part of other statements.
-        if path == condition {
+        if parts.iter().any(|(_, _, part)| *part == path) {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let text = text.replace("{holds_key}", &holds_key);
+        let text = parts
+            .iter()
+            .fold(text, |text, (name, part, _)| text.replace(name, part));
         if let Err(error) = connection.prepare(&text) {
             panic!("{}: {error}", path.display());
         }

@@ -23,6 +23,7 @@ mod fuzz;
 mod guard;
 mod headers;
 mod holds_key;
+mod live;
 mod markers;
 mod migrate;
 mod ownership;

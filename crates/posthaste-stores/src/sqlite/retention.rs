@@ -3,7 +3,7 @@
 //! The write lock makes one housekeeper of many, and what a transaction reads under it stays true
 //! until it commits. `AUTOINCREMENT` keeps the numbers from coming again.
 
-use std::{fmt::Display, time::Duration};
+use std::{fmt::Display, sync::LazyLock, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -20,11 +20,14 @@ use super::{
     destination::{last_seq, refuse_set_back},
     error::unexpected,
     evacuate::evacuate,
+    live::with_live,
     settings,
 };
 
 const OPERATION: &str = "housekeeping";
 const OLDEST_LINE: &str = "select at from posthaste_audit order by id limit 1";
+
+static PINS: LazyLock<String> = LazyLock::new(|| with_live(include_str!("sql/retention_pins.sql")));
 
 /// Rows that one transaction deletes: a few milliseconds under the write lock.
 const ROWS_A_TRANSACTION: usize = 200;
@@ -265,13 +268,7 @@ pub(super) fn retained(
         }],
         (_, Some(_)) => {
             let of = named_params! { ":now": now, ":before": before };
-            all(
-                tx,
-                operation,
-                include_str!("sql/retention_pins.sql"),
-                of,
-                |row| pin(row, now),
-            )?
+            all(tx, operation, &PINS, of, |row| pin(row, now))?
         }
     };
     Ok(Retained {
