@@ -1,12 +1,12 @@
 //! How a relay starts, stops and says how it ended.
 
+#[cfg(feature = "kafka")]
+use std::time::Instant;
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
     process::{Command, Stdio},
 };
-#[cfg(feature = "kafka")]
-use std::time::Instant;
 
 #[cfg(feature = "kafka")]
 use posthaste_testkit::servers::kafka::KafkaServer;
