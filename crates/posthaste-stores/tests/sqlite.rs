@@ -11,9 +11,9 @@ use std::{
 
 use posthaste::schema::Placeholders;
 use posthaste_engine::{
-    Admin, AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Leases,
-    Ownership, Page, Parking, Partitions, Rates, Registered, Registration, Store, StoreError,
-    StoredEvent,
+    Admin, AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, DestinationState,
+    HostIdentity, Leases, Ownership, Page, Parking, Partitions, Rates, Registered, Registration,
+    Retention, Start, Store, StoreError, StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init, sql};
 use rusqlite::{Connection, MAIN_DB, backup::Backup};
@@ -428,34 +428,29 @@ async fn what_is_wrong_with_a_file_is_said_with_the_fix() {
     );
 }
 
-#[tokio::test]
-async fn a_counter_that_was_set_back_is_refused() {
-    let outbox = Outbox::new().await;
-    outbox.emit(&["k", "k", "k"]);
-    let (relay, _, claimed) = outbox.own().await;
-    let page = claimed.next(PLENTY).await.unwrap();
-    claimed.advance(&page.end, &seqs(&page)).await.unwrap();
-    assert!(claimed.next(PLENTY).await.unwrap().events.is_empty());
+/// Empties the outbox as people do by hand, and writes into it anew.
+fn empty_and_emit(outbox: &Outbox, keys: &[&str]) {
     outbox
         .connect()
         .execute_batch("delete from posthaste_outbox; delete from sqlite_sequence")
         .unwrap();
-    outbox.emit(&["hidden", "hidden too"]);
-    // A running relay and one that starts.
-    for refused in [
-        claimed.next(PLENTY).await.map(drop),
-        outbox.store.check().await,
-    ] {
-        let refused = refused.unwrap_err();
-        assert!(
-            matches!(refused, StoreError::Misconfigured { .. }),
-            "{refused}"
-        );
-        assert!(
-            refused.to_string().contains("Run `posthaste init`"),
-            "{refused}"
-        );
-    }
+    outbox.emit(keys);
+}
+
+fn assert_set_back<T>(answer: Result<T, StoreError>) {
+    let refused = answer.err().unwrap();
+    assert!(
+        matches!(refused, StoreError::Misconfigured { .. }),
+        "{refused}"
+    );
+    assert!(
+        refused.to_string().contains("Run `posthaste init`"),
+        "{refused}"
+    );
+}
+
+/// After `init` all events that the table holds are read, and those that come.
+async fn assert_init_heals(outbox: &Outbox, relay: Registered, keys: &[&str]) {
     init(&url(&outbox.path()), InitOptions::default())
         .await
         .unwrap();
@@ -467,9 +462,124 @@ async fn a_counter_that_was_set_back_is_refused() {
         .await
         .unwrap();
     let page = claimed.next(PLENTY).await.unwrap();
-    assert_eq!(seqs(&page), [4, 5, 6]);
-    let keys: Vec<_> = page.events.iter().map(StoredEvent::key).collect();
-    assert_eq!(keys, [Some("hidden"), Some("hidden too"), Some("after")]);
+    let read: Vec<_> = page.events.iter().filter_map(StoredEvent::key).collect();
+    assert_eq!(read, [keys, &["after"]].concat());
+    claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+    // It mends once.
+    init(&url(&outbox.path()), InitOptions::default())
+        .await
+        .unwrap();
+    assert!(claimed.next(PLENTY).await.unwrap().events.is_empty());
+}
+
+#[tokio::test]
+async fn a_counter_that_was_set_back_is_refused() {
+    // Short of the cursor, at it, and past it again.
+    for hidden in [
+        &["a", "b"][..],
+        &["a", "b", "c"],
+        &["a", "b", "c", "d", "e"],
+    ] {
+        let outbox = Outbox::new().await;
+        outbox.emit(&["k", "k", "k"]);
+        let (relay, _, claimed) = outbox.own().await;
+        let page = claimed.next(PLENTY).await.unwrap();
+        claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+        assert!(claimed.next(PLENTY).await.unwrap().events.is_empty());
+        empty_and_emit(&outbox, hidden);
+        // A running relay and one that starts.
+        assert_set_back(claimed.next(PLENTY).await);
+        assert_set_back(outbox.store.check().await);
+        assert_init_heals(&outbox, relay, hidden).await;
+    }
+}
+
+/// Its claim ends, and the next one would begin behind the events that are hidden.
+#[tokio::test]
+async fn a_counter_that_was_set_back_below_what_was_read_is_refused() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k", "k"]);
+    let (relay, of, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    claimed
+        .advance(&page.cursor_at(&page.events[1]), &[])
+        .await
+        .unwrap();
+    let hidden = ["a", "b", "c", "d"];
+    empty_and_emit(&outbox, &hidden);
+    assert_set_back(claimed.advance(&page.end, &[]).await);
+    assert_set_back(outbox.store.open(&of).await);
+    assert_init_heals(&outbox, relay, &hidden).await;
+}
+
+/// The cursor knows its event although retention has removed it. Events that no relay has read
+/// stay.
+#[tokio::test]
+async fn retention_removes_nothing_behind_a_counter_that_was_set_back() {
+    for hidden in [&["a", "b"][..], &["a", "b", "c", "d", "e"]] {
+        let outbox = Outbox::new().await;
+        let options = InitOptions {
+            partitions: None,
+            retention: Some(Duration::ZERO),
+        };
+        init(&url(&outbox.path()), options).await.unwrap();
+        outbox.emit(&["k", "k", "k"]);
+        let (relay, _, claimed) = outbox.own().await;
+        let page = claimed.next(PLENTY).await.unwrap();
+        claimed.advance(&page.end, &seqs(&page)).await.unwrap();
+        assert_eq!(outbox.store.housekeep(None).await.unwrap().events, 3);
+        empty_and_emit(&outbox, hidden);
+        assert_set_back(outbox.store.housekeep(None).await);
+        assert_set_back(claimed.next(PLENTY).await);
+        assert_init_heals(&outbox, relay, hidden).await;
+    }
+}
+
+/// One whose cursor has not come so far, and one that began behind the events that stood there.
+#[tokio::test]
+async fn each_destination_notices_a_counter_that_was_set_back() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k", "k"]);
+    let (relay, _, _) = outbox.own().await;
+    let request = ClaimRequest {
+        start: Start::Now,
+        ..ClaimRequest::all("late", "null:")
+    };
+    let claim = match outbox.store.claim(relay, &request).await.unwrap() {
+        ClaimOutcome::Owned(claim) => claim,
+        other => panic!("{other:?}"),
+    };
+    let late = outbox.store.open(&claim).await.unwrap();
+    empty_and_emit(&outbox, &["a", "b", "c", "d", "e"]);
+    assert_set_back(late.next(PLENTY).await);
+    assert_set_back(outbox.store.check().await);
+}
+
+/// The row at the cursor was deleted by hand: its event is not known.
+#[tokio::test]
+async fn a_hole_at_the_cursor_proves_nothing() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k", "k", "k", "k"]);
+    let (_, _, claimed) = outbox.own().await;
+    let page = claimed.next(PLENTY).await.unwrap();
+    let advance = async |index: usize| {
+        let at = page.cursor_at(&page.events[index]);
+        claimed.advance(&at, &[]).await.unwrap();
+    };
+    let delete = |seq: i64| {
+        let sql = "delete from posthaste_outbox where seq = ?1";
+        assert_eq!(outbox.connect().execute(sql, [seq]).unwrap(), 1);
+    };
+    advance(0).await;
+    delete(1);
+    delete(2);
+    advance(1).await;
+    outbox.store.check().await.unwrap();
+    advance(2).await;
+    delete(3);
+    advance(3).await;
+    outbox.store.check().await.unwrap();
+    assert!(claimed.next(PLENTY).await.unwrap().caught_up);
 }
 
 #[tokio::test]
@@ -560,6 +670,92 @@ async fn a_lease_ends_although_a_clock_was_set_back(address: &str) {
     );
 }
 
+/// Its owner renews it soon, if it lives.
+#[tokio::test]
+async fn a_lease_of_a_clock_that_was_set_back_is_shown_as_expired() {
+    let outbox = Outbox::new().await;
+    outbox.emit(&["k"]);
+    let retention = InitOptions {
+        partitions: None,
+        retention: Some(Duration::ZERO),
+    };
+    init(&url(&outbox.path()), retention).await.unwrap();
+    let (owner, _, _) = outbox.own().await;
+    let store = SqliteStore::new(&url(&outbox.path())).unwrap();
+    let rates = Rates::from([("default".to_owned(), 7.0)]);
+    let seen = async || {
+        let status = store.status().await.unwrap();
+        let [destination] = &status.destinations[..] else {
+            panic!("{status:?}")
+        };
+        let pins = store.retained().await.unwrap().pins;
+        (
+            status.relays[0].state.clone(),
+            destination.relay.clone(),
+            destination.accepted_per_second,
+            pins[0].detail.clone(),
+        )
+    };
+    let lease = Duration::from_secs(600);
+    outbox.store.renew(owner, lease, &rates).await.unwrap();
+    let relay = Some("relay".to_owned());
+    let live = |has: &str| ("live".to_owned(), relay.clone(), Some(7.0), has.to_owned());
+    let behind = "it has not passed them yet";
+    assert_eq!(seen().await, live(behind));
+    let remove = async || {
+        let state = DestinationState::Removed;
+        store.set_destination("default", state).await
+    };
+    assert!(remove().await.is_err());
+    let hour = "update posthaste_relays set lease_expires_at = lease_expires_at + 3600000000";
+    outbox.connect().execute_batch(hour).unwrap();
+    let gone = "no relay delivers to it".to_owned();
+    assert_eq!(seen().await, ("expired".to_owned(), None, None, gone));
+    // A relay that renews it is not dead.
+    outbox.store.renew(owner, lease, &rates).await.unwrap();
+    assert_eq!(seen().await, live(behind));
+    assert!(remove().await.is_err());
+    outbox.connect().execute_batch(hour).unwrap();
+    assert!(remove().await.unwrap());
+}
+
+/// The time before which nothing may be sent was written by a clock that went an hour ahead.
+#[tokio::test]
+async fn a_settle_time_of_a_clock_that_was_set_back_ends() {
+    let outbox = Outbox::new().await;
+    let lease = Duration::from_millis(100);
+    let register = async || {
+        let relay = Registration {
+            lease,
+            ..registration()
+        };
+        outbox.store.register(&relay).await.unwrap()
+    };
+    let (former, next) = (register().await, register().await);
+    claim(&outbox.store, former).await;
+    outbox
+        .store
+        .leave(former, Duration::from_millis(50))
+        .await
+        .unwrap();
+    outbox
+        .connect()
+        .execute_batch("update posthaste_ownership set not_before = not_before + 3600000000")
+        .unwrap();
+    let bound = lease * 10;
+    let began = std::time::Instant::now();
+    // It is owned at once. Until it has settled nothing is sent, and that is so long at the most.
+    let mut settle = claim(&outbox.store, next).await.settle;
+    assert!(!settle.is_zero());
+    while !settle.is_zero() {
+        assert!(settle <= bound, "{settle:?}");
+        assert!(began.elapsed() < bound * 10);
+        tokio::time::sleep(lease / 10).await;
+        settle = claim(&outbox.store, next).await.settle;
+    }
+    assert!(began.elapsed() >= bound);
+}
+
 #[tokio::test]
 async fn init_stores_what_is_asked_for_and_leaves_the_rest() {
     let outbox = Outbox::new().await;
@@ -638,7 +834,7 @@ async fn the_second_schema_is_migrated_with_its_progress() {
         )
         .unwrap();
     let report = init(&url(&path), InitOptions::default()).await.unwrap();
-    assert_eq!((report.applied, report.version), (vec![3, 4, 5], 5));
+    assert_eq!((report.applied, report.version), (vec![3, 4, 5, 6], 6));
     let store = SqliteStore::new(&url(&path)).unwrap();
     store.check().await.unwrap();
     let lines = store.hand_overs(10).await.unwrap();
@@ -656,6 +852,13 @@ async fn the_second_schema_is_migrated_with_its_progress() {
     let claimed = store.open(&claim).await.unwrap();
     let page = claimed.next(PLENTY).await.unwrap();
     assert_eq!(seqs(&page), [2]);
+    connection
+        .execute_batch(
+            "delete from posthaste_outbox; delete from sqlite_sequence;
+             insert into posthaste_outbox (topic) values ('hidden'), ('read')",
+        )
+        .unwrap();
+    assert_set_back(store.check().await);
 }
 
 #[tokio::test]
@@ -694,17 +897,22 @@ async fn every_statement_prepares_and_polls_use_indexes() {
     let outbox = Outbox::new().await;
     let connection = outbox.connect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sqlite/sql");
-    let condition = folder.join("holds_key.sql");
-    let holds_key = fs::read_to_string(&condition).unwrap();
+    // Parts of other statements.
+    let parts = ["holds_key", "live"].map(|name| {
+        let path = folder.join(format!("{name}.sql"));
+        let text = fs::read_to_string(&path).unwrap();
+        (format!("{{{name}}}"), text, path)
+    });
     let mut seen = 0;
     for file in fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
-        // A part of other statements.
-        if path == condition {
+        if parts.iter().any(|(_, _, part)| *part == path) {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let text = text.replace("{holds_key}", &holds_key);
+        let text = parts
+            .iter()
+            .fold(text, |text, (name, part, _)| text.replace(name, part));
         if let Err(error) = connection.prepare(&text) {
             panic!("{}: {error}", path.display());
         }

@@ -312,9 +312,9 @@ impl LapFixture {
         }
         clocks::set_ahead(&mut self.fleet, who);
         self.fleet.start(who);
-        self.fleet.is_shared_out().await;
         self.fleet.delivers().await;
         assert_no_panic(&self.fleet.take(who).kill9().stderr);
+        self.fleet.assert_none_is_live();
         self.sqlite().machine_was_restarted().await;
         self.fleet.clear_environment(who);
         self.fleet.start_all();

@@ -230,6 +230,15 @@ impl Fleet {
         .await;
     }
 
+    /// No relay is shown as live.
+    ///
+    /// # Panics
+    ///
+    /// When one is.
+    pub fn assert_none_is_live(&self) {
+        assert_eq!(self.shares().len(), 0, "a relay is shown as live");
+    }
+
     /// Every running relay owns its equal part.
     pub async fn is_balanced(&self) {
         let running = self.members.iter().filter(|m| m.running.is_some()).count();

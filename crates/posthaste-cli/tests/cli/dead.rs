@@ -322,16 +322,17 @@ fn a_decision_needs_to_know_on_what() {
 #[test]
 fn a_row_that_breaks_the_tables_checks_is_parked_and_all_others_go_on() {
     let world = World::with_outbox();
-    for n in 0..6 {
+    for n in 0..7 {
         world.emit("t", &format!("k{n}"), &format!("e{n}"));
     }
     let database = rusqlite::Connection::open(world.path("shop.db")).unwrap();
     database
         .execute_batch(
             "pragma ignore_check_constraints = on;
-             update posthaste_outbox set headers = 'x' where seq = 2;
+             update posthaste_outbox set headers = 'x', inserted_at = 'now' where seq = 2;
              update posthaste_outbox set id = 'odd', payload = 7 where seq = 3;
-             update posthaste_outbox set key = x'ff', occurred_at = 'now' where seq = 5",
+             update posthaste_outbox set key = x'ff', occurred_at = 'now' where seq = 5;
+             update posthaste_outbox set inserted_at = 1e300 where seq = 7",
         )
         .unwrap();
     let drained = world.drain(PATIENT, &[], 3);
@@ -342,26 +343,47 @@ fn a_row_that_breaks_the_tables_checks_is_parked_and_all_others_go_on() {
         .iter()
         .map(|event| (event["kind"].as_str(), event["reason"].as_str()))
         .collect();
-    for (reason, column) in reasons.iter().zip(["headers", "payload", "key"]) {
+    for (reason, column) in reasons
+        .iter()
+        .zip(["headers", "payload", "key", "inserted_at"])
+    {
         assert_eq!(reason.0, Some("undecodable"), "{reasons:?}");
         let named = format!("`{column}` breaks the table's own checks");
         assert!(reason.1.unwrap().contains(&named), "{reasons:?}");
     }
-    assert_eq!(reasons.len(), 3);
+    assert_eq!(reasons.len(), 4);
     let copied: u32 = database
         .query_row(
             "select count(*) from posthaste_parked as p join posthaste_outbox as o using (seq)
-             where (o.id, o.headers, o.payload, o.occurred_at)
-                 is (p.event_id, p.headers, p.payload, p.occurred_at)",
+             where (o.id, o.headers, o.payload, o.occurred_at, o.inserted_at)
+                is (p.event_id, p.headers, p.payload, p.occurred_at, p.inserted_at)",
             [],
             |row| row.get(0),
         )
         .unwrap();
-    assert_eq!(copied, 3, "every byte is kept");
+    assert_eq!(copied, 4, "every byte is kept");
     // No attempt reads more of them: dead again, and no loop.
     world.on_store(&["dead", "retry", "--all"], 0);
     world.drain(PATIENT, &[], 3);
-    assert_eq!(parked(&world).len(), 3);
+    assert_eq!(parked(&world).len(), 4);
     world.on_store(&["dead", "skip", "--all", "--yes"], 0);
     world.drain(PATIENT, &[], 0);
+    world.on_store(&["init", "--retention", "0s"], 0);
+    let purge = || {
+        let purged = world.on_store(&["purge"], 0);
+        let left = "select count(*) from posthaste_outbox";
+        let left: u32 = database.query_row(left, [], |row| row.get(0)).unwrap();
+        assert_eq!(left, 0, "{purged}");
+    };
+    purge();
+    // Nor does the oldest one stop `status` while it is pending, or retention afterwards.
+    world.emit("t", "k7", "e7");
+    database
+        .execute_batch("update posthaste_outbox set inserted_at = x'00'")
+        .unwrap();
+    assert_eq!(world.json(&["status"])["pending"], 1);
+    world.drain(PATIENT, &[], 3);
+    world.on_store(&["dead", "skip", "--all", "--yes"], 0);
+    world.drain(PATIENT, &[], 0);
+    purge();
 }

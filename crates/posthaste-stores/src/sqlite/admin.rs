@@ -1,9 +1,6 @@
 //! The operators' side: status, parked events, the audit.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Instant,
-};
+use std::{sync::LazyLock, time::Instant};
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -15,19 +12,21 @@ use rusqlite::{Row, Transaction, named_params};
 use super::{
     SqliteStore,
     audit::{self, About},
-    connection::{clock, execute},
+    connection::{at_most_one, clock, execute},
     destination::{Found, find},
     error::{classify, unexpected},
     holds_key::with_holds_key,
+    live::with_live,
     parking::limit_of,
     row,
-    shares::members,
     status::status,
-    watch::Watch,
 };
 
 static PARKED_LIST: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/parked_list.sql")));
+
+static LIVE_MEMBER: LazyLock<String> =
+    LazyLock::new(|| with_live(include_str!("sql/live_member.sql")));
 
 /// Parked events that one transaction acts upon, so that writers are never kept waiting.
 const ACTS_A_TRANSACTION: usize = 200;
@@ -116,7 +115,7 @@ impl Admin for SqliteStore {
         state: DestinationState,
     ) -> Result<bool, StoreError> {
         const OPERATION: &str = "change a destination";
-        let (name, watch) = (name.to_owned(), Arc::clone(&self.watch));
+        let name = name.to_owned();
         self.admin(OPERATION)
             .await?
             .write(OPERATION, move |tx| {
@@ -124,7 +123,7 @@ impl Admin for SqliteStore {
                     return Ok(false);
                 };
                 let closed = match state {
-                    DestinationState::Removed => remove(tx, OPERATION, id, &name, &watch)?,
+                    DestinationState::Removed => remove(tx, OPERATION, id, &name)?,
                     DestinationState::Active | DestinationState::Paused => 0,
                 };
                 execute(
@@ -263,11 +262,14 @@ fn remove(
     operation: &'static str,
     id: i64,
     name: &str,
-    watch: &Watch,
 ) -> Result<usize, StoreError> {
     let now = clock(tx, operation)?;
-    if let Some(holder) = members(tx, operation, id, now, watch)?.first() {
-        return Err(StoreError::is_held(operation, name, &holder.name));
+    let of = named_params! { ":destination_id": id, ":now": now };
+    let holder = at_most_one(tx, operation, &LIVE_MEMBER, of, |row| {
+        row.get::<_, String>(0)
+    })?;
+    if let Some(holder) = holder {
+        return Err(StoreError::is_held(operation, name, &holder));
     }
     // The epoch goes up with it: a relay that still believes to own it is fenced.
     execute(

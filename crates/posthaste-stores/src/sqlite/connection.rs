@@ -33,7 +33,7 @@ pub(super) struct Worker {
 /// The file that a path led to. A file that is replaced while it is open goes on living without a
 /// name, and takes writes that nobody will ever read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileId {
+pub(super) struct FileId {
     device: u64,
     inode: u64,
 }
@@ -49,7 +49,7 @@ impl FileId {
 }
 
 /// The file's identity, or why there is none.
-fn identify(operation: &'static str, path: &Path) -> Result<FileId, StoreError> {
+pub(super) fn identify(operation: &'static str, path: &Path) -> Result<FileId, StoreError> {
     FileId::of(path).map_err(|error| StoreError::Unavailable {
         operation,
         reason: format!("{}: {error}", path.display()),
@@ -356,9 +356,10 @@ pub(super) fn all<T>(
         .map_err(|error| classify(operation, error))
 }
 
-/// The database's clock: microseconds since 1970-01-01 UTC.
+/// The database's clock: microseconds since 1970-01-01 UTC. It is read within the transaction's
+/// snapshot, so that no lease which stands there was given after it.
 pub(super) fn clock(tx: &Connection, operation: &'static str) -> Result<i64, StoreError> {
-    let sql = "select cast(unixepoch('subsec') * 1000000 as integer)";
+    let sql = "select cast(unixepoch('subsec') * 1000000 as integer) from posthaste_identity";
     one(tx, operation, sql, &[], |row| row.get(0))
 }
 

@@ -161,6 +161,26 @@ pub(super) fn last_seq(tx: &Transaction<'_>, operation: &'static str) -> Result<
     one(tx, operation, sql, &[], |row| row.get(0))
 }
 
+/// A number that a cursor has passed and that another event has now.
+pub(super) fn drawn_again(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+) -> Result<Option<i64>, StoreError> {
+    let sql = include_str!("sql/drawn_again.sql");
+    one(tx, operation, sql, &[], |row| row.get(0))
+}
+
+/// Refuses a counter that was set back behind any cursor, whether or not it has come so far again.
+pub(super) fn refuse_set_back(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+) -> Result<(), StoreError> {
+    let sql = "select coalesce(max(seq), 0) from posthaste_cursors";
+    let furthest = one(tx, operation, sql, &[], |row| row.get(0))?;
+    refuse_counter_set_back(tx, operation, furthest)?;
+    refuse_drawn_again(operation, drawn_again(tx, operation)?)
+}
+
 /// Refuses a counter below a number that was read: it hides new events.
 pub(super) fn refuse_counter_set_back(
     tx: &Transaction<'_>,
@@ -171,15 +191,30 @@ pub(super) fn refuse_counter_set_back(
     if furthest <= last {
         return Ok(());
     }
-    Err(StoreError::Misconfigured {
+    let found = format!("has drawn numbers up to {last}, below {furthest} that was read of it");
+    Err(set_back(operation, &found))
+}
+
+/// Refuses a number that another event has drawn again: those drawn before it hide new events.
+pub(super) fn refuse_drawn_again(
+    operation: &'static str,
+    drawn_again: Option<i64>,
+) -> Result<(), StoreError> {
+    drawn_again.map_or(Ok(()), |seq| {
+        let found = format!("has another event under the number {seq} than the one that was read");
+        Err(set_back(operation, &found))
+    })
+}
+
+fn set_back(operation: &'static str, found: &str) -> StoreError {
+    StoreError::Misconfigured {
         operation,
         reason: format!(
-            "the outbox has drawn numbers up to {last}, below {furthest} that was read of it: the \
-             table was emptied or made anew and its counter set back, which hides new events. Run \
-             `posthaste init`, which sets it forward and has all events that the table holds \
-             delivered, some of them again; nothing is lost"
+            "the outbox {found}: the table was emptied or made anew and its counter set back, \
+             which hides new events. Run `posthaste init`, which sets it forward and has all \
+             events that the table holds delivered, some of them again; nothing is lost"
         ),
-    })
+    }
 }
 
 /// The state of this name.

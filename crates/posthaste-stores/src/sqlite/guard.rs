@@ -11,6 +11,10 @@
 //!   and are not behind the stored cursor, so that the row of the furthest one is gone or is
 //!   another event. Only a state that has both is accepted, and it has everything that matters.
 //!
+//! A counter that was set back in the same file is told by the event that the cursor has passed:
+//! another event stands under its number. A new claim would not help, since it would begin behind
+//! events that no relay has read.
+//!
 //! A copy of the file that somebody relays elsewhere cannot be noticed.
 
 use std::sync::{
@@ -24,6 +28,7 @@ use uuid::Uuid;
 
 use super::{
     connection::{Worker, at_most_one, one},
+    destination::refuse_drawn_again,
     error::{classify, unexpected},
     row,
 };
@@ -72,6 +77,8 @@ struct GuardRow {
     cursor_id: Option<i64>,
     seq: i64,
     valid: bool,
+    /// A number that the cursor has passed and that another event has now.
+    drawn_again: Option<i64>,
 }
 
 impl Guard {
@@ -201,6 +208,7 @@ impl Guard {
         if row.version < expected.version {
             return Err(StoreError::IncarnationChanged { operation });
         }
+        refuse_drawn_again(operation, row.drawn_again)?;
         // Behind the stored cursor retention may have removed the row.
         if let Some((seq, id)) = expected.furthest.filter(|&(seq, _)| seq > row.seq)
             && event_id(tx, operation, seq)? != Some(id)
@@ -228,6 +236,7 @@ impl Guard {
                                 cursor_id: row.get(4)?,
                                 seq: row.get::<_, Option<i64>>(5)?.unwrap_or(0),
                                 valid: row.get(6)?,
+                                drawn_again: row.get(7)?,
                             })
                         },
                     )

@@ -1,18 +1,18 @@
 //! Creates and migrates the schema.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, fs, io::ErrorKind, time::Duration};
 
 use posthaste::{
     Dialect,
     schema::{Migration, Placeholders},
 };
 use posthaste_engine::{StoreError, retention_refused};
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, named_params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, named_params};
 
 use super::{
     config::SqliteConfig,
-    connection::{empty_log, execute, open, transaction},
-    destination::last_seq,
+    connection::{empty_log, execute, identify, open, transaction},
+    destination::{drawn_again, last_seq},
     error::{classify, unexpected},
     settings::{PARTITIONS, RETENTION_SECONDS},
 };
@@ -133,16 +133,38 @@ fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitRepo
             config.path.display()
         )));
     }
+    let is_new = fs::symlink_metadata(&config.path).is_err();
     let mut connection = open(OPERATION, config, OpenFlags::SQLITE_OPEN_CREATE)?;
-    expect_utf8(&connection)?;
-    write_ahead(&connection)?;
-    let mut applied = Vec::new();
-    for migration in Dialect::Sqlite.migrations() {
-        // Looked up again under each write lock: another init may be at work.
-        let done = immediate(&mut connection, |tx| apply(tx, migration))?;
-        applied.extend(done.then_some(migration.version));
+    let file = identify(OPERATION, &config.path)?;
+    let report = make(&mut connection, options);
+    match report {
+        Err(_) if is_new => unmake(&mut connection, config),
+        // Another `init` had made it, was refused, and removed it while this one waited.
+        Ok(_) if identify(OPERATION, &config.path).ok() != Some(file) => {
+            return Err(StoreError::Unavailable {
+                operation: OPERATION,
+                reason: format!(
+                    "{} was removed or replaced meanwhile: run it again",
+                    config.path.display()
+                ),
+                source: None,
+            });
+        }
+        _ => {}
     }
-    immediate(&mut connection, |tx| {
+    report
+}
+
+fn make(connection: &mut Connection, options: InitOptions) -> Result<InitReport, StoreError> {
+    expect_utf8(connection)?;
+    write_ahead(connection)?;
+    let mut applied = Vec::new();
+    immediate(connection, |tx| {
+        for migration in Dialect::Sqlite.migrations() {
+            // The version is read under the write lock: another init may be at work.
+            let done = apply(tx, migration)?;
+            applied.extend(done.then_some(migration.version));
+        }
         set_counter_forward(tx)?;
         for (name, value) in stored(options) {
             execute(
@@ -154,9 +176,39 @@ fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitRepo
         }
         Ok(())
     })?;
-    let version = level(&connection, OPERATION)?.0;
-    empty_log(OPERATION, &mut connection)?;
+    let version = level(connection, OPERATION)?.0;
+    // The schema is committed, whether it stands in the log or in the file.
+    if let Err(error) = empty_log(OPERATION, connection) {
+        tracing::warn!("{error}");
+    }
     Ok(InitReport { applied, version })
+}
+
+/// Removes the file that a refused `init` has made, unless another process has written into it or
+/// holds its lock.
+fn unmake(connection: &mut Connection, config: &SqliteConfig) {
+    let locked = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+    let is_used = match &locked {
+        Ok(tx) => {
+            let sql = "select exists (select 1 from sqlite_schema)";
+            tx.query_row(sql, [], |row| row.get(0)).unwrap_or(true)
+        }
+        // The device has no room for the lock (`-shm`): no other process can have written.
+        Err(error) => error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy),
+    };
+    if is_used {
+        return;
+    }
+    for beside in ["", "-wal", "-shm"] {
+        let mut path = config.path.clone().into_os_string();
+        path.push(beside);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!("{} was made and stays: {error}", path.display());
+            }
+            _ => {}
+        }
+    }
 }
 
 fn immediate<T>(
@@ -227,11 +279,16 @@ fn set_counter_forward(tx: &Transaction<'_>) -> Result<(), StoreError> {
     let furthest: i64 = tx
         .query_row(include_str!("sql/furthest.sql"), [], |row| row.get(0))
         .map_err(fail)?;
-    if furthest <= last {
+    if furthest <= last && drawn_again(tx, OPERATION)?.is_none() {
         return Ok(());
     }
-    // No number is above `last`, so that none meets another on its way.
-    tx.execute("update posthaste_outbox set seq = seq + ?1", [furthest])
+    let top = "select coalesce(max(seq), 0) from posthaste_outbox";
+    let top: i64 = tx.query_row(top, [], |row| row.get(0)).map_err(fail)?;
+    // The counter may be gone while the table was not emptied.
+    let last = last.max(top);
+    // No number is above `by`, so that none meets another on its way.
+    let by = furthest.max(last);
+    tx.execute("update posthaste_outbox set seq = seq + ?1", [by])
         .map_err(fail)?;
     // There is no row where the table has drawn no number since.
     tx.execute(
@@ -241,7 +298,7 @@ fn set_counter_forward(tx: &Transaction<'_>) -> Result<(), StoreError> {
     .map_err(fail)?;
     tx.execute(
         "insert into sqlite_sequence (name, seq) values ('posthaste_outbox', ?1)",
-        [furthest + last],
+        [by + last],
     )
     .map_err(fail)?;
     Ok(())

@@ -22,6 +22,7 @@ mod fuzz;
 mod guard;
 mod headers;
 mod holds_key;
+mod live;
 mod markers;
 mod migrate;
 mod ownership;
@@ -275,13 +276,6 @@ fn check_file(
     }
     // Without the write lock: people look at a store above all while something is wrong with it.
     transaction(connection, operation, TransactionBehavior::Deferred, |tx| {
-        let furthest: i64 = tx
-            .query_row(
-                "select coalesce(max(seq), 0) from posthaste_cursors",
-                [],
-                |row| row.get(0),
-            )
-            .map_err(fail)?;
-        destination::refuse_counter_set_back(tx, operation, furthest)
+        destination::refuse_set_back(tx, operation)
     })
 }

@@ -3,7 +3,7 @@
 //! The write lock makes one housekeeper of many, and what a transaction reads under it stays true
 //! until it commits. `AUTOINCREMENT` keeps the numbers from coming again.
 
-use std::{fmt::Display, time::Duration};
+use std::{fmt::Display, sync::LazyLock, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -17,14 +17,17 @@ use super::{
     SqliteStore,
     audit::{self, About},
     connection::{all, at_most_one, clock, execute, micros, one, until},
-    destination::last_seq,
+    destination::{last_seq, refuse_set_back},
     error::unexpected,
     evacuate::evacuate,
+    live::with_live,
     settings,
 };
 
 const OPERATION: &str = "housekeeping";
 const OLDEST_LINE: &str = "select at from posthaste_audit order by id limit 1";
+
+static PINS: LazyLock<String> = LazyLock::new(|| with_live(include_str!("sql/retention_pins.sql")));
 
 /// Rows that one transaction deletes: a few milliseconds under the write lock.
 const ROWS_A_TRANSACTION: usize = 200;
@@ -54,7 +57,10 @@ impl Retention for SqliteStore {
         let mut kept_by_keys = due.kept_by_keys;
         while kept_by_keys {
             let at = Instant::now();
-            let copies = worker.write(OPERATION, move |tx| evacuate(tx, OPERATION, by));
+            let copies = worker.write(OPERATION, move |tx| {
+                refuse_set_back(tx, OPERATION)?;
+                evacuate(tx, OPERATION, by)
+            });
             match copies.await? {
                 None => kept_by_keys = false,
                 Some(copied) => done.evacuated += copied,
@@ -141,8 +147,10 @@ fn passed(tx: &Transaction<'_>) -> Result<Option<i64>, StoreError> {
     one(tx, OPERATION, sql, &[], |row| row.get(0))
 }
 
-/// Deletes the oldest rows; answers how many.
+/// Deletes the oldest rows; answers how many. If the counter was set back, rows below the cursors
+/// are events that no relay has read: they stay.
 fn remove_events(tx: &Transaction<'_>) -> Result<usize, StoreError> {
+    refuse_set_back(tx, OPERATION)?;
     let now = clock(tx, OPERATION)?;
     let window = settings::retention(tx, OPERATION)?;
     let Some(floor) = floor(tx, OPERATION)? else {
@@ -260,13 +268,7 @@ pub(super) fn retained(
         }],
         (_, Some(_)) => {
             let of = named_params! { ":now": now, ":before": before };
-            all(
-                tx,
-                operation,
-                include_str!("sql/retention_pins.sql"),
-                of,
-                |row| pin(row, now),
-            )?
+            all(tx, operation, &PINS, of, |row| pin(row, now))?
         }
     };
     Ok(Retained {

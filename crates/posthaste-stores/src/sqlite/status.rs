@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -12,10 +13,16 @@ use super::{
     connection::{all, clock, micros, until},
     destination::{last_seq, state_named},
     error::{classify, unexpected},
+    live::with_live,
     retention::retained,
     row,
     shares::{host, registration},
 };
+
+static DESTINATIONS: LazyLock<String> =
+    LazyLock::new(|| with_live(include_str!("sql/status_destinations.sql")));
+static RELAYS: LazyLock<String> =
+    LazyLock::new(|| with_live(include_str!("sql/status_relays.sql")));
 
 /// Up to here pending events are counted one by one.
 const PENDING_EXACT_MAX: u64 = 100_000;
@@ -165,9 +172,7 @@ fn destinations_of(
     now: i64,
 ) -> Result<Vec<(i64, i64, DestinationStatus)>, StoreError> {
     let fail = |error| classify(operation, error);
-    let mut statement = tx
-        .prepare_cached(include_str!("sql/status_destinations.sql"))
-        .map_err(fail)?;
+    let mut statement = tx.prepare_cached(&DESTINATIONS).map_err(fail)?;
     let mut rows = statement
         .query(named_params! { ":now": now })
         .map_err(fail)?;
@@ -201,9 +206,7 @@ fn relays(
 ) -> Result<Vec<RelayStatus>, StoreError> {
     let fail = |error| classify(operation, error);
     let since = now.saturating_sub(micros(RELAYS_SHOWN));
-    let mut statement = tx
-        .prepare_cached(include_str!("sql/status_relays.sql"))
-        .map_err(fail)?;
+    let mut statement = tx.prepare_cached(&RELAYS).map_err(fail)?;
     let mut rows = statement
         .query(named_params! { ":now": now, ":since": since })
         .map_err(fail)?;

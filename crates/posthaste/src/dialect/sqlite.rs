@@ -41,6 +41,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         min_relay: 4,
         sql: include_str!("../../migrations/sqlite/0005_cluster.sql"),
     },
+    Migration {
+        version: 6,
+        name: "passed",
+        min_relay: 4,
+        sql: include_str!("../../migrations/sqlite/0006_passed.sql"),
+    },
 ];
 
 /// Rows of one statement in SQLite: its parameters are numbered up to 32 766.

@@ -1,1 +1,3 @@
-select seq, inserted_at from posthaste_outbox where seq > :behind order by seq limit 1
+-- A row without a time (its checks were bypassed) counts as the oldest.
+select seq, iif(typeof(inserted_at) = 'integer', inserted_at, 0)
+from posthaste_outbox where seq > :behind order by seq limit 1
