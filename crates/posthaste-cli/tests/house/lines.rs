@@ -1,13 +1,8 @@
 //! Lengths of lines and documents, links, the glossary, and comments that hide their subject.
-//!
-//! Exceptions are counts in two lists beside this file. They may only shrink, crate by crate, so
-//! that a file that moves within its crate takes its count along. The test rewrites both lists with
-//! the present counts when `POSTHASTE_HOUSE_SHRINK` is set, unless their sum has grown.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    env, fs,
-    path::Path,
+    collections::BTreeSet,
+    path::{Path, PathBuf},
 };
 
 use super::{files_below, read, root};
@@ -27,27 +22,38 @@ const HIDING: &[&str] = &["What", "Whatever", "Who", "Whoever"];
 
 #[test]
 fn lines_of_code_end_at_100_columns() {
-    let files = files_below(&root().join("crates"), "rs");
-    let counts = files.iter().map(|file| {
-        let wide = read(file).lines().filter(|line| is_wide(line)).count();
-        (name_of(file), wide)
-    });
-    assert_no_more("wide_lines.txt", counts.collect());
+    let code = files_below(&root().join("crates"), "rs");
+    assert_eq!(
+        lines_that(code, is_wide),
+        [""; 0],
+        "lines over {COLUMNS_MAX} columns"
+    );
 }
 
 #[test]
 fn comments_begin_with_their_subject() {
-    let mut counts = BTreeMap::new();
     let crates = root().join("crates");
-    let code = files_below(&crates, "rs").into_iter();
+    let mut files = files_below(&crates, "rs");
     let statements = files_below(&crates, "sql").into_iter();
     // A published migration keeps every byte.
-    let statements = statements.filter(|file| !name_of(file).contains("/migrations/"));
-    for file in code.chain(statements) {
-        let comments = read(&file).lines().map(hidden_subjects).sum::<usize>();
-        *counts.entry(crate_of(&name_of(&file))).or_default() += comments;
-    }
-    assert_no_more("hidden_subjects.txt", counts);
+    files.extend(statements.filter(|file| !name_of(file).contains("/migrations/")));
+    let hide = |line: &str| hidden_subjects(line) > 0;
+    assert_eq!(
+        lines_that(files, hide),
+        [""; 0],
+        "sentences that begin with {HIDING:?}"
+    );
+}
+
+/// Where such lines stand.
+fn lines_that(files: Vec<PathBuf>, are_meant: impl Fn(&str) -> bool) -> Vec<String> {
+    let of_file = |file: PathBuf| {
+        let text = read(&file);
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| are_meant(line));
+        let places = lines.map(|(number, _)| format!("{}:{number}", name_of(&file)));
+        places.collect::<Vec<_>>()
+    };
+    files.into_iter().flat_map(of_file).collect()
 }
 
 #[test]
@@ -182,61 +188,7 @@ fn hidden_subjects(line: &str) -> usize {
         .count()
 }
 
-/// Compares counts with those that a list allows.
-fn assert_no_more(list: &str, mut counts: BTreeMap<String, usize>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/house")
-        .join(list);
-    counts.retain(|_, count| *count > 0);
-    let allowed = allowed(&read(&path));
-    if env::var_os("POSTHASTE_HOUSE_SHRINK").is_some() {
-        let (now, before): (usize, usize) = (counts.values().sum(), allowed.values().sum());
-        assert!(now <= before, "{list}: {now} altogether, {before} before");
-        let lines = counts
-            .iter()
-            .map(|(name, count)| format!("{count} {name}\n"));
-        fs::write(&path, lines.collect::<String>()).unwrap();
-        return;
-    }
-    let (sums, sums_allowed) = (by_crate(&counts), by_crate(&allowed));
-    let mut more = Vec::new();
-    for (name, count) in &counts {
-        let crate_name = crate_of(name);
-        let most = allowed.get(name).copied().unwrap_or(0);
-        if sums[&crate_name] > sums_allowed.get(&crate_name).copied().unwrap_or(0) && *count > most
-        {
-            more.push(format!("{name}: {count}, more than {most}"));
-        }
-    }
-    assert!(
-        more.is_empty(),
-        "{list} may only shrink; for a move between crates set POSTHASTE_HOUSE_SHRINK:\n{}",
-        more.join("\n")
-    );
-}
-
-fn allowed(list: &str) -> BTreeMap<String, usize> {
-    let entries = list.lines().map(|line| {
-        let (count, name) = line.split_once(' ').unwrap();
-        (name.to_owned(), count.parse().unwrap())
-    });
-    entries.collect()
-}
-
-fn by_crate(counts: &BTreeMap<String, usize>) -> BTreeMap<String, usize> {
-    let mut sums = BTreeMap::new();
-    for (name, count) in counts {
-        *sums.entry(crate_of(name)).or_default() += count;
-    }
-    sums
-}
-
-/// `crates/NAME` of a path below it.
-fn crate_of(name: &str) -> String {
-    name.split('/').take(2).collect::<Vec<_>>().join("/")
-}
-
-/// A path as the lists have it.
+/// A path for people.
 fn name_of(file: &Path) -> String {
     let name = file.strip_prefix(root()).unwrap();
     name.to_str().unwrap().to_owned()

@@ -3,6 +3,7 @@
 mod admin;
 mod claimed;
 mod ownership;
+mod pages;
 mod retention;
 mod side_read;
 

@@ -51,10 +51,10 @@ pub use writer::Transaction;
 /// no time passes.
 pub type Step = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// What a simulated database is made of.
+/// The settings of a simulated database.
 #[derive(Clone)]
 pub struct Settings {
-    /// What ids are drawn from.
+    /// Ids are drawn from it.
     pub seed: u64,
     /// Partitions of a new destination: a power of two up to 4 096.
     pub partitions: u16,
@@ -178,7 +178,7 @@ impl SimulatedPostgres {
         self.server.lock().replicate_flushed();
     }
 
-    /// Promotes the standby. What came after the last [`replicate`](Self::replicate) is gone; else
+    /// Promotes the standby. Changes after the last [`replicate`](Self::replicate) are gone; else
     /// as [`crash`](Self::crash).
     pub fn fail_over(&self) {
         self.server.lock().fail_over();
@@ -290,7 +290,7 @@ impl SimulatedPostgres {
         self.server.lock().now.created.clone()
     }
 
-    /// What happened so far.
+    /// The counts so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.server.lock().counters

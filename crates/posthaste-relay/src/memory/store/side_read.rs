@@ -10,8 +10,8 @@ use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 
 use super::{
     MemoryMode, MemoryStore,
-    claimed::{last, page, place, read},
     ownership::Held,
+    pages::{last, page, place, read},
 };
 
 pub(super) struct MemorySideRead {

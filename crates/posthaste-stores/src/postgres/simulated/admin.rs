@@ -1,4 +1,4 @@
-//! What operators see and do.
+//! The operators' side.
 
 use async_trait::async_trait;
 use posthaste_engine::{

@@ -42,7 +42,7 @@ pub(super) type Creation = (String, Vec<Uuid>);
 #[derive(Debug)]
 pub(super) struct Database {
     pub(super) now: Version,
-    /// What is on disk, where `now` holds a commit that is not: all of `now` otherwise.
+    /// The state on disk, where `now` holds a commit that is not there yet; none: all of `now` is.
     on_disk: Option<Box<Version>>,
     /// Of what is on disk: the greatest number of a transaction, and the logged value of the
     /// sequence.
@@ -191,7 +191,7 @@ impl Database {
         self.begin_a_new_life(issued, self.flushed);
     }
 
-    /// What the standby has now is what it will have.
+    /// The standby catches up with memory.
     pub(super) fn replicate(&mut self) {
         *self.standby = self.now.clone();
     }
@@ -227,7 +227,7 @@ impl Database {
         self.flush();
     }
 
-    /// What was open is rolled back.
+    /// Open transactions are rolled back.
     pub(super) fn cut_connections(&mut self) {
         self.generation += 1;
         self.now.mvcc.abort_all();

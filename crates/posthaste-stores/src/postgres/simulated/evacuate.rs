@@ -10,7 +10,7 @@ use super::{
 };
 use crate::postgres::evacuate::{BYTES_A_CHUNK, KEYS_A_CHUNK, NUMBERS_A_CHUNK, ROWS_A_CHUNK};
 
-/// What is looked through.
+/// The numbers that are looked through.
 struct Stretch {
     start: i64,
     stop: i64,

@@ -59,7 +59,7 @@ impl Server {
     }
 }
 
-/// Whoever waits for an answer keeps the first; the second tells whether it still does.
+/// The caller that waits for an answer keeps the first; the second tells whether it still does.
 fn waiting() -> (Arc<()>, Weak<()>) {
     let waiting = Arc::new(());
     let waiter = Arc::downgrade(&waiting);
@@ -90,8 +90,8 @@ impl Connection {
         }
     }
 
-    /// What the next statement goes through: behind a pooler another connection, when the last one
-    /// has broken.
+    /// The connection of the next statement: behind a pooler another one, when the last one has
+    /// broken.
     pub(super) fn pooled(&self) -> Self {
         match self.server.pooled {
             true => Self::open(&self.server),

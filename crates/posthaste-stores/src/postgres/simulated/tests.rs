@@ -1,4 +1,5 @@
-//! What a crash leaves, what it issues again, and who goes on when nobody waits.
+//! Crashes: the state that they leave, the numbers that are issued again, and statements that go on
+//! when nobody waits.
 
 use futures_util::FutureExt;
 use posthaste_engine::{

@@ -12,7 +12,7 @@ const OPERATION: &str = "write";
 pub struct Transaction {
     connection: Connection,
     xid: Option<u64>,
-    /// What it wrote: `seq` and id.
+    /// The events that it wrote: `seq` and id.
     written: Vec<(i64, Uuid)>,
 }
 
