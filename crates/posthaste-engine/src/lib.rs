@@ -50,7 +50,7 @@ pub use router::Router;
 pub use sharing::{ShareStep, Sharing};
 pub use sink::{
     Cause, FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Outcome, Rejection, RejectionKind, Sink,
-    SinkError, SinkInfo, Unavailability, Verdict,
+    SinkError, SinkInfo, StoredProgress, Unavailability, Verdict,
 };
 pub use store::*;
 pub use template::{MissingField, Template, TemplateError};

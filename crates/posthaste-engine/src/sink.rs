@@ -346,6 +346,18 @@ pub trait Sink: Send + Sync {
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError>;
 }
 
+/// Progress that the store holds.
+#[derive(Debug, Clone)]
+pub enum StoredProgress {
+    /// The records of these tickets are accepted, and stored as finished: they will not be
+    /// submitted again, whatever happens.
+    Finished(Range<u64>),
+    /// Everything that was visible at the claim, or read before this lane was opened, is behind
+    /// the stored cursor: an event that [`Lane::take_over`] learned of, and that was not submitted
+    /// since, will not be.
+    CaughtUp,
+}
+
 /// One ordered, abortable channel of a sink. Used by one task at a time.
 #[async_trait]
 pub trait Lane: Send {
@@ -362,26 +374,17 @@ pub trait Lane: Send {
     /// compares no number is taken by opening the lane, so that whoever lost its right finds out
     /// before this.
     ///
+    /// Answers the id of the cluster behind the lane (Kafka's cluster id), which tells another
+    /// cluster behind the same address; none where brokers have no such id.
+    ///
     /// # Errors
     /// [`SinkError`]; the lane is then aborted.
-    async fn take_over(&mut self) -> Result<(), SinkError> {
-        Ok(())
+    async fn take_over(&mut self) -> Result<Option<String>, SinkError> {
+        Ok(None)
     }
 
-    /// The records of these tickets are accepted, and the store holds them as finished: it will not
-    /// be submitted again, whatever happens.
-    fn stored(&mut self, _tickets: Range<u64>) {}
-
-    /// Everything that was visible at the claim, or read before this lane was opened, is behind
-    /// what the store holds: what [`take_over`](Self::take_over) learned and was not submitted
-    /// since will not be.
-    fn caught_up(&mut self) {}
-
-    /// The id of the cluster behind the lane (Kafka's cluster id); none where brokers have no such
-    /// id. It tells another cluster behind the same address.
-    fn cluster(&self) -> Option<&str> {
-        None
-    }
+    /// The store has got so far. A lane that keeps progress may forget as much.
+    fn progressed(&mut self, _progress: StoredProgress) {}
 
     /// Purges what the client holds and destroys the connection. Answers nothing: records without a
     /// verdict are *unavailable* from here on. With [`FenceKind::Exact`], nothing of this lane can

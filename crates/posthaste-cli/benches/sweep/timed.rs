@@ -7,7 +7,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, Verdict};
+use posthaste_engine::{
+    Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, StoredProgress, Verdict,
+};
 use uuid::Uuid;
 
 /// When each event was accepted.
@@ -65,16 +67,12 @@ impl Lane for TimedLane {
         verdicts
     }
 
-    async fn take_over(&mut self) -> Result<(), SinkError> {
+    async fn take_over(&mut self) -> Result<Option<String>, SinkError> {
         self.inner.take_over().await
     }
 
-    fn stored(&mut self, tickets: std::ops::Range<u64>) {
-        self.inner.stored(tickets);
-    }
-
-    fn caught_up(&mut self) {
-        self.inner.caught_up();
+    fn progressed(&mut self, progress: StoredProgress) {
+        self.inner.progressed(progress);
     }
 
     async fn abort(self: Box<Self>) {

@@ -72,13 +72,13 @@ impl Pipeline {
     }
 
     /// Tickets of events that went behind what the store holds since the last call
-    /// ([`crate::Lane::stored`]).
+    /// ([`crate::StoredProgress::Finished`]).
     pub fn take_behind_the_store(&mut self) -> std::vec::Drain<'_, Range<u64>> {
         self.progress.take_behind_the_store()
     }
 
     /// Once for each lane: everything that was visible at the claim, or read before the lane was
-    /// opened, is behind what the store holds ([`crate::Lane::caught_up`]).
+    /// opened, is behind what the store holds ([`crate::StoredProgress::CaughtUp`]).
     pub fn take_caught_up(&mut self) -> bool {
         self.retries.none_is_due()
             && self.is_drained()

@@ -15,8 +15,9 @@ pub trait ClaimReports: Send + Sync {
     /// [`StoreError`].
     async fn report(&self, breaker: &str, last_error: Option<&str>) -> Result<(), StoreError>;
 
-    /// Stores which cluster of brokers the destination is delivered to ([`crate::Lane::cluster`]).
-    /// Answers the former one where that was another, of which an audit line tells.
+    /// Stores which cluster of brokers the destination is delivered to
+    /// ([`crate::Lane::take_over`]). Answers the former one where that was another, of which an
+    /// audit line tells.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -53,7 +53,7 @@ pub(super) async fn open_lane(
         if taken_over.is_ok() && !former.is_empty() {
             reports.fences_taken(&former).await?;
         }
-        if let (Ok(()), Some(cluster)) = (&taken_over, lane.cluster())
+        if let Ok(Some(cluster)) = &taken_over
             && let Some(former) = reports.reached(cluster).await?
         {
             warn!(
@@ -65,7 +65,7 @@ pub(super) async fn open_lane(
         Ok(taken_over)
     };
     let refused = match taking_over.await {
-        Ok(Ok(())) => return Ok(Ok(lane)),
+        Ok(Ok(_)) => return Ok(Ok(lane)),
         Ok(Err(error)) => Ok(Err(error)),
         Err(error) => Err(error),
     };

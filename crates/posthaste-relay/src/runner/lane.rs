@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_engine::{
-    Lane, LaneSpec, Moment, StoreError,
+    Lane, LaneSpec, Moment, StoreError, StoredProgress,
     rule::{Rule, left_out},
 };
 
@@ -72,9 +72,9 @@ impl Runner<'_> {
         let caught_up = self.pipeline.take_caught_up();
         let stored = self.pipeline.take_behind_the_store();
         let Some(lane) = &mut self.lane else { return };
-        stored.for_each(|tickets| lane.stored(tickets));
+        stored.for_each(|tickets| lane.progressed(StoredProgress::Finished(tickets)));
         if caught_up {
-            lane.caught_up();
+            lane.progressed(StoredProgress::CaughtUp);
         }
     }
 

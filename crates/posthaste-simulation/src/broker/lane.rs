@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    ops::Range,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -14,7 +13,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     Cause, EventRef, FailedKeys, KeyOrder, Lane, LaneSpec, Outcome, Record, RejectionKind,
-    SinkError, Verdict,
+    SinkError, StoredProgress, Verdict,
     rule::{Rule, left_out},
 };
 use tokio::{sync::mpsc, time::Instant};
@@ -291,7 +290,7 @@ impl Lane for NetworkLane {
         }
     }
 
-    async fn take_over(&mut self) -> Result<(), SinkError> {
+    async fn take_over(&mut self) -> Result<Option<String>, SinkError> {
         tokio::time::sleep(self.broker.travel() / 4).await;
         if self.broker.is_away() {
             return Err(self.broker.unavailable("the broker is away"));
@@ -302,29 +301,29 @@ impl Lane for NetworkLane {
             progress.learned = accepted.keys().copied().collect();
             progress.accepted = accepted;
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn stored(&mut self, tickets: Range<u64>) {
-        let mut progress = self.progress();
+    fn progressed(&mut self, progress: StoredProgress) {
+        let mut kept = self.progress();
         let Progress {
             accepted,
             tickets: known,
-            ..
-        } = &mut *progress;
-        known.retain(|ticket, event| {
-            let stored = tickets.contains(ticket);
-            if stored {
-                accepted.remove(event);
+            learned,
+        } = &mut *kept;
+        match progress {
+            StoredProgress::Finished(tickets) => known.retain(|ticket, event| {
+                let stored = tickets.contains(ticket);
+                if stored {
+                    accepted.remove(event);
+                }
+                !stored
+            }),
+            StoredProgress::CaughtUp => {
+                for event in std::mem::take(learned) {
+                    accepted.remove(&event);
+                }
             }
-            !stored
-        });
-    }
-
-    fn caught_up(&mut self) {
-        let mut progress = self.progress();
-        for event in std::mem::take(&mut progress.learned) {
-            progress.accepted.remove(&event);
         }
     }
 

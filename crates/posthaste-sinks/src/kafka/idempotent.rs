@@ -298,8 +298,8 @@ impl Publisher for IdempotentPublisher {
 }
 
 impl InPlacePublisher for IdempotentPublisher {
-    fn cluster(&self) -> Option<&str> {
-        self.client.cluster()
+    async fn take_over(&mut self) -> Result<Option<String>, SinkError> {
+        Ok(self.client.cluster().map(str::to_owned))
     }
 
     fn submitting(&mut self, _batch: &[Record], _records: &mut Records) {

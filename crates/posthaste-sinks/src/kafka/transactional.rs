@@ -22,13 +22,13 @@ mod worker;
 
 use std::{
     mem,
-    ops::Range,
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
 use posthaste_engine::{
-    Cause, EventRef, LaneScope, LaneSpec, Outcome, Record, SinkError, Unavailability,
+    Cause, EventRef, LaneScope, LaneSpec, Outcome, Record, SinkError, StoredProgress,
+    Unavailability,
 };
 use rdkafka::types::RDKafkaErrorCode as Code;
 use tokio::sync::oneshot;
@@ -232,13 +232,10 @@ impl Publisher for TransactionalPublisher {
 }
 
 impl InPlacePublisher for TransactionalPublisher {
-    fn cluster(&self) -> Option<&str> {
-        self.client.cluster()
-    }
-
-    async fn take_over(&mut self) -> Result<(), SinkError> {
+    async fn take_over(&mut self) -> Result<Option<String>, SinkError> {
         self.fence_former().await?;
-        self.read_progress().await
+        self.read_progress().await?;
+        Ok(self.client.cluster().map(str::to_owned))
     }
 
     fn submitting(&mut self, batch: &[Record], records: &mut Records) {
@@ -255,12 +252,11 @@ impl InPlacePublisher for TransactionalPublisher {
         self.rotation = self.rotation.wrapping_add(1);
     }
 
-    fn stored(&mut self, tickets: Range<u64>) {
-        self.progress.stored(tickets);
-    }
-
-    fn caught_up(&mut self) {
-        self.progress.caught_up();
+    fn progressed(&mut self, progress: StoredProgress) {
+        match progress {
+            StoredProgress::Finished(tickets) => self.progress.stored(tickets),
+            StoredProgress::CaughtUp => self.progress.caught_up(),
+        }
     }
 
     /// The thread destroys the producer. Nothing is purged from here: the thread alone knows

@@ -1,12 +1,9 @@
 //! A lane whose publisher runs in the relay's task.
 
-use std::{
-    ops::Range,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use posthaste_engine::{Cause, Lane, Record, SinkError, Unavailability, Verdict};
+use posthaste_engine::{Cause, Lane, Record, SinkError, StoredProgress, Unavailability, Verdict};
 use tokio::time::timeout;
 
 use super::{Publisher, RecordsOf};
@@ -26,20 +23,12 @@ pub trait InPlacePublisher: Publisher {
     ///
     /// # Errors
     /// As [`Lane::take_over`].
-    fn take_over(&mut self) -> impl Future<Output = Result<(), SinkError>> + Send {
-        async { Ok(()) }
+    fn take_over(&mut self) -> impl Future<Output = Result<Option<String>, SinkError>> + Send {
+        async { Ok(None) }
     }
 
-    /// As [`Lane::stored`].
-    fn stored(&mut self, _tickets: Range<u64>) {}
-
-    /// As [`Lane::caught_up`].
-    fn caught_up(&mut self) {}
-
-    /// As [`Lane::cluster`].
-    fn cluster(&self) -> Option<&str> {
-        None
-    }
+    /// As [`Lane::progressed`].
+    fn progressed(&mut self, _progress: StoredProgress) {}
 }
 
 /// A lane whose publisher runs in the relay's task.
@@ -84,20 +73,12 @@ impl<P: InPlacePublisher> Lane for InPlaceLane<P> {
         }
     }
 
-    async fn take_over(&mut self) -> Result<(), SinkError> {
+    async fn take_over(&mut self) -> Result<Option<String>, SinkError> {
         self.publisher.take_over().await
     }
 
-    fn stored(&mut self, tickets: Range<u64>) {
-        self.publisher.stored(tickets);
-    }
-
-    fn caught_up(&mut self) {
-        self.publisher.caught_up();
-    }
-
-    fn cluster(&self) -> Option<&str> {
-        self.publisher.cluster()
+    fn progressed(&mut self, progress: StoredProgress) {
+        self.publisher.progressed(progress);
     }
 
     async fn abort(self: Box<Self>) {

@@ -1,10 +1,10 @@
 //! Faults around a sink.
 
-use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Cause, Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, Verdict,
+    Cause, Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, StoredProgress, Verdict,
 };
 use tokio::{sync::watch, time::Instant};
 
@@ -163,10 +163,6 @@ async fn outcomes_of(lane: Option<&mut Box<dyn Lane>>) -> Vec<Verdict> {
 
 #[async_trait]
 impl<W: LaneWatch> Lane for FaultyLane<W> {
-    fn cluster(&self) -> Option<&str> {
-        self.inner.as_ref()?.cluster()
-    }
-
     async fn submit(&mut self, batch: Vec<Record>) {
         self.watch.submit(&batch);
         self.script.going().await;
@@ -208,21 +204,15 @@ impl<W: LaneWatch> Lane for FaultyLane<W> {
         }
     }
 
-    async fn take_over(&mut self) -> Result<(), SinkError> {
+    async fn take_over(&mut self) -> Result<Option<String>, SinkError> {
         let inner = self.inner.as_mut().expect("an open lane");
         let work = inner.take_over();
         self.script.run(Call::TakeOver, unavailable, work).await
     }
 
-    fn stored(&mut self, tickets: Range<u64>) {
+    fn progressed(&mut self, progress: StoredProgress) {
         if let Some(inner) = &mut self.inner {
-            inner.stored(tickets);
-        }
-    }
-
-    fn caught_up(&mut self) {
-        if let Some(inner) = &mut self.inner {
-            inner.caught_up();
+            inner.progressed(progress);
         }
     }
 

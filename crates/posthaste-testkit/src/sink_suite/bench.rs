@@ -88,7 +88,7 @@ impl Bench {
         };
         let mut lane = self.sink.open_lane(spec).await?;
         match lane.take_over().await {
-            Ok(()) => Ok(Flight::new(lane)),
+            Ok(_) => Ok(Flight::new(lane)),
             Err(error) => {
                 lane.abort().await;
                 Err(error)

@@ -52,7 +52,7 @@ async fn a_progress_topic_that_is_slow_to_read_is_read_in_several_attempts() {
     let mut lane = loop {
         let mut lane = sink.open_lane(spec.clone()).await.unwrap();
         match lane.take_over().await {
-            Ok(()) => break lane,
+            Ok(_) => break lane,
             Err(error) => said.push(error.to_string()),
         }
         lane.abort().await;

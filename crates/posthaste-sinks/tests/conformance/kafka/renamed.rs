@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +11,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{Lane, LaneSpec, Record, Sink, SinkError, SinkInfo, Verdict};
+use posthaste_engine::{
+    Lane, LaneSpec, Record, Sink, SinkError, SinkInfo, StoredProgress, Verdict,
+};
 
 /// The broker's names of the suite's topics, by the suite's.
 pub(super) struct Names {
@@ -119,16 +120,12 @@ impl Lane for RenamedLane {
         self.lane.outcomes().await
     }
 
-    async fn take_over(&mut self) -> Result<(), SinkError> {
+    async fn take_over(&mut self) -> Result<Option<String>, SinkError> {
         self.lane.take_over().await
     }
 
-    fn stored(&mut self, tickets: Range<u64>) {
-        self.lane.stored(tickets);
-    }
-
-    fn caught_up(&mut self) {
-        self.lane.caught_up();
+    fn progressed(&mut self, progress: StoredProgress) {
+        self.lane.progressed(progress);
     }
 
     async fn abort(self: Box<Self>) {

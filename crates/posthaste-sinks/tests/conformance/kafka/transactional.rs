@@ -9,6 +9,7 @@ use std::{
 use libtest_mimic::Trial;
 use posthaste_engine::{
     Cause, Lane, LaneScope, LaneSpec, Outcome, Partitions, RejectionKind, Sink, SinkError,
+    StoredProgress,
 };
 use posthaste_sinks::open;
 use posthaste_testkit::{
@@ -456,9 +457,9 @@ async fn what_is_stored_leaves_the_progress() {
     let events = scene.events(30);
     let mut lane = take_over(&sink, scene.spec(relay, one(), &[])).await;
     expect_all_accepted(&mut lane, &events[..20]).await;
-    lane.stored(0..10);
+    lane.progressed(StoredProgress::Finished(0..10));
     // Of what was learned nothing is left over: all of it was submitted here.
-    lane.caught_up();
+    lane.progressed(StoredProgress::CaughtUp);
     lane.submit(records(&events[20..21], 20)).await;
     lane.outcomes().await;
     lane.abort().await;
@@ -467,8 +468,8 @@ async fn what_is_stored_leaves_the_progress() {
     // Inherited: ids leave when they were submitted and stored, or never submitted.
     let mut lane = take_over(&sink, scene.spec(relay, one(), &[])).await;
     expect_all_accepted(&mut lane, &events[10..15]).await;
-    lane.stored(0..3);
-    lane.caught_up();
+    lane.progressed(StoredProgress::Finished(0..3));
+    lane.progressed(StoredProgress::CaughtUp);
     lane.submit(records(&events[21..22], 30)).await;
     lane.outcomes().await;
     lane.abort().await;
@@ -563,7 +564,7 @@ async fn a_killed_broker_repeats_nothing() {
         let all = Partitions::all_of(64).unwrap();
         match sink.open_lane(scene.spec(relay, all, &[])).await {
             Ok(mut lane) => match lane.take_over().await {
-                Ok(()) => break lane,
+                Ok(_) => break lane,
                 Err(error) => assert!(error.is_retryable(), "{error}"),
             },
             Err(error) => assert!(error.is_retryable(), "{error}"),
@@ -638,7 +639,7 @@ async fn a_progress_topic_that_is_deleted_under_a_lane_is_made_again() {
             let spec = scene.spec(relay, Partitions::all_of(64).unwrap(), &[]);
             let mut lane = lane_with(&sink, spec).await;
             match lane.take_over().await {
-                Ok(()) => return lane,
+                Ok(_) => return lane,
                 Err(error) => {
                     assert!(error.to_string().contains(&scene.progress), "{error}");
                     lane.abort().await;
