@@ -79,9 +79,6 @@ const DIRECTION: &[(&str, &[&str])] = &[
 
 const FILE_LINES_MAX: usize = 500;
 
-/// Files that are longer, with the length they must not exceed. May only shrink.
-const LONG_FILES: &[(&str, usize)] = &[];
-
 #[test]
 fn every_dependency_has_a_licence_that_we_accept() {
     let refused: Vec<_> = packages()
@@ -212,30 +209,14 @@ fn the_engine_can_read_no_clock_no_socket_and_no_dice() {
 #[test]
 fn files_are_short_enough_to_be_read() {
     let mut too_long = Vec::new();
-    let known: BTreeMap<_, _> = LONG_FILES.iter().copied().collect();
     for (member, _) in DIRECTION {
         for file in sources(member) {
-            let name = file
-                .strip_prefix(root())
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned();
             let lines = production_lines(&read(&file)).count();
-            match known.get(name.as_str()) {
-                Some(_) if lines <= FILE_LINES_MAX => {
-                    too_long.push(format!("{name}: now fits, unlist it"))
-                }
-                Some(limit) if lines > *limit => {
-                    too_long.push(format!("{name}: {lines}, more than {limit}"))
-                }
-                None if lines > FILE_LINES_MAX => too_long.push(format!("{name}: {lines} lines")),
-                _ => {}
+            if lines > FILE_LINES_MAX {
+                too_long.push(format!("{}: {lines} lines", file.display()));
             }
         }
     }
-    let gone = known.keys().filter(|name| !root().join(name).exists());
-    too_long.extend(gone.map(|name| format!("{name}: gone, unlist it")));
     assert!(
         too_long.is_empty(),
         "without tests, at most {FILE_LINES_MAX} lines:\n{}",
