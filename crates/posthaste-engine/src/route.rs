@@ -42,20 +42,21 @@ impl Default for DeliveryPolicy {
 /// With the default backoff they span 15 s: long enough for a passing fault of one event, short
 /// enough that somebody learns of a poison one.
 const ATTEMPTS: u32 = 5;
-/// With the default backoff they span half a day: who is to make a topic, to give a right, or to
-/// bring the nodes of a queue back may be asleep.
+/// With the default backoff they span half a day: who is to make a topic or to give a right may be
+/// asleep.
 const ATTEMPTS_PATIENT: u32 = 150;
 
 impl DeliveryPolicy {
     /// How many attempts an event has that is refused for this. Where the policy leaves it open: 5
-    /// for a fault of the event, and 150 for everything else.
+    /// for a fault of the event, and for one that fails alone, since each of its attempts ends
+    /// lanes and so delays all others; and 150 for everything else.
     #[must_use]
     pub fn attempts_when(&self, refused_for: RejectionKind) -> u32 {
-        self.attempts
-            .unwrap_or(match refused_for.is_fault_of_the_event() {
-                true => ATTEMPTS,
-                false => ATTEMPTS_PATIENT,
-            })
+        self.attempts.unwrap_or(match refused_for {
+            RejectionKind::FailsAlone => ATTEMPTS,
+            kind if kind.is_fault_of_the_event() => ATTEMPTS,
+            _ => ATTEMPTS_PATIENT,
+        })
     }
 }
 
@@ -477,11 +478,11 @@ mod tests {
             Denied, FailsAlone, Invalid, Other, TooLarge, Undecodable, Unroutable,
         };
         let open = DeliveryPolicy::default();
-        for mended_elsewhere in [Unroutable, Denied, FailsAlone, Other] {
+        for mended_elsewhere in [Unroutable, Denied, Other] {
             assert_eq!(open.attempts_when(mended_elsewhere), 150);
         }
-        for fault_of_the_event in [TooLarge, Invalid, Undecodable] {
-            assert_eq!(open.attempts_when(fault_of_the_event), 5);
+        for costly_or_faulty in [TooLarge, Invalid, Undecodable, FailsAlone] {
+            assert_eq!(open.attempts_when(costly_or_faulty), 5);
         }
         let three = DeliveryPolicy {
             attempts: Some(3),
