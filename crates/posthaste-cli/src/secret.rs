@@ -29,18 +29,18 @@ impl SecretUrl {
             .map(|(scheme, _)| scheme.to_ascii_lowercase())
     }
 
-    /// The address that a destination keeps: masked, and the same from every working directory.
+    /// The address that a destination keeps: masked, and a file's the same from every working
+    /// directory. The address is one that its sink has accepted: a login stands before the first
+    /// `?`, and an `@` behind that is no end of one.
     pub(crate) fn target(&self) -> io::Result<String> {
-        let shown = self.to_string();
-        match shown.split_once(':') {
-            Some((scheme, path))
-                if !path.starts_with('/')
-                    && plug_ins::address_form(scheme) == Some(AddressForm::File) =>
-            {
-                Ok(format!("{scheme}:{}", std::path::absolute(path)?.display()))
-            }
-            _ => Ok(shown),
+        let url = self.expose();
+        let (scheme, path) = url.split_once(':').unwrap_or((url, ""));
+        if plug_ins::address_form(scheme) == Some(AddressForm::File) {
+            let path = std::path::absolute(path.strip_prefix("//").unwrap_or(path))?;
+            return Ok(format!("{scheme}:{}", path.display()));
         }
+        let before_options = &url[..url.find('?').unwrap_or(url.len())];
+        Ok(masked(url, login(before_options)))
     }
 
     /// Whether there is anything to mask.
@@ -66,17 +66,24 @@ impl fmt::Debug for SecretUrl {
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.expose();
-        let mut shown = 0;
-        let mut secrets: Vec<Range<usize>> = login(url).into_iter().chain(options(url)).collect();
-        secrets.sort_by_key(|secret| secret.start);
-        for secret in secrets {
-            if secret.start >= shown {
-                write!(f, "{}***", &url[shown..secret.start])?;
-            }
-            shown = shown.max(secret.end);
-        }
-        f.write_str(&url[shown..])
+        f.write_str(&masked(url, login(url)))
     }
+}
+
+/// The URL without its login's secret and without those of its options.
+fn masked(url: &str, login: Option<Range<usize>>) -> String {
+    let (mut text, mut shown) = (String::new(), 0);
+    let mut secrets: Vec<Range<usize>> = login.into_iter().chain(options(url)).collect();
+    secrets.sort_by_key(|secret| secret.start);
+    for secret in secrets {
+        if secret.start >= shown {
+            text.push_str(&url[shown..secret.start]);
+            text.push_str("***");
+        }
+        shown = shown.max(secret.end);
+    }
+    text.push_str(&url[shown..]);
+    text
 }
 
 /// Where the password of `scheme://user:password@host` stands, or the token of
@@ -161,15 +168,20 @@ mod tests {
         let here = std::env::current_dir().unwrap();
         let target = |url: &str| SecretUrl::new(url).target().unwrap();
         let file = format!("file:{}/out.jsonl?mode=600", here.display());
-        assert_eq!(target("file:out.jsonl?mode=600"), file);
-        for same in [
-            "file:///srv/x",
-            "file:/srv/x",
-            "stdout:",
-            "null:",
-            "kafka:one:9092",
+        for same in ["file:out.jsonl?mode=600", "file://out.jsonl?mode=600"] {
+            assert_eq!(target(same), file);
+        }
+        assert_eq!(target("file:///srv/x"), "file:/srv/x");
+        for (url, kept) in [
+            ("stdout:", "stdout:"),
+            ("kafka:one:9092", "kafka:one:9092"),
+            ("nats://one/?subject=a.@x", "nats://one/?subject=a.@x"),
+            (
+                "amqp://u:p@one/v?exchange=b@x",
+                "amqp://u:***@one/v?exchange=b@x",
+            ),
         ] {
-            assert_eq!(target(same), same);
+            assert_eq!(target(url), kept);
         }
     }
 
