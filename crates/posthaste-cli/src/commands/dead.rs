@@ -376,9 +376,7 @@ async fn none_to_undo(store: &dyn Store, filter: &ParkedFilter) -> Result<Failur
     if known.iter().any(|d| d.name == *name) {
         return Ok(Failure::failed(
             "no skipped event can be tried again; nothing was changed\nfix: where its key is \
-             blocked, decide on the event that holds it (`posthaste dead list`). An event of a \
-             removed destination that is still in the outbox is sent by the relay that has named \
-             it again",
+             blocked, decide on the event that holds it (`posthaste dead list`)",
         ));
     }
     Ok(Failure::failed(format!(

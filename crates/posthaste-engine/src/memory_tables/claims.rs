@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{DestinationRow, Tables, from_micros, micros, small};
 use crate::{
-    ClaimDecision, ClaimRequest, DestinationFound, DestinationState, GroupFound, ShareChange,
-    Start, StoreError, audit,
+    ClaimDecision, ClaimRequest, DestinationFound, DestinationState, GroupFound, ParkedState,
+    ShareChange, Start, StoreError, audit,
 };
 
 /// Where the partitions of one group stand, and their owner.
@@ -81,7 +81,26 @@ impl<P> Tables<P> {
     }
 
     /// `destination_create.sql`: all of its partitions stand at one place.
-    pub fn create(&mut self, name: &str, position: P, (by, start): (Uuid, Start), now: i64) -> i64 {
+    ///
+    /// `has`: whether the outbox has the event of this `seq`. A destination that begins at the
+    /// oldest one sends these itself: copies that a removed one of its name left go.
+    pub fn create(
+        &mut self,
+        name: &str,
+        position: P,
+        (by, start): (Uuid, Start),
+        has: impl Fn(i64) -> bool,
+        now: i64,
+    ) -> i64 {
+        if start == Start::Oldest {
+            let destinations = &self.destinations;
+            self.parked.retain(|_, row| {
+                let of = destinations.get(&row.destination_id);
+                let is_left = of.is_some_and(|of| of.name == name && !of.is_kept());
+                let is_skipped = row.state == ParkedState::Skipped;
+                !(is_left && is_skipped && has(row.event.seq()))
+            });
+        }
         // Sinks compare epochs, relays versions: a name that was removed goes on above them.
         let former = || self.destinations.values().filter(|row| row.name == name);
         let epoch = former().map(|row| row.epoch).max().unwrap_or(0);

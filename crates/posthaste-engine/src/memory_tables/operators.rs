@@ -172,16 +172,10 @@ impl<P> Tables<P> {
             && key.is_none_or(|key| row.event.key() == Some(key))
     }
 
-    /// As [`crate::Admin::act`]. `reads`: whether the outbox still has the event of this `seq`.
-    pub fn act(
-        &mut self,
-        filter: &ParkedFilter,
-        action: DeadAction,
-        reads: impl Fn(i64) -> bool,
-        now: i64,
-    ) -> u64 {
+    /// As [`crate::Admin::act`].
+    pub fn act(&mut self, filter: &ParkedFilter, action: DeadAction, now: i64) -> u64 {
         if filter.undoes_skipping(action) {
-            self.adopt(filter, reads);
+            self.adopt(filter);
         }
         let meant = self
             .parked
@@ -215,7 +209,7 @@ impl<P> Tables<P> {
     }
 
     /// `dead_adopt.sql`.
-    fn adopt(&mut self, filter: &ParkedFilter, reads: impl Fn(i64) -> bool) {
+    fn adopt(&mut self, filter: &ParkedFilter) {
         let names = |id| self.destinations.get(&id).map(|of| of.name.as_str());
         let adopted: Vec<(i64, i64)> = self
             .parked
@@ -229,7 +223,7 @@ impl<P> Tables<P> {
                         && names(copy.destination_id) == Some(name)
                         && (copy.destination_id == named || other > id)
                 });
-                (is_newest && !reads(seq)).then_some((*id, named))
+                is_newest.then_some((*id, named))
             })
             .collect();
         for (id, named) in adopted {

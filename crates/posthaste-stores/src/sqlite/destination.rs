@@ -8,8 +8,9 @@ use uuid::Uuid;
 
 use super::{
     audit::{self, About},
-    connection::{at_most_one, clock, execute, one},
+    connection::{all, at_most_one, clock, execute, one},
     error::unexpected,
+    forget::forget,
     settings,
 };
 
@@ -144,6 +145,15 @@ pub(super) fn create(
             ":name": name,
         },
     )?;
+    if start == Start::Oldest {
+        let (sql, of) = (
+            include_str!("sql/copies_read_again.sql"),
+            named_params! { ":name": name },
+        );
+        for copy in all(tx, operation, sql, of, |row| row.get(0))? {
+            forget(tx, operation, copy)?;
+        }
+    }
     let about = About::relay(by, name);
     let start = words::start(start);
     audit::write(tx, operation, words::DESTINATION_CREATED, about, &[&start])?;

@@ -17,6 +17,7 @@ mod cursor;
 mod destination;
 mod error;
 mod evacuate;
+mod forget;
 #[cfg(test)]
 mod fuzz;
 mod guard;

@@ -3,7 +3,7 @@ use std::{any::Any, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use posthaste_engine::{
     ClaimDecision, ClaimOutcome, ClaimRequest, Leases, Ownership, Partitions, Rates, Registered,
-    Registration, Renewal, Shares, Start, StoreError, audit,
+    Registration, Renewal, Shares, Start, StoreError, StoredEvent, audit,
     memory_tables::{ClaimRow, Tables},
 };
 use uuid::Uuid;
@@ -109,7 +109,9 @@ impl Ownership for MemoryStore {
                 Start::Oldest => 0,
                 Start::Now => inner.last_seq,
             };
-            tables.create(name, place, (us, request.start), now)
+            let log = &inner.log;
+            let has = |seq| log.binary_search_by_key(&seq, StoredEvent::seq).is_ok();
+            tables.create(name, place, (us, request.start), has, now)
         });
         tables.fence_and_revoke(us, id, request.settle, now);
         let (address, found) = tables.look(id, now).ok_or_else(|| none(name))?;

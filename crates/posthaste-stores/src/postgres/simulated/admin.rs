@@ -45,9 +45,8 @@ impl Admin for SimulatedPostgres {
     async fn act(&self, filter: &ParkedFilter, action: DeadAction) -> Result<u64, StoreError> {
         let (connection, filter) = (self.connect(), filter.clone());
         let act = connection.change(action.as_str(), move |database| {
-            let (now, rows) = (database.clock(), &database.now.mvcc.rows);
-            let reads = |seq| rows.contains_key(&seq);
-            Ok(database.now.tables.act(&filter, action, reads, now))
+            let now = database.clock();
+            Ok(database.now.tables.act(&filter, action, now))
         });
         act.await
     }

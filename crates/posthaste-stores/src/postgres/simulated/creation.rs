@@ -28,7 +28,7 @@ pub(super) async fn create(
         // Held for as long as this goes on, whoever waits for it.
         let _locked = locked;
         let at = database.clock();
-        let tables = &mut database.now.tables;
+        let (tables, rows) = (&mut database.now.tables, &database.now.mvcc.rows);
         if tables.destination_id(&name).is_some() {
             return Ok(());
         }
@@ -44,7 +44,8 @@ pub(super) async fn create(
                 floor_min: 0,
             },
         };
-        tables.create(&name, position, (relay.registration, start), at);
+        let has = |seq| rows.contains_key(&seq);
+        tables.create(&name, position, (relay.registration, start), has, at);
         database.note_creation(&name);
         Ok(())
     });

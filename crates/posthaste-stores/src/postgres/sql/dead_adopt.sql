@@ -1,7 +1,7 @@
 -- $1 destination, $2 id, $3 key: none means any; $4 at most. Skipped copies that a removed
--- destination left go to the one that has its name now. Not those whose event that one reads in the
--- outbox, or has a copy of: it sends them itself. Of several copies of an event the newest one
--- goes.
+-- destination left go to the one that has its name now, unless that one has a copy of the event.
+-- Copies of events that it reads itself went when it was created (destination_create.sql). Of
+-- several copies of an event the newest one goes.
 with named as materialized (
     select d.id, d.name
     from posthaste.destinations d
@@ -14,8 +14,6 @@ with named as materialized (
     join posthaste.parked p on p.destination_id = d.id and p.state = 'skipped'
     where ($2::uuid is null or p.event_id = $2::uuid)
         and ($3::text is null or p.key = $3::text)
-        and not exists (
-            select from posthaste.outbox o where o.seq = p.seq and o.id is not distinct from p.event_id)
         and not exists (
             select from posthaste.destinations e
             join posthaste.parked q on q.destination_id = e.id

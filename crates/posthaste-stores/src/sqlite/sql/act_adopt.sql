@@ -1,6 +1,6 @@
--- Skipped copies that a removed destination left go to the one that has its name now. Not those
--- whose event that one reads in the outbox, or has a copy of: it sends them itself. Of several
--- copies of an event the newest one goes.
+-- Skipped copies that a removed destination left go to the one that has its name now, unless that
+-- one has a copy of the event. Copies of events that it reads itself went when it was created
+-- (copies_read_again.sql). Of several copies of an event the newest one goes.
 update posthaste_parked
 set destination_id = (
     select n.id from posthaste_destinations as d join posthaste_destinations as n on n.name = d.name
@@ -14,7 +14,6 @@ where id in (
       and (:destination is null or n.name = :destination)
       and (:event_id is null or p.event_id = :event_id)
       and (:key is null or p.key = :key)
-      and not exists (select 1 from posthaste_outbox as o where o.seq = p.seq)
       and not exists (
           select 1 from posthaste_destinations as e join posthaste_parked as q on q.destination_id = e.id
           where e.name = n.name and q.seq = p.seq and (e.id = n.id or q.id > p.id))

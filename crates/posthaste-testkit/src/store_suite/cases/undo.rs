@@ -27,6 +27,8 @@ pub(super) fn cases() -> Vec<Case> {
         a_key_is_released_while_a_skipped_event_of_it_is_tried_again,
         a_dead_event_that_is_retried_goes_on_to_hold_its_key,
         a_removed_destinations_events_are_tried_again_by_the_next_of_its_name,
+        what_the_next_of_its_name_sends_itself_is_not_tried_again,
+        an_event_that_the_outbox_keeps_no_longer_is_tried_again_by_the_next,
         a_removed_destinations_events_are_discarded,
         a_skipped_event_is_discarded_where_that_is_asked_for,
         a_list_tells_which_event_holds_its_key,
@@ -255,19 +257,38 @@ async fn a_removed_destinations_events_are_tried_again_by_the_next_of_its_name(b
     let claim = owned(bench.claim(relay, DESTINATION, Start::Now).await);
     let heir = bench.open(relay, claim).await;
     let retried = bench.store.act(&left, DeadAction::Retry).await;
-    assert_eq!(
-        retried.unwrap(),
-        0,
-        "the next one may read it in the outbox"
-    );
-    let_all_go(&bench, &[&heir]).await;
-    let retried = bench.store.act(&left, DeadAction::Retry).await;
-    assert_eq!(retried.unwrap(), 1);
+    assert_eq!(retried.unwrap(), 1, "it begins behind the event");
     assert_waits(&bench, 1, 0).await;
     let due = heir.claimed.due(10).await.unwrap().events;
     assert_eq!((due[0].event.id(), due[0].holds_key), (id, false));
     settle(&heir, due[0].id, Settlement::Delivered).await;
     assert_waits(&bench, 0, 0).await;
+}
+
+async fn what_the_next_of_its_name_sends_itself_is_not_tried_again(bench: Bench) {
+    let (id, left) = removed_with_one_waiting(&bench).await;
+    let relay = bench.register("relay-b", LONG).await;
+    let claim = owned(bench.claim(relay, DESTINATION, Start::Oldest).await);
+    let heir = bench.open(relay, claim).await;
+    assert!(bench.store.parked(&left, 10).await.unwrap().is_empty());
+    assert_eq!(ids(&heir.deliver_all().await), [id]);
+    let_all_go(&bench, &[&heir]).await;
+    let retried = bench.store.act(&left, DeadAction::Retry).await;
+    assert_eq!(retried.unwrap(), 0, "it was sent");
+}
+
+async fn an_event_that_the_outbox_keeps_no_longer_is_tried_again_by_the_next(bench: Bench) {
+    let (id, left) = removed_with_one_waiting(&bench).await;
+    let other = bench.register("relay-a", LONG).await;
+    let claim = owned(bench.claim(other, "another", Start::Now).await);
+    let_all_go(&bench, &[&bench.open(other, claim).await]).await;
+    let relay = bench.register("relay-b", LONG).await;
+    let claim = owned(bench.claim(relay, DESTINATION, Start::Oldest).await);
+    let heir = bench.open(relay, claim).await;
+    let retried = bench.store.act(&left, DeadAction::Retry).await;
+    assert_eq!(retried.unwrap(), 1);
+    let due = heir.claimed.due(10).await.unwrap().events;
+    assert_eq!(due[0].event.id(), id);
 }
 
 async fn a_removed_destinations_events_are_discarded(bench: Bench) {
