@@ -50,8 +50,7 @@ impl Source {
             .find('\n')
             .map_or(self.text.len(), |at| start + at);
         let line = self.text[line_start..line_end].trim_end_matches('\r');
-        // The line may be an address with a password in it.
-        let line = SecretUrl::new(line);
+        let line = shown(line);
         let number = self.text[..start].matches('\n').count() + 1;
         let before = self.text[line_start..start].chars().count();
         let end = self.boundary(span.end).clamp(start, line_end);
@@ -76,9 +75,33 @@ impl Source {
     }
 }
 
+/// The line may be an address with a password in it, or a key of another program's for one.
+fn shown(line: &str) -> String {
+    let names_a_secret = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        let mut words = ["password", "secret", "token", "credential"].iter();
+        words.any(|word| name.contains(word))
+    };
+    match line.split_once('=') {
+        Some((name, _)) if names_a_secret(name) => format!("{name}= ***"),
+        _ => SecretUrl::new(line).to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_value_of_a_key_for_a_secret_is_not_shown() {
+        for (line, seen) in [
+            ("password = \"hunter2\"", "password = ***"),
+            ("api.Token=hunter2", "api.Token= ***"),
+            ("key = \"{key}\"", "key = \"{key}\""),
+        ] {
+            assert_eq!(shown(line), seen);
+        }
+    }
 
     #[test]
     fn the_caret_stands_under_the_fault() {

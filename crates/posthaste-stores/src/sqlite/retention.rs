@@ -20,7 +20,6 @@ use super::{
     destination::{last_seq, refuse_set_back},
     error::unexpected,
     evacuate::evacuate,
-    forget::forget,
     live::with_live,
     settings,
 };
@@ -204,8 +203,16 @@ fn remove_parked(tx: &Transaction<'_>, by: Option<Registered>) -> Result<Houseke
     let mut done = Housekeeping::default();
     let due = parked_due(tx, clock(tx, OPERATION)?, rows_max())?;
     for parked in &due {
-        done.attempts += forget(tx, OPERATION, parked.id)? as u64;
-        done.parked += 1;
+        let id = named_params! { ":id": parked.id };
+        let attempts = execute(
+            tx,
+            OPERATION,
+            "delete from posthaste_attempts where parked_id = :id",
+            id,
+        )?;
+        done.attempts += attempts as u64;
+        let sql = "delete from posthaste_parked where id = :id";
+        done.parked += execute(tx, OPERATION, sql, id)? as u64;
         if parked.state == "dead" {
             let about = About {
                 relay: by.map(|by| by.registration),
