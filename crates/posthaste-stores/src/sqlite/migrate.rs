@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use super::{
     config::SqliteConfig,
-    connection::{empty_log, execute, identify, open, transaction},
+    connection::{FileId, empty_log, execute, identify, open, transaction},
     destination::{drawn_again, last_seq},
     error::{classify, unexpected},
     settings::{PARTITIONS, RETENTION_SECONDS},
@@ -138,7 +138,7 @@ fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitRepo
     let file = identify(OPERATION, &config.path)?;
     let report = make(&mut connection, options);
     match report {
-        Err(_) if is_new => unmake(&mut connection, config),
+        Err(_) if is_new => unmake(&mut connection, config, file),
         // Another `init` had made it, was refused, and removed it while this one waited.
         Ok(_) if identify(OPERATION, &config.path).ok() != Some(file) => {
             return Err(StoreError::Unavailable {
@@ -184,9 +184,9 @@ fn make(connection: &mut Connection, options: InitOptions) -> Result<InitReport,
     Ok(InitReport { applied, version })
 }
 
-/// Removes the file that a refused `init` has made, unless another process has written into it or
-/// holds its lock.
-fn unmake(connection: &mut Connection, config: &SqliteConfig) {
+/// Removes the file that a refused `init` has made, unless another process has written into it,
+/// holds its lock, or has put another file there.
+fn unmake(connection: &mut Connection, config: &SqliteConfig, made: FileId) {
     let locked = connection.transaction_with_behavior(TransactionBehavior::Immediate);
     let is_used = match &locked {
         Ok(tx) => {
@@ -194,12 +194,16 @@ fn unmake(connection: &mut Connection, config: &SqliteConfig) {
             tx.query_row(sql, [], |row| row.get(0)).unwrap_or(true)
         }
         // The device has no room for the lock (`-shm`): no other process can have written.
-        Err(error) => error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy),
+        Err(error) => !matches!(
+            error.sqlite_error_code(),
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
+        ),
     };
-    if is_used {
+    if is_used || identify(OPERATION, &config.path).ok() != Some(made) {
         return;
     }
-    for beside in ["", "-wal", "-shm"] {
+    // The file last: another one of its name has a log of its own.
+    for beside in ["-wal", "-shm", ""] {
         let mut path = config.path.clone().into_os_string();
         path.push(beside);
         match fs::remove_file(&path) {
