@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{DestinationRow, Tables, from_micros, micros, small};
 use crate::{
-    ClaimDecision, ClaimRequest, DestinationFound, DestinationState, GroupFound, ParkedState,
-    ShareChange, Start, StoreError, audit,
+    ClaimDecision, ClaimRequest, DeadAction, DestinationFound, DestinationState, GroupFound,
+    ParkedState, RejectionKind, ShareChange, Start, StoreError, audit,
 };
 
 /// Where the partitions of one group stand, and their owner.
@@ -83,7 +83,7 @@ impl<P> Tables<P> {
     /// `destination_create.sql`: all of its partitions stand at one place.
     ///
     /// `has`: whether the outbox has the event of this `seq`. A destination that begins at the
-    /// oldest one sends these itself: copies that a removed one of its name left go.
+    /// oldest one sends these itself: copies that a removed one of its name left are discarded.
     pub fn create(
         &mut self,
         name: &str,
@@ -94,12 +94,15 @@ impl<P> Tables<P> {
     ) -> i64 {
         if start == Start::Oldest {
             let destinations = &self.destinations;
-            self.parked.retain(|_, row| {
+            for row in self.parked.values_mut() {
                 let of = destinations.get(&row.destination_id);
-                let is_left = of.is_some_and(|of| of.name == name && !of.is_kept());
-                let is_skipped = row.state == ParkedState::Skipped;
-                !(is_left && is_skipped && has(row.event.seq()))
-            });
+                let is_left = of.is_some_and(|of| of.name == name && !of.is_kept())
+                    && row.state == ParkedState::Skipped
+                    && row.kind != RejectionKind::Undecodable.as_str();
+                if is_left && has(row.event.seq()) {
+                    row.act(DeadAction::Discard, now);
+                }
+            }
         }
         // Sinks compare epochs, relays versions: a name that was removed goes on above them.
         let former = || self.destinations.values().filter(|row| row.name == name);

@@ -8,9 +8,8 @@ use uuid::Uuid;
 
 use super::{
     audit::{self, About},
-    connection::{all, at_most_one, clock, execute, one},
+    connection::{at_most_one, clock, execute, one},
     error::unexpected,
-    forget::forget,
     settings,
 };
 
@@ -146,13 +145,12 @@ pub(super) fn create(
         },
     )?;
     if start == Start::Oldest {
-        let (sql, of) = (
+        execute(
+            tx,
+            operation,
             include_str!("sql/copies_read_again.sql"),
-            named_params! { ":name": name },
-        );
-        for copy in all(tx, operation, sql, of, |row| row.get(0))? {
-            forget(tx, operation, copy)?;
-        }
+            named_params! { ":name": name, ":now": now },
+        )?;
     }
     let about = About::relay(by, name);
     let start = words::start(start);

@@ -17,7 +17,6 @@ mod cursor;
 mod destination;
 mod error;
 mod evacuate;
-mod forget;
 #[cfg(test)]
 mod fuzz;
 mod guard;

@@ -1,6 +1,7 @@
 -- Skipped copies that a removed destination left go to the one that has its name now, unless that
 -- one has a copy of the event. Copies of events that it reads itself went when it was created
--- (copies_read_again.sql). Of several copies of an event the newest one goes.
+-- (copies_read_again.sql). Of several copies of an event the newest one goes. Numbers that were
+-- drawn again may be another event's, whose place a copy would take.
 update posthaste_parked
 set destination_id = (
     select n.id from posthaste_destinations as d join posthaste_destinations as n on n.name = d.name
@@ -14,6 +15,7 @@ where id in (
       and (:destination is null or n.name = :destination)
       and (:event_id is null or p.event_id = :event_id)
       and (:key is null or p.key = :key)
+      and not exists (select 1 from posthaste_outbox as o where o.seq = p.seq and o.id is not p.event_id)
       and not exists (
           select 1 from posthaste_destinations as e join posthaste_parked as q on q.destination_id = e.id
           where e.name = n.name and q.seq = p.seq and (e.id = n.id or q.id > p.id))
