@@ -153,10 +153,15 @@ const PATHS: [&str; 2] = ["sslkey", "key_file"];
 
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["password", "secret", "token", "key"]
-        .iter()
-        .any(|word| name.contains(word))
-        && !PATHS.contains(&name.as_str())
+    (names_a_secret(&name) || name.contains("key")) && !PATHS.contains(&name.as_str())
+}
+
+/// Whether the value of an option or a setting of this name is to be masked, in an address or in a
+/// file. A setting `key` is no secret.
+pub(crate) fn names_a_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let mut words = ["password", "secret", "token", "credential"].iter();
+    words.any(|word| name.contains(word))
 }
 
 #[cfg(test)]

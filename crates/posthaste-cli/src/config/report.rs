@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-use crate::secret::SecretUrl;
+use crate::secret::{SecretUrl, names_a_secret};
 
 /// The text of a configuration file and where it came from.
 pub(crate) struct Source {
@@ -77,11 +77,6 @@ impl Source {
 
 /// The line may be an address with a password in it, or a key of another program's for one.
 fn shown(line: &str) -> String {
-    let names_a_secret = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        let mut words = ["password", "secret", "token", "credential"].iter();
-        words.any(|word| name.contains(word))
-    };
     match line.split_once('=') {
         Some((name, _)) if names_a_secret(name) => format!("{name}= ***"),
         _ => SecretUrl::new(line).to_string(),
