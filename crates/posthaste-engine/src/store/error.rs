@@ -64,6 +64,15 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// A destination is asked for that nobody has claimed yet, or that was removed.
+    #[must_use]
+    pub fn no_destination(operation: &'static str, destination: &str) -> Self {
+        Self::Misconfigured {
+            operation,
+            reason: format!("there is no destination `{destination}`"),
+        }
+    }
+
     /// A destination is not removed while a live relay serves it.
     #[must_use]
     pub fn is_held(operation: &'static str, destination: &str, relay: &str) -> Self {

@@ -164,10 +164,7 @@ impl Ownership for PostgresStore {
         const OPERATION: &str = "look at the shares";
         let client = self.ownership.client().await?;
         let shares = shares_of(&client, OPERATION, destination).await?;
-        shares.ok_or_else(|| StoreError::Misconfigured {
-            operation: OPERATION,
-            reason: format!("there is no destination `{destination}`"),
-        })
+        shares.ok_or_else(|| StoreError::no_destination(OPERATION, destination))
     }
 
     async fn withdraw(

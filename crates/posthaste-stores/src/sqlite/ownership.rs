@@ -208,10 +208,7 @@ impl Ownership for SqliteStore {
             .await?
             .read(OPERATION, move |tx| {
                 let found = find(tx, OPERATION, &name)?;
-                let found = found.ok_or_else(|| StoreError::Misconfigured {
-                    operation: OPERATION,
-                    reason: format!("there is no destination `{name}`"),
-                })?;
+                let found = found.ok_or_else(|| StoreError::no_destination(OPERATION, &name))?;
                 shares(tx, OPERATION, found.id, clock(tx, OPERATION)?, &watch)
             })
             .await

@@ -47,10 +47,7 @@ fn shares(tables: &Tables<i64>, destination: &str, now: i64) -> Result<Shares, S
 }
 
 fn none(destination: &str) -> StoreError {
-    StoreError::Misconfigured {
-        operation: "looking at a destination",
-        reason: format!("there is no destination `{destination}`"),
-    }
+    StoreError::no_destination("looking at a destination", destination)
 }
 
 #[async_trait]

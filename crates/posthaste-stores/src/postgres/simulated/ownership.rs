@@ -127,10 +127,9 @@ impl Ownership for SimulatedPostgres {
             let id = tables.destination_id(destination)?;
             tables.shares(id, now)
         });
-        shares.await?.ok_or_else(|| StoreError::Misconfigured {
-            operation: OPERATION,
-            reason: format!("there is no destination `{destination}`"),
-        })
+        shares
+            .await?
+            .ok_or_else(|| StoreError::no_destination(OPERATION, destination))
     }
 
     async fn withdraw(
