@@ -227,7 +227,8 @@ async fn a_state_that_has_everything_is_accepted() {
     assert_eq!(claimed.next(PLENTY).await.unwrap().events.len(), 1);
 }
 
-/// An application with a busy time-out of a second, beside a relay that does nothing but write.
+/// An application with a busy time-out of a second, beside a relay that does nothing but write, some
+/// milliseconds at a time.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_never_meets_our_lock() {
     let outbox = Outbox::new().await;
@@ -247,9 +248,9 @@ async fn an_application_never_meets_our_lock() {
     });
     let mut turns = 0;
     while !application.is_finished() {
-        let index = turns % 200;
-        claimed.park(&[parking(&page, index)]).await.unwrap();
-        let at = page.cursor_at(&page.events[index]);
+        let parked: Vec<_> = (0..200).map(|index| parking(&page, index)).collect();
+        claimed.park(&parked).await.unwrap();
+        let at = page.cursor_at(&page.events[turns % 200]);
         claimed.advance(&at, &[]).await.unwrap();
         outbox
             .store

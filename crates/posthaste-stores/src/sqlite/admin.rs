@@ -1,6 +1,6 @@
 //! The operators' side: status, parked events, the audit.
 
-use std::{sync::LazyLock, time::Instant};
+use std::sync::LazyLock;
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -85,16 +85,15 @@ impl Admin for SqliteStore {
         if filter.undoes_skipping(action) {
             let mut adopted = ACTS_A_TRANSACTION;
             while adopted == ACTS_A_TRANSACTION {
-                let (filter, began) = (filter.clone(), Instant::now());
+                let filter = filter.clone();
                 let write = move |tx: &Transaction<'_>| adopt(tx, OPERATION, &filter);
                 adopted = admin.write(OPERATION, write).await?;
-                give_way(began).await;
             }
         }
         let mut acted = 0;
         let mut after = 0;
         loop {
-            let (filter, began) = (filter.clone(), Instant::now());
+            let filter = filter.clone();
             let ids = admin
                 .write(OPERATION, move |tx| {
                     act(tx, OPERATION, &filter, action, after)
@@ -105,7 +104,6 @@ impl Admin for SqliteStore {
                 Some(&last) => after = last,
                 None => return Ok(acted),
             }
-            give_way(began).await;
         }
     }
 
@@ -183,12 +181,6 @@ fn parked_event(operation: &'static str, row: &Row<'_>) -> Result<ParkedEvent, S
         holds_key: row.get(row::BEHIND + 7).map_err(fail)?,
         event: row::event(operation, row)?,
     })
-}
-
-/// Lets writers have the database for as long as the last transaction had it: SQLite gives it to
-/// the next that asks.
-async fn give_way(began: Instant) {
-    tokio::time::sleep(began.elapsed()).await;
 }
 
 fn adopt(

@@ -18,6 +18,7 @@ use super::{
     error::classify,
     guard::{Changed, Guard},
     row::{self, Pushed},
+    turns::Turns,
 };
 
 /// The connections of a claim's owner: one for pages, one for changes, and one, opened when it is
@@ -25,6 +26,7 @@ use super::{
 /// key delays neither of the others.
 pub(super) struct SqliteClaimed {
     config: SqliteConfig,
+    turns: Turns,
     guard: Guard,
     pub(super) writer: Worker,
     reader: Worker,
@@ -49,16 +51,21 @@ pub(super) struct EventsRead {
 }
 
 impl SqliteClaimed {
-    pub(super) async fn open(config: &SqliteConfig, claim: &Claim) -> Result<Self, StoreError> {
+    pub(super) async fn open(
+        config: &SqliteConfig,
+        turns: &Turns,
+        claim: &Claim,
+    ) -> Result<Self, StoreError> {
         const OPERATION: &str = "open a claim";
         let guard = Guard::new(OPERATION, claim)?;
-        let reader = Worker::open(OPERATION, config).await?;
-        let writer = Worker::open(OPERATION, config).await?;
+        let reader = Worker::open(OPERATION, config, turns).await?;
+        let writer = Worker::open(OPERATION, config, turns).await?;
         let after = guard
             .read(&reader, OPERATION, |_, standing| Ok(standing.seq))
             .await?;
         Ok(Self {
             config: config.clone(),
+            turns: turns.clone(),
             guard,
             writer,
             reader,
@@ -77,7 +84,10 @@ impl SqliteClaimed {
     /// The connection for everything about parked events.
     pub(super) async fn parking(&self, operation: &'static str) -> Result<Arc<Worker>, StoreError> {
         self.parking
-            .get_or_try_init(|| async { Worker::open(operation, &self.config).await.map(Arc::new) })
+            .get_or_try_init(|| async {
+                let worker = Worker::open(operation, &self.config, &self.turns).await?;
+                Ok(Arc::new(worker))
+            })
             .await
             .map(Arc::clone)
     }

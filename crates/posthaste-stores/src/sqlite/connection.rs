@@ -10,9 +10,13 @@ use rusqlite::{
     Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior,
     config::DbConfig,
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
-use super::{config::SqliteConfig, error::classify};
+use super::{
+    config::SqliteConfig,
+    error::classify,
+    turns::{Turn, Turns},
+};
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -28,6 +32,7 @@ pub(super) struct Worker {
     jobs: mpsc::Sender<Job>,
     file: FileId,
     config: SqliteConfig,
+    turns: Turns,
 }
 
 /// The file that a path led to. A file that is replaced while it is open goes on living without a
@@ -62,6 +67,7 @@ impl Worker {
     pub(super) async fn open(
         operation: &'static str,
         config: &SqliteConfig,
+        turns: &Turns,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (opened, answer) = oneshot::channel();
@@ -89,6 +95,7 @@ impl Worker {
             jobs,
             file,
             config: config.clone(),
+            turns: turns.clone(),
         })
     }
 
@@ -132,9 +139,10 @@ impl Worker {
         T: Send + 'static,
         F: FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     {
+        let turn = self.turns.next().await;
         self.still_the_file(operation)?;
         self.call(operation, move |connection| {
-            transaction(connection, operation, TransactionBehavior::Immediate, work)
+            in_turn(connection, operation, turn, work)
         })
         .await
     }
@@ -303,6 +311,29 @@ pub(super) fn transaction<T>(
     let answer = work(&tx)?;
     tx.commit().map_err(fail)?;
     Ok(answer)
+}
+
+/// Changes the file in one transaction, whose turn this is.
+fn in_turn<T>(
+    connection: &mut Connection,
+    operation: &'static str,
+    turn: Turn,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let mut held_since = None;
+    let answer = transaction(
+        connection,
+        operation,
+        TransactionBehavior::Immediate,
+        |tx| {
+            held_since = Some(Instant::now());
+            work(tx)
+        },
+    );
+    if let Some(since) = held_since {
+        turn.held_since(since);
+    }
+    answer
 }
 
 /// Runs one statement of many calls; answers the number of rows that it changed.

@@ -4,8 +4,8 @@
 //! One writer at a time draws the numbers of the outbox, so that they follow the order of commits
 //! and a cursor is one number. `AUTOINCREMENT` keeps the numbers of deleted rows from coming again.
 //!
-//! Every change is one short `BEGIN IMMEDIATE` transaction: an application with a busy time-out of
-//! a second never meets our lock. Every commit is synced before it counts. Reads under a
+//! Every change is one short `BEGIN IMMEDIATE` transaction, and the lock is left alone for as long as
+//! it was held: an application with a busy time-out of a second never fails on it. Every commit is synced before it counts. Reads under a
 //! claim are short transactions too, since a long one keeps the write-ahead log from starting over.
 
 mod admin;
@@ -35,6 +35,7 @@ mod settings;
 mod shares;
 mod side_read;
 mod status;
+mod turns;
 mod watch;
 
 use std::sync::Arc;
@@ -51,6 +52,7 @@ use crate::descriptor::Functions;
 use claimed::SqliteClaimed;
 use connection::{Worker, empty_log, transaction};
 use error::classify;
+use turns::Turns;
 use watch::Watch;
 
 /// The functions of its row.
@@ -89,6 +91,7 @@ pub struct SqliteStore {
     control: Mutex<Option<Arc<Worker>>>,
     admin: Mutex<Option<Arc<Worker>>>,
     housekeeper: Mutex<Option<Arc<Worker>>>,
+    turns: Turns,
     watch: Arc<Watch>,
 }
 
@@ -103,6 +106,7 @@ impl SqliteStore {
             control: Mutex::new(None),
             admin: Mutex::new(None),
             housekeeper: Mutex::new(None),
+            turns: Turns::default(),
             watch: Arc::default(),
         })
     }
@@ -131,7 +135,7 @@ impl SqliteStore {
         {
             return Ok(Arc::clone(worker));
         }
-        let worker = Arc::new(Worker::open(operation, &self.config).await?);
+        let worker = Arc::new(Worker::open(operation, &self.config, &self.turns).await?);
         *place = Some(Arc::clone(&worker));
         Ok(worker)
     }
@@ -184,7 +188,7 @@ impl Store for SqliteStore {
             }
         }
         let config = self.config.clone();
-        Worker::open(OPERATION, &self.config)
+        Worker::open(OPERATION, &self.config, &self.turns)
             .await
             .map_err(|error| may_not_read(&self.config).unwrap_or(error))?
             .plain(OPERATION, move |connection| {
@@ -194,7 +198,9 @@ impl Store for SqliteStore {
     }
 
     async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
-        Ok(Arc::new(SqliteClaimed::open(&self.config, claim).await?))
+        Ok(Arc::new(
+            SqliteClaimed::open(&self.config, &self.turns, claim).await?,
+        ))
     }
 
     fn disconnect(&self) {

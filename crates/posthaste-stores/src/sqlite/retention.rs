@@ -56,7 +56,6 @@ impl Retention for SqliteStore {
         let begun = Instant::now();
         let mut kept_by_keys = due.kept_by_keys;
         while kept_by_keys {
-            let at = Instant::now();
             let copies = worker.write(OPERATION, move |tx| {
                 refuse_set_back(tx, OPERATION)?;
                 evacuate(tx, OPERATION, by)
@@ -69,13 +68,11 @@ impl Retention for SqliteStore {
                 done.more = true;
                 return Ok(done);
             }
-            tokio::time::sleep(at.elapsed()).await;
         }
         if !(due.events || due.kept_by_keys) {
             return Ok(done);
         }
         loop {
-            let at = Instant::now();
             let gone = worker.write(OPERATION, remove_events).await?;
             done.events += gone as u64;
             // The next step finds rows that were not looked at, or are not past their time yet.
@@ -86,8 +83,6 @@ impl Retention for SqliteStore {
                 done.more = true;
                 return Ok(done);
             }
-            // As long as writers were kept waiting, they are not.
-            tokio::time::sleep(at.elapsed()).await;
         }
     }
 
