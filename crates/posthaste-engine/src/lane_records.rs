@@ -70,15 +70,15 @@ pub struct NextSlot {
 
 /// A decision about a record that waits.
 #[derive(Debug)]
-pub enum Decision<F = (), N = ()> {
+pub enum Decision<F = ()> {
     /// It is in flight.
     Sent(F),
     /// It is answered without being sent.
     Answered(Outcome),
     /// It waits, and so do the later records of its key.
-    Wait(WaitingRecord<N>),
+    Wait,
     /// It waits, and so do all later records.
-    WaitAll(WaitingRecord<N>),
+    WaitAll,
 }
 
 /// Verdicts to be handed out.
@@ -153,16 +153,20 @@ impl<T: Copy, F, N: Default> LaneRecords<T, F, N> {
     /// Decides about the records that wait, oldest first, until one is decided
     /// [`WaitAll`](Decision::WaitAll). A record whose key waits is passed over. One whose key has a
     /// failure that its sender did not know is answered *behind failure*.
-    pub fn decide(&mut self, mut decide: impl FnMut(WaitingRecord<N>, NextSlot) -> Decision<F, N>) {
-        let mut kept = Vec::new();
+    pub fn decide(
+        &mut self,
+        mut decide: impl FnMut(&mut WaitingRecord<N>, NextSlot) -> Decision<F>,
+    ) {
+        let (mut decided, mut kept) = (0, 0);
         let mut waiting_keys = HashSet::new();
-        while let Some(item) = self.waiting.pop_front() {
+        // Decided where it stands: a record is some hundred bytes long.
+        while let Some(item) = self.waiting.get_mut(decided) {
             let owed = item.owed;
             let decision = if owed
                 .order_key
                 .is_some_and(|key| waiting_keys.contains(&key))
             {
-                Decision::Wait(item)
+                Decision::Wait
             } else if self.failed.refuses(owed.order_key, item.known) {
                 Decision::Answered(Outcome::unavailable(
                     Cause::BehindFailure,
@@ -178,19 +182,16 @@ impl<T: Copy, F, N: Default> LaneRecords<T, F, N> {
             match decision {
                 Decision::Sent(note) => self.in_flight.add(owed, note),
                 Decision::Answered(outcome) => self.give(owed, outcome),
-                Decision::Wait(item) => {
+                Decision::Wait => {
                     waiting_keys.extend(owed.order_key);
-                    kept.push(item);
+                    self.waiting.swap(kept, decided);
+                    kept += 1;
                 }
-                Decision::WaitAll(item) => {
-                    kept.push(item);
-                    break;
-                }
+                Decision::WaitAll => break,
             }
+            decided += 1;
         }
-        for item in kept.into_iter().rev() {
-            self.waiting.push_front(item);
-        }
+        self.waiting.drain(kept..decided);
     }
 
     /// Accepts the record of this slot. Answers the sink's note; none when it is not in flight.

@@ -127,8 +127,8 @@ fn a_key_that_waits_is_not_overtaken() {
     records.submit(batch(&keys, 0), 0);
     let mut sent = Vec::new();
     records.decide(|item, _| match item.record.ticket() {
-        0 => Decision::Wait(item),
-        3 => Decision::WaitAll(item),
+        0 => Decision::Wait,
+        3 => Decision::WaitAll,
         ticket => {
             sent.push(ticket);
             Decision::Sent(ticket)
@@ -148,7 +148,7 @@ fn the_end_answers_everything_and_all_that_comes_later() {
     records.submit(batch(&[None, None], 0), 3);
     records.decide(|item, next| match next.in_flight {
         0 => Decision::Sent(item.record.ticket()),
-        _ => Decision::WaitAll(item),
+        _ => Decision::WaitAll,
     });
     assert_eq!(records.oldest(), Some(3));
     assert_eq!(records.end(fault()), [0]);
@@ -170,7 +170,7 @@ fn a_lane_that_never_runs_empty_keeps_no_failures_that_are_known() {
         records.submit(batch(&[Some(&key)], round), round);
         // Always one record waits, and the one before it is rejected.
         records.decide(|item, _| match item.record.ticket() == round {
-            true => Decision::Wait(item),
+            true => Decision::Wait,
             false => Decision::Answered(rejected()),
         });
         records.hand_out();
@@ -233,8 +233,8 @@ impl Sender {
                 let (in_flight, sent) = (&mut self.in_flight, &mut self.sent);
                 let failures = &mut self.rejected;
                 self.records.decide(|item, next| match choices.next() {
-                    Some(0) => Decision::Wait(item),
-                    Some(1) => Decision::WaitAll(item),
+                    Some(0) => Decision::Wait,
+                    Some(1) => Decision::WaitAll,
                     Some(2) => {
                         failures.push(item.record.ticket());
                         Decision::Answered(rejected())

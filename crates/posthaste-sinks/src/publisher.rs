@@ -60,9 +60,10 @@ pub type RecordsOf<P> = LaneRecords<Instant, <P as Publisher>::InFlight, <P as P
 ///         }
 ///         records.decide(|item, next| {
 ///             if next.in_flight == 100 {
-///                 return Decision::WaitAll(item);
+///                 return Decision::WaitAll;
 ///             }
-///             let call = async move { (next.slot, post(item.record).await) };
+///             let record = item.record.clone();
+///             let call = async move { (next.slot, post(record).await) };
 ///             self.running.spawn(call);
 ///             Decision::Sent(())
 ///         });

@@ -138,7 +138,7 @@ impl Shared {
             .then(|| Unavailability::new(Cause::LaneEnded, "a newer lane was opened"))
     }
 
-    fn take(&mut self, record: Record) -> Outcome {
+    fn take(&mut self, record: &Record) -> Outcome {
         match &self.fault {
             MemorySinkFault::RejectLarger(max)
                 if record.value().is_some_and(|value| value.len() > *max) =>
@@ -149,7 +149,7 @@ impl Shared {
                 Outcome::rejected(RejectionKind::Other, "this key is refused")
             }
             _ => {
-                self.accepted.push(record);
+                self.accepted.push(record.clone());
                 Outcome::Accepted(None)
             }
         }
@@ -182,7 +182,7 @@ impl Lane for MemoryLane {
             }
             _ => self
                 .records
-                .decide(|item, _| Decision::Answered(shared.take(item.record))),
+                .decide(|item, _| Decision::Answered(shared.take(&item.record))),
         }
     }
 

@@ -104,7 +104,7 @@ impl IdempotentPublisher {
         let now = Instant::now();
         let has_refusals = !self.refusals.is_empty();
         records.decide(|item, next| match self.alone {
-            true => Decision::WaitAll(item),
+            true => Decision::WaitAll,
             false => self.send(&producer, item, next, now, has_refusals),
         });
         if let Some(fault) = self.fault.take() {
@@ -115,17 +115,17 @@ impl IdempotentPublisher {
     fn send(
         &mut self,
         producer: &Producer,
-        mut item: Waiting,
+        item: &mut Waiting,
         next: NextSlot,
         now: Instant,
         has_refusals: bool,
-    ) -> Decision<SentRecord, LookUpWait> {
+    ) -> Decision<SentRecord> {
         if let Some(refused) = self.settings.refuse_progress_topic(&item.record) {
             return Decision::Answered(refused);
         }
-        let (topic, partitions) = match self.topics.route(&mut item, self.publish_timeout, now) {
+        let (topic, partitions) = match self.topics.route(item, self.publish_timeout, now) {
             Route::To { topic, partitions } => (topic, partitions),
-            Route::NotYet => return Decision::Wait(item),
+            Route::NotYet => return Decision::Wait,
             Route::Refused(outcome) => return Decision::Answered(outcome),
         };
         let record = &item.record;
@@ -134,7 +134,7 @@ impl IdempotentPublisher {
             partition: topics::place(record, partitions, self.rotation),
         };
         if self.key_partitions.divides(record.order_key(), place) {
-            return Decision::Wait(item);
+            return Decision::Wait;
         }
         let mode = match has_refusals {
             true => self.refusals.mode(id(record), record.topic(), now),
@@ -156,10 +156,10 @@ impl IdempotentPublisher {
             }
         };
         if alone && next.in_flight > 0 {
-            return Decision::WaitAll(item);
+            return Decision::WaitAll;
         }
         if self.topics.entry(place, bytes, batch_bytes_max, now) == Entry::Wait {
-            return Decision::Wait(item);
+            return Decision::Wait;
         }
         let sent = SentRecord {
             order_key: record.order_key(),
@@ -179,14 +179,14 @@ impl IdempotentPublisher {
     fn hand_to_client(
         &mut self,
         producer: &Producer,
-        item: Waiting,
+        item: &Waiting,
         next: NextSlot,
         sent: SentRecord,
-    ) -> Decision<SentRecord, LookUpWait> {
+    ) -> Decision<SentRecord> {
         let Ok(partition) = i32::try_from(sent.place.partition) else {
             let reason = "a partition's number is no 32 bits".to_owned();
             self.fault = Some(Unavailability::new(Cause::Unknown, reason));
-            return Decision::WaitAll(item);
+            return Decision::WaitAll;
         };
         let message = match message::message(&item.record, partition, next.slot) {
             Ok(message) => message,
@@ -196,20 +196,20 @@ impl IdempotentPublisher {
             return Decision::Sent(sent);
         };
         match error.rdkafka_error_code().unwrap_or(Code::Unknown) {
-            Code::QueueFull if next.in_flight > 0 => Decision::WaitAll(item),
+            Code::QueueFull if next.in_flight > 0 => Decision::WaitAll,
             Code::MessageSizeTooLarge => Decision::Answered(Outcome::rejected(
                 RejectionKind::TooLarge,
                 format!("{} bytes are more than the Kafka client takes", sent.bytes),
             )),
             Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition => {
                 self.topics.doubt(sent.place.topic, Instant::now());
-                Decision::Wait(item)
+                Decision::Wait
             }
             // The reports of what made it so are on their way, and say more.
-            Code::Fatal if next.in_flight > 0 => Decision::WaitAll(item),
+            Code::Fatal if next.in_flight > 0 => Decision::WaitAll,
             code => {
                 self.fault = Some(self.trouble(code, &error.to_string()));
-                Decision::WaitAll(item)
+                Decision::WaitAll
             }
         }
     }

@@ -41,11 +41,11 @@ impl NatsPublisher {
     fn send(
         publishing: &mut Publishing,
         target: &Target,
-        item: WaitingRecord,
+        item: &WaitingRecord,
         slot: usize,
     ) -> Decision {
         if !publishing.has_room() {
-            return Decision::WaitAll(item);
+            return Decision::WaitAll;
         }
         let record = &item.record;
         let subject = match target.subject.subject(record.topic()) {

@@ -80,7 +80,7 @@ impl Publisher for Scripted {
             let mut left = limit;
             records.decide(|item, next| {
                 if left == 0 {
-                    return Decision::WaitAll(item);
+                    return Decision::WaitAll;
                 }
                 left -= 1;
                 slots.push(next.slot);

@@ -54,19 +54,19 @@ impl RabbitMqPublisher {
     fn send(
         channel: &mut amqp::ConfirmChannel<OutgoingRecord>,
         limit: &SizeLimit,
-        item: WaitingRecord,
+        item: &WaitingRecord,
         slot: usize,
     ) -> Decision {
         if let Some(reason) = channel.blocked() {
             return Decision::Answered(throttled(blocks(reason)));
         }
         if !channel.has_room() {
-            return Decision::WaitAll(item);
+            return Decision::WaitAll;
         }
         if let Some(outcome) = limit.refuses(&item.record) {
             return Decision::Answered(outcome);
         }
-        let record = item.record;
+        let record = item.record.clone();
         match channel.publish(OutgoingRecord { slot, record }) {
             Ok(()) => Decision::Sent(()),
             Err(outcome) => Decision::Answered(outcome),

@@ -75,7 +75,7 @@ impl TransactionalPublisher {
             let is_full = self.alone || next.in_flight >= TRANSACTION_EVENTS_MAX;
             // The same event twice: the second one finds the first one accepted.
             match is_full || gathered.events.contains(&item.record.event().reference()) {
-                true => Decision::WaitAll(item),
+                true => Decision::WaitAll,
                 false => self.take(item, next, &mut gathered, now, has_refusals),
             }
         });
@@ -84,12 +84,12 @@ impl TransactionalPublisher {
 
     fn take(
         &mut self,
-        mut item: WaitingRecord<LookUpWait>,
+        item: &mut WaitingRecord<LookUpWait>,
         next: NextSlot,
         gathered: &mut Gathered,
         now: Instant,
         has_refusals: bool,
-    ) -> Decision<InTransaction, LookUpWait> {
+    ) -> Decision<InTransaction> {
         if let Some(refused) = self.context.settings.refuse_progress_topic(&item.record) {
             return Decision::Answered(refused);
         }
@@ -99,9 +99,9 @@ impl TransactionalPublisher {
         if self.progress.suppresses(partition, event, record.ticket()) {
             return Decision::Sent(self.in_transaction(record, None));
         }
-        let (topic, partitions) = match self.topics.route(&mut item, self.publish_timeout, now) {
+        let (topic, partitions) = match self.topics.route(item, self.publish_timeout, now) {
             Route::To { topic, partitions } => (topic, partitions),
-            Route::NotYet => return Decision::Wait(item),
+            Route::NotYet => return Decision::Wait,
             Route::Refused(outcome) => return Decision::Answered(outcome),
         };
         let record = &item.record;
@@ -126,18 +126,18 @@ impl TransactionalPublisher {
             // If it is refused, it must not take with it what is under way beside it.
             SendMode::WithOthers(limit) if bytes > limit => true,
             SendMode::WithOthers(limit) if !gathered.limited.take(place, bytes, limit) => {
-                return Decision::Wait(item);
+                return Decision::Wait;
             }
             SendMode::WithOthers(_) => false,
         };
         if alone && next.in_flight > 0 {
-            return Decision::WaitAll(item);
+            return Decision::WaitAll;
         }
         self.alone = alone;
         self.sent.push(next.slot);
         gathered.events.insert(event);
         let in_transaction = self.in_transaction(record, Some(topic));
-        gathered.sending.push(to(place.partition, item.record));
+        gathered.sending.push(to(place.partition, record.clone()));
         Decision::Sent(in_transaction)
     }
 
