@@ -31,6 +31,7 @@ LANES = {
         "posthaste-stores stores",
         "posthaste-cli cli",
         "posthaste-relay relay",
+        "posthaste-relay conformance",
         "posthaste outbox",
     ],
     "brokers": [

@@ -10,11 +10,15 @@
 //! order of the answers, nothing of a key behind a failure that its sender did not know, the oldest
 //! record that owes an answer, and a verdict for everything once the lane has ended.
 
+mod slots;
+
 use std::{
     collections::{HashSet, VecDeque},
     mem,
     sync::Arc,
 };
+
+use slots::Slots;
 
 use crate::{Batches, Cause, FailedKeys, Outcome, Record, Unavailability, Verdict};
 
@@ -296,62 +300,5 @@ impl<T: Copy, F, N: Default> LaneRecords<T, F, N> {
             verdicts: mem::take(&mut self.verdicts),
             failures: self.failures,
         }
-    }
-}
-
-/// Records in flight, by numbers that are used again.
-#[derive(Debug)]
-struct Slots<F> {
-    slots: Vec<Option<(Owed, F)>>,
-    free: Vec<usize>,
-}
-
-impl<F> Default for Slots<F> {
-    fn default() -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-        }
-    }
-}
-
-impl<F> Slots<F> {
-    fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// The number that the next record gets.
-    fn next(&self) -> usize {
-        self.free.last().copied().unwrap_or(self.slots.len())
-    }
-
-    fn add(&mut self, owed: Owed, note: F) {
-        match self.free.pop() {
-            Some(slot) => self.slots[slot] = Some((owed, note)),
-            None => self.slots.push(Some((owed, note))),
-        }
-    }
-
-    fn get(&self, slot: usize) -> Option<&F> {
-        let (_, note) = self.slots.get(slot)?.as_ref()?;
-        Some(note)
-    }
-
-    fn notes(&self) -> impl Iterator<Item = &F> {
-        self.slots.iter().flatten().map(|(_, note)| note)
-    }
-
-    fn remove(&mut self, slot: usize) -> Option<(Owed, F)> {
-        let removed = self.slots.get_mut(slot)?.take()?;
-        self.free.push(slot);
-        Some(removed)
-    }
-
-    /// Takes all, in the order of submission.
-    fn take_all(&mut self) -> Vec<(Owed, F)> {
-        let mut all: Vec<_> = self.slots.drain(..).flatten().collect();
-        all.sort_unstable_by_key(|(owed, _)| owed.number);
-        self.free.clear();
-        all
     }
 }

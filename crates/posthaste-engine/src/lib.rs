@@ -16,6 +16,7 @@ pub mod memory_tables;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
+mod outcome;
 mod partitions;
 mod pipeline;
 mod plug_in;
@@ -35,6 +36,7 @@ pub use batches::Batches;
 pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
 pub use lane_records::{Decision, LaneRecords, NextSlot, VerdictBatch, WaitingRecord};
+pub use outcome::{Cause, Outcome, Rejection, RejectionKind, Unavailability, Verdict};
 pub use partitions::Partitions;
 pub use pipeline::{BreakerState, Change, Counts, Pipeline, PipelineLimits, Refused, SideStep};
 pub use plug_in::{
@@ -49,8 +51,7 @@ pub use route::{
 pub use router::Router;
 pub use sharing::{ShareStep, Sharing};
 pub use sink::{
-    Cause, FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Outcome, Rejection, RejectionKind, Sink,
-    SinkError, SinkInfo, StoredProgress, Unavailability, Verdict,
+    FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Sink, SinkError, SinkInfo, StoredProgress,
 };
 pub use store::*;
 pub use template::{MissingField, Template, TemplateError};

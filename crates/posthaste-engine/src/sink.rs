@@ -5,12 +5,12 @@
 //! exactly one verdict, whatever happens: a lane that ends answers *unavailable* for the rest. A
 //! sink reconnects, but it never retries an event by itself: deciding is the engine's.
 
-use std::{fmt, ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::{Partitions, Record};
+use crate::{Cause, Partitions, Record, Verdict};
 
 /// The order that the receiver keeps, and so how many events of one key may be in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,167 +96,6 @@ impl LaneSpec {
     pub fn token(&self) -> (u64, u64) {
         (self.epoch, self.number)
     }
-}
-
-/// Why the broker refused this one event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RejectionKind {
-    /// Larger than the broker takes.
-    TooLarge,
-    /// The broker's schema or validation refused it.
-    Invalid,
-    /// The broker has nowhere to put it.
-    Unroutable,
-    /// The broker denies us the place where this event belongs, not the whole destination.
-    Denied,
-    /// It failed alone, again and again, while its destination accepted others.
-    FailsAlone,
-    /// The store cannot read what was written ([`crate::StoredEvent::fault`]): no sink saw it.
-    Undecodable,
-    /// Anything else that is this event's fault.
-    Other,
-}
-
-impl RejectionKind {
-    /// Whether people mend it at the broker: with a topic, a queue or a right. The event is as good
-    /// as any then.
-    #[must_use]
-    pub fn is_mended_at_the_broker(self) -> bool {
-        matches!(self, Self::Unroutable | Self::Denied)
-    }
-
-    /// Whether the event was found faulty: no wait makes it a better one.
-    #[must_use]
-    pub fn is_fault_of_the_event(self) -> bool {
-        matches!(self, Self::TooLarge | Self::Invalid | Self::Undecodable)
-    }
-
-    /// The name used in tables, logs and JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TooLarge => "too_large",
-            Self::Invalid => "invalid",
-            Self::Unroutable => "unroutable",
-            Self::Denied => "denied",
-            Self::FailsAlone => "fails_alone",
-            Self::Undecodable => "undecodable",
-            Self::Other => "other",
-        }
-    }
-}
-
-/// The event is at fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejection {
-    /// The class, by which the breaker counts; where people mend it at the broker, by topic as
-    /// well.
-    pub kind: RejectionKind,
-    /// The broker's answer in words; never contains payload or header values.
-    pub reason: String,
-}
-
-/// Why the destination did not take an event, though the event may be fine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// No connection, or it broke.
-    Connection,
-    /// The answer is unknown, or came too late.
-    Unknown,
-    /// Asked to slow down.
-    Throttled,
-    /// The broker denies us.
-    Denied,
-    /// The destination is set up wrongly: missing topic, directory, exchange.
-    Misconfigured,
-    /// Not tried: an earlier record of this key was not accepted on this lane.
-    BehindFailure,
-    /// Not tried, or unknown: the lane was aborted or closed first.
-    LaneEnded,
-}
-
-impl Cause {
-    /// The name used in tables, logs and JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connection => "connection",
-            Self::Unknown => "unknown",
-            Self::Throttled => "throttled",
-            Self::Denied => "denied",
-            Self::Misconfigured => "misconfigured",
-            Self::BehindFailure => "behind_failure",
-            Self::LaneEnded => "lane_ended",
-        }
-    }
-}
-
-/// The destination is at fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unavailability {
-    /// The class.
-    pub cause: Cause,
-    /// The failure in words, with the fix where one is known.
-    pub reason: String,
-    /// How long the destination asked us to wait.
-    pub wait: Option<Duration>,
-}
-
-impl Unavailability {
-    /// A fault of this class, for which nothing says how long to wait.
-    #[must_use]
-    pub fn new(cause: Cause, reason: impl Into<String>) -> Self {
-        Self {
-            cause,
-            reason: reason.into(),
-            wait: None,
-        }
-    }
-}
-
-impl fmt::Display for Unavailability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.reason, self.cause.as_str())
-    }
-}
-
-/// How one record ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The broker has taken responsibility; with its receipt (offset, sequence) where it gives one.
-    Accepted(Option<Box<str>>),
-    /// This event is at fault.
-    Rejected(Box<Rejection>),
-    /// The destination is at fault, or the fate is unknown. Shared: all records of a lane end
-    /// alike.
-    Unavailable(Arc<Unavailability>),
-}
-
-impl Outcome {
-    /// An event's fault.
-    #[must_use]
-    pub fn rejected(kind: RejectionKind, reason: impl Into<String>) -> Self {
-        Self::Rejected(Box::new(Rejection {
-            kind,
-            reason: reason.into(),
-        }))
-    }
-
-    /// A destination's fault.
-    #[must_use]
-    pub fn unavailable(cause: Cause, reason: impl Into<String>) -> Self {
-        Self::Unavailable(Arc::new(Unavailability::new(cause, reason)))
-    }
-}
-
-/// The outcome of the record with this ticket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    /// [`Record::ticket`].
-    pub ticket: u64,
-    /// How it ended.
-    pub outcome: Outcome,
 }
 
 /// Why a sink could not be opened, checked, or given a lane. Outcomes of events are not errors.

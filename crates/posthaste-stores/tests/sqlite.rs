@@ -227,8 +227,8 @@ async fn a_state_that_has_everything_is_accepted() {
     assert_eq!(claimed.next(PLENTY).await.unwrap().events.len(), 1);
 }
 
-/// An application with a busy time-out of a second, beside a relay that does nothing but write, some
-/// milliseconds at a time.
+/// An application with a busy time-out of a second, beside a relay that does nothing but write,
+/// some milliseconds at a time.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_never_meets_our_lock() {
     let outbox = Outbox::new().await;

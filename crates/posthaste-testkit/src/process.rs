@@ -3,15 +3,18 @@
 //! Only a crate's own tests know where cargo put its binary (`env!("CARGO_BIN_EXE_posthaste")`), so
 //! callers bring the [`Command`].
 
+mod capture;
+
+use capture::{Capture, Stream};
+
 use crate::guard::Guard;
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::RefCell;
 use std::fs;
-use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, PoisonError, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(2);
@@ -34,7 +37,7 @@ struct End {
     command: String,
     /// A signal to end was sent, or the end is waited for.
     is_wanted: AtomicBool,
-    streams: [Arc<(Mutex<Captured>, Condvar)>; 2],
+    streams: [Stream; 2],
 }
 
 thread_local! {
@@ -316,83 +319,4 @@ pub fn peak_memory_kib(process: u32) -> u64 {
                 .ok()
         })
         .unwrap_or_else(|| panic!("no VmHWM in /proc/{process}/status: has it ended?"))
-}
-
-/// One output stream, read by a thread of its own so that the process never blocks on it.
-#[derive(Debug)]
-struct Capture {
-    shared: Arc<(Mutex<Captured>, Condvar)>,
-    reader: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug, Default)]
-struct Captured {
-    bytes: Vec<u8>,
-    closed: bool,
-}
-
-impl Capture {
-    fn start(mut stream: impl Read + Send + 'static) -> Self {
-        let shared = Arc::new((Mutex::new(Captured::default()), Condvar::new()));
-        let writing = Arc::clone(&shared);
-        let reader = thread::spawn(move || {
-            let mut buffer = [0; 8192];
-            loop {
-                // An error of a pipe means its end.
-                let n = stream.read(&mut buffer).unwrap_or(0);
-                let mut captured = writing.0.lock().unwrap_or_else(PoisonError::into_inner);
-                captured.bytes.extend_from_slice(&buffer[..n]);
-                captured.closed = n == 0;
-                writing.1.notify_all();
-                if n == 0 {
-                    return;
-                }
-            }
-        });
-        Self {
-            shared,
-            reader: Some(reader),
-        }
-    }
-
-    fn text(&self) -> String {
-        let captured = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&captured.bytes).into_owned()
-    }
-
-    fn read_to_end(&mut self) -> String {
-        if let Some(reader) = self.reader.take() {
-            reader.join().expect("read a stream");
-        }
-        self.text()
-    }
-
-    fn wait_for(&self, text: &str, limit: Duration) -> Result<(), String> {
-        let deadline = Instant::now() + limit;
-        let mut captured = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut searched = 0;
-        loop {
-            let fresh = &captured.bytes[searched..];
-            if text.is_empty()
-                || fresh
-                    .windows(text.len())
-                    .any(|part| part == text.as_bytes())
-            {
-                return Ok(());
-            }
-            if captured.closed {
-                return Err("the stream ended without it".to_owned());
-            }
-            searched = captured.bytes.len().saturating_sub(text.len());
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(format!("not within {limit:?}"));
-            }
-            (captured, _) = self
-                .shared
-                .1
-                .wait_timeout(captured, left)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
 }

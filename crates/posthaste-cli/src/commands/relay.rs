@@ -1,12 +1,11 @@
 //! `posthaste relay`: delivers until told to stop, or until drained.
 
+mod stop;
+
 use std::{
     io::{self, IsTerminal},
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -15,12 +14,8 @@ use posthaste_engine::{Backoff, DeliveryPolicy, Sink, SinkError, Start, Store};
 use posthaste_relay::{
     BoundedStore, Destination, DestinationHealth, Relay as Runner, RelayError, Summary,
 };
-use rustix::process::Signal as RawSignal;
 use serde_json::json;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::oneshot,
-};
+use stop::Stop;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
@@ -322,61 +317,6 @@ impl From<RelayError> for Failure {
             RelayError::Store(error) => error.into(),
             error => Self::failed(error.to_string()),
         }
-    }
-}
-
-/// The causes that end a run: a signal, or the limit of draining.
-struct Stop {
-    signalled: oneshot::Receiver<()>,
-    limit: Option<Duration>,
-    timed_out: Arc<AtomicBool>,
-}
-
-impl Stop {
-    /// Listens for signals from now on. The first asks for a stop in order, the second ends the
-    /// process.
-    fn listen(limit: Option<Duration>) -> Result<Self, Failure> {
-        // A file that meets the size limit of the process is an outage of that destination; by
-        // default the signal would kill us. Listening is the safe way to be rid of that.
-        let _handled_for_good = signal(SignalKind::from_raw(RawSignal::XFSZ.as_raw()))?;
-        let (mut terminate, mut interrupt) = (
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        );
-        let (first, signalled) = oneshot::channel();
-        tokio::spawn(async move {
-            either(&mut terminate, &mut interrupt).await;
-            // The relay may have ended by itself.
-            let _ = first.send(());
-            either(&mut terminate, &mut interrupt).await;
-            eprintln!("a second signal: ending at once; some events may be delivered again");
-            std::process::exit(Status::Failure as i32);
-        });
-        Ok(Self {
-            signalled,
-            limit,
-            timed_out: Arc::default(),
-        })
-    }
-
-    async fn wait(self) {
-        let limit = async {
-            match self.limit {
-                Some(limit) => tokio::time::sleep(limit).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = self.signalled => {}
-            () = limit => self.timed_out.store(true, Relaxed),
-        }
-    }
-}
-
-async fn either(one: &mut Signal, other: &mut Signal) {
-    tokio::select! {
-        _ = one.recv() => {}
-        _ = other.recv() => {}
     }
 }
 

@@ -1,14 +1,15 @@
 //! The operators' side: status, parked events, the audit.
 
+mod rows;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, AuditLine, DeadAction, DestinationState, DestinationStatus, HAND_OVERS, PageBuilder,
-    ParkedEvent, ParkedFilter, ParkedState, RelayShare, RelayStatus, Status, StoreError, audit,
-    with_audit_words,
+    Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, ParkedEvent, ParkedFilter,
+    ParkedState, Status, StoreError, audit, with_audit_words,
 };
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::types::Type;
 
 use super::{
     PostgresStore,
@@ -18,11 +19,9 @@ use super::{
     holds_key::with_holds_key,
     locks::{Lock, name_holder},
     micros::{from_micros, unsigned},
-    read::push,
     retention::retained,
-    shares::{destination_state, host},
-    types::UnixMicros,
 };
+use rows::{audit_line, by_relay, destination, parked};
 
 const STATUS_DESTINATIONS: &str = include_str!("sql/status_destinations.sql");
 const STATUS_PENDING: &str = include_str!("sql/status_pending.sql");
@@ -255,72 +254,6 @@ fn states(filter: &ParkedFilter) -> Vec<&'static str> {
     }
 }
 
-fn destination(row: &Row, pending: &Pending) -> DestinationStatus {
-    DestinationStatus {
-        name: row.get("name"),
-        address: row.get("address"),
-        state: destination_state(row.get("state")),
-        pending: pending.events,
-        pending_exact: pending.exact,
-        parked: unsigned(row.get("parked")),
-        dead: unsigned(row.get("dead")),
-        blocked_keys: unsigned(row.get("blocked_keys")),
-        oldest_pending_age: pending.oldest_age,
-        breaker: row.get("breaker"),
-        last_error: row.get("last_error"),
-        relay: row.get("relay"),
-        accepted_per_second: row.get("accepted_per_second"),
-    }
-}
-
-/// The rows tell of a relay's destinations one after another.
-fn by_relay(rows: &[Row]) -> Vec<RelayStatus> {
-    let mut relays: Vec<RelayStatus> = Vec::new();
-    for row in rows {
-        let registration = row.get("registration");
-        if relays
-            .last()
-            .is_none_or(|relay| relay.registration != registration)
-        {
-            relays.push(RelayStatus {
-                registration,
-                name: row.get("name"),
-                host: host(row),
-                started_at: row.get::<_, UnixMicros>("started_at").0,
-                version: row.get("version"),
-                state: row.get("state"),
-                lease_expires_at: row.get::<_, UnixMicros>("lease_until").0,
-                partitions: 0,
-                leaving: false,
-                shares: Vec::new(),
-            });
-        }
-        let (Some(relay), Some(destination)) = (relays.last_mut(), row.get("destination")) else {
-            continue;
-        };
-        let share = RelayShare {
-            destination,
-            partitions: u32::try_from(row.get::<_, i64>("partitions")).unwrap_or(0),
-            epoch: unsigned(row.get("epoch")),
-            reaches: row.get("reaches"),
-        };
-        relay.partitions += share.partitions;
-        relay.leaving |= row.get::<_, bool>("leaving");
-        relay.shares.push(share);
-    }
-    relays
-}
-
-fn audit_line(row: &Row) -> AuditLine {
-    AuditLine {
-        at: row.get::<_, UnixMicros>("at").0,
-        action: row.get("action"),
-        relay: row.get("relay"),
-        destination: row.get("destination"),
-        detail: row.get("detail"),
-    }
-}
-
 /// Skipped copies of removed destinations go to those that have their names.
 async fn adopt(client: &Client, filter: &ParkedFilter) -> Result<(), StoreError> {
     loop {
@@ -340,27 +273,4 @@ async fn adopt(client: &Client, filter: &ParkedFilter) -> Result<(), StoreError>
             return Ok(());
         }
     }
-}
-
-fn parked(row: &Row) -> Result<ParkedEvent, StoreError> {
-    const OPERATION: &str = "list parked events";
-    let bug = |reason: String| StoreError::Bug {
-        operation: OPERATION,
-        reason,
-    };
-    let mut page = PageBuilder::default();
-    push(&mut page, row).map_err(|error| bug(format!("a parked event cannot be read: {error}")))?;
-    let event = page.finish().pop();
-    let state: &str = row.get("state");
-    Ok(ParkedEvent {
-        destination: row.get("destination"),
-        state: ParkedState::from_name(state).ok_or_else(|| bug(format!("state `{state}`")))?,
-        attempts: u32::try_from(row.get::<_, i32>("attempts")).unwrap_or(0),
-        kind: row.get("kind"),
-        reason: row.get("reason"),
-        parked_at: row.get::<_, UnixMicros>("parked_at").0,
-        due_at: row.get::<_, Option<UnixMicros>>("due_at").map(|at| at.0),
-        holds_key: row.get("holds_key"),
-        event: event.ok_or_else(|| bug("the page lost its event".to_owned()))?,
-    })
 }

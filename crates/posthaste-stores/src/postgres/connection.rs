@@ -33,9 +33,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
 use super::{
-    client::{Client, Held, Work},
+    client::{Client, Held},
     config::{PostgresConfig, SslMode},
     error::classify,
+    session_settings::Work,
 };
 
 const OPERATION: &str = "connect";

@@ -23,14 +23,8 @@ use tokio_postgres::{Client as Driver, error::SqlState, types::Type};
 use crate::init::{EraDestination, NewEra};
 
 use super::{
-    check,
-    client::{Client, Work},
-    config::PostgresConfig,
-    connection::Connector,
-    error::classify,
-    foreign::refuse_foreign,
-    locks::MIGRATIONS,
-    micros::unsigned,
+    check, client::Client, config::PostgresConfig, connection::Connector, error::classify,
+    foreign::refuse_foreign, locks::MIGRATIONS, micros::unsigned, session_settings::Work,
 };
 
 const OPERATION: &str = "begin a new era";

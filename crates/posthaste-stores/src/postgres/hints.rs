@@ -21,11 +21,7 @@ use futures_util::FutureExt;
 use posthaste_engine::StoreError;
 use tokio::sync::{Notify, watch};
 
-use super::{
-    client::{Client, Work},
-    connection::Connector,
-    error::classify,
-};
+use super::{client::Client, connection::Connector, error::classify, session_settings::Work};
 
 const OPERATION: &str = "listen for hints";
 const CHANNEL: &str = "posthaste";

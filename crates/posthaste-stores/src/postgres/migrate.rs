@@ -13,7 +13,7 @@ use crate::init::{InitOptions, Initialised};
 
 use super::{
     check,
-    client::{Client, Work},
+    client::Client,
     config::PostgresConfig,
     connection::Connector,
     eras,
@@ -22,6 +22,7 @@ use super::{
     lock_wait::{Patience, is_locked},
     locks::{Lock, MIGRATIONS, RETENTION, name_holder},
     schema::{LEVEL, leaves},
+    session_settings::Work,
 };
 
 const OPERATION: &str = "init";

@@ -45,6 +45,7 @@ mod report;
 mod retention;
 mod schema;
 mod server_connection;
+mod session_settings;
 mod shares;
 mod side_read;
 #[cfg(feature = "simulation")]

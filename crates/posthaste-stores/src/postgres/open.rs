@@ -10,7 +10,6 @@ use super::{
     Grant,
     claim::{none_of, number},
     claimed::{OpenedRows, PostgresClaimed},
-    client::Work,
     connection::Connector,
     converge::Group,
     error::classify,
@@ -19,6 +18,7 @@ use super::{
     prepared::{DUE, DUE_TYPES, PreparedAdvance},
     read::Reader,
     server_connection::{ServerConnection, position},
+    session_settings::Work,
 };
 
 const OPEN: &str = include_str!("sql/open.sql");

@@ -16,13 +16,13 @@ use tokio_postgres::{NoTls, SimpleQueryMessage, types::Type};
 use super::{
     InitOptions,
     claim::with_fragments,
-    client::{SEARCH_PATH, SETTINGS, Work},
     config::PostgresConfig,
     connection::{Connector, Session},
     holds_key::with_holds_key,
     migrate::init,
     read::{Kind, PAGE_SIZES},
     server_connection::guarded,
+    session_settings::{SEARCH_PATH, SETTINGS, Work},
     shares::with_shares,
     sweep::segment_end,
 };

@@ -11,9 +11,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use super::{
     config::SqliteConfig,
-    connection::{FileId, empty_log, execute, identify, open, transaction},
+    connection::{empty_log, execute, open, transaction},
     destination::{drawn_again, last_seq},
     error::{classify, unexpected},
+    file::{FileId, identify},
     settings::{PARTITIONS, RETENTION_SECONDS},
 };
 

@@ -4,9 +4,10 @@
 //! One writer at a time draws the numbers of the outbox, so that they follow the order of commits
 //! and a cursor is one number. `AUTOINCREMENT` keeps the numbers of deleted rows from coming again.
 //!
-//! Every change is one short `BEGIN IMMEDIATE` transaction, and the lock is left alone for as long as
-//! it was held: an application with a busy time-out of a second never fails on it. Every commit is synced before it counts. Reads under a
-//! claim are short transactions too, since a long one keeps the write-ahead log from starting over.
+//! Every change is one short `BEGIN IMMEDIATE` transaction, and the lock is left alone for as long
+//! as it was held: an application with a busy time-out of a second never fails on it. Every commit
+//! is synced before it counts. Reads under a claim are short transactions too, since a long one
+//! keeps the write-ahead log from starting over.
 
 mod admin;
 mod audit;
@@ -17,6 +18,7 @@ mod cursor;
 mod destination;
 mod error;
 mod evacuate;
+mod file;
 #[cfg(test)]
 mod fuzz;
 mod guard;

@@ -1,10 +1,10 @@
-//! Who of this process may write next, and when.
+//! The turns of this process's writers, and the pauses between them.
 //!
 //! SQLite gives its lock to whoever asks at the right moment, and tells nobody that it is free: an
 //! application that waits for it asks again after 1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, and then
 //! each 100 milliseconds (`sqliteDefaultBusyCallback`). Beside transactions that follow one another
-//! without a pause it may ask in vain until its time-out. So the lock is left alone for as long as it
-//! was held: those steps are short enough that one of them falls into each such pause.
+//! without a pause it may ask in vain until its time-out. So the lock is left alone for as long as
+//! it was held: those steps are short enough that one of them falls into such a pause.
 
 use std::{sync::Arc, time::Duration};
 
