@@ -17,8 +17,8 @@ use super::{
     destination::refuse_counter_set_back,
     error::classify,
     guard::{Changed, Guard},
+    pause::Pause,
     row::{self, Pushed},
-    turns::Turns,
 };
 
 /// The connections of a claim's owner: one for pages, one for changes, and one, opened when it is
@@ -26,7 +26,7 @@ use super::{
 /// key delays neither of the others.
 pub(super) struct SqliteClaimed {
     config: SqliteConfig,
-    turns: Turns,
+    pause: Pause,
     guard: Guard,
     pub(super) writer: Worker,
     reader: Worker,
@@ -53,19 +53,19 @@ pub(super) struct EventsRead {
 impl SqliteClaimed {
     pub(super) async fn open(
         config: &SqliteConfig,
-        turns: &Turns,
+        pause: &Pause,
         claim: &Claim,
     ) -> Result<Self, StoreError> {
         const OPERATION: &str = "open a claim";
         let guard = Guard::new(OPERATION, claim)?;
-        let reader = Worker::open(OPERATION, config, turns).await?;
-        let writer = Worker::open(OPERATION, config, turns).await?;
+        let reader = Worker::open(OPERATION, config, pause).await?;
+        let writer = Worker::open(OPERATION, config, pause).await?;
         let after = guard
             .read(&reader, OPERATION, |_, standing| Ok(standing.seq))
             .await?;
         Ok(Self {
             config: config.clone(),
-            turns: turns.clone(),
+            pause: pause.clone(),
             guard,
             writer,
             reader,
@@ -85,7 +85,7 @@ impl SqliteClaimed {
     pub(super) async fn parking(&self, operation: &'static str) -> Result<Arc<Worker>, StoreError> {
         self.parking
             .get_or_try_init(|| async {
-                let worker = Worker::open(operation, &self.config, &self.turns).await?;
+                let worker = Worker::open(operation, &self.config, &self.pause).await?;
                 Ok(Arc::new(worker))
             })
             .await

@@ -14,7 +14,7 @@ use super::{
     config::SqliteConfig,
     error::classify,
     file::{FileId, identify, refuse_two_names},
-    turns::{Turn, Turns},
+    pause::Pause,
 };
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
@@ -31,7 +31,7 @@ pub(super) struct Worker {
     jobs: mpsc::Sender<Job>,
     file: FileId,
     config: SqliteConfig,
-    turns: Turns,
+    pause: Pause,
 }
 
 impl Worker {
@@ -39,7 +39,7 @@ impl Worker {
     pub(super) async fn open(
         operation: &'static str,
         config: &SqliteConfig,
-        turns: &Turns,
+        pause: &Pause,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (opened, answer) = oneshot::channel();
@@ -67,7 +67,7 @@ impl Worker {
             jobs,
             file,
             config: config.clone(),
-            turns: turns.clone(),
+            pause: pause.clone(),
         })
     }
 
@@ -105,18 +105,24 @@ impl Worker {
     pub(super) async fn write<T, F>(
         &self,
         operation: &'static str,
-        work: F,
+        mut work: F,
     ) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     {
-        let turn = self.turns.next().await;
-        self.still_the_file(operation)?;
-        self.call(operation, move |connection| {
-            in_turn(connection, operation, turn, work)
-        })
-        .await
+        loop {
+            self.pause.wait().await;
+            self.still_the_file(operation)?;
+            let pause = self.pause.clone();
+            let tried = self.call(operation, move |connection| {
+                write_after_pause(connection, operation, &pause, work)
+            });
+            match tried.await? {
+                Tried::Written(answer) => return Ok(answer),
+                Tried::InAPause(back) => work = back,
+            }
+        }
     }
 
     /// Runs `work` on the connection outside of any transaction.
@@ -252,27 +258,39 @@ pub(super) fn transaction<T>(
     Ok(answer)
 }
 
-/// Changes the file in one transaction, whose turn this is.
-fn in_turn<T>(
+/// A try to write.
+enum Tried<T, F> {
+    Written(T),
+    /// Another writer of ours has had the lock meanwhile: nothing was done.
+    InAPause(F),
+}
+
+fn write_after_pause<T, F>(
     connection: &mut Connection,
     operation: &'static str,
-    turn: Turn,
-    work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
+    pause: &Pause,
+    work: F,
+) -> Result<Tried<T, F>, StoreError>
+where
+    F: FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+{
     let mut held_since = None;
-    let answer = transaction(
+    let tried = transaction(
         connection,
         operation,
         TransactionBehavior::Immediate,
         |tx| {
+            if pause.lasts() {
+                return Ok(Tried::InAPause(work));
+            }
             held_since = Some(Instant::now());
-            work(tx)
+            work(tx).map(Tried::Written)
         },
     );
     if let Some(since) = held_since {
-        turn.held_since(since);
+        pause.begin(since);
     }
-    answer
+    tried
 }
 
 /// Runs one statement of many calls; answers the number of rows that it changed.

@@ -5,8 +5,8 @@
 //! and a cursor is one number. `AUTOINCREMENT` keeps the numbers of deleted rows from coming again.
 //!
 //! Every change is one short `BEGIN IMMEDIATE` transaction, and the lock is left alone for as long
-//! as it was held: an application with a busy time-out of a second never fails on it. Every commit
-//! is synced before it counts. Reads under a claim are short transactions too, since a long one
+//! as it was held: an application with a busy time-out of a second does not fail on one relay. Every
+//! commit is synced before it counts. Reads under a claim are short transactions too, since a long one
 //! keeps the write-ahead log from starting over.
 
 mod admin;
@@ -30,6 +30,7 @@ mod migrate;
 mod ownership;
 mod owning;
 mod parking;
+mod pause;
 mod report;
 mod retention;
 mod row;
@@ -37,7 +38,6 @@ mod settings;
 mod shares;
 mod side_read;
 mod status;
-mod turns;
 mod watch;
 
 use std::sync::Arc;
@@ -54,7 +54,7 @@ use crate::descriptor::Functions;
 use claimed::SqliteClaimed;
 use connection::{Worker, empty_log, transaction};
 use error::classify;
-use turns::Turns;
+use pause::Pause;
 use watch::Watch;
 
 /// The functions of its row.
@@ -93,7 +93,7 @@ pub struct SqliteStore {
     control: Mutex<Option<Arc<Worker>>>,
     admin: Mutex<Option<Arc<Worker>>>,
     housekeeper: Mutex<Option<Arc<Worker>>>,
-    turns: Turns,
+    pause: Pause,
     watch: Arc<Watch>,
 }
 
@@ -108,7 +108,7 @@ impl SqliteStore {
             control: Mutex::new(None),
             admin: Mutex::new(None),
             housekeeper: Mutex::new(None),
-            turns: Turns::default(),
+            pause: Pause::default(),
             watch: Arc::default(),
         })
     }
@@ -137,7 +137,7 @@ impl SqliteStore {
         {
             return Ok(Arc::clone(worker));
         }
-        let worker = Arc::new(Worker::open(operation, &self.config, &self.turns).await?);
+        let worker = Arc::new(Worker::open(operation, &self.config, &self.pause).await?);
         *place = Some(Arc::clone(&worker));
         Ok(worker)
     }
@@ -190,7 +190,7 @@ impl Store for SqliteStore {
             }
         }
         let config = self.config.clone();
-        Worker::open(OPERATION, &self.config, &self.turns)
+        Worker::open(OPERATION, &self.config, &self.pause)
             .await
             .map_err(|error| may_not_read(&self.config).unwrap_or(error))?
             .plain(OPERATION, move |connection| {
@@ -201,7 +201,7 @@ impl Store for SqliteStore {
 
     async fn open(&self, claim: &Claim) -> Result<Arc<dyn Claimed>, StoreError> {
         Ok(Arc::new(
-            SqliteClaimed::open(&self.config, &self.turns, claim).await?,
+            SqliteClaimed::open(&self.config, &self.pause, claim).await?,
         ))
     }
 

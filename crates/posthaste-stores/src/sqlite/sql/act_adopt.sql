@@ -17,7 +17,9 @@ where id in (
       and (:key is null or p.key = :key)
       and not exists (select 1 from posthaste_outbox as o where o.seq = p.seq and o.id is not p.event_id)
       and not exists (
-          select 1 from posthaste_destinations as e join posthaste_parked as q on q.destination_id = e.id
+          -- The planner would look at each copy there is (cross join keeps it from that).
+          select 1 from posthaste_destinations as e
+          cross join posthaste_parked as q on q.destination_id = e.id
           where e.name = n.name and q.seq = p.seq and (e.id = n.id or q.id > p.id))
     order by p.id
     limit :limit)
