@@ -203,7 +203,7 @@ impl Report {
              Kafka's transactions any repeat is a violation. Commits are those of writers that do\n\
              not mean to wait, outages of the database included.\n\n\
              | lap | setting | took | faults | events | repeats (at most) | broken replays | stale \
-             | commit p50 | p99 | longest | verdict |\n | ---: | --- | ---: | ---: | ---: | ---: | \
+             | commit p50 | p99 | longest | verdict |\n| ---: | --- | ---: | ---: | ---: | ---: | \
              ---: | ---: | ---: | ---: | ---: | --- |"
         )?;
         for lap in &self.laps {
