@@ -5,9 +5,9 @@
 //! and a cursor is one number. `AUTOINCREMENT` keeps the numbers of deleted rows from coming again.
 //!
 //! Every change is one short `BEGIN IMMEDIATE` transaction, and the lock is left alone for as long
-//! as it was held: an application with a busy time-out of a second does not fail on one relay. Every
-//! commit is synced before it counts. Reads under a claim are short transactions too, since a long one
-//! keeps the write-ahead log from starting over.
+//! as it was held: an application with a busy time-out of a second does not fail on one relay.
+//! Every commit is synced before it counts. Reads under a claim are short transactions too, since a
+//! long one keeps the write-ahead log from starting over.
 
 mod admin;
 mod audit;
