@@ -272,6 +272,29 @@ async fn a_skipped_event_is_not_tried_again_where_its_destination_is_being_remov
     );
 }
 
+/// A claim has no time for all of them at once, and would never come to its end.
+#[tokio::test]
+async fn a_destination_is_created_again_whatever_copies_its_name_left() {
+    let database = fresh().await;
+    let first = store(&database.url());
+    drop(open(&first, Start::Oldest).await);
+    database.psql(
+        "update posthaste.destinations set state = 'removed', removed_at = now();
+         insert into posthaste.outbox (topic, key, payload)
+         select 't', 'k' || n, 'x' from generate_series(1, 20001) n;
+         insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id,
+             slot, topic, key, headers, occurred_at, inserted_at)
+         select d.id, 'skipped', 6, 'other', 'by hand', o.seq, o.id,
+             0, o.topic, o.key, '{}', now(), now()
+         from posthaste.destinations d, posthaste.outbox o",
+    );
+    let again = store(&database.url());
+    let _claimed = open(&again, Start::Oldest).await;
+    let discarded = "select state, count(*), count(distinct xmin::text) from posthaste.parked \
+                     group by 1";
+    assert_eq!(database.psql(discarded), "discarded|20001|3");
+}
+
 /// More than one statement has the time for.
 #[tokio::test]
 async fn operators_act_on_any_number_of_events() {

@@ -32,7 +32,11 @@ const BREAKER: &str = include_str!("../sql/breaker.sql");
 const RECUT_FINER: &str = include_str!("../sql/recut_finer.sql");
 const RECUT_COARSER: &str = include_str!("../sql/recut_coarser.sql");
 const RECUT_DONE: &str = include_str!("../sql/recut_done.sql");
+const COPIES_READ_AGAIN: &str = include_str!("../sql/copies_read_again.sql");
 const DESTINATION_CREATE: &str = include_str!("../sql/destination_create.sql");
+
+/// Copies that one transaction discards: there may be millions.
+const COPIES_AT_ONCE: i64 = 10_000;
 
 /// A statement whose text has its fragments filled in.
 pub(in crate::postgres) fn with_fragments(sql: &str) -> String {
@@ -123,23 +127,43 @@ async fn create(
     request: &ClaimRequest<'_>,
 ) -> Result<(), StoreError> {
     let failed = |error| classify("create the destination", error);
-    let transaction = client.transaction().await.map_err(failed)?;
-    if let Err(error) = transaction.batch_execute(RETENTION).await {
-        drop(transaction);
-        return Err(name_holder(client, Lock::Retention, failed(error)).await);
-    }
-    transaction
-        .execute_typed(
-            &with_audit_words(DESTINATION_CREATE),
-            &[
-                (&request.destination, Type::TEXT),
-                (&(request.start == Start::Now), Type::BOOL),
+    let name = (&request.destination as _, Type::TEXT);
+    let starts_now = request.start == Start::Now;
+    loop {
+        let transaction = client.transaction().await.map_err(failed)?;
+        // No event leaves the outbox between the look at its copies and the creation.
+        if let Err(error) = transaction.batch_execute(RETENTION).await {
+            drop(transaction);
+            return Err(name_holder(client, Lock::Retention, failed(error)).await);
+        }
+        let copies = match starts_now {
+            true => 0,
+            false => transaction
+                .execute_typed(
+                    COPIES_READ_AGAIN,
+                    &[name.clone(), (&COPIES_AT_ONCE, Type::INT8)],
+                )
+                .await
+                .map_err(failed)?,
+        };
+        // There may be more, and a claim has its time: it goes on here if it is given up.
+        let is_last = copies < COPIES_AT_ONCE.unsigned_abs();
+        if is_last {
+            let parameters = [
+                name.clone(),
+                (&starts_now, Type::BOOL),
                 (&relay.registration, Type::UUID),
-            ],
-        )
-        .await
-        .map_err(failed)?;
-    transaction.commit().await.map_err(failed)
+            ];
+            transaction
+                .execute_typed(&with_audit_words(DESTINATION_CREATE), &parameters)
+                .await
+                .map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)?;
+        if is_last {
+            return Ok(());
+        }
+    }
 }
 
 /// Waits for the destination's lock, then frees what dead relays own of it; answers our name.

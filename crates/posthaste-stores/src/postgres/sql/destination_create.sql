@@ -13,17 +13,6 @@ with created as (
     returning id, name, partitions
 ), locked as (
     insert into posthaste.destination_locks (destination_id) select id from created
-), read_again as (
-    -- It sends these itself, from the outbox: tried again, the copies that a removed destination of
-    -- its name left would be sent a second time. An operator may have mended one of a row that
-    -- could not be read.
-    update posthaste.parked p
-    set state = 'discarded', settled_at = clock_timestamp(), payload = null
-    from created c, posthaste.destinations d
-    where not $2::boolean and d.name = c.name and d.state = 'removed'
-        and p.destination_id = d.id and p.state = 'skipped' and p.kind <> 'undecodable'
-        and exists (
-            select from posthaste.outbox o where o.seq = p.seq and o.id is not distinct from p.event_id)
 ), placed as (
     insert into posthaste.cursors (destination_id, low, high, seq, floor, floor_min)
     select c.id, case when $2::boolean then pg_catalog.pg_current_snapshot() else '1:1:'::pg_snapshot end,
