@@ -18,9 +18,8 @@ use std::{
     sync::Arc,
 };
 
-use slots::Slots;
-
 use crate::{Batches, Cause, FailedKeys, Outcome, Record, Unavailability, Verdict};
+use slots::Slots;
 
 /// The records of one lane. `T` is whatever time is measured in, `F` is what the sink notes of a
 /// record in flight, and `N` what it notes of one that waits.

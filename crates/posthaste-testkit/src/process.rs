@@ -5,9 +5,8 @@
 
 mod capture;
 
-use capture::{Capture, Stream};
-
 use crate::guard::Guard;
+use capture::{Capture, Stream};
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::RefCell;
 use std::fs;

@@ -15,7 +15,6 @@ use posthaste_relay::{
     BoundedStore, Destination, DestinationHealth, Relay as Runner, RelayError, Summary,
 };
 use serde_json::json;
-use stop::Stop;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
@@ -25,6 +24,7 @@ use crate::{
     http, open, output, plug_ins,
     secret::SecretUrl,
 };
+use stop::Stop;
 
 /// The variable that sets the log's level, in the syntax of `RUST_LOG`.
 const LOG: &str = "POSTHASTE_LOG";

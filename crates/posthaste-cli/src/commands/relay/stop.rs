@@ -1,4 +1,4 @@
-//! When a relay is to end.
+//! The end of a relay's run: what asks for it.
 
 use std::{
     sync::{
