@@ -7,9 +7,9 @@ use std::{
 };
 
 use posthaste_engine::{
-    Backoff, BreakerState, Cause, Change, DeliveryPolicy, Due, FenceKind, Field, KeyOrder, Moment,
-    Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Record, RejectionKind,
-    Router, Routes, Settlement, SinkInfo, StoredFields, Verdict,
+    Backoff, BreakerState, Cause, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder,
+    Marker, Moment, Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Record,
+    RejectionKind, Router, Routes, Settlement, SideStep, SinkInfo, StoredFields, Verdict,
 };
 use uuid::Uuid;
 
@@ -45,11 +45,22 @@ fn page_of(seqs: RangeInclusive<i64>, keys: i64, topic: impl Fn(i64) -> &'static
     }
 }
 
+fn empty_page() -> Page {
+    Page {
+        caught_up: true,
+        ..Page::up_to(Arc::new(()), Vec::new())
+    }
+}
+
 fn pipeline() -> Pipeline {
     pipeline_with(KeyOrder::Pipelined)
 }
 
 fn pipeline_with(key_order: KeyOrder) -> Pipeline {
+    pipeline_over(key_order, &[])
+}
+
+fn pipeline_over(key_order: KeyOrder, markers: &[Marker]) -> Pipeline {
     let tick = Duration::from_millis(1);
     let backoff = Backoff {
         first: tick,
@@ -86,7 +97,7 @@ fn pipeline_with(key_order: KeyOrder) -> Pipeline {
         topic: None,
         key: None,
     };
-    Pipeline::new(limits, info, router, &[])
+    Pipeline::new(limits, info, router, markers)
 }
 
 /// A device that is nearly full takes a probe's few events and refuses the batch behind them, as a
@@ -530,4 +541,121 @@ fn a_queue_that_has_room_again_is_served_beside_others() {
         pipeline.read(page_of(next..=next, 1_000, topic), now);
     }
     assert_eq!(pipeline.counts().accepted, 119);
+}
+
+/// The next step of the side read; the changes before it are made. Like a relay, it asks before
+/// them and behind them.
+fn next_side_step(pipeline: &mut Pipeline, now: Moment) -> Option<SideStep> {
+    pipeline.next_side_step().or_else(|| {
+        make_changes(pipeline, &mut Vec::new(), now, &mut Vec::new());
+        pipeline.next_side_step()
+    })
+}
+
+/// A pipeline that has read nothing, and reads a released key apart: that of these events.
+fn beside_a_released_key(key_order: KeyOrder, now: Moment) -> Pipeline {
+    let marker = Marker {
+        key: "1".to_owned(),
+        at: Cursor::whole(Arc::new(())),
+        released: true,
+    };
+    let mut pipeline = pipeline_over(key_order, &[marker]);
+    pipeline.next_read(now).unwrap();
+    pipeline.read(empty_page(), now);
+    let step = next_side_step(&mut pipeline, now);
+    assert!(matches!(step, Some(SideStep::Open(_))), "{step:?}");
+    pipeline.side_opened();
+    read_apart(&mut pipeline, empty_page(), now);
+    pipeline
+}
+
+fn read_apart(pipeline: &mut Pipeline, page: Page, now: Moment) {
+    let step = next_side_step(pipeline, now);
+    assert!(matches!(step, Some(SideStep::Read { .. })), "{step:?}");
+    pipeline.side_read(page);
+}
+
+/// The same where the main group stands still for the key's join, and this event came for the key
+/// before it did.
+fn held_for_a_join(key_order: KeyOrder, topic: &'static str) -> (Pipeline, Moment) {
+    let now = Moment(Duration::from_secs(1));
+    let mut pipeline = beside_a_released_key(key_order, now);
+    read_apart(&mut pipeline, page_of(1..=1, EVENTS, |_| topic), now);
+    let later = now.after(Duration::from_secs(1));
+    assert_eq!(pipeline.next_read(later), None, "the main group is held");
+    (pipeline, later)
+}
+
+/// Until the key joins.
+fn join(pipeline: &mut Pipeline, now: Moment) {
+    loop {
+        match next_side_step(pipeline, now).unwrap() {
+            SideStep::Read { .. } => pipeline.side_read(empty_page()),
+            SideStep::Advance { .. } => pipeline.side_advanced(),
+            SideStep::Join { keys, .. } => break assert_eq!(keys, ["1"]),
+            step @ SideStep::Open(_) => panic!("{step:?}"),
+        }
+    }
+    assert_eq!(pipeline.side_joined(now), 1);
+    assert_eq!(pipeline.blocked_keys(), 0);
+}
+
+/// The main group is held, and nothing else is there that would pass.
+#[test]
+fn an_event_that_ends_every_lane_while_its_key_joins_delays_its_key_alone() {
+    let (mut pipeline, mut now) = held_for_a_join(KeyOrder::Pipelined, "t");
+    assert_eq!(deliver(&mut pipeline, now, 1, all_but_the_first), 0);
+    now = now.after(Duration::from_secs(1));
+    pipeline.next_read(now).expect("the main group reads on");
+    pipeline.read(page(2..=EVENTS, EVENTS), now);
+    let parked = deliver(&mut pipeline, now, 60, all_but_the_first);
+    let others = EVENTS.unsigned_abs() - 1;
+    assert_eq!((pipeline.counts().accepted, parked), (others, 1));
+}
+
+#[test]
+fn a_full_queue_holds_up_no_other_topic_while_a_key_of_its_own_joins() {
+    let (mut pipeline, mut now) = held_for_a_join(KeyOrder::OneAtATime, "full");
+    let full = |record: &Record| match record.topic() {
+        "full" => Outcome::unavailable(Cause::Throttled, "a queue is full"),
+        _ => Outcome::Accepted(None),
+    };
+    deliver(&mut pipeline, now, 1, full);
+    now = now.after(Duration::from_secs(1));
+    pipeline.next_read(now).expect("the main group reads on");
+    pipeline.read(page(2..=EVENTS, EVENTS), now);
+    deliver(&mut pipeline, now, 10, full);
+    assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs() - 1);
+    now = now.after(Duration::from_secs(10));
+    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
+    assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs());
+    join(&mut pipeline, now.after(Duration::from_secs(10)));
+}
+
+/// Another event ends the lanes, and nobody knows yet that it is at fault: its failure may be told
+/// from an outage only by what the main group reads.
+#[test]
+fn a_key_that_may_not_join_yet_is_read_as_far_as_the_others() {
+    let mut now = Moment(Duration::from_secs(1));
+    let mut pipeline = beside_a_released_key(KeyOrder::Pipelined, now);
+    pipeline.lane_opened();
+    now = now.after(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(2..=2, EVENTS), now);
+    let batch = pipeline.take_batch(now).unwrap();
+    let failed = batch.iter().map(|record| Verdict {
+        ticket: record.ticket(),
+        outcome: broken(),
+    });
+    pipeline.verdicts(failed.collect(), now, 0.5);
+    pipeline.lane_ended(now);
+    read_apart(&mut pipeline, empty_page(), now);
+    assert!(next_side_step(&mut pipeline, now).is_none(), "it is there");
+    now = now.after(Duration::from_secs(1));
+    pipeline.next_read(now).expect("the main group reads on");
+    pipeline.read(page(3..=EVENTS, EVENTS), now);
+    read_apart(&mut pipeline, page(1..=1, EVENTS), now);
+    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
+    assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs());
+    join(&mut pipeline, now.after(Duration::from_secs(10)));
 }

@@ -116,6 +116,11 @@ impl Breaker {
         self.state
     }
 
+    /// Whether everything flows.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state == BreakerState::Closed
+    }
+
     /// Somebody else found the destination away: it is probed before anything flows.
     pub(super) fn begin_with_a_probe(&mut self) {
         self.state = BreakerState::HalfOpen;

@@ -12,13 +12,22 @@ impl Pipeline {
         let may = self.reading.is_due(now)
             && !self.paused
             && self.stop_behind.is_none()
-            && !(self.side.holds_main() && self.reading.is_joinable());
+            && !self.is_held();
         let events = self.progress.room(&self.limits).filter(|_| may)?;
         if self.must_forget_keys() {
             return None;
         }
         self.reading.begin();
         Some(self.read_budget(events))
+    }
+
+    /// Whether the main group stands still for a join. It does not while an event waits for a
+    /// destination that fails: others may pass, and only they show which event is at fault.
+    fn is_held(&mut self) -> bool {
+        if !self.may_hold_main() {
+            self.side.let_main_go();
+        }
+        self.side.holds_main() && self.reading.is_joinable()
     }
 
     pub(super) fn read_budget(&self, events: usize) -> Budget {
@@ -69,12 +78,16 @@ impl Pipeline {
         let Self {
             router,
             reading,
+            side,
             waiting,
             reports,
             ..
         } = self;
         reports.counts.read += page.events.len() as u64;
         reading.answered(&page, reports.counts.read, now);
+        if page.joinable {
+            side.main_has_read();
+        }
         let read = self.main.push(page, |event| {
             if reading.take_copied(event) {
                 return Some(State::Done { finished: true });

@@ -9,6 +9,10 @@
 //!    +------ joined (or all blocked again) <--------------- there, and it stands
 //! ```
 //!
+//! The main group reads on where the destination fails meanwhile: only events that pass show over
+//! which one the lanes end, and a topic that is held back delays no other. The side read follows,
+//! and the join comes later.
+//!
 //! The join is at one place that both have finished: the main group stands still there, and handles
 //! no answer, from the side read's last target to the end of the join's transaction. A key whose
 //! event is rejected leaves the side read, and stands where that was parked; the others go on.
@@ -92,6 +96,8 @@ pub(super) struct Side {
     phase: Phase,
     window: Window,
     next_ticket: u64,
+    /// The main group has read beyond the target of the last read.
+    is_behind: bool,
     /// The last read had the standing main group as its target.
     last_bit: bool,
     reached: bool,
@@ -109,6 +115,7 @@ impl Side {
             phase: Phase::Idle,
             window: Window::new(order, 0),
             next_ticket: 0,
+            is_behind: false,
             last_bit: false,
             reached: false,
         }
@@ -158,6 +165,11 @@ impl Side {
         (&mut self.window, &self.keys)
     }
 
+    /// Whether all that was read is accepted or parked.
+    pub(super) fn is_done(&mut self) -> bool {
+        self.window.is_done()
+    }
+
     /// Whether this side read sends the event's key.
     pub(super) fn reads(&self, event: &StoredEvent) -> bool {
         has_key(&self.keys, event)
@@ -177,14 +189,34 @@ impl Side {
             || (self.last_bit && !matches!(self.phase, Phase::Idle | Phase::Opening))
     }
 
+    /// The main group has read up to another joinable place.
+    pub(super) fn main_has_read(&mut self) {
+        self.is_behind = true;
+    }
+
+    /// Lets the main group read on, unless the join is under way. It is held again once the side
+    /// read has come as far.
+    pub(super) fn let_main_go(&mut self) {
+        if self.phase == Phase::Joining {
+            return;
+        }
+        if std::mem::take(&mut self.last_bit) {
+            self.reached = false;
+        }
+        if self.phase == Phase::Holding {
+            self.phase = Phase::Delivering;
+        }
+    }
+
     /// The next step, if there is one. `joinable` is the newest joinable place that the main group
     /// has read up to, `standing` the same when the main group has finished it and holds still
-    /// there.
+    /// there. `may_hold`: the main group may be held.
     pub(super) fn next_step(
         &mut self,
         budget: Budget,
         joinable: Option<&Cursor>,
         standing: Option<&Cursor>,
+        may_hold: bool,
     ) -> Option<SideStep> {
         match self.phase {
             Phase::Idle => {
@@ -213,12 +245,12 @@ impl Side {
                     true => joinable,
                     false => standing,
                 };
-                let step = self.delivered(at);
+                let step = self.delivered(at, may_hold);
                 // A turn that needs no store is no step: what comes after it is.
                 if step.is_some() || self.phase == Phase::Delivering {
                     return step;
                 }
-                self.next_step(budget, joinable, standing)
+                self.next_step(budget, joinable, standing, may_hold)
             }
             _ => None,
         }
@@ -226,6 +258,7 @@ impl Side {
 
     fn read_step(&mut self, budget: Budget, until: Cursor) -> SideStep {
         self.phase = Phase::Reading;
+        self.is_behind = false;
         SideStep::Read {
             left: std::mem::take(&mut self.left),
             budget,
@@ -259,7 +292,7 @@ impl Side {
         self.phase != Phase::Advancing && self.window.done_prefix() == 0
     }
 
-    fn delivered(&mut self, standing: Option<&Cursor>) -> Option<SideStep> {
+    fn delivered(&mut self, standing: Option<&Cursor>, may_hold: bool) -> Option<SideStep> {
         if let Some(passed) = self.window.take_passed()
             && passed.events > 0
         {
@@ -274,7 +307,11 @@ impl Side {
             return None;
         }
         if !self.last_bit && !left_out(Rule::JoinWhereMainGroupStands) {
-            self.phase = Phase::Holding;
+            if may_hold {
+                self.phase = Phase::Holding;
+            } else if self.is_behind {
+                self.phase = Phase::Read;
+            }
             return None;
         }
         let at = standing?.clone();
@@ -325,6 +362,7 @@ impl Side {
             phase,
             window,
             next_ticket,
+            is_behind,
             last_bit,
             reached,
         } = self;
@@ -338,7 +376,7 @@ impl Side {
         let mut leaving: Vec<&String> = leaving.iter().collect();
         leaving.sort_unstable();
         let keys = format!("{released:?} {keys:?} {leaving:?} {left:?}");
-        let state = format!("{phase:?} {next_ticket:?} {last_bit} {reached}");
+        let state = format!("{phase:?} {next_ticket:?} {is_behind} {last_bit} {reached}");
         for part in [keys, state] {
             out(crate::model::Part::Text(&part));
         }

@@ -16,10 +16,20 @@ impl Pipeline {
         if self.paused || self.reading.drain_target().is_none() {
             return None;
         }
+        let may_hold = self.may_hold_main();
         let budget = self.read_budget(self.limits.batch_events);
         let joinable = self.reading.joinable();
         let standing = joinable.filter(|_| self.stands());
-        self.side.next_step(budget, joinable, standing)
+        self.side.next_step(budget, joinable, standing, may_hold)
+    }
+
+    /// Whether the main group may stand still: what was read is done, or the destination takes what
+    /// it is sent.
+    pub(super) fn may_hold_main(&mut self) -> bool {
+        let waits = !self.main.is_done() || !self.side.is_done();
+        let is_well =
+            self.breaker.is_closed() && !self.waiting.has_suspects() && !self.waiting.holds_back();
+        !waits || is_well
     }
 
     /// Whether the main group stands still at a joinable place with everything before it stored.
