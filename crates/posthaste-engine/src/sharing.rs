@@ -41,6 +41,7 @@ pub struct Sharing {
     /// How many partitions were free, and since when as many.
     free: u16,
     free_since: Moment,
+    /// Others have reached the broker, and we have not, since then.
     unreached_since: Option<Moment>,
     gave_up_at: Option<Moment>,
     recut_at: Option<Moment>,
@@ -66,6 +67,12 @@ impl Sharing {
             recut_at: None,
             asked: None,
         }
+    }
+
+    /// The broker accepted something of ours: we reach it. Each look may find our lane ended all
+    /// the same, over one event that another relay would fail over as well.
+    pub fn reached(&mut self) {
+        self.unreached_since = None;
     }
 
     /// The next step, by what is seen now.

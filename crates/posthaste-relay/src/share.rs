@@ -105,6 +105,11 @@ impl Share {
         self.shares = shares;
     }
 
+    /// The broker accepted something of ours.
+    pub(crate) fn reached(&mut self) {
+        self.sharing.reached();
+    }
+
     /// A read saw this version.
     pub(crate) fn saw_version(&mut self, version: i64, now: Moment) {
         if version > self.shares.version {

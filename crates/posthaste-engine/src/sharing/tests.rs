@@ -169,6 +169,22 @@ fn who_does_not_reach_the_broker_withdraws_only_if_another_does() {
     assert_eq!(one.next(&somebody, at(76)), ShareStep::Withdraw);
 }
 
+/// The lane ends over one event again and again, and each look finds it so, while others pass. The
+/// next relay would have to find out anew which event it is.
+#[test]
+fn who_fails_over_one_event_while_others_are_accepted_does_not_withdraw() {
+    let (mut fails, mut other) = (member(1, 32), member(2, 32));
+    (fails.reaches, other.reaches) = (Some(false), Some(true));
+    let both = shares(vec![fails, other], 0);
+    let mut one = advice(1);
+    for second in 0..60 {
+        assert_eq!(one.next(&both, at(second)), ShareStep::Stay, "{second}");
+        one.reached();
+    }
+    assert_eq!(one.next(&both, at(60)), ShareStep::Stay);
+    assert_eq!(one.next(&both, at(75)), ShareStep::Withdraw);
+}
+
 #[test]
 fn partitions_that_are_owned_together_go_all_at_once() {
     let mut one = Sharing::new(Uuid::from_u128(1), BEAT, true);

@@ -39,6 +39,9 @@ impl Runner<'_> {
                 );
             }
             counters.add(self.counted, counts);
+            if counts.accepted > self.counted.accepted {
+                self.across.share.reached();
+            }
             let is_new = counts.accepted > self.counted.accepted && !self.across.repeats;
             if is_new || counts.parked > self.counted.parked {
                 counters.progressed(self.task.clock.now());
