@@ -6,6 +6,8 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 #[cfg(feature = "kafka")]
@@ -353,8 +355,13 @@ fn a_second_signal_ends_at_once() {
     wait_for("delivering");
     // The first byte shows that a batch is on its way, which the full pipe then holds up.
     relay.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    // As `timeout` and other wrappers do: one request, and two signals.
     kill_process(pid, Signal::TERM).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
     wait_for("stopping");
+    thread::sleep(Duration::from_millis(500));
+    let ended = relay.try_wait().unwrap();
+    assert_eq!(ended, None, "the same request ended the relay at once");
     kill_process(pid, Signal::INT).unwrap();
     wait_for("a second signal");
     assert_eq!(relay.wait().unwrap().code(), Some(1));

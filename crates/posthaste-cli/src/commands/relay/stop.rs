@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::Signal as RawSignal;
@@ -16,6 +16,11 @@ use tokio::{
 
 use crate::failure::{Failure, Status};
 
+/// A signal so soon after the first is the same request: `timeout` signals its child and then its
+/// whole group, and a wrapper passes on the Ctrl-C that the terminal has sent to both. Nobody asks
+/// twice by hand in this time.
+const SAME_REQUEST: Duration = Duration::from_millis(100);
+
 /// The causes that end a run: a signal, or the limit of draining.
 pub(super) struct Stop {
     signalled: oneshot::Receiver<()>,
@@ -24,8 +29,8 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// Listens for signals from now on. The first asks for a stop in order, the second ends the
-    /// process.
+    /// Listens for signals from now on. The first asks for a stop in order. One that comes later
+    /// than [`SAME_REQUEST`] ends the process.
     pub(super) fn listen(limit: Option<Duration>) -> Result<Self, Failure> {
         // A file that meets the size limit of the process is an outage of that destination; by
         // default the signal would kill us. Listening is the safe way to be rid of that.
@@ -37,9 +42,12 @@ impl Stop {
         let (first, signalled) = oneshot::channel();
         tokio::spawn(async move {
             either(&mut terminate, &mut interrupt).await;
+            let asked_at = Instant::now();
             // The relay may have ended by itself.
             let _ = first.send(());
-            either(&mut terminate, &mut interrupt).await;
+            while asked_at.elapsed() < SAME_REQUEST {
+                either(&mut terminate, &mut interrupt).await;
+            }
             eprintln!("a second signal: ending at once; some events may be delivered again");
             std::process::exit(Status::Failure as i32);
         });
