@@ -1,5 +1,7 @@
 //! `posthaste init` on both kinds of database.
 
+use std::fs;
+
 use posthaste_testkit::servers::postgres::PostgresServer;
 use rusqlite::Connection;
 
@@ -39,6 +41,57 @@ fn the_printed_sql_makes_the_same_outbox() {
     let sql = world.ends(&["init", "--store", &database.url(), "--sql"], 0);
     database.psql(&sql.stdout);
     world.ends(&["status", "--store", &database.url()], 0);
+}
+
+#[test]
+fn tables_of_others_with_names_of_ours_are_refused_and_left() {
+    let tables = [
+        "create table NAMEoutbox (id integer)",
+        "create table NAMEmigrations (id integer)",
+        "create table NAMEmigrations (version integer, name text, min_relay integer)",
+        "create view NAMEsettings as select 1 as name",
+    ];
+    for table in tables {
+        let world = World::empty();
+        Connection::open(world.path("theirs.db"))
+            .unwrap()
+            .execute_batch(&table.replace("NAME", "posthaste_"))
+            .unwrap();
+        let before = fs::read(world.path("theirs.db")).unwrap();
+        let refused = world.ends(&["init", "--store", "sqlite:theirs.db"], 2);
+        says(
+            &refused,
+            &[
+                "theirs.db: ",
+                "not posthaste's",
+                "posthaste_",
+                "give another",
+            ],
+        );
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused}");
+        let files = fs::read_dir(world.path("")).unwrap().count();
+        assert_eq!(
+            (fs::read(world.path("theirs.db")).unwrap(), files),
+            (before, 1)
+        );
+    }
+
+    let world = World::empty();
+    let server = PostgresServer::shared(15);
+    for table in tables {
+        let database = server.create_database();
+        database.psql("create schema posthaste");
+        database.psql(&table.replace("NAME", "posthaste."));
+        let refused = world.ends(&["init", "--store", &database.url()], 2);
+        says(
+            &refused,
+            &["not posthaste's", "schema `posthaste`", "another database"],
+        );
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused}");
+        let left = database
+            .psql("select count(*) from pg_class where relnamespace = 'posthaste'::regnamespace");
+        assert_eq!(left.trim(), "1");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use posthaste::{
     schema::{EVENT_COLUMNS, Migration, Placeholders},
 };
 use posthaste_engine::{StoreError, retention_refused};
-use tokio_postgres::{Transaction, types::Type};
+use tokio_postgres::{Transaction, error::SqlState, types::Type};
 
 use crate::init::{InitOptions, Initialised};
 
@@ -171,7 +171,7 @@ async fn create(client: &mut Client, options: &InitOptions) -> Result<Vec<u32>, 
             // has created.
             return match is_created(client).await? {
                 true => Ok(Vec::new()),
-                false => Err(failed(error)),
+                false => Err(not_ours(error)),
             };
         }
         applied.push(migration.version);
@@ -236,10 +236,29 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
     match transaction.batch_execute(&text(next, placeholders)).await {
         Ok(()) => {}
         Err(error) if is_locked(&error) => return Ok(Step::Locked),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(not_ours(error)),
     }
     transaction.commit().await.map_err(failed)?;
     Ok(Step::Applied(next.version))
+}
+
+/// The error where the schema has other things under names of ours: they are in the way of ours, or
+/// lack what ours have.
+fn not_ours(error: tokio_postgres::Error) -> StoreError {
+    const TAKEN_OR_LACKING: [SqlState; 5] = [
+        SqlState::DUPLICATE_TABLE,
+        SqlState::DUPLICATE_FUNCTION,
+        SqlState::DUPLICATE_OBJECT,
+        SqlState::UNDEFINED_COLUMN,
+        SqlState::WRONG_OBJECT_TYPE,
+    ];
+    match error.as_db_error() {
+        Some(db) if TAKEN_OR_LACKING.contains(db.code()) => wrong(format!(
+            "schema `posthaste` is not posthaste's ({}): rename it, or give another database",
+            db.message()
+        )),
+        _ => classify(OPERATION, error),
+    }
 }
 
 async fn is_created(client: &Client) -> Result<bool, StoreError> {
@@ -255,7 +274,6 @@ async fn is_created(client: &Client) -> Result<bool, StoreError> {
 
 /// The schema's version; a newer one that asks for a newer build is refused.
 async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
-    let failed = |error| classify(OPERATION, error);
     let row = transaction
         .query_typed_one(
             "select coalesce(max(version), 0), coalesce(max(min_relay), 0) \
@@ -263,7 +281,7 @@ async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
             &[],
         )
         .await
-        .map_err(failed)?;
+        .map_err(not_ours)?;
     let (version, min_relay): (i32, i32) = (row.get(0), row.get(1));
     if min_relay > LEVEL {
         return Err(check::newer(version));

@@ -3,10 +3,16 @@
 use posthaste_engine::StoreError;
 use rusqlite::{Error, ErrorCode};
 
+const FIX_INIT: &str = ": run `posthaste init` for this store";
+
 /// Wraps the driver's error as what the caller will do about it.
 pub(super) fn classify(operation: &'static str, error: Error) -> StoreError {
     let verdict = error.sqlite_error_code().map(verdict);
-    let reason = error.to_string();
+    let reason = match &error {
+        // Without the statement, which may be a whole migration.
+        Error::SqlInputError { msg, .. } => msg.clone(),
+        error => error.to_string(),
+    };
     match verdict {
         Some(Verdict::Unavailable) => StoreError::Unavailable {
             operation,
@@ -20,7 +26,7 @@ pub(super) fn classify(operation: &'static str, error: Error) -> StoreError {
         },
         Some(Verdict::Statement) if is_missing_object(&reason) => StoreError::Schema {
             operation,
-            reason: format!("{reason}: run `posthaste init` for this store"),
+            reason: reason + FIX_INIT,
         },
         Some(Verdict::Statement) | None => StoreError::Bug { operation, reason },
     }
@@ -59,6 +65,26 @@ fn verdict(code: ErrorCode) -> Verdict {
 /// SQLite has one code for every statement that does not compile; only its words tell.
 fn is_missing_object(reason: &str) -> bool {
     reason.contains("no such table") || reason.contains("no such column")
+}
+
+/// The error where the file has other things under names of ours: they are in the way of ours, or
+/// lack what ours have.
+pub(super) fn not_ours(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Bug { operation, reason } | StoreError::Schema { operation, reason }
+            if is_missing_object(&reason) || reason.contains("already") =>
+        {
+            let reason = reason.strip_suffix(FIX_INIT).unwrap_or(&reason);
+            StoreError::Misconfigured {
+                operation,
+                reason: format!(
+                    "names that begin with `posthaste_` are not posthaste's here ({reason}); \
+                     nothing was changed: rename those tables, or give another file"
+                ),
+            }
+        }
+        error => error,
+    }
 }
 
 /// A value in the file that no statement of ours, and no row that passed the table's checks, holds.

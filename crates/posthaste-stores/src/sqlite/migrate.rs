@@ -13,7 +13,7 @@ use super::{
     config::SqliteConfig,
     connection::{empty_log, execute, open, transaction},
     destination::{drawn_again, last_seq},
-    error::{classify, unexpected},
+    error::{classify, not_ours, unexpected},
     file::{FileId, identify},
     settings::{PARTITIONS, RETENTION_SECONDS},
 };
@@ -137,7 +137,8 @@ fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitRepo
     let is_new = fs::symlink_metadata(&config.path).is_err();
     let mut connection = open(OPERATION, config, OpenFlags::SQLITE_OPEN_CREATE)?;
     let file = identify(OPERATION, &config.path)?;
-    let report = make(&mut connection, options);
+    let report = make(&mut connection, options)
+        .map_err(|error| error.at(&config.path.display().to_string()));
     match report {
         Err(_) if is_new => unmake(&mut connection, config, file),
         // Another `init` had made it, was refused, and removed it while this one waited.
@@ -158,31 +159,42 @@ fn init_blocking(config: &SqliteConfig, options: InitOptions) -> Result<InitRepo
 
 fn make(connection: &mut Connection, options: InitOptions) -> Result<InitReport, StoreError> {
     expect_utf8(connection)?;
+    if journal_mode(connection, "pragma journal_mode")? != WAL {
+        // The switch changes the file, and one in which this fails is to stay as it was.
+        let rehearsal = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(|error| classify(OPERATION, error))?;
+        migrate(&rehearsal, options)?;
+        drop(rehearsal);
+    }
     write_ahead(connection)?;
-    let mut applied = Vec::new();
-    immediate(connection, |tx| {
-        for migration in Dialect::Sqlite.migrations() {
-            // The version is read under the write lock: another init may be at work.
-            let done = apply(tx, migration)?;
-            applied.extend(done.then_some(migration.version));
-        }
-        set_counter_forward(tx)?;
-        for (name, value) in stored(options) {
-            execute(
-                tx,
-                OPERATION,
-                include_str!("sql/setting_set.sql"),
-                named_params! { ":name": name, ":value": value },
-            )?;
-        }
-        Ok(())
-    })?;
+    let applied = immediate(connection, |tx| migrate(tx, options))?;
     let version = level(connection, OPERATION)?.0;
     // The schema is committed, whether it stands in the log or in the file.
     if let Err(error) = empty_log(OPERATION, connection) {
         tracing::warn!("{error}");
     }
     Ok(InitReport { applied, version })
+}
+
+/// Applies what is missing, and answers its numbers.
+fn migrate(tx: &Transaction<'_>, options: InitOptions) -> Result<Vec<u32>, StoreError> {
+    let mut applied = Vec::new();
+    for migration in Dialect::Sqlite.migrations() {
+        // The version is read under the write lock: another init may be at work.
+        let done = apply(tx, migration).map_err(not_ours)?;
+        applied.extend(done.then_some(migration.version));
+    }
+    set_counter_forward(tx)?;
+    for (name, value) in stored(options) {
+        execute(
+            tx,
+            OPERATION,
+            include_str!("sql/setting_set.sql"),
+            named_params! { ":name": name, ":value": value },
+        )?;
+    }
+    Ok(applied)
 }
 
 /// Removes the file that a refused `init` has made, unless another process has written into it,
@@ -241,16 +253,21 @@ fn expect_utf8(connection: &Connection) -> Result<(), StoreError> {
 /// Switches the file to write-ahead logging, which stays with it: readers and the writer do not
 /// keep each other waiting.
 fn write_ahead(connection: &Connection) -> Result<(), StoreError> {
-    let mode: String = connection
-        .query_row("pragma journal_mode = wal", [], |row| row.get(0))
-        .map_err(|error| classify(OPERATION, error))?;
-    if mode.eq_ignore_ascii_case("wal") {
-        Ok(())
-    } else {
-        Err(wrong(format!(
+    match journal_mode(connection, "pragma journal_mode = wal")? {
+        mode if mode == WAL => Ok(()),
+        mode => Err(wrong(format!(
             "the file stays in journal mode `{mode}`: write-ahead logging needs a local file system"
-        )))
+        ))),
     }
+}
+
+const WAL: &str = "wal";
+
+/// The mode after a statement that reads or sets it.
+fn journal_mode(connection: &Connection, pragma: &str) -> Result<String, StoreError> {
+    connection
+        .query_row(pragma, [], |row| row.get(0))
+        .map_err(|error| classify(OPERATION, error))
 }
 
 fn apply(tx: &Transaction<'_>, migration: &Migration) -> Result<bool, StoreError> {
