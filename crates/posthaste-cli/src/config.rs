@@ -12,7 +12,7 @@ pub(crate) mod units;
 
 use std::{env, path::Path};
 
-use posthaste_engine::{Routes, Start, Template};
+use posthaste_engine::{Routes, Start, Template, is_plain_name, shown};
 
 pub(crate) use file::FileConfig;
 pub(crate) use report::ConfigError;
@@ -196,13 +196,13 @@ fn add_destination(
 
 /// Names stand in tables, metrics and flags: they are kept plain.
 fn check_destination_name(name: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || name.len() > 63 || !name.chars().all(plain) {
-        return Err(format!(
-            "`{name}` cannot name a destination; use 1 to 63 letters, digits, `-`, `_` and `.`"
-        ));
+    match is_plain_name(name) {
+        true => Ok(()),
+        false => Err(format!(
+            "`{}` cannot name a destination; use 1 to 63 letters, digits, `-`, `_` and `.`",
+            shown(name)
+        )),
     }
-    Ok(())
 }
 
 #[cfg(test)]

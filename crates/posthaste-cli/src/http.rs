@@ -42,7 +42,7 @@ const HOST_HINT: &str = "the header `Host` names another host; ask for localhost
 /// The error, and behind a semicolon the text to write instead.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|_| {
-        format!("`{text}` is no address with a port; write it as 127.0.0.1:9187 or [::1]:9187")
+        "this is no address with a port; write it as 127.0.0.1:9187 or [::1]:9187".to_owned()
     })?;
     if address.ip().is_loopback() {
         return Ok(address);

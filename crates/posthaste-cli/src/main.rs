@@ -12,7 +12,11 @@ mod secret;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{
+    Parser,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use posthaste_engine::shown;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::{Builder, Runtime};
 
@@ -34,7 +38,10 @@ Exit status: 0 done, 1 failure, 2 usage or configuration, 3 drained with parked 
 Start with:  posthaste demo";
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => without_secrets(error).exit(),
+    };
     if command.runs_for_long() {
         heaps::share();
     }
@@ -49,6 +56,27 @@ fn main() -> ExitCode {
             failure.status.into()
         }
     }
+}
+
+/// An error about the arguments repeats them, and one in a wrong place may be an address.
+fn without_secrets(mut error: clap::Error) -> clap::Error {
+    let mut kinds = vec![ContextKind::InvalidSubcommand, ContextKind::InvalidValue];
+    // In other errors this is the name of an argument of ours.
+    if error.kind() == ErrorKind::UnknownArgument {
+        kinds.push(ContextKind::InvalidArg);
+    }
+    for kind in kinds {
+        let Some(ContextValue::String(text)) = error.get(kind) else {
+            continue;
+        };
+        let hidden = shown(text.trim_start_matches('-'));
+        if !text.ends_with(hidden) {
+            error.insert(kind, ContextValue::String(hidden.to_owned()));
+            // A hint on how to pass it on.
+            error.remove(ContextKind::Suggested);
+        }
+    }
+    error
 }
 
 /// With fewer open files the runtime panics, or nothing could be opened.

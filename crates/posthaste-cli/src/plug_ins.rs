@@ -38,6 +38,11 @@ pub(crate) fn sink_examples() -> String {
 
 /// The form of an address, by the scheme with which the text before its colon ends.
 pub(crate) fn address_form(before_colon: &str) -> Option<AddressForm> {
+    plug_in(before_colon).map(|plug_in| plug_in.address)
+}
+
+/// The plug-in of an address, by the scheme with which the text before its colon ends.
+pub(crate) fn plug_in(before_colon: &str) -> Option<&'static PlugIn> {
     let before_colon = before_colon.to_ascii_lowercase();
     let sinks = SINKS.iter().map(|sink| &sink.plug_in);
     let stores = STORES.iter().map(|store| &store.plug_in);
@@ -48,8 +53,5 @@ pub(crate) fn address_form(before_colon: &str) -> Option<AddressForm> {
             before.is_some_and(|before| !before.ends_with(|c: char| c.is_ascii_alphanumeric()))
         })
     };
-    sinks
-        .chain(stores)
-        .find(is_it)
-        .map(|plug_in| plug_in.address)
+    sinks.chain(stores).find(is_it)
 }

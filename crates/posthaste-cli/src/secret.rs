@@ -2,7 +2,7 @@
 
 use std::{fmt, io, ops::Range};
 
-use posthaste_engine::AddressForm;
+use posthaste_engine::{AddressForm, is_plain_name};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::plug_ins;
@@ -73,7 +73,8 @@ impl fmt::Display for SecretUrl {
 /// The URL without its login's secret and without those of its options.
 fn masked(url: &str, login: Option<Range<usize>>) -> String {
     let (mut text, mut shown) = (String::new(), 0);
-    let mut secrets: Vec<Range<usize>> = login.into_iter().chain(options(url)).collect();
+    let login_end = login.as_ref().map_or(0, |login| login.end);
+    let mut secrets: Vec<Range<usize>> = login.into_iter().chain(options(url, login_end)).collect();
     secrets.sort_by_key(|secret| secret.start);
     for secret in secrets {
         if secret.start >= shown {
@@ -107,10 +108,12 @@ fn login(url: &str) -> Option<Range<usize>> {
         let names_servers = slashes || form.is_some();
         return names_servers.then(|| after_colon(url, start)).flatten();
     };
-    let secret = match url[start..end].find(':') {
+    let login = &url[start..end];
+    let secret = match login.find(':') {
         Some(colon) => start + colon + 1..end,
         None if form == Some(AddressForm::ServersOrToken) => start..end,
-        None => return None,
+        // It may have been encoded as a whole.
+        None => start + login.to_ascii_uppercase().find("%3A")? + "%3A".len()..end,
     };
     (!secret.is_empty()).then_some(secret)
 }
@@ -133,35 +136,34 @@ fn after_colon(url: &str, start: usize) -> Option<Range<usize>> {
     None
 }
 
-/// Where the values of secret options stand.
-fn options(url: &str) -> impl Iterator<Item = Range<usize>> {
+/// Where the options stand that are not to be shown: the values of secret ones, and all that are
+/// none of their plug-in's. Those may be anything, such as the rest of a password.
+fn options(url: &str, login_end: usize) -> impl Iterator<Item = Range<usize>> {
+    let scheme = url.find(':').map_or("", |colon| &url[..colon]);
+    let plug_in = plug_ins::plug_in(scheme);
     let start = url.find('?').map_or(url.len(), |at| at + 1);
     let pairs = url[start..].split('&').scan(start, |at, pair| {
         let from = *at;
         *at += pair.len() + 1;
         Some((from, pair))
     });
-    pairs.filter_map(|(from, pair)| {
-        let (name, value) = pair.split_once('=')?;
-        let from = from + name.len() + 1;
-        (is_secret(name) && !value.is_empty()).then_some(from..from + value.len())
-    })
+    let is_known = move |name| plug_in.is_some_and(|plug_in| plug_in.option(name).is_some());
+    let secrets = pairs.filter_map(move |(from, pair)| {
+        let end = from + pair.len();
+        match pair.split_once('=') {
+            Some((name, _)) if is_known(name) && !names_a_secret(name) => None,
+            Some((name, value)) if is_plain_name(name) => Some(end - value.len()..end),
+            // The end of a login with a bare `?`, and the host behind it.
+            None if from < login_end => None,
+            _ => Some(from..end),
+        }
+    });
+    secrets.filter(|secret| !secret.is_empty())
 }
 
-/// Options that name a file, which is no secret.
-const PATHS: [&str; 2] = ["sslkey", "key_file"];
-
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    (names_a_secret(&name) || name.contains("key")) && !PATHS.contains(&name.as_str())
-}
-
-/// Whether the value of an option or a setting of this name is to be masked, in an address or in a
-/// file. A setting `key` is no secret.
-pub(crate) fn names_a_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let mut words = ["password", "secret", "token", "credential"].iter();
-    words.any(|word| name.contains(word))
+/// Whether an option of ours holds a secret itself, and not the name of its file.
+fn names_a_secret(name: &str) -> bool {
+    name.contains("password")
 }
 
 #[cfg(test)]
@@ -198,12 +200,12 @@ mod tests {
                 "postgres://app:***@db:5432/shop",
             ),
             (
-                "postgres://app:a@b:c@db/shop?x=1",
-                "postgres://app:***@db/shop?x=1",
+                "postgres://app:a@b:c@db/shop?port=1",
+                "postgres://app:***@db/shop?port=1",
             ),
             (
-                "postgres://db/shop?user=u&password=pw&x=1",
-                "postgres://db/shop?user=u&password=***&x=1",
+                "postgres://db/shop?user=u&password=pw&port=1",
+                "postgres://db/shop?user=u&password=***&port=1",
             ),
             (
                 "postgres://app@db,db2/shop?sslmode=require",
@@ -213,6 +215,15 @@ mod tests {
                 "kafka://app:s3%40cret@one:9092,two:9092?sasl=plain&key_file=/etc/key.pem",
                 "kafka://app:***@one:9092,two:9092?sasl=plain&key_file=/etc/key.pem",
             ),
+            ("amqp://u%3As3cret@one/v", "amqp://u%3A***@one/v"),
+            // An option that the plug-in does not have.
+            (
+                "kafka://one?pwd=a&sasl_pass=b&c&tls=true&%40=1",
+                "kafka://one?pwd=***&sasl_pass=***&***&tls=true&***",
+            ),
+            ("kafka://one?sasl_password%3Dx", "kafka://one?***"),
+            ("kafka://one?tls%3Dx=1", "kafka://one?***"),
+            ("jdbc:pg://one?user=u", "jdbc:pg://one?user=***"),
             // Without their escapes, or their end.
             ("postgres://app:a?x@db/shop", "postgres://app:***@db/shop"),
             ("postgres://app:a?token=x@db", "postgres://app:***"),

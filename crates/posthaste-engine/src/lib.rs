@@ -41,7 +41,7 @@ pub use partitions::Partitions;
 pub use pipeline::{BreakerState, Change, Counts, Pipeline, PipelineLimits, Refused, SideStep};
 pub use plug_in::{
     AddressForm, Feature, NoSuchScheme, OptionDefault, OptionSpec, OptionValue, PlugIn, SinkMode,
-    nearest, parse_duration, parse_file_mode,
+    is_plain_name, nearest, parse_duration, parse_file_mode, shown,
 };
 pub use record::{Record, RecordHeaders};
 pub use route::{

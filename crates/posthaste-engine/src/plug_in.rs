@@ -288,6 +288,23 @@ pub fn parse_file_mode(text: &str) -> Option<u32> {
         .filter(|mode| *mode <= MODE_MAX && mode & OWNER_READS_AND_WRITES == OWNER_READS_AND_WRITES)
 }
 
+/// Whether a text may name a thing of ours: 1 to 63 letters, digits, `-`, `_` and `.` of ASCII.
+#[must_use]
+pub fn is_plain_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=63).contains(&text.len()) && text.chars().all(plain)
+}
+
+/// A text of the user's, as an error may repeat it: `…` unless it is a plain name. An address may
+/// stand by mistake wherever a text can, with a password in it, and no address is a plain name.
+#[must_use]
+pub fn shown(text: &str) -> &str {
+    match is_plain_name(text) {
+        true => text,
+        false => "…",
+    }
+}
+
 /// The known name that was probably meant.
 pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     names

@@ -227,8 +227,8 @@ impl Compiled {
             return Err("attempts must be at least 1".to_owned());
         }
         Ok(Self {
-            topic: route.matches.topic.as_deref().map(glob).transpose()?,
-            event_type: route.matches.event_type.as_deref().map(glob).transpose()?,
+            topic: glob("topic", route.matches.topic.as_deref())?,
+            event_type: glob("type", route.matches.event_type.as_deref())?,
             headers: route.matches.headers,
             action: route.action,
             attempts: route.attempts,
@@ -263,16 +263,22 @@ impl Compiled {
 /// Many times what a topic can have.
 const GLOB_BYTES_MAX: usize = 4_096;
 
-fn glob(pattern: &str) -> Result<GlobMatcher, String> {
+/// The error names the condition, and does not repeat the pattern: by mistake it may be an address
+/// with a password.
+fn glob(condition: &str, pattern: Option<&str>) -> Result<Option<GlobMatcher>, String> {
+    let Some(pattern) = pattern else {
+        return Ok(None);
+    };
     if pattern.len() > GLOB_BYTES_MAX {
         let size = pattern.len();
         return Err(format!(
-            "a glob of {size} bytes; write at most {GLOB_BYTES_MAX}"
+            "`{condition}` is a glob of {size} bytes; write at most {GLOB_BYTES_MAX}"
         ));
     }
     if chooses_beyond_ascii(pattern) {
         return Err(format!(
-            "glob `{pattern}`: brackets choose among ASCII characters; write {{ä,ö}} for others"
+            "`{condition}` is no glob: brackets choose among ASCII characters; write {{ä,ö}} for \
+             others"
         ));
     }
     // Topics are divided by dots, not slashes: `*` crosses both.
@@ -281,12 +287,12 @@ fn glob(pattern: &str) -> Result<GlobMatcher, String> {
         .backslash_escape(true)
         .empty_alternates(true)
         .build();
-    let refused = |error: globset::Error| format!("glob `{pattern}`: {}", error.kind());
+    let refused = |error: globset::Error| format!("`{condition}` is no glob: {}", error.kind());
     let glob = glob.map_err(refused)?;
     // The matcher of a single glob is made without a way to refuse it, and panics where this does.
     let mut set = GlobSetBuilder::new();
     set.add(glob.clone()).build().map_err(refused)?;
-    Ok(glob.compile_matcher())
+    Ok(Some(glob.compile_matcher()))
 }
 
 /// Whether a character that is no ASCII stands in brackets: it would be taken for its bytes.

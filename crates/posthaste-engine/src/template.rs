@@ -6,7 +6,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{Field, StoredEvent};
+use crate::{Field, StoredEvent, shown};
 
 /// The names that may stand in braces, as error messages show them.
 const ALLOWED: &str = "{topic}, {key}, {type}, {tenant_id} or {header.NAME}";
@@ -94,7 +94,7 @@ impl FromStr for Template {
                     })?;
                     let part = field(&name).ok_or_else(|| TemplateError {
                         position,
-                        reason: format!("unknown `{{{name}}}`; allowed are {ALLOWED}"),
+                        reason: format!("unknown `{{{}}}`; allowed are {ALLOWED}", shown(&name)),
                     })?;
                     if !literal.is_empty() {
                         parts.push(Part::Text(std::mem::take(&mut literal)));

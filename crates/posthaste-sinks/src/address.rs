@@ -14,7 +14,8 @@ pub(crate) struct Address {
     scheme: String,
     /// Still with its percent escapes: in an authority they protect `@`, `:` and `/`.
     path: String,
-    options: Vec<(String, String)>,
+    /// None: without a `=`.
+    options: Vec<(String, Option<String>)>,
     /// A bare `@` stands behind the first `?`: what is taken for options may be the rest of a
     /// password that holds a bare `?`.
     doubtful: bool,
@@ -27,8 +28,8 @@ impl Address {
     /// Splits an address.
     ///
     /// # Errors
-    /// [`SinkError::Misconfigured`] without a scheme, or with an option that has no value, a broken
-    /// percent escape in it, or is given twice.
+    /// [`SinkError::Misconfigured`] without a scheme, or with an option that has a broken percent
+    /// escape in it.
     pub(crate) fn parse(url: &str) -> Result<Self, SinkError> {
         let (scheme, rest) = url
             .split_once(':')
@@ -48,14 +49,12 @@ impl Address {
     }
 
     fn add_option(&mut self, option: &str) -> Result<(), SinkError> {
-        let (name, value) = option.split_once('=').ok_or_else(|| {
-            self.misconfigured(format!("option without a value; write {option}=VALUE"))
-        })?;
-        if self.options.iter().any(|(known, _)| known == name) {
-            return Err(self.misconfigured(format!("option `{name}` is given twice")));
-        }
-        let value = String::from_utf8(self.decode(value)?)
-            .map_err(|_| self.misconfigured(format!("option `{name}` is not UTF-8")))?;
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(self.decode(value)?)),
+            None => (option, None),
+        };
+        let value = value.map(String::from_utf8).transpose();
+        let value = value.map_err(|_| self.misconfigured("an option is not UTF-8".to_owned()))?;
         self.options.push((name.to_owned(), value));
         Ok(())
     }
@@ -74,10 +73,9 @@ impl Address {
                 .zip(digit(1))
                 .and_then(|(high, low)| u8::try_from(high * 16 + low).ok())
                 .ok_or_else(|| {
-                    let shown = String::from_utf8_lossy(&rest[..rest.len().min(3)]).into_owned();
-                    self.misconfigured(format!(
-                        "`{shown}` is no percent escape; write a percent sign itself as %25"
-                    ))
+                    self.misconfigured(
+                        "a broken percent escape; write a percent sign itself as %25".to_owned(),
+                    )
                 })?;
             out.push(byte);
             rest = &tail[2..];
@@ -99,17 +97,25 @@ impl Address {
     }
 
     /// Refuses what the sink's row does not know: a path where it has none, an option that it does
-    /// not have, and a value that the option does not take.
+    /// not have, and a value that the option does not take; and an option without a value, or with
+    /// two.
     pub(crate) fn check(&self, plug_in: &PlugIn) -> Result<(), SinkError> {
         if plug_in.address == AddressForm::Bare && !self.path.is_empty() {
             let scheme = &self.scheme;
             return Err(self.misconfigured(format!("it takes no path; write `{scheme}:`")));
         }
-        for (name, value) in &self.options {
-            match plug_in.option(name) {
-                Some(option) => self.check_value(option, value)?,
-                None => return Err(self.misconfigured(unknown_option(name, plug_in))),
+        for (at, (name, value)) in self.options.iter().enumerate() {
+            let Some(option) = plug_in.option(name) else {
+                return Err(self.misconfigured(unknown_option(name, plug_in)));
+            };
+            let Some(value) = value else {
+                let reason = format!("option without a value; write {name}=VALUE");
+                return Err(self.misconfigured(reason));
+            };
+            if self.options[..at].iter().any(|(former, _)| former == name) {
+                return Err(self.misconfigured(format!("option `{name}` is given twice")));
             }
+            self.check_value(option, value)?;
         }
         Ok(())
     }
@@ -125,7 +131,7 @@ impl Address {
         self.options
             .iter()
             .find(|(name, _)| name == option.name)
-            .map(|(_, value)| value.as_str())
+            .and_then(|(_, value)| value.as_deref())
     }
 
     /// An option's value, given or by default.
@@ -211,14 +217,15 @@ fn is_scheme(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
 }
 
+/// Does not repeat the name, which may be the rest of a password that holds a bare `&`.
 fn unknown_option(name: &str, plug_in: &PlugIn) -> String {
     if plug_in.options.is_empty() {
-        return format!("it takes no options; remove `{name}`");
+        return "it takes no options; remove all behind the `?`".to_owned();
     }
     match plug_in.nearest_option(name) {
-        Some(near) => format!("unknown option `{name}`; did you mean `{near}`?"),
+        Some(near) => format!("an unknown option; did you mean `{near}`?"),
         None => format!(
-            "unknown option `{name}`; it knows {}",
+            "an unknown option; it knows {} (write `&` in a value as %26)",
             plug_in.option_names()
         ),
     }

@@ -202,6 +202,13 @@ mod tests {
             "amqp://user:a?b=c&secret@host/?exchange=x",
             "amqp://user:a?exchange=%secret@host/",
             "amqp://user:1/secret@host/?exchange=x",
+            "kafka://host?sasl_password%3Dsecret",
+            "kafka://host?sasl_password%3Dsecret=1",
+            "kafka://host?secret=1&secret=1",
+            "kafka://host?secret=%ff",
+            "kafka://host?sasl=a&secret",
+            "kafka://host?linger=secret",
+            "null:?secret=1",
         ] {
             let said = refusal(url);
             assert!(!said.contains("secret"), "{url}: {said}");

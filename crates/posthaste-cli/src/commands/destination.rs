@@ -1,7 +1,7 @@
 //! `posthaste destination`: list, pause, resume, remove.
 
 use clap::{Args, Subcommand};
-use posthaste_engine::{DestinationState, Store};
+use posthaste_engine::{DestinationState, Store, shown};
 use serde_json::json;
 
 use super::{StoreArgs, status};
@@ -78,7 +78,8 @@ impl DestinationArgs {
             let known = store.status().await?.destinations;
             let names: Vec<_> = known.iter().map(|known| known.name.as_str()).collect();
             return Err(Failure::failed(format!(
-                "there is no destination `{name}`; nothing was changed\nfix: {}",
+                "there is no destination `{}`; nothing was changed\nfix: {}",
+                shown(name),
                 if names.is_empty() {
                     "a relay makes a destination when it first runs; there is none yet".to_owned()
                 } else {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::Args;
-use posthaste_engine::{Backoff, DeliveryPolicy, Sink, SinkError, Start, Store};
+use posthaste_engine::{Backoff, DeliveryPolicy, Sink, SinkError, Start, Store, shown};
 use posthaste_relay::{
     BoundedStore, Destination, DestinationHealth, Relay as Runner, RelayError, Summary,
 };
@@ -325,7 +325,8 @@ pub(super) fn start_logging(format: LogFormat, level: &str) -> Result<(), Failur
     let filter = match std::env::var(LOG) {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
             Failure::usage(format!(
-                "{LOG}={text}: {error}\nfix: write a level, such as info or debug"
+                "{LOG}={}: {error}\nfix: write a level, such as info or debug",
+                shown(&text)
             ))
         })?,
         _ => EnvFilter::new(level),

@@ -13,6 +13,7 @@ use super::StoreArgs;
 use crate::{
     failure::{Failure, Status},
     output::{self, Style, Table},
+    secret::SecretUrl,
 };
 
 #[derive(Debug, Args)]
@@ -164,7 +165,7 @@ pub(super) fn destinations_json(status: &StoreStatus) -> Value {
         json!({
             "name": d.name,
             "kind": kind(d),
-            "address": d.address,
+            "address": address(d),
             "state": d.state.as_str(),
             "pending": d.pending,
             "pending_exact": d.pending_exact,
@@ -210,7 +211,7 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
         let rate = d.accepted_per_second.map_or_else(String::new, |rate| {
             format!("; {} a second", output::rate(rate))
         });
-        text.push_str(&format!("{name}: to {}{rate}\n", d.address));
+        text.push_str(&format!("{name}: to {}{rate}\n", address(d)));
         if let Some(error) = &d.last_error {
             // Without a relay it is the word of one that is gone.
             let when = match d.relay {
@@ -306,6 +307,11 @@ fn relays(relays: &[RelayStatus]) -> Table {
         ]);
     }
     table
+}
+
+/// The address that is stored, which others can write, too, and former versions wrote unmasked.
+fn address(destination: &DestinationStatus) -> String {
+    SecretUrl::new(&*destination.address).to_string()
 }
 
 /// The sink's kind, which its address begins with.

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, path::Path};
 
-use posthaste_engine::{Route, RouteAction, RouteMatch, Routes, Template, nearest};
+use posthaste_engine::{Route, RouteAction, RouteMatch, Routes, Template, nearest, shown};
 use toml::de::{DeTable, DeValue};
 
 use super::{
@@ -40,7 +40,7 @@ impl FileConfig {
     /// # Errors
     /// The first thing in it that cannot be used, with file, line, caret and fix.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let name = path.display().to_string();
+        let name = SecretUrl::new(path.display().to_string()).to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
             ConfigError::plain(format!(
                 "cannot read the configuration file {name}: {error}\nfix: correct the path of \
@@ -98,11 +98,17 @@ fn store(source: &Source, root: &Section<'_, '_>) -> Result<Option<SecretUrl>, C
         return Ok(None);
     };
     if let Some((second, value)) = stores.next() {
+        let (first, second) = (shown(&name), shown(&second));
         let message = format!("a second store, `{second}`: a relay reads one");
-        let fix = format!("remove it, or run a relay of its own for it; the first is `{name}`");
+        let fix = format!("remove it, or run a relay of its own for it; the first is `{first}`");
         return Err(source.error(&value.span(), message, fix));
     }
-    let section = Section::open(source, format!("[stores.{name}]"), value, &["url"])?;
+    let section = Section::open(
+        source,
+        format!("[stores.{}]", shown(&name)),
+        value,
+        &["url"],
+    )?;
     section.url("url").map(Some)
 }
 
@@ -111,7 +117,7 @@ fn destination(
     name: String,
     value: &toml::Spanned<DeValue<'_>>,
 ) -> Result<Destination, ConfigError> {
-    let heading = format!("[destinations.{name}]");
+    let heading = format!("[destinations.{}]", shown(&name));
     let section = Section::open(source, heading, value, DESTINATION_KEYS)?;
     if let Err(reason) = check_destination_name(&name) {
         let (message, fix) = reason.rsplit_once("; ").unwrap_or((&reason, "rename it"));
@@ -205,10 +211,11 @@ impl FileRoutes {
             };
             unnamed.retain(|name| !to.iter().any(|other| other == name));
             if let Some(wrong) = to.iter().find(|name| !names().any(|known| known == *name)) {
-                let message = format!("this route leads to `{wrong}`, which is no destination");
+                let name = shown(wrong);
+                let message = format!("this route leads to `{name}`, which is no destination");
                 let fix = match nearest(wrong, names()) {
-                    Some(name) => format!("did you mean `{name}`?"),
-                    None => format!("add [destinations.{wrong}], or name one of those there are"),
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("add [destinations.{name}], or name one of those there are"),
                 };
                 return Err(source.error(span, message, fix));
             }

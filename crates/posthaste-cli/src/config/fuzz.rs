@@ -19,7 +19,9 @@ const FILE_WORDS: &str = "\
     url = |\"null:\"\n|\"${HOME}\"\n|\"${NO_SUCH}\"\n|\"${\"\n|\"$$\"\n|topic = |\
     \"{topic}\"\n|\"{tpic}; {\"\n|\"orders.*\"\n|\"a[\"\n|key = |type = |headers = |\
     { region = \"eu\" }\n|to = |[\"a\"]\n|[\"b\"]\n|drop = |attempts = |on_dead = |backoff = |\
-    backoff_max = |start = |\"now\"\n|leese = |\n|\r\n|# ü\n|\"|\\|.";
+    backoff_max = |start = |\"now\"\n|leese = |\"amqp://u:GEHEIM@h/\"|\
+    [destinations.\"amqp://u:GEHEIM@h/\"]\n|{ password = \"GEHEIM\" }|password = \"GEHEIM\"|\
+    [\"amqp://u:GEHEIM@h/\"]|\"${amqp://u:GEHEIM@h/}\"|\n|\r\n|# ü\n|\"|\\|.";
 
 fn parse(text: String) -> Result<(), String> {
     let name = "p.toml".to_owned();
@@ -111,9 +113,10 @@ fn fuzz_urls_without_secrets() {
             let text = percent_encoded(&spelled(input, &words(URL_WORDS)));
             for url in [
                 format!(
-                    "postgres://me@host:5432,[::1]:1/{text}?application_name={text}&key_file={text}"
+                    "postgres://me@host:5432,[::1]:1/{text}?application_name={text}&sslrootcert={text}"
                 ),
                 format!("amqp://host/{text}?exchange={text}"),
+                format!("kafka://host?key_file={text}"),
                 format!("sqlite:{text}?busy_timeout=5s"),
                 format!("file:///{text}"),
             ] {

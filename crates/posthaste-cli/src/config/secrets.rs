@@ -1,6 +1,10 @@
 //! References to secrets inside a configuration file: `${NAME}` for an environment variable,
 //! `${file:/path}` for the contents of a file, `$$` for a dollar sign.
 
+use posthaste_engine::shown;
+
+use crate::secret::SecretUrl;
+
 /// Replaces every reference.
 ///
 /// # Errors
@@ -30,8 +34,9 @@ pub(super) fn resolve_with(
                 Some(path) => from_file(path)?,
                 None => env(name).ok_or_else(|| {
                     format!(
-                        "the environment variable `{name}` is not set; set it, or write \
-                             ${{file:/path}} to read the value from a file"
+                        "the environment variable `{}` is not set; set it, or write \
+                         ${{file:/path}} to read the value from a file",
+                        shown(name)
                     )
                 })?,
             });
@@ -47,6 +52,7 @@ pub(super) fn resolve_with(
 
 fn from_file(path: &str) -> Result<String, String> {
     let contents = std::fs::read_to_string(path).map_err(|error| {
+        let path = SecretUrl::new(path);
         format!("cannot read the secret in `{path}`: {error}; create the file, or correct the path")
     })?;
     // Every editor ends a file with a line end, no secret does.

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use posthaste_engine::nearest;
+use posthaste_engine::{nearest, shown};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -71,7 +71,7 @@ impl<'a, 'i> Section<'a, 'i> {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
-                let message = format!("unknown key `{name}` in {}", self.heading);
+                let message = format!("unknown key `{}` in {}", shown(name), self.heading);
                 let fix = match nearest(name, known.iter().copied()) {
                     Some(name) => format!("did you mean `{name}`?"),
                     None => format!("remove it; allowed are {}", known.join(", ")),
@@ -134,7 +134,7 @@ impl<'a, 'i> Section<'a, 'i> {
             return Ok(None);
         };
         parse(text).map(Some).map_err(|reason| {
-            // From behind: what was written stands in the message, and may hold anything.
+            // From behind: a path stands in the message, and may hold anything.
             let (message, fix) = reason.rsplit_once("; ").unwrap_or((&reason, "correct it"));
             let message = format!("`{key}` in {}: {message}", self.heading);
             self.source.error(&value.span(), message, fix)
@@ -256,6 +256,7 @@ pub(crate) fn choose<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Stri
     let found = words.iter().find(|(word, _)| *word == text);
     found.map(|&(_, value)| value).ok_or_else(|| {
         let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        let text = shown(text);
         format!("`{text}` is not allowed; write {}", names.join(" or "))
     })
 }

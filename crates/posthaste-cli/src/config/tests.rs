@@ -155,4 +155,109 @@ fn no_secret_stands_in_an_error() {
     let file = parse(text).unwrap();
     assert!(!format!("{file:?}").contains("hunter2\""));
     assert_eq!(file.store.unwrap().to_string(), "postgres://u:***@h/d");
+
+    let address = "amqp://u:hunter2@h/";
+    for (text, parts) in [
+        (
+            "url=\"null:\"\noptions = { password = \"hunter2\" }",
+            ["unknown key `options`", ":3:1"],
+        ),
+        (
+            "options = { url = \"null:\", password = \"hunter2\" }",
+            ["unknown key `options`", ":2:1"],
+        ),
+        (
+            "url=\"null:\" password=\"hunter2\"",
+            ["not valid TOML", ":2:13"],
+        ),
+        (
+            "url=\"null:\"\npwd=\"hunter2\"",
+            ["unknown key `pwd`", ":3:1"],
+        ),
+        ("url=\"null:\"\npass = hunter2", ["not valid TOML", ":3:8"]),
+        (
+            "url=\"null:\"\non_dead = \"ADDRESS\"",
+            ["`on_dead` in [destinations.a]", ":3:11"],
+        ),
+        (
+            "url=\"null:\"\nstart = \"ADDRESS\"",
+            ["`start` in [destinations.a]", ":3:9"],
+        ),
+        (
+            "url=\"null:\"\nbackoff = \"ADDRESS\"",
+            ["`backoff` in [destinations.a]", ":3:11"],
+        ),
+        (
+            "url=\"null:\"\nattempts = \"ADDRESS\"",
+            ["`attempts` in [destinations.a]", ":3:12"],
+        ),
+        (
+            "url=\"null:\"\nkey = \"{ADDRESS}\"",
+            ["`key` in [destinations.a]", ":3:7"],
+        ),
+        ("url = [\"ADDRESS\"]", ["`url` in [destinations.a]", ":2:7"]),
+        (
+            "url = \"ADDRESS\"\nurl = \"ADDRESS\"",
+            ["not valid TOML", ":3:1"],
+        ),
+        (
+            "url = \"${ADDRESS}\"",
+            ["`url` in [destinations.a]", ":2:7"],
+        ),
+        (
+            "url = \"${file:ADDRESS}\"",
+            ["`url` in [destinations.a]", ":2:7"],
+        ),
+        ("\"ADDRESS\" = 1", ["unknown key", ":2:1"]),
+        (
+            "url=\"null:\"\n[destinations.\"ADDRESS\"]\nurl=\"null:\"",
+            ["cannot name", ":3:1"],
+        ),
+        (
+            "url=\"null:\"\n[destinations.\"ADDRESS\"]\nb=1",
+            ["unknown key `b`", ":4:1"],
+        ),
+        (
+            "url=\"null:\"\n[stores.\"ADDRESS\"]\nb=1",
+            ["unknown key `b`", ":4:1"],
+        ),
+        (
+            "url=\"null:\"\n[stores.\"ADDRESS\"]\n[stores.\"ADDRESS/b\"]",
+            ["a second store", ":4:1"],
+        ),
+        (
+            "url=\"null:\"\n[[routes]]\nto = [\"ADDRESS\"]",
+            ["this route leads to", ":3:1"],
+        ),
+        (
+            "url=\"null:\"\n[[routes]]\nto = \"ADDRESS\"",
+            ["`to` in [[routes]]", ":4:6"],
+        ),
+        (
+            "url=\"null:\"\n[[routes]]\nto = [\"a\"]\ntopic = \"[ADDRESS\"",
+            ["`topic`", ":3:1"],
+        ),
+        (
+            "url=\"null:\"\n[relay]\nhttp = \"ADDRESS\"",
+            ["`http` in [relay]", ":4:8"],
+        ),
+        (
+            "url=\"null:\"\n[relay]\nlog = \"ADDRESS\"",
+            ["`log` in [relay]", ":4:7"],
+        ),
+        (
+            "url=\"null:\"\n[relay]\nbatch_size = \"ADDRESS\"",
+            ["`batch_size`", ":4:14"],
+        ),
+    ] {
+        let text = format!("[destinations.a]\n{text}\n").replace("ADDRESS", address);
+        let report = error(&text);
+        assert!(!report.contains("hunter2"), "{text}\ngave\n{report}");
+        for part in parts.into_iter().chain(["\nfix: "]) {
+            assert!(
+                report.contains(part),
+                "{text}\ngave\n{report}\nwithout\n{part}"
+            );
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use posthaste_engine::shown;
+
 /// Longer than anybody waits, and short enough to be counted in microseconds by every database.
 const DURATION_MAX: Duration = Duration::from_secs(1_000 * 31_557_600);
 
@@ -17,11 +19,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
     let duration = humantime::parse_duration(text.trim()).map_err(|_| {
         format!(
-            "`{text}` is not a duration; write a number with a unit, such as 250ms, 15s, 5min \
-                 or 24h"
+            "`{}` is not a duration; write a number with a unit, such as 250ms, 15s, 5min or 24h",
+            shown(text)
         )
     })?;
     if duration > DURATION_MAX {
+        let text = shown(text);
         return Err(format!("`{text}` is too long; write at most 1000years"));
     }
     Ok(duration)
@@ -34,6 +37,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// The error, with an example.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     let refused = || {
+        let text = shown(text);
         format!("`{text}` is not a size; write a number with a unit, such as 300B, 64KiB or 8MiB")
     };
     let trimmed = text.trim();

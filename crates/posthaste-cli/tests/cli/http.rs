@@ -11,7 +11,7 @@ use std::{
 
 use posthaste_testkit::{
     cache, long_form,
-    process::{Finished, Running},
+    process::{Finished, Running, run},
     servers::postgres::PostgresServer,
 };
 use serde_json::Value;
@@ -515,4 +515,55 @@ fn no_payload_header_or_secret_is_logged_at_any_level() {
         "{done}"
     );
     assert!(!done.stderr.contains(MARK), "{done}");
+    no_password_is_told(&world, &server, "do-not-log-password");
+}
+
+/// Wherever a password of the store or of a destination was given, nothing tells it: no page, no
+/// log, no command's answer, and no row.
+fn no_password_is_told(world: &World, server: &PostgresServer, password: &str) {
+    let host = format!("127.0.0.1:{}/postgres", server.port());
+    for (name, from, variable) in [
+        ("a", format!("postgres://guarded:{password}@{host}"), ""),
+        (
+            "b",
+            format!("postgres://guarded@{host}?password={password}"),
+            "",
+        ),
+        ("c", format!("postgres://guarded@{host}"), password),
+    ] {
+        let command = |args: &[&str]| {
+            let mut command = world.command(args);
+            command
+                .env("POSTHASTE_LOG", "trace")
+                .env("POSTHASTE_FROM", &from)
+                .env("PGPASSWORD", variable);
+            command
+        };
+        let to = format!("amqp://me:{password}@127.0.0.1:1/?exchange=e");
+        let relay = ["relay", "--destination", name, "--to", &to];
+        let mut relay = command(&relay);
+        let watched = Watched::of(Running::start(relay.args(ANYWHERE)));
+        watched.relay.wait_for_stderr("not reachable yet", LIMIT);
+        watched.relay.wait_for_stderr("claimed", LIMIT);
+        let mut told = watched.get("/metrics").body + &watched.get("/readyz").body;
+        for args in [
+            &["status"][..],
+            &["status", "--json"],
+            &["relays", "--json"],
+            &["destination", "list", "--json"],
+            &["destination", "pause", name],
+            &["dead", "list", "--json"],
+            &["init"],
+        ] {
+            let answer = run(&mut command(args), LIMIT).expect_status(0);
+            told += &(answer.stdout + &answer.stderr);
+        }
+        told += &watched.stop().stderr;
+        for table in ["audit", "destinations", "relays", "settings"] {
+            let rows = format!("select * from posthaste.{table}");
+            told += &server.psql("postgres", &rows);
+        }
+        assert!(told.contains("amqp://me:***@127.0.0.1:1/"), "{told}");
+        assert!(!told.contains(password), "{told}");
+    }
 }

@@ -87,3 +87,22 @@ fn the_nearest_name_is_near() {
     assert_eq!(nearest("colour", names), None);
     assert_eq!(nearest("b", ["a"]), None);
 }
+
+#[test]
+fn an_error_repeats_plain_names_alone() {
+    for plain in ["lease", "15s", "1.5", "a-b_c.D"] {
+        assert_eq!(shown(plain), plain);
+    }
+    let long = "a".repeat(64);
+    for other in [
+        "",
+        "amqp://u:p@h/",
+        "amqp:u:p@h",
+        "u%3Ap",
+        "a b",
+        "é",
+        &long,
+    ] {
+        assert_eq!(shown(other), "…");
+    }
+}

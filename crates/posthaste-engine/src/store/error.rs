@@ -1,5 +1,7 @@
 use std::error::Error;
 
+use crate::shown;
+
 /// A failure of a store, told apart by what the caller will do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -69,7 +71,7 @@ impl StoreError {
     pub fn no_destination(operation: &'static str, destination: &str) -> Self {
         Self::Misconfigured {
             operation,
-            reason: format!("there is no destination `{destination}`"),
+            reason: format!("there is no destination `{}`", shown(destination)),
         }
     }
 

@@ -82,7 +82,7 @@ impl Address {
             None => (text, None),
         };
         let decode = |text: &str| {
-            String::from_utf8(self.decode_secret(text)?)
+            String::from_utf8(self.decode(text)?)
                 .map_err(|_| self.misconfigured("user or password is not UTF-8".to_owned()))
         };
         if name.is_empty() {
@@ -91,16 +91,6 @@ impl Address {
         Ok(User {
             name: decode(name)?,
             password: password.map(decode).transpose()?,
-        })
-    }
-
-    /// As [`decode`](Self::decode), but its refusal shows nothing.
-    fn decode_secret(&self, text: &str) -> Result<Vec<u8>, SinkError> {
-        self.decode(text).map_err(|_| {
-            self.misconfigured(
-                "a broken percent escape in user or password; write a percent sign itself as %25"
-                    .to_owned(),
-            )
         })
     }
 

@@ -4,7 +4,7 @@ mod libpq;
 
 use std::{env, fmt, path::PathBuf, time::Duration};
 
-use posthaste_engine::StoreError;
+use posthaste_engine::{StoreError, shown};
 use tokio_postgres::config::{ChannelBinding, Host, SslMode as DriverSslMode, TargetSessionAttrs};
 
 use crate::{descriptors::postgres::POSTGRES, percent};
@@ -86,8 +86,9 @@ impl PostgresConfig {
         };
         let user = driver.get_user().unwrap_or_default();
         format!(
-            "role `{user}`, database `{}`, server {} port {port}",
-            driver.get_dbname().unwrap_or(user),
+            "role `{}`, database `{}`, server {} port {port}",
+            shown(user),
+            shown(driver.get_dbname().unwrap_or(user)),
             hosts.collect::<Vec<_>>().join(",")
         )
     }
@@ -188,7 +189,7 @@ impl Parsed {
         let option = POSTGRES.plug_in.option(name).ok_or_else(|| unknown(name))?;
         option
             .check(&value)
-            .map_err(|reason| wrong(format!("{name}={value}: {reason}")))?;
+            .map_err(|reason| wrong(format!("{name}={}: {reason}", shown(&value))))?;
         // Checked by its row.
         let number = || value.parse::<u64>().unwrap_or_default();
         let driver = &mut self.driver;
@@ -320,12 +321,12 @@ fn split_port(host: &str) -> Result<(&str, Option<u16>), StoreError> {
     }
 }
 
-/// An unknown option. Its name is shown when it is nearly one of ours: else it may be the rest of a
-/// password that holds a bare `&`.
+/// An unknown option. Its name is not repeated: it may be the rest of a password that holds a bare
+/// `&`.
 fn unknown(name: &str) -> StoreError {
     let known = POSTGRES.plug_in.option_names();
     wrong(match POSTGRES.plug_in.nearest_option(name) {
-        Some(near) => format!("unknown option `{name}`: did you mean `{near}`? Known: {known}"),
+        Some(near) => format!("an unknown option: did you mean `{near}`? Known: {known}"),
         None => format!("an unknown option, known are: {known} (write `&` in a value as %26)"),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use posthaste_engine::{StoreError, parse_duration};
+use posthaste_engine::{StoreError, parse_duration, shown};
 
 use crate::{
     descriptors::sqlite::{BUSY_TIMEOUT, SQLITE},
@@ -64,12 +64,11 @@ impl SqliteConfig {
             let known = SQLITE.plug_in.option(name).ok_or_else(|| {
                 let known = SQLITE.plug_in.option_names();
                 wrong(format!(
-                    "unknown option `{name}`: the options are `{known}`"
+                    "unknown option `{}`: the options are `{known}`",
+                    shown(name)
                 ))
             })?;
-            known
-                .check(value)
-                .map_err(|reason| wrong(format!("`{option}`: {reason}")))?;
+            known.check(value).map_err(wrong)?;
             busy_timeout = value;
         }
         Ok(Self {

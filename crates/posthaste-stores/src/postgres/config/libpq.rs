@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use posthaste_engine::StoreError;
+use posthaste_engine::{StoreError, shown};
 
 use super::{Parsed, wrong};
 
@@ -36,7 +36,12 @@ const VARIABLES: [(&str, &str); 14] = [
 pub(super) fn fill(parsed: &mut Parsed, variable: Variable<'_>) -> Result<(), StoreError> {
     if let Some(name) = parsed.service.clone().or_else(|| variable("PGSERVICE")) {
         for (option, value) in service(&name, variable)? {
-            set(parsed, &option, value, &format!("service `{name}`"))?;
+            set(
+                parsed,
+                &option,
+                value,
+                &format!("service `{}`", shown(&name)),
+            )?;
         }
     }
     for (name, option) in VARIABLES {
@@ -98,7 +103,8 @@ fn service(name: &str, variable: Variable<'_>) -> Result<Vec<(String, String)>, 
         .map(|file| file.display().to_string())
         .collect();
     Err(wrong(format!(
-        "there is no service `{name}` in {}",
+        "there is no service `{}` in {}",
+        shown(name),
         looked.join(" and ")
     )))
 }

@@ -85,10 +85,27 @@ fn a_password_without_its_escapes_or_its_end_is_not_repeated() {
         ("postgres://me:1?sslmode=geheim@h/d", "%3F"),
         ("postgres://h/d?user=me&password=a&geheim", "%26"),
         ("postgres://h/d?user=me&password=a&geheim=1", "%26"),
+        ("postgres://h/d?passwordgeheim", "`password`"),
+        ("postgres://h/d?password%3Dgeheim", "`password`"),
+        ("postgres://h/d?password%3Dgeheim=1", "`password`"),
+        ("postgres://me@h/d?sslmode=%40geheim", "verify-full"),
+        ("postgres://me@h/d?service=me%3Ageheim%40h", "no service"),
     ] {
         let text = PostgresConfig::parse(url).unwrap_err().to_string();
         assert!(text.contains(part), "{url}: {text}");
         assert!(!text.contains("geheim"), "{url}: {text}");
+    }
+}
+
+#[test]
+fn a_login_that_was_encoded_as_a_whole_is_not_shown() {
+    for url in [
+        "postgres://me%3Ageheim@h/d",
+        "postgres://me@h/d%3Fpassword%3Dgeheim",
+    ] {
+        let place = PostgresConfig::parse(url).unwrap().place();
+        assert!(!place.contains("geheim"), "{place}");
+        assert!(place.contains("server h port 5432"), "{place}");
     }
 }
 
