@@ -263,6 +263,58 @@ async fn an_application_never_meets_our_lock() {
     application.await.unwrap();
 }
 
+/// A destination with so many copies that they would hold an application up for a second.
+#[tokio::test]
+async fn copies_are_closed_in_transactions_that_applications_come_between() {
+    let outbox = Outbox::new().await;
+    let (relay, partitions, claimed) = outbox.own().await;
+    drop((partitions, claimed));
+    outbox
+        .connect()
+        .execute_batch(
+            "with recursive numbers (n) as (values (1) union all select n + 1 from numbers where n < 2001)
+             insert into posthaste_outbox (topic, key, payload) select 't', 'k' || n, 'x' from numbers;
+             insert into posthaste_parked (destination_id, state, attempts, kind, reason, parked_at,
+                 seq, event_id, topic, key, headers, occurred_at, inserted_at)
+             select d.id, 'dead', 6, 'other', 'by hand', 0, o.seq, o.id, o.topic, o.key, '[]', 0, 0
+             from posthaste_destinations as d, posthaste_outbox as o;",
+        )
+        .unwrap();
+    let store = &outbox.store;
+    store
+        .withdraw(relay, "default", Duration::ZERO)
+        .await
+        .unwrap();
+    let removed = DestinationState::Removed;
+    assert!(store.set_destination("default", removed).await.unwrap());
+    outbox.own().await;
+    let connection = outbox.connect();
+    let mut lines = connection
+        .prepare(
+            "select action || ': ' || detail from posthaste_audit
+             where action in ('destination emptied', 'destination removed', 'read again') order by id",
+        )
+        .unwrap();
+    let lines: Vec<String> = lines
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let closed = |action, count| format!("{action}: {count} parked events closed as skipped");
+    let read_again = |count| {
+        format!("read again: {count} skipped events discarded: they are read again from the outbox")
+    };
+    let expected = [
+        closed("destination emptied", 1_000),
+        closed("destination emptied", 1_000),
+        closed("destination removed", 2_001),
+        read_again(1_000),
+        read_again(1_000),
+        read_again(1),
+    ];
+    assert_eq!(lines, expected);
+}
+
 /// Our reads end soon enough for the write-ahead log to start over.
 #[tokio::test]
 async fn the_write_ahead_log_does_not_grow_beside_a_reader() {

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{DestinationRow, Tables, from_micros, micros, small};
 use crate::{
     ClaimDecision, ClaimRequest, DeadAction, DestinationFound, DestinationState, GroupFound,
-    ParkedState, RejectionKind, ShareChange, Start, StoreError, audit,
+    ParkedState, ShareChange, Start, StoreError, audit,
 };
 
 /// Where the partitions of one group stand, and their owner.
@@ -92,15 +92,16 @@ impl<P> Tables<P> {
         has: impl Fn(i64) -> bool,
         now: i64,
     ) -> i64 {
+        let mut read_again = 0;
         if start == Start::Oldest {
             let destinations = &self.destinations;
             for row in self.parked.values_mut() {
                 let of = destinations.get(&row.destination_id);
                 let is_left = of.is_some_and(|of| of.name == name && !of.is_kept())
-                    && row.state == ParkedState::Skipped
-                    && row.kind != RejectionKind::Undecodable.as_str();
+                    && row.state == ParkedState::Skipped;
                 if is_left && has(row.event.seq()) {
                     row.act(DeadAction::Discard, now);
+                    read_again += 1;
                 }
             }
         }
@@ -131,6 +132,9 @@ impl<P> Tables<P> {
             partitions: vec![cursor; usize::from(self.partitions)],
         };
         self.destinations.insert(id, destination);
+        if read_again > 0 {
+            self.note(now, Some(by), audit::READ_AGAIN, Some(id), &[&read_again]);
+        }
         let words = audit::DESTINATION_CREATED;
         self.note(now, Some(by), words, Some(id), &[&audit::start(start)]);
         id

@@ -79,11 +79,20 @@ pub const EVACUATE: AuditWords =
 
 /// A destination was created: whether it starts at the `oldest` event or `now`.
 pub const DESTINATION_CREATED: AuditWords = words("destination created", "start %s");
+/// A destination that starts at the oldest event reads these events itself: how many copies of them,
+/// which a removed destination of its name left, are discarded.
+pub const READ_AGAIN: AuditWords = words(
+    "read again",
+    "%s skipped events discarded: they are read again from the outbox",
+);
 /// An operator resumed it.
 pub const DESTINATION_ACTIVE: AuditWords = words("destination active", "");
 /// An operator paused it.
 pub const DESTINATION_PAUSED: AuditWords = words("destination paused", "");
-/// An operator removed it: parked events that waited.
+/// An operator removes it, which takes more than one transaction: parked events that waited.
+pub const DESTINATION_EMPTIED: AuditWords =
+    words("destination emptied", "%s parked events closed as skipped");
+/// An operator removed it: parked events that waited, in all.
 pub const DESTINATION_REMOVED: AuditWords =
     words("destination removed", "%s parked events closed as skipped");
 /// It is delivered to another address: the former one, the new one.
@@ -220,8 +229,10 @@ const BY_NAME: &[(&str, AuditWords)] = &[
     ("forget", FORGET),
     ("evacuate", EVACUATE),
     ("destination_created", DESTINATION_CREATED),
+    ("read_again", READ_AGAIN),
     ("destination_active", DESTINATION_ACTIVE),
     ("destination_paused", DESTINATION_PAUSED),
+    ("destination_emptied", DESTINATION_EMPTIED),
     ("destination_removed", DESTINATION_REMOVED),
     ("address_changed", ADDRESS_CHANGED),
     ("cluster_changed", CLUSTER_CHANGED),

@@ -201,8 +201,8 @@ impl Admin for PostgresStore {
         const OPERATION: &str = "set the destination";
         let mut client = self.admin.client().await?;
         let failed = |error| classify(OPERATION, error);
-        // A lease may end between the two statements; then the first is worth another try.
-        for _ in 0..RACES_MAX {
+        let (mut races, mut closed) = (0, 0_i64);
+        loop {
             let transaction = client.transaction().await.map_err(failed)?;
             // Not while somebody claims it.
             let locked = transaction
@@ -216,13 +216,23 @@ impl Admin for PostgresStore {
             let row = transaction
                 .query_typed_one(
                     &with_audit_words(DESTINATION_SET),
-                    &[(&name, Type::TEXT), (&state.as_str(), Type::TEXT)],
+                    &[
+                        (&name, Type::TEXT),
+                        (&state.as_str(), Type::TEXT),
+                        (&closed, Type::INT8),
+                        (&ACTED_AT_ONCE, Type::INT8),
+                    ],
                 )
                 .await
                 .map_err(failed)?;
             transaction.commit().await.map_err(failed)?;
             if row.get("changed") {
                 return Ok(true);
+            }
+            let more: i64 = row.get("closed");
+            if more > 0 {
+                closed += more;
+                continue;
             }
             let held = client
                 .query_typed_opt(DESTINATION_HELD, &[(&name, Type::TEXT)])
@@ -233,16 +243,19 @@ impl Admin for PostgresStore {
                 (DestinationState::Removed, Some(relay)) => {
                     return Err(StoreError::is_held(OPERATION, name, &relay));
                 }
-                (DestinationState::Removed, None) => {}
+                // A lease ended between the two statements: the first is worth another try.
+                (DestinationState::Removed, None) if races < RACES_MAX => races += 1,
+                (DestinationState::Removed, None) => {
+                    return Err(StoreError::Unavailable {
+                        operation: OPERATION,
+                        reason: format!("relays claim and lose `{name}` at the same time"),
+                        source: None,
+                    });
+                }
                 // It is as it should be already.
                 _ => return Ok(true),
             }
         }
-        Err(StoreError::Unavailable {
-            operation: OPERATION,
-            reason: format!("relays claim and lose `{name}` at the same time"),
-            source: None,
-        })
     }
 }
 

@@ -12,11 +12,10 @@ use rusqlite::{Row, Transaction, named_params};
 use super::{
     SqliteStore,
     audit::{self, About},
-    connection::{at_most_one, clock, execute},
-    destination::{Found, find},
+    connection::{clock, execute},
+    destination::{Found, Removal, find, remove},
     error::{classify, unexpected},
     holds_key::with_holds_key,
-    live::with_live,
     parking::limit_of,
     row,
     status::status,
@@ -24,9 +23,6 @@ use super::{
 
 static PARKED_LIST: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/parked_list.sql")));
-
-static LIVE_MEMBER: LazyLock<String> =
-    LazyLock::new(|| with_live(include_str!("sql/live_member.sql")));
 
 /// Parked events that one transaction acts upon, so that writers are never kept waiting.
 const ACTS_A_TRANSACTION: usize = 200;
@@ -83,11 +79,11 @@ impl Admin for SqliteStore {
         const OPERATION: &str = "act on parked events";
         let admin = self.admin(OPERATION).await?;
         if filter.undoes_skipping(action) {
-            let mut adopted = ACTS_A_TRANSACTION;
-            while adopted == ACTS_A_TRANSACTION {
+            let mut after = Some(0);
+            while let Some(behind) = after {
                 let filter = filter.clone();
-                let write = move |tx: &Transaction<'_>| adopt(tx, OPERATION, &filter);
-                adopted = admin.write(OPERATION, write).await?;
+                let write = move |tx: &Transaction<'_>| adopt(tx, OPERATION, &filter, behind);
+                after = admin.write(OPERATION, write).await?;
             }
         }
         let mut acted = 0;
@@ -113,33 +109,65 @@ impl Admin for SqliteStore {
         state: DestinationState,
     ) -> Result<bool, StoreError> {
         const OPERATION: &str = "change a destination";
-        let name = name.to_owned();
-        self.admin(OPERATION)
-            .await?
-            .write(OPERATION, move |tx| {
-                let Some(Found { id, .. }) = find(tx, OPERATION, &name)? else {
-                    return Ok(false);
-                };
-                let closed = match state {
-                    DestinationState::Removed => remove(tx, OPERATION, id, &name)?,
-                    DestinationState::Active | DestinationState::Paused => 0,
-                };
-                execute(
-                    tx,
-                    OPERATION,
-                    include_str!("sql/destination_state.sql"),
-                    named_params! { ":id": id, ":state": state.as_str() },
-                )?;
-                let about = About {
-                    destination: Some(&name),
-                    ..About::default()
-                };
-                let words = words::destination_set(state);
-                audit::write(tx, OPERATION, words, about, &[&closed])?;
-                Ok(true)
-            })
-            .await
+        let admin = self.admin(OPERATION).await?;
+        let mut closed = 0;
+        loop {
+            let name = name.to_owned();
+            let set = admin.write(OPERATION, move |tx| {
+                set_destination(tx, OPERATION, &name, state, closed)
+            });
+            match set.await? {
+                Set::Emptied(more) => closed += more,
+                Set::Done => return Ok(true),
+                Set::Unknown => return Ok(false),
+            }
+        }
     }
+}
+
+/// How far a change of a destination's state has come.
+enum Set {
+    /// It is not removed yet: so many of its parked events were closed first.
+    Emptied(usize),
+    Done,
+    /// There is no destination of this name.
+    Unknown,
+}
+
+/// Changes the state, or goes on to: `closed` parked events are closed already.
+fn set_destination(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    name: &str,
+    state: DestinationState,
+    mut closed: usize,
+) -> Result<Set, StoreError> {
+    let Some(Found { id, .. }) = find(tx, operation, name)? else {
+        return Ok(Set::Unknown);
+    };
+    let about = About {
+        destination: Some(name),
+        ..About::default()
+    };
+    if state == DestinationState::Removed {
+        match remove(tx, operation, id, name)? {
+            Removal::Emptied(more) => {
+                let words = words::DESTINATION_EMPTIED;
+                audit::write(tx, operation, words, about, &[&more])?;
+                return Ok(Set::Emptied(more));
+            }
+            Removal::Done(last) => closed += last,
+        }
+    }
+    execute(
+        tx,
+        operation,
+        include_str!("sql/destination_state.sql"),
+        named_params! { ":id": id, ":state": state.as_str() },
+    )?;
+    let words = words::destination_set(state);
+    audit::write(tx, operation, words, about, &[&closed])?;
+    Ok(Set::Done)
 }
 
 fn hand_overs(
@@ -183,22 +211,26 @@ fn parked_event(operation: &'static str, row: &Row<'_>) -> Result<ParkedEvent, S
     })
 }
 
+/// Adopts the next skipped copies behind `after`; answers the last one's id.
 fn adopt(
     tx: &Transaction<'_>,
     operation: &'static str,
     filter: &ParkedFilter,
-) -> Result<usize, StoreError> {
-    execute(
-        tx,
-        operation,
-        include_str!("sql/act_adopt.sql"),
-        named_params! {
-            ":destination": filter.destination,
-            ":event_id": filter.id.map(|id| id.to_string()),
-            ":key": filter.key,
-            ":limit": limit_of(ACTS_A_TRANSACTION),
-        },
-    )
+    after: i64,
+) -> Result<Option<i64>, StoreError> {
+    let of = named_params! {
+        ":after": after,
+        ":destination": filter.destination,
+        ":event_id": filter.id.map(|id| id.to_string()),
+        ":key": filter.key,
+        ":limit": limit_of(ACTS_A_TRANSACTION),
+    };
+    let adopted: Vec<i64> = tx
+        .prepare_cached(include_str!("sql/act_adopt.sql"))
+        .and_then(|mut statement| statement.query_map(of, |row| row.get(0))?.collect())
+        .map_err(|error| classify(operation, error))?;
+    // Their order is not that of the update.
+    Ok(adopted.into_iter().max())
 }
 
 /// Acts on the next parked events behind `after`; answers their ids.
@@ -246,42 +278,4 @@ fn act(
         audit::write(tx, operation, words::acted(action), about, &[event_id, seq])?;
     }
     Ok(candidates.into_iter().map(|(id, ..)| id).collect())
-}
-
-/// Ends a destination's progress; answers how many parked events that ended.
-fn remove(
-    tx: &Transaction<'_>,
-    operation: &'static str,
-    id: i64,
-    name: &str,
-) -> Result<usize, StoreError> {
-    let now = clock(tx, operation)?;
-    let of = named_params! { ":destination_id": id, ":now": now };
-    let holder = at_most_one(tx, operation, &LIVE_MEMBER, of, |row| {
-        row.get::<_, String>(0)
-    })?;
-    if let Some(holder) = holder {
-        return Err(StoreError::is_held(operation, name, &holder));
-    }
-    // The epoch goes up with it: a relay that still believes to own it is fenced.
-    execute(
-        tx,
-        operation,
-        include_str!("sql/destination_disown.sql"),
-        named_params! { ":id": id },
-    )?;
-    for sql in [
-        "delete from posthaste_cursors where destination_id = :id",
-        "delete from posthaste_markers where destination_id = :id",
-        "delete from posthaste_members where destination_id = :id",
-        "delete from posthaste_former where destination_id = :id",
-    ] {
-        execute(tx, operation, sql, named_params! { ":id": id })?;
-    }
-    execute(
-        tx,
-        operation,
-        include_str!("sql/destination_close_parked.sql"),
-        named_params! { ":id": id, ":now": now },
-    )
 }

@@ -1,6 +1,6 @@
-//! Destinations: created by the first claim of their name.
+//! Destinations: created by the first claim of their name, removed by an operator.
 
-use std::fmt::Display;
+use std::{fmt::Display, sync::LazyLock};
 
 use posthaste_engine::{DestinationState, Start, StoreError, audit as words};
 use rusqlite::{Transaction, named_params};
@@ -10,8 +10,16 @@ use super::{
     audit::{self, About},
     connection::{at_most_one, clock, execute, one},
     error::unexpected,
+    live::with_live,
+    parking::limit_of,
     settings,
 };
+
+static LIVE_MEMBER: LazyLock<String> =
+    LazyLock::new(|| with_live(include_str!("sql/live_member.sql")));
+
+/// Copies that one transaction closes: there may be millions, and an application waits for it.
+const COPIES_A_TRANSACTION: usize = 1_000;
 
 /// A destination as it is stored.
 pub(super) struct Found {
@@ -103,7 +111,29 @@ pub(super) fn found_cluster(
     Ok(former)
 }
 
-/// A destination that nobody has claimed yet.
+/// Discards copies that the destination, which is to start at the oldest event, reads again; answers
+/// whether there may be more of them.
+fn discard_read_again(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    name: &str,
+    by: Uuid,
+) -> Result<bool, StoreError> {
+    let of = named_params! {
+        ":name": name,
+        ":now": clock(tx, operation)?,
+        ":limit": limit_of(COPIES_A_TRANSACTION),
+    };
+    let discarded = execute(tx, operation, include_str!("sql/copies_read_again.sql"), of)?;
+    if discarded > 0 {
+        let about = About::relay(by, name);
+        audit::write(tx, operation, words::READ_AGAIN, about, &[&discarded])?;
+    }
+    Ok(discarded == COPIES_A_TRANSACTION)
+}
+
+/// Creates a destination that nobody has claimed yet. None: that takes another transaction, when
+/// this one is committed.
 pub(super) fn create(
     tx: &Transaction<'_>,
     operation: &'static str,
@@ -111,7 +141,10 @@ pub(super) fn create(
     url: &str,
     start: Start,
     by: Uuid,
-) -> Result<Found, StoreError> {
+) -> Result<Option<Found>, StoreError> {
+    if start == Start::Oldest && discard_read_again(tx, operation, name, by)? {
+        return Ok(None);
+    }
     let now = clock(tx, operation)?;
     let partitions = settings::partitions(tx, operation)?;
     let seq = match start {
@@ -144,23 +177,65 @@ pub(super) fn create(
             ":name": name,
         },
     )?;
-    if start == Start::Oldest {
-        execute(
-            tx,
-            operation,
-            include_str!("sql/copies_read_again.sql"),
-            named_params! { ":name": name, ":now": now },
-        )?;
-    }
     let about = About::relay(by, name);
     let start = words::start(start);
     audit::write(tx, operation, words::DESTINATION_CREATED, about, &[&start])?;
-    Ok(Found {
+    Ok(Some(Found {
         id: destination_id,
         state: DestinationState::Active,
         url: url.to_owned(),
         breaker_open: false,
-    })
+    }))
+}
+
+/// How far a destination's removal has come.
+pub(super) enum Removal {
+    /// So many parked events are closed, and there may be more.
+    Emptied(usize),
+    /// The last ones are, and its progress has ended.
+    Done(usize),
+}
+
+/// Closes the parked events of a destination that no live relay serves; then ends its progress.
+pub(super) fn remove(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    id: i64,
+    name: &str,
+) -> Result<Removal, StoreError> {
+    let now = clock(tx, operation)?;
+    let of = named_params! { ":destination_id": id, ":now": now };
+    let holder = at_most_one(tx, operation, &LIVE_MEMBER, of, |row| {
+        row.get::<_, String>(0)
+    })?;
+    if let Some(holder) = holder {
+        return Err(StoreError::is_held(operation, name, &holder));
+    }
+    let closed = execute(
+        tx,
+        operation,
+        include_str!("sql/destination_close_parked.sql"),
+        named_params! { ":id": id, ":now": now, ":limit": limit_of(COPIES_A_TRANSACTION) },
+    )?;
+    if closed == COPIES_A_TRANSACTION {
+        return Ok(Removal::Emptied(closed));
+    }
+    // The epoch goes up with it: a relay that still believes to own it is fenced.
+    execute(
+        tx,
+        operation,
+        include_str!("sql/destination_disown.sql"),
+        named_params! { ":id": id },
+    )?;
+    for sql in [
+        "delete from posthaste_cursors where destination_id = :id",
+        "delete from posthaste_markers where destination_id = :id",
+        "delete from posthaste_members where destination_id = :id",
+        "delete from posthaste_former where destination_id = :id",
+    ] {
+        execute(tx, operation, sql, named_params! { ":id": id })?;
+    }
+    Ok(Removal::Done(closed))
 }
 
 /// The last number that the outbox has drawn.

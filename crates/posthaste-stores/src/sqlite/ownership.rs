@@ -169,14 +169,18 @@ impl Ownership for SqliteStore {
         request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError> {
         const OPERATION: &str = "claim a destination";
-        let wanted = Wanted::of(request);
-        let watch = Arc::clone(&self.watch);
-        self.control(OPERATION)
-            .await?
-            .write(OPERATION, move |tx| {
+        let wanted = Arc::new(Wanted::of(request));
+        let control = self.control(OPERATION).await?;
+        loop {
+            let (wanted, watch) = (Arc::clone(&wanted), Arc::clone(&self.watch));
+            let claim = control.write(OPERATION, move |tx| {
                 wanted.claim(tx, OPERATION, relay, &watch)
-            })
-            .await
+            });
+            // A creation may take more than one transaction; given up, it goes on where it was.
+            if let Some(outcome) = claim.await? {
+                return Ok(outcome);
+            }
+        }
     }
 
     async fn revoke(
@@ -279,16 +283,19 @@ impl Wanted {
         operation: &'static str,
         relay: Registered,
         watch: &Watch,
-    ) -> Result<ClaimOutcome, StoreError> {
+    ) -> Result<Option<ClaimOutcome>, StoreError> {
         must_be_valid(tx, operation, relay)?;
         let request = self.request();
         let name = request.destination;
         let found = match find(tx, operation, name)? {
-            Some(found) => found,
+            Some(found) => Some(found),
             None => {
                 let (address, start) = (request.address, request.start);
                 create(tx, operation, name, address, start, relay.registration)?
             }
+        };
+        let Some(found) = found else {
+            return Ok(None);
         };
         revoke(tx, operation, relay, found.id, request.settle, watch)?;
         if request.is_elsewhere(operation, &found.url)? {
@@ -296,7 +303,7 @@ impl Wanted {
             let shares = shares(tx, operation, found.id, now, watch)?;
             if shares.is_served_beside(relay.registration) {
                 let address = found.url;
-                return Ok(ClaimOutcome::Elsewhere { address, shares });
+                return Ok(Some(ClaimOutcome::Elsewhere { address, shares }));
             }
             let by = relay.registration;
             readdress(tx, operation, name, &found, request.address, by)?;
@@ -311,6 +318,6 @@ impl Wanted {
                 ":partitions_max": request.partitions_max,
             },
         )?;
-        reach(tx, operation, relay, &request, &found, watch)
+        reach(tx, operation, relay, &request, &found, watch).map(Some)
     }
 }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::support::*;
 use posthaste_engine::{
-    Admin, AfterFailure, Claimed, Cursor, DeadAction, ParkedFilter, ParkedState, Parking,
-    Settlement, SideRead, Start, StoreError,
+    Admin, AfterFailure, Claimed, Cursor, DeadAction, DestinationState, ParkedFilter, ParkedState,
+    Parking, Settlement, SideRead, Start, StoreError,
 };
 use posthaste_testkit::servers::postgres::Database;
 
@@ -293,6 +293,35 @@ async fn a_destination_is_created_again_whatever_copies_its_name_left() {
     let discarded = "select state, count(*), count(distinct xmin::text) from posthaste.parked \
                      group by 1";
     assert_eq!(database.psql(discarded), "discarded|10001|2");
+}
+
+/// More than one statement has the time for.
+#[tokio::test]
+async fn a_destination_is_removed_however_many_events_it_has_parked() {
+    let database = fresh().await;
+    let store = store(&database.url());
+    drop(open(&store, Start::Oldest).await);
+    database.psql(
+        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id,
+             slot, topic, key, headers, occurred_at, inserted_at)
+         select d.id, 'dead', 6, 'other', 'by hand', n, gen_random_uuid(),
+             0, 't', 'k' || n, '{}', now(), now()
+         from posthaste.destinations d, generate_series(1, 20001) n;
+         update posthaste.relays set lease_until = now()",
+    );
+    let removed = DestinationState::Removed;
+    assert!(store.set_destination("default", removed).await.unwrap());
+    let closed = "select state, count(*), count(distinct xmin::text) from posthaste.parked \
+                  group by 1";
+    assert_eq!(database.psql(closed), "skipped|20001|3");
+    let audited = "select action, detail from posthaste.audit where action like 'destination %' \
+                   order by at offset 1";
+    assert_eq!(
+        database.psql(audited),
+        "destination emptied|10000 parked events closed as skipped\n\
+         destination emptied|10000 parked events closed as skipped\n\
+         destination removed|20001 parked events closed as skipped"
+    );
 }
 
 /// More than one statement has the time for.

@@ -139,15 +139,20 @@ async fn create(
         let copies = match starts_now {
             true => 0,
             false => transaction
-                .execute_typed(
-                    COPIES_READ_AGAIN,
-                    &[name.clone(), (&COPIES_AT_ONCE, Type::INT8)],
+                .query_typed_one(
+                    &with_audit_words(COPIES_READ_AGAIN),
+                    &[
+                        name.clone(),
+                        (&COPIES_AT_ONCE, Type::INT8),
+                        (&relay.registration, Type::UUID),
+                    ],
                 )
                 .await
-                .map_err(failed)?,
+                .map_err(failed)?
+                .get("discarded"),
         };
         // There may be more, and a claim has its time: it goes on here if it is given up.
-        let is_last = copies < COPIES_AT_ONCE.unsigned_abs();
+        let is_last = copies < COPIES_AT_ONCE;
         if is_last {
             let parameters = [
                 name.clone(),

@@ -11,7 +11,7 @@ where id in (
     from posthaste_destinations as n
     join posthaste_destinations as d on d.name = n.name and d.state = 'removed'
     join posthaste_parked as p on p.destination_id = d.id and p.state = 'skipped'
-    where n.state <> 'removed'
+    where p.id > :after and n.state <> 'removed'
       and (:destination is null or n.name = :destination)
       and (:event_id is null or p.event_id = :event_id)
       and (:key is null or p.key = :key)
@@ -23,3 +23,4 @@ where id in (
           where e.name = n.name and q.seq = p.seq and (e.id = n.id or q.id > p.id))
     order by p.id
     limit :limit)
+returning id

@@ -179,6 +179,7 @@ async fn what_becomes_of_a_destination_is_on_record(bench: Bench) {
             .await
             .unwrap()
     );
+    claim_as(third).await;
 
     let of = |action: &str, relay: &str, detail: &str| {
         format!("{action}|{relay}|{DESTINATION}|{detail}")
@@ -202,6 +203,12 @@ async fn what_becomes_of_a_destination_is_on_record(bench: Bench) {
             "",
             "1 parked events closed as skipped",
         ),
+        of(
+            "read again",
+            "relay-c",
+            "1 skipped events discarded: they are read again from the outbox",
+        ),
+        of("destination created", "relay-c", "start oldest"),
     ];
     assert_eq!(said(&bench, before).await, sorted(&expected));
 }
