@@ -53,6 +53,14 @@ impl Failure {
             report: report.into(),
         }
     }
+
+    /// The failure of one among several things, such as destinations.
+    pub(crate) fn of(self, what: &str) -> Self {
+        Self {
+            report: format!("{what}: {}", self.report),
+            ..self
+        }
+    }
 }
 
 impl fmt::Display for Failure {

@@ -287,8 +287,24 @@ async fn copies_are_closed_in_transactions_that_applications_come_between() {
         .unwrap();
     let removed = DestinationState::Removed;
     assert!(store.set_destination("default", removed).await.unwrap());
-    outbox.own().await;
     let connection = outbox.connect();
+    connection
+        .execute_batch(
+            "create trigger cut before insert on posthaste_audit
+             when new.action = 'read again'
+                 and exists (select 1 from posthaste_audit where action = 'read again')
+             begin select raise(abort, 'cut short'); end",
+        )
+        .unwrap();
+    let request = ClaimRequest::all("default", "null:");
+    let error = store.claim(relay, &request).await.unwrap_err();
+    assert!(error.to_string().contains("cut short"), "{error}");
+    // It keeps the events of the others, and of those that are discarded, in the outbox.
+    let active = "select count(*) from posthaste_destinations where state = 'active'";
+    let active: i64 = connection.query_row(active, [], |row| row.get(0)).unwrap();
+    assert_eq!(active, 1);
+    connection.execute_batch("drop trigger cut").unwrap();
+    outbox.own().await;
     let mut lines = connection
         .prepare(
             "select action || ': ' || detail from posthaste_audit

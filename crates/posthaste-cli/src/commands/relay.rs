@@ -236,7 +236,10 @@ fn size(number: u32) -> usize {
 /// Opens every sink; touches nothing yet.
 fn open_sinks(config: &RelayConfig, json: bool) -> Result<Vec<Arc<dyn Sink>>, Failure> {
     let open = |known: &config::Destination| {
-        let sink = open::sink(&known.url)?;
+        let sink = open::sink(&known.url).map_err(|error| match config.destinations.len() {
+            1 => error,
+            _ => error.of(&format!("destination `{}`", known.name)),
+        })?;
         if json && open::writes_to_stdout(&known.url) {
             return Err(Failure::usage(format!(
                 "destination `{}` and --json both write to standard output\nfix: leave out --json",

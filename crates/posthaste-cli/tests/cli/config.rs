@@ -62,6 +62,11 @@ fn every_way_to_be_wrong_is_told_with_its_fix() {
             &[],
             &["no sink `nul`", "did you mean `null:`?"],
         ),
+        (
+            "[destinations.a]\nurl = \"null:\"\n[destinations.b]\nurl = \"amqp://h/?exchage=x\"\n",
+            &[],
+            &["destination `b`: ", "did you mean `exchange`?"],
+        ),
         ("", &[], &["no destination is named", "fix: give --to URL"]),
         (
             "",

@@ -255,6 +255,7 @@ impl<P> Tables<P> {
                 "set the destination",
                 name,
                 &relay.name,
+                0,
             ));
         }
         let row = self.destinations.get_mut(&id);

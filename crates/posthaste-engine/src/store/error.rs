@@ -75,15 +75,19 @@ impl StoreError {
         }
     }
 
-    /// A destination is not removed while a live relay serves it.
+    /// A destination is not removed while a live relay serves it. `closed` of its parked events were
+    /// closed before that one came.
     #[must_use]
-    pub fn is_held(operation: &'static str, destination: &str, relay: &str) -> Self {
+    pub fn is_held(operation: &'static str, destination: &str, relay: &str, closed: u64) -> Self {
+        let changed = match closed {
+            0 => "nothing was changed".to_owned(),
+            _ => format!("it came when {closed} parked events had been skipped already"),
+        };
         Self::Misconfigured {
             operation,
             reason: format!(
-                "destination `{destination}` is held by the live relay `{relay}`; nothing was \
-                 changed\nfix: stop that relay, or take the destination out of its \
-                 configuration; then remove it"
+                "destination `{destination}` is held by the live relay `{relay}`; {changed}\nfix: \
+                 stop that relay, or take the destination out of its configuration; then remove it"
             ),
         }
     }

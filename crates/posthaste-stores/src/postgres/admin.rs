@@ -241,7 +241,12 @@ impl Admin for PostgresStore {
             let Some(held) = held else { return Ok(false) };
             match (state, held.get::<_, Option<String>>(0)) {
                 (DestinationState::Removed, Some(relay)) => {
-                    return Err(StoreError::is_held(OPERATION, name, &relay));
+                    return Err(StoreError::is_held(
+                        OPERATION,
+                        name,
+                        &relay,
+                        unsigned(closed),
+                    ));
                 }
                 // A lease ended between the two statements: the first is worth another try.
                 (DestinationState::Removed, None) if races < RACES_MAX => races += 1,
@@ -272,7 +277,7 @@ async fn adopt(client: &Client, filter: &ParkedFilter) -> Result<(), StoreError>
     loop {
         let row = client
             .query_typed_one(
-                DEAD_ADOPT,
+                &with_fragments(DEAD_ADOPT),
                 &[
                     (&filter.destination, Type::TEXT),
                     (&filter.id, Type::UUID),

@@ -150,7 +150,7 @@ fn set_destination(
         ..About::default()
     };
     if state == DestinationState::Removed {
-        match remove(tx, operation, id, name)? {
+        match remove(tx, operation, id, name, closed)? {
             Removal::Emptied(more) => {
                 let words = words::DESTINATION_EMPTIED;
                 audit::write(tx, operation, words, about, &[&more])?;

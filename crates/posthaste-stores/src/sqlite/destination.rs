@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     audit::{self, About},
     connection::{at_most_one, clock, execute, one},
-    error::unexpected,
+    error::{classify, unexpected},
     live::with_live,
     parking::limit_of,
     settings,
@@ -111,29 +111,36 @@ pub(super) fn found_cluster(
     Ok(former)
 }
 
-/// Discards copies that the destination, which is to start at the oldest event, reads again; answers
-/// whether there may be more of them.
-fn discard_read_again(
+/// Discards copies behind `after` of events that the destination reads itself; answers the last
+/// one's id if there may be more. They are discarded after its creation, since from then on it keeps
+/// the events in the outbox, and before the first of its claims is granted, since it passes them then.
+pub(super) fn discard_read_again(
     tx: &Transaction<'_>,
     operation: &'static str,
-    name: &str,
+    (id, name): (i64, &str),
+    after: i64,
     by: Uuid,
-) -> Result<bool, StoreError> {
+) -> Result<Option<i64>, StoreError> {
     let of = named_params! {
-        ":name": name,
+        ":id": id,
+        ":after": after,
         ":now": clock(tx, operation)?,
         ":limit": limit_of(COPIES_A_TRANSACTION),
     };
-    let discarded = execute(tx, operation, include_str!("sql/copies_read_again.sql"), of)?;
-    if discarded > 0 {
+    let discarded: Vec<i64> = tx
+        .prepare_cached(include_str!("sql/copies_read_again.sql"))
+        .and_then(|mut statement| statement.query_map(of, |row| row.get(0))?.collect())
+        .map_err(|error| classify(operation, error))?;
+    if !discarded.is_empty() {
         let about = About::relay(by, name);
-        audit::write(tx, operation, words::READ_AGAIN, about, &[&discarded])?;
+        audit::write(tx, operation, words::READ_AGAIN, about, &[&discarded.len()])?;
     }
-    Ok(discarded == COPIES_A_TRANSACTION)
+    // Their order is not that of the update.
+    let last = discarded.iter().max().copied();
+    Ok(last.filter(|_| discarded.len() == COPIES_A_TRANSACTION))
 }
 
-/// Creates a destination that nobody has claimed yet. None: that takes another transaction, when
-/// this one is committed.
+/// A destination that nobody has claimed yet.
 pub(super) fn create(
     tx: &Transaction<'_>,
     operation: &'static str,
@@ -141,10 +148,7 @@ pub(super) fn create(
     url: &str,
     start: Start,
     by: Uuid,
-) -> Result<Option<Found>, StoreError> {
-    if start == Start::Oldest && discard_read_again(tx, operation, name, by)? {
-        return Ok(None);
-    }
+) -> Result<Found, StoreError> {
     let now = clock(tx, operation)?;
     let partitions = settings::partitions(tx, operation)?;
     let seq = match start {
@@ -180,12 +184,12 @@ pub(super) fn create(
     let about = About::relay(by, name);
     let start = words::start(start);
     audit::write(tx, operation, words::DESTINATION_CREATED, about, &[&start])?;
-    Ok(Some(Found {
+    Ok(Found {
         id: destination_id,
         state: DestinationState::Active,
         url: url.to_owned(),
         breaker_open: false,
-    }))
+    })
 }
 
 /// How far a destination's removal has come.
@@ -196,12 +200,14 @@ pub(super) enum Removal {
     Done(usize),
 }
 
-/// Closes the parked events of a destination that no live relay serves; then ends its progress.
+/// Closes the parked events of a destination that no live relay serves, then ends its progress;
+/// `before` of them are closed already.
 pub(super) fn remove(
     tx: &Transaction<'_>,
     operation: &'static str,
     id: i64,
     name: &str,
+    before: usize,
 ) -> Result<Removal, StoreError> {
     let now = clock(tx, operation)?;
     let of = named_params! { ":destination_id": id, ":now": now };
@@ -209,7 +215,7 @@ pub(super) fn remove(
         row.get::<_, String>(0)
     })?;
     if let Some(holder) = holder {
-        return Err(StoreError::is_held(operation, name, &holder));
+        return Err(StoreError::is_held(operation, name, &holder, before as u64));
     }
     let closed = execute(
         tx,

@@ -1,6 +1,6 @@
 //! Leases and claims.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{
     SqliteStore,
     connection::{clock, execute, micros},
-    destination::{create, find, readdress},
+    destination::{create, discard_read_again, find, readdress},
     error::unexpected,
     owning::{delist, fence, give_up, must_be_valid, reach, revoke},
     shares::{served, shares},
@@ -171,14 +171,15 @@ impl Ownership for SqliteStore {
         const OPERATION: &str = "claim a destination";
         let wanted = Arc::new(Wanted::of(request));
         let control = self.control(OPERATION).await?;
+        let mut after = 0;
         loop {
             let (wanted, watch) = (Arc::clone(&wanted), Arc::clone(&self.watch));
             let claim = control.write(OPERATION, move |tx| {
-                wanted.claim(tx, OPERATION, relay, &watch)
+                wanted.claim(tx, OPERATION, relay, &watch, after)
             });
-            // A creation may take more than one transaction; given up, it goes on where it was.
-            if let Some(outcome) = claim.await? {
-                return Ok(outcome);
+            match claim.await? {
+                ControlFlow::Break(outcome) => return Ok(outcome),
+                ControlFlow::Continue(last) => after = last,
             }
         }
     }
@@ -277,33 +278,38 @@ impl Wanted {
         }
     }
 
+    /// Goes on in another transaction where this one has discarded copies up to the one that it
+    /// answers.
     fn claim(
         &self,
         tx: &Transaction<'_>,
         operation: &'static str,
         relay: Registered,
         watch: &Watch,
-    ) -> Result<Option<ClaimOutcome>, StoreError> {
+        after: i64,
+    ) -> Result<ControlFlow<ClaimOutcome, i64>, StoreError> {
         must_be_valid(tx, operation, relay)?;
         let request = self.request();
         let name = request.destination;
         let found = match find(tx, operation, name)? {
-            Some(found) => Some(found),
+            Some(found) => found,
             None => {
                 let (address, start) = (request.address, request.start);
                 create(tx, operation, name, address, start, relay.registration)?
             }
         };
-        let Some(found) = found else {
-            return Ok(None);
-        };
+        let (of, by) = ((found.id, name), relay.registration);
+        if let Some(last) = discard_read_again(tx, operation, of, after, by)? {
+            return Ok(ControlFlow::Continue(last));
+        }
         revoke(tx, operation, relay, found.id, request.settle, watch)?;
         if request.is_elsewhere(operation, &found.url)? {
             let now = clock(tx, operation)?;
             let shares = shares(tx, operation, found.id, now, watch)?;
             if shares.is_served_beside(relay.registration) {
                 let address = found.url;
-                return Ok(Some(ClaimOutcome::Elsewhere { address, shares }));
+                let elsewhere = ClaimOutcome::Elsewhere { address, shares };
+                return Ok(ControlFlow::Break(elsewhere));
             }
             let by = relay.registration;
             readdress(tx, operation, name, &found, request.address, by)?;
@@ -318,6 +324,6 @@ impl Wanted {
                 ":partitions_max": request.partitions_max,
             },
         )?;
-        reach(tx, operation, relay, &request, &found, watch).map(Some)
+        reach(tx, operation, relay, &request, &found, watch).map(ControlFlow::Break)
     }
 }

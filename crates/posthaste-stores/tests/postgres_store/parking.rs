@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::support::*;
 use posthaste_engine::{
-    Admin, AfterFailure, Claimed, Cursor, DeadAction, DestinationState, ParkedFilter, ParkedState,
-    Parking, Settlement, SideRead, Start, StoreError,
+    Admin, AfterFailure, ClaimRequest, Claimed, Cursor, DeadAction, DestinationState, Ownership,
+    ParkedFilter, ParkedState, Parking, Settlement, SideRead, Start, StoreError,
 };
 use posthaste_testkit::servers::postgres::Database;
 
@@ -288,7 +288,27 @@ async fn a_destination_is_created_again_whatever_copies_its_name_left() {
              0, o.topic, o.key, '{}', now(), now()
          from posthaste.destinations d, posthaste.outbox o",
     );
+    // Its creation is cut short after the first transaction that discards some of them.
+    database.psql(
+        "create function cut() returns trigger language plpgsql as $$ begin
+             if exists (select from posthaste.audit where action = 'read again') then
+                 raise 'cut short';
+             end if;
+             return new;
+         end $$;
+         create trigger cut before insert on posthaste.audit for each row
+             when (new.action = 'read again') execute function cut()",
+    );
     let again = store(&database.url());
+    let relay = register(&again, "two").await;
+    let claim = ClaimRequest::all("default", "null:");
+    let error = again.claim(relay, &claim).await.unwrap_err();
+    assert!(error.to_string().contains("cut short"), "{error}");
+    // It keeps the events of the others, and of those that are discarded, in the outbox.
+    let kept = "select (select count(*) from posthaste.destinations where state = 'active'),
+                (select count(*) from posthaste.parked where state = 'skipped')";
+    assert_eq!(database.psql(kept), "1|1");
+    database.psql("drop trigger cut on posthaste.audit");
     let _claimed = open(&again, Start::Oldest).await;
     let discarded = "select state, count(*), count(distinct xmin::text) from posthaste.parked \
                      group by 1";
@@ -322,6 +342,35 @@ async fn a_destination_is_removed_however_many_events_it_has_parked() {
          destination emptied|10000 parked events closed as skipped\n\
          destination removed|20001 parked events closed as skipped"
     );
+}
+
+#[tokio::test]
+async fn a_relay_that_comes_amid_a_removal_keeps_the_destination() {
+    let database = fresh().await;
+    let store = store(&database.url());
+    drop(open(&store, Start::Oldest).await);
+    database.psql(
+        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id,
+             slot, topic, key, headers, occurred_at, inserted_at)
+         select d.id, 'dead', 6, 'other', 'by hand', n, gen_random_uuid(),
+             0, 't', 'k' || n, '{}', now(), now()
+         from posthaste.destinations d, generate_series(1, 10001) n;
+         update posthaste.relays set lease_until = now();
+         create function comes() returns trigger language plpgsql as $$ begin
+             update posthaste.relays set lease_until = now() + interval '1 hour';
+             return new;
+         end $$;
+         create trigger comes after insert on posthaste.audit for each row
+             when (new.action = 'destination emptied') execute function comes()",
+    );
+    let removed = DestinationState::Removed;
+    let error = store.set_destination("default", removed).await.unwrap_err();
+    let said = "it came when 10000 parked events had been skipped already";
+    assert!(error.to_string().contains(said), "{error}");
+    let left = "select d.state, p.state, count(*)
+        from posthaste.destinations d join posthaste.parked p on p.destination_id = d.id
+        group by 1, 2 order by 2";
+    assert_eq!(database.psql(left), "active|dead|1\nactive|skipped|10000");
 }
 
 /// More than one statement has the time for.

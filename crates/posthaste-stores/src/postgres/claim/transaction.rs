@@ -33,6 +33,7 @@ const RECUT_FINER: &str = include_str!("../sql/recut_finer.sql");
 const RECUT_COARSER: &str = include_str!("../sql/recut_coarser.sql");
 const RECUT_DONE: &str = include_str!("../sql/recut_done.sql");
 const COPIES_READ_AGAIN: &str = include_str!("../sql/copies_read_again.sql");
+const PASSED_NOTHING: &str = include_str!("../sql/passed_nothing.sql");
 const DESTINATION_CREATE: &str = include_str!("../sql/destination_create.sql");
 
 /// Copies that one transaction discards: there may be millions.
@@ -43,6 +44,7 @@ pub(in crate::postgres) fn with_fragments(sql: &str) -> String {
     with_audit_words(sql)
         .replace("{release}", RELEASE)
         .replace("{breaker}", BREAKER)
+        .replace("{passed_nothing}", PASSED_NOTHING)
 }
 
 fn failed(error: tokio_postgres::Error) -> StoreError {
@@ -72,7 +74,7 @@ pub(in crate::postgres) async fn claim(
         // Received before the claim's own transaction is sent: see `Grant::proven`.
         let before = client
             .query_typed_one(
-                CLAIM_BEFORE,
+                &with_fragments(CLAIM_BEFORE),
                 &[
                     (&request.destination, Type::TEXT),
                     (&relay.registration, Type::UUID),
@@ -89,6 +91,9 @@ pub(in crate::postgres) async fn claim(
             create(client, relay, request).await?;
             continue;
         };
+        if before.get("has_passed_nothing") {
+            discard_read_again(client, relay, destination_id).await?;
+        }
         let token: Option<Uuid> = before.get("token");
         let transaction = client.transaction().await.map_err(failed)?;
         let statements = Transaction {
@@ -127,48 +132,54 @@ async fn create(
     request: &ClaimRequest<'_>,
 ) -> Result<(), StoreError> {
     let failed = |error| classify("create the destination", error);
-    let name = (&request.destination as _, Type::TEXT);
     let starts_now = request.start == Start::Now;
-    loop {
-        let transaction = client.transaction().await.map_err(failed)?;
-        // No event leaves the outbox between the look at its copies and the creation.
-        if let Err(error) = transaction.batch_execute(RETENTION).await {
-            drop(transaction);
-            return Err(name_holder(client, Lock::Retention, failed(error)).await);
-        }
-        let copies = match starts_now {
-            true => 0,
-            false => transaction
-                .query_typed_one(
-                    &with_audit_words(COPIES_READ_AGAIN),
-                    &[
-                        name.clone(),
-                        (&COPIES_AT_ONCE, Type::INT8),
-                        (&relay.registration, Type::UUID),
-                    ],
-                )
-                .await
-                .map_err(failed)?
-                .get("discarded"),
-        };
-        // There may be more, and a claim has its time: it goes on here if it is given up.
-        let is_last = copies < COPIES_AT_ONCE;
-        if is_last {
-            let parameters = [
-                name.clone(),
+    let transaction = client.transaction().await.map_err(failed)?;
+    // No event leaves the outbox between the look at its first place and the creation.
+    if let Err(error) = transaction.batch_execute(RETENTION).await {
+        drop(transaction);
+        return Err(name_holder(client, Lock::Retention, failed(error)).await);
+    }
+    transaction
+        .execute_typed(
+            &with_audit_words(DESTINATION_CREATE),
+            &[
+                (&request.destination, Type::TEXT),
                 (&starts_now, Type::BOOL),
                 (&relay.registration, Type::UUID),
-            ];
-            transaction
-                .execute_typed(&with_audit_words(DESTINATION_CREATE), &parameters)
-                .await
-                .map_err(failed)?;
-        }
-        transaction.commit().await.map_err(failed)?;
-        if is_last {
-            return Ok(());
-        }
+            ],
+        )
+        .await
+        .map_err(failed)?;
+    transaction.commit().await.map_err(failed)
+}
+
+/// Discards copies of events that the destination reads itself, in as many transactions as it takes:
+/// a claim that is given up meanwhile goes on where it was. They are discarded after its creation,
+/// since from then on it keeps the events in the outbox, and before the first of its claims is
+/// granted, since it passes them then.
+async fn discard_read_again(
+    client: &Client,
+    relay: Registered,
+    destination_id: i64,
+) -> Result<(), StoreError> {
+    let mut behind = Some(0_i64);
+    while let Some(after) = behind {
+        let row = client
+            .query_typed_one(
+                &with_fragments(COPIES_READ_AGAIN),
+                &[
+                    (&destination_id, Type::INT8),
+                    (&COPIES_AT_ONCE, Type::INT8),
+                    (&relay.registration, Type::UUID),
+                    (&after, Type::INT8),
+                ],
+            )
+            .await
+            .map_err(failed)?;
+        let is_full = row.get::<_, i64>("discarded") == COPIES_AT_ONCE;
+        behind = row.get::<_, Option<i64>>("last").filter(|_| is_full);
     }
+    Ok(())
 }
 
 /// Waits for the destination's lock, then frees what dead relays own of it; answers our name.

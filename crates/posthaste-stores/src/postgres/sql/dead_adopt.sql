@@ -1,7 +1,6 @@
 -- $1 destination, $2 id, $3 key: none means any; $4 at most. Skipped copies that a removed
--- destination left go to the one that has its name now, unless that one has a copy of the event.
--- Copies of events that it reads itself went when it was created (destination_create.sql). Of
--- several copies of an event the newest one goes.
+-- destination left go to the one that has its name now, unless that one has a copy of the event, or
+-- reads the event itself (copies_read_again.sql). Of several copies of an event the newest one goes.
 with named as materialized (
     select d.id, d.name
     from posthaste.destinations d
@@ -18,6 +17,9 @@ with named as materialized (
             select from posthaste.destinations e
             join posthaste.parked q on q.destination_id = e.id
             where e.name = n.name and q.seq = p.seq and (e.id = n.id or q.id > p.id))
+        and not (
+            exists (select from posthaste.outbox o where o.seq = p.seq and o.id is not distinct from p.event_id)
+            and {passed_nothing})
     order by p.id
     limit $4::bigint
     for update of p

@@ -1,6 +1,5 @@
 -- Skipped copies that a removed destination left go to the one that has its name now, unless that
--- one has a copy of the event. Copies of events that it reads itself went when it was created
--- (copies_read_again.sql). Of several copies of an event the newest one goes. Numbers that were
+-- one has a copy of the event, or reads the event itself (copies_read_again.sql). Of several copies of an event the newest one goes. Numbers that were
 -- drawn again may be another event's, whose place a copy would take.
 update posthaste_parked
 set destination_id = (
@@ -16,6 +15,9 @@ where id in (
       and (:event_id is null or p.event_id = :event_id)
       and (:key is null or p.key = :key)
       and not exists (select 1 from posthaste_outbox as o where o.seq = p.seq and o.id is not p.event_id)
+      and not (
+          exists (select 1 from posthaste_outbox as o where o.seq = p.seq)
+          and not exists (select 1 from posthaste_cursors as c where c.destination_id = n.id and c.seq > 0))
       and not exists (
           -- The planner would look at each copy there is (cross join keeps it from that).
           select 1 from posthaste_destinations as e
