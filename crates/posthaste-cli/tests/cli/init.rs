@@ -49,6 +49,10 @@ fn tables_of_others_with_names_of_ours_are_refused_and_left() {
         "create table NAMEoutbox (id integer)",
         "create table NAMEmigrations (id integer)",
         "create table NAMEmigrations (version integer, name text, min_relay integer)",
+        "create table NAMEmigrations (version text, name text, min_relay text);
+         insert into NAMEmigrations values ('one', '', '')",
+        "create table NAMEmigrations (version integer, name text, min_relay integer);
+         insert into NAMEmigrations values (3, '', 0)",
         "create view NAMEsettings as select 1 as name",
     ];
     for table in tables {

@@ -245,12 +245,14 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
 /// The error where the schema has other things under names of ours: they are in the way of ours, or
 /// lack what ours have.
 fn not_ours(error: tokio_postgres::Error) -> StoreError {
-    const TAKEN_OR_LACKING: [SqlState; 5] = [
+    const TAKEN_OR_LACKING: [SqlState; 7] = [
         SqlState::DUPLICATE_TABLE,
         SqlState::DUPLICATE_FUNCTION,
         SqlState::DUPLICATE_OBJECT,
+        SqlState::UNDEFINED_TABLE,
         SqlState::UNDEFINED_COLUMN,
         SqlState::WRONG_OBJECT_TYPE,
+        SqlState::DATATYPE_MISMATCH,
     ];
     match error.as_db_error() {
         Some(db) if TAKEN_OR_LACKING.contains(db.code()) => wrong(format!(

@@ -72,7 +72,9 @@ fn is_missing_object(reason: &str) -> bool {
 pub(super) fn not_ours(error: StoreError) -> StoreError {
     match error {
         StoreError::Bug { operation, reason } | StoreError::Schema { operation, reason }
-            if is_missing_object(&reason) || reason.contains("already") =>
+            if is_missing_object(&reason)
+                || reason.contains("already")
+                || reason.contains("Invalid column type") =>
         {
             let reason = reason.strip_suffix(FIX_INIT).unwrap_or(&reason);
             StoreError::Misconfigured {
