@@ -272,8 +272,10 @@ async fn copies_are_closed_in_transactions_that_applications_come_between() {
     outbox
         .connect()
         .execute_batch(
-            "with recursive numbers (n) as (values (1) union all select n + 1 from numbers where n < 2001)
-             insert into posthaste_outbox (topic, key, payload) select 't', 'k' || n, 'x' from numbers;
+            "with recursive numbers (n) as (
+                 values (1) union all select n + 1 from numbers where n < 2001)
+             insert into posthaste_outbox (topic, key, payload)
+             select 't', 'k' || n, 'x' from numbers;
              insert into posthaste_parked (destination_id, state, attempts, kind, reason, parked_at,
                  seq, event_id, topic, key, headers, occurred_at, inserted_at)
              select d.id, 'dead', 6, 'other', 'by hand', 0, o.seq, o.id, o.topic, o.key, '[]', 0, 0
@@ -308,7 +310,8 @@ async fn copies_are_closed_in_transactions_that_applications_come_between() {
     let mut lines = connection
         .prepare(
             "select action || ': ' || detail from posthaste_audit
-             where action in ('destination emptied', 'destination removed', 'read again') order by id",
+             where action in ('destination emptied', 'destination removed', 'read again')
+             order by id",
         )
         .unwrap();
     let lines: Vec<String> = lines

@@ -79,8 +79,8 @@ pub const EVACUATE: AuditWords =
 
 /// A destination was created: whether it starts at the `oldest` event or `now`.
 pub const DESTINATION_CREATED: AuditWords = words("destination created", "start %s");
-/// A destination that starts at the oldest event reads these events itself: how many copies of them,
-/// which a removed destination of its name left, are discarded.
+/// Copies that a removed destination left are discarded, since the next one of its name reads the
+/// events itself: how many.
 pub const READ_AGAIN: AuditWords = words(
     "read again",
     "%s skipped events discarded: they are read again from the outbox",

@@ -75,8 +75,8 @@ impl StoreError {
         }
     }
 
-    /// A destination is not removed while a live relay serves it. `closed` of its parked events were
-    /// closed before that one came.
+    /// A destination is not removed while a live relay serves it. `closed` of its parked events
+    /// were closed before that one came.
     #[must_use]
     pub fn is_held(operation: &'static str, destination: &str, relay: &str, closed: u64) -> Self {
         let changed = match closed {

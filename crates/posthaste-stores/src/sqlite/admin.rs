@@ -12,11 +12,10 @@ use rusqlite::{Row, Transaction, named_params};
 use super::{
     SqliteStore,
     audit::{self, About},
-    connection::{clock, execute},
+    connection::{clock, execute, limit_of},
     destination::{Found, Removal, find, remove},
     error::{classify, unexpected},
     holds_key::with_holds_key,
-    parking::limit_of,
     row,
     status::status,
 };

@@ -356,6 +356,11 @@ pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// At most so many rows, as SQLite counts them.
+pub(super) fn limit_of(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
 /// How long from `now` until `at`; zero when that is past.
 pub(super) fn until(now: i64, at: i64) -> Duration {
     Duration::from_micros(u64::try_from(at.saturating_sub(now)).unwrap_or(0))

@@ -8,10 +8,9 @@ use uuid::Uuid;
 
 use super::{
     audit::{self, About},
-    connection::{at_most_one, clock, execute, one},
+    connection::{at_most_one, clock, execute, limit_of, one},
     error::{classify, unexpected},
     live::with_live,
-    parking::limit_of,
     settings,
 };
 
@@ -112,8 +111,9 @@ pub(super) fn found_cluster(
 }
 
 /// Discards copies behind `after` of events that the destination reads itself; answers the last
-/// one's id if there may be more. They are discarded after its creation, since from then on it keeps
-/// the events in the outbox, and before the first of its claims is granted, since it passes them then.
+/// one's id if there may be more. They are discarded after its creation, since from then on it
+/// keeps the events in the outbox, and before the first of its claims is granted, since it passes
+/// them then.
 pub(super) fn discard_read_again(
     tx: &Transaction<'_>,
     operation: &'static str,

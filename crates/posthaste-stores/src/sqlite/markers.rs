@@ -9,13 +9,13 @@ use rusqlite::named_params;
 use super::{
     audit::{self, About},
     claimed::SqliteClaimed,
-    connection::execute,
+    connection::{execute, limit_of},
     cursor::{self, Position},
     destination,
     error::{classify, unexpected},
     guard::Changed,
     holds_key::with_holds_key,
-    parking::{limit_of, marker},
+    parking::marker,
     side_read::SqliteSideRead,
 };
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{
     audit::{self, About},
     claimed::SqliteClaimed,
-    connection::{all, at_most_one, clock, execute, micros, one, until},
+    connection::{all, at_most_one, clock, execute, limit_of, micros, one, until},
     cursor, destination,
     error::{classify, unexpected},
     guard::Changed,
@@ -112,10 +112,6 @@ pub(super) fn marker(
     let sql = include_str!("sql/marker.sql");
     let of = named_params! { ":destination_id": destination_id, ":key": key };
     at_most_one(tx, operation, sql, of, |row| row.get(0))
-}
-
-pub(super) fn limit_of(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 fn park(

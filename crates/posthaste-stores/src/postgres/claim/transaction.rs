@@ -153,10 +153,10 @@ async fn create(
     transaction.commit().await.map_err(failed)
 }
 
-/// Discards copies of events that the destination reads itself, in as many transactions as it takes:
-/// a claim that is given up meanwhile goes on where it was. They are discarded after its creation,
-/// since from then on it keeps the events in the outbox, and before the first of its claims is
-/// granted, since it passes them then.
+/// Discards copies of events that the destination reads itself, in as many transactions as it
+/// takes: a claim that is given up meanwhile goes on where it was. They are discarded after its
+/// creation, since from then on it keeps the events in the outbox, and before the first of its
+/// claims is granted, since it passes them then.
 async fn discard_read_again(
     client: &Client,
     relay: Registered,
