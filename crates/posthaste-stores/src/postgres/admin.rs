@@ -274,7 +274,8 @@ fn states(filter: &ParkedFilter) -> Vec<&'static str> {
 
 /// Skipped copies of removed destinations go to those that have their names.
 async fn adopt(client: &Client, filter: &ParkedFilter) -> Result<(), StoreError> {
-    loop {
+    let mut behind = Some(0_i64);
+    while let Some(after) = behind {
         let row = client
             .query_typed_one(
                 &with_fragments(DEAD_ADOPT),
@@ -283,12 +284,13 @@ async fn adopt(client: &Client, filter: &ParkedFilter) -> Result<(), StoreError>
                     (&filter.id, Type::UUID),
                     (&filter.key, Type::TEXT),
                     (&ACTED_AT_ONCE, Type::INT8),
+                    (&after, Type::INT8),
                 ],
             )
             .await
             .map_err(|error| classify(DeadAction::Retry.as_str(), error))?;
-        if row.get::<_, i64>("adopted") < ACTED_AT_ONCE {
-            return Ok(());
-        }
+        let is_full = row.get::<_, i64>("looked_at") == ACTED_AT_ONCE;
+        behind = row.get::<_, Option<i64>>("last").filter(|_| is_full);
     }
+    Ok(())
 }

@@ -1,28 +1,35 @@
--- $1 destination, $2 id, $3 key: none means any; $4 at most. Skipped copies that a removed
--- destination left go to the one that has its name now, unless that one has a copy of the event, or
--- reads the event itself (copies_read_again.sql). Of several copies of an event the newest one goes.
+-- $1 destination, $2 id, $3 key: none means any; $4 copies that are looked at, $5 behind this one.
+-- Skipped copies that a removed destination left go to the one that has its name now, unless that
+-- one has a copy of the event, or reads the event itself (copies_read_again.sql). Of several copies
+-- of an event the newest one goes.
 with named as materialized (
     select d.id, d.name
     from posthaste.destinations d
     where d.state <> 'removed' and ($1::text is null or d.name = $1::text)
     for share
-), left_over as (
-    select p.id, n.id as destination_id
-    from named n
-    join posthaste.destinations d on d.name = n.name and d.state = 'removed'
+), looked_at as materialized (
+    select p.id, p.seq, p.event_id, named.id as destination_id, named.name
+    from named
+    join posthaste.destinations d on d.name = named.name and d.state = 'removed'
     join posthaste.parked p on p.destination_id = d.id and p.state = 'skipped'
-    where ($2::uuid is null or p.event_id = $2::uuid)
+    where p.id > $5::bigint
+        and ($2::uuid is null or p.event_id = $2::uuid)
         and ($3::text is null or p.key = $3::text)
-        and not exists (
-            select from posthaste.destinations e
-            join posthaste.parked q on q.destination_id = e.id
-            where e.name = n.name and q.seq = p.seq and (e.id = n.id or q.id > p.id))
-        and not (
-            exists (select from posthaste.outbox o where o.seq = p.seq and o.id is not distinct from p.event_id)
-            and {passed_nothing})
     order by p.id
     limit $4::bigint
-    for update of p
+), left_over as materialized (
+    select l.id, l.destination_id
+    from looked_at l
+    join posthaste.destinations n on n.id = l.destination_id
+    where not exists (
+            -- By destination and seq, which its index has (offset keeps the planner to that).
+            select from posthaste.destinations e
+            cross join lateral (
+                select q.id from posthaste.parked q where q.destination_id = e.id and q.seq = l.seq offset 0) q
+            where e.name = l.name and (e.id = l.destination_id or q.id > l.id))
+        and not (
+            exists (select from posthaste.outbox o where o.seq = l.seq and o.id is not distinct from l.event_id)
+            and {passed_nothing})
 ), adopted as (
     update posthaste.parked p
     set destination_id = l.destination_id
@@ -30,4 +37,4 @@ with named as materialized (
     where p.id = l.id and p.state = 'skipped'
     returning p.id
 )
-select count(*) as adopted from adopted
+select count(*) as looked_at, max(l.id) as last from looked_at l
