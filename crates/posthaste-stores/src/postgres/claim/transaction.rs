@@ -91,7 +91,7 @@ pub(in crate::postgres) async fn claim(
             create(client, relay, request).await?;
             continue;
         };
-        if before.get("has_passed_nothing") {
+        if before.get("reads_again") {
             discard_read_again(client, relay, destination_id).await?;
         }
         let token: Option<Uuid> = before.get("token");
