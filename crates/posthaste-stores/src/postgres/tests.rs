@@ -87,6 +87,7 @@ async fn every_statement_prepares_on_every_version() {
                 "slots.",
                 "breaker.",
                 "release.",
+                "passed_nothing.",
                 "shares.",
             ]
             .iter()

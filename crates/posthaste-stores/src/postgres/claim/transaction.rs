@@ -36,7 +36,7 @@ const COPIES_READ_AGAIN: &str = include_str!("../sql/copies_read_again.sql");
 const PASSED_NOTHING: &str = include_str!("../sql/passed_nothing.sql");
 const DESTINATION_CREATE: &str = include_str!("../sql/destination_create.sql");
 
-/// Copies that one transaction discards: there may be millions.
+/// Copies that one transaction looks at: there may be millions.
 const COPIES_AT_ONCE: i64 = 10_000;
 
 /// A statement whose text has its fragments filled in.
@@ -176,7 +176,7 @@ async fn discard_read_again(
             )
             .await
             .map_err(failed)?;
-        let is_full = row.get::<_, i64>("discarded") == COPIES_AT_ONCE;
+        let is_full = row.get::<_, i64>("looked_at") == COPIES_AT_ONCE;
         behind = row.get::<_, Option<i64>>("last").filter(|_| is_full);
     }
     Ok(())
