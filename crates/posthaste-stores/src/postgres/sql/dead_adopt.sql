@@ -18,7 +18,7 @@ with named as materialized (
     order by p.id
     limit $4::bigint
 ), left_over as materialized (
-    select l.id, l.destination_id
+    select l.id
     from looked_at l
     join posthaste.destinations n on n.id = l.destination_id
     where not exists (
@@ -31,10 +31,13 @@ with named as materialized (
             exists (select from posthaste.outbox o where o.seq = l.seq and o.id is not distinct from l.event_id)
             and {passed_nothing})
 ), adopted as (
+    -- By their ids alone: a join may begin with all copies that there are.
     update posthaste.parked p
-    set destination_id = l.destination_id
-    from left_over l
-    where p.id = l.id and p.state = 'skipped'
+    set destination_id = (
+        select n.id
+        from posthaste.destinations d join posthaste.destinations n on n.name = d.name
+        where d.id = p.destination_id and n.state <> 'removed')
+    where p.state = 'skipped' and p.id = any(array(select l.id from left_over l))
     returning p.id
 )
 select count(*) as looked_at, max(l.id) as last from looked_at l

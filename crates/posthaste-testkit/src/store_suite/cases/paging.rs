@@ -157,6 +157,7 @@ async fn an_idle_outbox_wants_no_advance(bench: Bench) {
     bench.commit_numbered("k", 5).await;
     owner.deliver_all().await;
     // A store's notes beside the position may need a few rounds to catch up, but that must end.
+    // Transactions of others on the server may move it again later.
     let mut quiet = 0;
     for _ in 0..50 {
         let page = owner.page(PLENTY).await;
@@ -164,11 +165,13 @@ async fn an_idle_outbox_wants_no_advance(bench: Bench) {
         if page.store_end {
             owner.finish(&page).await;
             quiet = 0;
-        } else {
+        } else if quiet < 10 {
             quiet += 1;
+        } else {
+            return;
         }
     }
-    assert!(quiet > 10, "still wants advances after 50 reads");
+    panic!("still wants advances after 50 reads");
 }
 
 async fn a_new_destination_starts_at_the_oldest_event(bench: Bench) {
