@@ -263,7 +263,7 @@ async fn check_sinks(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Result<()
             Err(error @ (SinkError::Denied { .. } | SinkError::Misconfigured { .. }))
                 if config.destinations.len() == 1 =>
             {
-                return Err(Failure::usage(format!("destination `{name}`: {error}")));
+                return Err(Failure::from(error).of(&format!("destination `{name}`")));
             }
             Err(error) => {
                 warn!(destination = %name, "not reachable yet, will be tried again: {error}")
