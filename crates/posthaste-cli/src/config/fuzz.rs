@@ -113,7 +113,8 @@ fn fuzz_urls_without_secrets() {
             let text = percent_encoded(&spelled(input, &words(URL_WORDS)));
             for url in [
                 format!(
-                    "postgres://me@host:5432,[::1]:1/{text}?application_name={text}&sslrootcert={text}"
+                    "postgres://me@host:5432,[::1]:1/{text}?application_name={text}\
+                     &sslrootcert={text}"
                 ),
                 format!("amqp://host/{text}?exchange={text}"),
                 format!("kafka://host?key_file={text}"),
