@@ -15,6 +15,17 @@ fn emit(database: &Database, key: &str, payload: &str) {
     ));
 }
 
+/// Parks events of as many keys, dead.
+fn park_dead(database: &Database, events: u32) {
+    database.psql(&format!(
+        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id,
+             slot, topic, key, headers, occurred_at, inserted_at)
+         select d.id, 'dead', 6, 'other', 'by hand', n, gen_random_uuid(),
+             0, 't', 'k' || n, '{{}}', now(), now()
+         from posthaste.destinations d, generate_series(1, {events}) n"
+    ));
+}
+
 /// Reads the key up to `until`, moving the marker along; answers the payloads.
 async fn side_drain(side: &mut Box<dyn SideRead>, until: &Cursor) -> Vec<String> {
     let mut seen = Vec::new();
@@ -321,14 +332,8 @@ async fn a_destination_is_removed_however_many_events_it_has_parked() {
     let database = fresh().await;
     let store = store(&database.url());
     drop(open(&store, Start::Oldest).await);
-    database.psql(
-        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id,
-             slot, topic, key, headers, occurred_at, inserted_at)
-         select d.id, 'dead', 6, 'other', 'by hand', n, gen_random_uuid(),
-             0, 't', 'k' || n, '{}', now(), now()
-         from posthaste.destinations d, generate_series(1, 20001) n;
-         update posthaste.relays set lease_until = now()",
-    );
+    park_dead(&database, 20_001);
+    database.psql("update posthaste.relays set lease_until = now()");
     let removed = DestinationState::Removed;
     assert!(store.set_destination("default", removed).await.unwrap());
     let closed = "select state, count(*), count(distinct xmin::text) from posthaste.parked \
@@ -349,13 +354,9 @@ async fn a_relay_that_comes_amid_a_removal_keeps_the_destination() {
     let database = fresh().await;
     let store = store(&database.url());
     drop(open(&store, Start::Oldest).await);
+    park_dead(&database, 10_001);
     database.psql(
-        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id,
-             slot, topic, key, headers, occurred_at, inserted_at)
-         select d.id, 'dead', 6, 'other', 'by hand', n, gen_random_uuid(),
-             0, 't', 'k' || n, '{}', now(), now()
-         from posthaste.destinations d, generate_series(1, 10001) n;
-         update posthaste.relays set lease_until = now();
+        "update posthaste.relays set lease_until = now();
          create function comes() returns trigger language plpgsql as $$ begin
              update posthaste.relays set lease_until = now() + interval '1 hour';
              return new;
@@ -379,13 +380,7 @@ async fn operators_act_on_any_number_of_events() {
     let database = fresh().await;
     let store = store(&database.url());
     let _claimed = open(&store, Start::Oldest).await;
-    database.psql(
-        "insert into posthaste.parked (destination_id, state, attempts, kind, reason, seq, event_id,
-             slot, topic, key, headers, occurred_at, inserted_at)
-         select d.id, 'dead', 6, 'other', 'by hand', n, gen_random_uuid(),
-             0, 't', 'k' || n, '{}', now(), now()
-         from posthaste.destinations d, generate_series(1, 20001) n",
-    );
+    park_dead(&database, 20_001);
     let all = ParkedFilter::default();
     for action in [DeadAction::Retry, DeadAction::Discard] {
         assert_eq!(store.act(&all, action).await.unwrap(), 20_001);
