@@ -19,6 +19,7 @@ use super::{
     holds_key::with_holds_key,
     locks::{Lock, name_holder},
     micros::{from_micros, unsigned},
+    parking::PARKED_AT_ONCE,
     retention::retained,
 };
 use rows::{audit_line, by_relay, destination, parked};
@@ -30,8 +31,6 @@ const STATUS_TABLE: &str = include_str!("sql/status_table.sql");
 const PARKED: &str = include_str!("sql/parked.sql");
 const DEAD_ACT: &str = include_str!("sql/dead_act.sql");
 const DEAD_ADOPT: &str = include_str!("sql/dead_adopt.sql");
-/// Parked events that one statement acts on: there may be millions, and a statement has its time.
-const ACTED_AT_ONCE: i64 = 10_000;
 const SHARES_LOCK_BY_NAME: &str = include_str!("sql/shares_lock_by_name.sql");
 const HAND_OVERS_READ: &str = include_str!("sql/hand_overs.sql");
 const DESTINATION_SET: &str = include_str!("sql/destination_set.sql");
@@ -179,14 +178,14 @@ impl Admin for PostgresStore {
                         (&state.as_str(), Type::TEXT),
                         (&audit::acted(action).action, Type::TEXT),
                         (&behind, Type::INT8),
-                        (&ACTED_AT_ONCE, Type::INT8),
+                        (&PARKED_AT_ONCE, Type::INT8),
                     ],
                 )
                 .await
                 .map_err(|error| classify(action.as_str(), error))?;
             let acted: i64 = row.get("acted");
             all += unsigned(acted);
-            if acted < ACTED_AT_ONCE {
+            if acted < PARKED_AT_ONCE {
                 return Ok(all);
             }
             behind = row.get("last");
@@ -201,7 +200,7 @@ impl Admin for PostgresStore {
         const OPERATION: &str = "set the destination";
         let mut client = self.admin.client().await?;
         let failed = |error| classify(OPERATION, error);
-        let (mut races, mut closed) = (0, 0_i64);
+        let (mut tries, mut closed) = (1, 0_i64);
         loop {
             let transaction = client.transaction().await.map_err(failed)?;
             // Not while somebody claims it.
@@ -220,7 +219,7 @@ impl Admin for PostgresStore {
                         (&name, Type::TEXT),
                         (&state.as_str(), Type::TEXT),
                         (&closed, Type::INT8),
-                        (&ACTED_AT_ONCE, Type::INT8),
+                        (&PARKED_AT_ONCE, Type::INT8),
                     ],
                 )
                 .await
@@ -249,7 +248,7 @@ impl Admin for PostgresStore {
                     ));
                 }
                 // A lease ended between the two statements: the first is worth another try.
-                (DestinationState::Removed, None) if races < RACES_MAX => races += 1,
+                (DestinationState::Removed, None) if tries < RACES_MAX => tries += 1,
                 (DestinationState::Removed, None) => {
                     return Err(StoreError::Unavailable {
                         operation: OPERATION,
@@ -283,14 +282,13 @@ async fn adopt(client: &Client, filter: &ParkedFilter) -> Result<(), StoreError>
                     (&filter.destination, Type::TEXT),
                     (&filter.id, Type::UUID),
                     (&filter.key, Type::TEXT),
-                    (&ACTED_AT_ONCE, Type::INT8),
+                    (&PARKED_AT_ONCE, Type::INT8),
                     (&after, Type::INT8),
                 ],
             )
             .await
             .map_err(|error| classify(DeadAction::Retry.as_str(), error))?;
-        let is_full = row.get::<_, i64>("looked_at") == ACTED_AT_ONCE;
-        behind = row.get::<_, Option<i64>>("last").filter(|_| is_full);
+        behind = row.get("behind");
     }
     Ok(())
 }

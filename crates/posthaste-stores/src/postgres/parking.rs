@@ -18,6 +18,9 @@ use super::{
     side_read::marker_at,
 };
 
+/// Parked events that one statement goes through: there may be millions, and it has its time.
+pub(super) const PARKED_AT_ONCE: i64 = 10_000;
+
 const SET_ASIDE: &str = include_str!("sql/set_aside.sql");
 const PARK: &str = include_str!("sql/park.sql");
 const SETTLE: &str = include_str!("sql/settle.sql");

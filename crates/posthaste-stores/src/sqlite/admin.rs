@@ -12,8 +12,8 @@ use rusqlite::{Row, Transaction, named_params};
 use super::{
     SqliteStore,
     audit::{self, About},
-    connection::{clock, execute, limit_of},
-    destination::{Found, Removal, find, remove},
+    connection::{all, clock, execute, limit_of},
+    destination::{COPIES_A_TRANSACTION, Found, close_parked, end_progress, find},
     error::{classify, unexpected},
     holds_key::with_holds_key,
     row,
@@ -149,14 +149,14 @@ fn set_destination(
         ..About::default()
     };
     if state == DestinationState::Removed {
-        match remove(tx, operation, id, name, closed)? {
-            Removal::Emptied(more) => {
-                let words = words::DESTINATION_EMPTIED;
-                audit::write(tx, operation, words, about, &[&more])?;
-                return Ok(Set::Emptied(more));
-            }
-            Removal::Done(last) => closed += last,
+        let more = close_parked(tx, operation, (id, name), closed)?;
+        if more == COPIES_A_TRANSACTION {
+            let words = words::DESTINATION_EMPTIED;
+            audit::write(tx, operation, words, about, &[&more])?;
+            return Ok(Set::Emptied(more));
         }
+        closed += more;
+        end_progress(tx, operation, id)?;
     }
     execute(
         tx,
@@ -224,10 +224,8 @@ fn adopt(
         ":key": filter.key,
         ":limit": limit_of(ACTS_A_TRANSACTION),
     };
-    let adopted: Vec<i64> = tx
-        .prepare_cached(include_str!("sql/act_adopt.sql"))
-        .and_then(|mut statement| statement.query_map(of, |row| row.get(0))?.collect())
-        .map_err(|error| classify(operation, error))?;
+    let sql = include_str!("sql/act_adopt.sql");
+    let adopted: Vec<i64> = all(tx, operation, sql, of, |row| row.get(0))?;
     // Their order is not that of the update.
     Ok(adopted.into_iter().max())
 }

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::{
     audit::{self, About},
-    connection::{at_most_one, clock, execute, limit_of, one},
-    error::{classify, unexpected},
+    connection::{all, at_most_one, clock, execute, limit_of, one},
+    error::unexpected,
     live::with_live,
     settings,
 };
@@ -18,7 +18,7 @@ static LIVE_MEMBER: LazyLock<String> =
     LazyLock::new(|| with_live(include_str!("sql/live_member.sql")));
 
 /// Copies that one transaction closes: there may be millions, and an application waits for it.
-const COPIES_A_TRANSACTION: usize = 1_000;
+pub(super) const COPIES_A_TRANSACTION: usize = 1_000;
 
 /// A destination as it is stored.
 pub(super) struct Found {
@@ -127,10 +127,8 @@ pub(super) fn discard_read_again(
         ":now": clock(tx, operation)?,
         ":limit": limit_of(COPIES_A_TRANSACTION),
     };
-    let discarded: Vec<i64> = tx
-        .prepare_cached(include_str!("sql/copies_read_again.sql"))
-        .and_then(|mut statement| statement.query_map(of, |row| row.get(0))?.collect())
-        .map_err(|error| classify(operation, error))?;
+    let sql = include_str!("sql/copies_read_again.sql");
+    let discarded: Vec<i64> = all(tx, operation, sql, of, |row| row.get(0))?;
     if !discarded.is_empty() {
         let about = About::relay(by, name);
         audit::write(tx, operation, words::READ_AGAIN, about, &[&discarded.len()])?;
@@ -192,23 +190,15 @@ pub(super) fn create(
     })
 }
 
-/// How far a destination's removal has come.
-pub(super) enum Removal {
-    /// So many parked events are closed, and there may be more.
-    Emptied(usize),
-    /// The last ones are, and its progress has ended.
-    Done(usize),
-}
-
-/// Closes the parked events of a destination that no live relay serves, then ends its progress;
-/// `before` of them are closed already.
-pub(super) fn remove(
+/// Closes parked events of a destination that is to be removed, which no live relay may serve;
+/// `before` of them are closed already. Answers how many: fewer than [`COPIES_A_TRANSACTION`] are
+/// the last ones.
+pub(super) fn close_parked(
     tx: &Transaction<'_>,
     operation: &'static str,
-    id: i64,
-    name: &str,
+    (id, name): (i64, &str),
     before: usize,
-) -> Result<Removal, StoreError> {
+) -> Result<usize, StoreError> {
     let now = clock(tx, operation)?;
     let of = named_params! { ":destination_id": id, ":now": now };
     let holder = at_most_one(tx, operation, &LIVE_MEMBER, of, |row| {
@@ -217,23 +207,23 @@ pub(super) fn remove(
     if let Some(holder) = holder {
         return Err(StoreError::is_held(operation, name, &holder, before as u64));
     }
-    let closed = execute(
+    execute(
         tx,
         operation,
         include_str!("sql/destination_close_parked.sql"),
         named_params! { ":id": id, ":now": now, ":limit": limit_of(COPIES_A_TRANSACTION) },
-    )?;
-    if closed == COPIES_A_TRANSACTION {
-        return Ok(Removal::Emptied(closed));
-    }
-    // The epoch goes up with it: a relay that still believes to own it is fenced.
-    execute(
-        tx,
-        operation,
-        include_str!("sql/destination_disown.sql"),
-        named_params! { ":id": id },
-    )?;
+    )
+}
+
+/// Ends a destination's progress.
+pub(super) fn end_progress(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    id: i64,
+) -> Result<(), StoreError> {
     for sql in [
+        // The epoch goes up with it: a relay that still believes to own it is fenced.
+        include_str!("sql/destination_disown.sql"),
         "delete from posthaste_cursors where destination_id = :id",
         "delete from posthaste_markers where destination_id = :id",
         "delete from posthaste_members where destination_id = :id",
@@ -241,7 +231,7 @@ pub(super) fn remove(
     ] {
         execute(tx, operation, sql, named_params! { ":id": id })?;
     }
-    Ok(Removal::Done(closed))
+    Ok(())
 }
 
 /// The last number that the outbox has drawn.

@@ -311,7 +311,6 @@ impl Wanted {
                 let elsewhere = ClaimOutcome::Elsewhere { address, shares };
                 return Ok(ControlFlow::Break(elsewhere));
             }
-            let by = relay.registration;
             readdress(tx, operation, name, &found, request.address, by)?;
         }
         execute(

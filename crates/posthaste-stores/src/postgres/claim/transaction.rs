@@ -15,6 +15,7 @@ use crate::postgres::{
     error::classify,
     locks::{Lock, RETENTION, name_holder},
     micros::{from_micros, micros},
+    parking::PARKED_AT_ONCE,
     shares::{destination_state, shares_within},
 };
 
@@ -35,9 +36,6 @@ const RECUT_DONE: &str = include_str!("../sql/recut_done.sql");
 const COPIES_READ_AGAIN: &str = include_str!("../sql/copies_read_again.sql");
 const PASSED_NOTHING: &str = include_str!("../sql/passed_nothing.sql");
 const DESTINATION_CREATE: &str = include_str!("../sql/destination_create.sql");
-
-/// Copies that one transaction looks at: there may be millions.
-const COPIES_AT_ONCE: i64 = 10_000;
 
 /// A statement whose text has its fragments filled in.
 pub(in crate::postgres) fn with_fragments(sql: &str) -> String {
@@ -132,9 +130,7 @@ async fn create(
     request: &ClaimRequest<'_>,
 ) -> Result<(), StoreError> {
     let failed = |error| classify("create the destination", error);
-    let starts_now = request.start == Start::Now;
     let transaction = client.transaction().await.map_err(failed)?;
-    // No event leaves the outbox between the look at its first place and the creation.
     if let Err(error) = transaction.batch_execute(RETENTION).await {
         drop(transaction);
         return Err(name_holder(client, Lock::Retention, failed(error)).await);
@@ -144,7 +140,7 @@ async fn create(
             &with_audit_words(DESTINATION_CREATE),
             &[
                 (&request.destination, Type::TEXT),
-                (&starts_now, Type::BOOL),
+                (&(request.start == Start::Now), Type::BOOL),
                 (&relay.registration, Type::UUID),
             ],
         )
@@ -169,15 +165,14 @@ async fn discard_read_again(
                 &with_fragments(COPIES_READ_AGAIN),
                 &[
                     (&destination_id, Type::INT8),
-                    (&COPIES_AT_ONCE, Type::INT8),
+                    (&PARKED_AT_ONCE, Type::INT8),
                     (&relay.registration, Type::UUID),
                     (&after, Type::INT8),
                 ],
             )
             .await
             .map_err(failed)?;
-        let is_full = row.get::<_, i64>("looked_at") == COPIES_AT_ONCE;
-        behind = row.get::<_, Option<i64>>("last").filter(|_| is_full);
+        behind = row.get("behind");
     }
     Ok(())
 }

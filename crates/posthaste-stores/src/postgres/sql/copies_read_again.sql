@@ -1,7 +1,8 @@
--- $1 destination, $2 copies that are looked at, $3 registration, $4 behind this one. A destination
--- that has passed nothing sends these events itself, from the outbox: tried again, the copies that
--- removed destinations of its name left would be sent a second time. The copies are chosen first,
--- and each is looked up (offset): the planner knows too little of them for a join.
+-- $1 destination, $2 copies that are looked at, $3 registration, $4 behind this one; answers the
+-- last of them, if there may be more. A destination that has passed nothing sends these events
+-- itself, from the outbox: tried again, the copies that removed destinations of its name left would
+-- be sent a second time. The copies are chosen first, and each is looked up (offset): the planner
+-- knows too little of them for a join.
 with looked_at as materialized (
     select p.id, p.seq, p.event_id
     from posthaste.parked p
@@ -31,4 +32,4 @@ with looked_at as materialized (
     from discarded
     having count(*) > 0
 )
-select count(*) as looked_at, max(id) as last from looked_at
+select case when count(*) = $2::bigint then max(id) end as behind from looked_at

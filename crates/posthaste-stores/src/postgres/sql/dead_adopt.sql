@@ -1,7 +1,7 @@
--- $1 destination, $2 id, $3 key: none means any; $4 copies that are looked at, $5 behind this one.
--- Skipped copies that a removed destination left go to the one that has its name now, unless that
--- one has a copy of the event, or reads the event itself (copies_read_again.sql). Of several copies
--- of an event the newest one goes.
+-- $1 destination, $2 id, $3 key: none means any; $4 copies that are looked at, $5 behind this one;
+-- answers the last of them, if there may be more. Skipped copies that a removed destination left go
+-- to the one that has its name now, unless that one has a copy of the event, or reads the event
+-- itself (copies_read_again.sql). Of several copies of an event the newest one goes.
 with named as materialized (
     select d.id, d.name
     from posthaste.destinations d
@@ -40,4 +40,4 @@ with named as materialized (
     where p.state = 'skipped' and p.id = any(array(select l.id from left_over l))
     returning p.id
 )
-select count(*) as looked_at, max(l.id) as last from looked_at l
+select case when count(*) = $4::bigint then max(l.id) end as behind from looked_at l
