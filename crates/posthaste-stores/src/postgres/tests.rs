@@ -287,6 +287,15 @@ const PAGE_TYPES: &str = "bigint, pg_snapshot, pg_snapshot, bigint, bigint";
 /// One partition of 64.
 const SOME_SLOTS: &str = "'\\x0100000000000000', 8";
 
+/// The plan of a statement under the sessions' settings.
+fn plan(database: &Database, sql: &str, types: &str, arguments: &str) -> String {
+    let settings = SETTINGS.map(|(name, value)| format!("set {name} = '{value}';"));
+    database.psql(&format!(
+        "{}; prepare p({types}) as {sql}; explain (costs off) execute p({arguments})",
+        settings.concat()
+    ))
+}
+
 /// A claim goes through any number of markers, so each page must begin in the index where it
 /// begins.
 #[tokio::test]
@@ -299,18 +308,30 @@ async fn a_page_of_markers_begins_in_the_index() {
          from posthaste.destinations d, generate_series(1, 20000) n;
          analyze posthaste.markers",
     );
-    let settings = SETTINGS.map(|(name, value)| format!("set {name} = '{value}';"));
-    let plan = database.psql(&format!(
-        "{}; prepare p(bigint, bytea, integer, bigint, text) as {};
-         explain (costs off) execute p(1, null, null, 100, 'k019000')",
-        settings.concat(),
-        with_holds_key(include_str!("sql/markers.sql")),
-    ));
+    let markers = with_holds_key(include_str!("sql/markers.sql"));
+    let types = "bigint, bytea, integer, bigint, text";
+    let plan = plan(&database, &markers, types, "1, null, null, 100, 'k019000'");
     let condition = plan
         .lines()
         .find(|line| line.contains("Index Cond"))
         .unwrap();
     assert!(condition.contains("key >= "), "{plan}");
+}
+
+/// Tens of thousands of keys may be blocked before the first `analyze`: a join of all markers with
+/// all copies would take minutes.
+#[tokio::test]
+async fn each_marker_looks_up_its_own_copies() {
+    let database = database(1 << 14).await;
+    let due = with_holds_key(include_str!("sql/due.sql"));
+    let types = "bigint, bigint, bytea, integer";
+    let plan = plan(&database, &due, types, "1, 100, null, null");
+    let mut lines = plan.lines();
+    while let Some(scan) = lines.find(|line| line.contains("using parked_waiting")) {
+        let condition = lines.next().unwrap();
+        assert!(condition.contains("(key = m"), "{scan}\n{plan}");
+    }
+    assert_eq!(plan.matches("using parked_waiting").count(), 2, "{plan}");
 }
 
 /// The planner's duties, with rows that were delivered and kept, and with rows that are pending.

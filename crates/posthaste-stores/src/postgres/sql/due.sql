@@ -17,7 +17,8 @@ select
             and ($3::bytea is null or pg_catalog.get_bit($3::bytea, (m.slot >> $4::integer)::bigint) = 1)
             and not exists (
                 select from posthaste.parked p
-                where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
+                where p.destination_id = m.destination_id and p.key = m.key and {holds_key}
+                offset 0)
         order by m.since, m.key
         limit $2::bigint) as headers,
     null::timestamptz as occurred_at, null::timestamptz as inserted_at,

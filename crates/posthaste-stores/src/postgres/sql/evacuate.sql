@@ -30,7 +30,8 @@ begin
         from posthaste.markers m
         where m.destination_id = any(destinations) and exists (
             select from posthaste.parked p
-            where p.destination_id = m.destination_id and p.key = m.key and {holds_key});
+            where p.destination_id = m.destination_id and p.key = m.key and {holds_key}
+            offset 0);
         select greatest(start, o.seq - 1), {past_window} into start, due
         from posthaste.outbox o where o.seq > start order by o.seq limit 1;
         stop := least(stop, start + {numbers});
@@ -43,7 +44,8 @@ begin
             select m.destination_id, m.key from posthaste.markers m
             where m.destination_id = any(destinations) and m.floor_min < stop and exists (
                 select from posthaste.parked p
-                where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
+                where p.destination_id = m.destination_id and p.key = m.key and {holds_key}
+                offset 0)
             order by m.floor_min, m.key limit {keys}
             for update skip locked
         ) l;

@@ -5,7 +5,8 @@ with {guard}, joined as (
     where m.destination_id = g.destination_id and m.key = any($6::text[])
         and not exists (
             select from posthaste.parked p
-            where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
+            where p.destination_id = m.destination_id and p.key = m.key and {holds_key}
+            offset 0)
     returning m.destination_id
 ), noted as (
     insert into posthaste.audit (relay, action, destination, detail)

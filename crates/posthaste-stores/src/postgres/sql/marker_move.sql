@@ -11,7 +11,8 @@ with {guard}, moved as (
         and (m.low::text = u.low::text and m.high::text = u.high::text and m.seq > u.seq) is not true
         and not exists (
             select from posthaste.parked p
-            where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
+            where p.destination_id = m.destination_id and p.key = m.key and {holds_key}
+            offset 0)
     returning m.key
 )
 select exists (select from guard) as guarded, (

@@ -10,4 +10,5 @@ where p.state = 'dead' and (p.key is null or p.settled_at is not null)
     and coalesce(p.settled_at, p.parked_at) <= clock_timestamp() - interval '30 days'
     and not exists (
         select from posthaste.attempts a
-        where a.parked_id = p.id and a.at > clock_timestamp() - interval '30 days')
+        where a.parked_id = p.id and a.at > clock_timestamp() - interval '30 days'
+        offset 0)
