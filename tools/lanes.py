@@ -51,6 +51,7 @@ ALONE = "posthaste-cli torture"
 # or choose for themselves (suites).
 THREADS = {
     "posthaste-stores stores": 4,
+    "posthaste-cli torture": 3,
 }
 HOUSE = "posthaste-cli house"
 # Files that no test reads.

@@ -8,7 +8,10 @@ use posthaste_testkit::{
     long_form,
     servers::postgres::{self, PostgresServer},
 };
-use tokio_postgres::{Client, NoTls, Transaction};
+use tokio_postgres::{
+    Client, NoTls, Transaction,
+    types::{ToSql, Type},
+};
 use uuid::Uuid;
 
 use crate::{
@@ -54,6 +57,9 @@ const WATCH: &str = "
     create trigger watch before update on posthaste.cursors for each row execute function watch();
 ";
 
+/// The longest pause of a paced writer between two transactions.
+const PACE: Duration = Duration::from_millis(100);
+
 /// One database of a server.
 pub struct Postgres {
     database: postgres::Database,
@@ -77,18 +83,16 @@ impl Postgres {
              from generate_series(0, {}) i",
             KEYS - 1
         ));
-        // The short form leaves some processor to the tests beside it.
-        let longest_think = Duration::from_millis(if long_form() { 0 } else { 40 });
         Self {
             database,
-            longest_think,
+            longest_think: if long_form() { Duration::ZERO } else { PACE },
         }
     }
 
-    /// A load writes about 2 000 events a second, as far as the machine lets it.
+    /// A load leaves some processor to the tests beside it. So does each load of the short form.
     #[must_use]
     pub fn with_paced_writers(mut self) -> Self {
-        self.longest_think = Duration::from_millis(40);
+        self.longest_think = PACE;
         self
     }
 
@@ -233,8 +237,10 @@ async fn emit(tx: &mut Transaction<'_>, step: &Step) -> Result<(), Trouble> {
         row.get::<_, i64>(0) * i64::try_from(LOOSE_EVENTS_MAX)?
     } else {
         // The row lock comes first: it is what order is promised for.
-        let row = tx.query_one(LOCK, &[&step.key, &events]).await?;
-        row.get::<_, i64>(0) - events + 1
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&step.key, Type::TEXT), (&events, Type::INT8)];
+        let rows = tx.query_typed(LOCK, &params).await?;
+        rows[0].get::<_, i64>(0) - events + 1
     };
     let numbers: Vec<i64> = (first..first + events).collect();
     let mut made = Vec::new();
@@ -252,9 +258,13 @@ async fn emit(tx: &mut Transaction<'_>, step: &Step) -> Result<(), Trouble> {
         events => Outbox::new().emit_all(tx, events).await?,
     };
     let ids: Vec<Uuid> = emitted.iter().map(|event| event.id).collect();
-    tx.execute(
-        "insert into facts select $1, n, id from unnest($2::bigint[], $3::uuid[]) f (n, id)",
-        &[&step.key, &numbers, &ids],
+    tx.execute_typed(
+        "insert into facts select $1, n, id from unnest($2, $3) f (n, id)",
+        &[
+            (&step.key, Type::TEXT),
+            (&numbers, Type::INT8_ARRAY),
+            (&ids, Type::UUID_ARRAY),
+        ],
     )
     .await?;
     Ok(())

@@ -9,6 +9,8 @@ mod blocked;
 mod brokers;
 mod connections;
 mod copies;
+#[cfg(feature = "kafka")]
+mod handover;
 mod harmless;
 mod kills;
 mod large;

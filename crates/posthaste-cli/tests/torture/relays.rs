@@ -6,9 +6,6 @@
 //! Laps of `posthaste-torture`, each of a few faults; the command runs laps of all, for as long as
 //! it is told to.
 
-#[cfg(feature = "kafka")]
-mod handover;
-
 use posthaste_testkit::long_form;
 use posthaste_torture::{
     faults::Fault,
