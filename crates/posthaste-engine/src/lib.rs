@@ -36,7 +36,9 @@ pub use batches::Batches;
 pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
 pub use lane_records::{Decision, LaneRecords, NextSlot, VerdictBatch, WaitingRecord};
-pub use outcome::{Cause, Outcome, Rejection, RejectionKind, Unavailability, Verdict};
+pub use outcome::{
+    Cause, Outcome, Postponement, Rejection, RejectionKind, Unavailability, Verdict,
+};
 pub use partitions::Partitions;
 pub use pipeline::{BreakerState, Change, Counts, Pipeline, PipelineLimits, Refused, SideStep};
 pub use plug_in::{

@@ -1,4 +1,4 @@
-//! How a record ended: accepted, refused for its own sake, or unknown.
+//! How a record ended: accepted, refused for its own sake, put off, or unknown.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,6 +16,9 @@ pub enum RejectionKind {
     Denied,
     /// It failed alone, again and again, while its destination accepted others.
     FailsAlone,
+    /// Nothing is wrong with it: the place that it goes to takes nothing for now
+    /// ([`Outcome::Later`]). It uses up no attempt.
+    NotNow,
     /// The store cannot read what was written ([`crate::StoredEvent::fault`]): no sink saw it.
     Undecodable,
     /// Anything else that is this event's fault.
@@ -45,6 +48,7 @@ impl RejectionKind {
             Self::Unroutable => "unroutable",
             Self::Denied => "denied",
             Self::FailsAlone => "fails_alone",
+            Self::NotNow => "not_now",
             Self::Undecodable => "undecodable",
             Self::Other => "other",
         }
@@ -68,7 +72,8 @@ pub enum Cause {
     Connection,
     /// The answer is unknown, or came too late.
     Unknown,
-    /// Asked to slow down.
+    /// The destination as a whole asks to slow down. Of a place that does, [`Outcome::Later`]
+    /// tells.
     Throttled,
     /// The broker denies us.
     Denied,
@@ -125,6 +130,27 @@ impl fmt::Display for Unavailability {
     }
 }
 
+/// Not now: the place that the record goes to takes nothing for the moment, as a full queue, while
+/// the destination is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Postponement {
+    /// The broker's answer in words, with the fix where one is known.
+    pub reason: String,
+    /// How long the broker asked us to wait; the engine waits five minutes at the most.
+    pub wait: Option<Duration>,
+}
+
+impl Postponement {
+    /// One for which nothing says how long to wait.
+    #[must_use]
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            wait: None,
+        }
+    }
+}
+
 /// How one record ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -132,6 +158,11 @@ pub enum Outcome {
     Accepted(Option<Box<str>>),
     /// This event is at fault.
     Rejected(Box<Rejection>),
+    /// The event is as good as any, and is to be tried later. The lane goes on; where it is
+    /// [pipelined](crate::KeyOrder::Pipelined), what follows of the key is *behind failure*. No
+    /// answer of a lane that [keeps progress](crate::Lane::progressed): an event whose fate is
+    /// unknown may leave the window for it, and such a lane would forget that it took it.
+    Later(Box<Postponement>),
     /// The destination is at fault, or the fate is unknown. Shared: all records of a lane end
     /// alike.
     Unavailable(Arc<Unavailability>),
@@ -145,6 +176,12 @@ impl Outcome {
             kind,
             reason: reason.into(),
         }))
+    }
+
+    /// Not now.
+    #[must_use]
+    pub fn later(reason: impl Into<String>) -> Self {
+        Self::Later(Box::new(Postponement::new(reason)))
     }
 
     /// A destination's fault.

@@ -26,7 +26,7 @@
 //! | `Reports` | what operators are told |
 //!
 //! The other files are the decisions, which take several parts each: `next_read`, `sending`,
-//! `answers`, `parking`, `storing`, `side_read`, `lane_life`, `rest`.
+//! `answers`, `parking`, `leaving`, `storing`, `side_read`, `lane_life`, `rest`.
 
 mod answers;
 mod breaker;
@@ -34,12 +34,14 @@ mod change;
 mod evidence;
 mod lane;
 mod lane_life;
+mod leaving;
 mod limits;
 #[cfg(feature = "model")]
 mod model;
 mod next_read;
 mod pacer;
 mod parking;
+mod places;
 mod progress;
 mod reading;
 mod reports;
@@ -49,10 +51,11 @@ mod sending;
 mod side;
 mod side_read;
 mod storing;
-mod throttled;
 mod ticket;
 mod waiting;
 mod window;
+
+use std::borrow::Cow;
 
 use crate::{EventRef, Marker, Moment, Router, SinkInfo};
 use breaker::Breaker;
@@ -87,6 +90,10 @@ pub struct Pipeline {
     lane: LaneUse,
     progress: Progress,
     reports: Reports,
+    /// When it is looked again at what waits for places.
+    leave_at: Moment,
+    /// Events without a key that were parked because their place was held back.
+    put_off_alone: usize,
     paused: bool,
     /// The relay stops: the first number of the main group that is not sent any more.
     stop_behind: Option<u64>,
@@ -110,6 +117,8 @@ impl Pipeline {
             lane: LaneUse::new(),
             progress: Progress::new(),
             reports: Reports::new(),
+            leave_at: Moment::default(),
+            put_off_alone: 0,
             paused: false,
             stop_behind: None,
             limits,
@@ -177,9 +186,12 @@ impl Pipeline {
         self.reports.counts
     }
 
-    /// The breaker's state and its last error.
-    pub fn breaker(&mut self, now: Moment) -> (BreakerState, Option<&str>) {
-        (self.breaker.state(now), self.breaker.last_error())
+    /// The breaker's state, and why the destination, or a part of it, takes nothing.
+    pub fn breaker(&mut self, now: Moment) -> (BreakerState, Option<Cow<'_, str>>) {
+        let state = self.breaker.state(now);
+        let of_all = self.breaker.last_error().map(Cow::Borrowed);
+        let error = of_all.or_else(|| self.waiting.trouble().map(Cow::Owned));
+        (state, error)
     }
 
     /// Operators want the destination to stand still, or to go on. Answers whether that is news.

@@ -46,6 +46,7 @@ fn told(verdicts: &[Verdict]) -> Vec<(u64, &'static str)> {
         let outcome = match &verdict.outcome {
             Outcome::Accepted(_) => "accepted",
             Outcome::Rejected(_) => "rejected",
+            Outcome::Later(_) => "later",
             Outcome::Unavailable(why) => why.cause.as_str(),
         };
         (verdict.ticket, outcome)

@@ -22,6 +22,7 @@ const WAITING: &str = "waiting";
 pub struct Counters {
     accepted: AtomicU64,
     rejected: AtomicU64,
+    later: AtomicU64,
     unavailable: AtomicU64,
     parked: AtomicU64,
     unrouted: AtomicU64,
@@ -41,6 +42,8 @@ pub struct CountersSnapshot {
     pub accepted: u64,
     /// Rejections, each attempt counted.
     pub rejected: u64,
+    /// Events that their place refused for now, each time counted.
+    pub later: u64,
     /// Failures of the destination.
     pub unavailable: u64,
     /// Events parked.
@@ -79,6 +82,7 @@ impl Counters {
         CountersSnapshot {
             accepted: self.accepted(),
             rejected: self.rejected.load(Relaxed),
+            later: self.later.load(Relaxed),
             unavailable: self.unavailable.load(Relaxed),
             parked: self.parked.load(Relaxed),
             unrouted: self.unrouted.load(Relaxed),
@@ -102,6 +106,7 @@ impl Counters {
             .fetch_add(now.accepted - before.accepted, Relaxed);
         self.rejected
             .fetch_add(now.rejected - before.rejected, Relaxed);
+        self.later.fetch_add(now.later - before.later, Relaxed);
         self.unavailable
             .fetch_add(now.unavailable - before.unavailable, Relaxed);
         self.parked.fetch_add(now.parked - before.parked, Relaxed);

@@ -52,6 +52,8 @@ struct BrokerState {
     life: u64,
     /// Poison is refused, and messages alone at random.
     fussy: bool,
+    /// The queue of the topic [`FULL`](crate::writers::FULL) takes nothing.
+    full: bool,
     bad_key: Option<(String, BadKey)>,
     /// The first event of the key, if it is one alone that is bad.
     bad_event: Option<Uuid>,
@@ -112,7 +114,11 @@ impl Broker {
     /// Nothing is refused for its own sake any more.
     pub(crate) fn be_content(&self) {
         let mut state = self.lock();
-        (state.fussy, state.bad_key) = (false, None);
+        (state.fussy, state.full, state.bad_key) = (false, false, None);
+    }
+
+    pub(crate) fn set_full(&self, full: bool) {
+        self.lock().full = full;
     }
 
     pub(crate) fn set_bad_key(&self, bad: Option<(String, BadKey)>) {

@@ -43,6 +43,8 @@ listed! {
         Rejected,
         /// The broker refuses an event alone, without a reason of its own.
         Nacked,
+        /// The broker puts off an event: the queue of its topic is full for a while.
+        QueueFull,
         /// The broker is away for a while.
         BrokerOutage,
         /// The broker crashes: its connections break, and a forgetful one loses what it had just
@@ -102,6 +104,8 @@ listed! {
         CutDifference,
         /// A released key joined the main group again.
         Join,
+        /// An event left a relay's memory because its queue was full.
+        LeftForItsPlace,
         /// A relay took over while a key was blocked.
         TakeOverWhileParked,
         /// The database began a new life while relays held claims.

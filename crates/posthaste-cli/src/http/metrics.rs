@@ -60,7 +60,7 @@ impl Collector for Metrics {
 impl Metrics {
     fn counters(&self, page: &mut Page<'_>) -> fmt::Result {
         type Of = fn(&CountersSnapshot) -> u64;
-        let counters: [(_, _, Of); 7] = [
+        let counters: [(_, _, Of); 8] = [
             ("posthaste_read_total", "Events read from the outbox", |c| {
                 c.read
             }),
@@ -73,6 +73,11 @@ impl Metrics {
                 "posthaste_rejected_total",
                 "Events that the destination has refused, each attempt counted",
                 |c| c.rejected,
+            ),
+            (
+                "posthaste_put_off_total",
+                "Events that the destination has put off, as for a full queue, each time counted",
+                |c| c.later,
             ),
             (
                 "posthaste_unavailable_total",

@@ -91,12 +91,12 @@ impl<P> Tables<P> {
         members.any(|(_, row)| row.reaches == Some(true))
     }
 
-    /// As [`crate::DestinationStatus::last_error`]: that of a relay that does not reach it, or what
-    /// was said last, unless another one does.
+    /// As [`crate::DestinationStatus::last_error`]: that of a relay that does not reach it, then
+    /// that of one that reaches a part of it, then what was said last, unless somebody reaches all.
     pub fn last_error(&self, destination_id: i64) -> Option<String> {
-        let mut members = self.members_of(destination_id);
-        let told = members.find(|(_, row)| row.reaches == Some(false) && row.last_error.is_some());
-        if let Some((_, row)) = told {
+        let told = self.members_of(destination_id);
+        let told = told.filter(|(_, row)| row.last_error.is_some());
+        if let Some((_, row)) = told.min_by_key(|(_, row)| row.reaches == Some(true)) {
             return row.last_error.clone();
         }
         let row = self.destinations.get(&destination_id)?;

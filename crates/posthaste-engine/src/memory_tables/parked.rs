@@ -139,7 +139,7 @@ impl<P> Tables<P> {
             due_at: parking.next.retry_in().map(|wait| now + micros(wait)),
             settled_at: (!state.waits()).then_some(now),
             evacuated: false,
-            tried: vec![now],
+            tried: (parking.attempts > 0).then_some(now).into_iter().collect(),
         });
     }
 
@@ -248,8 +248,10 @@ impl<P> Tables<P> {
         else {
             return;
         };
-        row.attempts += 1;
-        row.tried.push(now);
+        if attempted.counts {
+            row.attempts += 1;
+            row.tried.push(now);
+        }
         row.state = attempted.state;
         row.due_at = attempted.retry_in.map(|wait| now + micros(wait));
         if row.state != ParkedState::Delivered {

@@ -8,8 +8,8 @@ use super::{
     window::State,
 };
 use crate::{
-    Cause, Moment, Outcome, Rejection, RejectionKind, Settlement, StoredEvent, Unavailability,
-    Verdict,
+    Cause, Moment, Outcome, Postponement, Rejection, RejectionKind, Settlement, StoredEvent,
+    Unavailability, Verdict,
     rule::{Rule, left_out},
 };
 
@@ -43,7 +43,15 @@ impl Pipeline {
             let Some(ticket) = Ticket::named(ticket) else {
                 continue;
             };
-            if matches!(outcome, Outcome::Accepted(_) | Outcome::Rejected(_)) {
+            let took = matches!(outcome, Outcome::Accepted(_));
+            if took
+                && self
+                    .waiting
+                    .place_took(ticket, self.info.in_flight_events_max)
+            {
+                self.send_passed_over();
+            }
+            if !matches!(outcome, Outcome::Unavailable(_)) {
                 self.clear_of_suspicion(ticket);
             }
             match ticket.group() {
@@ -55,37 +63,37 @@ impl Pipeline {
 
     /// The destination answered about this event.
     fn clear_of_suspicion(&mut self, ticket: Ticket) {
-        if !self.waiting.has_suspects() && !self.waiting.holds_back() {
+        if !self.waiting.has_suspects() {
             return;
         }
         let event = match self.window_of(ticket.group()) {
             Some(window) => window.entry_mut(ticket.number()).map(|entry| &entry.event),
             None => self.retries.sent(ticket),
         };
-        let Some(event) = event.cloned() else {
-            return;
-        };
-        self.waiting.clear(&event);
-        // A lane that failed still answers for records that were under way beside the refused one:
-        // these answers say nothing of the topic now.
-        if self.lane.is_open() && self.waiting.is_held_back(&event, &self.router) {
-            self.waiting.hold_back_nothing();
-            self.send_passed_over();
+        if let Some(event) = event.cloned() {
+            self.waiting.clear(&event);
         }
     }
 
-    /// The destination refused an event for now, and it was the first of its lane to fail.
-    fn note_throttled(
+    /// The event's place refused it for now. Others flow, unless too many places do.
+    fn put_off(
         &mut self,
         event: &StoredEvent,
-        why: &Unavailability,
+        ticket: Ticket,
+        why: &Postponement,
         now: Moment,
         random: f64,
     ) {
-        if self.lane.is_open() && why.cause == Cause::Throttled {
-            let waits = (why.wait, self.limits.probe);
-            self.waiting
-                .throttled(event, &self.router, waits, now, random);
+        self.reports.counts.later += 1;
+        let Self {
+            waiting,
+            router,
+            limits,
+            ..
+        } = self;
+        if !waiting.put_off((event, ticket), why, router, limits.probe, now, random) {
+            let reason = format!("too many topics take nothing: {}", why.reason);
+            self.breaker.unavailable(reason, why.wait, now, random);
         }
     }
 
@@ -111,11 +119,17 @@ impl Pipeline {
                 self.reports.counts.rejected += 1;
                 self.window_rejected(ticket, *rejection, now, random);
             }
+            Outcome::Later(why) => {
+                let event = entry.event.clone();
+                window.unsend(number, false);
+                self.put_off(&event, ticket, &why, now, random);
+            }
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
                 window.unsend(number, false);
             }
             Outcome::Unavailable(why) => self.window_unavailable(ticket, &why, now, random),
         }
+        self.waiting.place_answered(ticket);
         self.lane.answered(batch);
     }
 
@@ -179,7 +193,6 @@ impl Pipeline {
                 self.waiting.suspect(&event);
             }
         }
-        self.note_throttled(&event, why, now, random);
         self.destination_failed(why, now, random);
     }
 
@@ -234,11 +247,16 @@ impl Pipeline {
                     self.retry_rejected(ticket, &retry.copy, *rejection, random);
                 }
             }
+            Outcome::Later(why) => {
+                self.put_off(&retry.copy.event, ticket, &why, now, random);
+                self.retries.again(retry);
+            }
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
                 self.retries.again(retry);
             }
             Outcome::Unavailable(why) => self.retry_unavailable(ticket, retry, &why, now, random),
         }
+        self.waiting.place_answered(ticket);
         self.lane.answered(batch);
     }
 
@@ -250,7 +268,6 @@ impl Pipeline {
         now: Moment,
         random: f64,
     ) {
-        self.note_throttled(&retry.copy.event, why, now, random);
         let is_suspect = self.makes_suspect(why.cause);
         if is_suspect && retry.evidence.failed(self.reports.counts.accepted) {
             let rejection = self.fails_alone(&retry.copy.event, why);

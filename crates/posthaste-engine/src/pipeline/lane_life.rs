@@ -69,6 +69,7 @@ impl Pipeline {
         self.main.unsend_all();
         self.side.window().unsend_all();
         self.retries.unsend_all();
+        self.waiting.lane_ended();
     }
 
     /// Tickets of events that went behind what the store holds since the last call

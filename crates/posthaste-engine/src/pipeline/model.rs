@@ -1,7 +1,7 @@
 //! Tells states of a pipeline apart, for a model without time: every moment is the first one.
 
 use super::Pipeline;
-use crate::model::{Out, Part};
+use crate::model::{Out, Part, number};
 
 impl Pipeline {
     /// Describes all that decides what the pipeline does next while every moment is the same.
@@ -23,6 +23,9 @@ impl Pipeline {
             lane,
             progress,
             reports,
+            // Every moment is the first one.
+            leave_at: _,
+            put_off_alone,
             paused,
             stop_behind,
         } = self;
@@ -36,6 +39,7 @@ impl Pipeline {
         lane.describe(out);
         progress.describe(out);
         reports.describe(out);
+        out(number(*put_off_alone));
         out(Part::Number((*paused).into()));
         out(Part::Text(&format!("{stop_behind:?}")));
     }

@@ -24,7 +24,7 @@ impl Pipeline {
     /// Whether the main group stands still for a join. It does not while an event waits for a
     /// destination that fails: others may pass, and only they show which event is at fault.
     fn is_held(&mut self) -> bool {
-        if !self.may_hold_main() {
+        if self.side.holds_main() && !self.may_hold_main() {
             self.side.let_main_go();
         }
         self.side.holds_main() && self.reading.is_joinable()

@@ -8,7 +8,8 @@ use super::{
     window::ToPark,
 };
 use crate::{
-    AfterFailure, DeliveryPolicy, OnDead, ParkedCopy, Parking, Rejection, Settlement, StoredEvent,
+    AfterFailure, DeliveryPolicy, OnDead, ParkedCopy, Parking, Rejection, RejectionKind,
+    Settlement, StoredEvent,
 };
 
 impl Pipeline {
@@ -115,9 +116,17 @@ impl Pipeline {
             at,
             rejection,
         } = to_park;
-        let policy = self.router.policy(&event);
-        let next = self.after_attempt(1, policy, &rejection, random);
-        self.report_refused(&event, &rejection, (1, next), true);
+        let (attempts, next) = if rejection.kind == RejectionKind::NotNow {
+            let held = self.waiting.held_place(&event, &self.router);
+            let refusals = held.map_or(1, |(_, refusals)| refusals);
+            let wait = self.limits.retry.delay(refusals, random);
+            (0, AfterFailure::RetryIn(wait))
+        } else {
+            let policy = self.router.policy(&event);
+            let next = self.after_attempt(1, policy, &rejection, random);
+            self.report_refused(&event, &rejection, (1, next), true);
+            (1, next)
+        };
         if let Some(key) = event.key().filter(|_| next != AfterFailure::Skip) {
             let was_parked = group == Group::Side;
             self.waiting.park(key, was_parked);
@@ -128,7 +137,7 @@ impl Pipeline {
         Parking {
             event,
             at,
-            attempts: 1,
+            attempts,
             kind: rejection.kind.as_str(),
             reason: rejection.reason,
             next,

@@ -12,6 +12,8 @@ pub struct Counts {
     pub accepted: u64,
     /// Events rejected by the broker, each attempt counted.
     pub rejected: u64,
+    /// Events that their place refused for now, each time counted.
+    pub later: u64,
     /// Failures of the destination.
     pub unavailable: u64,
     /// Events parked.

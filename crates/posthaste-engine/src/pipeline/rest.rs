@@ -58,7 +58,7 @@ impl Pipeline {
             self.progress.next_advance_at(&mut self.main, &self.limits),
             probe,
             self.lane.opens_at(),
-            self.waiting.topics_not_before(),
+            self.waiting.next_place_at(),
         ];
         dues.into_iter().flatten().filter(|&due| due > now).min()
     }

@@ -1,12 +1,13 @@
 //! Parked events whose time has come: sent again, each on its own, before their keys go on.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     time::Duration,
 };
 
 use super::{
     evidence::Evidence,
+    places::Place,
     ticket::{Group, Ticket},
 };
 use crate::{Due, Moment, ParkedCopy, Settlement, StoredEvent};
@@ -16,6 +17,8 @@ use crate::{Due, Moment, ParkedCopy, Settlement, StoredEvent};
 pub(super) struct Retry {
     pub(super) copy: ParkedCopy,
     pub(super) evidence: Evidence,
+    /// Its place is held back: it waits until that has its turn.
+    is_kept: bool,
 }
 
 /// A copy that was handed to the lane.
@@ -52,8 +55,12 @@ impl Retries {
         }
     }
 
+    /// Whether nothing can be done but wait for places that are held back.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.sent.is_empty() && self.settlements.is_empty()
+        let waits_for_its_place = |retry: &Retry| retry.is_kept;
+        self.waiting.iter().all(waits_for_its_place)
+            && self.sent.is_empty()
+            && self.settlements.is_empty()
     }
 
     /// Whether the store is to be asked which copies are due: never before the last ones are
@@ -73,8 +80,14 @@ impl Retries {
 
     /// The store has said which copies are due. Without any it is asked again after `every`, or
     /// when the next one is due.
-    pub(super) fn looked(&mut self, due: Due, every: Duration, now: Moment) -> Vec<String> {
+    pub(super) fn looked(&mut self, mut due: Due, every: Duration, now: Moment) -> Vec<String> {
         self.looked = true;
+        // A place may have had its turn since the store was asked.
+        let sent = self.sent.values().map(|sent| &sent.retry);
+        let here = self.waiting.iter().chain(sent).map(|retry| retry.copy.id);
+        let settled = self.settlements.iter().map(|(_, id, _)| *id);
+        let known: HashSet<i64> = here.chain(settled).collect();
+        due.events.retain(|copy| !known.contains(&copy.id));
         self.none_is_due = due.events.is_empty();
         let wait = match due.next_in {
             Some(next_in) if due.events.is_empty() => next_in.min(every),
@@ -86,6 +99,7 @@ impl Retries {
         let retry = |copy| Retry {
             copy,
             evidence: Evidence::default(),
+            is_kept: false,
         };
         self.waiting.extend(due.events.into_iter().map(retry));
         due.released
@@ -114,10 +128,39 @@ impl Retries {
         let mut waiting = self.waiting.iter();
         let next = waiting.position(|retry| is_turn(&retry.copy.event))?;
         let retry = self.waiting.remove(next)?;
-        let ticket = Group::Retries.ticket(self.next_ticket);
-        self.next_ticket += 1;
+        let ticket = self.next_ticket();
         let sent = self.sent.entry(ticket).or_insert(Sent { batch, retry });
         Some((ticket, &sent.retry.copy))
+    }
+
+    /// Puts off the copies whose place is held back: one for each place is kept until that has its
+    /// turn, the others are settled so.
+    pub(super) fn put_off(
+        &mut self,
+        place: impl Fn(&StoredEvent) -> Option<(Place, u32)>,
+        postponed: impl Fn(&ParkedCopy, u32) -> Settlement,
+    ) {
+        let mut kept = HashSet::new();
+        for mut retry in std::mem::take(&mut self.waiting) {
+            let held = place(&retry.copy.event);
+            match held {
+                Some((place, refusals)) if !kept.insert(place) => {
+                    let ticket = self.next_ticket();
+                    let settlement = postponed(&retry.copy, refusals);
+                    self.settle(ticket, retry.copy.id, settlement);
+                }
+                _ => {
+                    retry.is_kept = held.is_some();
+                    self.waiting.push_back(retry);
+                }
+            }
+        }
+    }
+
+    fn next_ticket(&mut self) -> Ticket {
+        let ticket = Group::Retries.ticket(self.next_ticket);
+        self.next_ticket += 1;
+        ticket
     }
 
     /// The event of a sent copy.
@@ -141,7 +184,8 @@ impl Retries {
     }
 
     /// The fate of a sent copy is unknown: it is sent again.
-    pub(super) fn again(&mut self, retry: Retry) {
+    pub(super) fn again(&mut self, mut retry: Retry) {
+        retry.is_kept = false;
         self.waiting.push_back(retry);
     }
 
@@ -191,7 +235,11 @@ impl Retries {
             .iter()
             .map(|(ticket, sent)| (1, Some(ticket.number()), &sent.retry));
         for (is_sent, ticket, retry) in waiting.chain(sent) {
-            let Retry { copy, evidence } = retry;
+            let Retry {
+                copy,
+                evidence,
+                is_kept,
+            } = retry;
             let ParkedCopy {
                 // The event's own number, in the model.
                 id: _,
@@ -206,6 +254,7 @@ impl Retries {
             out(Part::Number((*attempts).into()));
             out(Part::Number((*holds_key).into()));
             out(Part::Number((*never_tried).into()));
+            out(Part::Number((*is_kept).into()));
             evidence.describe(accepted, out);
         }
         out(number(self.waiting.len()));

@@ -6,7 +6,7 @@ use super::{
     retries::{Retries, Sent},
     side::has_key,
     ticket::{Group, Ticket},
-    waiting::Of,
+    waiting::{Of, Waiting},
     window::Window,
 };
 use crate::{
@@ -15,10 +15,9 @@ use crate::{
     rule::{Rule, left_out},
 };
 
-/// A probe of a destination that was away, as long as no event is suspect and no topic held back.
-/// Beside suspects it is one event: its failure is not another's, and the window holds enough of
-/// them until the one at fault is found. Beside topics that are held back each event of a probe may
-/// be a repeat somewhere.
+/// A probe of a destination that was away, as long as no event is suspect. Beside suspects it is
+/// one event: its failure is not another's, and the window holds enough of them until the one at
+/// fault is found.
 const PROBE_EVENTS: usize = 10;
 /// Of these, parked events at the most: a probe of a broken destination must reach others.
 const PROBE_RETRIES: usize = 3;
@@ -64,16 +63,18 @@ impl Pipeline {
         let probing = state == BreakerState::HalfOpen;
         // A suspect is tried with nothing else in flight.
         let by_turns = self.waiting.has_suspects();
-        let is_alone = by_turns || self.waiting.holds_back();
         if (probing || by_turns) && self.lane.in_flight() > 0 {
             return None;
         }
         if probing {
-            self.lane.limit(if is_alone { 1 } else { PROBE_EVENTS });
+            self.lane.limit(if by_turns { 1 } else { PROBE_EVENTS });
+        }
+        if self.waiting.places_turn(now) {
+            self.send_passed_over();
         }
         let mut batch = self.gathering();
         if probing || !by_turns {
-            let retries_max = match (probing, is_alone) {
+            let retries_max = match (probing, by_turns) {
                 (false, _) => usize::MAX,
                 (true, false) => PROBE_RETRIES,
                 // Only where nothing else is left: a single one must reach others, too.
@@ -89,12 +90,6 @@ impl Pipeline {
             if batch.is_empty() {
                 return self.take_batch(now);
             }
-        }
-        // As long as others flow, they are not to stand still each time that they are all sent.
-        let topics_not_before = self.waiting.topics_not_before();
-        let may_try = probing || topics_not_before.is_some_and(|at| at <= now);
-        if may_try && self.lane.in_flight() == 0 && batch.is_empty() {
-            self.gather_throttled(&mut batch);
         }
         if batch.is_empty() {
             if !self.waiting.forget_probes() {
@@ -151,22 +146,6 @@ impl Pipeline {
         }
     }
 
-    /// One event of the first topic that is held back and has one, each time another event. A topic
-    /// without any is held back no longer.
-    fn gather_throttled(&mut self, batch: &mut Gathering) {
-        self.send_passed_over();
-        while let Some(topic) = self.waiting.first_topic() {
-            batch.events_max = 1;
-            self.gather(batch, 1, Of::Throttled(topic));
-            self.send_passed_over();
-            if !batch.is_empty() {
-                self.lane.limit(1);
-                return;
-            }
-            self.waiting.all_tried(topic);
-        }
-    }
-
     pub(super) fn send_passed_over(&mut self) {
         self.main.send_passed_over();
         self.side.window().send_passed_over();
@@ -199,7 +178,10 @@ impl Pipeline {
             }
             let bytes = event.footprint();
             match self.router.record(ticket.name(), event) {
-                Ok(record) => batch.push(record, bytes),
+                Ok(record) => {
+                    self.waiting.sends(record.event(), ticket, &self.router);
+                    batch.push(record, bytes);
+                }
                 Err(rejection) => {
                     if let Some(Sent { retry, .. }) = self.retries.answered(ticket) {
                         // Fails at once and alike everywhere: there is no herd to spread.
@@ -234,7 +216,7 @@ impl Pipeline {
                 lane,
                 ..
             } = self;
-            let turn = |event: &StoredEvent| {
+            let turn = |waiting: &Waiting, event: &StoredEvent| {
                 if waiting.is_parked(event) {
                     Turn::Pass
                 } else if !waiting.has_turn(of, event, router) || waiting.was_probed(event) {
@@ -244,8 +226,8 @@ impl Pipeline {
                 }
             };
             let sent = |number| lane.sends(number);
-            let Some((number, rejection)) = gather(Group::Main, main, batch, router, turn, sent)
-            else {
+            let to = (&*router, waiting);
+            let Some((number, rejection)) = gather(Group::Main, main, batch, to, turn, sent) else {
                 return;
             };
             self.fail(Group::Main.ticket(number), rejection);
@@ -261,7 +243,7 @@ impl Pipeline {
                 ..
             } = self;
             let (window, keys) = side.gathered();
-            let turn = |event: &StoredEvent| {
+            let turn = |waiting: &Waiting, event: &StoredEvent| {
                 if !has_key(keys, event) {
                     Turn::Pass
                 } else if !waiting.has_turn(of, event, router) || waiting.was_probed(event) {
@@ -270,8 +252,8 @@ impl Pipeline {
                     Turn::Send
                 }
             };
-            let Some((number, rejection)) =
-                gather(Group::Side, window, batch, router, turn, |_| {})
+            let to = (&*router, waiting);
+            let Some((number, rejection)) = gather(Group::Side, window, batch, to, turn, |_| {})
             else {
                 return;
             };
@@ -296,12 +278,12 @@ fn gather(
     group: Group,
     window: &mut Window,
     batch: &mut Gathering,
-    router: &Router,
-    turn: impl Fn(&StoredEvent) -> Turn,
+    (router, waiting): (&Router, &mut Waiting),
+    turn: impl Fn(&Waiting, &StoredEvent) -> Turn,
     mut sent: impl FnMut(u64),
 ) -> Option<(u64, Rejection)> {
     while let Some((number, entry)) = window.peek_ready() {
-        match turn(&entry.event) {
+        match turn(waiting, &entry.event) {
             Turn::Send => {}
             Turn::Pass => {
                 window.pop_ready();
@@ -317,10 +299,12 @@ fn gather(
         if !batch.fits(bytes) {
             break;
         }
-        let record = router.record(group.ticket(number).name(), entry.event.clone());
+        let ticket = group.ticket(number);
+        let record = router.record(ticket.name(), entry.event.clone());
         window.pop_ready();
         match record {
             Ok(record) => {
+                waiting.sends(record.event(), ticket, router);
                 batch.push(record, bytes);
                 batch.repeated += u64::from(window.sent(number, batch.number));
                 sent(number);

@@ -1,5 +1,7 @@
 //! Changes of the store: which one is next, and what its answer means.
 
+use std::borrow::Cow;
+
 use super::{
     Pipeline,
     change::Change,
@@ -19,6 +21,8 @@ impl Pipeline {
         if self.progress.is_changing() {
             return None;
         }
+        self.leave_window(now);
+        self.put_off_retries(random);
         if let Some(park) = self.next_parkings(random) {
             return Some(park);
         }
@@ -52,9 +56,10 @@ impl Pipeline {
     }
 
     fn next_report(&mut self, now: Moment) -> Option<Change> {
-        let state = self.breaker.state(now);
         let reached = self.lane.was_reached();
-        self.reports.next(state, self.breaker.last_error(), reached)
+        let (state, error) = self.breaker(now);
+        let error = error.map(Cow::into_owned);
+        self.reports.next(state, error.as_deref(), reached)
     }
 
     /// The change under way was made, durably. `due` is the answer of [`Change::Due`].

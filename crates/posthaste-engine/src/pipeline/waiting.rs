@@ -8,23 +8,23 @@
 //! | *parked*: an event of the key was parked | its side read has joined |
 //! | *suspect*: a lane failed over it (`evidence.rs`) | the destination answers about it |
 //! | *probed*: a broken destination refused it as a probe | all others had their turn |
-//! | *tried*: refused for now, its topic is held back | all others of the topic were tried |
+//! | *tried*: its place refused it for now | all others of the place were tried |
 //!
-//! A topic that is held back is no key: topics stand beside the map (`throttled.rs`).
+//! A place that is held back is no key: places stand beside the map (`places.rs`).
 //!
 //! So many parked keys are kept in memory; the rest stand in the store alone, and with each page it
 //! is asked which of the page's keys are marked. Only this claim sets and removes its markers, a
 //! key is joined only while nothing is read or held, and a key is forgotten only then: an answer of
 //! the store about a page holds until the page is handled.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    time::Duration,
-};
+use std::collections::{HashMap, VecDeque};
 
-use super::throttled::{Throttled, Topic};
+use super::{
+    places::{Place, Places, Turn},
+    ticket::Ticket,
+};
 use crate::{
-    Backoff, KeyOrder, Marker, Moment, Router, StoredEvent,
+    Backoff, KeyOrder, Marker, Moment, Postponement, Router, StoredEvent,
     record::key_hash,
     rule::{Rule, left_out},
 };
@@ -64,8 +64,6 @@ pub(super) enum Of {
     Others,
     /// One suspect alone.
     Suspect(Waiter),
-    /// One event of a topic that is held back, which was not tried yet.
-    Throttled(Topic),
 }
 
 #[derive(Debug, Clone)]
@@ -74,7 +72,7 @@ pub(super) struct Waiting {
     waiters: HashMap<Waiter, Reasons>,
     /// The suspects, in the order in which they are tried.
     suspects: VecDeque<Waiter>,
-    throttled: Throttled,
+    places: Places,
     /// How many of the map are parked, probed and tried.
     parked: usize,
     probed: usize,
@@ -89,7 +87,7 @@ impl Waiting {
             order,
             waiters: HashMap::new(),
             suspects: VecDeque::new(),
-            throttled: Throttled::default(),
+            places: Places::default(),
             parked: 0,
             probed: 0,
             tried: 0,
@@ -202,12 +200,8 @@ impl Waiting {
     /// Whether an event may be gathered.
     pub(super) fn has_turn(&self, of: Of, event: &StoredEvent, router: &Router) -> bool {
         match of {
-            Of::Others => !self.is_suspect(event) && !self.is_held_back(event, router),
+            Of::Others => !self.is_suspect(event) && self.place_takes(event, router),
             Of::Suspect(suspect) => Waiter::of(event) == suspect,
-            Of::Throttled(topic) => {
-                let reasons = self.reasons(Waiter::of(event));
-                self.topic_of(event, router) == topic && !reasons.is_some_and(|r| r.tried)
-            }
         }
     }
 
@@ -283,74 +277,122 @@ impl Waiting {
     }
 }
 
-/// Topics that are held back.
+/// Places that are held back.
 impl Waiting {
-    /// Where events of a key follow each other at once, what follows in another topic must not
-    /// overtake it: there the key is held back.
-    fn topic_of(&self, event: &StoredEvent, router: &Router) -> Topic {
-        Topic(match self.order {
+    fn place_of(&self, event: &StoredEvent, router: &Router) -> Place {
+        Place(match self.order {
             KeyOrder::OneAtATime => router.topic_hash(event),
             KeyOrder::Pipelined => Waiter::of(event).0,
         })
     }
 
     pub(super) fn holds_back(&self) -> bool {
-        !self.throttled.is_empty()
+        !self.places.is_empty()
     }
 
-    pub(super) fn is_held_back(&self, event: &StoredEvent, router: &Router) -> bool {
-        self.holds_back() && self.throttled.holds(self.topic_of(event, router))
+    /// Whether the event's place takes it now, and has not refused it already.
+    fn place_takes(&self, event: &StoredEvent, router: &Router) -> bool {
+        if !self.holds_back() {
+            return true;
+        }
+        let place = self.place_of(event, router);
+        let was_tried = || self.reasons(Waiter::of(event)).is_some_and(|r| r.tried);
+        self.places.takes(place) && !(self.places.is_limited(place) && was_tried())
     }
 
-    /// The topic of which an event is tried next.
-    pub(super) fn first_topic(&self) -> Option<Topic> {
-        self.throttled.first()
+    /// The event's place where that is held back, and how often it refused events in a row.
+    pub(super) fn held_place(&self, event: &StoredEvent, router: &Router) -> Option<(Place, u32)> {
+        if !self.holds_back() {
+            return None;
+        }
+        let place = self.place_of(event, router);
+        let refusals = self.places.refusals_of_held(place)?;
+        Some((place, refusals))
     }
 
-    /// When an event of a topic may be tried although others flow.
-    pub(super) fn topics_not_before(&self) -> Option<Moment> {
-        self.throttled.not_before()
+    /// Whether the event's place takes nothing, or not everything.
+    pub(super) fn is_limited(&self, event: &StoredEvent, router: &Router) -> bool {
+        self.holds_back() && self.places.is_limited(self.place_of(event, router))
     }
 
-    /// The destination refused this event for now: its topic is held back.
-    pub(super) fn throttled(
+    /// Since when some place does not take everything.
+    pub(super) fn held_back_since(&self) -> Option<Moment> {
+        self.places.since()
+    }
+
+    /// The report to operators on the places that are held back.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.places.trouble()
+    }
+
+    /// Lets places have their turn whose wait is over. Whether more may be sent than before.
+    pub(super) fn places_turn(&mut self, now: Moment) -> bool {
+        match self.places.turn(now) {
+            Turn::Same => false,
+            Turn::Open => true,
+            Turn::Unused => {
+                self.forget_tried();
+                true
+            }
+        }
+    }
+
+    /// When the next place has its turn.
+    pub(super) fn next_place_at(&self) -> Option<Moment> {
+        self.places.next_turn(self.tried > 0)
+    }
+
+    /// An event is handed to the lane.
+    pub(super) fn sends(&mut self, event: &StoredEvent, ticket: Ticket, router: &Router) {
+        if self.holds_back() {
+            self.places.sends(self.place_of(event, router), ticket);
+        }
+    }
+
+    /// The event's place took it; `all` may be in flight where nothing is wrong. Whether more may
+    /// be sent than before.
+    pub(super) fn place_took(&mut self, ticket: Ticket, all: usize) -> bool {
+        let more = self.holds_back() && self.places.accepted(ticket, all);
+        if more && !self.holds_back() {
+            self.forget_tried();
+        }
+        more
+    }
+
+    /// An event was answered otherwise.
+    pub(super) fn place_answered(&mut self, ticket: Ticket) {
+        self.places.answered(ticket);
+    }
+
+    /// The event's place refused it for now. False: so many places do that the destination takes
+    /// nothing.
+    pub(super) fn put_off(
         &mut self,
-        event: &StoredEvent,
+        (event, ticket): (&StoredEvent, Ticket),
+        why: &Postponement,
         router: &Router,
-        (wait, probe): (Option<Duration>, Backoff),
+        probe: Backoff,
         now: Moment,
         random: f64,
-    ) {
-        let topic = self.topic_of(event, router);
-        self.throttled.refused(topic, wait, probe, now, random);
+    ) -> bool {
         let was = self.change(Waiter::of(event), |reasons| {
             std::mem::replace(&mut reasons.tried, true)
         });
         self.tried += usize::from(!was);
+        let of = (self.place_of(event, router), ticket);
+        self.places
+            .refused(of, event.topic(), why, probe, now, random)
     }
 
-    /// All events of this topic were tried. If any was, each may be tried again; else nothing of
-    /// the topic is left, and it is held back no longer.
-    pub(super) fn all_tried(&mut self, topic: Topic) {
+    fn forget_tried(&mut self) {
         if std::mem::take(&mut self.tried) > 0 {
             self.change_all(|reasons| reasons.tried = false);
-        } else {
-            self.throttled.remove(topic);
         }
     }
 
-    /// The destination took an event of a topic that was held back: all topics flow, as slowly at
-    /// first as behind any probe. The events that were tried in vain may come last.
-    pub(super) fn hold_back_nothing(&mut self) {
-        self.throttled = Throttled::default();
-        if std::mem::take(&mut self.tried) > 0 {
-            let mut probed = 0;
-            self.change_all(|reasons| {
-                reasons.probed |= std::mem::take(&mut reasons.tried);
-                probed += usize::from(reasons.probed);
-            });
-            self.probed = probed;
-        }
+    /// The lane ended.
+    pub(super) fn lane_ended(&mut self) {
+        self.places.lane_ended();
     }
 }
 
@@ -363,7 +405,7 @@ impl Waiting {
             order: _,
             waiters,
             suspects,
-            throttled,
+            places,
             // Counted over the map.
             parked: _,
             probed: _,
@@ -391,7 +433,7 @@ impl Waiting {
         }
         out(number(suspects.len()));
         suspects.iter().for_each(|of| out(Part::Number(of.0)));
-        throttled.describe(out);
+        places.describe(out);
         out(number(*parked_in_the_store));
     }
 }

@@ -479,5 +479,6 @@ impl Window {
 
 #[cfg(feature = "model")]
 mod model;
+mod put_off;
 #[cfg(test)]
 mod tests;

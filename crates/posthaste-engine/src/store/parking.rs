@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Cursor, ParkedState, StoreError};
-use crate::{EventRef, StoredEvent};
+use crate::{EventRef, RejectionKind, StoredEvent};
 
 /// An event to be parked, durably, before the cursor passes it.
 #[derive(Debug, Clone)]
@@ -14,7 +14,7 @@ pub struct Parking {
     pub event: StoredEvent,
     /// The cursor that has passed this event: the marker's place.
     pub at: Cursor,
-    /// Attempts made so far.
+    /// Attempts made so far; none where it was put off. Only then there is no record of an attempt.
     pub attempts: u32,
     /// The class of the failure ([`crate::RejectionKind::as_str`]).
     pub kind: &'static str,
@@ -80,6 +80,18 @@ pub struct ParkedCopy {
     pub never_tried: bool,
 }
 
+impl ParkedCopy {
+    /// The kind that it has once it is put off, unsent or refused for now: one that was never tried
+    /// stays one.
+    #[must_use]
+    pub fn kind_when_postponed(&self) -> &'static str {
+        match self.never_tried {
+            true => "evacuated",
+            false => RejectionKind::NotNow.as_str(),
+        }
+    }
+}
+
 /// The demands of the parked table.
 #[derive(Debug, Default)]
 pub struct Due {
@@ -106,6 +118,15 @@ pub enum Settlement {
         /// Its next state.
         next: AfterFailure,
     },
+    /// Not now: no attempt is used up.
+    Postponed {
+        /// [`ParkedCopy::kind_when_postponed`].
+        kind: &'static str,
+        /// The broker's answer, to this event or to others of its place.
+        reason: String,
+        /// When it is due again, from now.
+        retry_in: Duration,
+    },
 }
 
 /// The change that an attempt makes to a parked copy.
@@ -119,6 +140,8 @@ pub struct Attempted<'a> {
     pub kind: &'a str,
     /// The broker's answer; empty where it was accepted.
     pub reason: &'a str,
+    /// Whether it counts as an attempt, and is recorded as one.
+    pub counts: bool,
 }
 
 impl Settlement {
@@ -131,12 +154,25 @@ impl Settlement {
                 retry_in: None,
                 kind: "accepted",
                 reason: "",
+                counts: true,
             },
             Self::Failed { kind, reason, next } => Attempted {
                 state: next.state(),
                 retry_in: next.retry_in(),
                 kind,
                 reason,
+                counts: true,
+            },
+            Self::Postponed {
+                kind,
+                reason,
+                retry_in,
+            } => Attempted {
+                state: ParkedState::Parked,
+                retry_in: Some(*retry_in),
+                kind,
+                reason,
+                counts: false,
             },
         }
     }

@@ -70,12 +70,13 @@ impl ModelLane {
         }
     }
 
-    /// Handles one record; a lane without pipelined order takes any of them.
+    /// Handles one record; a lane without pipelined order takes any of them. `full`: the place of
+    /// these topics takes nothing.
     pub(crate) fn work(
         &mut self,
         model: &mut Model,
         delivered: &mut Vec<StoredEvent>,
-        away: bool,
+        (away, full): (bool, Option<&str>),
         dice: &mut Dice,
     ) {
         let pick = match self.order {
@@ -105,6 +106,8 @@ impl ModelLane {
         } else if away {
             self.broken = true;
             Outcome::unavailable(Cause::Connection, "away")
+        } else if full == Some(record.topic()) {
+            Outcome::later("full")
         } else if let Some(left) = poison {
             *left -= 1;
             Outcome::rejected(RejectionKind::Other, "poison")

@@ -52,6 +52,9 @@ const SKIPS: &str = "skips";
 /// flight.
 const TYPE: Option<&str> = Some("made");
 
+/// The topic of a place that takes nothing now and then.
+const FULL: &str = "full";
+
 fn event(seq: i64, topic: &str, made_from: Option<&str>, key: Option<&str>) -> StoredEvent {
     let mut texts = [None; 9];
     texts[Field::Topic as usize] = Some(topic);
@@ -185,6 +188,8 @@ impl History {
         life.tell_the_lane();
         let (now, p) = (self.now, &mut life.pipeline);
         let away = faults && (now.0.as_millis() / 40) % 3 == 1;
+        // For longer than an outage lasts.
+        let full = (faults && (now.0.as_millis() / 300) % 2 == 1).then_some(FULL);
         match self.dice.roll(8) {
             0 => {
                 if let Some(budget) = p.next_read(now) {
@@ -222,7 +227,13 @@ impl History {
             5 | 6 => {
                 if let Some(lane) = &mut life.lane {
                     for _ in 0..self.dice.roll(4) {
-                        lane.work(&mut self.model, &mut self.delivered, away, &mut self.dice);
+                        let answers = (away, full);
+                        lane.work(
+                            &mut self.model,
+                            &mut self.delivered,
+                            answers,
+                            &mut self.dice,
+                        );
                     }
                     if self.dice.one_in(2) {
                         p.verdicts(lane.outcomes(), now, 0.5);
@@ -424,6 +435,8 @@ struct Case {
     mixed: bool,
     /// Some events cannot be sent.
     unmakeable: bool,
+    /// Some go to a place that takes nothing now and then.
+    full: bool,
     attempts: u32,
     events: i64,
     keys: u64,
@@ -449,6 +462,8 @@ impl Case {
                     "t"
                 };
                 let made_from = TYPE.filter(|_| !(self.unmakeable && dice.one_in(8)));
+                let is_full = self.full && !self.transactional && dice.one_in(2);
+                let made_from = made_from.map(|made| if is_full { FULL } else { made });
                 event(seq, topic, made_from, (!dice.one_in(10)).then_some(&*key))
             })
             .collect();
@@ -500,6 +515,7 @@ fn what_is_skipped_may_have_come_before() {
         skip: true,
         mixed: false,
         unmakeable: false,
+        full: false,
         attempts: 2,
         events: 40,
         keys: 4,
@@ -521,6 +537,7 @@ fn what_goes_before_an_event_that_cannot_be_sent_is_delivered() {
         skip: false,
         mixed: false,
         unmakeable: true,
+        full: false,
         attempts: 2,
         events: 111,
         keys: 5,
@@ -542,6 +559,7 @@ fn a_key_of_which_a_side_read_skips_an_event_comes_back() {
         skip: true,
         mixed: true,
         unmakeable: false,
+        full: false,
         attempts: 2,
         events: 91,
         keys: 3,
@@ -564,6 +582,7 @@ proptest! {
         skip: bool,
         mixed: bool,
         unmakeable: bool,
+        full: bool,
         attempts in 1..4_u32,
         events in 1..120_i64,
         keys in 1..6_u64,
@@ -574,8 +593,8 @@ proptest! {
     ) {
         let case =
             Case {
-                seed, pipelined, transactional, skip, mixed, unmakeable, attempts, events, keys,
-                crash_every, kept, window, in_flight,
+                seed, pipelined, transactional, skip, mixed, unmakeable, full, attempts, events,
+                keys, crash_every, kept, window, in_flight,
             };
         case.holds();
     }

@@ -154,6 +154,7 @@ impl Model {
                 row.1 += 1;
                 row.2 = *next == AfterFailure::Dead;
             }
+            Settlement::Postponed { .. } => {}
         }
     }
 }

@@ -53,7 +53,7 @@ impl Runner<'_> {
         let refused = self.pipeline.take_refused();
         self.across.refused_events.say(name, refused, now);
         let (breaker, last_error) = self.pipeline.breaker(now);
-        let changed = counters.breaker(breaker.as_str(), last_error);
+        let changed = counters.breaker(breaker.as_str(), last_error.as_deref());
         match (breaker, last_error) {
             (BreakerState::Open { .. }, Some(reason)) if changed => {
                 self.across.is_away |= self.across.away.warn(now, || {
@@ -63,7 +63,15 @@ impl Runner<'_> {
                     )
                 });
             }
-            (BreakerState::Closed, _) if self.across.is_away => {
+            (BreakerState::Closed, Some(reason)) if changed => {
+                self.across.is_away |= self.across.away.warn(now, || {
+                    format!(
+                        "destination `{name}` puts off events of {reason}; all others are \
+                         delivered, and these are kept"
+                    )
+                });
+            }
+            (BreakerState::Closed, None) if self.across.is_away => {
                 info!(destination = %name, "delivering again");
                 self.across.is_away = false;
             }

@@ -22,6 +22,7 @@ use super::{BadKey, Broker, BrokerState, Kind};
 use crate::{
     faults::{Injection, Reached},
     seen::Seen,
+    writers::FULL,
 };
 
 /// A verdict, and the number of its failure, 0 without one.
@@ -217,10 +218,14 @@ impl FarEnd {
             broker.trace.see(&Seen::Refused { place, id });
             return Ok(Outcome::rejected(RejectionKind::Other, "poison"));
         }
+        if state.full && record.topic() == FULL {
+            broker.count(Injection::QueueFull);
+            return Ok(Outcome::later("the queue is full"));
+        }
         let alone = broker.kind == Kind::RabbitMq && state.fussy && !broker.trace.is_quiet();
         if alone && broker.trace.one_in(12) {
             broker.count(Injection::Nacked);
-            return Err((Cause::Throttled, "the queue is full"));
+            return Ok(Outcome::later("the queue is full"));
         }
         if broker.kind == Kind::KafkaTransactional {
             let event = record.event().reference();

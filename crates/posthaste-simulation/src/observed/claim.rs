@@ -205,8 +205,11 @@ impl ClaimWatch for ObservedClaim {
     }
 
     fn park<'a>(&'a self, events: &'a [Parking]) -> Answered<'a, ()> {
-        for parking in events {
+        for parking in events.iter().filter(|parking| parking.attempts > 0) {
             self.of.attempt_failed(parking.event.id(), parking.kind);
+        }
+        if events.iter().any(|parking| parking.attempts == 0) {
+            self.of.observer.trace.reach(Reached::LeftForItsPlace);
         }
         for parking in events
             .iter()

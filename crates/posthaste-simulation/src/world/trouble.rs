@@ -1,6 +1,6 @@
 //! Faults of a run, and how they end after a while.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use tokio::time::Instant;
 
@@ -19,9 +19,14 @@ pub(super) enum Undo {
     Database(String),
     Broker(String),
     Outage(DestinationIndex),
+    Full(DestinationIndex),
     Away,
     Pause(DestinationIndex),
 }
+
+/// How long a queue is full once its broker had trouble: for longer than its events may stay in a
+/// relay's memory.
+const FULL_FOR: Duration = Duration::from_secs(90);
 
 /// Relays come, are killed, stopped or cut from the database; mostly nothing happens, and all
 /// others are well.
@@ -107,6 +112,11 @@ impl World {
             self.trace.inject(Injection::BrokerOutage);
             self.brokers[place].set_away(true);
             self.later(8_000, Undo::Outage(place));
+        }
+        if self.brokers[place].kind == Kind::RabbitMq {
+            self.brokers[place].set_full(true);
+            let until = Instant::now() + FULL_FOR;
+            self.undo.push((until, Undo::Full(place)));
         }
     }
 
@@ -206,6 +216,7 @@ impl World {
                         .for_each(|p| p.cut_from_broker(false));
                 }
                 Undo::Outage(place) => self.brokers[place].set_away(false),
+                Undo::Full(place) => self.brokers[place].set_full(false),
                 Undo::Away => self.come_back(),
                 Undo::Pause(place) => self.set_paused(place, false).await,
             }

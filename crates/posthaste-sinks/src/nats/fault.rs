@@ -1,15 +1,12 @@
 //! The meaning of the server's refusals, with the fix.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, time::Duration};
 
-use posthaste_engine::{Cause, Outcome, RejectionKind, SinkError, Unavailability};
+use posthaste_engine::{Cause, Outcome, RejectionKind, SinkError};
 use serde::Deserialize;
 
 use super::wire::Malformed;
 use crate::transport::{TransportError, refused_us};
-
-/// How long to wait after a stream had no room. It does not say how long it wants.
-const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 const CREATE: &str = "create a stream that has it among its subjects";
 
@@ -220,10 +217,7 @@ impl StreamError {
                 RejectionKind::TooLarge,
                 reason("; raise the stream's max_msg_size"),
             ),
-            Class::Full => Outcome::Unavailable(Arc::new(Unavailability {
-                wait: Some(RETRY_WAIT),
-                ..Unavailability::new(Cause::Throttled, reason("; see the stream's limits"))
-            })),
+            Class::Full => Outcome::later(reason("; see the stream's limits")),
             Class::Setup(fix) => Outcome::unavailable(Cause::Misconfigured, reason(fix)),
             Class::Unknown => Outcome::unavailable(Cause::Unknown, reason("")),
         }
@@ -309,8 +303,8 @@ mod tests {
                 "accepted",
             ),
             (error(400, 10_054), "too_large"),
-            (error(503, 10_077), "throttled"),
-            (error(503, 10_023), "throttled"),
+            (error(503, 10_077), "later"),
+            (error(503, 10_023), "later"),
             (error(400, 10_060), "misconfigured"),
             (error(503, 10_076), "misconfigured"),
             (error(500, 19_999), "unknown"),
@@ -323,6 +317,7 @@ mod tests {
             let found = match &outcome {
                 Outcome::Accepted(_) => "accepted",
                 Outcome::Rejected(why) => why.kind.as_str(),
+                Outcome::Later(_) => "later",
                 Outcome::Unavailable(why) => why.cause.as_str(),
             };
             assert_eq!(found, expected, "{payload}: {outcome:?}");

@@ -116,10 +116,9 @@ impl Publisher for RabbitMqPublisher {
 fn outcome(confirmation: Confirmation, exchange: &str) -> Outcome {
     match confirmation {
         Confirmation::Ack => Outcome::Accepted(None),
-        Confirmation::Nack => throttled(
+        Confirmation::Nack => Outcome::later(
             "the broker refused the message (basic.nack): a queue is full and rejects publishing, \
-             or the queue is in trouble; see the broker's log"
-                .to_owned(),
+             or the queue is in trouble; see the broker's log",
         ),
         Confirmation::Returned { code, text } => {
             let why = match exchange {

@@ -103,7 +103,7 @@ async fn fill(sink: &Arc<dyn Sink>) -> usize {
                 lane.abort().await;
                 return accepted;
             }
-            Outcome::Rejected(why) => panic!("{why:?}"),
+            other => panic!("{other:?}"),
         }
     }
 }

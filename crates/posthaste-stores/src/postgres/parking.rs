@@ -167,6 +167,7 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
                     (&attempted.kind, Type::TEXT),
                     (&attempted.reason, Type::TEXT),
                     (&attempted.retry_in.map(micros), Type::INT8),
+                    (&attempted.counts, Type::BOOL),
                 ],
             )
             .await

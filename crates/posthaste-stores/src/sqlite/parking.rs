@@ -160,8 +160,10 @@ fn park(
             named_params! { ":id": id },
         )?;
     }
-    let number = i64::from(parking.attempts);
-    attempt(tx, operation, id, number, parking.kind, &parking.reason)?;
+    if parking.attempts > 0 {
+        let number = i64::from(parking.attempts);
+        attempt(tx, operation, id, number, parking.kind, &parking.reason)?;
+    }
     match event.key() {
         // It leaves no marker, but takes along one that stands: a side read would bring it again.
         Some(key) if parking.next == AfterFailure::Skip => drop(execute(
@@ -287,6 +289,7 @@ fn settle(
         retry_in,
         kind,
         reason,
+        counts,
     } = settlement.attempted();
     let changed = execute(
         tx,
@@ -295,13 +298,16 @@ fn settle(
         named_params! {
             ":id": id,
             ":state": state.as_str(),
+            ":counts": i64::from(counts),
             ":kind": kind,
             ":reason": reason,
             ":due_at": due_at(now, retry_in),
             ":closed_at": closed_at(now, state),
         },
     )?;
-    attempt(tx, operation, id, attempts + 1, kind, reason)?;
+    if counts {
+        attempt(tx, operation, id, attempts + 1, kind, reason)?;
+    }
     let Some(words) = words::settled_as(state).filter(|_| changed > 0) else {
         return Ok(());
     };

@@ -1,11 +1,11 @@
 //! The map beside plain sets that do the same, through random histories.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::*;
+use super::{super::ticket::Group, *};
 use crate::{DeliveryPolicy, Field, OnDead, PageBuilder, Routes, StoredFields};
 
 fn event(id: u8, key: Option<&str>) -> StoredEvent {
@@ -50,6 +50,8 @@ struct Sets {
     suspects: Vec<usize>,
     probed: BTreeSet<usize>,
     tried: BTreeSet<usize>,
+    held: BTreeSet<Place>,
+    open: BTreeSet<Place>,
 }
 
 impl Waiting {
@@ -71,11 +73,12 @@ proptest! {
         order in prop::sample::select(vec![KeyOrder::OneAtATime, KeyOrder::Pipelined]),
         steps in prop::collection::vec((0..9_u8, 0..12_usize), 0..200),
     ) {
-        let (events, router, now) = (events(), router(), Moment::default());
+        let (events, router, mut now) = (events(), router(), Moment::default());
         let (mut waiting, mut sets) = (Waiting::new(order, &[]), Sets::default());
-        let waits = (None, Backoff::default());
+        let (why, probe) = (Postponement::new("full"), Backoff::default());
         for (step, n) in steps {
             let event = &events[n];
+            now = now.after(Duration::from_secs(60));
             match (step, event.key()) {
                 (0, Some(key)) => {
                     waiting.park(key, false);
@@ -100,17 +103,29 @@ proptest! {
                     sets.probed.clear();
                 }
                 (6, _) => {
-                    waiting.throttled(event, &router, waits, now, 0.5);
+                    let ticket = Group::Main.ticket(n as u64);
+                    waiting.put_off((event, ticket), &why, &router, probe, now, 0.5);
                     sets.tried.insert(n);
+                    let place = waiting.place_of(event, &router);
+                    if !sets.open.contains(&place) {
+                        sets.held.insert(place);
+                    }
                 }
-                (7, _) if n < 4 && waiting.holds_back() => {
-                    let topic = waiting.first_topic().unwrap();
-                    waiting.all_tried(topic);
-                    sets.tried.clear();
+                (7, _) if n < 4 => {
+                    waiting.places_turn(now);
+                    if !sets.open.is_empty() {
+                        sets.tried.clear();
+                    }
+                    sets.open.append(&mut sets.held);
                 }
                 (8, _) if n == 0 => {
-                    waiting.hold_back_nothing();
-                    sets.probed.append(&mut sets.tried);
+                    for place in std::mem::take(&mut sets.open) {
+                        waiting.places.sends(place, Group::Side.ticket(place.0));
+                        waiting.place_took(Group::Side.ticket(place.0), 2);
+                    }
+                    if !waiting.holds_back() {
+                        sets.tried.clear();
+                    }
                 }
                 _ => {}
             }
@@ -122,8 +137,12 @@ proptest! {
                 prop_assert_eq!(waiting.is_parked(event), sets.parked.contains(&n));
                 prop_assert_eq!(waiting.was_probed(event), sets.probed.contains(&n));
                 let others = waiting.has_turn(Of::Others, event, &router);
-                let held_back = waiting.is_held_back(event, &router);
-                prop_assert_eq!(others, !sets.suspects.contains(&n) && !held_back);
+                let place = waiting.place_of(event, &router);
+                let takes = match sets.open.contains(&place) {
+                    true => !sets.tried.contains(&n),
+                    false => !sets.held.contains(&place),
+                };
+                prop_assert_eq!(others, !sets.suspects.contains(&n) && takes);
             }
         }
     }

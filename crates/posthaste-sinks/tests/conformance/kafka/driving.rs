@@ -159,6 +159,7 @@ pub(super) async fn drive(sink: &Arc<dyn Sink>, events: &[SuiteEvent]) -> Driven
                         driven.rejected.insert(id, (**why).clone());
                     }
                     Outcome::Unavailable(why) => ended |= why.cause != Cause::BehindFailure,
+                    Outcome::Later(why) => panic!("{why:?}"),
                 }
             }
             pending.retain(|event| {

@@ -730,6 +730,7 @@ async fn missing_rights_are_named() {
                     rejected.insert(id);
                 }
                 Outcome::Unavailable(_) => {}
+                Outcome::Later(why) => panic!("{why:?}"),
             }
         }
         lane.abort().await;

@@ -73,6 +73,7 @@ async fn a_brokers_own_size_limit_is_learned() {
                 assert!(at != 5 && at != 12, "{at}: {why:?}");
                 assert_eq!(why.cause, Cause::LaneEnded);
             }
+            Outcome::Later(why) => panic!("{why:?}"),
         }
     }
     // The lesson costs one lane, not one for each event.
@@ -207,7 +208,7 @@ async fn restarts_and_kills_lose_nothing() {
                     assert_eq!(why.cause, Cause::Connection, "{why:?}");
                     missing.push(event.clone());
                 }
-                Outcome::Rejected(why) => panic!("{why:?}"),
+                other => panic!("{other:?}"),
             }
         }
         for error in [sink.check().await.unwrap_err(), refusal(&sink).await] {

@@ -39,7 +39,7 @@ with {guard}, input as (
     returning id, destination_id, event_id, seq, attempts, kind, reason, state
 ), tried as (
     insert into posthaste.attempts (parked_id, attempt, kind, reason)
-    select id, attempts, kind, reason from copied
+    select id, attempts, kind, reason from copied where attempts > 0
 ), marked as (
     insert into posthaste.markers (destination_id, key, slot, low, high, seq, floor, floor_min)
     select distinct on (f.key) f.destination_id, f.key, f.slot, f.low, f.high, f.last, f.floor, f.floor_min

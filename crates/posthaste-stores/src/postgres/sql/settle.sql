@@ -1,9 +1,9 @@
--- $6 copy, $7 new state, $8 kind, $9 reason, $10 microseconds until it is due. A copy that an
--- operator has settled meanwhile stays as it is, unless it was delivered all the same: that is what
+-- $6 copy, $7 new state, $8 kind, $9 reason, $10 microseconds until it is due, $11 whether it was an
+-- attempt. A copy that an operator has settled meanwhile stays as it is, unless it was delivered all the same: that is what
 -- happened.
 with {guard}, settled as (
     update posthaste.parked p
-    set state = $7::text, attempts = p.attempts + 1,
+    set state = $7::text, attempts = p.attempts + $11::boolean::integer,
         kind = case when $7::text = 'delivered' then p.kind else $8::text end,
         reason = case when $7::text = 'delivered' then p.reason else $9::text end,
         due_at = clock_timestamp() + $10::bigint * interval '1 microsecond',
@@ -14,7 +14,7 @@ with {guard}, settled as (
     returning p.id, p.attempts, p.event_id, p.seq, p.destination_id
 ), tried as (
     insert into posthaste.attempts (parked_id, attempt, kind, reason)
-    select id, attempts, $8::text, $9::text from settled
+    select id, attempts, $8::text, $9::text from settled where $11::boolean
 ), noted as (
     insert into posthaste.audit (relay, action, destination, detail)
     select $4::uuid,

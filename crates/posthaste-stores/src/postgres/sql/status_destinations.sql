@@ -1,8 +1,8 @@
 select d.id, d.name, d.address, d.state, {breaker} as breaker,
     coalesce((
         select m.last_error from posthaste.members m
-        where m.destination_id = d.id and not m.reaches and m.last_error is not null
-        order by m.registration limit 1),
+        where m.destination_id = d.id and m.last_error is not null
+        order by m.reaches, m.registration limit 1),
         case when {breaker} <> 'closed' or not exists (
             select from posthaste.members m where m.destination_id = d.id and m.reaches) then d.last_error end) as last_error,
     (select count(*) from posthaste.parked p where p.destination_id = d.id and p.state = 'parked') as parked,

@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         the_limit_of_due_events_is_kept,
         a_delivered_copy_releases_its_key,
         a_failed_attempt_waits_anew,
+        what_is_put_off_uses_up_no_attempt,
         the_last_failure_makes_it_dead,
         a_skipped_failure_releases_its_key,
         a_delivery_counts_although_it_was_skipped_meanwhile,
@@ -201,6 +202,33 @@ async fn a_failed_attempt_waits_anew(bench: Bench) {
         .unwrap();
     let copy = due(&owner).await.events.remove(0);
     assert_eq!(copy.attempts, 3);
+}
+
+async fn what_is_put_off_uses_up_no_attempt(bench: Bench) {
+    let put_off = |parking: &mut Parking| (parking.attempts, parking.kind) = (0, "not_now");
+    let (owner, _) = one_parked(&bench, put_off).await;
+    let copy = due(&owner).await.events.remove(0);
+    assert!(copy.holds_key && !copy.never_tried);
+    let postponed = |retry_in| Settlement::Postponed {
+        kind: copy.kind_when_postponed(),
+        reason: "the queue is full".to_owned(),
+        retry_in,
+    };
+    let again = postponed(Duration::ZERO);
+    owner.claimed.settle(copy.id, &again).await.unwrap();
+    assert_eq!(due(&owner).await.events.remove(0).attempts, 0);
+    let later = postponed(HOUR);
+    owner.claimed.settle(copy.id, &later).await.unwrap();
+    let waiting = due(&owner).await;
+    assert!(waiting.events.is_empty() && waiting.released.is_empty());
+    assert!(waiting.next_in.unwrap() > HOUR / 2);
+    let all = ParkedFilter::default();
+    let seen = bench.store.parked(&all, 10).await.unwrap().remove(0);
+    assert_eq!((seen.state, seen.attempts), (ParkedState::Parked, 0));
+    assert_eq!(
+        (&*seen.kind, &*seen.reason),
+        ("not_now", "the queue is full")
+    );
 }
 
 async fn the_last_failure_makes_it_dead(bench: Bench) {

@@ -1,0 +1,107 @@
+//! Events that wait long for their place leave the window, so that it does not fill with them.
+//!
+//! The first event of each key that waits is parked, with the cause *not now* and no attempt used
+//! up: it is tried again like any parked event, and what follows in its key comes back by the side
+//! read. An event without a key is parked alone.
+
+use std::time::Duration;
+
+use super::{Pipeline, ticket::Group};
+use crate::{Moment, Rejection, RejectionKind, Settlement, StoredEvent};
+
+/// How long a place may hold its events in the window.
+const STAY: Duration = Duration::from_secs(60);
+/// They leave earlier once they fill one part of so many of the window.
+const PARTS: usize = 4;
+
+impl Pipeline {
+    /// Whether an event waits in a window for a place that does not take everything.
+    pub(super) fn is_put_off(&mut self) -> bool {
+        let Self {
+            main,
+            side,
+            waiting,
+            router,
+            ..
+        } = self;
+        let is_limited = |event: &StoredEvent| waiting.is_limited(event, router);
+        waiting.holds_back()
+            && [main, side.window()]
+                .into_iter()
+                .any(|window| window.any_undone(is_limited))
+    }
+
+    /// Lets events leave that wait for places, where they fill the window or have waited long. Once
+    /// as many keys are blocked as may be, they stay.
+    pub(super) fn leave_window(&mut self, now: Moment) {
+        let Some(since) = self.waiting.held_back_since() else {
+            return;
+        };
+        if now < self.leave_at {
+            return;
+        }
+        self.leave_at = now.after(self.limits.advance_every);
+        let Self {
+            main,
+            side,
+            waiting,
+            router,
+            limits,
+            ..
+        } = self;
+        let is_held = |event: &StoredEvent| waiting.held_place(event, router).is_some();
+        let in_main = main.put_off(|event| is_held(event) && !waiting.is_parked(event));
+        let (window, keys) = side.gathered();
+        let in_side = window.put_off(|event| is_held(event) && super::side::has_key(keys, event));
+        let events = in_main.events + in_side.events;
+        let bytes = in_main.bytes + in_side.bytes;
+        let is_much =
+            events * PARTS >= limits.window_events || bytes * PARTS >= limits.window_bytes;
+        if !is_much && now < since.after(STAY) {
+            return;
+        }
+        let max = limits.blocked_keys_max;
+        let blocked = waiting.parked_keys() + self.failed_events();
+        let mut keys_left = max.saturating_sub(blocked);
+        let mut alone_left = max.saturating_sub(self.put_off_alone);
+        let reason = self.waiting.trouble().unwrap_or_default();
+        let main = in_main.first.into_iter().map(|of| (Group::Main, of));
+        let side = in_side.first.into_iter().map(|of| (Group::Side, of));
+        for (group, (number, has_key)) in main.chain(side).take(self.limits.batch_events) {
+            let left = if has_key {
+                &mut keys_left
+            } else {
+                self.put_off_alone += usize::from(alone_left > 0);
+                &mut alone_left
+            };
+            if *left == 0 {
+                continue;
+            }
+            *left -= 1;
+            let (kind, reason) = (RejectionKind::NotNow, reason.clone());
+            self.fail(group.ticket(number), Rejection { kind, reason });
+        }
+    }
+
+    /// Copies that are due and whose place is held back are tried when it returns: one of each is
+    /// kept for that, the others fall due again later.
+    pub(super) fn put_off_retries(&mut self, random: f64) {
+        if !self.waiting.holds_back() {
+            return;
+        }
+        let Self {
+            retries,
+            waiting,
+            router,
+            limits,
+            ..
+        } = self;
+        let place = |event: &StoredEvent| waiting.held_place(event, router);
+        let reason = waiting.trouble().unwrap_or_default();
+        retries.put_off(place, |copy, refusals| Settlement::Postponed {
+            kind: copy.kind_when_postponed(),
+            reason: reason.clone(),
+            retry_in: limits.retry.delay(refusals, random),
+        });
+    }
+}

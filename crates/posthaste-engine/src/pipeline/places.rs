@@ -1,0 +1,351 @@
+//! Places that take nothing for now, as a full queue: parts of a destination that fail alone.
+//!
+//! A place is held back from its first refusal on, while all others flow. From time to time it gets
+//! one event, each time another one, and once it takes that, twice as much each time. A refusal is
+//! no proof that nothing has come of the event: an exchange that routes it into two queues has
+//! given it to the one that takes it, and gives it again each time that it is tried.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    time::Duration,
+};
+
+use super::ticket::Ticket;
+use crate::{Backoff, Moment, Postponement};
+
+/// More places than this that take nothing are a destination that takes nothing.
+const PLACES_MAX: usize = 1_000;
+/// The longest wait that a broker may ask for.
+pub(super) const ASKED_MAX: Duration = Duration::from_secs(300);
+
+/// A topic by its hash; where events of a key may follow each other at once, a key: what follows in
+/// another topic must not overtake it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Place(pub(super) u64);
+
+#[derive(Debug, Clone)]
+struct State {
+    /// Its events in flight at the most; none while it is held back.
+    limit: usize,
+    in_flight: usize,
+    refusals: u32,
+    /// Since when it takes nothing, or not everything.
+    since: Moment,
+    /// When it is tried again, or since when it may be.
+    turn: Moment,
+    /// How long it is open without an event before those that it has refused are tried again.
+    unused: Duration,
+    /// The topic of the event that it refused, and its words.
+    reason: String,
+}
+
+/// The places that are held back, or return.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Places {
+    states: HashMap<Place, State>,
+    /// The events of these places that were sent since they were held back.
+    in_flight: HashMap<Ticket, Place>,
+}
+
+/// A change of what may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// None.
+    Same,
+    /// A place may be tried.
+    Open,
+    /// A place may be tried, and no event came for it but those that it has refused.
+    Unused,
+}
+
+impl Places {
+    pub(super) fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    /// Whether an event of this place may be sent.
+    pub(super) fn takes(&self, place: Place) -> bool {
+        self.states
+            .get(&place)
+            .is_none_or(|state| state.in_flight < state.limit)
+    }
+
+    /// Whether the place takes nothing, or not everything.
+    pub(super) fn is_limited(&self, place: Place) -> bool {
+        self.states.contains_key(&place)
+    }
+
+    /// How often a place refused events in a row; none: it is not held back.
+    pub(super) fn refusals_of_held(&self, place: Place) -> Option<u32> {
+        let state = self.states.get(&place)?;
+        (state.limit == 0).then_some(state.refusals)
+    }
+
+    /// Whether some place has been held back, or has not returned, since then.
+    pub(super) fn since(&self) -> Option<Moment> {
+        self.states.values().map(|state| state.since).min()
+    }
+
+    /// Lets places have their turn whose wait is over.
+    pub(super) fn turn(&mut self, now: Moment) -> Turn {
+        let mut turn = Turn::Same;
+        for state in self.states.values_mut() {
+            if state.limit == 0 && state.turn <= now {
+                (state.limit, state.turn) = (1, now);
+                turn = if turn == Turn::Unused {
+                    turn
+                } else {
+                    Turn::Open
+                };
+            } else if state.limit > 0
+                && state.in_flight == 0
+                && state.turn.after(state.unused) <= now
+            {
+                state.turn = now;
+                turn = Turn::Unused;
+            }
+        }
+        turn
+    }
+
+    /// When the next place has its turn. `refused`: events wait that a place has refused.
+    pub(super) fn next_turn(&self, refused: bool) -> Option<Moment> {
+        let turn = |state: &State| match state.limit {
+            0 => Some(state.turn),
+            _ => (refused && state.in_flight == 0).then(|| state.turn.after(state.unused)),
+        };
+        self.states.values().filter_map(turn).min()
+    }
+
+    /// An event of this place is sent.
+    pub(super) fn sends(&mut self, place: Place, ticket: Ticket) {
+        if let Some(state) = self.states.get_mut(&place) {
+            state.in_flight += 1;
+            self.in_flight.insert(ticket, place);
+        }
+    }
+
+    /// A place took an event; `all` may be in flight where nothing is wrong. Whether more may be
+    /// sent than before. Events that were sent before the place was held back say nothing of it.
+    pub(super) fn accepted(&mut self, ticket: Ticket, all: usize) -> bool {
+        let Some(place) = self.answered(ticket) else {
+            return false;
+        };
+        let Entry::Occupied(mut known) = self.states.entry(place) else {
+            return false;
+        };
+        let state = known.get_mut();
+        // Another one was refused meanwhile.
+        if state.limit == 0 {
+            return false;
+        }
+        state.limit += 1;
+        state.refusals = 0;
+        if state.limit >= all {
+            known.remove();
+            self.in_flight.retain(|_, of| *of != place);
+        }
+        true
+    }
+
+    /// A place refused an event for now. False: so many places do that the destination takes
+    /// nothing.
+    pub(super) fn refused(
+        &mut self,
+        (place, ticket): (Place, Ticket),
+        topic: &str,
+        why: &Postponement,
+        probe: Backoff,
+        now: Moment,
+        random: f64,
+    ) -> bool {
+        let was_tried = self.answered(ticket).is_some();
+        if self.states.len() >= PLACES_MAX && !self.is_limited(place) {
+            // Of some nothing may be left.
+            let unused = |state: &State| state.limit > 0 && state.in_flight == 0;
+            self.states.retain(|_, state| !unused(state));
+            if self.states.len() >= PLACES_MAX {
+                return false;
+            }
+        }
+        let state = match self.states.entry(place) {
+            Entry::Vacant(new) => new.insert(State {
+                limit: 0,
+                in_flight: 0,
+                refusals: 0,
+                since: now,
+                turn: now,
+                unused: probe.first,
+                reason: String::new(),
+            }),
+            // It was sent before the place was held back.
+            Entry::Occupied(known) if !was_tried || known.get().limit == 0 => return true,
+            Entry::Occupied(known) => known.into_mut(),
+        };
+        state.refusals = state.refusals.saturating_add(1);
+        state.limit = 0;
+        let wait = probe.delay(state.refusals, random);
+        let asked = why.wait.unwrap_or_default().min(ASKED_MAX);
+        state.turn = now.after(wait.max(asked));
+        if state.reason.is_empty() {
+            state.reason = format!("topic `{topic}`: {}", why.reason);
+        }
+        true
+    }
+
+    /// An event was answered. Its place, if it was sent since that was held back.
+    pub(super) fn answered(&mut self, ticket: Ticket) -> Option<Place> {
+        let place = self.in_flight.remove(&ticket)?;
+        if let Some(state) = self.states.get_mut(&place) {
+            state.in_flight = state.in_flight.saturating_sub(1);
+        }
+        Some(place)
+    }
+
+    /// The lane ended: nothing is in flight.
+    pub(super) fn lane_ended(&mut self) {
+        self.in_flight.clear();
+        for state in self.states.values_mut() {
+            state.in_flight = 0;
+        }
+    }
+
+    /// The report to operators: the place that was held back first, and how many more.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let held = self.states.iter();
+        let (_, first) = held.min_by_key(|(place, state)| (state.since, **place))?;
+        let others = self.states.len() - 1;
+        Some(match others {
+            0 => first.reason.clone(),
+            _ => format!("{} (and {others} more)", first.reason),
+        })
+    }
+
+    #[cfg(feature = "model")]
+    pub(super) fn describe(&self, out: crate::model::Out<'_>) {
+        use crate::model::{Part, number};
+        let Self { states, in_flight } = self;
+        let mut states: Vec<_> = states.iter().collect();
+        states.sort_unstable_by_key(|(place, _)| **place);
+        out(number(states.len()));
+        for (place, state) in states {
+            let State {
+                limit,
+                in_flight,
+                // Only the length of a wait hangs on it, and no time passes.
+                refusals: _,
+                // Every moment is the first one.
+                since: _,
+                turn: _,
+                unused: _,
+                // For operators alone.
+                reason: _,
+            } = state;
+            out(Part::Number(place.0));
+            out(number(*limit));
+            out(number(*in_flight));
+        }
+        let mut in_flight: Vec<_> = in_flight.keys().map(|ticket| ticket.name()).collect();
+        in_flight.sort_unstable();
+        in_flight
+            .into_iter()
+            .for_each(|name| out(Part::Number(name)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::ticket::Group, *};
+
+    const PROBE: Backoff = Backoff {
+        first: Duration::from_secs(2),
+        max: Duration::from_secs(8),
+        jitter: 0.0,
+    };
+
+    fn at(seconds: u64) -> Moment {
+        Moment::default().after(Duration::from_secs(seconds))
+    }
+
+    fn ticket(number: u64) -> Ticket {
+        Group::Main.ticket(number)
+    }
+
+    fn refuse(places: &mut Places, place: u64, number: u64, now: Moment) -> bool {
+        let why = Postponement::new("full");
+        let of = (Place(place), ticket(number));
+        places.refused(of, "t", &why, PROBE, now, 0.5)
+    }
+
+    #[test]
+    fn a_place_is_tried_ever_more_slowly_and_returns_twice_as_fast_each_time() {
+        let (mut places, full) = (Places::default(), Place(1));
+        let mut now = at(100);
+        refuse(&mut places, 1, 0, now);
+        // In flight when the place was held back.
+        refuse(&mut places, 1, 1, now);
+        assert!(!places.accepted(ticket(2), 100));
+        for wait in [2, 4, 8, 8] {
+            assert!(!places.takes(full) && places.takes(Place(2)));
+            let due = now.after(Duration::from_secs(wait));
+            assert_eq!(places.next_turn(false), Some(due));
+            now = due;
+            assert_eq!(places.turn(now), Turn::Open);
+            assert!(places.takes(full));
+            places.sends(full, ticket(3));
+            assert!(!places.takes(full), "one event");
+            refuse(&mut places, 1, 3, now);
+        }
+        assert_eq!(places.turn(now.after(PROBE.max)), Turn::Open);
+        let (mut number, mut flights) = (10, Vec::new());
+        while places.is_limited(full) {
+            let first = number;
+            while places.takes(full) {
+                places.sends(full, ticket(number));
+                number += 1;
+            }
+            flights.push(number - first);
+            let taken = (first..number).all(|number| places.accepted(ticket(number), 8));
+            assert!(taken || places.is_empty());
+        }
+        assert_eq!(flights, [1, 2, 4]);
+        assert_eq!(places.in_flight.len(), 0);
+    }
+
+    #[test]
+    fn a_place_that_nothing_new_comes_for_tries_again_what_it_refused() {
+        let mut places = Places::default();
+        refuse(&mut places, 1, 0, at(0));
+        assert_eq!(places.turn(at(2)), Turn::Open);
+        assert_eq!(places.turn(at(2)), Turn::Same);
+        assert_eq!(places.next_turn(true), Some(at(4)));
+        assert_eq!(places.next_turn(false), None);
+        assert_eq!(places.turn(at(4)), Turn::Unused);
+    }
+
+    #[test]
+    fn too_many_places_that_take_nothing_are_a_destination_that_takes_nothing() {
+        let mut places = Places::default();
+        for place in 0..1_000 {
+            assert!(refuse(&mut places, place, place, at(0)));
+        }
+        assert!(!refuse(&mut places, 1_000, 1_000, at(0)));
+        assert!(places.trouble().unwrap().ends_with("full (and 999 more)"));
+        places.turn(at(2));
+        assert!(
+            refuse(&mut places, 1_000, 1_000, at(2)),
+            "the others are unused"
+        );
+    }
+
+    #[test]
+    fn no_broker_asks_for_more_than_five_minutes() {
+        let mut places = Places::default();
+        let why = Postponement {
+            wait: Some(Duration::MAX),
+            ..Postponement::new("come back next year")
+        };
+        places.refused((Place(1), ticket(0)), "t", &why, PROBE, at(0), 0.5);
+        assert_eq!(places.next_turn(false), Some(at(300)));
+    }
+}

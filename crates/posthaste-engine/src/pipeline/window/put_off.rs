@@ -1,0 +1,43 @@
+//! Events of a window that wait for their place.
+
+use std::collections::HashSet;
+
+use super::{State, Window};
+use crate::StoredEvent;
+
+/// Events that wait for their place.
+#[derive(Debug, Default)]
+pub(in super::super) struct PutOff {
+    /// The numbers of those before which nothing of their key waits, and whether they have a key.
+    pub(in super::super) first: Vec<(u64, bool)>,
+    /// How many there are in all.
+    pub(in super::super) events: usize,
+    pub(in super::super) bytes: usize,
+}
+
+impl Window {
+    /// Whether this is so of an event that is not done.
+    pub(in super::super) fn any_undone(&self, is: impl Fn(&StoredEvent) -> bool) -> bool {
+        let mut undone = self.entries.iter().skip(self.done_prefix);
+        undone.any(|entry| !matches!(entry.state, State::Done { .. }) && is(&entry.event))
+    }
+
+    /// The ready events of which this is so.
+    pub(in super::super) fn put_off(&self, is: impl Fn(&StoredEvent) -> bool) -> PutOff {
+        let (mut put_off, mut undone) = (PutOff::default(), HashSet::new());
+        for (number, entry) in (self.first..).zip(&self.entries).skip(self.done_prefix) {
+            if matches!(entry.state, State::Done { .. }) {
+                continue;
+            }
+            let is_first = entry.order_key.is_none_or(|key| undone.insert(key));
+            if entry.state == State::Ready && is(&entry.event) {
+                put_off.events += 1;
+                put_off.bytes += entry.bytes;
+                if is_first {
+                    put_off.first.push((number, entry.order_key.is_some()));
+                }
+            }
+        }
+        put_off
+    }
+}
