@@ -234,8 +234,11 @@ impl Pipeline {
         };
         match outcome {
             Outcome::Accepted(_) => {
+                if retry.copy.event.key().is_none() {
+                    self.put_off_alone = self.put_off_alone.saturating_sub(1);
+                }
                 self.retries
-                    .settle(ticket, retry.copy.id, Settlement::Delivered)
+                    .settle(ticket, retry.copy.id, Settlement::Delivered);
             }
             Outcome::Rejected(rejection) => {
                 self.reports.counts.rejected += 1;

@@ -6,7 +6,10 @@
 
 use std::time::Duration;
 
-use super::{Pipeline, ticket::Group};
+use super::{
+    Pipeline,
+    ticket::{Group, Ticket},
+};
 use crate::{Moment, Rejection, RejectionKind, Settlement, StoredEvent};
 
 /// How long a place may hold its events in the window.
@@ -63,24 +66,35 @@ impl Pipeline {
         let max = limits.blocked_keys_max;
         let blocked = waiting.parked_keys() + self.failed_events();
         let mut keys_left = max.saturating_sub(blocked);
-        let mut alone_left = max.saturating_sub(self.put_off_alone);
-        let reason = self.waiting.trouble().unwrap_or_default();
         let main = in_main.first.into_iter().map(|of| (Group::Main, of));
         let side = in_side.first.into_iter().map(|of| (Group::Side, of));
         for (group, (number, has_key)) in main.chain(side).take(self.limits.batch_events) {
-            let left = if has_key {
-                &mut keys_left
-            } else {
-                self.put_off_alone += usize::from(alone_left > 0);
-                &mut alone_left
+            let is_room = match has_key {
+                true => keys_left > 0,
+                false => self.put_off_alone < max,
             };
-            if *left == 0 {
+            if !is_room {
                 continue;
             }
-            *left -= 1;
-            let (kind, reason) = (RejectionKind::NotNow, reason.clone());
-            self.fail(group.ticket(number), Rejection { kind, reason });
+            match has_key {
+                true => keys_left -= 1,
+                false => self.put_off_alone += 1,
+            }
+            let ticket = group.ticket(number);
+            if let Some(rejection) = self.not_now(ticket) {
+                self.fail(ticket, rejection);
+            }
         }
+    }
+
+    fn not_now(&mut self, ticket: Ticket) -> Option<Rejection> {
+        let window = self.window_of(ticket.group())?;
+        let event = window.entry_mut(ticket.number())?.event.clone();
+        let (_, _, reason) = self.waiting.held_place(&event, &self.router)?;
+        Some(Rejection {
+            kind: RejectionKind::NotNow,
+            reason: reason.to_owned(),
+        })
     }
 
     /// Copies that are due and whose place is held back are tried when it returns: one of each is
@@ -97,10 +111,9 @@ impl Pipeline {
             ..
         } = self;
         let place = |event: &StoredEvent| waiting.held_place(event, router);
-        let reason = waiting.trouble().unwrap_or_default();
-        retries.put_off(place, |copy, refusals| Settlement::Postponed {
+        retries.put_off(place, |copy, refusals, reason| Settlement::Postponed {
             kind: copy.kind_when_postponed(),
-            reason: reason.clone(),
+            reason: reason.to_owned(),
             retry_in: limits.retry.delay(refusals, random),
         });
     }

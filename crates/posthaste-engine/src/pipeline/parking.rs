@@ -118,7 +118,7 @@ impl Pipeline {
         } = to_park;
         let (attempts, next) = if rejection.kind == RejectionKind::NotNow {
             let held = self.waiting.held_place(&event, &self.router);
-            let refusals = held.map_or(1, |(_, refusals)| refusals);
+            let refusals = held.map_or(1, |(_, refusals, _)| refusals);
             let wait = self.limits.retry.delay(refusals, random);
             (0, AfterFailure::RetryIn(wait))
         } else {

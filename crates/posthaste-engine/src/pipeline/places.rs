@@ -35,6 +35,8 @@ struct State {
     turn: Moment,
     /// How long it is open without an event before those that it has refused are tried again.
     unused: Duration,
+    /// It was open without an event, and those that it has refused were let go.
+    is_unused: bool,
     /// The topic of the event that it refused, and its words.
     reason: String,
 }
@@ -48,7 +50,7 @@ pub(super) struct Places {
 }
 
 /// A change of what may be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
     /// None.
     Same,
@@ -75,10 +77,10 @@ impl Places {
         self.states.contains_key(&place)
     }
 
-    /// How often a place refused events in a row; none: it is not held back.
-    pub(super) fn refusals_of_held(&self, place: Place) -> Option<u32> {
+    /// How often a place that is held back refused events in a row, and its words.
+    pub(super) fn held(&self, place: Place) -> Option<(u32, &str)> {
         let state = self.states.get(&place)?;
-        (state.limit == 0).then_some(state.refusals)
+        (state.limit == 0).then_some((state.refusals, &state.reason))
     }
 
     /// Whether some place has been held back, or has not returned, since then.
@@ -86,33 +88,31 @@ impl Places {
         self.states.values().map(|state| state.since).min()
     }
 
-    /// Lets places have their turn whose wait is over.
+    /// Lets places have their turn whose wait is over, and forgets those of which nothing is left.
     pub(super) fn turn(&mut self, now: Moment) -> Turn {
         let mut turn = Turn::Same;
-        for state in self.states.values_mut() {
+        self.states.retain(|_, state| {
             if state.limit == 0 && state.turn <= now {
                 (state.limit, state.turn) = (1, now);
-                turn = if turn == Turn::Unused {
-                    turn
-                } else {
-                    Turn::Open
-                };
+                turn = turn.max(Turn::Open);
             } else if state.limit > 0
                 && state.in_flight == 0
                 && state.turn.after(state.unused) <= now
             {
                 state.turn = now;
                 turn = Turn::Unused;
+                return !std::mem::replace(&mut state.is_unused, true);
             }
-        }
+            true
+        });
         turn
     }
 
-    /// When the next place has its turn. `refused`: events wait that a place has refused.
-    pub(super) fn next_turn(&self, refused: bool) -> Option<Moment> {
+    /// When the next place has its turn.
+    pub(super) fn next_turn(&self) -> Option<Moment> {
         let turn = |state: &State| match state.limit {
             0 => Some(state.turn),
-            _ => (refused && state.in_flight == 0).then(|| state.turn.after(state.unused)),
+            _ => (state.in_flight == 0).then(|| state.turn.after(state.unused)),
         };
         self.states.values().filter_map(turn).min()
     }
@@ -121,6 +121,7 @@ impl Places {
     pub(super) fn sends(&mut self, place: Place, ticket: Ticket) {
         if let Some(state) = self.states.get_mut(&place) {
             state.in_flight += 1;
+            state.is_unused = false;
             self.in_flight.insert(ticket, place);
         }
     }
@@ -176,6 +177,7 @@ impl Places {
                 since: now,
                 turn: now,
                 unused: probe.first,
+                is_unused: false,
                 reason: String::new(),
             }),
             // It was sent before the place was held back.
@@ -238,12 +240,14 @@ impl Places {
                 since: _,
                 turn: _,
                 unused: _,
+                is_unused,
                 // For operators alone.
                 reason: _,
             } = state;
             out(Part::Number(place.0));
             out(number(*limit));
             out(number(*in_flight));
+            out(Part::Number((*is_unused).into()));
         }
         let mut in_flight: Vec<_> = in_flight.keys().map(|ticket| ticket.name()).collect();
         in_flight.sort_unstable();
@@ -288,7 +292,7 @@ mod tests {
         for wait in [2, 4, 8, 8] {
             assert!(!places.takes(full) && places.takes(Place(2)));
             let due = now.after(Duration::from_secs(wait));
-            assert_eq!(places.next_turn(false), Some(due));
+            assert_eq!(places.next_turn(), Some(due));
             now = due;
             assert_eq!(places.turn(now), Turn::Open);
             assert!(places.takes(full));
@@ -318,9 +322,11 @@ mod tests {
         refuse(&mut places, 1, 0, at(0));
         assert_eq!(places.turn(at(2)), Turn::Open);
         assert_eq!(places.turn(at(2)), Turn::Same);
-        assert_eq!(places.next_turn(true), Some(at(4)));
-        assert_eq!(places.next_turn(false), None);
+        assert_eq!(places.next_turn(), Some(at(4)));
         assert_eq!(places.turn(at(4)), Turn::Unused);
+        assert!(places.is_limited(Place(1)));
+        assert_eq!(places.turn(at(6)), Turn::Unused);
+        assert!(places.is_empty(), "nothing of it is left");
     }
 
     #[test]
@@ -346,6 +352,6 @@ mod tests {
             ..Postponement::new("come back next year")
         };
         places.refused((Place(1), ticket(0)), "t", &why, PROBE, at(0), 0.5);
-        assert_eq!(places.next_turn(false), Some(at(300)));
+        assert_eq!(places.next_turn(), Some(at(300)));
     }
 }

@@ -135,18 +135,18 @@ impl Retries {
 
     /// Puts off the copies whose place is held back: one for each place is kept until that has its
     /// turn, the others are settled so.
-    pub(super) fn put_off(
+    pub(super) fn put_off<'a>(
         &mut self,
-        place: impl Fn(&StoredEvent) -> Option<(Place, u32)>,
-        postponed: impl Fn(&ParkedCopy, u32) -> Settlement,
+        place: impl Fn(&StoredEvent) -> Option<(Place, u32, &'a str)>,
+        postponed: impl Fn(&ParkedCopy, u32, &str) -> Settlement,
     ) {
         let mut kept = HashSet::new();
         for mut retry in std::mem::take(&mut self.waiting) {
             let held = place(&retry.copy.event);
             match held {
-                Some((place, refusals)) if !kept.insert(place) => {
+                Some((place, refusals, reason)) if !kept.insert(place) => {
                     let ticket = self.next_ticket();
-                    let settlement = postponed(&retry.copy, refusals);
+                    let settlement = postponed(&retry.copy, refusals, reason);
                     self.settle(ticket, retry.copy.id, settlement);
                 }
                 _ => {

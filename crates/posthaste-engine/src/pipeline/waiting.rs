@@ -300,14 +300,19 @@ impl Waiting {
         self.places.takes(place) && !(self.places.is_limited(place) && was_tried())
     }
 
-    /// The event's place where that is held back, and how often it refused events in a row.
-    pub(super) fn held_place(&self, event: &StoredEvent, router: &Router) -> Option<(Place, u32)> {
+    /// The event's place where that is held back, how often it refused events in a row, and its
+    /// words.
+    pub(super) fn held_place(
+        &self,
+        event: &StoredEvent,
+        router: &Router,
+    ) -> Option<(Place, u32, &str)> {
         if !self.holds_back() {
             return None;
         }
         let place = self.place_of(event, router);
-        let refusals = self.places.refusals_of_held(place)?;
-        Some((place, refusals))
+        let (refusals, reason) = self.places.held(place)?;
+        Some((place, refusals, reason))
     }
 
     /// Whether the event's place takes nothing, or not everything.
@@ -339,7 +344,7 @@ impl Waiting {
 
     /// When the next place has its turn.
     pub(super) fn next_place_at(&self) -> Option<Moment> {
-        self.places.next_turn(self.tried > 0)
+        self.places.next_turn()
     }
 
     /// An event is handed to the lane.

@@ -52,6 +52,7 @@ struct Sets {
     tried: BTreeSet<usize>,
     held: BTreeSet<Place>,
     open: BTreeSet<Place>,
+    unused: BTreeSet<Place>,
 }
 
 impl Waiting {
@@ -116,12 +117,17 @@ proptest! {
                     if !sets.open.is_empty() {
                         sets.tried.clear();
                     }
+                    // Of those that are unused a second time nothing is left.
+                    let Sets { open, unused, .. } = &mut sets;
+                    open.retain(|place| unused.insert(*place));
+                    unused.retain(|place| open.contains(place));
                     sets.open.append(&mut sets.held);
                 }
                 (8, _) if n == 0 => {
                     for place in std::mem::take(&mut sets.open) {
                         waiting.places.sends(place, Group::Side.ticket(place.0));
                         waiting.place_took(Group::Side.ticket(place.0), 2);
+                        sets.unused.remove(&place);
                     }
                     if !waiting.holds_back() {
                         sets.tried.clear();
