@@ -351,10 +351,15 @@ async fn a_parked_event_leaves_its_marker() {
     carries_one(text, "where false and (", followers_are_found).await;
 }
 
+/// `join.sql`'s look at what holds a key.
+const HELD_AT_ITS_JOIN: &str = concat!(
+    "p.state in ('parked', 'dead') and p.settled_at is null\n\n",
+    "            offset 0)\n    returning m.destination_id"
+);
+
 #[tokio::test]
 async fn a_key_that_something_holds_is_not_joined() {
-    let text =
-        "p.state in ('parked', 'dead') and p.settled_at is null\n)\n    returning m.destination_id";
+    let text = HELD_AT_ITS_JOIN;
     let instead = "false)\n    returning m.destination_id";
     carries_one(text, instead, async |world: &World| {
         world.emit("a");
@@ -370,8 +375,7 @@ async fn a_key_that_something_holds_is_not_joined() {
 
 #[tokio::test]
 async fn what_was_skipped_and_is_tried_again_holds_no_key() {
-    let text =
-        "p.state in ('parked', 'dead') and p.settled_at is null\n)\n    returning m.destination_id";
+    let text = HELD_AT_ITS_JOIN;
     let instead = "p.state in ('parked', 'dead'))\n    returning m.destination_id";
     carries_one(text, instead, async |world: &World| {
         world.emit("a");
