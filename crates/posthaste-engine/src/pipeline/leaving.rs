@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{
     Pipeline,
+    side::has_key,
     ticket::{Group, Ticket},
 };
 use crate::{Moment, Rejection, RejectionKind, Settlement, StoredEvent};
@@ -55,7 +56,7 @@ impl Pipeline {
         let is_held = |event: &StoredEvent| waiting.held_place(event, router).is_some();
         let in_main = main.put_off(|event| is_held(event) && !waiting.is_parked(event));
         let (window, keys) = side.gathered();
-        let in_side = window.put_off(|event| is_held(event) && super::side::has_key(keys, event));
+        let in_side = window.put_off(|event| is_held(event) && has_key(keys, event));
         let events = in_main.events + in_side.events;
         let bytes = in_main.bytes + in_side.bytes;
         let is_much =
@@ -68,15 +69,15 @@ impl Pipeline {
         let mut keys_left = max.saturating_sub(blocked);
         let main = in_main.first.into_iter().map(|of| (Group::Main, of));
         let side = in_side.first.into_iter().map(|of| (Group::Side, of));
-        for (group, (number, has_key)) in main.chain(side).take(self.limits.batch_events) {
-            let is_room = match has_key {
+        for (group, (number, is_keyed)) in main.chain(side).take(self.limits.batch_events) {
+            let is_room = match is_keyed {
                 true => keys_left > 0,
                 false => self.put_off_alone < max,
             };
             if !is_room {
                 continue;
             }
-            match has_key {
+            match is_keyed {
                 true => keys_left -= 1,
                 false => self.put_off_alone += 1,
             }

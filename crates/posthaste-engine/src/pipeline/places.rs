@@ -16,7 +16,7 @@ use crate::{Backoff, Moment, Postponement};
 /// More places than this that take nothing are a destination that takes nothing.
 const PLACES_MAX: usize = 1_000;
 /// The longest wait that a broker may ask for.
-pub(super) const ASKED_MAX: Duration = Duration::from_secs(300);
+const ASKED_MAX: Duration = Duration::from_secs(300);
 
 /// A topic by its hash; where events of a key may follow each other at once, a key: what follows in
 /// another topic must not overtake it.
