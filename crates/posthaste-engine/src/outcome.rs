@@ -2,6 +2,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+/// The longest wait that a broker may ask for; it is asked again after that.
+pub(crate) const ASKED_WAIT_MAX: Duration = Duration::from_secs(300);
+
 /// Why the broker refused this one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -108,7 +111,7 @@ pub struct Unavailability {
     pub cause: Cause,
     /// The failure in words, with the fix where one is known.
     pub reason: String,
-    /// How long the destination asked us to wait.
+    /// How long the destination asked us to wait; the engine waits five minutes at the most.
     pub wait: Option<Duration>,
 }
 

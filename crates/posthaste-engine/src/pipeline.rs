@@ -21,6 +21,7 @@
 //! | `Retries` | parked copies that are sent again |
 //! | `Waiting` | what waits, and why |
 //! | `Breaker` | whether the destination is there |
+//! | `Refusals` | whether it refuses too much |
 //! | `LaneUse` | the lane, and what is in flight on it |
 //! | `Progress` | what the store holds, and the change under way |
 //! | `Reports` | what operators are told |
@@ -44,6 +45,7 @@ mod parking;
 mod places;
 mod progress;
 mod reading;
+mod refusals;
 mod reports;
 mod rest;
 mod retries;
@@ -62,6 +64,7 @@ use breaker::Breaker;
 use lane::LaneUse;
 use progress::Progress;
 use reading::Reading;
+use refusals::Refusals;
 use reports::Reports;
 use retries::Retries;
 use side::Side;
@@ -87,6 +90,7 @@ pub struct Pipeline {
     retries: Retries,
     waiting: Waiting,
     breaker: Breaker,
+    refusals: Refusals,
     lane: LaneUse,
     progress: Progress,
     reports: Reports,
@@ -113,7 +117,8 @@ impl Pipeline {
             side,
             retries: Retries::new(),
             waiting: Waiting::new(order, markers),
-            breaker: Breaker::new(limits.probe, limits.rejections_max),
+            breaker: Breaker::new(limits.probe),
+            refusals: Refusals::new(limits.probe, limits.rejections_max, limits.blocked_keys_max),
             lane: LaneUse::new(),
             progress: Progress::new(),
             reports: Reports::new(),
@@ -186,12 +191,18 @@ impl Pipeline {
         self.reports.counts
     }
 
-    /// The breaker's state, and why the destination, or a part of it, takes nothing.
+    /// The breaker's state, and why the destination, or a part of it, takes nothing. One that
+    /// refuses most events, and may accept the next one, is half open.
     pub fn breaker(&mut self, now: Moment) -> (BreakerState, Option<Cow<'_, str>>) {
         let state = self.breaker.state(now);
-        let of_all = self.breaker.last_error().map(Cow::Borrowed);
-        let error = of_all.or_else(|| self.waiting.trouble().map(Cow::Owned));
-        (state, error)
+        if let Some(error) = self.breaker.last_error() {
+            return (state, Some(Cow::Borrowed(error)));
+        }
+        if self.refusals.is_broken() || self.waiting.has_refused() {
+            let reason = Cow::Borrowed(self.refusals.reason());
+            return (BreakerState::HalfOpen, Some(reason));
+        }
+        (state, self.waiting.trouble().map(Cow::Borrowed))
     }
 
     /// Operators want the destination to stand still, or to go on. Answers whether that is news.

@@ -21,13 +21,22 @@ fn page(seqs: RangeInclusive<i64>, keys: i64) -> Page {
 }
 
 fn page_of(seqs: RangeInclusive<i64>, keys: i64, topic: impl Fn(i64) -> &'static str) -> Page {
+    any_page(seqs, keys, true, topic)
+}
+
+fn any_page(
+    seqs: RangeInclusive<i64>,
+    keys: i64,
+    is_keyed: bool,
+    topic: impl Fn(i64) -> &'static str,
+) -> Page {
     let base: Arc<dyn Any + Send + Sync> = Arc::new(*seqs.end());
     let mut builder = PageBuilder::default();
     for seq in seqs {
         let key = (seq % keys).to_string();
         let mut texts = [None; 9];
         texts[Field::Topic as usize] = Some(topic(seq));
-        texts[Field::Key as usize] = Some(&key);
+        texts[Field::Key as usize] = is_keyed.then_some(&key);
         let fields = StoredFields {
             seq,
             id: Uuid::from_u128(u128::try_from(seq).unwrap()),
@@ -61,19 +70,25 @@ fn pipeline_with(key_order: KeyOrder) -> Pipeline {
 }
 
 fn pipeline_over(key_order: KeyOrder, markers: &[Marker]) -> Pipeline {
-    let tick = Duration::from_millis(1);
-    let backoff = Backoff {
-        first: tick,
-        max: tick,
-        jitter: 0.0,
-    };
+    pipeline_that_probes(TICKS, key_order, markers)
+}
+
+const TICK: Duration = Duration::from_millis(1);
+const TICKS: Backoff = Backoff {
+    first: TICK,
+    max: TICK,
+    jitter: 0.0,
+};
+
+fn pipeline_that_probes(probe: Backoff, key_order: KeyOrder, markers: &[Marker]) -> Pipeline {
+    let (tick, backoff) = (TICK, TICKS);
     let limits = PipelineLimits {
         window_events: 10_000,
         window_bytes: 8 << 20,
         batch_events: 100,
         batch_bytes: 1 << 20,
         retry: backoff,
-        probe: backoff,
+        probe,
         blocked_keys_max: 10_000,
         blocked_keys_kept: 10_000,
         rejections_max: 100,
@@ -379,37 +394,101 @@ fn an_event_that_is_tried_again_within_seconds_is_told_of_when_it_dies() {
     assert_eq!(pipeline.take_refused(), []);
 }
 
+/// With the default waits.
+fn refusing(key_order: KeyOrder) -> Pipeline {
+    let probe = Backoff {
+        first: Duration::from_millis(500),
+        max: Duration::from_secs(3),
+        jitter: 0.0,
+    };
+    pipeline_that_probes(probe, key_order, &[])
+}
+
+/// [`deliver`] with so many events, each of a key of its own or without one, of which as many are
+/// read as there is room for.
+fn read_and_deliver(
+    pipeline: &mut Pipeline,
+    (events, is_keyed): (i64, bool),
+    from: Moment,
+    seconds: u64,
+    answer: impl Fn(&Record) -> Outcome,
+) -> usize {
+    let mut parked = 0;
+    let mut read = 0;
+    for second in 0..seconds {
+        let mut now = from.after(Duration::from_secs(second));
+        while read < events
+            && let Some(budget) = pipeline.next_read(now)
+        {
+            let last = events.min(read + i64::try_from(budget.events).unwrap());
+            let page = any_page(read + 1..=last, events, is_keyed, |_| "t");
+            let caught_up = last == events;
+            pipeline.read(Page { caught_up, ..page }, now);
+            read = last;
+            now = now.after(Duration::from_millis(1));
+        }
+        parked += deliver(pipeline, now, 1, &answer);
+    }
+    parked
+}
+
 #[test]
-fn a_destination_that_refuses_everything_parks_a_hundred_events_and_then_goes_on() {
-    let mut pipeline = pipeline();
-    let mut now = Moment(Duration::from_secs(1));
-    pipeline.next_read(now).unwrap();
-    pipeline.read(page(1..=5_000, 5_000), now);
-    let parked = deliver(&mut pipeline, now, 300, |_| refused());
-    assert!(parked <= 100, "{parked} events were parked");
-    now = now.after(Duration::from_secs(300));
-    let (state, error) = pipeline.breaker(now);
-    assert_ne!(state, BreakerState::Closed);
-    assert!(error.unwrap().contains("no such topic"));
-    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
-    assert_eq!(pipeline.counts().accepted, 5_000 - parked as u64);
+fn a_destination_that_refuses_everything_parks_ten_thousand_in_an_hour_and_then_goes_on() {
+    for is_keyed in [true, false] {
+        let mut pipeline = refusing(KeyOrder::Pipelined);
+        let mut now = Moment(Duration::from_secs(1));
+        let events = (100_000, is_keyed);
+        let parked = read_and_deliver(&mut pipeline, events, now, 3_600, |_| refused());
+        assert!((9_000..=10_100).contains(&parked), "{parked} were parked");
+        let attempts = pipeline.counts().rejected;
+        assert!(attempts <= 45_000, "{attempts} attempts");
+        now = now.after(Duration::from_secs(3_600));
+        let (state, error) = pipeline.breaker(now);
+        assert_ne!(state, BreakerState::Closed);
+        let error = error.unwrap();
+        assert!(error.contains("no such topic") && error.contains("dead retry --all"));
+        let taken = |_: &Record| Outcome::Accepted(None);
+        deliver(&mut pipeline, now, 10, taken);
+        let read = pipeline.counts().read;
+        assert_eq!(pipeline.counts().accepted, read - parked as u64);
+        let later = now.after(Duration::from_secs(10));
+        assert_eq!(pipeline.breaker(later), (BreakerState::Closed, None));
+    }
 }
 
 /// A burst of events at fault looks like a broken destination; the healthy ones behind it must get
 /// their turn all the same.
 #[test]
-fn healthy_events_behind_a_burst_of_refused_ones_are_delivered() {
-    let mut pipeline = pipeline();
-    let now = Moment(Duration::from_secs(1));
-    pipeline.next_read(now).unwrap();
-    pipeline.read(page(1..=5_000, 5_000), now);
-    deliver(&mut pipeline, now, 600, |record| {
-        match record.event().seq() <= 400 {
-            true => refused(),
-            false => Outcome::Accepted(None),
+fn healthy_events_behind_more_refused_ones_than_the_window_holds_are_delivered() {
+    for is_keyed in [true, false] {
+        for (order, all) in [
+            (KeyOrder::Pipelined, 12_200),
+            (KeyOrder::OneAtATime, 14_700),
+        ] {
+            let mut pipeline = refusing(order);
+            let now = Moment(Duration::from_secs(1));
+            let burst = all - 200;
+            read_and_deliver(&mut pipeline, (all, is_keyed), now, 60, |record| {
+                match record.event().seq() <= burst {
+                    true => refused(),
+                    false => Outcome::Accepted(None),
+                }
+            });
+            assert_eq!(pipeline.counts().accepted, 200, "{order:?} {is_keyed}");
         }
-    });
-    assert_eq!(pipeline.counts().accepted, 4_600);
+    }
+}
+
+/// A mended destination is noticed although nothing new comes.
+#[test]
+fn what_was_refused_and_may_not_be_parked_is_tried_again_within_seconds() {
+    let mut pipeline = refusing(KeyOrder::Pipelined);
+    let now = Moment(Duration::from_secs(1));
+    let events = (9_000, true);
+    let parked = read_and_deliver(&mut pipeline, events, now, 100, |_| refused());
+    let now = now.after(Duration::from_secs(100));
+    deliver(&mut pipeline, now, 4, |_| Outcome::Accepted(None));
+    assert_eq!(pipeline.counts().accepted, 9_000 - parked as u64);
 }
 
 #[test]

@@ -36,7 +36,10 @@ impl Pipeline {
             .count() as u64;
         if accepted > 0 {
             self.reports.counts.accepted += accepted;
-            self.breaker.accepted(accepted, now);
+            self.breaker.accepted();
+            if self.refusals.accepted(accepted, now) {
+                self.send_passed_over();
+            }
             self.lane.ramp_up(accepted, self.info.in_flight_events_max);
         }
         for Verdict { ticket, outcome } in verdicts {
@@ -111,14 +114,12 @@ impl Pipeline {
         };
         match outcome {
             Outcome::Accepted(_) => {
-                let inserted_at = entry.event.inserted_at();
+                let event = entry.event.clone();
                 window.finish(number, true);
-                self.reports.accepted(inserted_at);
+                self.reports.accepted(event.inserted_at());
+                self.mended(&event);
             }
-            Outcome::Rejected(rejection) => {
-                self.reports.counts.rejected += 1;
-                self.window_rejected(ticket, *rejection, now, random);
-            }
+            Outcome::Rejected(rejection) => self.window_rejected(ticket, *rejection, now),
             Outcome::Later(why) => {
                 let event = entry.event.clone();
                 window.unsend(number, false);
@@ -133,36 +134,49 @@ impl Pipeline {
         self.lane.answered(batch);
     }
 
-    fn window_rejected(&mut self, ticket: Ticket, rejection: Rejection, now: Moment, random: f64) {
+    fn window_rejected(&mut self, ticket: Ticket, rejection: Rejection, now: Moment) {
         let (group, number) = (ticket.group(), ticket.number());
         let window = self.window_of(group);
         let entry = window.and_then(|window| window.entry_mut(number));
         let Some(event) = entry.map(|entry| entry.event.clone()) else {
             return;
         };
-        let topic = self.router.topic_hash(&event);
-        let Rejection { kind, reason } = &rejection;
-        let mut broken = self.breaker.rejected(*kind, topic, reason, now, random);
-        let (blocked, max) = (
-            self.waiting.parked_keys() + self.failed_events(),
-            self.limits.blocked_keys_max,
-        );
-        if !broken && blocked >= max {
-            let reason = format!(
-                "{blocked} keys are blocked, {max} at the most before a destination counts as \
-                 broken; release some with `posthaste dead`: {}",
-                rejection.reason
-            );
-            self.breaker.unavailable(reason, None, now, random);
-            broken = true;
-        }
-        if !broken {
+        self.refused(&event, &rejection, now);
+        if !self.may_block_more() {
+            let keys = self.limits.blocked_keys_max;
+            self.refusals.too_many_keys(keys, &rejection.reason);
+        } else if self.refusals.park() {
+            self.waiting.forget_refusal(&event);
             return self.fail(ticket, rejection);
         }
         if let Some(window) = self.window_of(group) {
             window.unsend(number, false);
         }
-        self.waiting.probed(&event);
+        self.waiting.refuse(&event);
+    }
+
+    /// Whether another key may be blocked.
+    pub(super) fn may_block_more(&mut self) -> bool {
+        self.waiting.parked_keys() + self.failed_events() < self.limits.blocked_keys_max
+    }
+
+    /// The destination refused this event for its own sake.
+    fn refused(&mut self, event: &StoredEvent, rejection: &Rejection, now: Moment) {
+        let Rejection { kind, reason } = rejection;
+        self.reports.counts.rejected += 1;
+        self.breaker.refused();
+        let topic = self.router.topic_hash(event);
+        self.refusals.rejected(*kind, topic, reason, now);
+    }
+
+    /// The destination accepted this event. Where it had refused it, it was mended: all others may
+    /// go.
+    fn mended(&mut self, event: &StoredEvent) {
+        if self.waiting.was_refused(event) {
+            self.refusals.mended();
+            self.waiting.forget_refusals();
+            self.send_passed_over();
+        }
     }
 
     fn window_unavailable(
@@ -207,6 +221,7 @@ impl Pipeline {
     fn fails_alone(&mut self, event: &StoredEvent, why: &Unavailability) -> Rejection {
         self.reports.counts.rejected += 1;
         self.waiting.clear(event);
+        self.waiting.forget_refusal(event);
         Rejection {
             kind: RejectionKind::FailsAlone,
             reason: format!("failed alone {FAILS_ALONE_MAX} times: {}", why.reason),
@@ -234,6 +249,7 @@ impl Pipeline {
         };
         match outcome {
             Outcome::Accepted(_) => {
+                self.mended(&retry.copy.event);
                 if retry.copy.event.key().is_none() {
                     self.put_off_alone = self.put_off_alone.saturating_sub(1);
                 }
@@ -241,12 +257,13 @@ impl Pipeline {
                     .settle(ticket, retry.copy.id, Settlement::Delivered);
             }
             Outcome::Rejected(rejection) => {
-                self.reports.counts.rejected += 1;
-                let topic = self.router.topic_hash(&retry.copy.event);
-                let Rejection { kind, reason } = &*rejection;
-                if self.breaker.rejected(*kind, topic, reason, now, random) {
+                let event = &retry.copy.event;
+                self.refused(event, &rejection, now);
+                if self.refusals.is_broken() {
+                    self.waiting.refuse(event);
                     self.retries.again(retry);
                 } else {
+                    self.waiting.forget_refusal(event);
                     self.retry_rejected(ticket, &retry.copy, *rejection, random);
                 }
             }

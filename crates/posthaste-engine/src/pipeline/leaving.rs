@@ -41,6 +41,10 @@ impl Pipeline {
         let Some(since) = self.waiting.held_back_since() else {
             return;
         };
+        // Nothing can be tried, so that nothing new is known of a place.
+        if self.paused || !self.breaker.is_closed() {
+            return;
+        }
         if now < self.leave_at {
             return;
         }

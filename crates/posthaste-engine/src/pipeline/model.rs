@@ -20,6 +20,7 @@ impl Pipeline {
             retries,
             waiting,
             breaker,
+            refusals,
             lane,
             progress,
             reports,
@@ -36,6 +37,7 @@ impl Pipeline {
         retries.describe(accepted, rejects, out);
         waiting.describe(out);
         breaker.describe(out);
+        refusals.describe(out);
         lane.describe(out);
         progress.describe(out);
         reports.describe(out);

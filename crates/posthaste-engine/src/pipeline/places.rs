@@ -11,12 +11,10 @@ use std::{
 };
 
 use super::ticket::Ticket;
-use crate::{Backoff, Moment, Postponement};
+use crate::{Backoff, Moment, Postponement, outcome::ASKED_WAIT_MAX};
 
 /// More places than this that take nothing are a destination that takes nothing.
 const PLACES_MAX: usize = 1_000;
-/// The longest wait that a broker may ask for.
-const ASKED_MAX: Duration = Duration::from_secs(300);
 
 /// A topic by its hash; where events of a key may follow each other at once, a key: what follows in
 /// another topic must not overtake it.
@@ -47,6 +45,8 @@ pub(super) struct Places {
     states: HashMap<Place, State>,
     /// The events of these places that were sent since they were held back.
     in_flight: HashMap<Ticket, Place>,
+    /// The report to operators.
+    trouble: Option<String>,
 }
 
 /// A change of what may be sent.
@@ -91,6 +91,7 @@ impl Places {
     /// Lets places have their turn whose wait is over, and forgets those of which nothing is left.
     pub(super) fn turn(&mut self, now: Moment) -> Turn {
         let mut turn = Turn::Same;
+        let before = self.states.len();
         self.states.retain(|_, state| {
             if state.limit == 0 && state.turn <= now {
                 (state.limit, state.turn) = (1, now);
@@ -105,6 +106,9 @@ impl Places {
             }
             true
         });
+        if self.states.len() < before {
+            self.tell();
+        }
         turn
     }
 
@@ -145,6 +149,7 @@ impl Places {
         if state.limit >= all {
             known.remove();
             self.in_flight.retain(|_, of| *of != place);
+            self.tell();
         }
         true
     }
@@ -187,10 +192,11 @@ impl Places {
         state.refusals = state.refusals.saturating_add(1);
         state.limit = 0;
         let wait = probe.delay(state.refusals, random);
-        let asked = why.wait.unwrap_or_default().min(ASKED_MAX);
+        let asked = why.wait.unwrap_or_default().min(ASKED_WAIT_MAX);
         state.turn = now.after(wait.max(asked));
         if state.reason.is_empty() {
             state.reason = format!("topic `{topic}`: {}", why.reason);
+            self.tell();
         }
         true
     }
@@ -213,20 +219,29 @@ impl Places {
     }
 
     /// The report to operators: the place that was held back first, and how many more.
-    pub(super) fn trouble(&self) -> Option<String> {
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// A place came or went.
+    fn tell(&mut self) {
         let held = self.states.iter();
-        let (_, first) = held.min_by_key(|(place, state)| (state.since, **place))?;
-        let others = self.states.len() - 1;
-        Some(match others {
+        let first = held.min_by_key(|(place, state)| (state.since, **place));
+        self.trouble = first.map(|(_, first)| match self.states.len() - 1 {
             0 => first.reason.clone(),
-            _ => format!("{} (and {others} more)", first.reason),
-        })
+            others => format!("{} (and {others} more)", first.reason),
+        });
     }
 
     #[cfg(feature = "model")]
     pub(super) fn describe(&self, out: crate::model::Out<'_>) {
         use crate::model::{Part, number};
-        let Self { states, in_flight } = self;
+        let Self {
+            states,
+            in_flight,
+            // For operators alone.
+            trouble: _,
+        } = self;
         let mut states: Vec<_> = states.iter().collect();
         states.sort_unstable_by_key(|(place, _)| **place);
         out(number(states.len()));

@@ -7,7 +7,10 @@ impl Pipeline {
     /// After [`stop`](Self::stop): nothing is in flight and all progress is stored, or the
     /// destination is away so that no more can come of waiting.
     pub fn is_stopped(&mut self, now: Moment) -> bool {
-        let away = !self.lane.is_open() || self.breaker.state(now) != BreakerState::Closed;
+        let away = !self.lane.is_open()
+            || self.breaker.state(now) != BreakerState::Closed
+            || self.waiting.has_refused()
+            || self.waiting.holds_back();
         let sent = self.lane.in_flight() == 0 && (away || !self.has_unsent(now));
         sent && !self.progress.is_changing()
             && self.main.done_prefix() == 0
@@ -59,6 +62,9 @@ impl Pipeline {
             probe,
             self.lane.opens_at(),
             self.waiting.next_place_at(),
+            self.waiting
+                .has_refused()
+                .then(|| self.refusals.next_turn()),
         ];
         dues.into_iter().flatten().filter(|&due| due > now).min()
     }

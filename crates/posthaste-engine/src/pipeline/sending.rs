@@ -21,6 +21,8 @@ use crate::{
 const PROBE_EVENTS: usize = 10;
 /// Of these, parked events at the most: a probe of a broken destination must reach others.
 const PROBE_RETRIES: usize = 3;
+/// Events in flight at a destination that refuses everything.
+const REFUSED_AT_ONCE: usize = 100;
 
 /// A batch that is being gathered.
 struct Gathering {
@@ -91,14 +93,11 @@ impl Pipeline {
                 return self.take_batch(now);
             }
         }
+        if batch.is_empty() && self.waiting.has_refused() {
+            self.gather_refused(&mut batch, now);
+        }
         if batch.is_empty() {
-            if !self.waiting.forget_probes() {
-                return None;
-            }
-            // All others had their turn.
-            self.lane.limit(1);
-            self.send_passed_over();
-            return self.take_batch(now);
+            return None;
         }
         self.reports.counts.repeated += batch.repeated;
         self.lane.submitted(batch.records.len(), now);
@@ -110,7 +109,11 @@ impl Pipeline {
 
     fn gathering(&self) -> Gathering {
         let (limits, info) = (&self.limits, &self.info);
-        let room = self.lane.room(info.in_flight_events_max);
+        let in_flight_max = match self.refusals.is_broken() {
+            true => info.in_flight_events_max.min(REFUSED_AT_ONCE),
+            false => info.in_flight_events_max,
+        };
+        let room = self.lane.room(in_flight_max);
         Gathering {
             number: self.lane.next_batch(),
             records: Vec::new(),
@@ -134,16 +137,48 @@ impl Pipeline {
     /// none, no event is suspect any more.
     fn gather_a_suspect(&mut self, batch: &mut Gathering) {
         batch.events_max = 1;
-        self.send_passed_over();
         while let Some(suspect) = self.waiting.first_suspect() {
-            self.gather(batch, 1, Of::Suspect(suspect));
-            // All that were passed over.
-            self.send_passed_over();
+            self.gather_passed_over(batch, 1, Of::Suspect(suspect));
             if !batch.is_empty() {
                 return;
             }
             self.waiting.clear_waiter(suspect);
         }
+    }
+
+    /// Events that were refused, once nothing else is ready: those that may be parked now, and from
+    /// time to time a few of all.
+    fn gather_refused(&mut self, batch: &mut Gathering, now: Moment) {
+        let may_send = batch.events_max;
+        if may_send == 0 {
+            return;
+        }
+        let room = self.refusals.room(now);
+        if room > 0 && self.may_block_more() {
+            batch.events_max = may_send.min(room);
+            self.gather_passed_over(batch, 0, Of::Refused);
+        }
+        if !batch.is_empty() || !self.refusals.probe(now) {
+            return;
+        }
+        batch.events_max = may_send.min(PROBE_EVENTS);
+        self.gather_passed_over(batch, PROBE_RETRIES, Of::Probes);
+        if batch.is_empty() {
+            // All had their turn.
+            self.waiting.forget_probes();
+            self.gather_passed_over(batch, usize::MAX, Of::Probes);
+        }
+        if batch.is_empty() {
+            // Nothing is left of them: they were answered otherwise.
+            self.waiting.forget_refusals();
+        }
+    }
+
+    fn gather_passed_over(&mut self, batch: &mut Gathering, retries_max: usize, of: Of) {
+        self.send_passed_over();
+        self.gather(batch, retries_max, of);
+        // All that were passed over.
+        self.send_passed_over();
     }
 
     pub(super) fn send_passed_over(&mut self) {
@@ -219,7 +254,7 @@ impl Pipeline {
             let turn = |waiting: &Waiting, event: &StoredEvent| {
                 if waiting.is_parked(event) {
                     Turn::Pass
-                } else if !waiting.has_turn(of, event, router) || waiting.was_probed(event) {
+                } else if !waiting.has_turn(of, event, router) {
                     Turn::Wait
                 } else {
                     Turn::Send
@@ -246,7 +281,7 @@ impl Pipeline {
             let turn = |waiting: &Waiting, event: &StoredEvent| {
                 if !has_key(keys, event) {
                     Turn::Pass
-                } else if !waiting.has_turn(of, event, router) || waiting.was_probed(event) {
+                } else if !waiting.has_turn(of, event, router) {
                     Turn::Wait
                 } else {
                     Turn::Send

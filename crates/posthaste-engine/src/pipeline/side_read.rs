@@ -27,7 +27,8 @@ impl Pipeline {
     /// it is sent.
     pub(super) fn may_hold_main(&mut self) -> bool {
         let waits = !self.main.is_done() || !self.side.is_done();
-        let is_well = self.breaker.is_closed() && !self.waiting.has_suspects();
+        let is_well =
+            self.breaker.is_closed() && !self.waiting.has_suspects() && !self.waiting.has_refused();
         !waits || is_well && !self.is_put_off()
     }
 

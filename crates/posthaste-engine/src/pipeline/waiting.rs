@@ -7,7 +7,8 @@
 //! | --- | --- |
 //! | *parked*: an event of the key was parked | its side read has joined |
 //! | *suspect*: a lane failed over it (`evidence.rs`) | the destination answers about it |
-//! | *probed*: a broken destination refused it as a probe | all others had their turn |
+//! | *refused*: it may not be parked yet (`refusals.rs`) | it may, or it is accepted |
+//! | *probed*: it was refused again | all others that were refused had their turn |
 //! | *tried*: its place refused it for now | all others of the place were tried |
 //!
 //! A place that is held back is no key: places stand beside the map (`places.rs`).
@@ -53,6 +54,7 @@ struct Reasons {
     /// none.
     parked: Vec<Box<str>>,
     suspect: bool,
+    refused: bool,
     probed: bool,
     tried: bool,
 }
@@ -60,8 +62,12 @@ struct Reasons {
 /// The events of which a batch is gathered.
 #[derive(Clone, Copy)]
 pub(super) enum Of {
-    /// Neither suspects nor what is held back.
+    /// Neither suspects, nor what was refused or is held back.
     Others,
+    /// Those that were refused.
+    Refused,
+    /// Of these, those that had no turn since the others had theirs.
+    Probes,
     /// One suspect alone.
     Suspect(Waiter),
 }
@@ -73,8 +79,9 @@ pub(super) struct Waiting {
     /// The suspects, in the order in which they are tried.
     suspects: VecDeque<Waiter>,
     places: Places,
-    /// How many of the map are parked, probed and tried.
+    /// How many of the map are parked, refused, probed and tried.
     parked: usize,
+    refused: usize,
     probed: usize,
     tried: usize,
     /// How many more keys are parked, by the store's markers alone.
@@ -89,6 +96,7 @@ impl Waiting {
             suspects: VecDeque::new(),
             places: Places::default(),
             parked: 0,
+            refused: 0,
             probed: 0,
             tried: 0,
             parked_in_the_store: 0,
@@ -200,8 +208,11 @@ impl Waiting {
     /// Whether an event may be gathered.
     pub(super) fn has_turn(&self, of: Of, event: &StoredEvent, router: &Router) -> bool {
         match of {
-            Of::Others => !self.is_suspect(event) && self.place_takes(event, router),
             Of::Suspect(suspect) => Waiter::of(event) == suspect,
+            _ if self.is_suspect(event) || !self.place_takes(event, router) => false,
+            Of::Others => !self.was_refused(event),
+            Of::Refused => self.was_refused(event),
+            Of::Probes => self.was_refused(event) && !self.was_probed(event),
         }
     }
 
@@ -248,25 +259,52 @@ impl Waiting {
         self.change(waiter, |reasons| reasons.suspect = false);
     }
 
-    /// A broken destination refused this event as a probe: the next ones are others.
-    pub(super) fn probed(&mut self, event: &StoredEvent) {
-        let was = self.change(Waiter::of(event), |reasons| {
-            std::mem::replace(&mut reasons.probed, true)
+    /// The destination refused this event, and it may not be parked yet.
+    pub(super) fn refuse(&mut self, event: &StoredEvent) {
+        let (refused, probed) = self.change(Waiter::of(event), |reasons| {
+            let was = (reasons.refused, reasons.probed);
+            (reasons.refused, reasons.probed) = (true, true);
+            was
         });
-        self.probed += usize::from(!was);
+        self.refused += usize::from(!refused);
+        self.probed += usize::from(!probed);
     }
 
-    pub(super) fn was_probed(&self, event: &StoredEvent) -> bool {
+    pub(super) fn has_refused(&self) -> bool {
+        self.refused > 0
+    }
+
+    pub(super) fn was_refused(&self, event: &StoredEvent) -> bool {
+        self.has_refused() && self.reasons(Waiter::of(event)).is_some_and(|r| r.refused)
+    }
+
+    fn was_probed(&self, event: &StoredEvent) -> bool {
         self.probed > 0 && self.reasons(Waiter::of(event)).is_some_and(|r| r.probed)
     }
 
-    /// All others had their turn: the probed ones may have another one. False: none was probed.
-    pub(super) fn forget_probes(&mut self) -> bool {
-        let had = std::mem::take(&mut self.probed) > 0;
-        if had {
-            self.change_all(|reasons| reasons.probed = false);
+    /// This one is to be parked after all.
+    pub(super) fn forget_refusal(&mut self, event: &StoredEvent) {
+        if !self.has_refused() {
+            return;
         }
-        had
+        let (refused, probed) = self.change(Waiter::of(event), |reasons| {
+            let take = std::mem::take::<bool>;
+            (take(&mut reasons.refused), take(&mut reasons.probed))
+        });
+        self.refused -= usize::from(refused);
+        self.probed -= usize::from(probed);
+    }
+
+    /// One that was refused was accepted: all may go.
+    pub(super) fn forget_refusals(&mut self) {
+        (self.refused, self.probed) = (0, 0);
+        self.change_all(|reasons| (reasons.refused, reasons.probed) = (false, false));
+    }
+
+    /// All that were refused had their turn: each may have another one.
+    pub(super) fn forget_probes(&mut self) {
+        self.probed = 0;
+        self.change_all(|reasons| reasons.probed = false);
     }
 
     fn change_all(&mut self, mut change: impl FnMut(&mut Reasons)) {
@@ -326,7 +364,7 @@ impl Waiting {
     }
 
     /// The report to operators on the places that are held back.
-    pub(super) fn trouble(&self) -> Option<String> {
+    pub(super) fn trouble(&self) -> Option<&str> {
         self.places.trouble()
     }
 
@@ -413,6 +451,7 @@ impl Waiting {
             places,
             // Counted over the map.
             parked: _,
+            refused: _,
             probed: _,
             tried: _,
             parked_in_the_store,
@@ -424,6 +463,7 @@ impl Waiting {
             let Reasons {
                 parked,
                 suspect,
+                refused,
                 probed,
                 tried,
             } = reasons;
@@ -432,7 +472,7 @@ impl Waiting {
             parked.sort_unstable();
             out(number(parked.len()));
             parked.iter().for_each(|key| out(Part::Text(key)));
-            for is in [*suspect, *probed, *tried] {
+            for is in [*suspect, *refused, *probed, *tried] {
                 out(Part::Number(is.into()));
             }
         }

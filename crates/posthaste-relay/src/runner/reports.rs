@@ -63,6 +63,11 @@ impl Runner<'_> {
                     )
                 });
             }
+            (BreakerState::HalfOpen, Some(reason)) if changed && !self.across.is_away => {
+                self.across.is_away |= self.across.away.warn(now, || {
+                    format!("destination `{name}` refuses events, and they wait: {reason}")
+                });
+            }
             (BreakerState::Closed, Some(reason)) if changed => {
                 self.across.is_away |= self.across.away.warn(now, || {
                     format!(

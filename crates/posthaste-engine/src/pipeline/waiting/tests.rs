@@ -48,6 +48,7 @@ fn events() -> Vec<StoredEvent> {
 struct Sets {
     parked: BTreeSet<usize>,
     suspects: Vec<usize>,
+    refused: BTreeSet<usize>,
     probed: BTreeSet<usize>,
     tried: BTreeSet<usize>,
     held: BTreeSet<Place>,
@@ -60,6 +61,7 @@ impl Waiting {
     fn check(&self) {
         let count = |is: fn(&Reasons) -> usize| self.waiters.values().map(is).sum::<usize>();
         assert_eq!(self.parked, count(|of| of.parked.len()));
+        assert_eq!(self.refused, count(|of| of.refused.into()));
         assert_eq!(self.probed, count(|of| of.probed.into()));
         assert_eq!(self.tried, count(|of| of.tried.into()));
         assert_eq!(self.suspects.len(), count(|of| of.suspect.into()));
@@ -72,7 +74,7 @@ proptest! {
     #[test]
     fn the_map_says_what_plain_sets_say(
         order in prop::sample::select(vec![KeyOrder::OneAtATime, KeyOrder::Pipelined]),
-        steps in prop::collection::vec((0..9_u8, 0..12_usize), 0..200),
+        steps in prop::collection::vec((0..11_u8, 0..12_usize), 0..200),
     ) {
         let (events, router, mut now) = (events(), router(), Moment::default());
         let (mut waiting, mut sets) = (Waiting::new(order, &[]), Sets::default());
@@ -96,11 +98,22 @@ proptest! {
                     sets.suspects.retain(|&of| of != n);
                 }
                 (4, _) => {
-                    waiting.probed(event);
+                    waiting.refuse(event);
+                    sets.refused.insert(n);
                     sets.probed.insert(n);
                 }
                 (5, _) if n == 0 => {
-                    prop_assert_eq!(waiting.forget_probes(), !sets.probed.is_empty());
+                    waiting.forget_probes();
+                    sets.probed.clear();
+                }
+                (9, _) => {
+                    waiting.forget_refusal(event);
+                    sets.refused.remove(&n);
+                    sets.probed.remove(&n);
+                }
+                (10, _) if n == 0 => {
+                    waiting.forget_refusals();
+                    sets.refused.clear();
                     sets.probed.clear();
                 }
                 (6, _) => {
@@ -141,14 +154,17 @@ proptest! {
             prop_assert_eq!(waiting.first_suspect(), first);
             for (n, event) in events.iter().enumerate() {
                 prop_assert_eq!(waiting.is_parked(event), sets.parked.contains(&n));
-                prop_assert_eq!(waiting.was_probed(event), sets.probed.contains(&n));
-                let others = waiting.has_turn(Of::Others, event, &router);
+                let has_turn = |of| waiting.has_turn(of, event, &router);
                 let place = waiting.place_of(event, &router);
                 let takes = match sets.open.contains(&place) {
                     true => !sets.tried.contains(&n),
                     false => !sets.held.contains(&place),
                 };
-                prop_assert_eq!(others, !sets.suspects.contains(&n) && takes);
+                let may = takes && !sets.suspects.contains(&n);
+                let (refused, probed) = (sets.refused.contains(&n), sets.probed.contains(&n));
+                prop_assert_eq!(has_turn(Of::Others), may && !refused);
+                prop_assert_eq!(has_turn(Of::Refused), may && refused);
+                prop_assert_eq!(has_turn(Of::Probes), may && refused && !probed);
             }
         }
     }
