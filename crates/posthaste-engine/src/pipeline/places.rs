@@ -16,8 +16,7 @@ use crate::{Backoff, Moment, Postponement, outcome::ASKED_WAIT_MAX};
 /// More places than this that take nothing are a destination that takes nothing.
 const PLACES_MAX: usize = 1_000;
 
-/// A topic by its hash; where events of a key may follow each other at once, a key: what follows in
-/// another topic must not overtake it.
+/// A topic, by its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place(pub(super) u64);
 

@@ -326,7 +326,7 @@ fn gather(
                 continue;
             }
             Turn::Wait => {
-                window.pop_ready();
+                window.pass_over();
                 continue;
             }
         }

@@ -25,7 +25,7 @@ use super::{
     ticket::Ticket,
 };
 use crate::{
-    Backoff, KeyOrder, Marker, Moment, Postponement, Router, StoredEvent,
+    Backoff, Marker, Moment, Postponement, Router, StoredEvent,
     record::key_hash,
     rule::{Rule, left_out},
 };
@@ -74,7 +74,6 @@ pub(super) enum Of {
 
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
-    order: KeyOrder,
     waiters: HashMap<Waiter, Reasons>,
     /// The suspects, in the order in which they are tried.
     suspects: VecDeque<Waiter>,
@@ -89,9 +88,8 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) fn new(order: KeyOrder, markers: &[Marker]) -> Self {
+    pub(super) fn new(markers: &[Marker]) -> Self {
         let mut waiting = Self {
-            order,
             waiters: HashMap::new(),
             suspects: VecDeque::new(),
             places: Places::default(),
@@ -317,11 +315,8 @@ impl Waiting {
 
 /// Places that are held back.
 impl Waiting {
-    fn place_of(&self, event: &StoredEvent, router: &Router) -> Place {
-        Place(match self.order {
-            KeyOrder::OneAtATime => router.topic_hash(event),
-            KeyOrder::Pipelined => Waiter::of(event).0,
-        })
+    fn place_of(event: &StoredEvent, router: &Router) -> Place {
+        Place(router.topic_hash(event))
     }
 
     pub(super) fn holds_back(&self) -> bool {
@@ -333,7 +328,7 @@ impl Waiting {
         if !self.holds_back() {
             return true;
         }
-        let place = self.place_of(event, router);
+        let place = Self::place_of(event, router);
         let was_tried = || self.reasons(Waiter::of(event)).is_some_and(|r| r.tried);
         self.places.takes(place) && !(self.places.is_limited(place) && was_tried())
     }
@@ -348,14 +343,14 @@ impl Waiting {
         if !self.holds_back() {
             return None;
         }
-        let place = self.place_of(event, router);
+        let place = Self::place_of(event, router);
         let (refusals, reason) = self.places.held(place)?;
         Some((place, refusals, reason))
     }
 
     /// Whether the event's place takes nothing, or not everything.
     pub(super) fn is_limited(&self, event: &StoredEvent, router: &Router) -> bool {
-        self.holds_back() && self.places.is_limited(self.place_of(event, router))
+        self.holds_back() && self.places.is_limited(Self::place_of(event, router))
     }
 
     /// Since when some place does not take everything.
@@ -388,7 +383,7 @@ impl Waiting {
     /// An event is handed to the lane.
     pub(super) fn sends(&mut self, event: &StoredEvent, ticket: Ticket, router: &Router) {
         if self.holds_back() {
-            self.places.sends(self.place_of(event, router), ticket);
+            self.places.sends(Self::place_of(event, router), ticket);
         }
     }
 
@@ -422,7 +417,7 @@ impl Waiting {
             std::mem::replace(&mut reasons.tried, true)
         });
         self.tried += usize::from(!was);
-        let of = (self.place_of(event, router), ticket);
+        let of = (Self::place_of(event, router), ticket);
         self.places
             .refused(of, event.topic(), why, probe, now, random)
     }
@@ -444,8 +439,6 @@ impl Waiting {
     pub(super) fn describe(&self, out: crate::model::Out<'_>) {
         use crate::model::{Part, number};
         let Self {
-            // Never changes.
-            order: _,
             waiters,
             suspects,
             places,

@@ -82,6 +82,8 @@ pub(super) struct Window {
     pages: VecDeque<PageEnd>,
     ready: VecDeque<u64>,
     ready_stale: bool,
+    /// The keys of ready events that were passed over since: what follows in them waits as well.
+    passed_over: HashSet<u64>,
     /// With [`KeyOrder::OneAtATime`]: the unfinished events of each key; only the first may be
     /// sent.
     queues: HashMap<u64, VecDeque<u64>>,
@@ -122,6 +124,7 @@ impl Window {
             pages: VecDeque::new(),
             ready: VecDeque::new(),
             ready_stale: false,
+            passed_over: HashSet::new(),
             queues: HashMap::new(),
             failed: HashMap::new(),
             failed_events: 0,
@@ -248,6 +251,14 @@ impl Window {
         self.ready.pop_front();
     }
 
+    /// The next event is not sent now, until [`send_passed_over`](Self::send_passed_over).
+    pub(super) fn pass_over(&mut self) {
+        let ticket = self.ready.pop_front();
+        let index = ticket.and_then(|ticket| self.index(ticket));
+        let entry = index.and_then(|index| self.entries.get(index));
+        self.passed_over.extend(entry.and_then(|of| of.order_key));
+    }
+
     /// Events from this ticket on are not to be sent any more.
     pub(super) fn drop_ready_from(&mut self, limit: u64) {
         if self.ready_stale {
@@ -274,6 +285,7 @@ impl Window {
     fn rebuild_ready(&mut self) {
         self.ready_stale = false;
         self.ready.clear();
+        self.passed_over.clear();
         for (index, entry) in self.entries.iter().enumerate().skip(self.done_prefix) {
             let ticket = self.first + index as u64;
             let first_of_key = self.order == KeyOrder::Pipelined
@@ -326,15 +338,16 @@ impl Window {
         })
     }
 
-    /// True unless it was sent or is done, or an earlier event of its key failed and is not parked
-    /// yet.
+    /// True unless it was sent or is done, or an earlier event of its key was passed over, or failed
+    /// and is not parked yet.
     fn is_ready(&self, ticket: u64) -> bool {
         let entry = self.index(ticket).and_then(|index| self.entries.get(index));
         entry.is_some_and(|entry| {
-            let failed = entry
-                .order_key
-                .and_then(|key| self.failed.get(&key)?.first());
-            entry.state == State::Ready && failed.is_none_or(|&failed| ticket < failed)
+            let key = entry.order_key;
+            let failed = key.and_then(|key| self.failed.get(&key)?.first());
+            let waits = key.is_some_and(|key| self.passed_over.contains(&key));
+            let is_first = !waits && failed.is_none_or(|&failed| ticket < failed);
+            entry.state == State::Ready && is_first
         })
     }
 

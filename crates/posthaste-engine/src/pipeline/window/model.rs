@@ -14,6 +14,7 @@ impl Window {
             pages,
             ready,
             ready_stale,
+            passed_over,
             // These follow from the entries.
             queues: _,
             failed: _,
@@ -21,6 +22,12 @@ impl Window {
             done_prefix: _,
         } = self;
         out(Part::Number(*first));
+        let mut passed_over: Vec<_> = passed_over.iter().copied().collect();
+        passed_over.sort_unstable();
+        out(number(passed_over.len()));
+        passed_over
+            .into_iter()
+            .for_each(|key| out(Part::Number(key)));
         out(number(entries.len()));
         for entry in entries {
             let Entry {
