@@ -141,6 +141,9 @@ pub struct Postponement {
     pub reason: String,
     /// How long the broker asked us to wait; the engine waits five minutes at the most.
     pub wait: Option<Duration>,
+    /// It was sent, and not answered in time, while the lane answered what was sent behind it. The
+    /// broker has received it then, and may still take it.
+    pub is_silent: bool,
 }
 
 impl Postponement {
@@ -150,6 +153,7 @@ impl Postponement {
         Self {
             reason: reason.into(),
             wait: None,
+            is_silent: false,
         }
     }
 }
@@ -185,6 +189,15 @@ impl Outcome {
     #[must_use]
     pub fn later(reason: impl Into<String>) -> Self {
         Self::Later(Box::new(Postponement::new(reason)))
+    }
+
+    /// Not answered in time, on a lane that answers others: [`Postponement::is_silent`].
+    #[must_use]
+    pub fn silent(reason: impl Into<String>) -> Self {
+        Self::Later(Box::new(Postponement {
+            is_silent: true,
+            ..Postponement::new(reason)
+        }))
     }
 
     /// A destination's fault.

@@ -634,6 +634,124 @@ fn a_queue_that_has_room_again_is_served_beside_others() {
     assert_eq!(pipeline.counts().accepted, 119);
 }
 
+/// Events whose topic takes others all the same.
+#[test]
+fn keys_that_stay_unanswered_leave_the_window_and_are_at_fault_in_the_end() {
+    let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
+    let mut now = Moment(Duration::from_secs(1));
+    let answer = |record: &Record| {
+        let seq = record.event().seq();
+        let is_silent = (1..=100).contains(&(seq % 1_000));
+        assert!(
+            seq <= 100 || !is_silent,
+            "{seq} overtook the first of its key"
+        );
+        Some(match is_silent {
+            true => Outcome::silent("no answer"),
+            false => Outcome::Accepted(None),
+        })
+    };
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(1..=2_000, 1_000), now);
+    let mut copies = Vec::new();
+    let changes = deliver_with(&mut pipeline, &mut copies, now, 100, answer);
+    assert_eq!(pipeline.counts().accepted, 1_800, "all others");
+    assert_eq!(pipeline.blocked_keys(), 100);
+    assert_eq!(settlements(&changes), [""; 0]);
+    // Attempts in a row use up nothing, but for the fifth.
+    let mut kinds = Vec::new();
+    for round in 0..6 {
+        now = now.after(Duration::from_secs(100));
+        pipeline.next_read(now).unwrap();
+        let other = 2_101 + round;
+        pipeline.read(page(other..=other, 1_000), now);
+        let mut copies = copies_of(1..=1);
+        let changes = deliver_with(&mut pipeline, &mut copies, now, 10, answer);
+        kinds.extend(settlements(&changes).into_iter().map(str::to_owned));
+    }
+    let (put_off, at_fault) = ("not_now", "fails_alone");
+    assert_eq!(
+        kinds,
+        [put_off, put_off, put_off, at_fault, put_off, put_off]
+    );
+}
+
+/// A quorum queue without its majority.
+#[test]
+fn a_topic_that_leaves_all_unanswered_is_held_back_and_uses_up_no_attempt() {
+    let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
+    let mut now = Moment(Duration::from_secs(1));
+    let topic = |seq| if seq <= 2_000 { "silent" } else { "healthy" };
+    let sent = RefCell::new(0);
+    let answer = |record: &Record| match record.topic() {
+        "silent" => {
+            *sent.borrow_mut() += 1;
+            Outcome::silent("no answer")
+        }
+        _ => Outcome::Accepted(None),
+    };
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page_of(1..=2_000, 2_500, topic), now);
+    assert_eq!(
+        deliver(&mut pipeline, now, 1, answer),
+        1,
+        "before the second"
+    );
+    now = now.after(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page_of(2_001..=2_500, 2_500, topic), now);
+    deliver(&mut pipeline, now, 10, answer);
+    assert_eq!(pipeline.counts().accepted, 500);
+    assert!(*sent.borrow() <= 300, "{} were sent", sent.borrow());
+    now = now.after(Duration::from_secs(10));
+    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
+    assert_eq!(pipeline.counts().accepted, 2_499);
+    assert_eq!(pipeline.counts().rejected, 0);
+}
+
+/// A single one of them may hold up what is done behind it.
+#[test]
+fn few_events_for_a_full_queue_leave_the_window_before_it_fills_behind_them() {
+    let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
+    let mut now = Moment(Duration::from_secs(1));
+    let topic = |seq| if seq <= 3 { "full" } else { "healthy" };
+    let mut parked = 0;
+    for page in 0..300 {
+        if pipeline.next_read(now).is_some() {
+            let first = 1 + 100 * page;
+            pipeline.read(page_of(first..=first + 99, 100_000, topic), now);
+        }
+        parked += deliver(&mut pipeline, now, 1, |record| match record.topic() {
+            "full" => Outcome::later("a queue is full"),
+            _ => Outcome::Accepted(None),
+        });
+        now = now.after(Duration::from_millis(100));
+    }
+    assert_eq!((pipeline.counts().accepted, parked), (29_997, 3));
+}
+
+/// Copies of these events, each of a key of its own.
+fn copies_of(seqs: RangeInclusive<i64>) -> Vec<ParkedCopy> {
+    let events = page(seqs, 1_000).events;
+    let copy = |event: posthaste_engine::StoredEvent| ParkedCopy {
+        id: event.seq(),
+        event,
+        attempts: 0,
+        holds_key: true,
+        never_tried: false,
+    };
+    events.into_iter().map(copy).collect()
+}
+
+/// The kinds of the attempts that these changes settled.
+fn settlements(changes: &[Change]) -> Vec<&str> {
+    let settled = changes.iter().filter_map(|change| match change {
+        Change::Settle { settlement, .. } => Some(settlement.attempted().kind),
+        _ => None,
+    });
+    settled.collect()
+}
+
 /// The copies that these changes made, and whether each is what a key waits for.
 fn put_off(changes: &[Change]) -> Vec<(i64, Duration)> {
     let parkings = changes.iter().flat_map(|change| match change {

@@ -54,6 +54,10 @@ struct BrokerState {
     fussy: bool,
     /// The queue of the topic [`FULL`](crate::writers::FULL) takes nothing.
     full: bool,
+    /// It answers nothing either, and takes some of what it got once it has room again.
+    silent: bool,
+    /// These: in the order in which they came, before all that comes then.
+    unanswered: Vec<Record>,
     bad_key: Option<(String, BadKey)>,
     /// The first event of the key, if it is one alone that is bad.
     bad_event: Option<Uuid>,
@@ -118,7 +122,9 @@ impl Broker {
     }
 
     pub(crate) fn set_full(&self, full: bool) {
-        self.lock().full = full;
+        let mut state = self.lock();
+        state.full = full;
+        state.silent = full && self.trace.one_in(2);
     }
 
     pub(crate) fn set_bad_key(&self, bad: Option<(String, BadKey)>) {

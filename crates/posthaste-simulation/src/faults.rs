@@ -45,6 +45,8 @@ listed! {
         Nacked,
         /// The broker puts off an event: the queue of its topic is full for a while.
         QueueFull,
+        /// The broker leaves an event unanswered, as all of its topic for a while.
+        QueueSilent,
         /// The broker is away for a while.
         BrokerOutage,
         /// The broker crashes: its connections break, and a forgetful one loses what it had just

@@ -23,6 +23,8 @@ mod relays;
 mod retention;
 mod server_crash;
 mod short;
+#[cfg(feature = "nats")]
+mod silent;
 mod standby;
 mod troubled;
 mod verdict;

@@ -117,14 +117,10 @@ impl Pipeline {
                 let event = entry.event.clone();
                 window.finish(number, true);
                 self.reports.accepted(event.inserted_at());
-                self.mended(&event);
+                self.took(&event);
             }
             Outcome::Rejected(rejection) => self.window_rejected(ticket, *rejection, now),
-            Outcome::Later(why) => {
-                let event = entry.event.clone();
-                window.unsend(number, false);
-                self.put_off(&event, ticket, &why, now, random);
-            }
+            Outcome::Later(why) => self.window_later(ticket, *why, now, random),
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
                 window.unsend(number, false);
             }
@@ -132,6 +128,40 @@ impl Pipeline {
         }
         self.waiting.place_answered(ticket);
         self.lane.answered(batch);
+    }
+
+    fn window_later(&mut self, ticket: Ticket, why: Postponement, now: Moment, random: f64) {
+        let window = self.window_of(ticket.group());
+        let Some(entry) = window.and_then(|window| window.entry_mut(ticket.number())) else {
+            return;
+        };
+        let event = entry.event.clone();
+        if self.may_block_more()
+            && let Some(rejection) = self.silent_alone(&event, &why)
+        {
+            return self.fail(ticket, rejection);
+        }
+        if let Some(window) = self.window_of(ticket.group()) {
+            window.unsend(ticket.number(), why.is_silent);
+        }
+        self.put_off(&event, ticket, &why, now, random);
+    }
+
+    /// This event stayed unanswered, and others of its place did not: it leaves the window, and is
+    /// at fault if it does so time and again.
+    fn silent_alone(&mut self, event: &StoredEvent, why: &Postponement) -> Option<Rejection> {
+        if !why.is_silent {
+            return None;
+        }
+        let silences = self.waiting.silent(event, &self.router)?;
+        if silences >= FAILS_ALONE_MAX {
+            return Some(self.fails_alone(event, &why.reason));
+        }
+        self.reports.counts.later += 1;
+        Some(Rejection {
+            kind: RejectionKind::NotNow,
+            reason: why.reason.clone(),
+        })
     }
 
     fn window_rejected(&mut self, ticket: Ticket, rejection: Rejection, now: Moment) {
@@ -171,7 +201,9 @@ impl Pipeline {
 
     /// The destination accepted this event. Where it had refused it, it was mended: all others may
     /// go.
-    fn mended(&mut self, event: &StoredEvent) {
+    fn took(&mut self, event: &StoredEvent) {
+        self.waiting.answered(event);
+        self.waiting.clear_of_doubt(event, &self.router);
         if self.waiting.was_refused(event) {
             self.refusals.mended();
             self.waiting.forget_refusals();
@@ -196,7 +228,7 @@ impl Pipeline {
         };
         let event = entry.event.clone();
         if is_suspect && entry.evidence.failed(accepted) {
-            let rejection = self.fails_alone(&event, why);
+            let rejection = self.fails_alone(&event, &why.reason);
             self.fail(ticket, rejection);
         } else if left_out(Rule::OutageBurnsNoAttempt) {
             let (kind, reason) = (RejectionKind::Other, why.reason.clone());
@@ -218,13 +250,14 @@ impl Pipeline {
     }
 
     /// The event is the one at fault.
-    fn fails_alone(&mut self, event: &StoredEvent, why: &Unavailability) -> Rejection {
+    fn fails_alone(&mut self, event: &StoredEvent, reason: &str) -> Rejection {
         self.reports.counts.rejected += 1;
         self.waiting.clear(event);
+        self.waiting.answered(event);
         self.waiting.forget_refusal(event);
         Rejection {
             kind: RejectionKind::FailsAlone,
-            reason: format!("failed alone {FAILS_ALONE_MAX} times: {}", why.reason),
+            reason: format!("failed alone {FAILS_ALONE_MAX} times: {reason}"),
         }
     }
 
@@ -249,7 +282,7 @@ impl Pipeline {
         };
         match outcome {
             Outcome::Accepted(_) => {
-                self.mended(&retry.copy.event);
+                self.took(&retry.copy.event);
                 if retry.copy.event.key().is_none() {
                     self.put_off_alone = self.put_off_alone.saturating_sub(1);
                 }
@@ -267,10 +300,7 @@ impl Pipeline {
                     self.retry_rejected(ticket, &retry.copy, *rejection, random);
                 }
             }
-            Outcome::Later(why) => {
-                self.put_off(&retry.copy.event, ticket, &why, now, random);
-                self.retries.again(retry);
-            }
+            Outcome::Later(why) => self.retry_later(ticket, retry, &why, now, random),
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
                 self.retries.again(retry);
             }
@@ -278,6 +308,30 @@ impl Pipeline {
         }
         self.waiting.place_answered(ticket);
         self.lane.answered(batch);
+    }
+
+    fn retry_later(
+        &mut self,
+        ticket: Ticket,
+        retry: Retry,
+        why: &Postponement,
+        now: Moment,
+        random: f64,
+    ) {
+        let Some(rejection) = self.silent_alone(&retry.copy.event, why) else {
+            self.put_off(&retry.copy.event, ticket, why, now, random);
+            return self.retries.again(retry);
+        };
+        if rejection.kind == RejectionKind::NotNow {
+            let settlement = Settlement::Postponed {
+                kind: retry.copy.kind_when_postponed(),
+                reason: rejection.reason,
+                retry_in: self.limits.retry.delay(1, random),
+            };
+            self.retries.settle(ticket, retry.copy.id, settlement);
+        } else {
+            self.retry_rejected(ticket, &retry.copy, rejection, random);
+        }
     }
 
     fn retry_unavailable(
@@ -290,7 +344,7 @@ impl Pipeline {
     ) {
         let is_suspect = self.makes_suspect(why.cause);
         if is_suspect && retry.evidence.failed(self.reports.counts.accepted) {
-            let rejection = self.fails_alone(&retry.copy.event, why);
+            let rejection = self.fails_alone(&retry.copy.event, &why.reason);
             self.retry_rejected(ticket, &retry.copy, rejection, random);
         } else {
             if is_suspect {

@@ -17,6 +17,8 @@ use crate::{Moment, Rejection, RejectionKind, Settlement, StoredEvent};
 const STAY: Duration = Duration::from_secs(60);
 /// They leave earlier once they fill one part of so many of the window.
 const PARTS: usize = 4;
+/// And where as much of it is read and not stored: what is done behind them waits for them, too.
+const PARTS_BEHIND: usize = 2;
 
 impl Pipeline {
     /// Whether an event waits in a window for a place that does not take everything.
@@ -55,6 +57,7 @@ impl Pipeline {
             waiting,
             router,
             limits,
+            progress,
             ..
         } = self;
         let is_held = |event: &StoredEvent| waiting.held_place(event, router).is_some();
@@ -63,9 +66,15 @@ impl Pipeline {
         let in_side = window.put_off(|event| is_held(event) && has_key(keys, event));
         let events = in_main.events + in_side.events;
         let bytes = in_main.bytes + in_side.bytes;
-        let is_much =
-            events * PARTS >= limits.window_events || bytes * PARTS >= limits.window_bytes;
-        if !is_much && now < since.after(STAY) {
+        if events == 0 {
+            return;
+        }
+        let unstored = progress.unstored();
+        let is_much = |(events, bytes): (usize, usize), parts| {
+            events * parts >= limits.window_events || bytes * parts >= limits.window_bytes
+        };
+        let stay = !is_much((events, bytes), PARTS) && !is_much(unstored, PARTS_BEHIND);
+        if stay && now < since.after(STAY) {
             return;
         }
         let max = limits.blocked_keys_max;

@@ -1,12 +1,13 @@
 //! Places that take nothing for now, as a full queue: parts of a destination that fail alone.
 //!
-//! A place is held back from its first refusal on, while all others flow. From time to time it gets
-//! one event, each time another one, and once it takes that, twice as much each time. A refusal is
-//! no proof that nothing has come of the event: an exchange that routes it into two queues has
-//! given it to the one that takes it, and gives it again each time that it is tried.
+//! A place is held back from its first refusal on, or from the second event on that stays unanswered
+//! while it takes none, and all others flow. From time to time it gets one event, each time another
+//! one, and once it takes that, twice as much each time. A refusal is no proof that nothing has come
+//! of the event: an exchange that routes it into two queues has given it to the one that takes it,
+//! and gives it again each time that it is tried.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, HashSet, hash_map::Entry},
     time::Duration,
 };
 
@@ -44,6 +45,8 @@ pub(super) struct Places {
     states: HashMap<Place, State>,
     /// The events of these places that were sent since they were held back.
     in_flight: HashMap<Ticket, Place>,
+    /// Places that left an event unanswered, and have taken none since.
+    in_doubt: HashSet<Place>,
     /// The report to operators.
     trouble: Option<String>,
 }
@@ -74,6 +77,27 @@ impl Places {
     /// Whether the place takes nothing, or not everything.
     pub(super) fn is_limited(&self, place: Place) -> bool {
         self.states.contains_key(&place)
+    }
+
+    /// A place left an event unanswered. Whether it did so before, and has taken nothing since: the
+    /// first one may be silent by itself.
+    pub(super) fn silent(&mut self, place: Place) -> bool {
+        if self.is_limited(place) {
+            return true;
+        }
+        if self.in_doubt.len() >= PLACES_MAX {
+            self.in_doubt.clear();
+        }
+        !self.in_doubt.insert(place)
+    }
+
+    pub(super) fn has_doubts(&self) -> bool {
+        !self.in_doubt.is_empty()
+    }
+
+    /// A place took an event.
+    pub(super) fn took(&mut self, place: Place) {
+        self.in_doubt.remove(&place);
     }
 
     /// How often a place that is held back refused events in a row, and its words.
@@ -238,6 +262,7 @@ impl Places {
         let Self {
             states,
             in_flight,
+            in_doubt,
             // For operators alone.
             trouble: _,
         } = self;
@@ -268,6 +293,12 @@ impl Places {
         in_flight
             .into_iter()
             .for_each(|name| out(Part::Number(name)));
+        let mut in_doubt: Vec<_> = in_doubt.iter().map(|place| place.0).collect();
+        in_doubt.sort_unstable();
+        out(number(in_doubt.len()));
+        in_doubt
+            .into_iter()
+            .for_each(|place| out(Part::Number(place)));
     }
 }
 

@@ -69,6 +69,11 @@ impl Progress {
         self.unstored.1 += bytes;
     }
 
+    /// Events and bytes that were read and are not behind the stored cursor.
+    pub(super) fn unstored(&self) -> (usize, usize) {
+        self.unstored
+    }
+
     pub(super) fn is_all_stored(&self) -> bool {
         self.unstored.0 == 0
     }

@@ -11,6 +11,8 @@
 //! | *probed*: it was refused again | all others that were refused had their turn |
 //! | *tried*: its place refused it for now | all others of the place were tried |
 //!
+//! It also counts how often one stayed unanswered.
+//!
 //! A place that is held back is no key: places stand beside the map (`places.rs`).
 //!
 //! So many parked keys are kept in memory; the rest stand in the store alone, and with each page it
@@ -57,6 +59,8 @@ struct Reasons {
     refused: bool,
     probed: bool,
     tried: bool,
+    /// How often it stayed unanswered while others of its place were taken.
+    silences: u32,
 }
 
 /// The events of which a batch is gathered.
@@ -78,11 +82,12 @@ pub(super) struct Waiting {
     /// The suspects, in the order in which they are tried.
     suspects: VecDeque<Waiter>,
     places: Places,
-    /// How many of the map are parked, refused, probed and tried.
+    /// How many of the map are parked, refused, probed, tried and unanswered.
     parked: usize,
     refused: usize,
     probed: usize,
     tried: usize,
+    unanswered: usize,
     /// How many more keys are parked, by the store's markers alone.
     parked_in_the_store: usize,
 }
@@ -97,6 +102,7 @@ impl Waiting {
             refused: 0,
             probed: 0,
             tried: 0,
+            unanswered: 0,
             parked_in_the_store: 0,
         };
         for marker in markers {
@@ -422,6 +428,38 @@ impl Waiting {
             .refused(of, event.topic(), why, probe, now, random)
     }
 
+    /// The event stayed unanswered while others were answered. How often it did so although its
+    /// place took others; none where that takes nothing either.
+    pub(super) fn silent(&mut self, event: &StoredEvent, router: &Router) -> Option<u32> {
+        if self.places.silent(Self::place_of(event, router)) {
+            return None;
+        }
+        let silences = self.change(Waiter::of(event), |reasons| {
+            reasons.silences += 1;
+            reasons.silences
+        });
+        self.unanswered += usize::from(silences == 1);
+        Some(silences)
+    }
+
+    /// The destination took the event, or it counts as refused: it is silent no more.
+    pub(super) fn answered(&mut self, event: &StoredEvent) {
+        if self.unanswered == 0 {
+            return;
+        }
+        let silences = self.change(Waiter::of(event), |reasons| {
+            std::mem::take(&mut reasons.silences)
+        });
+        self.unanswered -= usize::from(silences > 0);
+    }
+
+    /// The event's place took it.
+    pub(super) fn clear_of_doubt(&mut self, event: &StoredEvent, router: &Router) {
+        if self.places.has_doubts() {
+            self.places.took(Self::place_of(event, router));
+        }
+    }
+
     fn forget_tried(&mut self) {
         if std::mem::take(&mut self.tried) > 0 {
             self.change_all(|reasons| reasons.tried = false);
@@ -447,6 +485,7 @@ impl Waiting {
             refused: _,
             probed: _,
             tried: _,
+            unanswered: _,
             parked_in_the_store,
         } = self;
         let mut waiters: Vec<_> = waiters.iter().collect();
@@ -459,6 +498,7 @@ impl Waiting {
                 refused,
                 probed,
                 tried,
+                silences,
             } = reasons;
             out(Part::Number(waiter.0));
             let mut parked: Vec<_> = parked.iter().collect();
@@ -468,6 +508,7 @@ impl Waiting {
             for is in [*suspect, *refused, *probed, *tried] {
                 out(Part::Number(is.into()));
             }
+            out(Part::Number((*silences).into()));
         }
         out(number(suspects.len()));
         suspects.iter().for_each(|of| out(Part::Number(of.0)));

@@ -218,12 +218,29 @@ impl FarEnd {
             broker.trace.see(&Seen::Refused { place, id });
             return Ok(Outcome::rejected(RejectionKind::Other, "poison"));
         }
-        if state.full && record.topic() == FULL {
-            broker.count(Injection::QueueFull);
-            return Ok(Outcome::later("the queue is full"));
+        if record.topic() == FULL {
+            if state.full && state.silent {
+                broker.count(Injection::QueueSilent);
+                if broker.trace.one_in(2) {
+                    state.unanswered.push(record.clone());
+                }
+                return Ok(Outcome::silent("no answer"));
+            }
+            if state.full {
+                broker.count(Injection::QueueFull);
+                return Ok(Outcome::later("the queue is full"));
+            }
+            for record in std::mem::take(&mut state.unanswered) {
+                broker.deliver(&record);
+            }
         }
         let alone = broker.kind == Kind::RabbitMq && state.fussy && !broker.trace.is_quiet();
         if alone && broker.trace.one_in(12) {
+            if broker.trace.one_in(4) {
+                broker.count(Injection::AckLost);
+                broker.deliver(record);
+                return Ok(Outcome::silent("no answer"));
+            }
             broker.count(Injection::Nacked);
             return Ok(Outcome::later("the queue is full"));
         }

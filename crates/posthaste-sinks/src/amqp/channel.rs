@@ -274,13 +274,15 @@ impl<M: Message> ConfirmChannel<M> {
 
     fn look_at_the_clock(&mut self, now: Instant) -> Result<(), Error> {
         let limit = self.confirm_limit;
-        if self
+        while self
             .unconfirmed
             .oldest()
             .is_some_and(|at| at + limit <= now)
         {
-            let blocked = self.blocked.clone();
-            return Err(Error::Unconfirmed { limit, blocked });
+            if !self.unconfirmed.give_up(limit, &mut self.confirmations) {
+                let blocked = self.blocked.clone();
+                return Err(Error::Unconfirmed { limit, blocked });
+            }
         }
         let heartbeat = self.connection.heartbeat;
         if heartbeat.is_zero() {

@@ -6,7 +6,7 @@
 //! returned. The id alone does not tell: it may have been sent twice, and only one of the two be
 //! routable.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
@@ -19,6 +19,8 @@ pub(crate) enum Confirmation {
     Ack,
     /// It did not (`basic.nack`).
     Nack,
+    /// It said nothing within this time, and confirmed a message that it got later.
+    None(Duration),
     /// It had nowhere to put the message (`basic.return`).
     Returned {
         /// The reply code.
@@ -39,6 +41,10 @@ pub(super) struct Unconfirmed<M> {
     bytes: usize,
     /// Behind the last return: the next one is looked for from this tag on.
     returned_to: u64,
+    /// The highest tag that was confirmed by itself: the broker has read all before it.
+    newest_confirmed: u64,
+    /// Some were given up: their returns may still come.
+    gave_up: bool,
 }
 
 #[derive(Debug)]
@@ -57,6 +63,8 @@ impl<M> Default for Unconfirmed<M> {
             unanswered: 0,
             bytes: 0,
             returned_to: 0,
+            newest_confirmed: 0,
+            gave_up: false,
         }
     }
 }
@@ -117,6 +125,9 @@ impl<M: Message> Unconfirmed<M> {
         // Returns come in the order of publishing; should they not, they still count.
         let at = after.or_else(|| self.sent.iter().position(is_it));
         let Some((at, sent)) = at.and_then(|at| Some((at, self.sent[at].as_mut()?))) else {
+            if self.gave_up {
+                return Ok(());
+            }
             return Err(Error::Mismatch(format!(
                 "it returned message `{message_id}`, which was not in flight"
             )));
@@ -146,6 +157,7 @@ impl<M: Message> Unconfirmed<M> {
         let Ok(end) = usize::try_from(tag.saturating_sub(self.taken)) else {
             return Ok(());
         };
+        self.newest_confirmed = self.newest_confirmed.max(tag);
         let from = if multiple { 0 } else { end.saturating_sub(1) };
         for sent in self.sent.range_mut(from..end).filter_map(Option::take) {
             self.unanswered -= 1;
@@ -157,11 +169,32 @@ impl<M: Message> Unconfirmed<M> {
             };
             ended.push((sent.message, confirmation));
         }
+        self.drop_answered();
+        Ok(())
+    }
+
+    fn drop_answered(&mut self) {
         while matches!(self.sent.front(), Some(None)) {
             self.sent.pop_front();
             self.taken += 1;
         }
-        Ok(())
+    }
+
+    /// Gives up the oldest message, which had so long, where the broker has confirmed a later one:
+    /// it has read this one then, and leaves it unanswered. False: it has confirmed none.
+    pub(super) fn give_up(&mut self, limit: Duration, ended: &mut Vec<(M, Confirmation)>) -> bool {
+        if self.newest_confirmed <= self.taken {
+            return false;
+        }
+        let Some(sent) = self.sent.front_mut().and_then(Option::take) else {
+            return false;
+        };
+        self.gave_up = true;
+        self.unanswered -= 1;
+        self.bytes -= sent.message.body().len();
+        ended.push((sent.message, Confirmation::None(limit)));
+        self.drop_answered();
+        true
     }
 
     /// The messages without an answer.

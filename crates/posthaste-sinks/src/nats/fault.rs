@@ -127,8 +127,12 @@ pub(super) enum Answer {
     NoResponders,
     /// We may not publish to its subject.
     Refused,
-    /// Nobody answered within this time.
-    None(Duration),
+    /// Nobody answered in time.
+    None {
+        limit: Duration,
+        /// The server answered a message that it got later.
+        answers_others: bool,
+    },
 }
 
 /// The answer of a stream.
@@ -158,22 +162,27 @@ impl Answer {
                 Ok(ack) => ack_outcome(ack, subject),
                 Err(_) => no_stream_answered(subject),
             },
-            Self::NoResponders => Outcome::unavailable(
-                Cause::Misconfigured,
-                format!("no stream takes subject `{subject}`; {CREATE}"),
-            ),
+            Self::NoResponders => {
+                Outcome::later(format!("no stream takes subject `{subject}`; {CREATE}"))
+            }
             Self::Refused => Outcome::rejected(
                 RejectionKind::Denied,
                 format!("the user may not publish to subject `{subject}`; allow it"),
             ),
-            Self::None(limit) => Outcome::unavailable(
-                Cause::Unknown,
-                format!(
+            Self::None {
+                limit,
+                answers_others,
+            } => {
+                let reason = format!(
                     "no answer for subject `{subject}` within {limit:?}; the server is slow, its \
                      stream is without the majority of its replicas, or no stream has the subject \
                      and another client listens to it"
-                ),
-            ),
+                );
+                match answers_others {
+                    true => Outcome::silent(reason),
+                    false => Outcome::unavailable(Cause::Unknown, reason),
+                }
+            }
         }
     }
 }
@@ -194,10 +203,9 @@ fn ack_outcome(ack: PubAck, subject: &str) -> Outcome {
 }
 
 fn no_stream_answered(subject: &str) -> Outcome {
-    Outcome::unavailable(
-        Cause::Misconfigured,
-        format!("another client than a stream answered for subject `{subject}`; {CREATE}"),
-    )
+    Outcome::later(format!(
+        "another client than a stream answered for subject `{subject}`; {CREATE}"
+    ))
 }
 
 impl StreamError {
@@ -309,9 +317,9 @@ mod tests {
             (error(503, 10_076), "misconfigured"),
             (error(500, 19_999), "unknown"),
             // Not of a stream.
-            ("{}".to_owned(), "misconfigured"),
-            ("thanks".to_owned(), "misconfigured"),
-            (String::new(), "misconfigured"),
+            ("{}".to_owned(), "later"),
+            ("thanks".to_owned(), "later"),
+            (String::new(), "later"),
         ] {
             let outcome = Answer::Payload(payload.clone().into_bytes()).outcome("s");
             let found = match &outcome {

@@ -38,6 +38,8 @@ pub(super) struct Publishing {
     /// that a late answer meets no other message.
     in_flight: BTreeMap<u64, SentMessage>,
     next: u64,
+    /// The highest number that was answered: the server has read all before it.
+    newest_answered: Option<u64>,
     bytes: usize,
     /// Whole commands, written up to `written`.
     out: Vec<u8>,
@@ -67,6 +69,7 @@ impl Publishing {
             patience,
             in_flight: BTreeMap::new(),
             next: 0,
+            newest_answered: None,
             bytes: 0,
             out: Vec::with_capacity(2 * OUT_BYTES),
             written: 0,
@@ -170,6 +173,7 @@ impl Publishing {
                 };
                 // An answer to a message that had its time finds none.
                 if let Some(number) = number {
+                    self.newest_answered = self.newest_answered.max(Some(number));
                     self.end(number, answer);
                 }
             }
@@ -203,7 +207,13 @@ impl Publishing {
         while let Some((&number, sent)) = self.in_flight.first_key_value()
             && sent.at + answer <= now
         {
-            self.end(number, Answer::None(answer));
+            let limit = answer;
+            let answers_others = self.newest_answered > Some(number);
+            let answer = Answer::None {
+                limit,
+                answers_others,
+            };
+            self.end(number, answer);
         }
         if self.asked && self.last_read + 2 * silence <= now {
             return Err(ServerFault::slow("the server says nothing", 2 * silence));

@@ -120,6 +120,10 @@ fn outcome(confirmation: Confirmation, exchange: &str) -> Outcome {
             "the broker refused the message (basic.nack): a queue is full and rejects publishing, \
              or the queue is in trouble; see the broker's log",
         ),
+        Confirmation::None(limit) => Outcome::silent(format!(
+            "no confirm within {limit:?}, while later messages were confirmed: a queue of the \
+             message is without the majority of its members, or in trouble; see the broker's log"
+        )),
         Confirmation::Returned { code, text } => {
             let why = match exchange {
                 "" => {

@@ -64,6 +64,7 @@ impl Waiting {
         assert_eq!(self.refused, count(|of| of.refused.into()));
         assert_eq!(self.probed, count(|of| of.probed.into()));
         assert_eq!(self.tried, count(|of| of.tried.into()));
+        assert_eq!(self.unanswered, count(|of| (of.silences > 0).into()));
         assert_eq!(self.suspects.len(), count(|of| of.suspect.into()));
         assert!(self.suspects.iter().all(|of| self.waiters[of].suspect));
         assert!(!self.waiters.values().any(|of| *of == Reasons::default()));

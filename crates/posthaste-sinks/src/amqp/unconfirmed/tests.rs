@@ -74,6 +74,7 @@ impl Channel {
                 Confirmation::Ack => 'a',
                 Confirmation::Returned { .. } => 'r',
                 Confirmation::Nack => 'u',
+                Confirmation::None(_) => 's',
             };
             (message.number, how)
         });
@@ -116,6 +117,33 @@ fn each_confirm_finds_its_record() {
     channel.ack(0, true).unwrap();
     assert_eq!(channel.told(), [(6, 'a'), (7, 'a')]);
     assert_eq!(channel.unconfirmed.oldest(), None);
+}
+
+#[test]
+fn what_stays_unconfirmed_before_a_confirmed_one_is_given_up() {
+    let sent = messages(5);
+    let mut channel = Channel::with(&sent);
+    let give_up = |channel: &mut Channel| {
+        let (unconfirmed, limit) = (&mut channel.unconfirmed, Duration::from_secs(1));
+        unconfirmed.give_up(limit, &mut channel.ended)
+    };
+    assert!(!give_up(&mut channel), "the broker may be away");
+    channel.ack(2, false).unwrap();
+    channel.ack(4, false).unwrap();
+    assert!(give_up(&mut channel) && give_up(&mut channel));
+    assert!(!give_up(&mut channel), "nothing behind it is confirmed");
+    assert_eq!(channel.told(), [(1, 'a'), (3, 'a'), (0, 's'), (2, 's')]);
+    assert_eq!(
+        (channel.unconfirmed.len(), channel.unconfirmed.bytes()),
+        (1, 4)
+    );
+    // What comes late says nothing new.
+    channel.bounce(&sent[0]).unwrap();
+    channel.ack(1, false).unwrap();
+    channel.nack(3, false);
+    assert_eq!(channel.told(), []);
+    channel.ack(0, true).unwrap();
+    assert_eq!(channel.told(), [(4, 'a')]);
 }
 
 #[test]

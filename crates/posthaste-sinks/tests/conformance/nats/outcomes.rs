@@ -12,7 +12,7 @@ use posthaste_testkit::{
 use serde_json::json;
 
 use super::{
-    place::{Place, cause},
+    place::{Place, cause, put_off},
     trial,
 };
 use crate::driving::{accept, accepted, lane, plain, refusal, send};
@@ -24,6 +24,10 @@ pub(super) fn trials() -> Vec<Trial> {
             a_subject_without_a_stream_is_said,
         ),
         trial("only_a_streams_answer_counts", only_a_streams_answer_counts),
+        trial(
+            "a_silent_subject_is_put_off_alone",
+            a_silent_subject_is_put_off_alone,
+        ),
         trial("another_stream_is_refused", another_stream_is_refused),
         trial("a_missing_stream_is_said", a_missing_stream_is_said),
         trial("a_repeat_is_suppressed", a_repeat_is_suppressed),
@@ -67,8 +71,7 @@ async fn a_subject_without_a_stream_is_said() {
     let missing = unique_name("missing");
     events[7].topic.clone_from(&missing);
     let outcomes = send(&mut lane, &events).await;
-    let (why, words) = cause(&outcomes[7]);
-    assert_eq!(why, Cause::Misconfigured);
+    let words = &put_off(&outcomes[7]).reason;
     assert!(
         words.contains(&missing) && words.contains("create a stream"),
         "{words}"
@@ -105,8 +108,7 @@ async fn only_a_streams_answer_counts() {
     let mut lane = lane(&sink).await;
     for _ in 0..4 {
         let outcomes = send(&mut lane, &plain(1)).await;
-        let (why, words) = cause(&outcomes[0]);
-        assert_eq!(why, Cause::Misconfigured, "{words}");
+        let words = &put_off(&outcomes[0]).reason;
         assert!(words.contains("another client"), "{words}");
     }
     let outcomes = send(&mut lane, &plain(1)).await;
@@ -114,6 +116,34 @@ async fn only_a_streams_answer_counts() {
     assert_eq!(why, Cause::Unknown, "{words}");
     assert!(words.contains("within 4.5s"), "{words}");
     drop(answering.join().unwrap());
+}
+
+/// The others of the lane are answered meanwhile, and it goes on.
+async fn a_silent_subject_is_put_off_alone() {
+    let server = NatsServer::shared();
+    let (place, silent) = (Place::new(server), unique_name("silent"));
+    let mut service = server.client();
+    service.listen(&silent);
+    let sink = open(&format!("{}?subject={{topic}}", server.url())).unwrap();
+    let mut lane = lane(&sink).await;
+    let mut events = plain(20);
+    for (at, event) in (0..).zip(&mut events) {
+        event.topic = match at {
+            0 | 10 => silent.clone(),
+            _ => format!("{}.orders", place.name),
+        };
+    }
+    let outcomes = send(&mut lane, &events).await;
+    for at in [0, 10] {
+        let why = put_off(&outcomes[at]);
+        assert!(
+            why.is_silent && why.reason.contains("within 4.5s"),
+            "{why:?}"
+        );
+    }
+    let all_others = outcomes.iter().filter(|outcome| accepted(outcome)).count();
+    assert_eq!(all_others, 18);
+    accept(&mut lane, &events[1..10]).await;
 }
 
 async fn another_stream_is_refused() {
@@ -146,7 +176,7 @@ async fn a_missing_stream_is_said() {
         assert!(matches!(error, SinkError::Misconfigured { .. }), "{said}");
         assert!(said.contains(&name) && said.contains(fix), "{said}");
         let outcomes = send(&mut lane(&sink).await, &plain(1)).await;
-        assert_eq!(cause(&outcomes[0]).0, Cause::Misconfigured);
+        assert!(!put_off(&outcomes[0]).is_silent);
     }
 }
 
@@ -193,9 +223,7 @@ async fn a_full_stream_is_no_events_fault() {
     let outcomes = send(&mut lane(&place.sink()).await, &plain(8)).await;
     assert!(outcomes[..5].iter().all(accepted));
     for outcome in &outcomes[5..] {
-        let Outcome::Later(why) = outcome else {
-            panic!("{outcome:?}");
-        };
+        let why = put_off(outcome);
         assert!(why.reason.contains("maximum messages exceeded"), "{why:?}");
     }
     assert_eq!(place.events().len(), 5);

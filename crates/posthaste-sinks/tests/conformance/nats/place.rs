@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste_engine::{Cause, Outcome, Sink};
+use posthaste_engine::{Cause, Outcome, Postponement, Sink};
 use posthaste_sinks::open;
 use posthaste_testkit::{servers::nats::NatsServer, sink_suite::SuiteEvent, unique_name};
 use serde_json::{Value, json};
@@ -60,6 +60,14 @@ impl<'a> Place<'a> {
 pub(super) fn cause(outcome: &Outcome) -> (Cause, &str) {
     match outcome {
         Outcome::Unavailable(why) => (why.cause, &why.reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Why it was put off.
+pub(super) fn put_off(outcome: &Outcome) -> &Postponement {
+    match outcome {
+        Outcome::Later(why) => why,
         other => panic!("{other:?}"),
     }
 }
