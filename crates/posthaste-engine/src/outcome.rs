@@ -141,8 +141,8 @@ pub struct Postponement {
     pub reason: String,
     /// How long the broker asked us to wait; the engine waits five minutes at the most.
     pub wait: Option<Duration>,
-    /// It was sent, and not answered in time, while the lane answered what was sent behind it. The
-    /// broker has received it then, and may still take it.
+    /// It was sent, and not answered in time, while the broker answered what was sent behind it on
+    /// the same connection. The broker has read it then, and may still take it.
     pub is_silent: bool,
 }
 

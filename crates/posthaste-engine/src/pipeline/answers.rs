@@ -120,7 +120,10 @@ impl Pipeline {
                 self.took(&event);
             }
             Outcome::Rejected(rejection) => self.window_rejected(ticket, *rejection, now),
-            Outcome::Later(why) => self.window_later(ticket, *why, now, random),
+            Outcome::Later(why) => {
+                self.breaker.answered();
+                self.window_later(ticket, *why, now, random);
+            }
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
                 window.unsend(number, false);
             }
@@ -194,7 +197,7 @@ impl Pipeline {
     fn refused(&mut self, event: &StoredEvent, rejection: &Rejection, now: Moment) {
         let Rejection { kind, reason } = rejection;
         self.reports.counts.rejected += 1;
-        self.breaker.refused();
+        self.breaker.answered();
         let topic = self.router.topic_hash(event);
         self.refusals.rejected(*kind, topic, reason, now);
     }
@@ -300,7 +303,10 @@ impl Pipeline {
                     self.retry_rejected(ticket, &retry.copy, *rejection, random);
                 }
             }
-            Outcome::Later(why) => self.retry_later(ticket, retry, &why, now, random),
+            Outcome::Later(why) => {
+                self.breaker.answered();
+                self.retry_later(ticket, retry, &why, now, random);
+            }
             Outcome::Unavailable(why) if why.cause == Cause::BehindFailure => {
                 self.retries.again(retry);
             }

@@ -4,7 +4,7 @@
 //!   closed --unavailable--> open --wait is over--> half-open
 //!     ^                      ^                      |   |
 //!     |                      +----- unavailable ----+   |
-//!     +------------- accepted, or refused --------------+
+//!     +------- accepted, refused, or put off -----------+
 //! ```
 
 use std::time::Duration;
@@ -90,9 +90,9 @@ impl Breaker {
         self.failures = 0;
     }
 
-    /// The destination refused an event for its own sake. A probe that it refuses is an answer,
-    /// too: it is there, and perhaps nothing else is left to send that would show it.
-    pub(super) fn refused(&mut self) {
+    /// The destination refused an event for its own sake, or put it off. That is an answer to a
+    /// probe, too: it is there, and perhaps nothing else is left to send that would show it.
+    pub(super) fn answered(&mut self) {
         if self.state == BreakerState::HalfOpen {
             self.close();
         }

@@ -222,6 +222,7 @@ impl<M: Message> ConfirmChannel<M> {
                 Ok(())
             }
             Incoming::Heartbeat => Ok(()),
+            Incoming::ConfirmSelectOk if self.unconfirmed.reads() => Ok(()),
             Incoming::ChannelClose { code, text } => {
                 let what = "channel";
                 Err(Error::Closed { what, code, text })
@@ -284,6 +285,10 @@ impl<M: Message> ConfirmChannel<M> {
                 return Err(Error::Unconfirmed { limit, blocked });
             }
         }
+        if self.asks_at().is_some_and(|at| at <= now) {
+            FrameWriter::new(&mut self.out).confirm_select();
+            self.unconfirmed.ask();
+        }
         let heartbeat = self.connection.heartbeat;
         if heartbeat.is_zero() {
             return Ok(());
@@ -302,6 +307,14 @@ impl<M: Message> ConfirmChannel<M> {
         Ok(())
     }
 
+    /// When the broker is asked whether it has read a message that it does not confirm: by what has
+    /// no effect and is answered in its turn, between two messages.
+    fn asks_at(&self) -> Option<Instant> {
+        let may = self.body_from.is_none() && self.unconfirmed.is_to_be_asked();
+        let oldest = self.unconfirmed.oldest().filter(|_| may)?;
+        Some(oldest + self.confirm_limit / 2)
+    }
+
     /// When to look at the clock again.
     fn deadline(&self) -> Instant {
         let heartbeat = self.connection.heartbeat;
@@ -309,7 +322,8 @@ impl<M: Message> ConfirmChannel<M> {
         let beat = (!heartbeat.is_zero())
             .then(|| (self.last_write + heartbeat / 2).min(self.last_read + 2 * heartbeat));
         let far = self.last_read + Duration::from_secs(3600);
-        confirm.into_iter().chain(beat).min().unwrap_or(far)
+        let dues = [confirm, self.asks_at(), beat];
+        dues.into_iter().flatten().min().unwrap_or(far)
     }
 }
 

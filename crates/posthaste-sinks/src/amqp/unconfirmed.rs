@@ -19,7 +19,7 @@ pub(crate) enum Confirmation {
     Ack,
     /// It did not (`basic.nack`).
     Nack,
-    /// It said nothing within this time, and confirmed a message that it got later.
+    /// It said nothing about it within this time, though it has read it.
     None(Duration),
     /// It had nowhere to put the message (`basic.return`).
     Returned {
@@ -41,8 +41,10 @@ pub(super) struct Unconfirmed<M> {
     bytes: usize,
     /// Behind the last return: the next one is looked for from this tag on.
     returned_to: u64,
-    /// The highest tag that was confirmed by itself: the broker has read all before it.
-    newest_confirmed: u64,
+    /// The broker has read all messages of lower tags: it has answered something behind them.
+    read_to: u64,
+    /// Questions whether the broker reads, by the tag behind the messages before each.
+    asked: VecDeque<u64>,
     /// Some were given up: their returns may still come.
     gave_up: bool,
 }
@@ -63,7 +65,8 @@ impl<M> Default for Unconfirmed<M> {
             unanswered: 0,
             bytes: 0,
             returned_to: 0,
-            newest_confirmed: 0,
+            read_to: 0,
+            asked: VecDeque::new(),
             gave_up: false,
         }
     }
@@ -157,7 +160,7 @@ impl<M: Message> Unconfirmed<M> {
         let Ok(end) = usize::try_from(tag.saturating_sub(self.taken)) else {
             return Ok(());
         };
-        self.newest_confirmed = self.newest_confirmed.max(tag);
+        self.read_to = self.read_to.max(tag);
         let from = if multiple { 0 } else { end.saturating_sub(1) };
         for sent in self.sent.range_mut(from..end).filter_map(Option::take) {
             self.unanswered -= 1;
@@ -180,10 +183,34 @@ impl<M: Message> Unconfirmed<M> {
         }
     }
 
-    /// Gives up the oldest message, which had so long, where the broker has confirmed a later one:
-    /// it has read this one then, and leaves it unanswered. False: it has confirmed none.
+    /// Whether the broker has read the oldest message, and leaves it unanswered.
+    fn is_oldest_read(&self) -> bool {
+        self.taken + 1 < self.read_to
+    }
+
+    /// Whether the broker is to be asked whether it has read the oldest message.
+    pub(super) fn is_to_be_asked(&self) -> bool {
+        let was_asked = self.asked.back().is_some_and(|&to| self.taken + 1 < to);
+        !self.is_oldest_read() && !was_asked
+    }
+
+    /// The broker is asked, behind all that was published.
+    pub(super) fn ask(&mut self) {
+        let newest = self.taken + self.sent.len() as u64;
+        self.asked.push_back(newest + 1);
+    }
+
+    /// It has answered the first of the questions. False: there was none.
+    pub(super) fn reads(&mut self) -> bool {
+        let asked = self.asked.pop_front();
+        self.read_to = self.read_to.max(asked.unwrap_or_default());
+        asked.is_some()
+    }
+
+    /// Gives up the oldest message, which had so long, where the broker has read it. False: nobody
+    /// knows.
     pub(super) fn give_up(&mut self, limit: Duration, ended: &mut Vec<(M, Confirmation)>) -> bool {
-        if self.newest_confirmed <= self.taken {
+        if !self.is_oldest_read() {
             return false;
         }
         let Some(sent) = self.sent.front_mut().and_then(Option::take) else {

@@ -130,8 +130,8 @@ pub(super) enum Answer {
     /// Nobody answered in time.
     None {
         limit: Duration,
-        /// The server answered a message that it got later.
-        answers_others: bool,
+        /// The server has read the message.
+        was_read: bool,
     },
 }
 
@@ -169,16 +169,13 @@ impl Answer {
                 RejectionKind::Denied,
                 format!("the user may not publish to subject `{subject}`; allow it"),
             ),
-            Self::None {
-                limit,
-                answers_others,
-            } => {
+            Self::None { limit, was_read } => {
                 let reason = format!(
                     "no answer for subject `{subject}` within {limit:?}; the server is slow, its \
                      stream is without the majority of its replicas, or no stream has the subject \
                      and another client listens to it"
                 );
-                match answers_others {
+                match was_read {
                     true => Outcome::silent(reason),
                     false => Outcome::unavailable(Cause::Unknown, reason),
                 }

@@ -1,6 +1,10 @@
 //! A connection that publishes messages within a window, and collects how they ended.
 
-use std::{collections::BTreeMap, mem, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+    time::Duration,
+};
 
 use posthaste_engine::{Outcome, Record};
 use tokio::time::{Instant, sleep_until};
@@ -38,8 +42,10 @@ pub(super) struct Publishing {
     /// that a late answer meets no other message.
     in_flight: BTreeMap<u64, SentMessage>,
     next: u64,
-    /// The highest number that was answered: the server has read all before it.
-    newest_answered: Option<u64>,
+    /// The server has read all messages of lower numbers: it has answered something behind them.
+    read_to: u64,
+    /// Questions whether the server is there, by the number behind the messages before each.
+    asked: VecDeque<u64>,
     bytes: usize,
     /// Whole commands, written up to `written`.
     out: Vec<u8>,
@@ -48,8 +54,6 @@ pub(super) struct Publishing {
     unflushed: bool,
     ended: Vec<(SentMessage, Answer)>,
     last_read: Instant,
-    /// The server was asked whether it is there, and has said nothing since.
-    asked: bool,
 }
 
 /// A message without an answer.
@@ -69,14 +73,14 @@ impl Publishing {
             patience,
             in_flight: BTreeMap::new(),
             next: 0,
-            newest_answered: None,
+            read_to: 0,
+            asked: VecDeque::new(),
             bytes: 0,
             out: Vec::with_capacity(2 * OUT_BYTES),
             written: 0,
             unflushed: false,
             ended: Vec::new(),
             last_read: Instant::now(),
-            asked: false,
         }
     }
 
@@ -137,7 +141,6 @@ impl Publishing {
             read = reader.fill() => {
                 read.map_err(|error| ServerFault::lost("waiting for answers", &error))?;
                 self.last_read = Instant::now();
-                self.asked = false;
                 while let Some(incoming) = self.connection.reader.next()? {
                     self.take(incoming)?;
                 }
@@ -173,7 +176,7 @@ impl Publishing {
                 };
                 // An answer to a message that had its time finds none.
                 if let Some(number) = number {
-                    self.newest_answered = self.newest_answered.max(Some(number));
+                    self.read_to = self.read_to.max(number);
                     self.end(number, answer);
                 }
             }
@@ -190,7 +193,11 @@ impl Publishing {
                     self.end(number, Answer::Refused);
                 }
             }
-            Incoming::Pong | Incoming::Ok => {}
+            Incoming::Pong => {
+                let to = self.asked.pop_front().unwrap_or_default();
+                self.read_to = self.read_to.max(to);
+            }
+            Incoming::Ok => {}
         }
         Ok(())
     }
@@ -207,31 +214,38 @@ impl Publishing {
         while let Some((&number, sent)) = self.in_flight.first_key_value()
             && sent.at + answer <= now
         {
-            let limit = answer;
-            let answers_others = self.newest_answered > Some(number);
             let answer = Answer::None {
-                limit,
-                answers_others,
+                limit: answer,
+                was_read: number < self.read_to,
             };
             self.end(number, answer);
         }
-        if self.asked && self.last_read + 2 * silence <= now {
+        let was_asked = !self.asked.is_empty();
+        if was_asked && self.last_read + 2 * silence <= now {
             return Err(ServerFault::slow("the server says nothing", 2 * silence));
         }
-        if !self.asked && self.last_read + silence <= now {
+        let is_silent = !was_asked && self.last_read + silence <= now;
+        if is_silent || self.asks_at().is_some_and(|at| at <= now) {
             self.out.extend_from_slice(b"PING\r\n");
-            self.asked = true;
+            self.asked.push_back(self.next);
         }
         Ok(())
     }
 
+    /// When the server is asked whether it has read a message that has no answer.
+    fn asks_at(&self) -> Option<Instant> {
+        let (number, oldest) = self.in_flight.first_key_value()?;
+        let asked_to = self.asked.back().copied().unwrap_or(self.read_to);
+        (*number >= asked_to).then(|| oldest.at + self.patience.answer / 2)
+    }
+
     /// When to look at the clock again.
     fn deadline(&self) -> Instant {
-        let silences = if self.asked { 2 } else { 1 };
+        let silences = if self.asked.is_empty() { 1 } else { 2 };
         let silence = self.last_read + silences * self.patience.silence;
-        match self.in_flight.first_key_value() {
-            Some((_, sent)) => silence.min(sent.at + self.patience.answer),
-            None => silence,
-        }
+        let oldest = self.in_flight.first_key_value();
+        let answer = oldest.map(|(_, sent)| sent.at + self.patience.answer);
+        let dues = [answer, self.asks_at()];
+        dues.into_iter().flatten().fold(silence, Instant::min)
     }
 }

@@ -34,13 +34,13 @@ fn an_outage_is_probed_ever_more_slowly_and_forgotten_at_the_first_success() {
 fn a_probe_that_is_refused_closes_it() {
     let mut breaker = breaker();
     breaker.unavailable("away".into(), None, at(100), 0.5);
-    breaker.refused();
+    breaker.answered();
     assert!(
         matches!(breaker.state(at(100)), BreakerState::Open { .. }),
         "what was in flight beside the failure says nothing"
     );
     assert_eq!(breaker.state(at(101)), BreakerState::HalfOpen);
-    breaker.refused();
+    breaker.answered();
     assert_eq!(breaker.state(at(101)), BreakerState::Closed);
     assert_eq!(breaker.last_error(), None);
 }

@@ -147,6 +147,21 @@ fn what_stays_unconfirmed_before_a_confirmed_one_is_given_up() {
 }
 
 #[test]
+fn a_broker_that_is_asked_has_read_what_was_sent_before() {
+    let mut channel = Channel::with(&messages(2));
+    let (limit, mut ended) = (Duration::from_secs(1), Vec::new());
+    let unconfirmed = &mut channel.unconfirmed;
+    assert!(!unconfirmed.reads() && unconfirmed.is_to_be_asked());
+    unconfirmed.ask();
+    unconfirmed.push(messages(1).remove(0), Instant::now());
+    assert!(!unconfirmed.is_to_be_asked() && !unconfirmed.give_up(limit, &mut ended));
+    assert!(unconfirmed.reads() && !unconfirmed.reads());
+    assert!(unconfirmed.give_up(limit, &mut ended) && unconfirmed.give_up(limit, &mut ended));
+    assert!(!unconfirmed.give_up(limit, &mut ended), "sent behind it");
+    assert!(unconfirmed.is_to_be_asked());
+}
+
+#[test]
 fn a_return_counts_for_its_own_record() {
     let sent = messages(6);
     let mut channel = Channel::with(&sent);
