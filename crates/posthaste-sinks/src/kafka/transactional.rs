@@ -199,10 +199,8 @@ impl TransactionalPublisher {
     /// The topics of what is under way may be gone, and the client waits for those: the next lane
     /// looks first.
     fn doubt_topics(&mut self, records: &Records) {
-        let now = Instant::now();
-        for topic in records.in_flight().filter_map(|record| record.topic) {
-            self.topics.doubt(topic, now);
-        }
+        let topics = records.in_flight().filter_map(|record| record.topic);
+        self.topics.doubt(&topics.collect(), Instant::now());
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
         message,
         refusals::SendMode,
         topic_names,
-        topics::{self, LookUpWait, Route, TopicPartition},
+        topics::{LookUpWait, Route, TopicPartition},
     },
     InTransaction, Records, TRANSACTION_EVENTS_MAX, TransactionalPublisher, id,
     worker::{Sending, Transaction, Written},
@@ -99,8 +99,11 @@ impl TransactionalPublisher {
         if self.progress.suppresses(partition, event, record.ticket()) {
             return Decision::Sent(self.in_transaction(record, None));
         }
-        let (topic, partitions) = match self.topics.route(item, self.publish_timeout, now) {
-            Route::To { topic, partitions } => (topic, partitions),
+        let (rotation, limit) = (self.rotation, self.publish_timeout);
+        let place = match self.topics.route(item, rotation, limit, now) {
+            // *Later* is no answer of a lane that keeps progress: an event whose fate is unknown
+            // may leave the window for it. A partition without a leader makes the lane late.
+            Route::To(place) | Route::Leaderless(place) => place,
             Route::NotYet => return Decision::Wait,
             Route::Refused(outcome) => return Decision::Answered(outcome),
         };
@@ -111,10 +114,6 @@ impl TransactionalPublisher {
         let mode = match has_refusals {
             true => self.context.refusals.mode(id(event), record.topic(), now),
             false => SendMode::WithOthers(BATCH_BYTES_MAX),
-        };
-        let place = TopicPartition {
-            topic,
-            partition: topics::place(record, partitions, self.rotation),
         };
         let bytes = message::bytes(record);
         let alone = match mode {
@@ -136,7 +135,7 @@ impl TransactionalPublisher {
         self.alone = alone;
         self.sent.push(next.slot);
         gathered.events.insert(event);
-        let in_transaction = self.in_transaction(record, Some(topic));
+        let in_transaction = self.in_transaction(record, Some(place.topic));
         gathered.sending.push(to(place.partition, record.clone()));
         Decision::Sent(in_transaction)
     }
