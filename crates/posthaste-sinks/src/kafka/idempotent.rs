@@ -263,7 +263,7 @@ impl IdempotentPublisher {
         self.key_partitions.answered(sent.order_key);
         if mem::take(&mut self.alone) {
             let topic = self.topics.name(sent.place.topic);
-            self.refusals.answered_alone(sent.event, topic, true);
+            self.refusals.accepted_alone(sent.event, topic);
         }
     }
 

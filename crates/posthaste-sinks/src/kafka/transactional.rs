@@ -191,7 +191,7 @@ impl TransactionalPublisher {
                 let topic = self.topics.name(topic);
                 self.context
                     .refusals
-                    .answered_alone(id(record.event), topic, true);
+                    .accepted_alone(id(record.event), topic);
             }
         }
     }

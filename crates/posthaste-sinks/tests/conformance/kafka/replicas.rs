@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, Lane as _, Outcome};
+use posthaste_engine::{Cause, Outcome};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::kafka::KafkaServer,
