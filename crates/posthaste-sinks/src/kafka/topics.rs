@@ -110,7 +110,7 @@ impl LookUpWait {
     /// Whether it has lasted too long, which happens only where more topics wait than the cluster
     /// can be asked for. Half of the record's time is left for sending: a record that waited on
     /// would make its lane late.
-    fn is_over(&mut self, limit: Duration, now: Instant) -> bool {
+    pub(super) fn is_over(&mut self, limit: Duration, now: Instant) -> bool {
         let since = *self.0.get_or_insert(now);
         now.duration_since(since) >= limit
     }

@@ -2,17 +2,19 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::Instant,
 };
 
 use posthaste_engine::{
-    Decision, EventRef, NextSlot, Outcome, Record, RejectionKind, WaitingRecord,
+    Decision, EventRef, NextSlot, Outcome, Record, RejectionKind, Unavailability, WaitingRecord,
 };
+use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::{
     super::{
         batch_limits::BATCH_BYTES_MAX,
-        message,
+        faults, message,
         refusals::SendMode,
         topic_names,
         topics::{LookUpWait, Route, TopicPartition},
@@ -20,6 +22,7 @@ use super::{
     InTransaction, Records, TRANSACTION_EVENTS_MAX, TransactionalPublisher, id,
     worker::{Sending, Transaction, Written},
 };
+use crate::publisher::InPlacePublisher as _;
 
 /// The next transaction so far.
 #[derive(Default)]
@@ -59,6 +62,9 @@ impl TransactionalPublisher {
                 return self.begin(records, sending, progress_partition);
             }
             if records.in_flight_count() == 0 {
+                if self.holds_back {
+                    self.give_up_leaderless(records);
+                }
                 return;
             }
             // Everything that was taken had been accepted before.
@@ -71,6 +77,7 @@ impl TransactionalPublisher {
         let now = Instant::now();
         let has_refusals = !self.context.refusals.is_empty();
         let mut gathered = Gathered::default();
+        self.holds_back = false;
         records.decide(|item, next| {
             let is_full = self.alone || next.in_flight >= TRANSACTION_EVENTS_MAX;
             // The same event twice: the second one finds the first one accepted.
@@ -101,9 +108,8 @@ impl TransactionalPublisher {
         }
         let (rotation, limit) = (self.rotation, self.publish_timeout);
         let place = match self.topics.route(item, rotation, limit, now) {
-            // *Later* is no answer of a lane that keeps progress: an event whose fate is unknown
-            // may leave the window for it. A partition without a leader makes the lane late.
-            Route::To(place) | Route::Leaderless(place) => place,
+            Route::To(place) => place,
+            Route::Leaderless(_) => return self.hold_back(item, now),
             Route::NotYet => return Decision::Wait,
             Route::Refused(outcome) => return Decision::Answered(outcome),
         };
@@ -138,6 +144,49 @@ impl TransactionalPublisher {
         let in_transaction = self.in_transaction(record, Some(place.topic));
         gathered.sending.push(to(place.partition, record.clone()));
         Decision::Sent(in_transaction)
+    }
+
+    /// A record for a partition without a leader: all others go first, for half of its time. In a
+    /// transaction, it would keep Kafka from ending that, and every further one of this relay, until
+    /// the partition has a leader again.
+    fn hold_back(
+        &mut self,
+        item: &mut WaitingRecord<LookUpWait>,
+        now: Instant,
+    ) -> Decision<InTransaction> {
+        self.holds_back = true;
+        match item.note.is_over(self.publish_timeout / 2, now) {
+            true => Decision::WaitAll,
+            false => Decision::Wait,
+        }
+    }
+
+    /// Nothing is under way, and nothing but records that are held back can go: the lane ends over
+    /// the first of them. *Later* is no answer of a lane that keeps progress: an event whose fate is
+    /// unknown may leave the window for it.
+    fn give_up_leaderless(&mut self, records: &mut Records) {
+        let now = Instant::now();
+        let mut fault = None;
+        records.decide(|item, _| {
+            if fault.is_some() {
+                return Decision::WaitAll;
+            }
+            match self
+                .topics
+                .route(item, self.rotation, self.publish_timeout, now)
+            {
+                Route::Leaderless(place) => {
+                    let reason = self.topics.leaderless(place);
+                    let why = Unavailability::new(faults::cause(Code::LeaderNotAvailable), reason);
+                    fault = Some(why.clone());
+                    Decision::Answered(Outcome::Unavailable(Arc::new(why)))
+                }
+                _ => Decision::Wait,
+            }
+        });
+        if let Some(fault) = fault {
+            self.end(records, fault);
+        }
     }
 
     fn in_transaction(&self, record: &Record, topic: Option<usize>) -> InTransaction {

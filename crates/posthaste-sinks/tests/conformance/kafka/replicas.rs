@@ -7,7 +7,7 @@ use posthaste_engine::{Cause, Outcome};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::kafka::KafkaServer,
-    sink_suite::{SuiteEvent, records},
+    sink_suite::{SuiteEvent, lane_spec, records},
 };
 use uuid::Uuid;
 
@@ -27,7 +27,7 @@ pub(super) fn trials() -> Vec<Trial> {
     }
     trials![
         a_partition_without_a_leader_is_put_off_and_holds_up_no_other,
-        a_partition_without_a_leader_makes_a_transaction_late_and_is_never_put_off,
+        a_partition_without_a_leader_ends_a_transactional_lane_behind_all_others,
         too_few_replicas_are_unavailable_and_delivery_resumes,
         an_unclean_election_loses_what_one_replica_had_and_wedges_nothing,
     ]
@@ -104,8 +104,9 @@ async fn a_partition_without_a_leader_is_put_off_and_holds_up_no_other() {
     assert_eq!(sorted, BTreeSet::from(expected));
 }
 
-/// A transactional lane would forget that it took an event which leaves the window.
-async fn a_partition_without_a_leader_makes_a_transaction_late_and_is_never_put_off() {
+/// A transaction to such a partition could not even be aborted, and the relay begin no other one.
+/// *Later* is no answer of its lane, which would forget that it took an event.
+async fn a_partition_without_a_leader_ends_a_transactional_lane_behind_all_others() {
     let server = KafkaServer::start();
     let progress = [("cleanup.policy", "compact"), ("segment.bytes", "8388608")];
     server.create_replicated("away-progress", &[1], &progress);
@@ -118,16 +119,33 @@ async fn a_partition_without_a_leader_makes_a_transaction_late_and_is_never_put_
     gone.stop();
     server.until_leaderless("away");
     // One relay's, which takes its own fence.
-    let spec = impatient();
-    for topic in ["away", "here"] {
+    let spec = lane_spec(1);
+    for round in 0..3 {
         let mut lane = lane_with(&sink, spec.clone()).await;
         lane.take_over().await.unwrap();
-        match (topic, send(&mut lane, &event(topic, Some("k"), "x")).await) {
-            ("away", Outcome::Unavailable(_)) | ("here", Outcome::Accepted(_)) => {}
-            (_, other) => panic!("{topic}: {other:?}"),
+        let own = format!("key-{round}");
+        let sent = [
+            event("away", Some("k"), "1"),
+            event("here", Some(&own), "2"),
+            event("here", None, "3"),
+        ];
+        let outcomes = submit(&mut lane, records(&sent, 0)).await;
+        let Outcome::Unavailable(why) = &outcomes[&0] else {
+            panic!("{:?}", outcomes[&0]);
+        };
+        assert_eq!(why.cause, Cause::Connection);
+        let named = "partition 0 of topic `away` has no leader";
+        assert!(why.reason.contains(named), "{}", why.reason);
+        for at in [1, 2] {
+            let outcome = &outcomes[&at];
+            assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
         }
         lane.abort().await;
     }
+    gone.start_again();
+    server.until_in_sync("away", &[2]);
+    let driven = drive(&sink, &[event("away", Some("k"), "1")]).await;
+    assert_eq!(driven.accepted.len(), 1);
 }
 
 /// `min.insync.replicas=2`, and one of two brokers gone.
