@@ -1,6 +1,6 @@
 //! Events that were in a batch which the broker refused without saying whose fault it was. They are
-//! sent alone, on later lanes too, until they are accepted: the one at fault is tried again after it
-//! was rejected, and must not end a lane each time.
+//! sent alone, on later lanes too, until they are accepted: the one at fault is tried again after
+//! it was rejected, and must not end a lane each time.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},

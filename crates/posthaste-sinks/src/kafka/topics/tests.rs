@@ -87,10 +87,8 @@ fn a_partition_without_a_leader_is_looked_up_anew() {
     const TIMEOUT: Duration = Duration::from_secs(4);
     let directory = Arc::<Directory>::default();
     let mut topics = Topics::new(Arc::clone(&directory));
-    let key = ["a", "b", "c", "d"].into_iter();
-    let key = key
-        .filter(|key| partition_of(key.as_bytes(), 3) == 1)
-        .next();
+    let mut keys = ["a", "b", "c", "d"].into_iter();
+    let key = keys.find(|key| partition_of(key.as_bytes(), 3) == 1);
     let mut lane: LaneRecords<Instant, (), LookUpWait> = LaneRecords::default();
     let mut event = SuiteEvent::new(key, "v");
     event.topic = "t".to_owned();

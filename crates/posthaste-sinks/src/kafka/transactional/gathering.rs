@@ -146,9 +146,9 @@ impl TransactionalPublisher {
         Decision::Sent(in_transaction)
     }
 
-    /// A record for a partition without a leader: all others go first, for half of its time. In a
-    /// transaction, it would keep Kafka from ending that, and every further one of this relay, until
-    /// the partition has a leader again.
+    /// A record for a partition without a leader: all others go first, for half of its time. Kafka
+    /// could not end a transaction with it, and would refuse this relay's next lane, until the
+    /// partition has a leader again.
     fn hold_back(
         &mut self,
         item: &mut WaitingRecord<LookUpWait>,
@@ -162,8 +162,8 @@ impl TransactionalPublisher {
     }
 
     /// Nothing is under way, and nothing but records that are held back can go: the lane ends over
-    /// the first of them. *Later* is no answer of a lane that keeps progress: an event whose fate is
-    /// unknown may leave the window for it.
+    /// the first of them. *Later* is no answer of a lane that keeps progress: an event whose fate
+    /// is unknown may leave the window for it.
     fn give_up_leaderless(&mut self, records: &mut Records) {
         let now = Instant::now();
         let mut fault = None;
