@@ -79,8 +79,6 @@ pub(super) struct TransactionalPublisher {
     /// Slots of the records that the open transaction sends, by their places in it.
     sent: Vec<usize>,
     alone: bool,
-    /// Records wait whose partition has no leader.
-    holds_back: bool,
     /// Records of it that were refused or thrown away, by their places in it; handled when it has
     /// ended.
     failing: Vec<(usize, Code)>,
@@ -139,7 +137,6 @@ impl TransactionalPublisher {
             progress_partition: None,
             sent: Vec::new(),
             alone: false,
-            holds_back: false,
             failing: Vec::new(),
             rotation: 0,
         })

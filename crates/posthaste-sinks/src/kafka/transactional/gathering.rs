@@ -30,6 +30,12 @@ struct Gathered {
     sending: Vec<Sending>,
     events: HashSet<EventRef>,
     limited: Limited,
+    /// Records wait for their topics to be looked up.
+    looks_up: bool,
+    /// Records wait for a leader of their partitions.
+    holds_back: bool,
+    /// One of these has waited too long.
+    is_late: bool,
 }
 
 /// Bytes for partitions of topics that take small batches only: the client makes one batch of a
@@ -57,12 +63,12 @@ impl TransactionalPublisher {
             return;
         };
         while records.in_flight_count() == 0 && records.has_waiting() {
-            let sending = self.gather(records);
-            if !sending.is_empty() {
-                return self.begin(records, sending, progress_partition);
+            let gathered = self.gather(records);
+            if !gathered.sending.is_empty() {
+                return self.begin(records, gathered.sending, progress_partition);
             }
             if records.in_flight_count() == 0 {
-                if self.holds_back {
+                if gathered.is_late || gathered.holds_back && !gathered.looks_up {
                     self.give_up_leaderless(records);
                 }
                 return;
@@ -73,11 +79,10 @@ impl TransactionalPublisher {
     }
 
     /// Takes what belongs to the next transaction.
-    fn gather(&mut self, records: &mut Records) -> Vec<Sending> {
+    fn gather(&mut self, records: &mut Records) -> Gathered {
         let now = Instant::now();
         let has_refusals = !self.context.refusals.is_empty();
         let mut gathered = Gathered::default();
-        self.holds_back = false;
         records.decide(|item, next| {
             let is_full = self.alone || next.in_flight >= TRANSACTION_EVENTS_MAX;
             // The same event twice: the second one finds the first one accepted.
@@ -86,7 +91,7 @@ impl TransactionalPublisher {
                 false => self.take(item, next, &mut gathered, now, has_refusals),
             }
         });
-        gathered.sending
+        gathered
     }
 
     fn take(
@@ -109,8 +114,11 @@ impl TransactionalPublisher {
         let (rotation, limit) = (self.rotation, self.publish_timeout);
         let place = match self.topics.route(item, rotation, limit, now) {
             Route::To(place) => place,
-            Route::Leaderless(_) => return self.hold_back(item, now),
-            Route::NotYet => return Decision::Wait,
+            Route::Leaderless(_) => return self.hold_back(item, gathered, now),
+            Route::NotYet => {
+                gathered.looks_up = true;
+                return Decision::Wait;
+            }
             Route::Refused(outcome) => return Decision::Answered(outcome),
         };
         let record = &item.record;
@@ -150,12 +158,14 @@ impl TransactionalPublisher {
     /// could not end a transaction with it, and would refuse this relay's next lane, until the
     /// partition has a leader again.
     fn hold_back(
-        &mut self,
+        &self,
         item: &mut WaitingRecord<LookUpWait>,
+        gathered: &mut Gathered,
         now: Instant,
     ) -> Decision<InTransaction> {
-        self.holds_back = true;
-        match item.note.is_over(self.publish_timeout / 2, now) {
+        gathered.holds_back = true;
+        gathered.is_late = item.note.is_over(self.publish_timeout / 2, now);
+        match gathered.is_late {
             true => Decision::WaitAll,
             false => Decision::Wait,
         }
