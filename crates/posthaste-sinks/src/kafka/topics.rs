@@ -181,6 +181,7 @@ impl Topics {
         )
     }
 
+    /// The topic, as far as it is known.
     fn find(&mut self, name: &str, now: Instant) -> Found {
         let known = self.by_name.get(name).copied();
         if let Some(topic) = known
@@ -325,6 +326,7 @@ fn place(record: &Record, count: usize, leaderless: &BTreeSet<usize>, rotation: 
     match (record.key(), record.order_key()) {
         (Some(key), _) => partition_of(key.as_bytes(), count),
         (None, Some(order)) => partition_of(&order.to_le_bytes(), count),
+        (None, None) if leaderless.is_empty() => rotation % count,
         (None, None) => {
             let led = count.saturating_sub(leaderless.len()).max(1);
             let mut all = (0..count).filter(|partition| !leaderless.contains(partition));
