@@ -14,6 +14,8 @@ mod handover;
 mod harmless;
 mod kills;
 mod large;
+#[cfg(feature = "kafka")]
+mod offline;
 mod outage;
 mod poison;
 mod pooler;

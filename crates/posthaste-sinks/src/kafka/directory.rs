@@ -1,5 +1,6 @@
-//! The cluster's topics as the lanes of a sink know them: how many partitions each has, or why it
-//! takes nothing. It outlives a lane, so that the next one does not ask everything again.
+//! The cluster's topics as the lanes of a sink know them: how many partitions each has and which of
+//! them have a leader, or why it takes nothing. It outlives a lane, so that the next one does not
+//! ask everything again.
 //!
 //! A few topics are asked for by name, at the same time. Where more wait, one question for all
 //! topics of the cluster answers them together: those that it does not show are refused at once,
@@ -7,9 +8,9 @@
 //! topic that is hidden from us from one that does not exist.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     mem,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -21,6 +22,8 @@ use super::topic_names;
 
 /// How long a topic's partitions are believed before they are looked up again, beside the traffic.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
+/// The same for a topic of which a partition has no leader, so that it returns soon after that.
+const LEADERLESS_FOR: Duration = Duration::from_secs(1);
 /// How long a topic stays missing or denied, so that its events do not ask the cluster one by one.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// Questions by name at a time. Each takes a thread, and a missing topic takes half a second.
@@ -43,16 +46,22 @@ pub(super) fn question_limit(publish_timeout: Duration) -> Duration {
 
 /// The known fate of a topic's records.
 pub(super) enum Answer {
-    /// The number of partitions, and until when it is believed.
-    Partitions(usize, Instant),
+    /// Its partitions, and until when they are believed.
+    Known(TopicLayout, Instant),
     /// The cluster is to be asked.
     NotYet,
     /// Nowhere.
     Refused(Outcome),
 }
 
-/// The number of a topic's partitions, or why it takes nothing.
-pub(super) type PartitionCount = Result<usize, Code>;
+/// A topic's partitions, as the cluster tells of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TopicLayout {
+    /// How many.
+    pub(super) partitions: usize,
+    /// Those without a leader, which take nothing for now.
+    pub(super) leaderless: Arc<BTreeSet<usize>>,
+}
 
 /// A question for the cluster.
 pub(super) enum Question {
@@ -91,8 +100,10 @@ struct DirectoryEntry {
 enum EntryState {
     Unknown,
     Known {
-        partitions: usize,
+        layout: TopicLayout,
         until: Instant,
+        /// It is not answered before the cluster was asked again.
+        in_doubt: bool,
     },
     Refused {
         kind: RejectionKind,
@@ -147,8 +158,9 @@ impl Directory {
         };
         let (answer, is_due) = match &topic.state {
             EntryState::Unknown => (Answer::NotYet, true),
-            EntryState::Known { partitions, until } => {
-                (Answer::Partitions(*partitions, *until), now >= *until)
+            EntryState::Known { in_doubt: true, .. } => (Answer::NotYet, true),
+            EntryState::Known { layout, until, .. } => {
+                (Answer::Known(layout.clone(), *until), now >= *until)
             }
             EntryState::Refused {
                 kind,
@@ -175,6 +187,12 @@ impl Directory {
         if let Some(topic) = self.known().topics.get_mut(name) {
             topic.state = EntryState::Unknown;
         }
+    }
+
+    /// Leaders may have changed, and nothing says whose: each topic is asked for before it is
+    /// answered again. A cluster that cannot be asked leaves the former answer.
+    pub(super) fn doubt_leaders(&self) {
+        self.known().set_doubt(true);
     }
 
     /// The questions that the cluster may be asked now. Each has to be answered:
@@ -205,27 +223,31 @@ impl Directory {
     pub(super) fn answered(
         &self,
         name: &str,
-        found: PartitionCount,
+        found: Result<TopicLayout, Code>,
         now: Instant,
     ) -> Result<(), Code> {
         let known = &mut *self.known();
         known.by_name = known.by_name.saturating_sub(1);
-        let trouble = match known.topics.get_mut(name) {
-            None => None,
-            Some(topic) => {
-                topic.asked = Asked::No;
-                topic.found(name, found, now).err()
+        let mut result = Ok(());
+        if let Some(topic) = known.topics.get_mut(name) {
+            topic.asked = Asked::No;
+            let found = topic.found(name, found, now);
+            if matches!(topic.state, EntryState::Unknown) {
+                result = found;
             }
-        };
+            if found.is_err() {
+                known.set_doubt(false);
+            }
+        }
         self.changed.send_replace(());
-        trouble.map_or(Ok(()), Err)
+        result
     }
 
     /// Takes the answer to the question for all topics, of which `names` were of interest.
     pub(super) fn all_answered(
         &self,
         names: &HashSet<Box<str>>,
-        shown: Result<HashMap<Box<str>, PartitionCount>, Code>,
+        shown: Result<HashMap<Box<str>, Result<TopicLayout, Code>>, Code>,
         now: Instant,
     ) {
         let known = &mut *self.known();
@@ -235,6 +257,7 @@ impl Directory {
             // Questions by name go on; if the cluster is away, they say so.
             Err(code) => {
                 tracing::debug!(?code, "the cluster was asked for all its topics");
+                known.set_doubt(false);
                 known.all_not_before = Some(now + ALL_AGAIN_AFTER);
             }
         }
@@ -252,7 +275,29 @@ impl Default for DirectoryEntry {
     }
 }
 
+impl EntryState {
+    fn known(layout: TopicLayout, now: Instant) -> Self {
+        let believed = match layout.leaderless.is_empty() {
+            true => KNOWN_FOR,
+            false => LEADERLESS_FOR,
+        };
+        Self::Known {
+            layout,
+            until: now + believed,
+            in_doubt: false,
+        }
+    }
+}
+
 impl KnownTopics {
+    fn set_doubt(&mut self, doubt: bool) {
+        for topic in self.topics.values_mut() {
+            if let EntryState::Known { in_doubt, .. } = &mut topic.state {
+                *in_doubt = doubt;
+            }
+        }
+    }
+
     /// The topic to ask for by name next.
     fn next_by_name(&mut self) -> Option<Box<str>> {
         if let Some(name) = self.waiting.pop_front() {
@@ -276,7 +321,7 @@ impl KnownTopics {
     fn take_shown(
         &mut self,
         names: &HashSet<Box<str>>,
-        shown: &HashMap<Box<str>, PartitionCount>,
+        shown: &HashMap<Box<str>, Result<TopicLayout, Code>>,
         now: Instant,
     ) {
         for name in names {
@@ -288,16 +333,15 @@ impl KnownTopics {
                 continue;
             }
             topic.asked = Asked::No;
-            if let Some(&Ok(partitions)) = shown.get(name) {
-                topic.state = EntryState::Known {
-                    partitions,
-                    until: now + KNOWN_FOR,
-                };
+            if let Some(Ok(layout)) = shown.get(name) {
+                topic.state = EntryState::known(layout.clone(), now);
                 continue;
             }
             match &mut topic.state {
                 // By name it will be known whether it is gone.
-                EntryState::Known { until, .. } => *until = now + REFUSED_FOR,
+                EntryState::Known {
+                    until, in_doubt, ..
+                } => (*until, *in_doubt) = (now + REFUSED_FOR, false),
                 _ => topic.refuse(RejectionKind::Unroutable, not_shown(name), now),
             }
             if !mem::replace(&mut topic.is_behind, true) {
@@ -326,11 +370,19 @@ impl KnownTopics {
 }
 
 impl DirectoryEntry {
-    fn found(&mut self, name: &str, found: PartitionCount, now: Instant) -> Result<(), Code> {
+    /// Takes an answer of the cluster.
+    ///
+    /// # Errors
+    /// The reason why there is none, when that is not the topic's fault.
+    fn found(
+        &mut self,
+        name: &str,
+        found: Result<TopicLayout, Code>,
+        now: Instant,
+    ) -> Result<(), Code> {
         let (kind, reason) = match found {
-            Ok(partitions) => {
-                let until = now + KNOWN_FOR;
-                self.state = EntryState::Known { partitions, until };
+            Ok(layout) => {
+                self.state = EntryState::known(layout, now);
                 return Ok(());
             }
             Err(Code::UnknownTopicOrPartition | Code::UnknownTopic) => {
@@ -343,14 +395,15 @@ impl DirectoryEntry {
                 RejectionKind::Invalid,
                 format!("the broker takes no topic of the name `{name}`"),
             ),
-            Err(code) => match &mut self.state {
-                EntryState::Unknown => return Err(code),
+            Err(code) => {
                 // The former answer may well be right still: sending will show.
-                EntryState::Known { until, .. } | EntryState::Refused { until, .. } => {
+                if let EntryState::Known { until, .. } | EntryState::Refused { until, .. } =
+                    &mut self.state
+                {
                     *until = now + REFUSED_FOR;
-                    return Ok(());
                 }
-            },
+                return Err(code);
+            }
         };
         self.refuse(kind, reason, now);
         Ok(())
@@ -379,6 +432,13 @@ fn missing(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn layout(partitions: usize, leaderless: &[usize]) -> TopicLayout {
+        TopicLayout {
+            partitions,
+            leaderless: Arc::new(leaderless.iter().copied().collect()),
+        }
+    }
 
     fn names(questions: &[Question]) -> (Vec<&str>, usize) {
         let mut by_name = Vec::new();
@@ -433,6 +493,47 @@ mod tests {
     }
 
     #[test]
+    fn a_topic_that_lacks_a_leader_is_asked_for_again_soon() {
+        let directory = Directory::default();
+        let now = Instant::now();
+        let answer = |leaderless: &[usize]| {
+            directory.answer("t", now);
+            directory.questions(now);
+            directory
+                .answered("t", Ok(layout(3, leaderless)), now)
+                .unwrap();
+            let Answer::Known(found, until) = directory.answer("t", now) else {
+                panic!("not known");
+            };
+            assert_eq!(found, layout(3, leaderless));
+            directory.forget("t");
+            until
+        };
+        assert_eq!(answer(&[0, 2]), now + LEADERLESS_FOR);
+        assert_eq!(answer(&[]), now + KNOWN_FOR);
+    }
+
+    #[test]
+    fn a_topic_in_doubt_is_asked_for_first_and_believed_where_nobody_answers() {
+        let directory = Directory::default();
+        let now = Instant::now();
+        let is_known = |name| matches!(directory.answer(name, now), Answer::Known(..));
+        for name in ["a", "b"] {
+            directory.answer(name, now);
+            directory.questions(now);
+            directory.answered(name, Ok(layout(1, &[])), now).unwrap();
+        }
+        directory.doubt_leaders();
+        assert!(!is_known("a") && !is_known("b"));
+        assert_eq!(names(&directory.questions(now)).0, ["a", "b"]);
+        directory.answered("a", Ok(layout(1, &[0])), now).unwrap();
+        assert!(is_known("a") && !is_known("b"));
+        let failed = Err(Code::OperationTimedOut);
+        directory.answered("b", failed, now).unwrap();
+        assert!(is_known("b"));
+    }
+
+    #[test]
     fn many_topics_are_asked_for_at_once_and_the_missing_ones_by_name_behind() {
         let directory = Directory::default();
         let now = Instant::now();
@@ -447,10 +548,10 @@ mod tests {
             Question::All(names) => Some(names),
             Question::ByName(_) => None,
         });
-        let shown = HashMap::from([("t39".into(), Ok(3))]);
+        let shown = HashMap::from([("t39".into(), Ok(layout(3, &[])))]);
         directory.all_answered(asked.unwrap(), Ok(shown), now);
         let found = directory.answer("t39", now);
-        assert!(matches!(found, Answer::Partitions(3, _)));
+        assert!(matches!(found, Answer::Known(found, _) if found.partitions == 3));
         let (kind, reason) = refusal(&directory, "t20", now);
         assert_eq!(kind, RejectionKind::Unroutable);
         assert!(reason.contains("`t20`"), "{reason}");
@@ -461,7 +562,7 @@ mod tests {
         // A new one goes ahead of those behind.
         directory.answer("new", now);
         assert_eq!(names(&directory.questions(now)).0, ["new"]);
-        directory.answered("new", Ok(1), now).unwrap();
+        directory.answered("new", Ok(layout(1, &[])), now).unwrap();
         assert_eq!(names(&directory.questions(now)).0.len(), 1);
     }
 
@@ -478,7 +579,7 @@ mod tests {
         };
         directory.all_answered(asked, Err(Code::OperationTimedOut), now);
         assert!(directory.questions(now).is_empty());
-        directory.answered("t0", Ok(1), now).unwrap();
+        directory.answered("t0", Ok(layout(1, &[])), now).unwrap();
         assert_eq!(names(&directory.questions(now)), (vec!["t8"], 0));
         // An answer that failed for no fault of the topic is asked for again.
         let failed = directory.answered("t8", Err(Code::AllBrokersDown), now);
@@ -494,7 +595,7 @@ mod tests {
         let now = Instant::now();
         directory.answer("kept", now);
         directory.questions(now);
-        directory.answered("kept", Ok(1), now).unwrap();
+        directory.answered("kept", Ok(layout(1, &[])), now).unwrap();
         for n in 0..2 * TOPICS_MAX {
             let name = format!("t{n}");
             directory.answer(&name, now);
@@ -504,6 +605,6 @@ mod tests {
         }
         assert!(directory.known().topics.len() <= TOPICS_MAX);
         let kept = directory.answer("kept", now);
-        assert!(matches!(kept, Answer::Partitions(1, _)));
+        assert!(matches!(kept, Answer::Known(..)));
     }
 }

@@ -4,6 +4,7 @@
 mod failures;
 
 use std::{
+    collections::BTreeSet,
     mem,
     sync::Arc,
     time::{Duration, Instant},
@@ -28,7 +29,7 @@ use super::{
     options::Settings,
     refusals::{Refusals, SendMode},
     topic_names,
-    topics::{self, Entry, LookUpWait, Route, TopicPartition, Topics},
+    topics::{Entry, LookUpWait, Route, TopicPartition, Topics},
 };
 use crate::publisher::{InPlacePublisher, Publisher, RecordsOf};
 
@@ -123,16 +124,17 @@ impl IdempotentPublisher {
         if let Some(refused) = self.settings.refuse_progress_topic(&item.record) {
             return Decision::Answered(refused);
         }
-        let (topic, partitions) = match self.topics.route(item, self.publish_timeout, now) {
-            Route::To { topic, partitions } => (topic, partitions),
+        let (rotation, limit) = (self.rotation, self.publish_timeout);
+        let place = match self.topics.route(item, rotation, limit, now) {
+            Route::To(place) => place,
+            // The client would keep it until the lane is late.
+            Route::Leaderless(place) => {
+                return Decision::Answered(Outcome::later(self.topics.leaderless(place)));
+            }
             Route::NotYet => return Decision::Wait,
             Route::Refused(outcome) => return Decision::Answered(outcome),
         };
         let record = &item.record;
-        let place = TopicPartition {
-            topic,
-            partition: topics::place(record, partitions, self.rotation),
-        };
         if self.key_partitions.divides(record.order_key(), place) {
             return Decision::Wait;
         }
@@ -202,7 +204,8 @@ impl IdempotentPublisher {
                 format!("{} bytes are more than the Kafka client takes", sent.bytes),
             )),
             Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition => {
-                self.topics.doubt(sent.place.topic, Instant::now());
+                let topic = BTreeSet::from([sent.place.topic]);
+                self.topics.doubt(&topic, Instant::now());
                 Decision::Wait
             }
             // The reports of what made it so are on their way, and say more.
@@ -238,6 +241,9 @@ impl IdempotentPublisher {
             let words = format!("topic `{name}` could not be looked up: {code}");
             return self.end(records, self.trouble(*code, &words));
         }
+        if news.overdue {
+            self.topics.doubt_leaders();
+        }
         self.failing.extend(news.failures);
         let is_all = self.failing.len() == records.in_flight_count();
         if !self.failing.is_empty() && (is_all || news.overdue) {
@@ -257,17 +263,15 @@ impl IdempotentPublisher {
         self.key_partitions.answered(sent.order_key);
         if mem::take(&mut self.alone) {
             let topic = self.topics.name(sent.place.topic);
-            self.refusals.answered_alone(sent.event, topic, true);
+            self.refusals.accepted_alone(sent.event, topic);
         }
     }
 
     /// The topics of what is in flight may be gone, and the client waits for those: the next lane
     /// looks first.
     fn doubt_topics(&mut self, records: &Records) {
-        let now = Instant::now();
-        for sent in records.in_flight() {
-            self.topics.doubt(sent.place.topic, now);
-        }
+        let topics = records.in_flight().map(|sent| sent.place.topic);
+        self.topics.doubt(&topics.collect(), Instant::now());
     }
 
     fn purge(&self) {

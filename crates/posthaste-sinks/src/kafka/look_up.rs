@@ -11,7 +11,7 @@ use rdkafka::{metadata::MetadataTopic, producer::Producer as _, types::RDKafkaEr
 
 use super::{
     client::{Client, Producer},
-    directory::{Directory, PartitionCount, Question},
+    directory::{Directory, Question, TopicLayout},
 };
 
 /// When a missing topic is asked for again before it counts as missing: a broker that makes topics
@@ -47,7 +47,7 @@ pub(super) fn answer(
 }
 
 /// Asks for one topic by its name, which a broker that makes topics on demand takes for an order.
-fn by_name(producer: &Weak<Producer>, topic: &str, limit: Duration) -> PartitionCount {
+fn by_name(producer: &Weak<Producer>, topic: &str, limit: Duration) -> Result<TopicLayout, Code> {
     let until = Instant::now() + limit;
     let mut waits = ASK_AGAIN_AFTER.into_iter();
     let mut missing = None;
@@ -75,14 +75,14 @@ fn all(
     producer: &Weak<Producer>,
     names: &HashSet<Box<str>>,
     limit: Duration,
-) -> Result<HashMap<Box<str>, PartitionCount>, Code> {
+) -> Result<HashMap<Box<str>, Result<TopicLayout, Code>>, Code> {
     let producer = producer.upgrade().ok_or(Code::OperationTimedOut)?;
     let metadata = producer.client().fetch_metadata(None, limit);
     let metadata = metadata.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Unknown))?;
     let shown = metadata.topics().iter();
     let shown = shown.filter(|topic| names.contains(topic.name()));
     Ok(shown
-        .map(|topic| (topic.name().into(), partitions(topic)))
+        .map(|topic| (topic.name().into(), layout(topic)))
         .collect())
 }
 
@@ -98,19 +98,28 @@ fn may_come(code: Code) -> bool {
     )
 }
 
-fn ask(producer: &Producer, topic: &str, limit: Duration) -> PartitionCount {
+fn ask(producer: &Producer, topic: &str, limit: Duration) -> Result<TopicLayout, Code> {
     let metadata = producer.client().fetch_metadata(Some(topic), limit);
     let metadata = metadata.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Unknown))?;
     let found = metadata.topics().first();
-    partitions(found.ok_or(Code::UnknownTopicOrPartition)?)
+    layout(found.ok_or(Code::UnknownTopicOrPartition)?)
 }
 
-fn partitions(topic: &MetadataTopic) -> PartitionCount {
-    match topic.error() {
-        Some(error) => Err(error.into()),
-        None => match topic.partitions().len() {
-            0 => Err(Code::LeaderNotAvailable),
-            count => Ok(count),
-        },
+fn layout(topic: &MetadataTopic) -> Result<TopicLayout, Code> {
+    if let Some(error) = topic.error() {
+        return Err(error.into());
     }
+    let partitions = topic.partitions();
+    if partitions.is_empty() {
+        return Err(Code::LeaderNotAvailable);
+    }
+    let leaderless = partitions.iter().filter(|partition| {
+        let error = partition.error().map(Code::from);
+        partition.leader() < 0 || error == Some(Code::LeaderNotAvailable)
+    });
+    let leaderless = leaderless.filter_map(|partition| usize::try_from(partition.id()).ok());
+    Ok(TopicLayout {
+        partitions: partitions.len(),
+        leaderless: Arc::new(leaderless.collect()),
+    })
 }

@@ -1,5 +1,6 @@
 //! Events that were in a batch which the broker refused without saying whose fault it was. They are
-//! sent alone, on later lanes too, until they have passed or are rejected.
+//! sent alone, on later lanes too, until they are accepted: the one at fault is tried again after
+//! it was rejected, and must not end a lane each time.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -85,15 +86,13 @@ impl Refusals {
         denied.insert(topic.into(), now);
     }
 
-    /// The event was answered alone.
-    pub(super) fn answered_alone(&self, event: u128, topic: &str, accepted: bool) {
+    /// The event was accepted alone.
+    pub(super) fn accepted_alone(&self, event: u128, topic: &str) {
         let known = &mut *self.known();
         if known.events.remove(&event) {
             known.by_age.retain(|&known| known != event);
         }
-        if accepted {
-            known.denied.remove(topic);
-        }
+        known.denied.remove(topic);
     }
 
     /// Makes the topic's batches smaller than one of so many bytes that was refused as too large.
@@ -112,7 +111,7 @@ mod tests {
     const FULL: SendMode = SendMode::WithOthers(BATCH_BYTES_MAX);
 
     #[test]
-    fn a_refused_event_goes_alone_until_it_was_answered() {
+    fn a_refused_event_goes_alone_until_it_is_accepted() {
         let refusals = Refusals::default();
         let now = Instant::now();
         assert!(refusals.is_empty());
@@ -121,7 +120,7 @@ mod tests {
         assert!(!refusals.is_empty());
         assert_eq!(refusals.mode(1, "t", now), SendMode::Alone);
         assert_eq!(refusals.mode(2, "t", now), FULL);
-        refusals.answered_alone(1, "t", false);
+        refusals.accepted_alone(1, "t");
         assert_eq!(refusals.mode(1, "t", now), FULL);
         assert!(refusals.is_empty());
     }
@@ -135,9 +134,7 @@ mod tests {
         assert_eq!(refusals.mode(1, "other", now), FULL);
         let later = now + DENIED_FOR;
         assert_eq!(refusals.mode(1, "t", later), SendMode::Alone);
-        refusals.answered_alone(1, "t", false);
-        assert_eq!(refusals.mode(1, "t", later), SendMode::Alone);
-        refusals.answered_alone(1, "t", true);
+        refusals.accepted_alone(1, "t");
         assert!(refusals.is_empty());
     }
 

@@ -4,7 +4,7 @@
 //! broker will keep in order.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -42,6 +42,8 @@ pub(super) struct Topics {
 struct LaneTopic {
     name: Box<str>,
     partitions: Vec<Partition>,
+    /// Those that take nothing for now.
+    leaderless: Arc<BTreeSet<usize>>,
     /// When the directory is asked again.
     until: Instant,
 }
@@ -72,11 +74,20 @@ enum Opened {
 
 /// The destination of a record, as far as it is known.
 pub(super) enum Route {
-    /// To this topic.
-    To { topic: usize, partitions: usize },
+    To(TopicPartition),
+    /// To this one, which has no leader, and takes nothing for now.
+    Leaderless(TopicPartition),
     /// Being looked up, or to be looked up.
     NotYet,
     /// Nowhere.
+    Refused(Outcome),
+}
+
+/// A topic, as far as it is known.
+enum Found {
+    /// Index in [`Topics`].
+    Topic(usize),
+    NotYet,
     Refused(Outcome),
 }
 
@@ -96,19 +107,12 @@ pub(super) enum Entry {
 pub(super) struct LookUpWait(Option<Instant>);
 
 impl LookUpWait {
-    /// The outcome of a record whose topic could not be looked up in time, which happens only where
-    /// more topics wait than the cluster can be asked for. Half of its time is left for sending: a
-    /// record that waited on would make its lane late.
-    fn is_over(&mut self, topic: &str, publish_timeout: Duration, now: Instant) -> Option<Outcome> {
-        let limit = publish_timeout / 2;
+    /// Whether it has lasted too long, which happens only where more topics wait than the cluster
+    /// can be asked for. Half of the record's time is left for sending: a record that waited on
+    /// would make its lane late.
+    pub(super) fn is_over(&mut self, limit: Duration, now: Instant) -> bool {
         let since = *self.0.get_or_insert(now);
-        (now.duration_since(since) >= limit).then(|| {
-            let reason = format!(
-                "topic `{topic}`: the cluster has not told within {limit:?} whether it exists, so \
-                 many others are asked for"
-            );
-            Outcome::rejected(RejectionKind::Unroutable, reason)
-        })
+        now.duration_since(since) >= limit
     }
 }
 
@@ -126,48 +130,82 @@ impl Topics {
         &self.topics[index].name
     }
 
-    /// Where a record goes. One whose topic is not looked up in time goes nowhere.
+    /// Where a record goes; `rotation` spreads those that no key binds. One whose topic is not
+    /// looked up in time goes nowhere.
     pub(super) fn route(
         &mut self,
         item: &mut WaitingRecord<LookUpWait>,
+        rotation: usize,
         publish_timeout: Duration,
         now: Instant,
     ) -> Route {
-        let topic = item.record.topic();
-        match self.find(topic, now) {
-            Route::NotYet => match item.note.is_over(topic, publish_timeout, now) {
-                Some(outcome) => Route::Refused(outcome),
-                None => Route::NotYet,
-            },
-            found => found,
+        let name = item.record.topic();
+        let limit = publish_timeout / 2;
+        match self.find(name, now) {
+            Found::Topic(index) => {
+                let topic = &self.topics[index];
+                let count = topic.partitions.len();
+                let partition = place(&item.record, count, &topic.leaderless, rotation);
+                let place = TopicPartition {
+                    topic: index,
+                    partition,
+                };
+                if !topic.leaderless.contains(&partition) {
+                    Route::To(place)
+                // An older answer would put off what the partition takes by now.
+                } else if now < topic.until || item.note.is_over(limit, now) {
+                    Route::Leaderless(place)
+                } else {
+                    Route::NotYet
+                }
+            }
+            Found::NotYet if item.note.is_over(limit, now) => {
+                let reason = format!(
+                    "topic `{name}`: the cluster has not told within {limit:?} whether it exists, \
+                     so many others are asked for"
+                );
+                Route::Refused(Outcome::rejected(RejectionKind::Unroutable, reason))
+            }
+            Found::NotYet => Route::NotYet,
+            Found::Refused(outcome) => Route::Refused(outcome),
         }
     }
 
-    /// Where the topic's records go, as far as is known.
-    fn find(&mut self, name: &str, now: Instant) -> Route {
+    /// The words for the operator about a partition that has no leader.
+    pub(super) fn leaderless(&self, place: TopicPartition) -> String {
+        format!(
+            "partition {} of topic `{}` has no leader: start the brokers again that hold its \
+             replicas, or assign it to others",
+            place.partition,
+            self.name(place.topic)
+        )
+    }
+
+    /// The topic, as far as it is known.
+    fn find(&mut self, name: &str, now: Instant) -> Found {
         let known = self.by_name.get(name).copied();
         if let Some(topic) = known
             && now < self.topics[topic].until
         {
-            let partitions = self.topics[topic].partitions.len();
-            return Route::To { topic, partitions };
+            return Found::Topic(topic);
         }
         match self.directory.answer(name, now) {
-            Answer::Partitions(partitions, until) => {
-                let topic = known.unwrap_or_else(|| self.add(name, now));
-                self.topics[topic]
-                    .partitions
-                    .resize(partitions, Partition::default());
-                self.topics[topic].until = until;
-                Route::To { topic, partitions }
+            Answer::Known(layout, until) => {
+                let index = known.unwrap_or_else(|| self.add(name, now));
+                let topic = &mut self.topics[index];
+                let partition = Partition::default();
+                topic.partitions.resize(layout.partitions, partition);
+                topic.leaderless = layout.leaderless;
+                topic.until = until;
+                Found::Topic(index)
             }
-            Answer::NotYet => Route::NotYet,
+            Answer::NotYet => Found::NotYet,
             Answer::Refused(outcome) => {
                 // If it is there again later, it is another one.
                 if let Some(topic) = known {
                     self.topics[topic].partitions.clear();
                 }
-                Route::Refused(outcome)
+                Found::Refused(outcome)
             }
         }
     }
@@ -176,6 +214,7 @@ impl Topics {
         self.topics.push(LaneTopic {
             name: name.into(),
             partitions: Vec::new(),
+            leaderless: Arc::default(),
             until: now,
         });
         self.by_name.insert(name.into(), self.topics.len() - 1);
@@ -247,14 +286,19 @@ impl Topics {
         }
     }
 
-    /// The partitions of the topic may be wrong: this lane and those to come look it up anew.
-    pub(super) fn doubt(&mut self, index: usize, now: Instant) {
-        let topic = &mut self.topics[index];
-        // Once is enough for all that was under way to it.
-        if now < topic.until {
-            topic.until = now;
+    /// The partitions of these topics may be wrong: this lane and those to come look them up anew.
+    pub(super) fn doubt(&mut self, topics: &BTreeSet<usize>, now: Instant) {
+        for &index in topics {
+            let topic = &mut self.topics[index];
+            topic.until = topic.until.min(now);
             self.directory.forget(&topic.name);
         }
+    }
+
+    /// Some partition's leader does not answer. Others may have been on the same broker: lanes to
+    /// come look before they send.
+    pub(super) fn doubt_leaders(&self) {
+        self.directory.doubt_leaders();
     }
 
     fn partition(&mut self, place: TopicPartition) -> Option<&mut Partition> {
@@ -276,12 +320,18 @@ impl Partition {
 }
 
 /// The partition of a record: as Java's default partitioner chooses it for a record with a key.
-/// Without one any partition will do, `rotation` chooses; a key of order keeps to one of them.
-pub(super) fn place(record: &Record, count: usize, rotation: usize) -> usize {
+/// Without one any partition that has a leader will do, `rotation` chooses; a key of order keeps to
+/// one of them.
+fn place(record: &Record, count: usize, leaderless: &BTreeSet<usize>, rotation: usize) -> usize {
     match (record.key(), record.order_key()) {
         (Some(key), _) => partition_of(key.as_bytes(), count),
         (None, Some(order)) => partition_of(&order.to_le_bytes(), count),
-        (None, None) => rotation % count,
+        (None, None) if leaderless.is_empty() => rotation % count,
+        (None, None) => {
+            let led = count.saturating_sub(leaderless.len()).max(1);
+            let mut all = (0..count).filter(|partition| !leaderless.contains(partition));
+            all.nth(rotation % led).unwrap_or(rotation % count)
+        }
     }
 }
 

@@ -155,6 +155,9 @@ impl TransactionalPublisher {
             return;
         }
         let now = Instant::now();
+        if overdue {
+            self.topics.doubt_leaders();
+        }
         if let Some((name, code)) = not_looked_up.first() {
             let (code, words) = (
                 *code,
@@ -191,7 +194,7 @@ impl TransactionalPublisher {
                 let topic = self.topics.name(topic);
                 self.context
                     .refusals
-                    .answered_alone(id(record.event), topic, true);
+                    .accepted_alone(id(record.event), topic);
             }
         }
     }
@@ -199,10 +202,8 @@ impl TransactionalPublisher {
     /// The topics of what is under way may be gone, and the client waits for those: the next lane
     /// looks first.
     fn doubt_topics(&mut self, records: &Records) {
-        let now = Instant::now();
-        for topic in records.in_flight().filter_map(|record| record.topic) {
-            self.topics.doubt(topic, now);
-        }
+        let topics = records.in_flight().filter_map(|record| record.topic);
+        self.topics.doubt(&topics.collect(), Instant::now());
     }
 }
 

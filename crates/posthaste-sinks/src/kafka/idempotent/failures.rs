@@ -57,8 +57,6 @@ impl IdempotentPublisher {
         };
         self.alone = false;
         self.key_partitions.answered(sent.order_key);
-        let topic = self.topics.name(sent.place.topic);
-        self.refusals.answered_alone(sent.event, topic, false);
         let config = self.settings.producer();
         match Client::start(&config, &self.settings.target, thread_name(self.number)) {
             Ok(client) => {

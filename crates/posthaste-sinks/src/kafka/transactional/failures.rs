@@ -48,14 +48,7 @@ impl TransactionalPublisher {
         };
         self.alone = false;
         self.sent.clear();
-        for record in records.answer_all(&outcome) {
-            if let Some(topic) = record.topic {
-                let topic = self.topics.name(topic);
-                self.context
-                    .refusals
-                    .answered_alone(id(record.event), topic, false);
-            }
-        }
+        records.answer_all(&outcome);
     }
 
     /// The transaction has ended, and the producer with it.

@@ -2,24 +2,27 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::Instant,
 };
 
 use posthaste_engine::{
-    Decision, EventRef, NextSlot, Outcome, Record, RejectionKind, WaitingRecord,
+    Decision, EventRef, NextSlot, Outcome, Record, RejectionKind, Unavailability, WaitingRecord,
 };
+use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::{
     super::{
         batch_limits::BATCH_BYTES_MAX,
-        message,
+        faults, message,
         refusals::SendMode,
         topic_names,
-        topics::{self, LookUpWait, Route, TopicPartition},
+        topics::{LookUpWait, Route, TopicPartition},
     },
     InTransaction, Records, TRANSACTION_EVENTS_MAX, TransactionalPublisher, id,
     worker::{Sending, Transaction, Written},
 };
+use crate::publisher::InPlacePublisher as _;
 
 /// The next transaction so far.
 #[derive(Default)]
@@ -27,6 +30,12 @@ struct Gathered {
     sending: Vec<Sending>,
     events: HashSet<EventRef>,
     limited: Limited,
+    /// Records wait for their topics to be looked up.
+    looks_up: bool,
+    /// Records wait for a leader of their partitions.
+    holds_back: bool,
+    /// One of these has waited too long.
+    is_late: bool,
 }
 
 /// Bytes for partitions of topics that take small batches only: the client makes one batch of a
@@ -54,11 +63,14 @@ impl TransactionalPublisher {
             return;
         };
         while records.in_flight_count() == 0 && records.has_waiting() {
-            let sending = self.gather(records);
-            if !sending.is_empty() {
-                return self.begin(records, sending, progress_partition);
+            let gathered = self.gather(records);
+            if !gathered.sending.is_empty() {
+                return self.begin(records, gathered.sending, progress_partition);
             }
             if records.in_flight_count() == 0 {
+                if gathered.is_late || gathered.holds_back && !gathered.looks_up {
+                    self.give_up_leaderless(records);
+                }
                 return;
             }
             // Everything that was taken had been accepted before.
@@ -67,7 +79,7 @@ impl TransactionalPublisher {
     }
 
     /// Takes what belongs to the next transaction.
-    fn gather(&mut self, records: &mut Records) -> Vec<Sending> {
+    fn gather(&mut self, records: &mut Records) -> Gathered {
         let now = Instant::now();
         let has_refusals = !self.context.refusals.is_empty();
         let mut gathered = Gathered::default();
@@ -79,7 +91,7 @@ impl TransactionalPublisher {
                 false => self.take(item, next, &mut gathered, now, has_refusals),
             }
         });
-        gathered.sending
+        gathered
     }
 
     fn take(
@@ -99,9 +111,14 @@ impl TransactionalPublisher {
         if self.progress.suppresses(partition, event, record.ticket()) {
             return Decision::Sent(self.in_transaction(record, None));
         }
-        let (topic, partitions) = match self.topics.route(item, self.publish_timeout, now) {
-            Route::To { topic, partitions } => (topic, partitions),
-            Route::NotYet => return Decision::Wait,
+        let (rotation, limit) = (self.rotation, self.publish_timeout);
+        let place = match self.topics.route(item, rotation, limit, now) {
+            Route::To(place) => place,
+            Route::Leaderless(_) => return self.hold_back(item, gathered, now),
+            Route::NotYet => {
+                gathered.looks_up = true;
+                return Decision::Wait;
+            }
             Route::Refused(outcome) => return Decision::Answered(outcome),
         };
         let record = &item.record;
@@ -111,10 +128,6 @@ impl TransactionalPublisher {
         let mode = match has_refusals {
             true => self.context.refusals.mode(id(event), record.topic(), now),
             false => SendMode::WithOthers(BATCH_BYTES_MAX),
-        };
-        let place = TopicPartition {
-            topic,
-            partition: topics::place(record, partitions, self.rotation),
         };
         let bytes = message::bytes(record);
         let alone = match mode {
@@ -136,9 +149,54 @@ impl TransactionalPublisher {
         self.alone = alone;
         self.sent.push(next.slot);
         gathered.events.insert(event);
-        let in_transaction = self.in_transaction(record, Some(topic));
+        let in_transaction = self.in_transaction(record, Some(place.topic));
         gathered.sending.push(to(place.partition, record.clone()));
         Decision::Sent(in_transaction)
+    }
+
+    /// A record for a partition without a leader: all others go first, for half of its time. Kafka
+    /// could not end a transaction with it, and would refuse this relay's next lane, until the
+    /// partition has a leader again.
+    fn hold_back(
+        &self,
+        item: &mut WaitingRecord<LookUpWait>,
+        gathered: &mut Gathered,
+        now: Instant,
+    ) -> Decision<InTransaction> {
+        gathered.holds_back = true;
+        gathered.is_late = item.note.is_over(self.publish_timeout / 2, now);
+        match gathered.is_late {
+            true => Decision::WaitAll,
+            false => Decision::Wait,
+        }
+    }
+
+    /// Nothing is under way, and nothing but records that are held back can go: the lane ends over
+    /// the first of them. *Later* is no answer of a lane that keeps progress: an event whose fate
+    /// is unknown may leave the window for it.
+    fn give_up_leaderless(&mut self, records: &mut Records) {
+        let now = Instant::now();
+        let mut fault = None;
+        records.decide(|item, _| {
+            if fault.is_some() {
+                return Decision::WaitAll;
+            }
+            match self
+                .topics
+                .route(item, self.rotation, self.publish_timeout, now)
+            {
+                Route::Leaderless(place) => {
+                    let reason = self.topics.leaderless(place);
+                    let why = Unavailability::new(faults::cause(Code::LeaderNotAvailable), reason);
+                    fault = Some(why.clone());
+                    Decision::Answered(Outcome::Unavailable(Arc::new(why)))
+                }
+                _ => Decision::Wait,
+            }
+        });
+        if let Some(fault) = fault {
+            self.end(records, fault);
+        }
     }
 
     fn in_transaction(&self, record: &Record, topic: Option<usize>) -> InTransaction {

@@ -53,6 +53,14 @@ pub(super) fn trials() -> Vec<Trial> {
             oversized_events_are_found_in_their_batches,
         ),
         trial(
+            "an_oversized_event_that_is_tried_again_ends_no_lane",
+            an_oversized_event_that_is_tried_again_ends_no_lane,
+        ),
+        trial(
+            "an_oversized_event_that_is_tried_again_ends_no_transactional_lane",
+            an_oversized_event_that_is_tried_again_ends_no_transactional_lane,
+        ),
+        trial(
             "a_topic_of_small_batches_takes_all_events",
             a_topic_of_small_batches_takes_all_events,
         ),
@@ -213,6 +221,47 @@ async fn oversized_events_are_found_in_their_batches() {
         assert!(why.reason.contains("max.message.bytes"), "{}", why.reason);
     }
     driven.expect_arrivals(server, &[&topic]);
+}
+
+async fn an_oversized_event_that_is_tried_again_ends_no_lane() {
+    oversized_again(|_| String::new()).await;
+}
+
+async fn an_oversized_event_that_is_tried_again_ends_no_transactional_lane() {
+    oversized_again(transactional).await;
+}
+
+/// It is far smaller than the smallest batches that are made for a topic which refuses large ones.
+async fn oversized_again(options: fn(&str) -> String) {
+    let server = KafkaServer::shared();
+    let topic = fresh_topic(server, 2, &[("max.message.bytes", "4000")]);
+    let address = format!("kafka://{}{}", server.bootstrap(), options(&topic));
+    let sink = posthaste_sinks::open(&address).unwrap();
+    let mut events: Vec<SuiteEvent> = (0..9)
+        .map(|n| event(&topic, Some(&format!("key-{n}")), format!("{n}")))
+        .collect();
+    const BAD: usize = 4;
+    events[BAD].payload = Some(noise(0, 8_000));
+    // By and by, with lanes that end.
+    let driven = drive(&sink, &events).await;
+    assert!(driven.rejected.contains_key(&events[BAD].id));
+
+    let mut lane = lane(&sink).await;
+    lane.take_over().await.unwrap();
+    for _ in 0..2 {
+        let again: Vec<SuiteEvent> = (0..9)
+            .map(|n| match n {
+                BAD => events[BAD].clone(),
+                n => event(&topic, Some(&format!("key-{n}")), format!("{n}")),
+            })
+            .collect();
+        let mut outcomes = submit(&mut lane, records(&again, 0)).await;
+        let why = rejection(&outcomes.remove(&BAD).unwrap()).clone();
+        assert_eq!(why.kind, RejectionKind::TooLarge);
+        for outcome in outcomes.values() {
+            assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+        }
+    }
 }
 
 async fn a_topic_of_small_batches_takes_all_events() {

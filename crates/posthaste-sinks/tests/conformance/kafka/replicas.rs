@@ -4,23 +4,30 @@ use std::collections::BTreeSet;
 
 use libtest_mimic::Trial;
 use posthaste_engine::{Cause, Outcome};
+use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::kafka::KafkaServer,
-    sink_suite::{SuiteEvent, records},
+    sink_suite::{SuiteEvent, lane_spec, records},
 };
 use uuid::Uuid;
 
 use super::{
     brokers::{self, consume},
-    driving::{cause, drive, event, expect_accepted, lane, sink_at, submit},
+    driving::{
+        cause, drive, event, expect_accepted, impatient, lane, lane_with, send, sink_at, submit,
+        transactional,
+    },
     trial,
 };
+use crate::trial::HANG;
 
 pub(super) fn trials() -> Vec<Trial> {
     macro_rules! trials {
         ($($test:ident),+ $(,)?) => { vec![$(trial(stringify!($test), $test)),+] };
     }
     trials![
+        a_partition_without_a_leader_is_put_off_and_holds_up_no_other,
+        a_partition_without_a_leader_ends_a_transactional_lane_behind_all_others,
         too_few_replicas_are_unavailable_and_delivery_resumes,
         an_unclean_election_loses_what_one_replica_had_and_wedges_nothing,
     ]
@@ -35,6 +42,110 @@ fn events(topic: &str, part: &str) -> Vec<SuiteEvent> {
 
 fn ids(events: &[SuiteEvent]) -> BTreeSet<Uuid> {
     events.iter().map(|event| event.id).collect()
+}
+
+/// The only broker of two topics is gone. An event under way there makes its lane late. Each topic
+/// is looked up before the next lane uses it, so that the other one costs no lane.
+async fn a_partition_without_a_leader_is_put_off_and_holds_up_no_other() {
+    let server = KafkaServer::start();
+    let gone = server.add_broker(2);
+    for (topic, broker) in [("away", 2), ("away-too", 2), ("here", 1)] {
+        server.create_replicated(topic, &[broker], &[("retention.ms", "-1")]);
+    }
+    let sink = sink_at(&server.bootstrap());
+    let mut open = lane_with(&sink, impatient()).await;
+    for topic in ["away", "away-too", "here"] {
+        expect_accepted(&mut open, &event(topic, None, "before")).await;
+    }
+    gone.stop();
+    server.until_leaderless("away");
+    server.until_leaderless("away-too");
+    let late = send(&mut open, &event("away", Some("k"), "late")).await;
+    assert!(matches!(late, Outcome::Unavailable(_)), "{late:?}");
+    open.abort().await;
+
+    let mut open = lane(&sink).await;
+    let sent = [
+        event("away", Some("k"), "1"),
+        event("here", Some("k"), "behind"),
+        event("away-too", Some("other"), "2"),
+        event("here", Some("own"), "3"),
+        event("here", None, "4"),
+    ];
+    let outcomes = submit(&mut open, records(&sent, 0)).await;
+    for (at, topic) in [(0, "away"), (2, "away-too")] {
+        let Outcome::Later(why) = &outcomes[&at] else {
+            panic!("{:?}", outcomes[&at]);
+        };
+        let named = format!("partition 0 of topic `{topic}` has no leader");
+        assert!(why.reason.contains(&named), "{}", why.reason);
+    }
+    assert_eq!(cause(&outcomes[&1]), Cause::BehindFailure);
+    for at in [3, 4] {
+        let outcome = &outcomes[&at];
+        assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+    }
+
+    gone.start_again();
+    tokio::time::timeout(HANG, async {
+        for event in [&sent[0], &sent[2]] {
+            while let Outcome::Later(_) = send(&mut open, event).await {}
+        }
+    })
+    .await
+    .unwrap();
+    // The lane has gone on all the while.
+    expect_accepted(&mut open, &sent[1]).await;
+    let mut found = consume(&server, &["away", "away-too", "here"]);
+    found.retain(|message| message.value.as_deref() != Some(b"before"));
+    let found = found.into_iter().map(|message| message.value.unwrap());
+    let expected = ["1", "2", "3", "4", "behind"].map(|value| value.as_bytes().to_vec());
+    let sorted: BTreeSet<Vec<u8>> = found.collect();
+    assert_eq!(sorted, BTreeSet::from(expected));
+}
+
+/// A transaction to such a partition could not even be aborted, and the relay begin no other one.
+/// *Later* is no answer of its lane, which would forget that it took an event.
+async fn a_partition_without_a_leader_ends_a_transactional_lane_behind_all_others() {
+    let server = KafkaServer::start();
+    let progress = [("cleanup.policy", "compact"), ("segment.bytes", "8388608")];
+    server.create_replicated("away-progress", &[1], &progress);
+    let gone = server.add_broker(2);
+    for (topic, broker) in [("away", 2), ("here", 1)] {
+        server.create_replicated(topic, &[broker], &[("retention.ms", "-1")]);
+    }
+    let options = transactional("away");
+    let sink = open(&format!("kafka://{}{options}", server.bootstrap())).unwrap();
+    gone.stop();
+    server.until_leaderless("away");
+    // One relay's, which takes its own fence.
+    let spec = lane_spec(1);
+    for round in 0..3 {
+        let mut lane = lane_with(&sink, spec.clone()).await;
+        lane.take_over().await.unwrap();
+        let own = format!("key-{round}");
+        let sent = [
+            event("away", Some("k"), "1"),
+            event("here", Some(&own), "2"),
+            event("here", None, "3"),
+        ];
+        let outcomes = submit(&mut lane, records(&sent, 0)).await;
+        let Outcome::Unavailable(why) = &outcomes[&0] else {
+            panic!("{:?}", outcomes[&0]);
+        };
+        assert_eq!(why.cause, Cause::Connection);
+        let named = "partition 0 of topic `away` has no leader";
+        assert!(why.reason.contains(named), "{}", why.reason);
+        for at in [1, 2] {
+            let outcome = &outcomes[&at];
+            assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+        }
+        lane.abort().await;
+    }
+    gone.start_again();
+    server.until_in_sync("away", &[2]);
+    let driven = drive(&sink, &[event("away", Some("k"), "1")]).await;
+    assert_eq!(driven.accepted.len(), 1);
 }
 
 /// `min.insync.replicas=2`, and one of two brokers gone.

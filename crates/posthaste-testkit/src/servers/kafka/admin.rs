@@ -95,6 +95,24 @@ impl KafkaServer {
         });
     }
 
+    /// Waits until no partition of a topic has a leader.
+    ///
+    /// # Panics
+    ///
+    /// When that does not come true within a minute.
+    pub fn until_leaderless(&self, name: &str) {
+        let consumer = self.consumer(&[]);
+        until(&format!("{name} has no leader"), || {
+            let Ok(metadata) = consumer.fetch_metadata(Some(name), LIMIT) else {
+                return false;
+            };
+            let partitions = metadata.topics().first().map(|topic| topic.partitions());
+            partitions.is_some_and(|all| {
+                !all.is_empty() && all.iter().all(|partition| partition.leader() < 0)
+            })
+        });
+    }
+
     /// Gives a topic these settings, and takes away all that it had of its own.
     ///
     /// # Panics
