@@ -59,6 +59,11 @@ pub enum Rule {
     FloorCountsMarkers,
     /// A destination is created under the retention lock.
     DestinationCreatedUnderLock,
+    /// An event that a mark store has handed out is forgotten by a read that is sent after the
+    /// answer that marked it.
+    HandedOutUntilLaterRead,
+    /// A mark store leaves events of blocked keys out of its pages.
+    BlockedKeysFillNoPage,
 }
 
 /// Whether the rule is left out on this thread. Never.
@@ -76,7 +81,7 @@ pub use {
 
 #[cfg(feature = "leave-out-rules")]
 mod table {
-    use Carrier::{Broker, Model, Production, Statements};
+    use Carrier::{Broker, MarkStore, Model, Production, Statements};
 
     use super::Rule;
 
@@ -87,6 +92,8 @@ mod table {
         Production,
         /// Simulated statements, each of which stands for one of these shipped ones.
         Statements(&'static [&'static str]),
+        /// The memory store in mark mode, as every mark store is to do it.
+        MarkStore,
         /// A simulated broker.
         Broker,
         /// The database, network or broker of the model checker.
@@ -97,7 +104,7 @@ mod table {
 
     impl Rule {
         /// All of them.
-        pub const ALL: [Self; 26] = [
+        pub const ALL: [Self; 28] = [
             Self::CursorWaitsForAnswers,
             Self::EpochIsChecked,
             Self::RetryKeepsItsPlace,
@@ -124,6 +131,8 @@ mod table {
             Self::TruncationWaitsForWriters,
             Self::FloorCountsMarkers,
             Self::DestinationCreatedUnderLock,
+            Self::HandedOutUntilLaterRead,
+            Self::BlockedKeysFillNoPage,
         ];
 
         /// The rule in words, as the documentation has it, and the code that keeps it.
@@ -192,6 +201,13 @@ mod table {
                     "a destination is created under the retention lock",
                     &[Model],
                 ),
+                Self::HandedOutUntilLaterRead => (
+                    "what was handed out is forgotten by a read sent after its mark's answer",
+                    &[MarkStore],
+                ),
+                Self::BlockedKeysFillNoPage => {
+                    ("events of blocked keys fill no page", &[MarkStore])
+                }
             }
         }
 

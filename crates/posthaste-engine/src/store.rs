@@ -87,7 +87,30 @@ pub struct StoreInfo {
 pub enum Progress {
     /// A log: the cursor says it all.
     Cursor,
-    /// Mark or delete: each finished event is named.
+    /// Mark or delete: each finished event is named. Such a store has no place behind which
+    /// everything is new, and owes this instead:
+    ///
+    /// - **References.** A [`seq`](crate::StoredEvent::seq) names one event and no other as long
+    ///   as a claim lasts. It is drawn when the event is inserted, and transactions commit in
+    ///   another order.
+    /// - **A read looks everywhere.** It brings the committed events that are not finished, in the
+    ///   order of `seq`, one that committed late included.
+    /// - **Handed-out events.** No event comes twice in a claim. A read may overlap an advance: it
+    ///   has found an event unfinished, and its answer comes after the one that finished the event.
+    ///   So a handed-out event is forgotten by a read that is sent after the answer to the advance
+    ///   or the parking that finished it.
+    /// - **Blocked keys.** A page holds no event of a key whose marker was there when the read was
+    ///   sent: any number of them at the head starve nothing that follows, and none of them is
+    ///   kept in memory. The events of the key that were handed out before are the side read's,
+    ///   and after the join the main group's, as far as they are not finished.
+    /// - **Parking** finishes the event. Where it leaves or moves a marker, it also finishes the
+    ///   events of the key that the same reading has handed out before. It finishes nothing else,
+    ///   since an event of a lower `seq` may have come later, or may not have come yet.
+    /// - **Places.** Each page ends where a side read can join. The cursor of a page is the
+    ///   greatest `seq` that was visible; a side read brings what is not finished of its keys up to
+    ///   there. A marker needs no position.
+    /// - **Marks.** One column of marks serves one destination. A destination that starts now marks
+    ///   what is committed; what is inserted only is pending.
     Mark,
 }
 

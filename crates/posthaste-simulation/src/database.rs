@@ -3,7 +3,7 @@
 
 mod postgres;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::Store;
 use posthaste_relay::memory::{MemoryMode, MemoryStore, MemoryTransaction, NewEvent};
@@ -78,6 +78,9 @@ pub trait Writing: Send {
     fn commit(self: Box<Self>, flushed: bool) -> bool;
 }
 
+/// For so long the answer to a read is under way, and other calls are made and answered.
+const ANSWER_TIME: Duration = Duration::from_millis(5);
+
 /// The memory store, in one of its modes.
 pub struct Memory(MemoryStore);
 
@@ -86,7 +89,8 @@ impl Memory {
     #[must_use]
     pub fn new(mode: MemoryMode) -> Self {
         let store = MemoryStore::new(mode).with_counted_ids();
-        store.set_retention(std::time::Duration::from_secs(20));
+        let store = store.with_answer_time(ANSWER_TIME);
+        store.set_retention(Duration::from_secs(20));
         Self(store)
     }
 }

@@ -35,6 +35,15 @@ pub(crate) fn window(emphasis: Emphasis) -> usize {
     }
 }
 
+/// Events of a page.
+fn batch(emphasis: Emphasis) -> usize {
+    match emphasis {
+        // The events of one blocked key fill it soon.
+        Emphasis::Marks => 4,
+        _ => 20,
+    }
+}
+
 /// A relay's own clock over tokio's. It stands still while its process does, so that nothing is
 /// decided meanwhile.
 pub(crate) struct WrongClock {
@@ -209,7 +218,7 @@ impl Process {
             .lease(LEASE)
             .settle(with.settle)
             .window(window(with.emphasis), 1 << 20)
-            .batch(20, 1 << 20)
+            .batch(batch(with.emphasis), 1 << 20)
             .limits(|limits| limits.due_every = Duration::from_secs(1));
         for broker in with.brokers {
             let sink = Arc::new(broker.clone()) as Arc<dyn Sink>;

@@ -40,6 +40,8 @@ listed! {
         /// Relays share one destination of a store in memory, and come, go and lose their ways; the
         /// broker fences by time alone, and nobody stands still before a write.
         Sharing,
+        /// The store in memory marks finished events.
+        Marks,
     }
 }
 

@@ -50,7 +50,7 @@ struct Found {
 }
 
 fn cases() -> Vec<Case> {
-    use Emphasis::{Pooler, Usual, Zombies};
+    use Emphasis::{Marks, Pooler, Usual, Zombies};
     let case = |rule, emphasis, promises, first| Case {
         rule,
         emphasis,
@@ -81,6 +81,8 @@ fn cases() -> Vec<Case> {
         case(Rule::ReceiverRefusesAfterFailure, Usual, &["I3", "I4"], 2),
         case(Rule::RepeatsSuppressedById, Usual, &["I1", "I10"], 7),
         case(Rule::StoreCallHasDeadline, Usual, &["I5"], 1),
+        case(Rule::HandedOutUntilLaterRead, Marks, &["I4"], 1),
+        case(Rule::BlockedKeysFillNoPage, Marks, &["I5", "I6"], 1),
     ]
 }
 
@@ -137,6 +139,7 @@ fn row(rule: Rule, files: &[(String, String)], promises: &str) -> String {
         .collect();
     let is_twin = |name: &&str| name.contains("/postgres/simulated/");
     let is_broker = |name: &&str| name.starts_with("posthaste-simulation/");
+    let is_memory = |name: &&str| name.starts_with("posthaste-relay/src/memory/");
     let named = |names: Vec<&str>| -> String {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         names.join(", ")
@@ -144,8 +147,9 @@ fn row(rule: Rule, files: &[(String, String)], promises: &str) -> String {
     let of = |is: &dyn Fn(&&str) -> bool| -> Vec<&str> {
         switched.iter().copied().filter(|name| is(name)).collect()
     };
-    let (production, twins) = (of(&|name| !is_twin(name) && !is_broker(name)), of(&is_twin));
-    let brokers = of(&is_broker);
+    let is_elsewhere = |name: &&str| is_twin(name) || is_broker(name) || is_memory(name);
+    let (production, twins) = (of(&|name| !is_elsewhere(name)), of(&is_twin));
+    let (brokers, memory) = (of(&is_broker), of(&is_memory));
     let mut places = Vec::new();
     for &carrier in rule.carriers() {
         let (is_switched, place) = match carrier {
@@ -160,6 +164,10 @@ fn row(rule: Rule, files: &[(String, String)], promises: &str) -> String {
                     named(shipped.to_vec())
                 ),
             ),
+            Carrier::MarkStore => (
+                !memory.is_empty(),
+                format!("memory store: {}", named(memory.clone())),
+            ),
             Carrier::Broker => (
                 !brokers.is_empty(),
                 format!("simulated broker: {}", named(brokers.clone())),
@@ -169,7 +177,7 @@ fn row(rule: Rule, files: &[(String, String)], promises: &str) -> String {
         assert!(is_switched, "{rule:?}: {carrier:?} does not switch it");
         places.push(place);
     }
-    let kinds = [&production, &twins, &brokers];
+    let kinds = [&production, &twins, &brokers, &memory];
     let switching = kinds.iter().filter(|files| !files.is_empty()).count();
     assert_eq!(switching, places.len(), "{rule:?}: {switched:?}");
     format!("| {} | {} | {promises} |", rule.words(), places.join("; "))

@@ -74,6 +74,19 @@ fn random_histories_keep_every_promise_under_every_fault() {
     }
 }
 
+/// Reads overlap advances, and events of blocked keys could fill a page.
+#[test]
+fn a_store_that_marks_events_keeps_every_promise() {
+    let first = Seed {
+        emphasis: Emphasis::Marks,
+        ..Seed::new(1)
+    };
+    let totals = many(first, if long_form() { 2_000 } else { 24 });
+    println!("{totals}");
+    assert!(totals.failed.is_empty(), "{:?}", totals.failed);
+    assert!(totals.reached.contains_key(&Reached::Join));
+}
+
 /// Relays share a destination over a broker that fences by time alone. Answers what is wrong.
 fn sharing(time: Time, seeds: u64) -> Vec<String> {
     let first = Seed {

@@ -46,12 +46,15 @@ impl<P> Tables<P> {
         ours.into_iter().take(limit).map(marker).collect()
     }
 
+    pub fn is_marked(&self, destination_id: i64, key: &str) -> bool {
+        self.markers.contains_key(&(destination_id, key.to_owned()))
+    }
+
     /// The keys of these that have a marker.
     pub fn marked(&self, destination_id: i64, keys: &[String]) -> Vec<String> {
-        let of = |key: &&String| (destination_id, (*key).clone());
         let marked = keys
             .iter()
-            .filter(|key| self.markers.contains_key(&of(key)));
+            .filter(|key| self.is_marked(destination_id, key));
         marked.cloned().collect()
     }
 

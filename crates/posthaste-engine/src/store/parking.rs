@@ -200,6 +200,7 @@ pub trait ClaimParking: Send + Sync {
 
     /// Parks events: copy, attempt record and marker in one transaction, durable when it returns.
     /// A key that is already marked gets its marker moved to the new place.
+    /// [`super::Progress::Mark`] says which events a mark store finishes with it.
     ///
     /// # Errors
     /// [`StoreError`].

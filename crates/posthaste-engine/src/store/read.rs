@@ -66,7 +66,8 @@ impl Page {
 pub trait ClaimReader: Send + Sync {
     /// The next page, from the stored cursors on. Partitions that stand at several places are
     /// brought to one first: those behind are read up to where the others stand, and join them
-    /// there. Returns soon, with an empty page when nothing is there. One caller at a time.
+    /// there. Returns soon, with an empty page when nothing is there. One caller at a time. A mark
+    /// store has no such places: [`super::Progress::Mark`] says what it reads.
     ///
     /// # Errors
     /// [`StoreError`]; afterwards only a new claim may read again.

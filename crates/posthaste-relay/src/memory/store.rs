@@ -2,6 +2,7 @@
 
 mod admin;
 mod claimed;
+mod handed_out;
 mod ownership;
 mod pages;
 mod retention;
@@ -31,9 +32,10 @@ const PARTITIONS: u16 = 64;
 /// How a memory store records what has been delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryMode {
-    /// By a cursor, as PostgreSQL and SQLite do.
+    /// By a cursor. An event is numbered when it is committed, as in SQLite.
     Log,
-    /// By marking each finished event, as MySQL, SQL Server and MongoDB do.
+    /// By a mark on each finished event. An event is numbered when it is inserted, so that it may
+    /// appear behind events of greater numbers.
     Mark,
 }
 
@@ -48,31 +50,48 @@ struct Inner {
     mode: MemoryMode,
     /// The next id, where ids are counted.
     next_id: Option<u128>,
-    /// Committed events in commit order, those that retention removed excepted.
-    log: Vec<StoredEvent>,
+    /// Committed events by their numbers, those that retention removed excepted.
+    log: BTreeMap<i64, StoredEvent>,
     /// The last number drawn, counted from 1; none comes again.
     last_seq: i64,
     retention: Duration,
     incarnation: u64,
-    /// Log mode: everything up to a cursor is passed. Mark mode: it stays where the destination
-    /// started.
+    /// How long the answer to a read is under way.
+    answer_time: Duration,
+    /// Log mode: everything up to a cursor is passed. Mark mode: places mean nothing.
     tables: Tables<i64>,
-    /// Mark mode: what is finished beyond that, by destination.
-    finished: BTreeMap<i64, BTreeSet<i64>>,
+    /// Mark mode: the committed events that a destination has not finished, by its id. Each
+    /// destination has marks of its own.
+    unfinished: BTreeMap<i64, BTreeSet<i64>>,
 }
 
 /// An open transaction of a writer; dropped without [`commit`](Self::commit) it leaves nothing.
 #[derive(Debug)]
 pub struct MemoryTransaction {
     store: MemoryStore,
-    events: Vec<(Uuid, NewEvent)>,
+    events: Vec<Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    id: Uuid,
+    event: NewEvent,
+    /// Mark mode: its number, and the time of its insertion.
+    inserted: Option<(i64, i64)>,
 }
 
 impl MemoryTransaction {
     /// Writes an event; answers its id.
     pub fn emit(&mut self, event: NewEvent) -> Uuid {
-        let id = event.id.unwrap_or_else(|| self.store.lock().new_id());
-        self.events.push((id, event));
+        let mut inner = self.store.lock();
+        let id = event.id.unwrap_or_else(|| inner.new_id());
+        let inserted = (inner.mode == MemoryMode::Mark).then(|| (inner.draw(), wall_micros()));
+        drop(inner);
+        self.events.push(Written {
+            id,
+            event,
+            inserted,
+        });
         id
     }
 
@@ -87,20 +106,19 @@ impl MemoryTransaction {
         self.events.truncate(savepoint);
     }
 
-    /// Makes the events visible, at the end of the log.
+    /// Makes the events visible: in log mode at the end of the log.
     ///
     /// # Errors
     /// [`StoreError::Bug`] when an event needs more than 4 GiB.
     pub fn commit(self) -> Result<(), StoreError> {
-        let mut inner = self.store.lock();
-        let (mut seq, now) = (inner.last_seq, wall_micros());
+        let (mut inner, now) = (self.store.lock(), wall_micros());
         let mut events = Vec::new();
-        for (id, event) in &self.events {
-            seq += 1;
-            events.push(event.stored(seq, *id, now, posthaste::slot)?);
+        for written in &self.events {
+            let (seq, at) = written.inserted.unwrap_or_else(|| (inner.draw(), now));
+            let stored = written.event.stored(seq, written.id, at, posthaste::slot);
+            events.push(stored?);
         }
-        inner.log.extend(events);
-        inner.last_seq = seq;
+        inner.add(events);
         Ok(())
     }
 }
@@ -112,12 +130,13 @@ impl MemoryStore {
         let inner = Inner {
             mode,
             next_id: None,
-            log: Vec::new(),
+            log: BTreeMap::new(),
             last_seq: 0,
             retention: RETENTION,
             incarnation: 1,
+            answer_time: Duration::ZERO,
             tables: Tables::new(PARTITIONS, false, Uuid::now_v7()),
-            finished: BTreeMap::new(),
+            unfinished: BTreeMap::new(),
         };
         Self {
             inner: Arc::new(Mutex::new(inner)),
@@ -140,6 +159,14 @@ impl MemoryStore {
         inner.next_id = Some(1);
         inner.tables.store_id = inner.new_id();
         drop(inner);
+        self
+    }
+
+    /// The same outbox, whose answers to reads in mark mode are under way for so long: a read does
+    /// not know of changes that are made meanwhile.
+    #[must_use]
+    pub fn with_answer_time(self, time: Duration) -> Self {
+        self.lock().answer_time = time;
         self
     }
 
@@ -189,9 +216,22 @@ impl MemoryStore {
         live.map(|(registration, _)| *registration)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The answer to a read is under way.
+    async fn answer(&self) {
+        let time = self.lock().answer_time;
+        match time.is_zero() {
+            true => tokio::task::yield_now().await,
+            false => tokio::time::sleep(time).await,
+        }
     }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inner {
@@ -203,17 +243,53 @@ impl Inner {
         Uuid::from_u128(*next)
     }
 
+    /// The next number.
+    fn draw(&mut self) -> i64 {
+        self.last_seq += 1;
+        self.last_seq
+    }
+
+    /// Events are committed.
+    fn add(&mut self, events: Vec<StoredEvent>) {
+        if self.mode == MemoryMode::Mark {
+            let tables = &self.tables;
+            let is_kept = |id: &i64| tables.kept_destinations().any(|(kept, _)| kept == *id);
+            self.unfinished.retain(|id, _| is_kept(id));
+            for unfinished in self.unfinished.values_mut() {
+                unfinished.extend(events.iter().map(StoredEvent::seq));
+            }
+        }
+        let by_seq = events.into_iter().map(|event| (event.seq(), event));
+        self.log.extend(by_seq);
+    }
+
+    /// Marks these events.
     fn finish(&mut self, destination_id: i64, seqs: impl IntoIterator<Item = i64>) {
-        let finished = self.finished.entry(destination_id);
-        finished.or_default().extend(seqs);
+        if let Some(unfinished) = self.unfinished.get_mut(&destination_id) {
+            for seq in seqs {
+                unfinished.remove(&seq);
+            }
+        }
+    }
+
+    /// Mark mode: what the destination has not finished.
+    fn unfinished(&self, destination_id: i64) -> impl Iterator<Item = &StoredEvent> {
+        let seqs = self.unfinished.get(&destination_id).into_iter().flatten();
+        seqs.filter_map(|seq| self.log.get(seq))
     }
 
     fn is_passed(&self, destination_id: i64, event: &StoredEvent) -> bool {
-        let row = self.tables.destinations.get(&destination_id);
-        let cursor = row.and_then(|row| self.tables.cursor_of(row, event));
-        let finished = self.finished.get(&destination_id);
-        cursor.is_some_and(|cursor| event.seq() <= cursor.position)
-            || finished.is_some_and(|finished| finished.contains(&event.seq()))
+        match self.mode {
+            MemoryMode::Log => {
+                let row = self.tables.destinations.get(&destination_id);
+                let cursor = row.and_then(|row| self.tables.cursor_of(row, event));
+                cursor.is_some_and(|cursor| event.seq() <= cursor.position)
+            }
+            MemoryMode::Mark => {
+                let unfinished = self.unfinished.get(&destination_id);
+                unfinished.is_none_or(|unfinished| !unfinished.contains(&event.seq()))
+            }
+        }
     }
 
     /// The destinations to which this event is still to be delivered: they have not passed it, or

@@ -130,6 +130,10 @@ impl Plan {
                 self.kinds.extend(late.into_iter().cycle().take(4));
             }
             Emphasis::Pooler => {}
+            Emphasis::Marks => {
+                self.engine = Engine::Memory(MemoryMode::Mark);
+                return self;
+            }
             Emphasis::Sharing => {
                 self.kinds = vec![Kind::KafkaIdempotent];
                 self.engine = Engine::Memory(match number.is_multiple_of(2) {

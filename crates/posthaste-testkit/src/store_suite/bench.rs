@@ -4,8 +4,8 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use posthaste_engine::{
     AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor, HostIdentity, Page,
-    Parking, Rates, Registered, Registration, Settlement, SideRead, Start, Store, StoreError,
-    StoredEvent,
+    Parking, Progress, Rates, Registered, Registration, Settlement, SideRead, Start, Store,
+    StoreError, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -60,6 +60,15 @@ impl Bench {
             .map(|number| NewEvent::keyed(key, number.to_string()))
             .collect();
         self.commit(&events).await
+    }
+
+    /// Those of a blocked key's events that a page brings: a log passes them over, a mark store
+    /// leaves them out.
+    pub(super) fn brought_of_blocked<'a>(&self, events: &'a [Uuid]) -> &'a [Uuid] {
+        match self.store.info().progress {
+            Progress::Cursor => events,
+            Progress::Mark => &[],
+        }
     }
 
     pub(super) async fn register(&self, name: &str, lease: Duration) -> Registered {

@@ -12,10 +12,15 @@ mod bench;
 mod cases;
 mod event;
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
-use libtest_mimic::Trial;
+use libtest_mimic::{Failed, Trial};
 use posthaste_engine::{AuditLine, Store, StoreError};
 use uuid::Uuid;
 
@@ -250,18 +255,33 @@ fn trial(fixture: &Arc<dyn Fixture>, case: Case) -> Trial {
     }
     let fixture = Arc::clone(fixture);
     Trial::test(name, move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(4)
-            .enable_all()
-            .build()?;
         let _timed = suite::timed(fixture.name(), case.name, ROW_BUDGET);
-        runtime
-            .block_on(async {
-                tokio::time::timeout(CASE_LIMIT, async {
-                    (case.run)(Bench::new(fixture.fresh(case.needs).await).await).await;
-                })
-                .await
-            })
-            .map_err(|_| format!("still running after {CASE_LIMIT:?}").into())
+        run_case(&*fixture, case)
     })
+}
+
+fn run_case(fixture: &dyn Fixture, case: Case) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()?;
+    runtime
+        .block_on(async {
+            tokio::time::timeout(CASE_LIMIT, async {
+                (case.run)(Bench::new(fixture.fresh(case.needs).await).await).await;
+            })
+            .await
+        })
+        .map_err(|_| format!("still running after {CASE_LIMIT:?}").into())
+}
+
+/// Whether a case fails on this thread: for a test that leaves out a rule of the plug-in.
+///
+/// # Panics
+/// When there is no such case.
+#[must_use]
+pub fn fails(fixture: &dyn Fixture, case: &str) -> bool {
+    let case = cases::all().into_iter().find(|known| known.name == case);
+    let run = AssertUnwindSafe(|| run_case(fixture, case.expect("a case of the suite")));
+    !matches!(catch_unwind(run), Ok(Ok(())))
 }

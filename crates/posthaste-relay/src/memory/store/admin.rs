@@ -9,7 +9,7 @@ use super::{MemoryStore, wall_micros};
 impl Admin for MemoryStore {
     async fn status(&self) -> Result<Status, StoreError> {
         let inner = self.lock();
-        let events = inner.log.iter();
+        let events = inner.log.values();
         let events = events.map(|event| (event, inner.pending_at(event)));
         Ok(inner.tables.status(events, inner.retained(), wall_micros()))
     }

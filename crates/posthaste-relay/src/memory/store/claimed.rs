@@ -1,6 +1,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use async_trait::async_trait;
@@ -8,11 +8,14 @@ use posthaste_engine::{
     AdvanceOutcome, AfterFailure, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress,
     ClaimReader, ClaimReports, Cursor, Due, EventRef, Marker, Page, Parking, Settlement, SideRead,
     StoreError, StoredEvent,
+    rule::{Rule, left_out},
 };
 use uuid::Uuid;
 
 use super::{
     Inner, MemoryMode, MemoryStore,
+    handed_out::HandedOut,
+    lock,
     ownership::Held,
     pages::{last, page, place, read},
     side_read::MemorySideRead,
@@ -24,10 +27,12 @@ use super::{
 pub(super) struct MemoryClaimed {
     store: MemoryStore,
     held: Arc<Held>,
-    /// The last event that was handed out.
+    /// Mark mode.
+    handed_out: Arc<Mutex<HandedOut>>,
+    /// Log mode: the last event that was handed out.
     read: Mutex<i64>,
-    /// Where the foremost partitions stood. Those behind are read up to here first; in between they
-    /// stand at several places, and no side read can join.
+    /// Log mode: where the foremost partitions stood. Those behind are read up to here first; in
+    /// between they stand at several places, and no side read can join.
     foremost: i64,
 }
 
@@ -49,6 +54,7 @@ impl MemoryClaimed {
         Ok(Self {
             store: store.clone(),
             held,
+            handed_out: Arc::default(),
             read: Mutex::new(hindmost.unwrap_or_default()),
             foremost: foremost.unwrap_or_default(),
         })
@@ -61,6 +67,10 @@ impl MemoryClaimed {
         Ok(inner)
     }
 
+    fn handed_out(&self) -> MutexGuard<'_, HandedOut> {
+        lock(&self.handed_out)
+    }
+
     fn id(&self) -> i64 {
         self.held.claim.destination_id
     }
@@ -70,24 +80,10 @@ impl MemoryClaimed {
     }
 }
 
-/// The meaning of these events' markers for others: everything of their keys up to there is done
-/// with. Nobody names it in an advance, if its owner dies now.
-fn done_before(log: &[StoredEvent], events: &[Parking]) -> Vec<i64> {
-    let of = |parking: &Parking| {
-        let (key, at) = (parking.event.key().map(str::to_owned), place(&parking.at));
-        let marked = key.is_some() && parking.next != AfterFailure::Skip;
-        log.iter()
-            .filter(move |event| marked && event.seq() <= at && event.key() == key.as_deref())
-    };
-    let done = events.iter().flat_map(of);
-    done.map(StoredEvent::seq).collect()
-}
-
-#[async_trait]
-impl ClaimReader for MemoryClaimed {
-    async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
-        let inner = self.lock("reading events")?;
-        let mut place = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+/// Pages of the main group.
+impl MemoryClaimed {
+    fn next_of_log(&self, inner: &Inner, budget: Budget) -> Page {
+        let mut place = lock(&self.read);
         // One pass in the order of commits serves every position: each partition's own cursor says
         // what of it is passed.
         let (events, mut read_to) = read(&inner.log, *place, i64::MAX, budget, |event| {
@@ -100,9 +96,46 @@ impl ClaimReader for MemoryClaimed {
         }
         *place = read_to;
         let joinable = read_to >= self.foremost;
-        Ok(page(
-            &inner, &self.held, events, read_to, joinable, caught_up,
-        ))
+        page(inner, &self.held, events, read_to, joinable, caught_up)
+    }
+
+    /// The events that are neither marked nor handed out, of keys that do not wait. Each place is
+    /// joinable: its number is the greatest that was visible, and bounds a side read.
+    async fn next_unfinished(&self, budget: Budget) -> Result<Page, StoreError> {
+        let (rows, mut page) = {
+            let inner = self.lock("reading events")?;
+            let mut handed_out = self.handed_out();
+            let id = self.id();
+            let waits = |key: &str| inner.tables.is_marked(id, key);
+            handed_out.main.begin_read(waits);
+            let may_move = |event: &&StoredEvent| {
+                left_out(Rule::BlockedKeysFillNoPage) || !event.key().is_some_and(&waits)
+            };
+            let rows = inner.unfinished(id).filter(may_move);
+            let rows = rows.filter(|event| self.held.owns(event.slot()));
+            let rows: Vec<_> = rows.take(handed_out.main.rows(budget)).cloned().collect();
+            let place = last(&inner.log);
+            (
+                rows,
+                page(&inner, &self.held, Vec::new(), place, true, true),
+            )
+        };
+        self.store.answer().await;
+        (page.events, page.caught_up) = self.handed_out().main.take(rows, budget);
+        Ok(page)
+    }
+}
+
+#[async_trait]
+impl ClaimReader for MemoryClaimed {
+    async fn next(&self, budget: Budget) -> Result<Page, StoreError> {
+        {
+            let inner = self.lock("reading events")?;
+            if inner.mode == MemoryMode::Log {
+                return Ok(self.next_of_log(&inner, budget));
+            }
+        }
+        self.next_unfinished(budget).await
     }
 }
 
@@ -121,7 +154,10 @@ impl ClaimProgress for MemoryClaimed {
                     row.position = row.position.max(place(up_to));
                 }
             }
-            MemoryMode::Mark => inner.finish(self.id(), finished.iter().copied()),
+            MemoryMode::Mark => {
+                inner.finish(self.id(), finished.iter().copied());
+                self.handed_out().marked(finished);
+            }
         }
         Ok(AdvanceOutcome::default())
     }
@@ -131,6 +167,10 @@ impl ClaimProgress for MemoryClaimed {
 impl ClaimParking for MemoryClaimed {
     async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
         let inner = self.lock("reading what is set aside")?;
+        if inner.mode == MemoryMode::Mark {
+            // They are marked.
+            return Ok(Vec::new());
+        }
         let ours = inner.tables.cursors_of_claim(&self.held.claim);
         let hindmost = ours.map(|(_, row)| row.position).min();
         Ok(inner.tables.set_aside(self.id(), hindmost, self.owns()))
@@ -139,9 +179,19 @@ impl ClaimParking for MemoryClaimed {
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {
         let inner = &mut *self.lock("parking")?;
         if inner.mode == MemoryMode::Mark {
-            let parked = events.iter().map(|parking| parking.event.seq());
-            let done = done_before(&inner.log, events).into_iter().chain(parked);
-            inner.finish(self.id(), done);
+            let mut handed_out = self.handed_out();
+            let mut done = Vec::new();
+            for Parking { event, next, .. } in events {
+                done.push(event.seq());
+                let is_marked = |key| inner.tables.is_marked(self.id(), key);
+                let marks = *next != AfterFailure::Skip || event.key().is_some_and(is_marked);
+                if marks && event.key().is_some() {
+                    // Nobody names them in an advance, if this relay dies now.
+                    done.extend(handed_out.before(event));
+                }
+            }
+            inner.finish(self.id(), done.iter().copied());
+            handed_out.marked(&done);
         }
         for parking in events {
             let (at, now) = (place(&parking.at), wall_micros());
@@ -193,9 +243,11 @@ impl ClaimMarkers for MemoryClaimed {
                 reason: "a key has no block marker".into(),
             })?;
         let (store, held) = (self.store.clone(), Arc::clone(&self.held));
+        self.handed_out().side.forget(keys);
         Ok(Box::new(MemorySideRead {
             store,
             held,
+            handed_out: Arc::clone(&self.handed_out),
             starts,
             place,
             touched: BTreeSet::new(),
@@ -208,6 +260,7 @@ impl ClaimMarkers for MemoryClaimed {
         let (mut inner, now) = (self.lock(OPERATION)?, wall_micros());
         let joined = inner.tables.join(self.held.of(), keys.to_vec(), now);
         if joined == keys.len() {
+            self.handed_out().main.forget(keys);
             return Ok(());
         }
         Err(StoreError::Bug {

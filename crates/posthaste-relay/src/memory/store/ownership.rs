@@ -3,12 +3,12 @@ use std::{any::Any, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use posthaste_engine::{
     ClaimDecision, ClaimOutcome, ClaimRequest, Leases, Ownership, Partitions, Rates, Registered,
-    Registration, Renewal, Shares, Start, StoreError, StoredEvent, audit,
+    Registration, Renewal, Shares, Start, StoreError, audit,
     memory_tables::{ClaimRow, Tables},
 };
 use uuid::Uuid;
 
-use super::{Inner, MemoryStore, wall_micros};
+use super::{Inner, MemoryMode, MemoryStore, wall_micros};
 
 /// The store's part of a claim.
 #[derive(Debug)]
@@ -106,9 +106,16 @@ impl Ownership for MemoryStore {
                 Start::Oldest => 0,
                 Start::Now => inner.last_seq,
             };
-            let log = &inner.log;
-            let has = |seq| log.binary_search_by_key(&seq, StoredEvent::seq).is_ok();
-            tables.create(name, place, (us, request.start), has, now)
+            let has = |seq| inner.log.contains_key(&seq);
+            let id = tables.create(name, place, (us, request.start), has, now);
+            // Events that are inserted and not committed yet are pending at their commit.
+            if inner.mode == MemoryMode::Mark {
+                let unfinished = inner.unfinished.entry(id).or_default();
+                if request.start == Start::Oldest {
+                    unfinished.extend(inner.log.keys());
+                }
+            }
+            id
         });
         tables.fence_and_revoke(us, id, request.settle, now);
         let (address, found) = tables.look(id, now).ok_or_else(|| none(name))?;

@@ -1,6 +1,6 @@
 //! Pages of the log, and places in it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use posthaste_engine::{Budget, Cursor, Page, StoredEvent};
 
@@ -16,7 +16,7 @@ pub(super) fn place(cursor: &Cursor) -> i64 {
 /// The events of the log that `wanted` names, behind `after`, within the budget; and the place up
 /// to which the log was looked at.
 pub(super) fn read(
-    log: &[StoredEvent],
+    log: &BTreeMap<i64, StoredEvent>,
     after: i64,
     until: i64,
     budget: Budget,
@@ -25,8 +25,8 @@ pub(super) fn read(
     // The rows there may have gone since.
     let all = after.max(until.min(last(log)));
     let (mut events, mut bytes, mut place) = (Vec::new(), 0, after);
-    let from = log.partition_point(|event| event.seq() <= after);
-    for event in log[from..].iter().take_while(|event| event.seq() <= until) {
+    let behind = log.range(after.saturating_add(1)..);
+    for (_, event) in behind.take_while(|(seq, _)| **seq <= until) {
         if wanted(event) {
             let size = event.footprint();
             let full = events.len() >= budget.events || bytes + size > budget.bytes;
@@ -58,6 +58,6 @@ pub(super) fn page(
     }
 }
 
-pub(super) fn last(log: &[StoredEvent]) -> i64 {
-    log.last().map_or(0, StoredEvent::seq)
+pub(super) fn last(log: &BTreeMap<i64, StoredEvent>) -> i64 {
+    log.last_key_value().map_or(0, |(seq, _)| *seq)
 }

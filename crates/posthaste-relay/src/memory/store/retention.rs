@@ -30,13 +30,12 @@ impl Inner {
         let is_old = |event: &StoredEvent| event.inserted_at() <= before;
         let going: Vec<i64> = self
             .log
-            .iter()
+            .values()
             .filter(|event| is_old(event) && self.may_go(event))
             .map(StoredEvent::seq)
             .take(STEP)
             .collect();
-        self.log
-            .retain(|event| going.binary_search(&event.seq()).is_err());
+        self.log.retain(|seq, _| going.binary_search(seq).is_err());
         done.events = going.len() as u64;
         done.more = going.len() == STEP;
     }
@@ -49,26 +48,25 @@ impl Inner {
         let held = markers.filter(|((id, key), _)| self.tables.holds(*id, key));
         let held: Vec<_> = held.map(|(of, row)| (of.clone(), row.position)).collect();
         for (of, behind) in held {
-            let row = self.tables.destinations.get(&of.0);
-            let passed = |event: &StoredEvent| {
-                let cursor = row.and_then(|row| self.tables.cursor_of(row, event));
-                cursor.is_some_and(|cursor| event.seq() <= cursor.position)
+            let id = of.0;
+            let follows = |event: &&StoredEvent| {
+                event.key() == Some(&*of.1)
+                    && match self.mode {
+                        MemoryMode::Log => event.seq() > behind,
+                        MemoryMode::Mark => !self.is_passed(id, event),
+                    }
             };
-            let of_key = self.log.iter();
-            let of_key = of_key.filter(|event| event.key() == Some(&*of.1) && event.seq() > behind);
-            let going = of_key.take_while(|event| {
-                event.inserted_at() <= before && (self.mode == MemoryMode::Mark || passed(event))
+            let going = self.log.values().filter(follows).take_while(|event| {
+                event.inserted_at() <= before
+                    && (self.mode == MemoryMode::Mark || self.is_passed(id, event))
             });
             let going: Vec<StoredEvent> = going.cloned().collect();
-            let (id, last) = (of.0, going.last().map(StoredEvent::seq));
+            let last = going.last().map(StoredEvent::seq);
             if let (Some(marker), Some(last)) = (self.tables.markers.get_mut(&of), last) {
                 marker.position = last;
             }
-            let finished = self.finished.entry(id).or_default();
-            let is_new =
-                |event: &StoredEvent| self.mode == MemoryMode::Log || finished.insert(event.seq());
-            let new = going.into_iter().filter(is_new);
-            followers.entry(id).or_default().extend(new);
+            self.finish(id, going.iter().map(StoredEvent::seq));
+            followers.entry(id).or_default().extend(going);
         }
         for (id, followers) in followers {
             done.evacuated += followers.len() as u64;
@@ -82,7 +80,7 @@ impl Inner {
         let before = ago(self.retention);
         let old = self
             .log
-            .iter()
+            .values()
             .filter(|event| event.inserted_at() <= before);
         let pinned: Vec<_> = old.filter(|event| !self.may_go(event)).collect();
         let mut pins = Vec::new();

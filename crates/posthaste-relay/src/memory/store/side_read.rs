@@ -2,14 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use async_trait::async_trait;
 use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
 
 use super::{
-    MemoryMode, MemoryStore,
+    Inner, MemoryMode, MemoryStore,
+    handed_out::HandedOut,
+    lock,
     ownership::Held,
     pages::{last, page, place, read},
 };
@@ -17,7 +19,9 @@ use super::{
 pub(super) struct MemorySideRead {
     pub(super) store: MemoryStore,
     pub(super) held: Arc<Held>,
-    /// Where each key's marker stood.
+    /// Mark mode.
+    pub(super) handed_out: Arc<Mutex<HandedOut>>,
+    /// Where each key's marker stood: in log mode it reads on there.
     pub(super) starts: BTreeMap<String, i64>,
     pub(super) place: i64,
     /// The keys of the pages since the last advance.
@@ -33,17 +37,19 @@ impl SideRead for MemorySideRead {
             self.starts.remove(key);
             self.touched.remove(key);
         }
+        lock(&self.handed_out).side.forget(keys);
     }
 
     async fn next(&mut self, budget: Budget, until: &Cursor) -> Result<Page, StoreError> {
+        let until = place(until);
+        if self.guarded()?.mode == MemoryMode::Mark {
+            return self.next_unfinished(budget, until).await;
+        }
         let inner = self.store.lock();
-        self.held.guard(&inner, "reading a released key")?;
-        let (id, until) = (self.held.claim.destination_id, place(until));
         // Not by the log's cursor: the main group has passed these keys' events over.
         let wanted = |event: &StoredEvent| {
-            let marked = inner.mode == MemoryMode::Mark && inner.is_passed(id, event);
             let start = event.key().and_then(|key| self.starts.get(key));
-            start.is_some_and(|&start| event.seq() > start) && !marked
+            start.is_some_and(|&start| event.seq() > start)
         };
         let (events, read_to) = read(&inner.log, self.place, until, budget, wanted);
         self.place = read_to;
@@ -66,10 +72,42 @@ impl SideRead for MemorySideRead {
         }
         if inner.mode == MemoryMode::Mark {
             inner.finish(id, finished.iter().copied());
+            lock(&self.handed_out).marked(finished);
         }
         if self.end.as_ref().is_some_and(|end| end.is(at)) {
             self.touched.clear();
         }
         Ok(())
+    }
+}
+
+impl MemorySideRead {
+    /// The store, as long as the claim is the newest.
+    fn guarded(&self) -> Result<MutexGuard<'_, Inner>, StoreError> {
+        let inner = self.store.lock();
+        self.held.guard(&inner, "reading a released key")?;
+        Ok(inner)
+    }
+
+    /// The events of the keys that are not marked, up to a number.
+    async fn next_unfinished(&mut self, budget: Budget, until: i64) -> Result<Page, StoreError> {
+        let (rows, mut page) = {
+            let inner = self.guarded()?;
+            let mut handed_out = lock(&self.handed_out);
+            handed_out.side.begin_read(|_| false);
+            let reads = |key: &str| self.starts.contains_key(key);
+            let rows = inner.unfinished(self.held.claim.destination_id);
+            let rows = rows
+                .take_while(|event| event.seq() <= until)
+                .filter(|event| event.key().is_some_and(reads));
+            let rows: Vec<_> = rows.take(handed_out.side.rows(budget)).cloned().collect();
+            (
+                rows,
+                page(&inner, &self.held, Vec::new(), until, true, true),
+            )
+        };
+        self.store.answer().await;
+        (page.events, page.caught_up) = lock(&self.handed_out).side.take(rows, budget);
+        Ok(page)
     }
 }

@@ -175,6 +175,10 @@ impl Driver {
                 Some(key) => {
                     let shadow = self.shadow(&holding.destination);
                     shadow.markers.insert(key.clone(), label);
+                    // The rest of the key is the side read's.
+                    let Holding { seen, read, .. } = holding;
+                    let is_of = |label: &Label| self.key(*label) == Some(&*key);
+                    seen.retain(|label| !is_of(label) || read.contains(label));
                     holding.marked.insert(key);
                 }
                 None => {}

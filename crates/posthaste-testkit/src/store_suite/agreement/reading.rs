@@ -59,7 +59,10 @@ impl Driver {
             );
             let emitted = &self.events[label];
             emitted.event.assert_stored_as(emitted.id, event);
-            holding.read.push(label);
+            // A log brings the events of a blocked key too, to pass them over.
+            if !holding.is_marked(self.key(label)) {
+                holding.read.push(label);
+            }
             holding.given.push_back(Given {
                 label,
                 at: page.cursor_at(event),

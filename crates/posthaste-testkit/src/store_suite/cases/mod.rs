@@ -5,6 +5,7 @@ mod audit;
 mod claims;
 mod evacuation;
 mod faults;
+mod handed_out;
 mod leaving;
 mod moving;
 mod paging;
@@ -60,6 +61,7 @@ pub(super) fn all() -> Vec<Case> {
     [
         writing::cases(),
         paging::cases(),
+        handed_out::cases(),
         claims::cases(),
         sharing::cases(),
         leaving::cases(),
