@@ -72,6 +72,64 @@ async fn a_topic_without_a_leader_holds_up_no_other_and_gets_all_in_order() {
     assert_eq!(status()["dead"], 0);
 }
 
+/// The broker is killed under load: the lane whose events are under way there ends, and the next
+/// one goes on with all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_loses_its_leader_under_load_holds_up_no_other() {
+    let server = KafkaServer::start();
+    let gone = server.add_broker(2);
+    for (topic, broker) in [("away", 2), ("here", 1)] {
+        server.create_replicated(topic, &[broker], &[]);
+    }
+    let database = Postgres::new(PostgresServer::shared(15));
+    let mut writer = database.writer().await.unwrap();
+    let steps = (0..AWAY + HERE).map(|key| Step {
+        topic: if key < AWAY { "away" } else { "here" }.to_owned(),
+        ..Step::new(load_key(key), 1)
+    });
+    let round = Plan {
+        steps: steps.collect(),
+        ..Plan::default()
+    };
+    let url = database.url();
+    let target = format!("kafka://{}", server.bootstrap());
+    let running = RelayCommand::to_url(&url, &target)
+        .flags(&["--settle", "200ms", "--publish-timeout", "2s"])
+        .start();
+    let status = || posthaste_json(&["status", "--store", &url]);
+    writer.transact(&round).await.unwrap();
+    until("delivery by both brokers", || status()["pending"] == 0).await;
+
+    gone.kill9();
+    for _ in 1..ROUNDS {
+        writer.transact(&round).await.unwrap();
+    }
+    until("all others to be delivered", || {
+        arrived(&server.consume(&["here"])) == HERE * ROUNDS
+    })
+    .await;
+    until("the reason to be told", || {
+        let status = status();
+        let error = status["destinations"][0]["last_error"].as_str();
+        error.is_some_and(|error| error.contains("partition 0 of topic `away` has no leader"))
+    })
+    .await;
+
+    gone.start_again();
+    until("everything to be delivered", || {
+        let status = status();
+        status["pending"] == 0 && status["blocked_keys"] == 0
+    })
+    .await;
+    running.terminate();
+    assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
+    let messages = server.consume(&["away", "here"]);
+    let report = judge(&database, messages.iter().map(delivery)).await;
+    let judged = (report.lost, report.phantom, report.out_of_order);
+    assert_eq!(judged, (0, 0, 0), "{report}");
+    assert_eq!(status()["dead"], 0);
+}
+
 /// Events, without repeats.
 fn arrived(messages: &[KafkaMessage]) -> u32 {
     let ids: BTreeSet<_> = messages
