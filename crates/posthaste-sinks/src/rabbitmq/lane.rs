@@ -121,8 +121,8 @@ fn outcome(confirmation: Confirmation, exchange: &str) -> Outcome {
              or the queue is in trouble; see the broker's log",
         ),
         Confirmation::None(limit) => Outcome::silent(format!(
-            "no confirm within {limit:?} from a broker that reads: a queue of the message is \
-             without the majority of its members, or in trouble; see the broker's log"
+            "no confirm within {limit:?} from a broker that reads: a quorum queue is without the \
+             majority of its members, or a queue is in trouble; see the broker's log"
         )),
         Confirmation::Returned { code, text } => {
             let why = match exchange {

@@ -48,6 +48,7 @@ async fn a_quorum_queue_without_its_majority_takes_nothing_and_then_goes_on() {
     dying.iter().for_each(RabbitMqServer::kill9);
 
     let lost = events("quorum", 10);
+    // RabbitMQ reads nothing more from a connection whose first message such a queue cannot take.
     for outcome in send_in_time(&sink, &lost).await {
         let Outcome::Unavailable(why) = outcome else {
             panic!("{outcome:?}");
