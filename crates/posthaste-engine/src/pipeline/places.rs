@@ -1,10 +1,10 @@
 //! Places that take nothing for now, as a full queue: parts of a destination that fail alone.
 //!
-//! A place is held back from its first refusal on, or from the second event on that stays unanswered
-//! while it takes none, and all others flow. From time to time it gets one event, each time another
-//! one, and once it takes that, twice as much each time. A refusal is no proof that nothing has come
-//! of the event: an exchange that routes it into two queues has given it to the one that takes it,
-//! and gives it again each time that it is tried.
+//! A place is held back from its first refusal on, or from the second event on that it leaves
+//! unanswered, while all others flow. From time to time it gets one event, each time another one,
+//! and once it takes that, twice as much each time. A refusal is no proof that nothing has come of
+//! the event: an exchange that routes it into two queues has given it to the one that takes it, and
+//! gives it again each time that it is tried.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},

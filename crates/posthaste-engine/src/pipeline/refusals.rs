@@ -1,9 +1,9 @@
 //! Refused events in any number: events at fault, or a destination that refuses everything.
 //!
 //! Nobody can tell the two apart before something else is accepted. So each event is tried once as
-//! soon as it is read, and what is refused is parked ever more slowly: that makes room for what
-//! comes behind. What may not be parked yet stays in the window. It is tried again when it may be
-//! parked, and a few at a time beside that, so that a destination that was mended is noticed.
+//! soon as it is read, and a refused one is parked. There are ever fewer of these in an hour, and
+//! they make room for those that come behind. Others wait in the window. They are tried again when
+//! they may be parked, and a few at a time beside that, so that a mended destination is noticed.
 
 use std::{collections::HashMap, ops::RangeInclusive, time::Duration};
 
@@ -16,8 +16,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// refuses few topics often, or more than anybody names by mistake.
 const TOPICS_ALONE: RangeInclusive<usize> = 101..=10_000;
 
-/// A destination that refuses everything for an hour parks, in so many steps, as many events as keys
-/// may be blocked: with the default `probe`, the first step lasts for a second.
+/// A destination that refuses everything for an hour parks, in so many steps, as many events as
+/// keys may be blocked: with the default `probe`, the first step lasts for a second.
 const STEPS_OF_AN_HOUR: usize = 12;
 
 /// A minute's rejections of one kind.

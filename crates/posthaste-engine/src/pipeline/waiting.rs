@@ -22,12 +22,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{
-    places::{Place, Places, Turn},
-    ticket::Ticket,
-};
+use super::places::Places;
 use crate::{
-    Backoff, Marker, Moment, Postponement, Router, StoredEvent,
+    Marker, Router, StoredEvent,
     record::key_hash,
     rule::{Rule, left_out},
 };
@@ -319,159 +316,6 @@ impl Waiting {
     }
 }
 
-/// Places that are held back.
-impl Waiting {
-    fn place_of(event: &StoredEvent, router: &Router) -> Place {
-        Place(router.topic_hash(event))
-    }
-
-    pub(super) fn holds_back(&self) -> bool {
-        !self.places.is_empty()
-    }
-
-    /// Whether the event's place takes it now, and has not refused it already.
-    fn place_takes(&self, event: &StoredEvent, router: &Router) -> bool {
-        if !self.holds_back() {
-            return true;
-        }
-        let place = Self::place_of(event, router);
-        let was_tried = || self.reasons(Waiter::of(event)).is_some_and(|r| r.tried);
-        self.places.takes(place) && !(self.places.is_limited(place) && was_tried())
-    }
-
-    /// The event's place where that is held back, how often it refused events in a row, and its
-    /// words.
-    pub(super) fn held_place(
-        &self,
-        event: &StoredEvent,
-        router: &Router,
-    ) -> Option<(Place, u32, &str)> {
-        if !self.holds_back() {
-            return None;
-        }
-        let place = Self::place_of(event, router);
-        let (refusals, reason) = self.places.held(place)?;
-        Some((place, refusals, reason))
-    }
-
-    /// Whether the event's place takes nothing, or not everything.
-    pub(super) fn is_limited(&self, event: &StoredEvent, router: &Router) -> bool {
-        self.holds_back() && self.places.is_limited(Self::place_of(event, router))
-    }
-
-    /// Since when some place does not take everything.
-    pub(super) fn held_back_since(&self) -> Option<Moment> {
-        self.places.since()
-    }
-
-    /// The report to operators on the places that are held back.
-    pub(super) fn trouble(&self) -> Option<&str> {
-        self.places.trouble()
-    }
-
-    /// Lets places have their turn whose wait is over. Whether more may be sent than before.
-    pub(super) fn places_turn(&mut self, now: Moment) -> bool {
-        match self.places.turn(now) {
-            Turn::Same => false,
-            Turn::Open => true,
-            Turn::Unused => {
-                self.forget_tried();
-                true
-            }
-        }
-    }
-
-    /// When the next place has its turn.
-    pub(super) fn next_place_at(&self) -> Option<Moment> {
-        self.places.next_turn()
-    }
-
-    /// An event is handed to the lane.
-    pub(super) fn sends(&mut self, event: &StoredEvent, ticket: Ticket, router: &Router) {
-        if self.holds_back() {
-            self.places.sends(Self::place_of(event, router), ticket);
-        }
-    }
-
-    /// The event's place took it; `all` may be in flight where nothing is wrong. Whether more may
-    /// be sent than before.
-    pub(super) fn place_took(&mut self, ticket: Ticket, all: usize) -> bool {
-        let more = self.holds_back() && self.places.accepted(ticket, all);
-        if more && !self.holds_back() {
-            self.forget_tried();
-        }
-        more
-    }
-
-    /// An event was answered otherwise.
-    pub(super) fn place_answered(&mut self, ticket: Ticket) {
-        self.places.answered(ticket);
-    }
-
-    /// The event's place refused it for now. False: so many places do that the destination takes
-    /// nothing.
-    pub(super) fn put_off(
-        &mut self,
-        (event, ticket): (&StoredEvent, Ticket),
-        why: &Postponement,
-        router: &Router,
-        probe: Backoff,
-        now: Moment,
-        random: f64,
-    ) -> bool {
-        let was = self.change(Waiter::of(event), |reasons| {
-            std::mem::replace(&mut reasons.tried, true)
-        });
-        self.tried += usize::from(!was);
-        let of = (Self::place_of(event, router), ticket);
-        self.places
-            .refused(of, event.topic(), why, probe, now, random)
-    }
-
-    /// The event stayed unanswered while others were answered. How often it did so although its
-    /// place took others; none where that takes nothing either.
-    pub(super) fn silent(&mut self, event: &StoredEvent, router: &Router) -> Option<u32> {
-        if self.places.silent(Self::place_of(event, router)) {
-            return None;
-        }
-        let silences = self.change(Waiter::of(event), |reasons| {
-            reasons.silences += 1;
-            reasons.silences
-        });
-        self.unanswered += usize::from(silences == 1);
-        Some(silences)
-    }
-
-    /// The destination took the event, or it counts as refused: it is silent no more.
-    pub(super) fn answered(&mut self, event: &StoredEvent) {
-        if self.unanswered == 0 {
-            return;
-        }
-        let silences = self.change(Waiter::of(event), |reasons| {
-            std::mem::take(&mut reasons.silences)
-        });
-        self.unanswered -= usize::from(silences > 0);
-    }
-
-    /// The event's place took it.
-    pub(super) fn clear_of_doubt(&mut self, event: &StoredEvent, router: &Router) {
-        if self.places.has_doubts() {
-            self.places.took(Self::place_of(event, router));
-        }
-    }
-
-    fn forget_tried(&mut self) {
-        if std::mem::take(&mut self.tried) > 0 {
-            self.change_all(|reasons| reasons.tried = false);
-        }
-    }
-
-    /// The lane ended.
-    pub(super) fn lane_ended(&mut self) {
-        self.places.lane_ended();
-    }
-}
-
 #[cfg(feature = "model")]
 impl Waiting {
     pub(super) fn describe(&self, out: crate::model::Out<'_>) {
@@ -517,5 +361,6 @@ impl Waiting {
     }
 }
 
+mod at_places;
 #[cfg(test)]
 mod tests;

@@ -338,8 +338,8 @@ impl Window {
         })
     }
 
-    /// True unless it was sent or is done, or an earlier event of its key was passed over, or failed
-    /// and is not parked yet.
+    /// True unless it was sent or is done, or an earlier event of its key was passed over, or
+    /// failed and is not parked yet.
     fn is_ready(&self, ticket: u64) -> bool {
         let entry = self.index(ticket).and_then(|index| self.entries.get(index));
         entry.is_some_and(|entry| {

@@ -5,8 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::{super::ticket::Group, *};
-use crate::{DeliveryPolicy, Field, OnDead, PageBuilder, Routes, StoredFields};
+use super::{
+    super::{places::Place, ticket::Group},
+    *,
+};
+use crate::{
+    Backoff, DeliveryPolicy, Field, Moment, OnDead, PageBuilder, Postponement, Routes, StoredFields,
+};
 
 fn event(id: u8, key: Option<&str>) -> StoredEvent {
     let mut texts = [None; 9];

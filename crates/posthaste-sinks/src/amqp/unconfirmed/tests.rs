@@ -137,7 +137,7 @@ fn what_stays_unconfirmed_before_a_confirmed_one_is_given_up() {
         (channel.unconfirmed.len(), channel.unconfirmed.bytes()),
         (1, 4)
     );
-    // What comes late says nothing new.
+    // Late answers say nothing new.
     channel.bounce(&sent[0]).unwrap();
     channel.ack(1, false).unwrap();
     channel.nack(3, false);
