@@ -1,5 +1,7 @@
 //! Verdicts: the consequences of each.
 
+use std::time::Duration;
+
 use super::{
     Pipeline,
     evidence::FAILS_ALONE_MAX,
@@ -8,8 +10,8 @@ use super::{
     window::State,
 };
 use crate::{
-    Cause, Moment, Outcome, Postponement, Rejection, RejectionKind, Settlement, StoredEvent,
-    Unavailability, Verdict,
+    Cause, Moment, Outcome, ParkedCopy, Postponement, Rejection, RejectionKind, Settlement,
+    StoredEvent, Unavailability, Verdict,
     rule::{Rule, left_out},
 };
 
@@ -102,6 +104,7 @@ impl Pipeline {
 
     fn window_verdict(&mut self, ticket: Ticket, outcome: Outcome, now: Moment, random: f64) {
         let number = ticket.number();
+        let is_news = self.waiting.looks_for_taken();
         let Some(window) = self.window_of(ticket.group()) else {
             return;
         };
@@ -114,10 +117,13 @@ impl Pipeline {
         };
         match outcome {
             Outcome::Accepted(_) => {
-                let event = entry.event.clone();
+                let inserted_at = entry.event.inserted_at();
+                let event = is_news.then(|| entry.event.clone());
                 window.finish(number, true);
-                self.reports.accepted(event.inserted_at());
-                self.took(&event);
+                self.reports.accepted(inserted_at);
+                if let Some(event) = event {
+                    self.took(&event);
+                }
             }
             Outcome::Rejected(rejection) => self.window_rejected(ticket, *rejection, now),
             Outcome::Later(why) => {
@@ -296,10 +302,10 @@ impl Pipeline {
                 let event = &retry.copy.event;
                 self.refused(event, &rejection, now);
                 if self.refusals.is_broken() {
-                    self.waiting.refuse(event);
-                    self.retries.again(retry);
+                    // Seldom: there may be as many copies as keys may be blocked.
+                    let wait = self.limits.retry.delay(u32::MAX, random);
+                    self.postpone(ticket, &retry.copy, rejection.reason, wait);
                 } else {
-                    self.waiting.forget_refusal(event);
                     self.retry_rejected(ticket, &retry.copy, *rejection, random);
                 }
             }
@@ -329,15 +335,21 @@ impl Pipeline {
             return self.retries.again(retry);
         };
         if rejection.kind == RejectionKind::NotNow {
-            let settlement = Settlement::Postponed {
-                kind: retry.copy.kind_when_postponed(),
-                reason: rejection.reason,
-                retry_in: self.limits.retry.delay(1, random),
-            };
-            self.retries.settle(ticket, retry.copy.id, settlement);
+            let wait = self.limits.retry.delay(1, random);
+            self.postpone(ticket, &retry.copy, rejection.reason, wait);
         } else {
             self.retry_rejected(ticket, &retry.copy, rejection, random);
         }
+    }
+
+    /// The attempt counts as none.
+    fn postpone(&mut self, ticket: Ticket, copy: &ParkedCopy, reason: String, retry_in: Duration) {
+        let settlement = Settlement::Postponed {
+            kind: copy.kind_when_postponed(),
+            reason,
+            retry_in,
+        };
+        self.retries.settle(ticket, copy.id, settlement);
     }
 
     fn retry_unavailable(

@@ -73,6 +73,8 @@ pub(super) struct Refusals {
     /// Probes in a row of events that were refused before.
     probes: u32,
     next_probe: Moment,
+    /// Nothing that may be parked is looked for before.
+    look_at: Moment,
 }
 
 impl Refusals {
@@ -90,6 +92,7 @@ impl Refusals {
             reason: String::new(),
             probes: 0,
             next_probe: Moment::default(),
+            look_at: Moment::default(),
         }
     }
 
@@ -154,8 +157,16 @@ impl Refusals {
         may
     }
 
+    /// None of those that may be parked is ready.
+    pub(super) fn look_later(&mut self, now: Moment) {
+        self.look_at = now.after(self.probe.first);
+    }
+
     /// How many refused events may be parked.
     pub(super) fn room(&mut self, now: Moment) -> usize {
+        if now < self.look_at {
+            return 0;
+        }
         let Some(broken) = &mut self.broken else {
             return usize::MAX;
         };
@@ -178,10 +189,11 @@ impl Refusals {
         is_due
     }
 
-    /// When more may be parked, or some are tried again.
-    pub(super) fn next_turn(&self) -> Moment {
+    /// When more may be parked, or some are tried again, later than `now`.
+    pub(super) fn next_turn(&self, now: Moment) -> Option<Moment> {
         let next_step = self.broken.as_ref().map(|broken| broken.next_step);
-        next_step.map_or(self.next_probe, |step| step.min(self.next_probe))
+        let turns = [next_step, Some(self.look_at), Some(self.next_probe)];
+        turns.into_iter().flatten().filter(|&at| at > now).min()
     }
 
     fn count(&mut self, now: Moment) {
@@ -210,6 +222,7 @@ impl Refusals {
             // Only the length of a wait hangs on it, and no time passes.
             probes: _,
             next_probe: _,
+            look_at: _,
         } = self;
         let room = broken.as_ref().map(|broken| broken.room);
         out(Part::Number(room.is_some().into()));

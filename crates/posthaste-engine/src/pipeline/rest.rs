@@ -55,6 +55,8 @@ impl Pipeline {
             BreakerState::Open { until } => Some(until),
             BreakerState::Closed | BreakerState::HalfOpen => None,
         };
+        let has_refused = self.waiting.has_refused();
+        let refused = self.refusals.next_turn(now).filter(|_| has_refused);
         let dues = [
             Some(self.retries.look_at()),
             Some(self.reading.next()),
@@ -62,9 +64,7 @@ impl Pipeline {
             probe,
             self.lane.opens_at(),
             self.waiting.next_place_at(),
-            self.waiting
-                .has_refused()
-                .then(|| self.refusals.next_turn()),
+            refused,
         ];
         dues.into_iter().flatten().filter(|&due| due > now).min()
     }

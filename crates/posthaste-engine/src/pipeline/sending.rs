@@ -138,7 +138,7 @@ impl Pipeline {
     fn gather_a_suspect(&mut self, batch: &mut Gathering) {
         batch.events_max = 1;
         while let Some(suspect) = self.waiting.first_suspect() {
-            self.gather_passed_over(batch, 1, Of::Suspect(suspect));
+            self.gather_passed_over(batch, Of::Suspect(suspect));
             if !batch.is_empty() {
                 return;
             }
@@ -156,17 +156,20 @@ impl Pipeline {
         let room = self.refusals.room(now);
         if room > 0 && self.may_block_more() {
             batch.events_max = may_send.min(room);
-            self.gather_passed_over(batch, 0, Of::Refused);
+            self.gather_passed_over(batch, Of::Refused);
+            if batch.is_empty() {
+                self.refusals.look_later(now);
+            }
         }
         if !batch.is_empty() || !self.refusals.probe(now) {
             return;
         }
         batch.events_max = may_send.min(PROBE_EVENTS);
-        self.gather_passed_over(batch, PROBE_RETRIES, Of::Probes);
+        self.gather_passed_over(batch, Of::Probes);
         if batch.is_empty() {
             // All had their turn.
             self.waiting.forget_probes();
-            self.gather_passed_over(batch, usize::MAX, Of::Probes);
+            self.gather_passed_over(batch, Of::Probes);
         }
         if batch.is_empty() {
             // Nothing is left of them: they were answered otherwise.
@@ -174,9 +177,9 @@ impl Pipeline {
         }
     }
 
-    fn gather_passed_over(&mut self, batch: &mut Gathering, retries_max: usize, of: Of) {
+    fn gather_passed_over(&mut self, batch: &mut Gathering, of: Of) {
         self.send_passed_over();
-        self.gather(batch, retries_max, of);
+        self.gather(batch, 1, of);
         // All that were passed over.
         self.send_passed_over();
     }

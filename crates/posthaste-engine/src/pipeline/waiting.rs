@@ -296,6 +296,11 @@ impl Waiting {
         self.probed -= usize::from(probed);
     }
 
+    /// Whether something changes when an event is accepted.
+    pub(super) fn looks_for_taken(&self) -> bool {
+        self.has_refused() || self.unanswered > 0 || self.places.has_doubts()
+    }
+
     /// One that was refused was accepted: all may go.
     pub(super) fn forget_refusals(&mut self) {
         (self.refused, self.probed) = (0, 0);
