@@ -116,7 +116,7 @@ impl Pipeline {
             main: Window::new(order, 0),
             side,
             retries: Retries::new(),
-            waiting: Waiting::new(markers),
+            waiting: Waiting::new(order, markers),
             breaker: Breaker::new(limits.probe),
             refusals: Refusals::new(limits.probe, limits.rejections_max, limits.blocked_keys_max),
             lane: LaneUse::new(),

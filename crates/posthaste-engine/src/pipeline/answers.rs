@@ -145,7 +145,7 @@ impl Pipeline {
             return;
         };
         let event = entry.event.clone();
-        if self.may_block_more()
+        if self.may_park(ticket.group())
             && let Some(rejection) = self.silent_alone(&event, &why)
         {
             return self.fail(ticket, rejection);
@@ -181,7 +181,7 @@ impl Pipeline {
             return;
         };
         self.refused(&event, &rejection, now);
-        if !self.may_block_more() {
+        if !self.may_park(group) {
             let keys = self.limits.blocked_keys_max;
             self.refusals.too_many_keys(keys, &rejection.reason);
         } else if self.refusals.park() {
@@ -194,9 +194,27 @@ impl Pipeline {
         self.waiting.refuse(&event);
     }
 
+    /// Whether an event of this group may be parked. The keys of the side read are blocked already.
+    fn may_park(&mut self, group: Group) -> bool {
+        group == Group::Side || self.may_block_more()
+    }
+
     /// Whether another key may be blocked.
     pub(super) fn may_block_more(&mut self) -> bool {
-        self.waiting.parked_keys() + self.failed_events() < self.limits.blocked_keys_max
+        self.room_for_keys() > 0
+    }
+
+    /// How many more keys may be blocked. Released ones, which wait for their join, hold no room:
+    /// it may have to wait until others are parked.
+    pub(super) fn room_for_keys(&mut self) -> usize {
+        let parked = self.waiting.parked_keys();
+        let blocked = parked.saturating_sub(self.side.released_keys()) + self.failed_events();
+        self.limits.blocked_keys_max.saturating_sub(blocked)
+    }
+
+    /// Answers of the destination that tell of an event: it is there.
+    fn answers(&self) -> u64 {
+        self.reports.counts.accepted + self.refusals.answers()
     }
 
     /// The destination refused this event for its own sake.
@@ -227,7 +245,7 @@ impl Pipeline {
         now: Moment,
         random: f64,
     ) {
-        let accepted = self.reports.counts.accepted;
+        let answers = self.answers();
         let is_suspect = self.makes_suspect(why.cause);
         let Some(window) = self.window_of(ticket.group()) else {
             return;
@@ -236,7 +254,7 @@ impl Pipeline {
             return;
         };
         let event = entry.event.clone();
-        if is_suspect && entry.evidence.failed(accepted) {
+        if is_suspect && entry.evidence.failed(answers) {
             let rejection = self.fails_alone(&event, &why.reason);
             self.fail(ticket, rejection);
         } else if left_out(Rule::OutageBurnsNoAttempt) {
@@ -361,7 +379,7 @@ impl Pipeline {
         random: f64,
     ) {
         let is_suspect = self.makes_suspect(why.cause);
-        if is_suspect && retry.evidence.failed(self.reports.counts.accepted) {
+        if is_suspect && retry.evidence.failed(self.answers()) {
             let rejection = self.fails_alone(&retry.copy.event, &why.reason);
             self.retry_rejected(ticket, &retry.copy, rejection, random);
         } else {

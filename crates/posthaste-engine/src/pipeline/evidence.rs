@@ -15,19 +15,19 @@ pub(super) const FAILS_ALONE_MAX: u32 = 5;
 /// Gathered against one event, for as long as this relay handles it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
-    /// How often it was the first of its lane to fail although others had been accepted since its
-    /// last failure.
+    /// How often it was the first of its lane to fail although others had been accepted, or refused
+    /// for their own sake, since its last failure.
     alone: u32,
-    /// The number of events that the destination had accepted when this one last failed.
-    accepted_at_failure: Option<u64>,
+    /// The number of events that the destination had answered so when this one last failed.
+    answers_at_failure: Option<u64>,
 }
 
 impl Evidence {
-    /// The event was the first of its lane to fail, when so many events had been accepted in all.
+    /// The event was the first of its lane to fail, when so many events had been answered in all.
     /// Answers whether it is at fault.
-    pub(super) fn failed(&mut self, accepted: u64) -> bool {
-        let before = self.accepted_at_failure.replace(accepted);
-        self.alone += u32::from(before.is_some_and(|before| accepted > before));
+    pub(super) fn failed(&mut self, answers: u64) -> bool {
+        let before = self.answers_at_failure.replace(answers);
+        self.alone += u32::from(before.is_some_and(|before| answers > before));
         self.alone >= FAILS_ALONE_MAX
     }
 
@@ -36,11 +36,11 @@ impl Evidence {
     pub(super) fn describe(&self, accepted: u64, out: crate::model::Out<'_>) {
         let Self {
             alone,
-            accepted_at_failure,
+            answers_at_failure,
         } = self;
         out(crate::model::Part::Number((*alone).into()));
         // Only whether others were accepted since is ever asked.
-        let others = accepted_at_failure.map_or(0, |then| 1 + u64::from(accepted > then));
+        let others = answers_at_failure.map_or(0, |then| 1 + u64::from(accepted > then));
         out(crate::model::Part::Number(others));
     }
 }

@@ -78,8 +78,7 @@ impl Pipeline {
             return;
         }
         let max = limits.blocked_keys_max;
-        let blocked = waiting.parked_keys() + self.failed_events();
-        let mut keys_left = max.saturating_sub(blocked);
+        let mut keys_left = self.room_for_keys();
         let main = in_main.first.into_iter().map(|of| (Group::Main, of));
         let side = in_side.first.into_iter().map(|of| (Group::Side, of));
         for (group, (number, is_keyed)) in main.chain(side).take(self.limits.batch_events) {

@@ -15,9 +15,10 @@ use super::ticket::Ticket;
 use crate::{Backoff, Moment, Postponement, outcome::ASKED_WAIT_MAX};
 
 /// More places than this that take nothing are a destination that takes nothing.
-const PLACES_MAX: usize = 1_000;
+const PLACES_MAX: usize = 10_000;
 
-/// A topic, by its hash.
+/// A topic by its hash; where events of a key may follow each other at once, a key: a broker's part
+/// of a topic is away there, and the topic is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place(pub(super) u64);
 
@@ -47,6 +48,8 @@ pub(super) struct Places {
     in_flight: HashMap<Ticket, Place>,
     /// Places that left an event unanswered, and have taken none since.
     in_doubt: HashSet<Place>,
+    /// The place that was held back first.
+    first: Option<Place>,
     /// The report to operators.
     trouble: Option<String>,
 }
@@ -85,10 +88,7 @@ impl Places {
         if self.is_limited(place) {
             return true;
         }
-        if self.in_doubt.len() >= PLACES_MAX {
-            self.in_doubt.clear();
-        }
-        !self.in_doubt.insert(place)
+        self.in_doubt.len() >= PLACES_MAX || !self.in_doubt.insert(place)
     }
 
     pub(super) fn has_doubts(&self) -> bool {
@@ -248,9 +248,14 @@ impl Places {
 
     /// A place came or went.
     fn tell(&mut self) {
-        let held = self.states.iter();
-        let first = held.min_by_key(|(place, state)| (state.since, **place));
-        self.trouble = first.map(|(_, first)| match self.states.len() - 1 {
+        let is_known = self.first.is_some_and(|first| self.is_limited(first));
+        if !is_known {
+            let held = self.states.iter();
+            let first = held.min_by_key(|(place, state)| (state.since, **place));
+            self.first = first.map(|(place, _)| *place);
+        }
+        let first = self.first.and_then(|first| self.states.get(&first));
+        self.trouble = first.map(|first| match self.states.len() - 1 {
             0 => first.reason.clone(),
             others => format!("{} (and {others} more)", first.reason),
         });
@@ -264,6 +269,7 @@ impl Places {
             in_flight,
             in_doubt,
             // For operators alone.
+            first: _,
             trouble: _,
         } = self;
         let mut states: Vec<_> = states.iter().collect();
@@ -377,14 +383,15 @@ mod tests {
     #[test]
     fn too_many_places_that_take_nothing_are_a_destination_that_takes_nothing() {
         let mut places = Places::default();
-        for place in 0..1_000 {
+        for place in 0..10_000 {
             assert!(refuse(&mut places, place, place, at(0)));
         }
-        assert!(!refuse(&mut places, 1_000, 1_000, at(0)));
-        assert!(places.trouble().unwrap().ends_with("full (and 999 more)"));
+        assert!(!refuse(&mut places, 10_000, 10_000, at(0)));
+        let trouble = places.trouble().unwrap();
+        assert!(trouble.ends_with("full (and 9999 more)"), "{trouble}");
         places.turn(at(2));
         assert!(
-            refuse(&mut places, 1_000, 1_000, at(2)),
+            refuse(&mut places, 10_000, 10_000, at(2)),
             "the others are unused"
         );
     }

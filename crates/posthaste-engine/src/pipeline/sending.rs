@@ -87,6 +87,10 @@ impl Pipeline {
                 self.gather(&mut batch, usize::MAX, Of::Others);
             }
         }
+        if probing && by_turns && batch.is_empty() && self.waiting.has_refused() {
+            // An answer about one of them shows that the destination is there.
+            self.gather_refused(&mut batch, now);
+        }
         if by_turns && batch.is_empty() {
             self.gather_a_suspect(&mut batch);
             if batch.is_empty() {

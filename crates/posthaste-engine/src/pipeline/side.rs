@@ -132,6 +132,11 @@ impl Side {
         }
     }
 
+    /// How many keys wait for their join, and nothing holds them but that.
+    pub(super) fn released_keys(&self) -> usize {
+        self.is_released.len() + self.keys.len()
+    }
+
     /// As many released keys as one side read takes, one at least if there is one.
     fn take_released(&mut self) -> Vec<String> {
         let (mut keys, mut bytes) = (Vec::new(), 0);

@@ -24,7 +24,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::places::Places;
 use crate::{
-    Marker, Router, StoredEvent,
+    KeyOrder, Marker, Router, StoredEvent,
     record::key_hash,
     rule::{Rule, left_out},
 };
@@ -75,6 +75,7 @@ pub(super) enum Of {
 
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
+    order: KeyOrder,
     waiters: HashMap<Waiter, Reasons>,
     /// The suspects, in the order in which they are tried.
     suspects: VecDeque<Waiter>,
@@ -90,8 +91,9 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) fn new(markers: &[Marker]) -> Self {
+    pub(super) fn new(order: KeyOrder, markers: &[Marker]) -> Self {
         let mut waiting = Self {
+            order,
             waiters: HashMap::new(),
             suspects: VecDeque::new(),
             places: Places::default(),
@@ -326,6 +328,8 @@ impl Waiting {
     pub(super) fn describe(&self, out: crate::model::Out<'_>) {
         use crate::model::{Part, number};
         let Self {
+            // Never changes.
+            order: _,
             waiters,
             suspects,
             places,

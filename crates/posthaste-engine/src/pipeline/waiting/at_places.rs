@@ -7,11 +7,14 @@ use super::{
     },
     Waiter, Waiting,
 };
-use crate::{Backoff, Moment, Postponement, Router, StoredEvent};
+use crate::{Backoff, KeyOrder, Moment, Postponement, Router, StoredEvent};
 
 impl Waiting {
-    pub(super) fn place_of(event: &StoredEvent, router: &Router) -> Place {
-        Place(router.topic_hash(event))
+    pub(super) fn place_of(&self, event: &StoredEvent, router: &Router) -> Place {
+        Place(match self.order {
+            KeyOrder::OneAtATime => router.topic_hash(event),
+            KeyOrder::Pipelined => Waiter::of(event).0,
+        })
     }
 
     pub(in super::super) fn holds_back(&self) -> bool {
@@ -23,7 +26,7 @@ impl Waiting {
         if !self.holds_back() {
             return true;
         }
-        let place = Self::place_of(event, router);
+        let place = self.place_of(event, router);
         let was_tried = || self.reasons(Waiter::of(event)).is_some_and(|r| r.tried);
         self.places.takes(place) && !(self.places.is_limited(place) && was_tried())
     }
@@ -38,14 +41,14 @@ impl Waiting {
         if !self.holds_back() {
             return None;
         }
-        let place = Self::place_of(event, router);
+        let place = self.place_of(event, router);
         let (refusals, reason) = self.places.held(place)?;
         Some((place, refusals, reason))
     }
 
     /// Whether the event's place takes nothing, or not everything.
     pub(in super::super) fn is_limited(&self, event: &StoredEvent, router: &Router) -> bool {
-        self.holds_back() && self.places.is_limited(Self::place_of(event, router))
+        self.holds_back() && self.places.is_limited(self.place_of(event, router))
     }
 
     /// Since when some place does not take everything.
@@ -78,7 +81,7 @@ impl Waiting {
     /// An event is handed to the lane.
     pub(in super::super) fn sends(&mut self, event: &StoredEvent, ticket: Ticket, router: &Router) {
         if self.holds_back() {
-            self.places.sends(Self::place_of(event, router), ticket);
+            self.places.sends(self.place_of(event, router), ticket);
         }
     }
 
@@ -112,7 +115,7 @@ impl Waiting {
             std::mem::replace(&mut reasons.tried, true)
         });
         self.tried += usize::from(!was);
-        let of = (Self::place_of(event, router), ticket);
+        let of = (self.place_of(event, router), ticket);
         self.places
             .refused(of, event.topic(), why, probe, now, random)
     }
@@ -120,7 +123,7 @@ impl Waiting {
     /// The event stayed unanswered while others were answered. How often it did so although its
     /// place took others; none where that takes nothing either.
     pub(in super::super) fn silent(&mut self, event: &StoredEvent, router: &Router) -> Option<u32> {
-        if self.places.silent(Self::place_of(event, router)) {
+        if self.places.silent(self.place_of(event, router)) {
             return None;
         }
         let silences = self.change(Waiter::of(event), |reasons| {
@@ -145,7 +148,7 @@ impl Waiting {
     /// The event's place took it.
     pub(in super::super) fn clear_of_doubt(&mut self, event: &StoredEvent, router: &Router) {
         if self.places.has_doubts() {
-            self.places.took(Self::place_of(event, router));
+            self.places.took(self.place_of(event, router));
         }
     }
 

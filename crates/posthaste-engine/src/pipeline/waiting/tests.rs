@@ -82,7 +82,7 @@ proptest! {
         steps in prop::collection::vec((0..11_u8, 0..12_usize), 0..200),
     ) {
         let (events, router, mut now) = (events(), router(), Moment::default());
-        let (mut waiting, mut sets) = (Waiting::new(&[]), Sets::default());
+        let (mut waiting, mut sets) = (Waiting::new(KeyOrder::OneAtATime, &[]), Sets::default());
         let (why, probe) = (Postponement::new("full"), Backoff::default());
         for (step, n) in steps {
             let event = &events[n];
@@ -125,7 +125,7 @@ proptest! {
                     let ticket = Group::Main.ticket(n as u64);
                     waiting.put_off((event, ticket), &why, &router, probe, now, 0.5);
                     sets.tried.insert(n);
-                    let place = Waiting::place_of(event, &router);
+                    let place = waiting.place_of(event, &router);
                     if !sets.open.contains(&place) {
                         sets.held.insert(place);
                     }
@@ -160,7 +160,7 @@ proptest! {
             for (n, event) in events.iter().enumerate() {
                 prop_assert_eq!(waiting.is_parked(event), sets.parked.contains(&n));
                 let has_turn = |of| waiting.has_turn(of, event, &router);
-                let place = Waiting::place_of(event, &router);
+                let place = waiting.place_of(event, &router);
                 let takes = match sets.open.contains(&place) {
                     true => !sets.tried.contains(&n),
                     false => !sets.held.contains(&place),
@@ -177,7 +177,7 @@ proptest! {
 
 #[test]
 fn keys_of_one_hash_are_told_apart() {
-    let mut waiting = Waiting::new(&[]);
+    let mut waiting = Waiting::new(KeyOrder::OneAtATime, &[]);
     let parked = event(0, Some("parked"));
     waiting.park("parked", false);
     let waiter = Waiter::of(&parked);
@@ -192,7 +192,7 @@ fn keys_of_one_hash_are_told_apart() {
 
 #[test]
 fn parked_keys_beyond_a_bound_are_left_to_the_store() {
-    let mut waiting = Waiting::new(&[]);
+    let mut waiting = Waiting::new(KeyOrder::OneAtATime, &[]);
     for n in 0..20 {
         waiting.park(&format!("k{n}"), false);
     }
@@ -215,7 +215,7 @@ fn parked_keys_beyond_a_bound_are_left_to_the_store() {
 
 #[test]
 fn only_the_latest_suspects_are_kept() {
-    let mut waiting = Waiting::new(&[]);
+    let mut waiting = Waiting::new(KeyOrder::OneAtATime, &[]);
     for n in 0..100 {
         waiting.suspect(&event(n, None));
     }
