@@ -81,6 +81,14 @@ const TICKS: Backoff = Backoff {
 };
 
 fn pipeline_that_probes(probe: Backoff, key_order: KeyOrder, markers: &[Marker]) -> Pipeline {
+    pipeline_of((probe, 10_000), key_order, markers)
+}
+
+fn pipeline_of(
+    (probe, blocked_keys_max): (Backoff, usize),
+    key_order: KeyOrder,
+    markers: &[Marker],
+) -> Pipeline {
     let (tick, backoff) = (TICK, TICKS);
     let limits = PipelineLimits {
         window_events: 10_000,
@@ -89,7 +97,7 @@ fn pipeline_that_probes(probe: Backoff, key_order: KeyOrder, markers: &[Marker])
         batch_bytes: 1 << 20,
         retry: backoff,
         probe,
-        blocked_keys_max: 10_000,
+        blocked_keys_max,
         blocked_keys_kept: 10_000,
         rejections_max: 100,
         advance_every: tick,
@@ -394,14 +402,15 @@ fn an_event_that_is_tried_again_within_seconds_is_told_of_when_it_dies() {
     assert_eq!(pipeline.take_refused(), []);
 }
 
-/// With the default waits.
+/// The default waits.
+const PROBES: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    max: Duration::from_secs(3),
+    jitter: 0.0,
+};
+
 fn refusing(key_order: KeyOrder) -> Pipeline {
-    let probe = Backoff {
-        first: Duration::from_millis(500),
-        max: Duration::from_secs(3),
-        jitter: 0.0,
-    };
-    pipeline_that_probes(probe, key_order, &[])
+    pipeline_that_probes(PROBES, key_order, &[])
 }
 
 /// [`deliver`] with so many events, each of a key of its own or without one, of which as many are
@@ -477,6 +486,128 @@ fn healthy_events_behind_more_refused_ones_than_the_window_holds_are_delivered()
             assert_eq!(pipeline.counts().accepted, 200, "{order:?} {is_keyed}");
         }
     }
+}
+
+#[test]
+fn an_event_that_ends_lanes_among_refused_ones_is_found_and_others_pass() {
+    let mut pipeline = refusing(KeyOrder::OneAtATime);
+    let now = Moment(Duration::from_secs(1));
+    let parked = read_and_deliver(
+        &mut pipeline,
+        (2_100, true),
+        now,
+        120,
+        |record| match record.event().seq() {
+            1 => broken(),
+            2..=2_000 => refused(),
+            _ => Outcome::Accepted(None),
+        },
+    );
+    assert_eq!((pipeline.counts().accepted, parked), (100, 2_000));
+}
+
+/// The main and the side group of a destination of which as many keys are blocked as may be: these
+/// are released. Answers how many events were parked meanwhile.
+fn release(
+    pipeline: &mut Pipeline,
+    keys: RangeInclusive<i64>,
+    from: Moment,
+    mut side: Vec<Page>,
+    answer: impl Fn(&Record) -> Outcome,
+) -> usize {
+    let mut released: Vec<String> = keys.map(|key| key.to_string()).collect();
+    let (mut parked, mut now) = (0, from);
+    for _ in 0..600 {
+        now = now.after(Duration::from_secs(1));
+        if pipeline.wants_lane(now) {
+            pipeline.lane_opened();
+        }
+        while let Some(change) = pipeline.next_change(now, 0.5) {
+            let due = matches!(change, Change::Due { .. }).then(|| Due {
+                released: std::mem::take(&mut released),
+                ..Due::default()
+            });
+            parked += match change {
+                Change::Park(events) => events.len(),
+                _ => 0,
+            };
+            pipeline.change_done(due, false, now);
+        }
+        if pipeline.next_read(now).is_some() {
+            pipeline.read(empty_page(), now);
+        }
+        match pipeline.next_side_step() {
+            Some(SideStep::Open(_)) => pipeline.side_opened(),
+            Some(SideStep::Read { .. }) => {
+                pipeline.side_read(side.pop().unwrap_or_else(empty_page));
+            }
+            Some(SideStep::Advance { .. }) => pipeline.side_advanced(),
+            Some(SideStep::Join { .. }) => drop(pipeline.side_joined(now)),
+            None => {}
+        }
+        while let Some(batch) = pipeline.take_batch(now) {
+            let verdicts = batch.iter().map(|record| Verdict {
+                ticket: record.ticket(),
+                outcome: answer(record),
+            });
+            pipeline.verdicts(verdicts.collect(), now, 0.5);
+        }
+    }
+    parked
+}
+
+#[test]
+fn released_keys_make_room_for_others_and_join_where_no_more_may_be_blocked() {
+    let mut pipeline = pipeline_of((PROBES, 10), KeyOrder::OneAtATime, &[]);
+    let now = Moment(Duration::from_secs(1));
+    let answer = |record: &Record| match record.event().seq() {
+        1..=20 => refused(),
+        _ => Outcome::Accepted(None),
+    };
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(1..=20, 20), now);
+    assert_eq!(deliver(&mut pipeline, now, 10, answer), 10);
+    let (_, error) = pipeline.breaker(now);
+    assert!(error.unwrap().contains("10 keys are blocked"));
+    let later = now.after(Duration::from_secs(10));
+    assert_eq!(
+        release(&mut pipeline, 1..=10, later, Vec::new(), answer),
+        10
+    );
+    assert_eq!(pipeline.blocked_keys(), 10, "the others");
+    // Of a released key the next event is refused, too.
+    let later = later.after(Duration::from_secs(1_000));
+    let side = vec![page(31..=39, 20)];
+    let answer = |record: &Record| match record.event().seq() {
+        31 => refused(),
+        _ => Outcome::Accepted(None),
+    };
+    assert_eq!(release(&mut pipeline, 11..=19, later, side, answer), 1);
+    assert_eq!(pipeline.counts().accepted, 8);
+    assert_eq!(pipeline.blocked_keys(), 2, "that one and the last");
+}
+
+/// A mended destination that a lane's end hides.
+#[test]
+fn refused_events_are_tried_again_beside_one_that_ends_lanes() {
+    let mut pipeline = pipeline_of((PROBES, 10), KeyOrder::OneAtATime, &[]);
+    let now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(1..=30, 1_000), now);
+    let parked = deliver(&mut pipeline, now, 120, |record| {
+        match record.event().seq() {
+            15 => broken(),
+            _ => refused(),
+        }
+    });
+    let now = now.after(Duration::from_secs(120));
+    deliver(&mut pipeline, now, 60, |record| {
+        match record.event().seq() {
+            15 => broken(),
+            _ => Outcome::Accepted(None),
+        }
+    });
+    assert_eq!(pipeline.counts().accepted, 30 - parked as u64);
 }
 
 /// A mended destination is noticed although nothing new comes.
@@ -704,6 +835,65 @@ fn a_topic_that_leaves_all_unanswered_is_held_back_and_uses_up_no_attempt() {
     assert_eq!(pipeline.counts().rejected, 0);
 }
 
+/// They are more than are held back at a time.
+#[test]
+fn many_silent_topics_use_up_no_attempt() {
+    const TOPICS: i64 = 1_500;
+    let topic = |seq: i64| &*Box::leak(seq.to_string().into_boxed_str());
+    let mut pipeline = refusing(KeyOrder::OneAtATime);
+    let mut now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page_of(1..=TOPICS, 100_000, topic), now);
+    let silent = |_: &Record| Some(Outcome::silent("no answer"));
+    let mut events = Vec::new();
+    for _ in 0..8 {
+        now = now.after(Duration::from_secs(100));
+        let copies = copies_of_page(page_of(1..=TOPICS, 100_000, topic));
+        let mut due = std::mem::replace(&mut events, copies);
+        deliver_with(&mut pipeline, &mut due, now, 20, silent);
+    }
+    assert_eq!(pipeline.counts().rejected, 0);
+}
+
+/// One of six partitions has no leader.
+#[test]
+fn a_partition_that_takes_nothing_delays_no_other_of_its_topic() {
+    let mut pipeline = refusing(KeyOrder::Pipelined);
+    let now = Moment(Duration::from_secs(1));
+    let parked = read_and_deliver(&mut pipeline, (20_000, true), now, 120, |record| {
+        match record.event().seq() % 6 {
+            0 => Outcome::later("partition 0 has no leader"),
+            _ => Outcome::Accepted(None),
+        }
+    });
+    assert_eq!((pipeline.counts().accepted, parked), (16_667, 3_333));
+}
+
+#[test]
+fn thousands_of_topics_that_take_nothing_hold_up_no_other() {
+    const TOPICS: i64 = 3_000;
+    let names: Vec<&'static str> = (0..TOPICS)
+        .map(|n| &*Box::leak(format!("away{n}").into_boxed_str()))
+        .collect();
+    let topic = |seq: i64| match seq % 2 {
+        0 => "well",
+        _ => names[usize::try_from(seq / 2 % TOPICS).unwrap()],
+    };
+    let mut pipeline = refusing(KeyOrder::OneAtATime);
+    let mut now = Moment(Duration::from_secs(1));
+    for page in 0..60 {
+        let _ = pipeline.next_read(now).unwrap();
+        let first = 1 + 100 * page;
+        pipeline.read(page_of(first..=first + 99, 2 * TOPICS, topic), now);
+        deliver(&mut pipeline, now, 1, |record| match record.topic() {
+            "well" => Outcome::Accepted(None),
+            _ => Outcome::later("no stream takes the subject"),
+        });
+        now = now.after(Duration::from_secs(1));
+    }
+    assert_eq!(pipeline.counts().accepted, 3_000);
+}
+
 /// A single one of them may hold up what is done behind it.
 #[test]
 fn few_events_for_a_full_queue_leave_the_window_before_it_fills_behind_them() {
@@ -727,7 +917,10 @@ fn few_events_for_a_full_queue_leave_the_window_before_it_fills_behind_them() {
 
 /// Copies of these events, each of a key of its own.
 fn copies_of(seqs: RangeInclusive<i64>) -> Vec<ParkedCopy> {
-    let events = page(seqs, 1_000).events;
+    copies_of_page(page(seqs, 1_000))
+}
+
+fn copies_of_page(Page { events, .. }: Page) -> Vec<ParkedCopy> {
     let copy = |event: posthaste_engine::StoredEvent| ParkedCopy {
         id: event.seq(),
         event,
