@@ -214,7 +214,7 @@ impl Pipeline {
 
     /// Answers of the destination that tell of an event: it is there.
     fn answers(&self) -> u64 {
-        self.reports.counts.accepted + self.refusals.answers()
+        self.reports.counts.accepted + self.refusals.total()
     }
 
     /// The destination refused this event for its own sake.

@@ -30,7 +30,7 @@ impl Pipeline {
             paused,
             stop_behind,
         } = self;
-        let accepted = reports.counts.accepted + refusals.answers();
+        let accepted = reports.counts.accepted + refusals.total();
         main.describe(accepted, out);
         side.describe(accepted, rejects, out);
         reading.describe(rejects, out);

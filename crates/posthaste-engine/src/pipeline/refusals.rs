@@ -65,7 +65,7 @@ pub(super) struct Refusals {
     /// Parked in one step at the most.
     step_events: usize,
     /// Rejections so far.
-    rejected: u64,
+    total: u64,
     minute_began: Moment,
     answers: u64,
     rejections: HashMap<RejectionKind, Rejections>,
@@ -87,7 +87,7 @@ impl Refusals {
             probe,
             rejections_max,
             step_events: (keys_max / STEPS_OF_AN_HOUR).max(1),
-            rejected: 0,
+            total: 0,
             minute_began: Moment::default(),
             answers: 0,
             rejections: HashMap::new(),
@@ -110,8 +110,8 @@ impl Refusals {
     }
 
     /// Rejections so far: each is an answer of a destination that is there.
-    pub(super) fn answers(&self) -> u64 {
-        self.rejected
+    pub(super) fn total(&self) -> u64 {
+        self.total
     }
 
     /// The destination accepted events. Whether it is not broken any more.
@@ -130,7 +130,7 @@ impl Refusals {
     /// minute's answers that are rejections alike are no events at fault but a broken destination.
     pub(super) fn rejected(&mut self, kind: RejectionKind, topic: u64, reason: &str, now: Moment) {
         self.count(now);
-        self.rejected += 1;
+        self.total += 1;
         self.answers += 1;
         let same = self.rejections.entry(kind).or_default().count(kind, topic);
         if self.broken.is_none() && same > self.rejections_max && same * 2 > self.answers {
@@ -222,7 +222,7 @@ impl Refusals {
             rejections_max: _,
             step_events: _,
             // Compared where it is described.
-            rejected: _,
+            total: _,
             minute_began: _,
             // A model has far fewer answers than it takes to break a destination.
             answers: _,
