@@ -1,9 +1,9 @@
 //! Refused events in any number: events at fault, or a destination that refuses everything.
 //!
 //! Nobody can tell the two apart before something else is accepted. So each event is tried once as
-//! soon as it is read, and a refused one is parked. There are ever fewer of these in an hour, and
-//! they make room for those that come behind. Others wait in the window. They are tried again when
-//! they may be parked, and a few at a time beside that, so that a mended destination is noticed.
+//! soon as it is read. Refused ones are parked, ever more slowly: that makes room for others behind
+//! them. Those that may not be parked yet wait in the window. They are tried again once they may,
+//! and a few at a time beside that, so that a mended destination is noticed.
 
 use std::{collections::HashMap, ops::RangeInclusive, time::Duration};
 
@@ -19,6 +19,9 @@ const TOPICS_ALONE: RangeInclusive<usize> = 101..=10_000;
 /// A destination that refuses everything for an hour parks, in so many steps, as many events as
 /// keys may be blocked: with the default `probe`, the first step lasts for a second.
 const STEPS_OF_AN_HOUR: usize = 12;
+
+/// Half of a step at the least: steps that never end would be counted for ever.
+const SHORTEST_STEP: Duration = Duration::from_millis(1);
 
 /// A minute's rejections of one kind.
 #[derive(Debug, Clone, Default)]
@@ -139,7 +142,7 @@ impl Refusals {
                  and once it takes them `posthaste dead retry --all` sends them at once",
                 self.answers
             );
-            let step = self.probe.first * 2;
+            let step = self.probe.first.max(SHORTEST_STEP) * 2;
             self.broken = Some(Broken {
                 room: self.step_events,
                 step,
