@@ -57,8 +57,6 @@ mod ticket;
 mod waiting;
 mod window;
 
-use std::borrow::Cow;
-
 use crate::{EventRef, Marker, Moment, Router, SinkInfo};
 use breaker::Breaker;
 use lane::LaneUse;
@@ -193,16 +191,15 @@ impl Pipeline {
 
     /// The breaker's state, and why the destination, or a part of it, takes nothing. One that
     /// refuses most events, and may accept the next one, is half open.
-    pub fn breaker(&mut self, now: Moment) -> (BreakerState, Option<Cow<'_, str>>) {
+    pub fn breaker(&mut self, now: Moment) -> (BreakerState, Option<&str>) {
         let state = self.breaker.state(now);
         if let Some(error) = self.breaker.last_error() {
-            return (state, Some(Cow::Borrowed(error)));
+            return (state, Some(error));
         }
         if self.refusals.is_broken() || self.waiting.has_refused() {
-            let reason = Cow::Borrowed(self.refusals.reason());
-            return (BreakerState::HalfOpen, Some(reason));
+            return (BreakerState::HalfOpen, Some(self.refusals.reason()));
         }
-        (state, self.waiting.trouble().map(Cow::Borrowed))
+        (state, self.waiting.trouble())
     }
 
     /// Operators want the destination to stand still, or to go on. Answers whether that is news.

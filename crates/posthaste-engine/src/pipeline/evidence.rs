@@ -7,7 +7,7 @@
 //! whole says nothing about any of its events. A suspect that is accepted is cleared. A suspect
 //! that fails so time and again is at fault.
 
-/// How often an event may fail although others were accepted since its last failure, before it
+/// How often an event may fail although others were answered since its last failure, before it
 /// counts as the one at fault: an outage begins once at the very moment at which a suspect is
 /// tried, but not every time.
 pub(super) const FAILS_ALONE_MAX: u32 = 5;
@@ -31,16 +31,16 @@ impl Evidence {
         self.alone >= FAILS_ALONE_MAX
     }
 
-    /// `accepted`: the number of events that the destination has accepted by now.
+    /// `answers`: how many events the destination has accepted or refused by now.
     #[cfg(feature = "model")]
-    pub(super) fn describe(&self, accepted: u64, out: crate::model::Out<'_>) {
+    pub(super) fn describe(&self, answers: u64, out: crate::model::Out<'_>) {
         let Self {
             alone,
             answers_at_failure,
         } = self;
         out(crate::model::Part::Number((*alone).into()));
-        // Only whether others were accepted since is ever asked.
-        let others = answers_at_failure.map_or(0, |then| 1 + u64::from(accepted > then));
+        // Only whether others were answered since is ever asked.
+        let others = answers_at_failure.map_or(0, |then| 1 + u64::from(answers > then));
         out(crate::model::Part::Number(others));
     }
 }

@@ -30,11 +30,11 @@ impl Pipeline {
             paused,
             stop_behind,
         } = self;
-        let accepted = reports.counts.accepted + refusals.total();
-        main.describe(accepted, out);
-        side.describe(accepted, rejects, out);
+        let answers = reports.counts.accepted + refusals.total();
+        main.describe(answers, out);
+        side.describe(answers, rejects, out);
         reading.describe(rejects, out);
-        retries.describe(accepted, rejects, out);
+        retries.describe(answers, rejects, out);
         waiting.describe(out);
         breaker.describe(out);
         refusals.describe(out);

@@ -397,6 +397,18 @@ mod tests {
     }
 
     #[test]
+    fn more_silent_places_than_are_remembered_are_not_silent_by_themselves() {
+        let mut places = Places::default();
+        for place in 0..10_000 {
+            assert!(!places.silent(Place(place)));
+        }
+        assert!(places.silent(Place(10_000)));
+        places.took(Place(0));
+        assert!(!places.silent(Place(10_000)), "there is room for it");
+        assert!(places.silent(Place(1)), "it took none since");
+    }
+
+    #[test]
     fn no_broker_asks_for_more_than_five_minutes() {
         let mut places = Places::default();
         let why = Postponement {

@@ -209,10 +209,10 @@ impl Retries {
         self.settlements.pop_front()
     }
 
-    /// `accepted`: the number of events that the destination has accepted by now. `rejects`: events
+    /// `answers`: how many events the destination has accepted or refused by now. `rejects`: events
     /// may be rejected for good.
     #[cfg(feature = "model")]
-    pub(super) fn describe(&self, accepted: u64, rejects: bool, out: crate::model::Out<'_>) {
+    pub(super) fn describe(&self, answers: u64, rejects: bool, out: crate::model::Out<'_>) {
         use crate::model::{Part, number};
         let Self {
             next_ticket,
@@ -255,7 +255,7 @@ impl Retries {
             out(Part::Number((*holds_key).into()));
             out(Part::Number((*never_tried).into()));
             out(Part::Number((*is_kept).into()));
-            evidence.describe(accepted, out);
+            evidence.describe(answers, out);
         }
         out(number(self.waiting.len()));
         out(Part::Text(&format!("{settlements:?}")));

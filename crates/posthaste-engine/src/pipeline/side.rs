@@ -351,10 +351,10 @@ impl Side {
         keys
     }
 
-    /// `accepted`: the number of events that the destination has accepted by now. `rejects`: events
+    /// `answers`: how many events the destination has accepted or refused by now. `rejects`: events
     /// may be rejected for good.
     #[cfg(feature = "model")]
-    pub(super) fn describe(&self, accepted: u64, rejects: bool, out: crate::model::Out<'_>) {
+    pub(super) fn describe(&self, answers: u64, rejects: bool, out: crate::model::Out<'_>) {
         let Self {
             // Never changes.
             order: _,
@@ -375,7 +375,7 @@ impl Side {
             // No key is ever released.
             return;
         }
-        window.describe(accepted, out);
+        window.describe(answers, out);
         let mut keys: Vec<&String> = keys.iter().collect();
         keys.sort_unstable();
         let mut leaving: Vec<&String> = leaving.iter().collect();

@@ -1,7 +1,5 @@
 //! Changes of the store: which one is next, and what its answer means.
 
-use std::borrow::Cow;
-
 use super::{
     Pipeline,
     change::Change,
@@ -58,7 +56,7 @@ impl Pipeline {
     fn next_report(&mut self, now: Moment) -> Option<Change> {
         let reached = self.lane.was_reached();
         let (state, error) = self.breaker(now);
-        let error = error.map(Cow::into_owned);
+        let error = error.map(str::to_owned);
         self.reports.next(state, error.as_deref(), reached)
     }
 

@@ -53,34 +53,26 @@ impl Runner<'_> {
         let refused = self.pipeline.take_refused();
         self.across.refused_events.say(name, refused, now);
         let (breaker, last_error) = self.pipeline.breaker(now);
-        let changed = counters.breaker(breaker.as_str(), last_error.as_deref());
-        match (breaker, last_error) {
-            (BreakerState::Open { .. }, Some(reason)) if changed => {
-                self.across.is_away |= self.across.away.warn(now, || {
-                    format!(
-                        "destination `{name}` is unavailable: {reason}; trying again, and what it \
-                         has not accepted is kept"
-                    )
-                });
-            }
+        let changed = counters.breaker(breaker.as_str(), last_error);
+        let words = match (breaker, last_error) {
+            (BreakerState::Open { .. }, Some(reason)) if changed => format!(
+                "destination `{name}` is unavailable: {reason}; trying again, and what it has not \
+                 accepted is kept"
+            ),
             (BreakerState::HalfOpen, Some(reason)) if changed && !self.across.is_away => {
-                self.across.is_away |= self.across.away.warn(now, || {
-                    format!("destination `{name}` refuses events, and they wait: {reason}")
-                });
+                format!("destination `{name}` refuses events, and they wait: {reason}")
             }
-            (BreakerState::Closed, Some(reason)) if changed => {
-                self.across.is_away |= self.across.away.warn(now, || {
-                    format!(
-                        "destination `{name}` puts off events of {reason}; all others are \
-                         delivered, and these are kept"
-                    )
-                });
-            }
+            (BreakerState::Closed, Some(reason)) if changed => format!(
+                "destination `{name}` puts off events of {reason}; all others are delivered, and \
+                 these are kept"
+            ),
             (BreakerState::Closed, None) if self.across.is_away => {
                 info!(destination = %name, "delivering again");
                 self.across.is_away = false;
+                return;
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.across.is_away |= self.across.away.warn(now, || words);
     }
 }

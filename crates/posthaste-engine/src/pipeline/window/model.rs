@@ -4,8 +4,8 @@ use super::{Entry, PageEnd, Passed, State, Window};
 use crate::model::{Out, Part, number};
 
 impl Window {
-    /// `accepted`: the number of events that the destination has accepted by now.
-    pub(in crate::pipeline) fn describe(&self, accepted: u64, out: Out<'_>) {
+    /// `answers`: how many events the destination has accepted or refused by now.
+    pub(in crate::pipeline) fn describe(&self, answers: u64, out: Out<'_>) {
         let Self {
             // Never changes.
             order: _,
@@ -49,7 +49,7 @@ impl Window {
                 State::Parking => 3,
                 State::Done { finished } => 4 + u64::from(*finished),
             }));
-            evidence.describe(accepted, out);
+            evidence.describe(answers, out);
             out(Part::Number((*maybe_sent).into()));
         }
         out(number(pages.len()));
