@@ -1,5 +1,6 @@
 //! TCP connections of the clients that are our own, with or without TLS.
 
+mod read_mark;
 mod tls;
 
 use std::{io, mem, time::Duration};
@@ -12,6 +13,7 @@ use tokio::{
 
 use crate::address::authority::Host;
 
+pub(crate) use read_mark::ReadMark;
 pub(crate) use tls::{Tls, refused_us};
 
 /// Why there is no connection, by what its owner does about it.

@@ -11,6 +11,7 @@ use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
 use super::{error::Error, message::Message};
+use crate::transport::ReadMark;
 
 /// How a message ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,10 +42,8 @@ pub(super) struct Unconfirmed<M> {
     bytes: usize,
     /// Behind the last return: the next one is looked for from this tag on.
     returned_to: u64,
-    /// The broker has read all messages of lower tags: it has answered something behind them.
-    read_to: u64,
-    /// Questions whether the broker reads, by the tag behind the messages before each.
-    asked: VecDeque<u64>,
+    /// By tags.
+    read: ReadMark,
     /// Some were given up: their returns may still come.
     gave_up: bool,
 }
@@ -65,8 +64,7 @@ impl<M> Default for Unconfirmed<M> {
             unanswered: 0,
             bytes: 0,
             returned_to: 0,
-            read_to: 0,
-            asked: VecDeque::new(),
+            read: ReadMark::default(),
             gave_up: false,
         }
     }
@@ -160,7 +158,7 @@ impl<M: Message> Unconfirmed<M> {
         let Ok(end) = usize::try_from(tag.saturating_sub(self.taken)) else {
             return Ok(());
         };
-        self.read_to = self.read_to.max(tag);
+        self.read.answered(tag);
         let from = if multiple { 0 } else { end.saturating_sub(1) };
         for sent in self.sent.range_mut(from..end).filter_map(Option::take) {
             self.unanswered -= 1;
@@ -183,34 +181,26 @@ impl<M: Message> Unconfirmed<M> {
         }
     }
 
-    /// Whether the broker has read the oldest message, and leaves it unanswered.
-    fn is_oldest_read(&self) -> bool {
-        self.taken + 1 < self.read_to
-    }
-
     /// Whether the broker is to be asked whether it has read the oldest message.
     pub(super) fn is_to_be_asked(&self) -> bool {
-        let was_asked = self.asked.back().is_some_and(|&to| self.taken + 1 < to);
-        !self.is_oldest_read() && !was_asked
+        self.read.is_to_be_asked(self.taken + 1)
     }
 
     /// The broker is asked, behind all that was published.
     pub(super) fn ask(&mut self) {
         let newest = self.taken + self.sent.len() as u64;
-        self.asked.push_back(newest + 1);
+        self.read.asked(newest + 1);
     }
 
     /// It has answered the first of the questions. False: there was none.
     pub(super) fn reads(&mut self) -> bool {
-        let asked = self.asked.pop_front();
-        self.read_to = self.read_to.max(asked.unwrap_or_default());
-        asked.is_some()
+        self.read.replied()
     }
 
     /// Gives up the oldest message, which had so long, where the broker has read it. False: nobody
     /// knows.
     pub(super) fn give_up(&mut self, limit: Duration, ended: &mut Vec<(M, Confirmation)>) -> bool {
-        if !self.is_oldest_read() {
+        if !self.read.has_read(self.taken + 1) {
             return false;
         }
         let Some(sent) = self.sent.front_mut().and_then(Option::take) else {

@@ -1,10 +1,6 @@
 //! A connection that publishes messages within a window, and collects how they ended.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    mem,
-    time::Duration,
-};
+use std::{collections::BTreeMap, mem, time::Duration};
 
 use posthaste_engine::{Outcome, Record};
 use tokio::time::{Instant, sleep_until};
@@ -15,7 +11,7 @@ use super::{
     message::{self, Envelope},
     wire::Incoming,
 };
-use crate::transport::write_or_flush;
+use crate::transport::{ReadMark, write_or_flush};
 
 /// Messages without an answer, at the most.
 const WINDOW_MESSAGES: usize = 4_096;
@@ -42,10 +38,8 @@ pub(super) struct Publishing {
     /// that a late answer meets no other message.
     in_flight: BTreeMap<u64, SentMessage>,
     next: u64,
-    /// The server has read all messages of lower numbers: it has answered something behind them.
-    read_to: u64,
-    /// Questions whether the server is there, by the number behind the messages before each.
-    asked: VecDeque<u64>,
+    /// By those numbers.
+    read: ReadMark,
     bytes: usize,
     /// Whole commands, written up to `written`.
     out: Vec<u8>,
@@ -73,8 +67,7 @@ impl Publishing {
             patience,
             in_flight: BTreeMap::new(),
             next: 0,
-            read_to: 0,
-            asked: VecDeque::new(),
+            read: ReadMark::default(),
             bytes: 0,
             out: Vec::with_capacity(2 * OUT_BYTES),
             written: 0,
@@ -176,7 +169,7 @@ impl Publishing {
                 };
                 // An answer to a message that had its time finds none.
                 if let Some(number) = number {
-                    self.read_to = self.read_to.max(number);
+                    self.read.answered(number);
                     self.end(number, answer);
                 }
             }
@@ -193,10 +186,7 @@ impl Publishing {
                     self.end(number, Answer::Refused);
                 }
             }
-            Incoming::Pong => {
-                let to = self.asked.pop_front().unwrap_or_default();
-                self.read_to = self.read_to.max(to);
-            }
+            Incoming::Pong => drop(self.read.replied()),
             Incoming::Ok => {}
         }
         Ok(())
@@ -216,18 +206,18 @@ impl Publishing {
         {
             let answer = Answer::None {
                 limit: answer,
-                was_read: number < self.read_to,
+                was_read: self.read.has_read(number),
             };
             self.end(number, answer);
         }
-        let was_asked = !self.asked.is_empty();
+        let was_asked = self.read.waits();
         if was_asked && self.last_read + 2 * silence <= now {
             return Err(ServerFault::slow("the server says nothing", 2 * silence));
         }
         let is_silent = !was_asked && self.last_read + silence <= now;
         if is_silent || self.asks_at().is_some_and(|at| at <= now) {
             self.out.extend_from_slice(b"PING\r\n");
-            self.asked.push_back(self.next);
+            self.read.asked(self.next);
         }
         Ok(())
     }
@@ -235,13 +225,13 @@ impl Publishing {
     /// When the server is asked whether it has read a message that has no answer.
     fn asks_at(&self) -> Option<Instant> {
         let (number, oldest) = self.in_flight.first_key_value()?;
-        let asked_to = self.asked.back().copied().unwrap_or(self.read_to);
-        (*number >= asked_to).then(|| oldest.at + self.patience.answer / 2)
+        let is_due = self.read.is_to_be_asked(*number);
+        is_due.then(|| oldest.at + self.patience.answer / 2)
     }
 
     /// When to look at the clock again.
     fn deadline(&self) -> Instant {
-        let silences = if self.asked.is_empty() { 1 } else { 2 };
+        let silences = if self.read.waits() { 2 } else { 1 };
         let silence = self.last_read + silences * self.patience.silence;
         let oldest = self.in_flight.first_key_value();
         let answer = oldest.map(|(_, sent)| sent.at + self.patience.answer);
