@@ -238,7 +238,20 @@ pub async fn until(what: &str, so: impl FnMut() -> bool) {
     until_within(LIMIT, what, so).await;
 }
 
-/// The same with another limit.
+/// Waits until this store has neither a pending event nor a blocked key.
+///
+/// # Panics
+///
+/// As [`until`].
+pub async fn until_all_is_delivered(store: &str) {
+    until("everything to be delivered", || {
+        let status = posthaste_json(&["status", "--store", store]);
+        status["pending"] == 0 && status["blocked_keys"] == 0
+    })
+    .await;
+}
+
+/// [`until`] with another limit.
 ///
 /// # Panics
 ///

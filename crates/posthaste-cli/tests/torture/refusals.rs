@@ -13,7 +13,7 @@ use posthaste_testkit::servers::{
 use posthaste_torture::{
     database::{Database, Plan, Step, load_key},
     postgres::Postgres,
-    relay::{LIMIT, RelayCommand, assert_no_panic, posthaste_json, until},
+    relay::{LIMIT, RelayCommand, assert_no_panic, posthaste_json, until, until_all_is_delivered},
     sqlite::Sqlite,
 };
 
@@ -147,11 +147,7 @@ async fn a_queue_that_stays_full_holds_up_no_other_and_gets_all_in_order() {
     assert_eq!(kinds, "not_now|0");
 
     server.ctl(&["clear_policy", "limit"]);
-    until("everything to be delivered", || {
-        let status = posthaste_json(&["status", "--store", &url]);
-        status["pending"] == 0 && status["blocked_keys"] == 0
-    })
-    .await;
+    until_all_is_delivered(&url).await;
     running.terminate();
     assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
     let mut by_key: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -249,11 +245,7 @@ async fn a_quorum_queue_without_its_majority_loses_nothing_and_uses_up_no_attemp
     running.wait_for_stderr("a quorum queue is without", LIMIT);
     assert_eq!(status()["pending"], EVENTS);
     dying.iter().for_each(RabbitMqServer::start_again);
-    until("delivery by all nodes", || {
-        let status = status();
-        status["pending"] == 0 && status["blocked_keys"] == 0
-    })
-    .await;
+    until_all_is_delivered(&database.url()).await;
     running.terminate();
     assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
     let arrived: BTreeSet<String> = ids(client.consume("facts")).into_iter().collect();

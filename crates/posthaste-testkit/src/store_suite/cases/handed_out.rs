@@ -123,9 +123,9 @@ async fn parks_and_releases(owner: &Owner, parked: Parking) {
     settled.await.unwrap();
 }
 
-/// An event of a key whose writers do not lock it, inserted first and committed after another one
-/// was read.
-async fn parking_finishes_nothing_that_was_not_read(bench: Bench) {
+/// A read event, and one of its key that was inserted before and committed after the read: its
+/// writers do not lock it.
+async fn late_behind_a_read(bench: &Bench) -> (Owner, Read, Uuid) {
     let mut late = bench.outbox.writer().await;
     late.begin().await;
     let early_number = late.emit(&NewEvent::keyed("k", "late")).await;
@@ -133,19 +133,18 @@ async fn parking_finishes_nothing_that_was_not_read(bench: Bench) {
     let owner = bench.own().await;
     let read = owner.whole().await;
     late.commit().await;
+    (owner, read, early_number)
+}
+
+async fn parking_finishes_nothing_that_was_not_read(bench: Bench) {
+    let (owner, read, early_number) = late_behind_a_read(&bench).await;
     parks_and_releases(&owner, refused_once(&read)).await;
     assert_is_side_read(&bench, &owner, early_number).await;
 }
 
-/// The same, read in a later page, and not decided when the first one is parked.
+/// The late one is read in a later page, and not decided when the first one is parked.
 async fn parking_finishes_nothing_that_was_read_behind_it(bench: Bench) {
-    let mut late = bench.outbox.writer().await;
-    late.begin().await;
-    let early_number = late.emit(&NewEvent::keyed("k", "late")).await;
-    bench.commit_numbered("k", 1).await;
-    let owner = bench.own().await;
-    let read = owner.whole().await;
-    late.commit().await;
+    let (owner, read, early_number) = late_behind_a_read(&bench).await;
     assert_eq!(ids(&owner.events().await), [early_number]);
     parks_and_releases(&owner, refused_once(&read)).await;
     assert_is_side_read(&bench, &owner, early_number).await;
