@@ -40,7 +40,9 @@ pub use outcome::{
     Cause, Outcome, Postponement, Rejection, RejectionKind, Unavailability, Verdict,
 };
 pub use partitions::Partitions;
-pub use pipeline::{BreakerState, Change, Counts, Pipeline, PipelineLimits, Refused, SideStep};
+pub use pipeline::{
+    BreakerState, Change, Counts, HeldPlace, Pipeline, PipelineLimits, Refused, SideStep,
+};
 pub use plug_in::{
     AddressForm, Feature, NoSuchScheme, OptionDefault, OptionSpec, OptionValue, PlugIn, SinkMode,
     is_plain_name, nearest, parse_duration, parse_file_mode, shown,
@@ -54,6 +56,7 @@ pub use router::Router;
 pub use sharing::{ShareStep, Sharing};
 pub use sink::{
     FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Sink, SinkError, SinkInfo, StoredProgress,
+    TopicParts,
 };
 pub use store::*;
 pub use template::{MissingField, Template, TemplateError};

@@ -133,8 +133,8 @@ impl fmt::Display for Unavailability {
     }
 }
 
-/// Not now: the place that the record goes to takes nothing for the moment, as a full queue, while
-/// the destination is there.
+/// Not now: the place that the record goes to ([`crate::TopicParts`]) takes nothing for the moment,
+/// as a full queue, while the destination is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Postponement {
     /// The broker's answer in words, with the fix where one is known.

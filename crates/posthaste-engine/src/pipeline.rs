@@ -73,7 +73,7 @@ use window::Window;
 pub use breaker::BreakerState;
 pub use change::Change;
 pub use limits::PipelineLimits;
-pub use reports::{Counts, Refused};
+pub use reports::{Counts, HeldPlace, Refused};
 pub use side::SideStep;
 
 /// One destination's state machine.
@@ -114,7 +114,7 @@ impl Pipeline {
             main: Window::new(order, 0),
             side,
             retries: Retries::new(),
-            waiting: Waiting::new(order, markers),
+            waiting: Waiting::new(info.parts.clone(), markers),
             breaker: Breaker::new(limits.probe),
             refusals: Refusals::new(limits.probe, limits.rejections_max, limits.blocked_keys_max),
             lane: LaneUse::new(),
@@ -200,6 +200,13 @@ impl Pipeline {
             return (BreakerState::HalfOpen, Some(self.refusals.reason()));
         }
         (state, self.waiting.trouble())
+    }
+
+    /// Parts of the destination that take nothing for now, or not everything yet: how many, and the
+    /// first few, so many at the most.
+    #[must_use]
+    pub fn held_places(&self, most: usize, now: Moment) -> (usize, Vec<HeldPlace>) {
+        self.waiting.held_places(most, now)
     }
 
     /// Operators want the destination to stand still, or to go on. Answers whether that is news.

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use crate::{
     DeliveryPolicy, DestinationRoutes, Record, Rejection, RejectionKind, RouteDecision,
     StoredEvent, Template, record::key_hash,
@@ -35,12 +37,17 @@ impl Router {
         }
     }
 
-    /// A hash of the record's topic; of one that cannot be made into a record, of the event's own.
+    /// A hash of [`topic_of`](Self::topic_of).
     pub(crate) fn topic_hash(&self, event: &StoredEvent) -> u64 {
+        key_hash(&self.topic_of(event))
+    }
+
+    /// The record's topic; of an event that cannot be made into a record, its own.
+    pub(crate) fn topic_of<'a>(&self, event: &'a StoredEvent) -> Cow<'a, str> {
         let rendered = self.topic.as_ref().map(|topic| topic.render(event));
         match rendered {
-            Some(Ok(topic)) => key_hash(&topic),
-            Some(Err(_)) | None => key_hash(event.topic()),
+            Some(Ok(topic)) => topic.into(),
+            Some(Err(_)) | None => event.topic().into(),
         }
     }
 

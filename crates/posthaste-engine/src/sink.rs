@@ -5,7 +5,7 @@
 //! exactly one verdict, whatever happens: a lane that ends answers *unavailable* for the rest. A
 //! sink reconnects, but it never retries an event by itself: deciding is the engine's.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -51,6 +51,18 @@ pub struct SinkInfo {
     /// Whether a destination may have only one lane at a time, so that its partitions are owned
     /// together (a file).
     pub single_lane: bool,
+    /// Which part of its topic a record goes to, where parts of a topic fail alone. None: a topic
+    /// is the smallest place that the sink knows.
+    pub parts: Option<Arc<dyn TopicParts>>,
+}
+
+/// Tells the parts of topics apart that fail alone: partitions, shards. The *place* of a record is
+/// its topic, or a part of that: [`Outcome::Later`](crate::Outcome::Later) holds back a place.
+pub trait TopicParts: fmt::Debug + Send + Sync {
+    /// The part that the record goes to; none where any will do, or where the sink does not know
+    /// yet. It is asked of each event that is read while some place is held back: it computes, and
+    /// waits for nothing.
+    fn part(&self, record: &Record) -> Option<u32>;
 }
 
 /// Whose events a lane carries. The name by which a broker fences, or under which it keeps

@@ -12,7 +12,8 @@ use std::{
 use posthaste_engine::{
     Backoff, BreakerState, Cause, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder,
     Marker, Moment, Outcome, Page, PageBuilder, ParkedCopy, Parking, Pipeline, PipelineLimits,
-    Record, RejectionKind, Router, Routes, Settlement, SideStep, SinkInfo, StoredFields, Verdict,
+    Record, RejectionKind, Router, Routes, Settlement, SideStep, SinkInfo, StoredFields,
+    TopicParts, Verdict,
 };
 use uuid::Uuid;
 
@@ -84,6 +85,17 @@ const TICKS: Backoff = Backoff {
     jitter: 0.0,
 };
 
+/// Six partitions of each topic.
+#[derive(Debug)]
+struct Sixths;
+
+impl TopicParts for Sixths {
+    fn part(&self, record: &Record) -> Option<u32> {
+        let seq = record.event().seq();
+        record.order_key().and(u32::try_from(seq % 6).ok())
+    }
+}
+
 fn pipeline_that_probes(probe: Backoff, key_order: KeyOrder, markers: &[Marker]) -> Pipeline {
     pipeline_of((probe, 10_000), key_order, markers)
 }
@@ -118,6 +130,7 @@ fn pipeline_of(
         key_order,
         fence: FenceKind::Exact,
         single_lane: true,
+        parts: (key_order == KeyOrder::Pipelined).then(|| Arc::new(Sixths) as Arc<dyn TopicParts>),
     };
     let router = Router {
         routes: Routes::default().for_destination("model", DeliveryPolicy::default()),

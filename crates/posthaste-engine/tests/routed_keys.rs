@@ -74,6 +74,7 @@ fn pipeline(released: bool) -> Pipeline {
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
         single_lane: true,
+        parts: None,
     };
     let route = |topic: &str, to: &str| Route {
         matches: RouteMatch {

@@ -123,6 +123,7 @@ impl Memory {
             key_order: bounds.order,
             fence: FenceKind::Timing,
             single_lane: false,
+            parts: None,
         };
         let policy = DeliveryPolicy {
             attempts: Some(if bounds.sets_aside { 1 } else { 5 }),

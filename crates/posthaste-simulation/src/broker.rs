@@ -52,7 +52,8 @@ struct BrokerState {
     life: u64,
     /// Poison is refused, and messages alone at random.
     fussy: bool,
-    /// The queue of the topic [`FULL`](crate::writers::FULL) takes nothing.
+    /// The queue of the topic [`FULL`](crate::writers::FULL), or some of its partitions, take
+    /// nothing.
     full: bool,
     /// It answers nothing either, and takes some of what it got once it has room again.
     silent: bool,
@@ -124,7 +125,7 @@ impl Broker {
     pub(crate) fn set_full(&self, full: bool) {
         let mut state = self.lock();
         state.full = full;
-        state.silent = full && self.trace.one_in(2);
+        state.silent = full && self.kind == Kind::RabbitMq && self.trace.one_in(2);
     }
 
     pub(crate) fn set_bad_key(&self, bad: Option<(String, BadKey)>) {
@@ -271,6 +272,7 @@ impl Sink for Broker {
                 false => FenceKind::Timing,
             },
             single_lane: self.kind == Kind::File,
+            parts: self.kind.parts(),
         }
     }
 

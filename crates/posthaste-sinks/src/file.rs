@@ -86,6 +86,7 @@ impl Sink for FileSink {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: true,
+            parts: None,
         }
     }
 

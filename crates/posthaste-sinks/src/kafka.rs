@@ -22,7 +22,9 @@ mod transactional;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
+use posthaste_engine::{
+    FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo, TopicParts,
+};
 
 use crate::{address::Address, publisher::InPlaceLane};
 use client::Client;
@@ -94,6 +96,7 @@ impl Sink for KafkaSink {
                 false => FenceKind::Timing,
             },
             single_lane: false,
+            parts: Some(Arc::clone(&self.directory) as Arc<dyn TopicParts>),
         }
     }
 

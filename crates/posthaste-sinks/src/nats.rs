@@ -176,6 +176,7 @@ impl Sink for NatsSink {
             key_order: KeyOrder::OneAtATime,
             fence: FenceKind::Timing,
             single_lane: false,
+            parts: None,
         }
     }
 

@@ -70,6 +70,7 @@ impl Sink for NullSink {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: false,
+            parts: None,
         }
     }
 

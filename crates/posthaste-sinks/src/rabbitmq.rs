@@ -160,6 +160,7 @@ impl Sink for RabbitMqSink {
             key_order: KeyOrder::OneAtATime,
             fence: FenceKind::Timing,
             single_lane: false,
+            parts: None,
         }
     }
 

@@ -87,6 +87,7 @@ impl Sink for StdoutSink {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: true,
+            parts: None,
         }
     }
 

@@ -7,18 +7,17 @@
 //! gives it again each time that it is tried.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeSet, HashMap, HashSet, hash_map::Entry},
     time::Duration,
 };
 
-use super::ticket::Ticket;
+use super::{reports::HeldPlace, ticket::Ticket};
 use crate::{Backoff, Moment, Postponement, outcome::ASKED_WAIT_MAX};
 
 /// More places than this that take nothing are a destination that takes nothing.
 const PLACES_MAX: usize = 10_000;
 
-/// A topic by its hash; where events of a key may follow each other at once, a key: a broker's part
-/// of a topic is away there, and the topic is not.
+/// A topic, or a part of one that fails alone ([`crate::TopicParts`]), by a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place(pub(super) u64);
 
@@ -36,20 +35,33 @@ struct State {
     unused: Duration,
     /// It was open without an event, and those that it has refused were let go.
     is_unused: bool,
-    /// The topic of the event that it refused, and its words.
-    reason: String,
+    name: Box<str>,
+    /// Its words.
+    reason: Box<str>,
+}
+
+impl State {
+    /// When it changes by itself.
+    fn next_turn(&self) -> Option<Moment> {
+        match self.limit {
+            0 => Some(self.turn),
+            _ => (self.in_flight == 0).then(|| self.turn.after(self.unused)),
+        }
+    }
 }
 
 /// The places that are held back, or return.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
     states: HashMap<Place, State>,
+    /// They change by themselves at these times.
+    turns: BTreeSet<(Moment, Place)>,
+    /// They take nothing, or not everything, since these times.
+    since: BTreeSet<(Moment, Place)>,
     /// The events of these places that were sent since they were held back.
     in_flight: HashMap<Ticket, Place>,
     /// Places that left an event unanswered, and have taken none since.
     in_doubt: HashSet<Place>,
-    /// The place that was held back first.
-    first: Option<Place>,
     /// The report to operators.
     trouble: Option<String>,
 }
@@ -106,119 +118,122 @@ impl Places {
         (state.limit == 0).then_some((state.refusals, &state.reason))
     }
 
-    /// Whether some place has been held back, or has not returned, since then.
+    /// Since when some place does not take everything.
     pub(super) fn since(&self) -> Option<Moment> {
-        self.states.values().map(|state| state.since).min()
+        self.since.first().map(|(since, _)| *since)
     }
 
     /// Lets places have their turn whose wait is over, and forgets those of which nothing is left.
     pub(super) fn turn(&mut self, now: Moment) -> Turn {
         let mut turn = Turn::Same;
-        let before = self.states.len();
-        self.states.retain(|_, state| {
-            if state.limit == 0 && state.turn <= now {
-                (state.limit, state.turn) = (1, now);
-                turn = turn.max(Turn::Open);
-            } else if state.limit > 0
-                && state.in_flight == 0
-                && state.turn.after(state.unused) <= now
-            {
+        while let Some(&(due, place)) = self.turns.first()
+            && due <= now
+        {
+            let is_left = self.change(place, |state| {
+                if state.limit == 0 {
+                    (state.limit, state.turn) = (1, now);
+                    turn = turn.max(Turn::Open);
+                    return true;
+                }
                 state.turn = now;
                 turn = Turn::Unused;
-                return !std::mem::replace(&mut state.is_unused, true);
+                !std::mem::replace(&mut state.is_unused, true)
+            });
+            if is_left == Some(false) {
+                self.forget(place);
             }
-            true
-        });
-        if self.states.len() < before {
-            self.tell();
         }
         turn
     }
 
     /// When the next place has its turn.
     pub(super) fn next_turn(&self) -> Option<Moment> {
-        let turn = |state: &State| match state.limit {
-            0 => Some(state.turn),
-            _ => (state.in_flight == 0).then(|| state.turn.after(state.unused)),
-        };
-        self.states.values().filter_map(turn).min()
+        self.turns.first().map(|(turn, _)| *turn)
     }
 
     /// An event of this place is sent.
     pub(super) fn sends(&mut self, place: Place, ticket: Ticket) {
-        if let Some(state) = self.states.get_mut(&place) {
+        let is_known = self.change(place, |state| {
             state.in_flight += 1;
             state.is_unused = false;
+        });
+        if is_known.is_some() {
             self.in_flight.insert(ticket, place);
         }
     }
 
     /// A place took an event; `all` may be in flight where nothing is wrong. Whether more may be
-    /// sent than before. Events that were sent before the place was held back say nothing of it.
+    /// sent than before.
     pub(super) fn accepted(&mut self, ticket: Ticket, all: usize) -> bool {
         let Some(place) = self.answered(ticket) else {
             return false;
         };
-        let Entry::Occupied(mut known) = self.states.entry(place) else {
+        let is_back = self.change(place, |state| {
+            // Another one was refused meanwhile.
+            if state.limit == 0 {
+                return None;
+            }
+            state.limit += 1;
+            state.refusals = 0;
+            Some(state.limit >= all)
+        });
+        let Some(is_back) = is_back.flatten() else {
             return false;
         };
-        let state = known.get_mut();
-        // Another one was refused meanwhile.
-        if state.limit == 0 {
-            return false;
-        }
-        state.limit += 1;
-        state.refusals = 0;
-        if state.limit >= all {
-            known.remove();
+        if is_back {
+            self.forget(place);
             self.in_flight.retain(|_, of| *of != place);
-            self.tell();
         }
         true
     }
 
-    /// A place refused an event for now. False: so many places do that the destination takes
-    /// nothing.
+    /// A place refused an event for now; `name` is that of one that takes everything so far. False:
+    /// so many places do that the destination takes nothing.
     pub(super) fn refused(
         &mut self,
         (place, ticket): (Place, Ticket),
-        topic: &str,
+        name: Option<String>,
         why: &Postponement,
         probe: Backoff,
         now: Moment,
         random: f64,
     ) -> bool {
         let was_tried = self.answered(ticket).is_some();
-        if self.states.len() >= PLACES_MAX && !self.is_limited(place) {
-            // Of some nothing may be left.
-            let unused = |state: &State| state.limit > 0 && state.in_flight == 0;
-            self.states.retain(|_, state| !unused(state));
+        let is_new = !self.is_limited(place);
+        if is_new && self.states.len() >= PLACES_MAX {
+            self.forget_unused();
             if self.states.len() >= PLACES_MAX {
                 return false;
             }
         }
-        let state = match self.states.entry(place) {
-            Entry::Vacant(new) => new.insert(State {
-                limit: 0,
-                in_flight: 0,
-                refusals: 0,
-                since: now,
-                turn: now,
-                unused: probe.first,
-                is_unused: false,
-                reason: String::new(),
-            }),
+        match self.states.entry(place) {
+            Entry::Vacant(new) => {
+                new.insert(State {
+                    limit: 0,
+                    in_flight: 0,
+                    refusals: 0,
+                    since: now,
+                    turn: now,
+                    unused: probe.first,
+                    is_unused: false,
+                    name: name.unwrap_or_default().into(),
+                    reason: why.reason.as_str().into(),
+                });
+                self.since.insert((now, place));
+                self.turns.insert((now, place));
+            }
             // It was sent before the place was held back.
             Entry::Occupied(known) if !was_tried || known.get().limit == 0 => return true,
-            Entry::Occupied(known) => known.into_mut(),
-        };
-        state.refusals = state.refusals.saturating_add(1);
-        state.limit = 0;
-        let wait = probe.delay(state.refusals, random);
-        let asked = why.wait.unwrap_or_default().min(ASKED_WAIT_MAX);
-        state.turn = now.after(wait.max(asked));
-        if state.reason.is_empty() {
-            state.reason = format!("topic `{topic}`: {}", why.reason);
+            Entry::Occupied(_) => {}
+        }
+        self.change(place, |state| {
+            state.refusals = state.refusals.saturating_add(1);
+            state.limit = 0;
+            let wait = probe.delay(state.refusals, random);
+            let asked = why.wait.unwrap_or_default().min(ASKED_WAIT_MAX);
+            state.turn = now.after(wait.max(asked));
+        });
+        if is_new {
             self.tell();
         }
         true
@@ -227,17 +242,16 @@ impl Places {
     /// An event was answered. Its place, if it was sent since that was held back.
     pub(super) fn answered(&mut self, ticket: Ticket) -> Option<Place> {
         let place = self.in_flight.remove(&ticket)?;
-        if let Some(state) = self.states.get_mut(&place) {
+        self.change(place, |state| {
             state.in_flight = state.in_flight.saturating_sub(1);
-        }
+        });
         Some(place)
     }
 
     /// The lane ended: nothing is in flight.
     pub(super) fn lane_ended(&mut self) {
-        self.in_flight.clear();
-        for state in self.states.values_mut() {
-            state.in_flight = 0;
+        for (_, place) in std::mem::take(&mut self.in_flight) {
+            self.change(place, |state| state.in_flight = 0);
         }
     }
 
@@ -246,18 +260,64 @@ impl Places {
         self.trouble.as_deref()
     }
 
+    /// How many places take nothing, or not everything.
+    pub(super) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// So many of them, those first that were held back first.
+    pub(super) fn first(&self, most: usize, now: Moment) -> Vec<HeldPlace> {
+        let states = self.since.iter().filter_map(|(_, of)| self.states.get(of));
+        let held = states.take(most).map(|state| HeldPlace {
+            name: state.name.clone(),
+            reason: state.reason.clone(),
+            held_for: state.since.until(now),
+            returns: state.limit > 0,
+        });
+        held.collect()
+    }
+
+    fn change<T>(&mut self, place: Place, change: impl FnOnce(&mut State) -> T) -> Option<T> {
+        let state = self.states.get_mut(&place)?;
+        let before = state.next_turn();
+        let changed = change(state);
+        let after = state.next_turn();
+        if before != after {
+            if let Some(turn) = before {
+                self.turns.remove(&(turn, place));
+            }
+            if let Some(turn) = after {
+                self.turns.insert((turn, place));
+            }
+        }
+        Some(changed)
+    }
+
+    fn forget(&mut self, place: Place) {
+        if let Some(state) = self.states.remove(&place) {
+            if let Some(turn) = state.next_turn() {
+                self.turns.remove(&(turn, place));
+            }
+            self.since.remove(&(state.since, place));
+            self.tell();
+        }
+    }
+
+    /// Places that were let go, and that no event came for: of some nothing may be left.
+    fn forget_unused(&mut self) {
+        let is_unused = |state: &State| state.limit > 0 && state.in_flight == 0;
+        let unused = self.states.iter().filter(|(_, state)| is_unused(state));
+        let unused: Vec<Place> = unused.map(|(place, _)| *place).collect();
+        unused.into_iter().for_each(|place| self.forget(place));
+    }
+
     /// A place came or went.
     fn tell(&mut self) {
-        let is_known = self.first.is_some_and(|first| self.is_limited(first));
-        if !is_known {
-            let held = self.states.iter();
-            let first = held.min_by_key(|(place, state)| (state.since, **place));
-            self.first = first.map(|(place, _)| *place);
-        }
-        let first = self.first.and_then(|first| self.states.get(&first));
-        self.trouble = first.map(|first| match self.states.len() - 1 {
-            0 => first.reason.clone(),
-            others => format!("{} (and {others} more)", first.reason),
+        let first = self.since.first();
+        let first = first.and_then(|(_, place)| self.states.get(place));
+        self.trouble = first.map(|State { name, reason, .. }| match self.states.len() - 1 {
+            0 => format!("`{name}`: {reason}"),
+            others => format!("`{name}`: {reason} (and {others} more)"),
         });
     }
 
@@ -266,10 +326,12 @@ impl Places {
         use crate::model::{Part, number};
         let Self {
             states,
+            // Told by the states.
+            turns: _,
+            since: _,
             in_flight,
             in_doubt,
             // For operators alone.
-            first: _,
             trouble: _,
         } = self;
         let mut states: Vec<_> = states.iter().collect();
@@ -287,6 +349,7 @@ impl Places {
                 unused: _,
                 is_unused,
                 // For operators alone.
+                name: _,
                 reason: _,
             } = state;
             out(Part::Number(place.0));
@@ -329,7 +392,7 @@ mod tests {
     fn refuse(places: &mut Places, place: u64, number: u64, now: Moment) -> bool {
         let why = Postponement::new("full");
         let of = (Place(place), ticket(number));
-        places.refused(of, "t", &why, PROBE, now, 0.5)
+        places.refused(of, Some("t".to_owned()), &why, PROBE, now, 0.5)
     }
 
     #[test]
@@ -415,7 +478,8 @@ mod tests {
             wait: Some(Duration::MAX),
             ..Postponement::new("come back next year")
         };
-        places.refused((Place(1), ticket(0)), "t", &why, PROBE, at(0), 0.5);
+        let of = (Place(1), ticket(0));
+        places.refused(of, Some("t".to_owned()), &why, PROBE, at(0), 0.5);
         assert_eq!(places.next_turn(), Some(at(300)));
     }
 }

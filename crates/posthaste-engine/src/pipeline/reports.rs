@@ -1,5 +1,7 @@
 //! Reports to operators: numbers, the breaker's state, ages of accepted events, and refused events.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use super::{breaker::BreakerState, change::Change};
@@ -44,6 +46,19 @@ pub struct Refused {
     pub key_waits: bool,
     /// Whether it is tried no more.
     pub is_dead: bool,
+}
+
+/// A place that takes nothing for now, or not everything yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldPlace {
+    /// Its topic, as the broker knows it, or `topic/part` ([`crate::TopicParts`]).
+    pub name: Box<str>,
+    /// The broker's answer in words.
+    pub reason: Box<str>,
+    /// How long it has taken nothing, or not everything.
+    pub held_for: Duration,
+    /// It is tried: its events flow again, or one of them is to show whether they can.
+    pub returns: bool,
 }
 
 #[derive(Debug, Clone)]

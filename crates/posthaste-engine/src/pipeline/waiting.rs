@@ -20,11 +20,14 @@
 //! key is joined only while nothing is read or held, and a key is forgotten only then: an answer of
 //! the store about a page holds until the page is handled.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use super::places::Places;
 use crate::{
-    KeyOrder, Marker, Router, StoredEvent,
+    Marker, Router, StoredEvent, TopicParts,
     record::key_hash,
     rule::{Rule, left_out},
 };
@@ -75,7 +78,7 @@ pub(super) enum Of {
 
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
-    order: KeyOrder,
+    parts: Option<Arc<dyn TopicParts>>,
     waiters: HashMap<Waiter, Reasons>,
     /// The suspects, in the order in which they are tried.
     suspects: VecDeque<Waiter>,
@@ -91,9 +94,9 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) fn new(order: KeyOrder, markers: &[Marker]) -> Self {
+    pub(super) fn new(parts: Option<Arc<dyn TopicParts>>, markers: &[Marker]) -> Self {
         let mut waiting = Self {
-            order,
+            parts,
             waiters: HashMap::new(),
             suspects: VecDeque::new(),
             places: Places::default(),
@@ -329,7 +332,7 @@ impl Waiting {
         use crate::model::{Part, number};
         let Self {
             // Never changes.
-            order: _,
+            parts: _,
             waiters,
             suspects,
             places,

@@ -195,18 +195,37 @@ fn many_silent_topics_use_up_no_attempt() {
     assert_eq!(pipeline.counts().rejected, 0);
 }
 
-/// One of six partitions has no leader.
+/// One of six partitions has no leader: one place, and more keys than places may be held back.
 #[test]
 fn a_partition_that_takes_nothing_delays_no_other_of_its_topic() {
-    let mut pipeline = refusing(KeyOrder::Pipelined);
+    let mut pipeline = pipeline_of((PROBES, 20_000), KeyOrder::Pipelined, &[]);
     let now = Moment(Duration::from_secs(1));
-    let parked = read_and_deliver(&mut pipeline, (20_000, true), now, 120, |record| {
+    let parked = read_and_deliver(&mut pipeline, (72_000, true), now, 120, |record| {
         match record.event().seq() % 6 {
             0 => Outcome::later("partition 0 has no leader"),
             _ => Outcome::Accepted(None),
         }
     });
-    assert_eq!((pipeline.counts().accepted, parked), (16_667, 3_333));
+    assert_eq!((pipeline.counts().accepted, parked), (60_000, 12_000));
+}
+
+#[test]
+fn operators_are_told_which_places_take_nothing() {
+    let mut pipeline = refusing(KeyOrder::Pipelined);
+    let now = Moment(Duration::from_secs(1));
+    let answer = |record: &Record| match (record.event().seq() % 6, record.order_key()) {
+        (0, Some(_)) => Outcome::later("partition 0 has no leader"),
+        _ => Outcome::Accepted(None),
+    };
+    read_and_deliver(&mut pipeline, (60, true), now, 5, answer);
+    let (places, held) = pipeline.held_places(10, now.after(Duration::from_secs(9)));
+    let [held] = &held[..] else {
+        panic!("{held:?}");
+    };
+    assert_eq!((places, &*held.name), (1, "t/0"));
+    assert_eq!(&*held.reason, "partition 0 has no leader");
+    assert!(held.held_for > Duration::from_secs(7) && !held.returns);
+    assert_eq!(pipeline.held_places(0, now), (1, Vec::new()));
 }
 
 #[test]
@@ -288,7 +307,7 @@ fn put_off(changes: &[Change]) -> Vec<(i64, Duration)> {
     });
     let one = |parking: &Parking| {
         assert_eq!((parking.attempts, parking.kind), (0, "not_now"));
-        assert!(parking.reason.contains("topic `full`: a queue is full"));
+        assert_eq!(parking.reason, "a queue is full");
         (parking.event.seq(), parking.next.retry_in().unwrap())
     };
     parkings.map(one).collect()

@@ -148,6 +148,7 @@ impl History {
             key_order: self.order,
             fence: FenceKind::Timing,
             single_lane: true,
+            parts: None,
         };
         let to = |topic: Option<&str>, policy: DeliveryPolicy| Route {
             matches: RouteMatch {

@@ -85,6 +85,7 @@ impl Sink for MemorySink {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: self.single_lane,
+            parts: None,
         }
     }
 

@@ -1,6 +1,8 @@
 //! The kinds of simulated brokers, and of what is bad to them.
 
-use posthaste_engine::KeyOrder;
+use std::sync::Arc;
+
+use posthaste_engine::{KeyOrder, Record, TopicParts};
 
 use crate::listed::listed;
 
@@ -38,6 +40,32 @@ impl Kind {
             Self::RabbitMq | Self::Forgetful => KeyOrder::OneAtATime,
             _ => KeyOrder::Pipelined,
         }
+    }
+
+    pub(crate) fn parts(self) -> Option<Arc<dyn TopicParts>> {
+        match self {
+            Self::KafkaIdempotent | Self::KafkaTransactional => Some(Arc::new(KafkaPartitions)),
+            _ => None,
+        }
+    }
+
+    /// Whether the record is for what is full while something is: half of the partitions, where
+    /// there are any.
+    pub(crate) fn is_full_for(self, record: &Record) -> bool {
+        let part = self.parts().and_then(|parts| parts.part(record));
+        part.is_none_or(|part| part < KAFKA_PARTITIONS / 2)
+    }
+}
+
+const KAFKA_PARTITIONS: u32 = 4;
+
+#[derive(Debug)]
+struct KafkaPartitions;
+
+impl TopicParts for KafkaPartitions {
+    fn part(&self, record: &Record) -> Option<u32> {
+        let hash = record.order_key()?;
+        u32::try_from(hash % u64::from(KAFKA_PARTITIONS)).ok()
     }
 }
 

@@ -219,14 +219,15 @@ impl FarEnd {
             return Ok(Outcome::rejected(RejectionKind::Other, "poison"));
         }
         if record.topic() == FULL {
-            if state.full && state.silent {
+            let is_full = state.full && broker.kind.is_full_for(record);
+            if is_full && state.silent {
                 broker.count(Injection::QueueSilent);
                 if broker.trace.one_in(2) {
                     state.unanswered.push(record.clone());
                 }
                 return Ok(Outcome::silent("no answer"));
             }
-            if state.full {
+            if is_full {
                 broker.count(Injection::QueueFull);
                 return Ok(Outcome::later("the queue is full"));
             }

@@ -113,7 +113,10 @@ impl World {
             self.brokers[place].set_away(true);
             self.later(8_000, Undo::Outage(place));
         }
-        if self.brokers[place].kind == Kind::RabbitMq {
+        if matches!(
+            self.brokers[place].kind,
+            Kind::RabbitMq | Kind::KafkaIdempotent
+        ) {
             self.brokers[place].set_full(true);
             let until = Instant::now() + FULL_FOR;
             self.undo.push((until, Undo::Full(place)));

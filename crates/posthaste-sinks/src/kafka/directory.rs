@@ -182,6 +182,14 @@ impl Directory {
         answer
     }
 
+    /// How many partitions a topic has, as far as it is known; nothing is asked.
+    pub(super) fn partitions(&self, name: &str) -> Option<usize> {
+        match &self.known().topics.get(name)?.state {
+            EntryState::Known { layout, .. } => Some(layout.partitions),
+            _ => None,
+        }
+    }
+
     /// The answer for this topic was wrong.
     pub(super) fn forget(&self, name: &str) {
         if let Some(topic) = self.known().topics.get_mut(name) {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use posthaste_engine::{Outcome, Record, RejectionKind, WaitingRecord};
+use posthaste_engine::{Outcome, Record, RejectionKind, TopicParts, WaitingRecord};
 use tokio::sync::watch;
 
 use super::{
@@ -319,19 +319,39 @@ impl Partition {
     }
 }
 
-/// The partition of a record: as Java's default partitioner chooses it for a record with a key.
-/// Without one any partition that has a leader will do, `rotation` chooses; a key of order keeps to
-/// one of them.
+/// The partition of a record. Where any will do, `rotation` chooses one that has a leader.
 fn place(record: &Record, count: usize, leaderless: &BTreeSet<usize>, rotation: usize) -> usize {
-    match (record.key(), record.order_key()) {
-        (Some(key), _) => partition_of(key.as_bytes(), count),
-        (None, Some(order)) => partition_of(&order.to_le_bytes(), count),
-        (None, None) if leaderless.is_empty() => rotation % count,
-        (None, None) => {
+    match bound_to(record, count) {
+        Some(partition) => partition,
+        None if leaderless.is_empty() => rotation % count,
+        None => {
             let led = count.saturating_sub(leaderless.len()).max(1);
             let mut all = (0..count).filter(|partition| !leaderless.contains(partition));
             all.nth(rotation % led).unwrap_or(rotation % count)
         }
+    }
+}
+
+/// The partition that a record is bound to: as Java's default partitioner chooses it for a record
+/// with a key. Without one, a key of order keeps to one of them.
+fn bound_to(record: &Record, count: usize) -> Option<usize> {
+    match (record.key(), record.order_key()) {
+        (Some(key), _) => Some(partition_of(key.as_bytes(), count)),
+        (None, Some(order)) => Some(partition_of(&order.to_le_bytes(), count)),
+        (None, None) => None,
+    }
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Directory").finish_non_exhaustive()
+    }
+}
+
+impl TopicParts for Directory {
+    fn part(&self, record: &Record) -> Option<u32> {
+        let partitions = self.partitions(record.topic())?;
+        u32::try_from(bound_to(record, partitions)?).ok()
     }
 }
 

@@ -3,18 +3,36 @@
 use super::{
     super::{
         places::{Place, Turn},
+        reports::HeldPlace,
         ticket::Ticket,
     },
     Waiter, Waiting,
 };
-use crate::{Backoff, KeyOrder, Moment, Postponement, Router, StoredEvent};
+use crate::{Backoff, Moment, Postponement, Record, Router, StoredEvent};
 
 impl Waiting {
     pub(super) fn place_of(&self, event: &StoredEvent, router: &Router) -> Place {
-        Place(match self.order {
-            KeyOrder::OneAtATime => router.topic_hash(event),
-            KeyOrder::Pipelined => Waiter::of(event).0,
+        let topic = router.topic_hash(event);
+        Place(match self.part_of(event, router) {
+            None => topic,
+            Some((_, part)) => mixed(topic, part),
         })
+    }
+
+    /// The event's record and the part of its topic, where parts fail alone.
+    fn part_of(&self, event: &StoredEvent, router: &Router) -> Option<(Record, u32)> {
+        let parts = self.parts.as_ref()?;
+        let record = router.record(0, event.clone()).ok()?;
+        let part = parts.part(&record)?;
+        Some((record, part))
+    }
+
+    /// The place in words.
+    fn name_of(&self, event: &StoredEvent, router: &Router) -> String {
+        match self.part_of(event, router) {
+            None => router.topic_of(event).into_owned(),
+            Some((record, part)) => format!("{}/{part}", record.topic()),
+        }
     }
 
     pub(in super::super) fn holds_back(&self) -> bool {
@@ -59,6 +77,15 @@ impl Waiting {
     /// The report to operators on the places that are held back.
     pub(in super::super) fn trouble(&self) -> Option<&str> {
         self.places.trouble()
+    }
+
+    /// How many places do not take everything, and the first of them.
+    pub(in super::super) fn held_places(
+        &self,
+        most: usize,
+        now: Moment,
+    ) -> (usize, Vec<HeldPlace>) {
+        (self.places.len(), self.places.first(most, now))
     }
 
     /// Lets places have their turn whose wait is over. Whether more may be sent than before.
@@ -115,9 +142,10 @@ impl Waiting {
             std::mem::replace(&mut reasons.tried, true)
         });
         self.tried += usize::from(!was);
-        let of = (self.place_of(event, router), ticket);
-        self.places
-            .refused(of, event.topic(), why, probe, now, random)
+        let place = self.place_of(event, router);
+        let name = (!self.places.is_limited(place)).then(|| self.name_of(event, router));
+        let of = (place, ticket);
+        self.places.refused(of, name, why, probe, now, random)
     }
 
     /// The event stayed unanswered while others were answered. How often it did so although its
@@ -162,4 +190,9 @@ impl Waiting {
     pub(in super::super) fn lane_ended(&mut self) {
         self.places.lane_ended();
     }
+}
+
+/// Another place for each part of a topic.
+fn mixed(topic: u64, part: u32) -> u64 {
+    (topic ^ (u64::from(part) + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

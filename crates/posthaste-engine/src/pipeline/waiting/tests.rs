@@ -1,6 +1,6 @@
 //! The map beside plain sets that do the same, through random histories.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -10,7 +10,8 @@ use super::{
     *,
 };
 use crate::{
-    Backoff, DeliveryPolicy, Field, Moment, OnDead, PageBuilder, Postponement, Routes, StoredFields,
+    Backoff, DeliveryPolicy, Field, Moment, OnDead, PageBuilder, Postponement, Record, Routes,
+    StoredFields,
 };
 
 fn event(id: u8, key: Option<&str>) -> StoredEvent {
@@ -49,6 +50,17 @@ fn events() -> Vec<StoredEvent> {
     keyed.chain((8..12).map(|n| event(n, None))).collect()
 }
 
+/// Events with a key go to one of three parts of their topic, those without one to any.
+#[derive(Debug)]
+struct Thirds;
+
+impl TopicParts for Thirds {
+    fn part(&self, record: &Record) -> Option<u32> {
+        let id = record.event().id().as_u128();
+        record.order_key().and(u32::try_from(id % 3).ok())
+    }
+}
+
 #[derive(Default)]
 struct Sets {
     parked: BTreeSet<usize>,
@@ -82,7 +94,7 @@ proptest! {
         steps in prop::collection::vec((0..11_u8, 0..12_usize), 0..200),
     ) {
         let (events, router, mut now) = (events(), router(), Moment::default());
-        let (mut waiting, mut sets) = (Waiting::new(KeyOrder::OneAtATime, &[]), Sets::default());
+        let (mut waiting, mut sets) = (Waiting::new(Some(Arc::new(Thirds)), &[]), Sets::default());
         let (why, probe) = (Postponement::new("full"), Backoff::default());
         for (step, n) in steps {
             let event = &events[n];
@@ -177,7 +189,7 @@ proptest! {
 
 #[test]
 fn keys_of_one_hash_are_told_apart() {
-    let mut waiting = Waiting::new(KeyOrder::OneAtATime, &[]);
+    let mut waiting = Waiting::new(None, &[]);
     let parked = event(0, Some("parked"));
     waiting.park("parked", false);
     let waiter = Waiter::of(&parked);
@@ -192,7 +204,7 @@ fn keys_of_one_hash_are_told_apart() {
 
 #[test]
 fn parked_keys_beyond_a_bound_are_left_to_the_store() {
-    let mut waiting = Waiting::new(KeyOrder::OneAtATime, &[]);
+    let mut waiting = Waiting::new(None, &[]);
     for n in 0..20 {
         waiting.park(&format!("k{n}"), false);
     }
@@ -215,7 +227,7 @@ fn parked_keys_beyond_a_bound_are_left_to_the_store() {
 
 #[test]
 fn only_the_latest_suspects_are_kept() {
-    let mut waiting = Waiting::new(KeyOrder::OneAtATime, &[]);
+    let mut waiting = Waiting::new(None, &[]);
     for n in 0..100 {
         waiting.suspect(&event(n, None));
     }

@@ -26,6 +26,7 @@ impl Sink for Accepts {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: false,
+            parts: None,
         }
     }
 
