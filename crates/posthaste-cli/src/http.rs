@@ -23,7 +23,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use posthaste_engine::Store;
+use posthaste_engine::{HeldPlace, Store};
 use posthaste_relay::{DestinationHealth, Health, STANDSTILL};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -190,6 +190,17 @@ fn destination_json(destination: &DestinationHealth) -> Value {
         "seconds_since_progress": milliseconds_kept(destination.since_progress),
         "breaker": destination.counted.breaker,
         "last_error": destination.counted.last_error,
+        "places_held": destination.counted.places_held,
+        "places": destination.counted.places.iter().map(place_json).collect::<Value>(),
+    })
+}
+
+fn place_json(place: &HeldPlace) -> Value {
+    json!({
+        "name": place.name,
+        "reason": place.reason,
+        "seconds_held": milliseconds_kept(place.held_for),
+        "returns": place.returns,
     })
 }
 

@@ -1,9 +1,9 @@
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use posthaste_engine::{Counts, Moment};
+use posthaste_engine::{Counts, HeldPlace, Moment};
 
 use crate::shared_moment::SharedMoment;
 
@@ -13,6 +13,9 @@ pub const LATENCY_BUCKETS_MICROS: [u64; 20] = [
     500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000, 75_000, 100_000,
     250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
+
+/// So many places of a destination are told of by name.
+const PLACES_NAMED: usize = 20;
 
 /// The state of the breaker while nobody here asks it.
 const WAITING: &str = "waiting";
@@ -33,6 +36,7 @@ pub struct Counters {
     latency_sum: AtomicU64,
     progress: SharedMoment,
     state: Mutex<(&'static str, Option<String>)>,
+    places: Mutex<(usize, Vec<HeldPlace>)>,
 }
 
 /// The counters at one moment.
@@ -67,6 +71,10 @@ pub struct CountersSnapshot {
     pub breaker: &'static str,
     /// Why the breaker is open, or why the destination was let go.
     pub last_error: Option<String>,
+    /// Places of the destination that take nothing for now, or not everything yet.
+    pub places_held: usize,
+    /// Of these the twenty that were held back first, as they were within the last second.
+    pub places: Vec<HeldPlace>,
 }
 
 impl Counters {
@@ -79,6 +87,7 @@ impl Counters {
     #[must_use]
     pub fn snapshot(&self) -> CountersSnapshot {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (places_held, places) = self.locked_places().clone();
         CountersSnapshot {
             accepted: self.accepted(),
             rejected: self.rejected.load(Relaxed),
@@ -97,6 +106,8 @@ impl Counters {
             latency_sum_micros: self.latency_sum.load(Relaxed),
             breaker: if state.0.is_empty() { WAITING } else { state.0 },
             last_error: state.1.clone(),
+            places_held,
+            places,
         }
     }
 
@@ -143,6 +154,16 @@ impl Counters {
     pub(crate) fn let_go(&self, why: Option<&str>) {
         self.blocked_keys(0);
         self.breaker(WAITING, why);
+        *self.locked_places() = (0, Vec::new());
+    }
+
+    fn locked_places(&self) -> MutexGuard<'_, (usize, Vec<HeldPlace>)> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the places that are held back, which `first` names as far as it is asked to.
+    pub(crate) fn places(&self, first: impl FnOnce(usize) -> (usize, Vec<HeldPlace>)) {
+        *self.locked_places() = first(PLACES_NAMED);
     }
 
     /// Notes the breaker's state; answers whether it changed.

@@ -53,6 +53,8 @@ pub(crate) struct Runner<'a> {
     claimed: Arc<dyn Claimed>,
     pipeline: Pipeline,
     counted: Counts,
+    /// When operators are told of places again.
+    places_at: Moment,
     across: &'a mut AcrossClaims,
     scope: Arc<LaneScope>,
     lane: Option<Box<dyn Lane>>,
@@ -86,6 +88,7 @@ impl<'a> Runner<'a> {
             claimed,
             pipeline,
             counted: Counts::default(),
+            places_at: Moment::default(),
             across,
             lane: None,
             opening: Call::none(),

@@ -5,7 +5,7 @@
 
 use std::{
     io::{self, Write},
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
 
@@ -19,7 +19,7 @@ use posthaste_relay::{
 };
 use posthaste_testkit::faulty::{Call, Fault, Faulty, Script};
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
-use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, subscriber::DefaultGuard};
 
 const MODES: [MemoryMode; 2] = [MemoryMode::Log, MemoryMode::Mark];
 /// Every call to a store that is away.
@@ -150,6 +150,11 @@ impl Write for Warnings {
 
 impl Warnings {
     fn listen(&self) -> DefaultGuard {
+        // With a single subscriber in the process, tracing asks the thread that comes to a line
+        // first, and remembers for all that nobody listens there.
+        static ANOTHER: LazyLock<Dispatch> =
+            LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+        LazyLock::force(&ANOTHER);
         let warnings = self.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::WARN)
@@ -473,4 +478,30 @@ async fn one_that_has_drained_is_ready_while_others_go_on() {
     relay.turns_red("away").await;
     assert!(relay.destination("there").is_ready);
     relay.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_takes_nothing_is_told_of_until_it_returns() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        sink.set_fault(MemorySinkFault::FullTopic("full".to_owned()));
+        let relay = Watched::start(store.clone(), vec![destination("d", &sink)]);
+        emit(&store, "full", "a", "1");
+        emit(&store, "other", "b", "2");
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let counted = relay.destination("d").counted;
+        let [place] = &counted.places[..] else {
+            panic!("{counted:?}");
+        };
+        assert_eq!((counted.places_held, counted.accepted), (1, 1));
+        let told = (&*place.name, &*place.reason);
+        assert_eq!(told, ("full", "the queue is full"));
+        assert!(place.held_for > Duration::from_secs(15), "{place:?}");
+        sink.set_fault(MemorySinkFault::None);
+        emit(&store, "full", "c", "3");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let counted = relay.destination("d").counted;
+        assert_eq!((counted.places_held, counted.accepted), (0, 3));
+        relay.stop().await;
+    }
 }

@@ -157,6 +157,29 @@ impl Metrics {
             gauge,
             self.each(|destination| Whole(destination.counted.blocked_keys)),
         )?;
+        page.family(
+            "posthaste_places_held",
+            "Places of the destination, as topics or partitions, that take nothing for now, or not \
+             everything yet",
+            gauge,
+            self.each(|destination| Whole(destination.counted.places_held as u64)),
+        )?;
+        let places = self.destinations.iter().flat_map(|destination| {
+            destination.counted.places.iter().map(|place| {
+                let labels = [
+                    ("destination", destination.name.as_str()),
+                    ("place", &*place.name),
+                ];
+                (labels, Seconds(place.held_for))
+            })
+        });
+        page.family(
+            "posthaste_place_held_seconds",
+            "How long the place has taken nothing, or not everything, of the twenty that were held \
+             back first",
+            gauge,
+            places,
+        )?;
         let states = self.destinations.iter().flat_map(|destination| {
             BREAKER_STATES.map(|state| {
                 let labels = [("destination", destination.name.as_str()), ("state", state)];

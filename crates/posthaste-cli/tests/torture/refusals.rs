@@ -141,7 +141,7 @@ async fn a_queue_that_stays_full_holds_up_no_other_and_gets_all_in_order() {
     let status = posthaste_json(&["status", "--store", &url]);
     assert_eq!(status["blocked_keys"], WAITING, "{status:#}");
     let error = status["destinations"][0]["last_error"].as_str().unwrap();
-    let (topic, reason) = ("topic `full`", "a queue is full");
+    let (topic, reason) = ("`full`", "a queue is full");
     assert!(error.contains(topic) && error.contains(reason), "{error}");
     let kinds = database.rows("select distinct kind, attempts from posthaste.parked");
     assert_eq!(kinds, "not_now|0");

@@ -23,6 +23,8 @@ pub enum MemorySinkFault {
     RejectLarger(usize),
     /// Rejects the records of one key.
     RejectKey(String),
+    /// Puts off the records of one topic, as a queue that is full.
+    FullTopic(String),
 }
 
 /// By partition, epoch and number of a lane.
@@ -148,6 +150,9 @@ impl Shared {
             }
             MemorySinkFault::RejectKey(key) if record.key() == Some(key) => {
                 Outcome::rejected(RejectionKind::Other, "this key is refused")
+            }
+            MemorySinkFault::FullTopic(topic) if record.topic() == topic => {
+                Outcome::later("the queue is full")
             }
             _ => {
                 self.accepted.push(record.clone());

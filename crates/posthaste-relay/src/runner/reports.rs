@@ -1,9 +1,14 @@
 //! Numbers, log lines and progress: what the pipeline has done, for operators.
 
+use std::time::Duration;
+
 use posthaste_engine::{BreakerState, Moment};
 use tracing::{info, warn};
 
 use super::Runner;
+
+/// How old the report on places may be: it names and copies some.
+const PLACES_EVERY: Duration = Duration::from_secs(1);
 
 impl Runner<'_> {
     /// Notes that nothing is due before the next wake: an operator wants it so, or all that was
@@ -52,6 +57,10 @@ impl Runner<'_> {
         let now = self.task.clock.now();
         let refused = self.pipeline.take_refused();
         self.across.refused_events.say(name, refused, now);
+        if self.places_at <= now {
+            counters.places(|most| self.pipeline.held_places(most, now));
+            self.places_at = now.after(PLACES_EVERY);
+        }
         let (breaker, last_error) = self.pipeline.breaker(now);
         let changed = counters.breaker(breaker.as_str(), last_error);
         let words = match (breaker, last_error) {
