@@ -5,7 +5,11 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{breaker::BreakerState, change::Change};
-use crate::{Rejection, StoredEvent};
+use crate::{Moment, Rejection, StoredEvent};
+
+/// The reason of a trouble that the store knows of is told anew so often at the most: how many
+/// places are held back may change with each answer.
+const WORDS_EVERY: Duration = Duration::from_secs(1);
 
 /// Numbers of events and failures; they only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,6 +70,7 @@ pub(super) struct Reports {
     pub(super) counts: Counts,
     /// The breaker as the store was told.
     told: (&'static str, Option<String>),
+    told_at: Moment,
     /// When the accepted events were inserted, since they were last asked for.
     accepted_inserted_at: Vec<i64>,
     refused: Vec<Refused>,
@@ -76,6 +81,7 @@ impl Reports {
         Self {
             counts: Counts::default(),
             told: ("", None),
+            told_at: Moment::default(),
             accepted_inserted_at: Vec::new(),
             refused: Vec::new(),
         }
@@ -92,6 +98,7 @@ impl Reports {
         state: BreakerState,
         last_error: Option<&str>,
         reached: bool,
+        now: Moment,
     ) -> Option<Change> {
         // A probe is part of the outage: operators see one episode, and the store one write.
         let breaker = match state {
@@ -103,7 +110,12 @@ impl Reports {
         if (breaker, last_error) == (self.told.0, self.told.1.as_deref()) {
             return None;
         }
+        let only_words = breaker == self.told.0 && last_error.is_some() && self.told.1.is_some();
+        if only_words && now < self.told_at.after(WORDS_EVERY) {
+            return None;
+        }
         self.told = (breaker, last_error.map(str::to_owned));
+        self.told_at = now;
         Some(Change::Report {
             breaker,
             last_error: self.told.1.clone(),
@@ -146,6 +158,8 @@ impl Reports {
             // They only grow; where one is compared, the result is described there.
             counts: _,
             told,
+            // Every moment is the first one.
+            told_at: _,
             // For the runner alone: they decide nothing.
             accepted_inserted_at: _,
             refused: _,
@@ -160,12 +174,15 @@ const OPEN: &str = "open";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Moment;
 
     #[test]
     fn the_store_is_told_of_an_outage_once() {
         let mut reports = Reports::new();
-        let mut told = |state, error, reached| reports.next(state, error, reached).is_some();
+        let mut now = Moment::default();
+        let mut told = |state, error, reached| {
+            now = now.after(WORDS_EVERY);
+            reports.next(state, error, reached, now).is_some()
+        };
         let (closed, half_open) = (BreakerState::Closed, BreakerState::HalfOpen);
         let open = BreakerState::Open {
             until: Moment::default(),
@@ -174,5 +191,19 @@ mod tests {
         assert!(told(closed, None, true) && !told(closed, None, true));
         assert!(told(open, Some("away"), true) && !told(half_open, Some("away"), true));
         assert!(told(open, Some("refused"), true) && told(closed, None, true));
+    }
+
+    #[test]
+    fn words_that_change_all_the_time_are_told_once_a_second() {
+        let (mut reports, mut told) = (Reports::new(), 0);
+        for tenth in 0..100 {
+            let now = Moment(Duration::from_millis(tenth * 100));
+            let words = format!("full (and {tenth} more)");
+            let report = reports.next(BreakerState::Closed, Some(&words), true, now);
+            told += usize::from(report.is_some());
+        }
+        let now = Moment(Duration::from_millis(9_950));
+        let healed = reports.next(BreakerState::Closed, None, true, now);
+        assert!(told == 10 && healed.is_some(), "{told} were told");
     }
 }

@@ -57,7 +57,7 @@ impl Pipeline {
         let reached = self.lane.was_reached();
         let (state, error) = self.breaker(now);
         let error = error.map(str::to_owned);
-        self.reports.next(state, error.as_deref(), reached)
+        self.reports.next(state, error.as_deref(), reached, now)
     }
 
     /// The change under way was made, durably. `due` is the answer of [`Change::Due`].
