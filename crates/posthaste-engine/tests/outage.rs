@@ -2,8 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[cfg_attr(not(feature = "model"), allow(dead_code))] // Only one of its users is compiled then.
+mod flow;
+#[cfg(feature = "model")]
+mod hour;
 mod places;
 mod refused;
+mod steady;
 
 use std::{
     any::Any, cell::RefCell, collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration,
@@ -37,25 +42,29 @@ fn any_page(
     let base: Arc<dyn Any + Send + Sync> = Arc::new(*seqs.end());
     let mut builder = PageBuilder::default();
     for seq in seqs {
-        let key = (seq % keys).to_string();
-        let mut texts = [None; 9];
-        texts[Field::Topic as usize] = Some(topic(seq));
-        texts[Field::Key as usize] = is_keyed.then_some(&key);
-        let fields = StoredFields {
-            seq,
-            id: Uuid::from_u128(u128::try_from(seq).unwrap()),
-            occurred_at: 0,
-            inserted_at: 0,
-            slot: 0,
-            texts,
-            payload: None,
-        };
-        builder.push(&fields, std::iter::empty()).unwrap();
+        let key = is_keyed.then(|| (seq % keys).to_string());
+        push(&mut builder, seq, topic(seq), key.as_deref());
     }
     Page {
         caught_up: true,
         ..Page::up_to(base, builder.finish())
     }
+}
+
+fn push(builder: &mut PageBuilder, seq: i64, topic: &str, key: Option<&str>) {
+    let mut texts = [None; 9];
+    texts[Field::Topic as usize] = Some(topic);
+    texts[Field::Key as usize] = key;
+    let fields = StoredFields {
+        seq,
+        id: Uuid::from_u128(u128::try_from(seq).unwrap()),
+        occurred_at: 0,
+        inserted_at: 0,
+        slot: 0,
+        texts,
+        payload: None,
+    };
+    builder.push(&fields, std::iter::empty()).unwrap();
 }
 
 fn empty_page() -> Page {
@@ -122,6 +131,10 @@ fn pipeline_of(
         poll_idle: tick,
         due_every: tick,
     };
+    pipeline_within(limits, key_order, markers)
+}
+
+fn pipeline_within(limits: PipelineLimits, key_order: KeyOrder, markers: &[Marker]) -> Pipeline {
     let info = SinkInfo {
         kind: "model",
         batch_events_max: 100,
