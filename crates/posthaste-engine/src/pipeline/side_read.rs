@@ -13,7 +13,8 @@ impl Pipeline {
         }
         // Until the main group has read all that was visible at the claim it may stand before a
         // marker of an earlier claim, and a join there would repeat what lies between.
-        if self.paused || self.reading.drain_target().is_none() {
+        // Without keys to read nothing is asked of the window, which may be long.
+        if self.paused || self.side.is_idle() || self.reading.drain_target().is_none() {
             return None;
         }
         let may_hold = self.may_hold_main();
