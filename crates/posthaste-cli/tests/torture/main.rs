@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
+#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+mod beside;
 mod blocked;
 #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
 mod brokers;

@@ -22,7 +22,7 @@ const HERE: u32 = 20;
 const ROUNDS: u32 = 20;
 
 /// A cluster whose second broker has the topic `away` for itself.
-fn cluster() -> (KafkaServer, MoreBroker) {
+pub(crate) fn cluster() -> (KafkaServer, MoreBroker) {
     let server = KafkaServer::start();
     let gone = server.add_broker(2);
     for (topic, broker) in [("away", 2), ("here", 1)] {
