@@ -64,6 +64,24 @@ pub enum Rule {
     HandedOutUntilLaterRead,
     /// A mark store leaves events of blocked keys out of its pages.
     BlockedKeysFillNoPage,
+    /// A place that takes nothing gets one event at a time.
+    PlaceIsHeldBack,
+    /// Each probe of a place, or of a destination that refuses everything, is another event.
+    ProbesRotate,
+    /// What follows a passed over event in its key is passed over, too.
+    PassedOverIsNotOvertaken,
+    /// Events that wait long for their place leave the window.
+    LongWaitLeavesWindow,
+    /// Only so many keys are blocked.
+    BlockedKeysAreBounded,
+    /// A destination that refuses everything parks ever more slowly.
+    StepsOfRefusalsDouble,
+    /// What was refused, and may not be parked, is sent behind what was not.
+    RefusedGoLast,
+    /// The first event that a place leaves unanswered is put off alone.
+    SilentEventGoesAlone,
+    /// A place that leaves another event unanswered is held back.
+    SilentPlaceIsHeldBack,
 }
 
 /// Whether the rule is left out on this thread. Never.
@@ -104,7 +122,7 @@ mod table {
 
     impl Rule {
         /// All of them.
-        pub const ALL: [Self; 28] = [
+        pub const ALL: [Self; 37] = [
             Self::CursorWaitsForAnswers,
             Self::EpochIsChecked,
             Self::RetryKeepsItsPlace,
@@ -133,6 +151,15 @@ mod table {
             Self::DestinationCreatedUnderLock,
             Self::HandedOutUntilLaterRead,
             Self::BlockedKeysFillNoPage,
+            Self::PlaceIsHeldBack,
+            Self::ProbesRotate,
+            Self::PassedOverIsNotOvertaken,
+            Self::LongWaitLeavesWindow,
+            Self::BlockedKeysAreBounded,
+            Self::StepsOfRefusalsDouble,
+            Self::RefusedGoLast,
+            Self::SilentEventGoesAlone,
+            Self::SilentPlaceIsHeldBack,
         ];
 
         /// The rule in words, as the documentation has it, and the code that keeps it.
@@ -208,6 +235,30 @@ mod table {
                 Self::BlockedKeysFillNoPage => {
                     ("events of blocked keys fill no page", &[MarkStore])
                 }
+                Self::PlaceIsHeldBack => ("a place that takes nothing is held back", &[Production]),
+                Self::ProbesRotate => ("probes rotate", &[Production]),
+                Self::PassedOverIsNotOvertaken => (
+                    "what follows a passed over event in its key waits",
+                    &[Production],
+                ),
+                Self::LongWaitLeavesWindow => (
+                    "what waits long for its place leaves the window",
+                    &[Production],
+                ),
+                Self::BlockedKeysAreBounded => ("blocked keys are bounded", &[Production]),
+                Self::StepsOfRefusalsDouble => (
+                    "a destination that refuses everything parks ever more slowly",
+                    &[Production],
+                ),
+                Self::RefusedGoLast => ("what was refused goes behind what was not", &[Production]),
+                Self::SilentEventGoesAlone => (
+                    "the first silent event of a place goes alone",
+                    &[Production],
+                ),
+                Self::SilentPlaceIsHeldBack => (
+                    "a place with a second silent event is held back",
+                    &[Production],
+                ),
             }
         }
 

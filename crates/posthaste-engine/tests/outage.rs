@@ -6,6 +6,8 @@
 mod flow;
 #[cfg(feature = "model")]
 mod hour;
+#[cfg(feature = "leave-out-rules")]
+mod left_out;
 mod places;
 mod refused;
 mod steady;

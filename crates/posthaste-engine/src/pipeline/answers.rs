@@ -159,7 +159,7 @@ impl Pipeline {
     /// This event stayed unanswered, and others of its place did not: it leaves the window, and is
     /// at fault if it does so time and again.
     fn silent_alone(&mut self, event: &StoredEvent, why: &Postponement) -> Option<Rejection> {
-        if !why.is_silent {
+        if !why.is_silent || left_out(Rule::SilentEventGoesAlone) {
             return None;
         }
         let silences = self.waiting.silent(event, &self.router)?;
@@ -209,7 +209,10 @@ impl Pipeline {
     pub(super) fn room_for_keys(&mut self) -> usize {
         let parked = self.waiting.parked_keys();
         let blocked = parked.saturating_sub(self.side.released_keys()) + self.failed_events();
-        self.limits.blocked_keys_max.saturating_sub(blocked)
+        match left_out(Rule::BlockedKeysAreBounded) {
+            true => usize::MAX,
+            false => self.limits.blocked_keys_max.saturating_sub(blocked),
+        }
     }
 
     /// Answers of the destination that tell of an event: it is there.

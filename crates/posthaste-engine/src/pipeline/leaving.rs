@@ -11,7 +11,10 @@ use super::{
     side::has_key,
     ticket::{Group, Ticket},
 };
-use crate::{Moment, Rejection, RejectionKind, Settlement, StoredEvent};
+use crate::{
+    Moment, Rejection, RejectionKind, Settlement, StoredEvent,
+    rule::{Rule, left_out},
+};
 
 /// How long a place may hold its events in the window.
 const STAY: Duration = Duration::from_secs(60);
@@ -44,7 +47,7 @@ impl Pipeline {
             return;
         };
         // Nothing can be tried, so that nothing new is known of a place.
-        if self.paused || !self.breaker.is_closed() {
+        if self.paused || !self.breaker.is_closed() || left_out(Rule::LongWaitLeavesWindow) {
             return;
         }
         if now < self.leave_at {

@@ -12,7 +12,11 @@ use std::{
 };
 
 use super::{reports::HeldPlace, ticket::Ticket};
-use crate::{Backoff, Moment, Postponement, outcome::ASKED_WAIT_MAX};
+use crate::{
+    Backoff, Moment, Postponement,
+    outcome::ASKED_WAIT_MAX,
+    rule::{Rule, left_out},
+};
 
 /// More places than this that take nothing are a destination that takes nothing.
 const PLACES_MAX: usize = 10_000;
@@ -86,7 +90,7 @@ impl Places {
     pub(super) fn takes(&self, place: Place) -> bool {
         self.states
             .get(&place)
-            .is_none_or(|state| state.in_flight < state.limit)
+            .is_none_or(|state| state.in_flight < state.limit || left_out(Rule::PlaceIsHeldBack))
     }
 
     /// Whether the place takes nothing, or not everything.
@@ -100,7 +104,8 @@ impl Places {
         if self.is_limited(place) {
             return true;
         }
-        self.in_doubt.len() >= PLACES_MAX || !self.in_doubt.insert(place)
+        let again = self.in_doubt.len() >= PLACES_MAX || !self.in_doubt.insert(place);
+        again && !left_out(Rule::SilentPlaceIsHeldBack)
     }
 
     pub(super) fn has_doubts(&self) -> bool {

@@ -7,7 +7,10 @@
 
 use std::{collections::HashMap, ops::RangeInclusive, time::Duration};
 
-use crate::{Backoff, Moment, RejectionKind};
+use crate::{
+    Backoff, Moment, RejectionKind,
+    rule::{Rule, left_out},
+};
 
 /// How long answers are counted together when rejections are weighed.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -184,7 +187,9 @@ impl Refusals {
         };
         while broken.next_step <= now {
             broken.room += self.step_events;
-            broken.step *= 2;
+            if !left_out(Rule::StepsOfRefusalsDouble) {
+                broken.step *= 2;
+            }
             broken.next_step = broken.next_step.after(broken.step);
         }
         broken.room

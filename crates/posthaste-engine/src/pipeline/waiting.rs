@@ -216,7 +216,7 @@ impl Waiting {
         match of {
             Of::Suspect(suspect) => Waiter::of(event) == suspect,
             _ if self.is_suspect(event) || !self.place_takes(event, router) => false,
-            Of::Others => !self.was_refused(event),
+            Of::Others => !self.was_refused(event) || left_out(Rule::RefusedGoLast),
             Of::Refused => self.was_refused(event),
             Of::Probes => self.was_refused(event) && !self.was_probed(event),
         }

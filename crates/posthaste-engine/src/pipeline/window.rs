@@ -254,6 +254,9 @@ impl Window {
     /// The next event is not sent now, until [`send_passed_over`](Self::send_passed_over).
     pub(super) fn pass_over(&mut self) {
         let ticket = self.ready.pop_front();
+        if left_out(Rule::PassedOverIsNotOvertaken) {
+            return;
+        }
         let index = ticket.and_then(|ticket| self.index(ticket));
         let entry = index.and_then(|index| self.entries.get(index));
         self.passed_over.extend(entry.and_then(|of| of.order_key));

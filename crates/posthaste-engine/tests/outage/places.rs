@@ -48,7 +48,7 @@ fn a_full_queue_is_tried_with_one_event_each_time_and_all_others_are_delivered()
 /// Under one topic some go to the full queue and some do not, as by an exchange that looks at
 /// headers.
 #[test]
-fn events_of_a_full_queues_topic_that_do_not_go_there_have_their_turn() {
+pub(super) fn events_of_a_full_queues_topic_that_do_not_go_there_have_their_turn() {
     let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
     let now = Moment(Duration::from_secs(1));
     pipeline.next_read(now).unwrap();
@@ -64,7 +64,7 @@ fn events_of_a_full_queues_topic_that_do_not_go_there_have_their_turn() {
 
 /// The follower of what is held back goes to another topic, and must not overtake it.
 #[test]
-fn what_follows_in_its_key_waits_behind_what_is_held_back() {
+pub(super) fn what_follows_in_its_key_waits_behind_what_is_held_back() {
     for order in [KeyOrder::Pipelined, KeyOrder::OneAtATime] {
         let mut pipeline = pipeline_with(order);
         let now = Moment(Duration::from_secs(1));
@@ -102,7 +102,7 @@ fn a_queue_that_has_room_again_is_served_beside_others() {
 
 /// Events whose topic takes others all the same.
 #[test]
-fn keys_that_stay_unanswered_leave_the_window_and_are_at_fault_in_the_end() {
+pub(super) fn keys_that_stay_unanswered_leave_the_window_and_are_at_fault_in_the_end() {
     let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
     let mut now = Moment(Duration::from_secs(1));
     let answer = |record: &Record| {
@@ -144,7 +144,7 @@ fn keys_that_stay_unanswered_leave_the_window_and_are_at_fault_in_the_end() {
 
 /// A quorum queue without its majority.
 #[test]
-fn a_topic_that_leaves_all_unanswered_is_held_back_and_uses_up_no_attempt() {
+pub(super) fn a_topic_that_leaves_all_unanswered_is_held_back_and_uses_up_no_attempt() {
     let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
     let mut now = Moment(Duration::from_secs(1));
     let topic = |seq| if seq <= 2_000 { "silent" } else { "healthy" };
@@ -315,7 +315,7 @@ fn put_off(changes: &[Change]) -> Vec<(i64, Duration)> {
 
 /// For as long as a queue is full, events for others go through the window.
 #[test]
-fn what_fills_the_window_for_a_full_queue_leaves_it_key_by_key() {
+pub(super) fn what_fills_the_window_for_a_full_queue_leaves_it_key_by_key() {
     let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
     let mut now = Moment(Duration::from_secs(1));
     let topic = |seq| if seq <= 9_900 { "full" } else { "healthy" };

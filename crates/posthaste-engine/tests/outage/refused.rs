@@ -60,7 +60,8 @@ fn an_event_that_is_tried_again_within_seconds_is_told_of_when_it_dies() {
 }
 
 #[test]
-fn a_destination_that_refuses_everything_parks_ten_thousand_in_an_hour_and_then_goes_on() {
+pub(super) fn a_destination_that_refuses_everything_parks_ten_thousand_in_an_hour_and_then_goes_on()
+{
     for is_keyed in [true, false] {
         let mut pipeline = refusing(KeyOrder::Pipelined);
         let mut now = Moment(Duration::from_secs(1));
@@ -175,7 +176,7 @@ fn release(
 }
 
 #[test]
-fn released_keys_make_room_for_others_and_join_where_no_more_may_be_blocked() {
+pub(super) fn released_keys_make_room_for_others_and_join_where_no_more_may_be_blocked() {
     let mut pipeline = pipeline_of((PROBES, 10), KeyOrder::OneAtATime, &[]);
     let now = Moment(Duration::from_secs(1));
     let answer = |record: &Record| match record.event().seq() {

@@ -8,7 +8,10 @@ use super::{
     },
     Waiter, Waiting,
 };
-use crate::{Backoff, Moment, Postponement, Record, Router, StoredEvent};
+use crate::{
+    Backoff, Moment, Postponement, Record, Router, StoredEvent,
+    rule::{Rule, left_out},
+};
 
 impl Waiting {
     pub(super) fn place_of(&self, event: &StoredEvent, router: &Router) -> Place {
@@ -138,10 +141,11 @@ impl Waiting {
         now: Moment,
         random: f64,
     ) -> bool {
+        let rotates = !left_out(Rule::ProbesRotate);
         let was = self.change(Waiter::of(event), |reasons| {
-            std::mem::replace(&mut reasons.tried, true)
+            std::mem::replace(&mut reasons.tried, rotates)
         });
-        self.tried += usize::from(!was);
+        self.tried += usize::from(rotates && !was);
         let place = self.place_of(event, router);
         let name = (!self.places.is_limited(place)).then(|| self.name_of(event, router));
         let of = (place, ticket);
