@@ -68,7 +68,7 @@ pub enum Rule {
     PlaceIsHeldBack,
     /// Each probe of a place, or of a destination that refuses everything, is another event.
     ProbesRotate,
-    /// What follows a passed over event in its key is passed over, too.
+    /// Events that follow a passed over one in its key are passed over, too.
     PassedOverIsNotOvertaken,
     /// Events that wait long for their place leave the window.
     LongWaitLeavesWindow,
@@ -76,7 +76,7 @@ pub enum Rule {
     BlockedKeysAreBounded,
     /// A destination that refuses everything parks ever more slowly.
     StepsOfRefusalsDouble,
-    /// What was refused, and may not be parked, is sent behind what was not.
+    /// Events that were refused, and may not be parked, are sent behind the others.
     RefusedGoLast,
     /// The first event that a place leaves unanswered is put off alone.
     SilentEventGoesAlone,
@@ -239,7 +239,7 @@ mod table {
                 Self::ProbesRotate => ("probes rotate", &[Production]),
                 Self::PassedOverIsNotOvertaken => (
                     "what follows a passed over event in its key waits",
-                    &[Production],
+                    &[Production, Model],
                 ),
                 Self::LongWaitLeavesWindow => (
                     "what waits long for its place leaves the window",

@@ -37,6 +37,10 @@ pub enum Action {
     Fail(usize),
     /// The broker refuses it for good.
     Refuse(usize),
+    /// Its place takes nothing for now.
+    PutOff(usize),
+    /// Records are handed to the network once the waits of places are over.
+    Turn(usize),
     /// The store makes the next change: it parks, settles, advances, or tells what is due.
     Change(usize),
     /// A control: what counts as parked is parked.
@@ -94,6 +98,8 @@ impl fmt::Display for Action {
             Self::Deliver(r) => (relay(r), "'s next record is accepted by the broker"),
             Self::Fail(r) => (relay(r), "'s next record is refused for now"),
             Self::Refuse(r) => (relay(r), "'s next record is refused for good"),
+            Self::Turn(r) => (relay(r), "'s places have their turn"),
+            Self::PutOff(r) => (relay(r), "'s next record is put off by its place"),
             Self::Change(r) => (relay(r), "'s next change of the store is made"),
             Self::Park(r) => (relay(r), "'s event is parked at last"),
             Self::Side(r) => (relay(r), "'s side read makes a step"),
@@ -189,6 +195,9 @@ impl System {
                 }
                 if !reading && self.may_submit(state, r) {
                     actions.push(Action::Submit(r));
+                    if left.turns > 0 {
+                        actions.push(Action::Turn(r));
+                    }
                 }
                 let answer = claim.answers.first();
                 actions.extend(answer.map(|_| Action::Hear(r)));
@@ -232,6 +241,9 @@ impl System {
             }
             if left.refusals > 0 && is_taken {
                 actions.push(Action::Refuse(r));
+            }
+            if left.laters > 0 && is_taken {
+                actions.push(Action::PutOff(r));
             }
         }
     }

@@ -127,6 +127,7 @@ fn system(grain: Grain, relays: usize, writers: Vec<Vec<Transaction>>) -> System
             window: 4,
             order: KeyOrder::OneAtATime,
             sets_aside: false,
+            places: 1,
         },
         faults: Faults::default(),
         grain,
@@ -163,6 +164,8 @@ fn faults(crashes: u8, pauses: u8, cuts: u8, database: u8) -> Faults {
         cuts,
         failures: 0,
         refusals: 0,
+        laters: 0,
+        turns: 0,
         database,
     }
 }
@@ -182,6 +185,29 @@ fn setting_aside(writers: Vec<Vec<Transaction>>, relays: usize, faults: Faults) 
 fn two_refusals(faults: Faults) -> System {
     let mut system = setting_aside(vec![vec![AB_AT_ONCE, AB_AT_ONCE]], 1, faults);
     system.faults.refusals = 2;
+    system
+}
+
+/// To two places, which put off so many records.
+fn at_places(writers: Vec<Vec<Transaction>>, relays: usize, laters: u8, faults: Faults) -> System {
+    let mut system = setting_aside(writers, relays, faults);
+    system.bounds.places = 2;
+    system.faults.refusals = 0;
+    system.faults.laters = laters;
+    // A place that nothing new comes for is tried again at its third turn, and forgotten.
+    system.faults.turns = 3;
+    system
+}
+
+/// The same, to a receiver that itself refuses what lies behind one that was put off.
+fn pipelined_at_places(
+    writers: Vec<Vec<Transaction>>,
+    relays: usize,
+    laters: u8,
+    faults: Faults,
+) -> System {
+    let mut system = at_places(writers, relays, laters, faults);
+    system.bounds.order = KeyOrder::Pipelined;
     system
 }
 
@@ -290,6 +316,14 @@ fn every_scenario() -> Vec<Scenario> {
             "setting aside: 4 events of 2 keys, both read beside the main group at once, 1 relay, \
              2 refusals",
             two_refusals(Faults::default()),
+        ),
+        short(
+            "places: 4 events of 2 keys, each to a place of its own, 1 relay, 1 is put off",
+            at_places(vec![vec![AB_AT_ONCE, AB_AT_ONCE]], 1, 1, Faults::default()),
+        ),
+        short(
+            "places, pipelined: 3 events of a key, 2 places, 1 relay, 1 is put off, 1 crash",
+            pipelined_at_places(vec![vec![AA_AT_ONCE, A_AT_ONCE]], 1, 1, faults(1, 0, 0, 0)),
         ),
         long(
             "setting aside: the same, 1 crash",
@@ -430,6 +464,14 @@ pub fn controls() -> Vec<Control> {
                 Rule::ReceiverRefusesAfterFailure,
                 seen,
                 pipelined(vec![vec![AA_AT_ONCE]], 1, and_a_failure(Faults::default())),
+            ),
+        ),
+        broken(
+            "what follows a passed over event in its key goes to another place",
+            without(
+                Rule::PassedOverIsNotOvertaken,
+                seen,
+                pipelined_at_places(vec![vec![AA_AT_ONCE]], 1, 1, Faults::default()),
             ),
         ),
         broken(

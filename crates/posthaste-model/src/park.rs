@@ -120,13 +120,11 @@ impl System {
                 claim_parks_later(state, r, events)?;
             }
             Asked::Park(events) => self.park(state, events),
-            Asked::Settle { event, delivered } => {
+            Asked::Settle { event, end } => {
                 let copy = state.aside.copy_mut(event)?;
                 // A copy that an operator has settled meanwhile stays so.
-                if delivered {
-                    copy.state = CopyState::Settled;
-                } else if copy.state != CopyState::Settled {
-                    copy.state = CopyState::Dead;
+                if copy.state != CopyState::Settled {
+                    copy.state = end;
                 }
             }
         }
@@ -140,18 +138,18 @@ impl System {
         Some(())
     }
 
-    fn park(&self, state: &mut State, events: Vec<(Event, Position)>) {
+    fn park(&self, state: &mut State, events: Vec<(Event, Position, CopyState)>) {
         let State {
             aside, database, ..
         } = state;
-        for (event, at) in events {
+        for (event, at, copied) in events {
             let mut rows = database.mvcc.rows.values();
             let seq = rows.find(|row| row.event == event).map_or(0, |row| row.seq);
             aside.copies.retain(|copy| copy.event != event);
             aside.copies.push(Copied {
                 event,
                 seq,
-                state: CopyState::Dead,
+                state: copied,
             });
             aside.copies.sort_by_key(|copy| copy.event);
             if !self.without(Rule::ParkedEventLeavesMarker) {
@@ -242,7 +240,11 @@ impl System {
     }
 }
 
-fn claim_parks_later(state: &mut State, r: usize, events: Vec<(Event, Position)>) -> Option<()> {
+fn claim_parks_later(
+    state: &mut State,
+    r: usize,
+    events: Vec<(Event, Position, CopyState)>,
+) -> Option<()> {
     state.relays[r].running()?.parking.extend(events);
     Some(())
 }

@@ -26,8 +26,8 @@ use crate::{
     database::{Event, Row},
 };
 
-/// There is no time in the model: what may happen at any moment is an action.
-const NOW: Moment = Moment(Duration::ZERO);
+/// Longer than any wait of a place.
+const A_WHILE: Duration = Duration::from_secs(3_600);
 /// The middle of every jitter.
 const RANDOM: f64 = 0.5;
 /// Bytes never limit anything here.
@@ -44,6 +44,8 @@ pub struct Bounds {
     pub order: KeyOrder,
     /// Whether events may be refused for good: each is dead at once, and an operator decides on it.
     pub sets_aside: bool,
+    /// Topics over which the events go in turn: each is a place.
+    pub places: u8,
 }
 
 /// The rows that a claim finds beside the cursor.
@@ -67,6 +69,10 @@ pub struct Memory {
     /// The side read under way.
     side: Option<Side>,
     sets_aside: bool,
+    places: u8,
+    /// Stands still, since what may happen at any moment is an action, but for the end of the waits
+    /// of places.
+    now: Moment,
     /// Tells it from others.
     numbers: Vec<Number>,
     name: u64,
@@ -104,7 +110,10 @@ impl Memory {
             batch_events: bounds.page,
             batch_bytes: BYTES,
             retry: none,
-            probe: none,
+            probe: match bounds.places {
+                1 => none,
+                _ => Backoff::default(),
+            },
             blocked_keys_max: 10,
             blocked_keys_kept: 10,
             rejections_max: 10,
@@ -147,6 +156,8 @@ impl Memory {
             advance: None,
             side: None,
             sets_aside: bounds.sets_aside,
+            places: bounds.places,
+            now: Moment::default(),
             numbers: Vec::new(),
             name: 0,
         };
@@ -165,16 +176,16 @@ impl Memory {
     /// The part of the runner's turn that asks nobody: looks that find nothing,
     /// and reports. Answers the advance that is to be sent.
     fn turn(&mut self) -> Option<Advance> {
-        while let Some(change) = self.pipeline.next_change(NOW, RANDOM) {
+        while let Some(change) = self.pipeline.next_change(self.now, RANDOM) {
             let Change::Advance { up_to, .. } = change else {
-                self.pipeline.change_done(None, false, NOW);
+                self.pipeline.change_done(None, false, self.now);
                 continue;
             };
             if let Some(advance) = self.reading.advance(&up_to) {
                 return Some(advance);
             }
             let wants = self.reading.wants_advance();
-            self.pipeline.change_done(None, wants, NOW);
+            self.pipeline.change_done(None, wants, self.now);
         }
         None
     }
@@ -182,7 +193,7 @@ impl Memory {
     /// A read is sent; none: the pipeline wants none.
     pub fn begin_read(&self, snapshot: Snapshot) -> Option<Self> {
         let mut memory = self.clone();
-        memory.pipeline.next_read(NOW)?;
+        memory.pipeline.next_read(memory.now)?;
         memory.read = Some((memory.reading.request(), snapshot));
         Some(memory.described())
     }
@@ -235,7 +246,7 @@ impl Memory {
     pub fn answer(&self, answered: &Answered) -> Option<Self> {
         let mut memory = self.clone();
         let (request, snapshot) = memory.read.take()?;
-        let events = stored_events(&answered.rows)?;
+        let events = stored_events(&answered.rows, memory.places)?;
         let rows = Rows {
             sequence: answered.sequence,
             last: answered.rows.last().map(|row| row.0),
@@ -243,7 +254,7 @@ impl Memory {
         };
         let page = memory.reading.answer(request, snapshot, rows, events);
         let page = page.ok()?;
-        memory.pipeline.read(page, NOW);
+        memory.pipeline.read(page, memory.now);
         Some(memory.described())
     }
 
@@ -251,7 +262,7 @@ impl Memory {
     pub fn submit(&self) -> Option<(Self, Vec<(u64, Event)>)> {
         let mut memory = self.clone();
         let mut sent = Vec::new();
-        while let Some(batch) = memory.pipeline.take_batch(NOW) {
+        while let Some(batch) = memory.pipeline.take_batch(memory.now) {
             sent.extend(
                 batch
                     .iter()
@@ -264,12 +275,19 @@ impl Memory {
         (!sent.is_empty() || passed_over).then_some((memory, sent))
     }
 
+    /// The same once the waits of places are over.
+    pub(crate) fn submit_after_a_while(&self) -> Option<(Self, Vec<(u64, Event)>)> {
+        let mut memory = self.clone();
+        memory.now = memory.now.after(A_WHILE);
+        memory.submit()
+    }
+
     /// The broker took the record with this ticket.
     pub fn accepted(&self, ticket: u64) -> Self {
         let mut memory = self.clone();
         let outcome = Outcome::Accepted(None);
         let verdict = Verdict { ticket, outcome };
-        memory.pipeline.verdicts(vec![verdict], NOW, RANDOM);
+        memory.pipeline.verdicts(vec![verdict], memory.now, RANDOM);
         memory.described()
     }
 
@@ -290,8 +308,8 @@ impl Memory {
             .map(|&ticket| verdict(ticket, Cause::BehindFailure));
         let first = verdict(ticket, Cause::Throttled);
         let verdicts = std::iter::once(first).chain(behind).collect();
-        memory.pipeline.verdicts(verdicts, NOW, RANDOM);
-        memory.pipeline.lane_ended(NOW);
+        memory.pipeline.verdicts(verdicts, memory.now, RANDOM);
+        memory.pipeline.lane_ended(memory.now);
         memory.pipeline.lane_opened();
         memory.described()
     }
@@ -300,8 +318,8 @@ impl Memory {
     pub fn cut(&self) -> Self {
         let mut memory = self.clone();
         let reason = "no answer".to_owned();
-        memory.pipeline.answer_is_late(reason, NOW, RANDOM);
-        memory.pipeline.lane_ended(NOW);
+        memory.pipeline.answer_is_late(reason, memory.now, RANDOM);
+        memory.pipeline.lane_ended(memory.now);
         memory.pipeline.lane_opened();
         memory.described()
     }
@@ -322,7 +340,7 @@ impl Memory {
         if let Some(advance) = memory.advance.take() {
             memory.reading.advanced(advance);
             let wants = memory.reading.wants_advance();
-            memory.pipeline.change_done(None, wants, NOW);
+            memory.pipeline.change_done(None, wants, memory.now);
         }
         memory.described()
     }
@@ -393,12 +411,15 @@ fn describe(part: Part<'_>, numbers: &mut Vec<Number>) {
     }
 }
 
+/// The topics of the events, in turn.
+const TOPICS: [&str; 2] = ["model", "other"];
+
 /// These rows as a store brings them: `seq`, event and key each.
-fn stored_events(rows: &[(i64, Event, &'static str)]) -> Option<Vec<StoredEvent>> {
+fn stored_events(rows: &[(i64, Event, &'static str)], places: u8) -> Option<Vec<StoredEvent>> {
     let mut page = PageBuilder::default();
     for &(seq, event, key) in rows {
         let mut texts = [None; 9];
-        texts[0] = Some("model");
+        texts[0] = Some(TOPICS[usize::from(event % places)]);
         texts[1] = Some(key);
         let fields = StoredFields {
             seq,

@@ -97,6 +97,10 @@ pub struct Faults {
     pub failures: u8,
     /// The broker refuses a record for good.
     pub refusals: u8,
+    /// The place of a record takes nothing for now, and the lane goes on.
+    pub laters: u8,
+    /// No fault: the waits of places end.
+    pub turns: u8,
     /// The database crashes.
     pub database: u8,
 }
@@ -104,20 +108,24 @@ pub struct Faults {
 impl Faults {
     /// Those after which something may be repeated.
     pub(crate) fn sum(self) -> usize {
-        let [repeating @ .., _refusals] = self.counts();
+        let [repeating @ .., _refusals, _laters, _turns] = self.counts();
         repeating.iter().map(|&count| usize::from(count)).sum()
     }
 
-    pub(crate) fn counts(self) -> [u8; 6] {
+    pub(crate) fn counts(self) -> [u8; 8] {
         let Self {
             crashes,
             pauses,
             cuts,
             failures,
             refusals,
+            laters,
+            turns,
             database,
         } = self;
-        [crashes, pauses, cuts, failures, database, refusals]
+        [
+            crashes, pauses, cuts, failures, database, refusals, laters, turns,
+        ]
     }
 }
 

@@ -6,7 +6,7 @@ use posthaste_engine::rule::Rule;
 use posthaste_stores::postgres::model::{Number, Position, Standing};
 
 use crate::{
-    aside::Aside,
+    aside::{Aside, CopyState},
     database::{Database, Event, Row},
     relay::Memory,
     scenario::{Faults, Grain, Promise, System},
@@ -31,6 +31,8 @@ pub(crate) enum Heard {
     Failed(u64),
     /// Never.
     Refused(u64),
+    /// Its place takes nothing for now.
+    PutOff(u64),
     /// It follows one that failed.
     Behind(u64),
 }
@@ -58,13 +60,25 @@ pub(crate) struct Claim {
     /// Keys of which the broker refused a record on this lane, until the relay has heard of it.
     pub(crate) refused_keys: Vec<u8>,
     /// A control: what is taken for parked, and is not yet.
-    pub(crate) parking: Vec<(Event, Position)>,
+    pub(crate) parking: Vec<(Event, Position, CopyState)>,
     /// Nothing may be sent before the bytes of others are gone.
     pub(crate) unsettled: bool,
     /// Its lease is over, by its own clock too.
     pub(crate) expired: bool,
     /// The number of the advance under way, once it has one.
     pub(crate) advance: Option<u64>,
+}
+
+impl Claim {
+    /// The relay has heard of a failure. If it was the last one, records that are submitted from
+    /// here on follow none that it does not know of: a record behind a failed one has failed, too.
+    pub(crate) fn heard_of_a_failure(&mut self) {
+        let mut answers = self.answers.iter();
+        let more = answers.any(|answer| !matches!(answer, Heard::Accepted(_)));
+        if !more && !self.bytes.iter().any(|sent| sent.refused) {
+            self.refused_keys.clear();
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -383,6 +397,7 @@ impl System {
                 Heard::Failed(ticket) => (1, ticket),
                 Heard::Behind(ticket) => (2, ticket),
                 Heard::Refused(ticket) => (3, ticket),
+                Heard::PutOff(ticket) => (4, ticket),
             };
             numbers.extend([plain(kind), plain(ticket)]);
         }

@@ -12,6 +12,7 @@ use crate::{
     action::Action,
     checker::Machine,
     database::{Event, Row},
+    relay::Memory,
     scenario::{Grain, Promise, System},
     state::{Claim, Heard, LateAdvance, Relay, Sent, State},
 };
@@ -101,6 +102,11 @@ impl System {
 
     fn submit(&self, claim: &mut Claim) -> Option<()> {
         let (memory, sent) = self.memories.submit(&claim.memory)?;
+        self.submitted(claim, memory, sent);
+        Some(())
+    }
+
+    fn submitted(&self, claim: &mut Claim, memory: Arc<Memory>, sent: Vec<(u64, Event)>) {
         claim.memory = memory;
         let late = claim.expired;
         let refused_keys = claim.refused_keys.clone();
@@ -112,7 +118,6 @@ impl System {
         });
         claim.bytes.extend(sent);
         claim.unsettled = false;
-        Some(())
     }
 
     /// The broker takes a record.
@@ -198,6 +203,12 @@ impl System {
             Action::Submit(r) => {
                 self.submit(state.relays[r].running()?)?;
             }
+            Action::Turn(r) => {
+                let claim = state.relays[r].running()?;
+                let (memory, sent) = claim.memory.submit_after_a_while()?;
+                self.submitted(claim, self.memories.keep(memory), sent);
+                state.left.turns -= 1;
+            }
             Action::Deliver(r) => {
                 let (Relay::Running(claim) | Relay::Paused(claim)) = &mut state.relays[r] else {
                     return None;
@@ -219,7 +230,14 @@ impl System {
                 claim.refusing = !self.without(Rule::ReceiverRefusesAfterFailure);
                 state.left.failures -= 1;
             }
-            Action::Refuse(r) => self.refuse(state, r)?,
+            Action::Refuse(r) => {
+                self.refuse(state, r, Heard::Refused)?;
+                state.left.refusals -= 1;
+            }
+            Action::PutOff(r) => {
+                self.refuse(state, r, Heard::PutOff)?;
+                state.left.laters -= 1;
+            }
             Action::Change(r) => self.change(state, r)?,
             Action::Park(r) => self.park_late(state, r)?,
             Action::Side(r) => self.side_step(state, r)?,
@@ -238,8 +256,13 @@ impl System {
                         // The relay knows of the refusal before its next submission.
                         claim.refused_keys.clear();
                     }
+                    Heard::PutOff(ticket) => {
+                        claim.memory = self.memories.keep(claim.memory.put_off(ticket));
+                        claim.heard_of_a_failure();
+                    }
                     Heard::Behind(ticket) => {
                         claim.memory = self.memories.keep(claim.memory.behind(ticket));
+                        claim.heard_of_a_failure();
                     }
                 }
             }
@@ -269,14 +292,14 @@ impl System {
         Some(())
     }
 
-    /// The broker refuses the next record for good, and what follows it of its key where the
-    /// receiver keeps order.
-    fn refuse(&self, state: &mut State, r: usize) -> Option<()> {
+    /// The broker refuses the next record, for good or for now, and what follows it of its key
+    /// where the receiver keeps order.
+    fn refuse(&self, state: &mut State, r: usize, heard: fn(u64) -> Heard) -> Option<()> {
         let (Relay::Running(claim) | Relay::Paused(claim)) = &mut state.relays[r] else {
             return None;
         };
         let sent = claim.bytes.remove(0);
-        claim.answers.push(Heard::Refused(sent.ticket));
+        claim.answers.push(heard(sent.ticket));
         if self.bounds.order == KeyOrder::Pipelined {
             let key = self.key_of(sent.event);
             let of_key = |sent: &&mut Sent| self.key_of(sent.event) == key;
@@ -284,7 +307,6 @@ impl System {
             behind.for_each(|sent| sent.refused = true);
             claim.refused_keys.push(key);
         }
-        state.left.refusals -= 1;
         Some(())
     }
 

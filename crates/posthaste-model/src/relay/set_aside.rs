@@ -7,8 +7,8 @@ use posthaste_engine::{
 };
 use posthaste_stores::postgres::model::{Position, Side, SideRow};
 
-use super::{Memory, NOW, RANDOM, event_of, stored_events};
-use crate::database::Event;
+use super::{Memory, RANDOM, event_of, stored_events};
+use crate::{aside::CopyState, database::Event};
 
 /// A row's `seq`, event and key.
 pub(crate) type Line = (i64, Event, &'static str);
@@ -16,10 +16,10 @@ pub(crate) type Line = (i64, Event, &'static str);
 /// A change that the store is to make.
 #[derive(Debug, Clone)]
 pub(crate) enum Asked {
-    /// Copies and markers: each event, and the place behind it.
-    Park(Vec<(Event, Position)>),
+    /// Copies and markers: each event, the place behind it, and its copy's state.
+    Park(Vec<(Event, Position, CopyState)>),
     /// An attempt with this event's copy ended.
-    Settle { event: Event, delivered: bool },
+    Settle { event: Event, end: CopyState },
     /// As [`Memory::advancing_to`] says.
     Advance,
     /// Which copies are due, and which keys released.
@@ -62,6 +62,11 @@ impl Memory {
         self.told(ticket, Outcome::Rejected(Box::new(rejection)))
     }
 
+    /// The place of the record with this ticket takes nothing for now.
+    pub(crate) fn put_off(&self, ticket: u64) -> Self {
+        self.told(ticket, Outcome::later("not now"))
+    }
+
     /// The receiver did not take it, since it follows a refused one.
     pub(crate) fn behind(&self, ticket: u64) -> Self {
         let why = Unavailability {
@@ -75,7 +80,7 @@ impl Memory {
     fn told(&self, ticket: u64, outcome: Outcome) -> Self {
         let mut memory = self.clone();
         let verdicts = vec![Verdict { ticket, outcome }];
-        memory.pipeline.verdicts(verdicts, NOW, RANDOM);
+        memory.pipeline.verdicts(verdicts, memory.now, RANDOM);
         memory.described()
     }
 
@@ -83,27 +88,37 @@ impl Memory {
     pub(crate) fn next_change(&self) -> Option<(Self, Asked)> {
         let mut memory = self.clone();
         loop {
-            let asked = match memory.pipeline.next_change(NOW, RANDOM)? {
+            let asked = match memory.pipeline.next_change(memory.now, RANDOM)? {
                 Change::Report { .. } => {
-                    memory.pipeline.change_done(None, false, NOW);
+                    memory.pipeline.change_done(None, false, memory.now);
                     continue;
                 }
                 Change::Advance { up_to, .. } => {
                     memory.advance = memory.reading.advance(&up_to);
                     if memory.advance.is_none() {
                         let wants = memory.reading.wants_advance();
-                        memory.pipeline.change_done(None, wants, NOW);
+                        memory.pipeline.change_done(None, wants, memory.now);
                         continue;
                     }
                     Asked::Advance
                 }
                 Change::Park(events) => {
-                    let parked = |of: &Parking| (event_of(of.event.id()), place(&of.at, &of.event));
+                    let parked = |of: &Parking| {
+                        let state = match of.next.retry_in() {
+                            Some(_) => CopyState::Due,
+                            None => CopyState::Dead,
+                        };
+                        (event_of(of.event.id()), place(&of.at, &of.event), state)
+                    };
                     Asked::Park(events.iter().map(parked).collect())
                 }
                 Change::Settle { id, settlement } => Asked::Settle {
                     event: Event::try_from(id).unwrap_or(Event::MAX),
-                    delivered: matches!(settlement, Settlement::Delivered),
+                    end: match settlement {
+                        Settlement::Delivered => CopyState::Settled,
+                        Settlement::Failed { .. } => CopyState::Dead,
+                        Settlement::Postponed { .. } => CopyState::Due,
+                    },
                 },
                 Change::Due { .. } => Asked::Look,
             };
@@ -114,27 +129,29 @@ impl Memory {
     /// The change is made: the event is parked or settled.
     pub(crate) fn changed(&self) -> Self {
         let mut memory = self.clone();
-        memory.pipeline.change_done(None, false, NOW);
+        memory.pipeline.change_done(None, false, memory.now);
         memory.described()
     }
 
     /// These copies are due, and these keys released.
     pub(crate) fn looked(&self, due: &[Line], released: Vec<String>) -> Option<Self> {
         let mut memory = self.clone();
-        let events = stored_events(due)?.into_iter().map(|event| ParkedCopy {
-            id: event_of(event.id()).into(),
-            event,
-            attempts: 0,
-            holds_key: true,
-            // Every event is routed.
-            never_tried: true,
-        });
+        let events = stored_events(due, memory.places)?
+            .into_iter()
+            .map(|event| ParkedCopy {
+                id: event_of(event.id()).into(),
+                event,
+                attempts: 0,
+                holds_key: true,
+                // Every event is routed.
+                never_tried: true,
+            });
         let due = Due {
             events: events.collect(),
             released,
             next_in: None,
         };
-        memory.pipeline.change_done(Some(due), false, NOW);
+        memory.pipeline.change_done(Some(due), false, memory.now);
         Some(memory.described())
     }
 
@@ -185,7 +202,7 @@ impl Memory {
     ) -> Option<Self> {
         let mut memory = self.clone();
         let lines: Vec<Line> = rows.iter().map(|row| row.line).collect();
-        let events = stored_events(&lines)?.into_iter();
+        let events = stored_events(&lines, memory.places)?.into_iter();
         let rows = rows.iter().zip(events).map(|(row, event)| SideRow {
             xid: row.xid,
             event,
@@ -209,7 +226,7 @@ impl Memory {
     pub(crate) fn side_joined(&self) -> Self {
         let mut memory = self.clone();
         memory.side = None;
-        memory.pipeline.side_joined(NOW);
+        memory.pipeline.side_joined(memory.now);
         memory.described()
     }
 }
