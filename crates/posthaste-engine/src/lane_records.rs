@@ -199,7 +199,7 @@ impl<T: Copy, F, N: Default> LaneRecords<T, F, N> {
 
     /// Accepts the record of this slot. Answers the sink's note; none when it is not in flight.
     pub fn accept(&mut self, slot: usize) -> Option<F> {
-        self.answer(slot, Outcome::Accepted(None))
+        self.answer(slot, Outcome::accepted())
     }
 
     /// Gives the record of this slot this outcome. Answers the sink's note; none when it is not in
@@ -213,9 +213,14 @@ impl<T: Copy, F, N: Default> LaneRecords<T, F, N> {
     /// Gives everything in flight this outcome, where a batch is answered as a whole. Answers the
     /// sink's notes, in the order of submission.
     pub fn answer_all(&mut self, outcome: &Outcome) -> Vec<F> {
+        self.answer_each(|_| outcome.clone())
+    }
+
+    /// The same with an outcome for each, by the sink's note on it.
+    pub fn answer_each(&mut self, outcome: impl Fn(&F) -> Outcome) -> Vec<F> {
         let all = self.in_flight.take_all().into_iter();
         all.map(|(owed, note)| {
-            self.give(owed, outcome.clone());
+            self.give(owed, outcome(&note));
             note
         })
         .collect()

@@ -37,7 +37,7 @@ pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent,
 pub use failed_keys::FailedKeys;
 pub use lane_records::{Decision, LaneRecords, NextSlot, VerdictBatch, WaitingRecord};
 pub use outcome::{
-    Cause, Outcome, Postponement, Rejection, RejectionKind, Unavailability, Verdict,
+    Acceptance, Cause, Outcome, Postponement, Rejection, RejectionKind, Unavailability, Verdict,
 };
 pub use partitions::Partitions;
 pub use pipeline::{

@@ -158,11 +158,21 @@ impl Postponement {
     }
 }
 
+/// The broker's words as it took a record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Acceptance {
+    /// The number under which the broker keeps the record: the offset in its partition, the
+    /// sequence in its stream. None where it gives none, or tells it only at a price.
+    pub receipt: Option<u64>,
+    /// The broker had the record already, and keeps no second one.
+    pub is_duplicate: bool,
+}
+
 /// How one record ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The broker has taken responsibility; with its receipt (offset, sequence) where it gives one.
-    Accepted(Option<Box<str>>),
+    /// The broker has taken responsibility.
+    Accepted(Acceptance),
     /// This event is at fault.
     Rejected(Box<Rejection>),
     /// The event is as good as any, and is to be tried later. The lane goes on; where it is
@@ -176,6 +186,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Accepted, by a broker that says no more than that.
+    #[must_use]
+    pub fn accepted() -> Self {
+        Self::Accepted(Acceptance::default())
+    }
+
     /// An event's fault.
     #[must_use]
     pub fn rejected(kind: RejectionKind, reason: impl Into<String>) -> Self {

@@ -80,7 +80,7 @@ fn slots_are_used_again_and_all_comes_in_the_order_of_submission() {
     assert_eq!(send_all(&mut records)[&4], slots[&1]);
     assert_eq!(records.get(slots[&1]), Some(&4));
     assert_eq!(
-        records.answer_all(&Outcome::Accepted(None)),
+        records.answer_all(&Outcome::accepted()),
         [0, 2, 3, 4],
         "the sink's notes"
     );
@@ -251,7 +251,7 @@ impl Sender {
             }
             Action::Answer(slot, accepted) => {
                 let outcome = if accepted {
-                    Outcome::Accepted(None)
+                    Outcome::accepted()
                 } else {
                     rejected()
                 };
@@ -261,7 +261,7 @@ impl Sender {
             }
             Action::AnswerAll(accepted) => {
                 let outcome = if accepted {
-                    Outcome::Accepted(None)
+                    Outcome::accepted()
                 } else {
                     rejected()
                 };

@@ -170,7 +170,7 @@ fn a_batch_that_fails_as_a_whole_behind_accepted_probes_parks_nothing() {
         let mut room = 1;
         while let Some(batch) = pipeline.take_batch(now) {
             let outcome = |taken| match taken {
-                true => Outcome::Accepted(None),
+                true => Outcome::accepted(),
                 false => Outcome::unavailable(Cause::Connection, "no space left"),
             };
             let verdicts = batch.iter().map(|record| {
@@ -310,7 +310,7 @@ fn beside_a_refused_one() -> (Pipeline, Vec<ParkedCopy>, Moment) {
 fn all_but_the_first(record: &Record) -> Outcome {
     match record.event().seq() {
         1 => broken(),
-        _ => Outcome::Accepted(None),
+        _ => Outcome::accepted(),
     }
 }
 
@@ -342,7 +342,7 @@ fn events_that_silence_every_lane_delay_nobody() {
     let (mut pipeline, mut due, now) = beside_a_refused_one();
     let answer = |record: &Record| match record.event().seq() {
         1 | 2 => None,
-        _ => Some(Outcome::Accepted(None)),
+        _ => Some(Outcome::accepted()),
     };
     let changes = deliver_with(&mut pipeline, &mut due, now, 60, answer);
     assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs() - 2);
@@ -369,7 +369,7 @@ fn an_outage_that_begins_at_a_retry_burns_no_attempt() {
     let changes = deliver_with(&mut pipeline, &mut Vec::new(), now, 10, |_| Some(broken()));
     assert_eq!(failures(&changes), [""; 0]);
     now = now.after(Duration::from_secs(10));
-    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
+    deliver(&mut pipeline, now, 10, |_| Outcome::accepted());
     assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs());
 }
 
@@ -433,7 +433,7 @@ fn a_destination_that_returns_is_filled_slowly() {
         flights.push(flight.len());
         let accepted = flight.iter().map(|record| Verdict {
             ticket: record.ticket(),
-            outcome: Outcome::Accepted(None),
+            outcome: Outcome::accepted(),
         });
         pipeline.verdicts(accepted.collect(), now, 0.5);
     }
@@ -452,7 +452,7 @@ fn events_sent_again_with_an_unknown_fate_are_counted_as_repeats() {
     pipeline.lane_ended(now);
     assert_eq!(pipeline.counts().repeated, 0);
     now = now.after(Duration::from_secs(1));
-    deliver(&mut pipeline, now, 1, |_| Outcome::Accepted(None));
+    deliver(&mut pipeline, now, 1, |_| Outcome::accepted());
     assert_eq!(pipeline.counts().repeated, EVENTS.unsigned_abs());
 }
 
@@ -531,7 +531,7 @@ fn a_full_queue_holds_up_no_other_topic_while_a_key_of_its_own_joins() {
     let (mut pipeline, mut now) = held_for_a_join(KeyOrder::OneAtATime, "full");
     let full = |record: &Record| match record.topic() {
         "full" => Outcome::later("a queue is full"),
-        _ => Outcome::Accepted(None),
+        _ => Outcome::accepted(),
     };
     deliver(&mut pipeline, now, 1, full);
     now = now.after(Duration::from_secs(1));
@@ -540,7 +540,7 @@ fn a_full_queue_holds_up_no_other_topic_while_a_key_of_its_own_joins() {
     deliver(&mut pipeline, now, 10, full);
     assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs() - 1);
     now = now.after(Duration::from_secs(10));
-    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
+    deliver(&mut pipeline, now, 10, |_| Outcome::accepted());
     assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs());
     join(&mut pipeline, now.after(Duration::from_secs(10)));
 }
@@ -568,7 +568,7 @@ fn a_key_that_may_not_join_yet_is_read_as_far_as_the_others() {
     pipeline.next_read(now).expect("the main group reads on");
     pipeline.read(page(3..=EVENTS, EVENTS), now);
     read_apart(&mut pipeline, page(1..=1, EVENTS), now);
-    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
+    deliver(&mut pipeline, now, 10, |_| Outcome::accepted());
     assert_eq!(pipeline.counts().accepted, EVENTS.unsigned_abs());
     join(&mut pipeline, now.after(Duration::from_secs(10)));
 }

@@ -109,7 +109,7 @@ fn deliver(pipeline: &mut Pipeline) -> Vec<u128> {
     let batch = pipeline.take_batch(NOW).unwrap_or_default();
     let accepted = |ticket| Verdict {
         ticket,
-        outcome: Outcome::Accepted(None),
+        outcome: Outcome::accepted(),
     };
     let verdicts = batch.iter().map(|record| accepted(record.ticket()));
     pipeline.verdicts(verdicts.collect(), NOW, 0.5);

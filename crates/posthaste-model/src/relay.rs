@@ -285,7 +285,7 @@ impl Memory {
     /// The broker took the record with this ticket.
     pub fn accepted(&self, ticket: u64) -> Self {
         let mut memory = self.clone();
-        let outcome = Outcome::Accepted(None);
+        let outcome = Outcome::accepted();
         let verdict = Verdict { ticket, outcome };
         memory.pipeline.verdicts(vec![verdict], memory.now, RANDOM);
         memory.described()

@@ -24,6 +24,7 @@ const WAITING: &str = "waiting";
 #[derive(Debug, Default)]
 pub struct Counters {
     accepted: AtomicU64,
+    duplicates: AtomicU64,
     rejected: AtomicU64,
     later: AtomicU64,
     unavailable: AtomicU64,
@@ -44,6 +45,8 @@ pub struct Counters {
 pub struct CountersSnapshot {
     /// Events accepted by the broker.
     pub accepted: u64,
+    /// Those among them that the broker had already, and keeps no second time.
+    pub duplicates: u64,
     /// Rejections, each attempt counted.
     pub rejected: u64,
     /// Events that their place refused for now, each time counted.
@@ -90,6 +93,7 @@ impl Counters {
         let (places_held, places) = self.locked_places().clone();
         CountersSnapshot {
             accepted: self.accepted(),
+            duplicates: self.duplicates.load(Relaxed),
             rejected: self.rejected.load(Relaxed),
             later: self.later.load(Relaxed),
             unavailable: self.unavailable.load(Relaxed),
@@ -115,6 +119,8 @@ impl Counters {
     pub(crate) fn add(&self, before: Counts, now: Counts) {
         self.accepted
             .fetch_add(now.accepted - before.accepted, Relaxed);
+        self.duplicates
+            .fetch_add(now.duplicates - before.duplicates, Relaxed);
         self.rejected
             .fetch_add(now.rejected - before.rejected, Relaxed);
         self.later.fetch_add(now.later - before.later, Relaxed);

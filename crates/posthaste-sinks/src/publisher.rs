@@ -82,7 +82,7 @@ pub type RecordsOf<P> = LaneRecords<Instant, <P as Publisher>::InFlight, <P as P
 /// async fn post(record: Record) -> Outcome {
 ///     // Encodes, sends, and classifies the answer.
 ///     drop(record);
-///     Outcome::Accepted(None)
+///     Outcome::accepted()
 /// }
 ///
 /// # async fn open_lane() -> WorkerLane {

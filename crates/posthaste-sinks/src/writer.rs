@@ -80,7 +80,7 @@ impl<T: Target> LineWriter<T> {
             if let Err(fault) = appended {
                 return self.end(fault);
             }
-            self.far_end.records.answer_all(&Outcome::Accepted(None));
+            self.far_end.records.answer_all(&Outcome::accepted());
             self.far_end.hand_out();
             self.lines.clear();
             // One huge event must not pin its size for the life of the lane.

@@ -60,7 +60,7 @@ impl Collector for Metrics {
 impl Metrics {
     fn counters(&self, page: &mut Page<'_>) -> fmt::Result {
         type Of = fn(&CountersSnapshot) -> u64;
-        let counters: [(_, _, Of); 8] = [
+        let counters: [(_, _, Of); 9] = [
             ("posthaste_read_total", "Events read from the outbox", |c| {
                 c.read
             }),
@@ -68,6 +68,11 @@ impl Metrics {
                 "posthaste_delivered_total",
                 "Events that the destination has accepted",
                 |c| c.accepted,
+            ),
+            (
+                "posthaste_duplicates_total",
+                "Accepted events that the destination had already, and keeps no second time",
+                |c| c.duplicates,
             ),
             (
                 "posthaste_rejected_total",

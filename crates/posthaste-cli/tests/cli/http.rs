@@ -284,6 +284,7 @@ fn the_numbers_are_those_of_the_outbox_and_prometheus_understands_them() {
         check_page(&page);
         for (series, wanted) in [
             ("posthaste_read_total{destination=\"default\"}", 4.0),
+            ("posthaste_duplicates_total{destination=\"default\"}", 0.0),
             ("posthaste_rejected_total{destination=\"default\"}", 1.0),
             ("posthaste_put_off_total{destination=\"default\"}", 0.0),
             ("posthaste_unavailable_total{destination=\"default\"}", 0.0),

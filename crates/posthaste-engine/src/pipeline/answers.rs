@@ -32,12 +32,16 @@ fn is_evidence(cause: Cause) -> bool {
 impl Pipeline {
     /// Verdicts of the lane.
     pub fn verdicts(&mut self, verdicts: Vec<Verdict>, now: Moment, random: f64) {
-        let accepted = verdicts
-            .iter()
-            .filter(|v| matches!(v.outcome, Outcome::Accepted(_)))
-            .count() as u64;
+        let (mut accepted, mut duplicates) = (0, 0);
+        for verdict in &verdicts {
+            if let Outcome::Accepted(acceptance) = &verdict.outcome {
+                accepted += 1;
+                duplicates += u64::from(acceptance.is_duplicate);
+            }
+        }
         if accepted > 0 {
             self.reports.counts.accepted += accepted;
+            self.reports.counts.duplicates += duplicates;
             self.breaker.accepted();
             if self.refusals.accepted(accepted, now) {
                 self.send_passed_over();

@@ -16,6 +16,8 @@ const WORDS_EVERY: Duration = Duration::from_secs(1);
 pub struct Counts {
     /// Events accepted by the broker.
     pub accepted: u64,
+    /// Those among them that the broker had already, and keeps no second time.
+    pub duplicates: u64,
     /// Events rejected by the broker, each attempt counted.
     pub rejected: u64,
     /// Events that their place refused for now, each time counted.

@@ -196,7 +196,7 @@ impl Pipeline {
     fn take_for_accepted(&mut self, records: &[Record], now: Moment) {
         let verdict = |record: &Record| Verdict {
             ticket: record.ticket(),
-            outcome: Outcome::Accepted(None),
+            outcome: Outcome::accepted(),
         };
         self.verdicts(records.iter().map(verdict).collect(), now, 0.5);
     }

@@ -14,7 +14,7 @@ fn a_full_queue_is_tried_with_one_event_each_time_and_all_others_are_delivered()
     let attempts = RefCell::new(Vec::new());
     let full = |record: &Record| {
         if record.topic() == "healthy" {
-            return Outcome::Accepted(None);
+            return Outcome::accepted();
         }
         attempts.borrow_mut().push(record.event().seq());
         Outcome::later("a queue is full")
@@ -41,7 +41,7 @@ fn a_full_queue_is_tried_with_one_event_each_time_and_all_others_are_delivered()
     deliver(&mut pipeline, now, 2, full);
     assert_eq!(pipeline.counts().accepted, 100);
     now = now.after(Duration::from_secs(2));
-    deliver(&mut pipeline, now, 2, |_| Outcome::Accepted(None));
+    deliver(&mut pipeline, now, 2, |_| Outcome::accepted());
     assert_eq!(pipeline.counts().accepted, 2_100);
 }
 
@@ -56,7 +56,7 @@ pub(super) fn events_of_a_full_queues_topic_that_do_not_go_there_have_their_turn
     deliver(&mut pipeline, now, 60, |record| {
         match record.event().seq() {
             1..=200 => Outcome::later("a queue is full"),
-            _ => Outcome::Accepted(None),
+            _ => Outcome::accepted(),
         }
     });
     assert_eq!(pipeline.counts().accepted, 200);
@@ -73,7 +73,7 @@ pub(super) fn what_follows_in_its_key_waits_behind_what_is_held_back() {
         pipeline.read(page_of(1..=30, 10, topic), now);
         deliver(&mut pipeline, now, 60, |record| match record.topic() {
             "full" => Outcome::later("a queue is full"),
-            _ => Outcome::Accepted(None),
+            _ => Outcome::accepted(),
         });
         assert_eq!(pipeline.counts().accepted, 0, "{order:?}");
     }
@@ -90,7 +90,7 @@ fn a_queue_that_has_room_again_is_served_beside_others() {
     for second in 0..20 {
         deliver(&mut pipeline, now, 1, |record| match record.topic() {
             "full" if second < 10 => Outcome::later("a queue is full"),
-            _ => Outcome::Accepted(None),
+            _ => Outcome::accepted(),
         });
         now = now.after(Duration::from_secs(1));
         pipeline.next_read(now).unwrap();
@@ -114,7 +114,7 @@ pub(super) fn keys_that_stay_unanswered_leave_the_window_and_are_at_fault_in_the
         );
         Some(match is_silent {
             true => Outcome::silent("no answer"),
-            false => Outcome::Accepted(None),
+            false => Outcome::accepted(),
         })
     };
     pipeline.next_read(now).unwrap();
@@ -154,7 +154,7 @@ pub(super) fn a_topic_that_leaves_all_unanswered_is_held_back_and_uses_up_no_att
             *sent.borrow_mut() += 1;
             Outcome::silent("no answer")
         }
-        _ => Outcome::Accepted(None),
+        _ => Outcome::accepted(),
     };
     pipeline.next_read(now).unwrap();
     pipeline.read(page_of(1..=2_000, 2_500, topic), now);
@@ -170,7 +170,7 @@ pub(super) fn a_topic_that_leaves_all_unanswered_is_held_back_and_uses_up_no_att
     assert_eq!(pipeline.counts().accepted, 500);
     assert!(*sent.borrow() <= 300, "{} were sent", sent.borrow());
     now = now.after(Duration::from_secs(10));
-    deliver(&mut pipeline, now, 10, |_| Outcome::Accepted(None));
+    deliver(&mut pipeline, now, 10, |_| Outcome::accepted());
     assert_eq!(pipeline.counts().accepted, 2_499);
     assert_eq!(pipeline.counts().rejected, 0);
 }
@@ -203,7 +203,7 @@ fn a_partition_that_takes_nothing_delays_no_other_of_its_topic() {
     let parked = read_and_deliver(&mut pipeline, (72_000, true), now, 120, |record| {
         match record.event().seq() % 6 {
             0 => Outcome::later("partition 0 has no leader"),
-            _ => Outcome::Accepted(None),
+            _ => Outcome::accepted(),
         }
     });
     assert_eq!((pipeline.counts().accepted, parked), (60_000, 12_000));
@@ -245,7 +245,7 @@ fn thousands_of_topics_that_take_nothing_hold_up_no_other() {
         let first = 1 + 100 * page;
         pipeline.read(page_of(first..=first + 99, 2 * TOPICS, topic), now);
         deliver(&mut pipeline, now, 1, |record| match record.topic() {
-            "well" => Outcome::Accepted(None),
+            "well" => Outcome::accepted(),
             _ => Outcome::later("no stream takes the subject"),
         });
         now = now.after(Duration::from_secs(1));
@@ -267,7 +267,7 @@ fn few_events_for_a_full_queue_leave_the_window_before_it_fills_behind_them() {
         }
         parked += deliver(&mut pipeline, now, 1, |record| match record.topic() {
             "full" => Outcome::later("a queue is full"),
-            _ => Outcome::Accepted(None),
+            _ => Outcome::accepted(),
         });
         now = now.after(Duration::from_millis(100));
     }
@@ -323,7 +323,7 @@ pub(super) fn what_fills_the_window_for_a_full_queue_leaves_it_key_by_key() {
     pipeline.read(page_of(1..=9_900, 50, topic), now);
     let full = |record: &Record| match record.topic() {
         "full" => Some(Outcome::later("a queue is full")),
-        _ => Some(Outcome::Accepted(None)),
+        _ => Some(Outcome::accepted()),
     };
     let changes = deliver_with(&mut pipeline, &mut Vec::new(), now, 1, full);
     let mut left = put_off(&changes);
@@ -372,7 +372,7 @@ fn copies_for_a_full_queue_are_put_off_and_hold_up_no_others() {
         .collect();
     let full = |record: &Record| match record.topic() {
         "full" => Some(Outcome::later("a queue is full")),
-        _ => Some(Outcome::Accepted(None)),
+        _ => Some(Outcome::accepted()),
     };
     let settled = |changes: &[Change]| {
         let settled = changes.iter().filter_map(|change| match change {
@@ -389,7 +389,7 @@ fn copies_for_a_full_queue_are_put_off_and_hold_up_no_others() {
     };
     assert_eq!((&**accepted, &**kind), ("accepted", "not_now"));
     let later = now.after(Duration::from_secs(1));
-    let accept = |_: &Record| Some(Outcome::Accepted(None));
+    let accept = |_: &Record| Some(Outcome::accepted());
     let changes = deliver_with(&mut pipeline, &mut Vec::new(), later, 1, accept);
     assert_eq!(settled(&changes), [(1 - put_off, "accepted".to_owned())]);
 }

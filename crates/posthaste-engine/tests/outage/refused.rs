@@ -75,7 +75,7 @@ pub(super) fn a_destination_that_refuses_everything_parks_ten_thousand_in_an_hou
         assert_ne!(state, BreakerState::Closed);
         let error = error.unwrap();
         assert!(error.contains("no such topic") && error.contains("dead retry --all"));
-        let taken = |_: &Record| Outcome::Accepted(None);
+        let taken = |_: &Record| Outcome::accepted();
         deliver(&mut pipeline, now, 10, taken);
         let read = pipeline.counts().read;
         assert_eq!(pipeline.counts().accepted, read - parked as u64);
@@ -99,7 +99,7 @@ fn healthy_events_behind_more_refused_ones_than_the_window_holds_are_delivered()
             read_and_deliver(&mut pipeline, (all, is_keyed), now, 60, |record| {
                 match record.event().seq() <= burst {
                     true => refused(),
-                    false => Outcome::Accepted(None),
+                    false => Outcome::accepted(),
                 }
             });
             assert_eq!(pipeline.counts().accepted, 200, "{order:?} {is_keyed}");
@@ -119,7 +119,7 @@ fn an_event_that_ends_lanes_among_refused_ones_is_found_and_others_pass() {
         |record| match record.event().seq() {
             1 => broken(),
             2..=2_000 => refused(),
-            _ => Outcome::Accepted(None),
+            _ => Outcome::accepted(),
         },
     );
     assert_eq!((pipeline.counts().accepted, parked), (100, 2_000));
@@ -181,7 +181,7 @@ pub(super) fn released_keys_make_room_for_others_and_join_where_no_more_may_be_b
     let now = Moment(Duration::from_secs(1));
     let answer = |record: &Record| match record.event().seq() {
         1..=20 => refused(),
-        _ => Outcome::Accepted(None),
+        _ => Outcome::accepted(),
     };
     pipeline.next_read(now).unwrap();
     pipeline.read(page(1..=20, 20), now);
@@ -199,7 +199,7 @@ pub(super) fn released_keys_make_room_for_others_and_join_where_no_more_may_be_b
     let side = vec![page(31..=39, 20)];
     let answer = |record: &Record| match record.event().seq() {
         31 => refused(),
-        _ => Outcome::Accepted(None),
+        _ => Outcome::accepted(),
     };
     assert_eq!(release(&mut pipeline, 11..=19, later, side, answer), 1);
     assert_eq!(pipeline.counts().accepted, 8);
@@ -223,7 +223,7 @@ fn refused_events_are_tried_again_beside_one_that_ends_lanes() {
     deliver(&mut pipeline, now, 60, |record| {
         match record.event().seq() {
             15 => broken(),
-            _ => Outcome::Accepted(None),
+            _ => Outcome::accepted(),
         }
     });
     assert_eq!(pipeline.counts().accepted, 30 - parked as u64);
@@ -237,6 +237,6 @@ fn what_was_refused_and_may_not_be_parked_is_tried_again_within_seconds() {
     let events = (9_000, true);
     let parked = read_and_deliver(&mut pipeline, events, now, 100, |_| refused());
     let now = now.after(Duration::from_secs(100));
-    deliver(&mut pipeline, now, 4, |_| Outcome::Accepted(None));
+    deliver(&mut pipeline, now, 4, |_| Outcome::accepted());
     assert_eq!(pipeline.counts().accepted, 9_000 - parked as u64);
 }

@@ -113,7 +113,7 @@ impl ModelLane {
             Outcome::rejected(RejectionKind::Other, "poison")
         } else {
             self.accept(model, delivered, &record);
-            Outcome::Accepted(None)
+            Outcome::accepted()
         };
         let failure = match outcome {
             Outcome::Accepted(_) => 0,

@@ -156,7 +156,7 @@ impl Shared {
             }
             _ => {
                 self.accepted.push(record.clone());
-                Outcome::Accepted(None)
+                Outcome::accepted()
             }
         }
     }

@@ -260,18 +260,18 @@ impl FarEnd {
             };
             if suppress {
                 broker.trace.reach(Reached::SuppressedRepeat);
-                return Ok(Outcome::Accepted(None));
+                return Ok(Outcome::accepted());
             }
         }
         if broker.kind == Kind::Forgetful {
             if !state.recent.insert(id) {
                 broker.trace.reach(Reached::SuppressedRepeat);
-                return Ok(Outcome::Accepted(None));
+                return Ok(Outcome::accepted());
             }
             state.unflushed.push_back((Instant::now(), id));
         }
         broker.deliver(record);
-        Ok(Outcome::Accepted(None))
+        Ok(Outcome::accepted())
     }
 }
 

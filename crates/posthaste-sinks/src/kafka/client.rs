@@ -17,7 +17,7 @@ use rdkafka::{
     ClientConfig, ClientContext,
     config::{FromClientConfigAndContext, RDKafkaLogLevel},
     error::KafkaError,
-    message::DeliveryResult,
+    message::{DeliveryResult, Message as _},
     producer::{BaseProducer, Producer as _, ProducerContext, PurgeConfig},
     types::RDKafkaErrorCode as Code,
 };
@@ -72,7 +72,8 @@ struct Inbox {
 /// Events since the lane looked last.
 #[derive(Default)]
 pub(super) struct News {
-    pub(super) delivered: Vec<usize>,
+    /// With the offsets, where they are known.
+    pub(super) delivered: Vec<(usize, Option<u64>)>,
     pub(super) failures: Vec<(usize, Code)>,
     /// Topics that could not be looked up, for no fault of theirs.
     pub(super) not_looked_up: Vec<(Box<str>, Code)>,
@@ -213,9 +214,10 @@ impl ProducerContext for Context {
     fn delivery(&self, result: &DeliveryResult<'_>, at: usize) {
         let mut inbox = self.0.inbox();
         match result {
-            Ok(_) => {
+            Ok(message) => {
                 let first = inbox.news.delivered.is_empty();
-                inbox.news.delivered.push(at);
+                let offset = u64::try_from(message.offset()).ok();
+                inbox.news.delivered.push((at, offset));
                 inbox.trouble = None;
                 drop(inbox);
                 if first {

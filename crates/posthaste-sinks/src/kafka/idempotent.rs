@@ -11,8 +11,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    Cause, Decision, LaneSpec, NextSlot, Outcome, Record, RejectionKind, SinkError, Unavailability,
-    WaitingRecord,
+    Acceptance, Cause, Decision, LaneSpec, NextSlot, Outcome, Record, RejectionKind, SinkError,
+    Unavailability, WaitingRecord,
 };
 use rdkafka::{
     producer::{Producer as _, PurgeConfig},
@@ -234,8 +234,8 @@ impl IdempotentPublisher {
             return;
         }
         let now = Instant::now();
-        for slot in news.delivered {
-            self.accepted(records, slot, now);
+        for (slot, offset) in news.delivered {
+            self.accepted(records, slot, offset, now);
         }
         if let Some((name, code)) = news.not_looked_up.first() {
             let words = format!("topic `{name}` could not be looked up: {code}");
@@ -255,8 +255,12 @@ impl IdempotentPublisher {
         }
     }
 
-    fn accepted(&mut self, records: &mut Records, slot: usize, now: Instant) {
-        let Some(sent) = records.accept(slot) else {
+    fn accepted(&mut self, records: &mut Records, slot: usize, offset: Option<u64>, now: Instant) {
+        let acceptance = Acceptance {
+            receipt: offset,
+            is_duplicate: false,
+        };
+        let Some(sent) = records.answer(slot, Outcome::Accepted(acceptance)) else {
             return;
         };
         self.topics.accepted(sent.place, sent.bytes, now);

@@ -27,7 +27,7 @@ use std::{
 };
 
 use posthaste_engine::{
-    Cause, EventRef, LaneScope, LaneSpec, Outcome, Record, SinkError, StoredProgress,
+    Acceptance, Cause, EventRef, LaneScope, LaneSpec, Outcome, Record, SinkError, StoredProgress,
     Unavailability,
 };
 use rdkafka::types::RDKafkaErrorCode as Code;
@@ -186,7 +186,13 @@ impl TransactionalPublisher {
     fn committed(&mut self, records: &mut Records) {
         self.sent.clear();
         let alone = mem::take(&mut self.alone);
-        for record in records.answer_all(&Outcome::Accepted(None)) {
+        let outcome = |record: &InTransaction| {
+            Outcome::Accepted(Acceptance {
+                receipt: None,
+                is_duplicate: record.topic.is_none(),
+            })
+        };
+        for record in records.answer_each(outcome) {
             let Some(topic) = record.topic else { continue };
             self.progress
                 .accepted(record.partition, record.event, record.ticket);

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use posthaste_engine::{Cause, Outcome, RejectionKind, SinkError};
+use posthaste_engine::{Acceptance, Cause, Outcome, RejectionKind, SinkError};
 use serde::Deserialize;
 
 use super::wire::Malformed;
@@ -140,6 +140,8 @@ pub(super) enum Answer {
 struct PubAck {
     stream: Option<String>,
     seq: Option<u64>,
+    #[serde(default)]
+    duplicate: bool,
     error: Option<StreamError>,
 }
 
@@ -192,9 +194,13 @@ fn ack_outcome(ack: PubAck, subject: &str) -> Outcome {
         // A repeat that the stream has suppressed is accepted like any other: it has the message.
         PubAck {
             stream: Some(_),
-            seq: Some(_),
+            seq: Some(sequence),
+            duplicate,
             error: None,
-        } => Outcome::Accepted(None),
+        } => Outcome::Accepted(Acceptance {
+            receipt: Some(sequence),
+            is_duplicate: duplicate,
+        }),
         _ => no_stream_answered(subject),
     }
 }
@@ -305,7 +311,7 @@ mod tests {
             (r#"{"stream":"S","seq":7}"#.to_owned(), "accepted"),
             (
                 r#"{"stream":"S","domain":"d","seq":7,"duplicate":true}"#.to_owned(),
-                "accepted",
+                "duplicate",
             ),
             (error(400, 10_054), "too_large"),
             (error(503, 10_077), "later"),
@@ -320,7 +326,15 @@ mod tests {
         ] {
             let outcome = Answer::Payload(payload.clone().into_bytes()).outcome("s");
             let found = match &outcome {
-                Outcome::Accepted(_) => "accepted",
+                Outcome::Accepted(Acceptance {
+                    receipt: Some(7),
+                    is_duplicate: false,
+                }) => "accepted",
+                Outcome::Accepted(Acceptance {
+                    receipt: Some(7),
+                    is_duplicate: true,
+                }) => "duplicate",
+                Outcome::Accepted(_) => "accepted without its receipt",
                 Outcome::Rejected(why) => why.kind.as_str(),
                 Outcome::Later(_) => "later",
                 Outcome::Unavailable(why) => why.cause.as_str(),

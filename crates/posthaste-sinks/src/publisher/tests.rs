@@ -65,7 +65,7 @@ impl Scripted {
 
 fn outcome(accepted: bool) -> Outcome {
     match accepted {
-        true => Outcome::Accepted(None),
+        true => Outcome::accepted(),
         false => Outcome::rejected(RejectionKind::Other, "no"),
     }
 }

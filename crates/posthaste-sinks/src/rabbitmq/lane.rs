@@ -115,7 +115,7 @@ impl Publisher for RabbitMqPublisher {
 
 fn outcome(confirmation: Confirmation, exchange: &str) -> Outcome {
     match confirmation {
-        Confirmation::Ack => Outcome::Accepted(None),
+        Confirmation::Ack => Outcome::accepted(),
         Confirmation::Nack => Outcome::later(
             "the broker refused the message (basic.nack): a queue is full and rejects publishing, \
              or the queue is in trouble; see the broker's log",

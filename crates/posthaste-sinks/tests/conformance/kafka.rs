@@ -38,7 +38,10 @@ pub(crate) fn rows() -> Vec<Row> {
     };
     vec![
         Row {
-            expected: offers(crate::expected("kafka")),
+            expected: Expected {
+                receipts: true,
+                ..offers(crate::expected("kafka"))
+            },
             fixture,
         },
         Row {

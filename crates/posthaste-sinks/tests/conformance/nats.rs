@@ -30,6 +30,7 @@ pub(crate) fn rows() -> Vec<Row> {
             breaks_with: Some(Cause::Connection),
             stalls: true,
             rejects: Some(RejectionKind::TooLarge),
+            receipts: true,
             ..crate::expected("nats")
         },
         fixture,

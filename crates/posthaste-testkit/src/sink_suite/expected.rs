@@ -20,6 +20,8 @@ pub struct Expected {
     pub single_lane: bool,
     /// The receiver suppresses a repeated id.
     pub deduplicates: bool,
+    /// The receiver gives each record a number that grows with each record of a key.
+    pub receipts: bool,
     /// The fixture reads what arrived.
     pub readable: bool,
     /// The protocol keeps the order of headers; elsewhere the values of each name keep theirs.
@@ -34,7 +36,8 @@ pub struct Expected {
 
 impl Expected {
     /// The promises of a sink in one of its modes. About the fixture it says the usual, which a row
-    /// changes: what arrived can be read, the destination is always there and refuses nothing.
+    /// changes: what arrived can be read, the destination is always there, refuses nothing and
+    /// gives no receipts.
     #[must_use]
     pub fn of(kind: &'static str, promised: &SinkMode) -> Self {
         Self {
@@ -45,6 +48,7 @@ impl Expected {
             fenced_by_successor: false,
             single_lane: promised.single_lane,
             deduplicates: promised.deduplicates,
+            receipts: false,
             readable: true,
             headers_in_order: true,
             breaks_with: None,

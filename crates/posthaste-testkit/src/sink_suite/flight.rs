@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use posthaste_engine::{Cause, Lane, Outcome, Verdict};
+use posthaste_engine::{Acceptance, Cause, Lane, Outcome, Verdict};
 use uuid::Uuid;
 
 use super::{SuiteEvent, event::records};
@@ -146,6 +146,15 @@ impl Log {
             .filter(|(_, outcome)| matches!(outcome, Outcome::Accepted(_)))
             .map(|(event, _)| event.id)
             .collect()
+    }
+
+    /// The broker's words on each record, in the order of submission. All must be accepted.
+    pub(super) fn acceptances(&self) -> impl Iterator<Item = Acceptance> {
+        self.expect_all_accepted();
+        self.answered().filter_map(|(_, outcome)| match outcome {
+            Outcome::Accepted(acceptance) => Some(*acceptance),
+            _ => None,
+        })
     }
 
     /// How the record at this place of the submissions ended.

@@ -105,7 +105,7 @@ async fn alarms_are_back_pressure() {
         let mut lane = place.sink().open_lane(spec).await.unwrap();
         let mut sent = plain(100);
         accept(&mut lane, &sent).await;
-        let mut outcomes = vec![Some(Outcome::Accepted(None)); sent.len()];
+        let mut outcomes = vec![Some(Outcome::accepted()); sent.len()];
         server.ctl(&raise);
         let reason = send_until_throttled(&mut lane, &mut sent, &mut outcomes).await;
         assert!(

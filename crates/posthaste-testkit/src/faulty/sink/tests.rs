@@ -49,7 +49,7 @@ impl Lane for AcceptingLane {
             self.accepted.lock().unwrap().push(record.ticket());
             self.ready.push(Verdict {
                 ticket: record.ticket(),
-                outcome: Outcome::Accepted(None),
+                outcome: Outcome::accepted(),
             });
         }
     }

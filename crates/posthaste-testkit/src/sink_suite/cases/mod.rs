@@ -45,6 +45,7 @@ pub(super) const CASES: &[Case] = cases![
     verdicts::outcomes_waits_when_nothing_is_in_flight,
     verdicts::outcomes_is_cancel_safe,
     verdicts::a_repeat_is_accepted_again,
+    verdicts::receipts_are_given_as_expected,
     verdicts::a_repeated_id_is_suppressed[Readable, Deduplicating],
     contents::everything_arrives_unchanged[Readable],
     contents::ten_megabytes_arrive_unchanged[Readable],
