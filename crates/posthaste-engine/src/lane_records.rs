@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{Batches, Cause, FailedKeys, Outcome, Record, Unavailability, Verdict};
+use crate::{Batches, Cause, FailedKeys, Outcome, Record, RejectionKind, Unavailability, Verdict};
 use slots::Slots;
 
 /// The records of one lane. `T` is whatever time is measured in, `F` is what the sink notes of a
@@ -37,6 +37,7 @@ pub struct LaneRecords<T, F = (), N = ()> {
     verdicts: Vec<Verdict>,
     /// The outcome of records that are submitted after the lane's end.
     ended: Option<Outcome>,
+    value_bytes_max: Option<u64>,
 }
 
 /// A record that is not sent yet.
@@ -106,11 +107,18 @@ impl<T, F, N> Default for LaneRecords<T, F, N> {
             known: 0,
             verdicts: Vec::new(),
             ended: None,
+            value_bytes_max: None,
         }
     }
 }
 
 impl<T: Copy, F, N: Default> LaneRecords<T, F, N> {
+    /// Rejects records with a larger value from here on
+    /// ([`SinkInfo::event_bytes_max`](crate::SinkInfo::event_bytes_max)).
+    pub fn limit_values(&mut self, bytes_max: Option<u64>) {
+        self.value_bytes_max = bytes_max;
+    }
+
     /// Takes in a batch of a sender who has every verdict that was
     /// [handed out](Self::hand_out).
     pub fn submit(&mut self, batch: Vec<Record>, now: T) {
@@ -175,6 +183,8 @@ impl<T: Copy, F, N: Default> LaneRecords<T, F, N> {
                     Cause::BehindFailure,
                     "not tried: an earlier event of its key was not accepted",
                 ))
+            } else if let Some(refused) = too_large(&item.record, self.value_bytes_max) {
+                Decision::Answered(refused)
             } else {
                 let next = NextSlot {
                     slot: self.in_flight.next(),
@@ -305,4 +315,14 @@ impl<T: Copy, F, N: Default> LaneRecords<T, F, N> {
             failures: self.failures,
         }
     }
+}
+
+/// The outcome of a record whose value is larger than the sink takes.
+fn too_large(record: &Record, bytes_max: Option<u64>) -> Option<Outcome> {
+    let size = record.value().map_or(0, <[u8]>::len) as u64;
+    let limit = bytes_max.filter(|&limit| size > limit)?;
+    Some(Outcome::rejected(
+        RejectionKind::TooLarge,
+        format!("payload of {size} bytes, over max_event_bytes={limit} of this destination"),
+    ))
 }

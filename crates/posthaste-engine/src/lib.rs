@@ -55,8 +55,8 @@ pub use route::{
 pub use router::Router;
 pub use sharing::{ShareStep, Sharing};
 pub use sink::{
-    FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Sink, SinkError, SinkInfo, StoredProgress,
-    TopicParts,
+    DedupWindow, Deduplication, FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, Sink, SinkError,
+    SinkInfo, StoredProgress, TopicParts,
 };
 pub use store::*;
 pub use template::{MissingField, Template, TemplateError};

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::sink::{FenceKind, KeyOrder};
+use crate::sink::{Deduplication, FenceKind, KeyOrder};
 
 /// The part of a row that stores and sinks have in common.
 #[derive(Debug)]
@@ -117,8 +117,10 @@ pub struct SinkMode {
     pub fence: FenceKind,
     /// Whether a destination may have only one lane at a time.
     pub single_lane: bool,
-    /// Whether the receiver suppresses a repeated event id.
-    pub deduplicates: bool,
+    /// Requests of a lane under way at once ([`SinkInfo::requests_max`](crate::SinkInfo)).
+    pub requests_max: Option<u32>,
+    /// The memory by which the receiver suppresses a repeated event id; none: it has none.
+    pub deduplication: Option<Deduplication>,
 }
 
 /// The reason why a scheme leads nowhere, and the fix.

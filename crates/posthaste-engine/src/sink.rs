@@ -33,6 +33,25 @@ pub enum FenceKind {
     Timing,
 }
 
+/// The memory of a receiver that keeps a record once, however often it is sent: it knows the ids of
+/// those that it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deduplication {
+    /// For how long it knows an id.
+    pub window: DedupWindow,
+    /// How many ids it knows at a time; none: as many as it takes within the window.
+    pub ids_max: Option<u64>,
+}
+
+/// For how long a receiver knows the id of a record that it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DedupWindow {
+    /// As long as somebody set up at the receiver: [`Sink::check`] says how long, where it sees it.
+    AtTheReceiver,
+    /// Until the store has the progress ([`Lane::progressed`]), so that no crash repeats anything.
+    UntilStored,
+}
+
 /// Limits and capabilities that a sink declares. The engine never exceeds them.
 #[derive(Debug, Clone)]
 pub struct SinkInfo {
@@ -44,6 +63,15 @@ pub struct SinkInfo {
     pub batch_bytes_max: usize,
     /// Records submitted and not yet answered, at the most.
     pub in_flight_events_max: usize,
+    /// Bytes of the largest value that it takes, where that is the same for the life of the sink: a
+    /// lane rejects a larger one without sending it. None where there is no limit, and where the
+    /// receiver alone knows it.
+    pub event_bytes_max: Option<u64>,
+    /// Requests of a lane under way at once, at the most, where records travel in requests that are
+    /// answered as a whole. None where they travel in a stream.
+    pub requests_max: Option<u32>,
+    /// The memory by which the receiver suppresses repeats; none: it keeps every repeat.
+    pub deduplication: Option<Deduplication>,
     /// The order that the receiver keeps.
     pub key_order: KeyOrder,
     /// The means that fences an aborted lane.

@@ -266,6 +266,9 @@ impl Sink for Broker {
             batch_events_max: 20,
             batch_bytes_max: 1 << 20,
             in_flight_events_max: self.slow.unwrap_or(100),
+            event_bytes_max: None,
+            requests_max: None,
+            deduplication: None,
             key_order: self.kind.key_order(),
             fence: match self.kind.is_exact() {
                 true => FenceKind::Exact,

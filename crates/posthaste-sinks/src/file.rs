@@ -83,6 +83,10 @@ impl Sink for FileSink {
             batch_events_max: 10_000,
             batch_bytes_max: 8 << 20,
             in_flight_events_max: 20_000,
+            event_bytes_max: self.event_bytes_max,
+            // A group of lines is written and synced, then the next one.
+            requests_max: Some(1),
+            deduplication: None,
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: true,

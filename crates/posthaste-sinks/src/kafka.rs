@@ -26,7 +26,7 @@ use posthaste_engine::{
     FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo, TopicParts,
 };
 
-use crate::{address::Address, publisher::InPlaceLane};
+use crate::{address::Address, descriptors::kafka::DEDUPLICATION, publisher::InPlaceLane};
 use client::Client;
 use directory::Directory;
 use idempotent::IdempotentPublisher;
@@ -90,6 +90,13 @@ impl Sink for KafkaSink {
                 true => transactional::IN_FLIGHT_EVENTS_MAX,
                 false => 4_000,
             },
+            // Topics have limits, after compression.
+            event_bytes_max: None,
+            requests_max: Some(match has_transactions {
+                true => 1,
+                false => options::REQUESTS_MAX,
+            }),
+            deduplication: has_transactions.then_some(DEDUPLICATION),
             key_order: KeyOrder::Pipelined,
             fence: match has_transactions {
                 true => FenceKind::Exact,

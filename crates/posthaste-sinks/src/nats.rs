@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use crate::{
     address::{Address, authority::Host},
-    descriptors::nats::{CA_FILE, CERT_FILE, KEY_FILE, NATS, STREAM, SUBJECT, TLS},
+    descriptors::nats::{CA_FILE, CERT_FILE, DEDUPLICATION, KEY_FILE, NATS, STREAM, SUBJECT, TLS},
     publisher::WorkerLane,
     transport::{Tls, first_of},
 };
@@ -172,6 +172,10 @@ impl Sink for NatsSink {
             batch_bytes_max: 1 << 20,
             // Twice the window of answers and more, so that a lane never waits for the relay.
             in_flight_events_max: 10_000,
+            // Servers and streams have limits, and each message is told of its own.
+            event_bytes_max: None,
+            requests_max: None,
+            deduplication: Some(DEDUPLICATION),
             // A stream that refuses a message takes those behind it.
             key_order: KeyOrder::OneAtATime,
             fence: FenceKind::Timing,

@@ -95,6 +95,11 @@ pub trait Publisher: Sized + Send + 'static {
     /// Its note on a record that waits.
     type Note: Default + Send + 'static;
 
+    /// Bytes of the largest value that it is given: the lane rejects records with a larger one.
+    fn value_bytes_max(&self) -> Option<u64> {
+        None
+    }
+
     /// Takes in the answers that have come, then sends what may be sent. Never waits. Called after
     /// each batch that was submitted, and each time that [`changed`](Self::changed) has returned.
     fn advance(&mut self, records: &mut RecordsOf<Self>);

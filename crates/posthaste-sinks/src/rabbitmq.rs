@@ -33,6 +33,8 @@ const NAME_BYTES_MAX: usize = 255;
 /// Publishes each record to an exchange and accepts it once the broker has confirmed it.
 pub struct RabbitMqSink {
     endpoint: Endpoint,
+    /// The address's.
+    event_bytes_max: Option<u64>,
     limit: Arc<SizeLimit>,
 }
 
@@ -102,9 +104,8 @@ impl RabbitMqSink {
                     exchange: exchange.into(),
                 },
             },
-            limit: Arc::new(SizeLimit::new(
-                address.number(&EVENT_BYTES_MAX)?.unwrap_or(u64::MAX),
-            )),
+            event_bytes_max: address.number(&EVENT_BYTES_MAX)?,
+            limit: Arc::default(),
         })
     }
 
@@ -156,6 +157,9 @@ impl Sink for RabbitMqSink {
             batch_bytes_max: 1 << 20,
             // Twice the window of confirms and more, so that a lane never waits for the relay.
             in_flight_events_max: 10_000,
+            event_bytes_max: self.event_bytes_max,
+            requests_max: None,
+            deduplication: None,
             // A message that is returned or refused does not stop those behind it.
             key_order: KeyOrder::OneAtATime,
             fence: FenceKind::Timing,
@@ -180,6 +184,7 @@ impl Sink for RabbitMqSink {
         Ok(Box::new(WorkerLane::spawn(RabbitMqPublisher {
             channel: Some(amqp::ConfirmChannel::new(connection, confirm_limit(&spec))),
             exchange: Arc::clone(&self.endpoint.login.exchange),
+            value_bytes_max: self.event_bytes_max,
             limit: Arc::clone(&self.limit),
             error: None,
             ended: None,

@@ -84,6 +84,10 @@ impl Sink for StdoutSink {
             batch_events_max: 1_000,
             batch_bytes_max: 1 << 20,
             in_flight_events_max: 20_000,
+            event_bytes_max: None,
+            // A group of lines is written, then the next one.
+            requests_max: Some(1),
+            deduplication: None,
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: true,

@@ -5,7 +5,7 @@
 //! longer queue. The first failure to write ends the lane: nothing later on it is accepted, and the
 //! target is let go at once, so that a new lane can be opened.
 
-use posthaste_engine::{Decision, Outcome, Record, RejectionKind, SinkError, Unavailability};
+use posthaste_engine::{Decision, Outcome, RejectionKind, SinkError, Unavailability};
 
 use crate::{
     jsonl::{self, Unwritable},
@@ -31,14 +31,14 @@ pub(crate) fn start(
     name: &'static str,
     target: impl Target,
     stop: Stop,
-    event_bytes_max: Option<u64>,
+    value_bytes_max: Option<u64>,
 ) -> Result<WorkerLane, SinkError> {
     let watched = stop.clone();
-    let work = move |far_end| {
+    let work = move |mut far_end: FarEnd| {
+        far_end.records.limit_values(value_bytes_max);
         let writer = LineWriter {
             target,
             stop: watched,
-            event_bytes_max,
             lines: Vec::new(),
             far_end,
         };
@@ -56,7 +56,6 @@ pub(crate) fn start(
 struct LineWriter<T> {
     target: T,
     stop: Stop,
-    event_bytes_max: Option<u64>,
     /// The group's lines, reused from group to group.
     lines: Vec<u8>,
     /// Its records in flight are those of `lines`.
@@ -90,11 +89,15 @@ impl<T: Target> LineWriter<T> {
 
     /// Adds the lines of all that waits to the group.
     fn render(&mut self) {
-        let (lines, event_bytes_max) = (&mut self.lines, self.event_bytes_max);
+        let lines = &mut self.lines;
         self.far_end.records.decide(|item, _| {
-            match render_record(lines, &item.record, event_bytes_max) {
+            let written = jsonl::write_line(lines, &item.record);
+            match written {
                 Ok(()) => Decision::Sent(()),
-                Err(outcome) => Decision::Answered(outcome),
+                Err(fault @ (Unwritable::OccurredAt(_) | Unwritable::Memory(_))) => {
+                    let reason = fault.to_string();
+                    Decision::Answered(Outcome::rejected(RejectionKind::Invalid, reason))
+                }
             }
         });
     }
@@ -113,31 +116,6 @@ impl<T: Target> LineWriter<T> {
             far_end.hand_out();
         }
     }
-}
-
-/// Appends the record's line.
-///
-/// # Errors
-/// The outcome of a record that has none.
-fn render_record(
-    lines: &mut Vec<u8>,
-    record: &Record,
-    event_bytes_max: Option<u64>,
-) -> Result<(), Outcome> {
-    let size = record.value().map_or(0, <[u8]>::len) as u64;
-    if let Some(limit) = event_bytes_max
-        && size > limit
-    {
-        return Err(Outcome::rejected(
-            RejectionKind::TooLarge,
-            format!("payload of {size} bytes, over max_event_bytes={limit} of this destination"),
-        ));
-    }
-    jsonl::write_line(lines, record).map_err(
-        |fault @ (Unwritable::OccurredAt(_) | Unwritable::Memory(_))| {
-            Outcome::rejected(RejectionKind::Invalid, fault.to_string())
-        },
-    )
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ pub(crate) fn row() -> Row {
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
         single_lane: false,
-        deduplicates: false,
+        requests_max: None,
+        deduplication: None,
     };
     Row {
         expected: Expected {

@@ -22,7 +22,8 @@ pub(crate) const FILE: SinkDescriptor = SinkDescriptor {
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
         single_lane: true,
-        deduplicates: false,
+        requests_max: Some(1),
+        deduplication: None,
     }],
     summary: SinkSummary {
         accepted: "synced to the device",

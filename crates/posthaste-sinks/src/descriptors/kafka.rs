@@ -1,8 +1,8 @@
 //! The row of the sink `kafka`.
 
 use posthaste_engine::{
-    AddressForm, Feature, FenceKind, KeyOrder, OptionDefault, OptionSpec, OptionValue, PlugIn,
-    SinkMode,
+    AddressForm, DedupWindow, Deduplication, Feature, FenceKind, KeyOrder, OptionDefault,
+    OptionSpec, OptionValue, PlugIn, SinkMode,
 };
 
 use crate::descriptor::{SinkDescriptor, SinkSummary};
@@ -38,14 +38,16 @@ pub(crate) const KAFKA: SinkDescriptor = SinkDescriptor {
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Timing,
             single_lane: false,
-            deduplicates: false,
+            requests_max: Some(5),
+            deduplication: None,
         },
         SinkMode {
             name: "kafka-transactional",
             key_order: KeyOrder::Pipelined,
             fence: FenceKind::Exact,
             single_lane: false,
-            deduplicates: true,
+            requests_max: Some(1),
+            deduplication: Some(DEDUPLICATION),
         },
     ],
     summary: SinkSummary {
@@ -56,6 +58,12 @@ pub(crate) const KAFKA: SinkDescriptor = SinkDescriptor {
     },
     writes_to_stdout: false,
     open: None,
+};
+
+/// Transactions keep the events that they accepted in the progress topic.
+pub(crate) const DEDUPLICATION: Deduplication = Deduplication {
+    window: DedupWindow::UntilStored,
+    ids_max: None,
 };
 
 pub(crate) const TLS: OptionSpec = OptionSpec {

@@ -1,8 +1,8 @@
 //! The row of the sink `nats`.
 
 use posthaste_engine::{
-    AddressForm, Feature, FenceKind, KeyOrder, OptionDefault, OptionSpec, OptionValue, PlugIn,
-    SinkMode,
+    AddressForm, DedupWindow, Deduplication, Feature, FenceKind, KeyOrder, OptionDefault,
+    OptionSpec, OptionValue, PlugIn, SinkMode,
 };
 
 use crate::descriptor::{SinkDescriptor, SinkSummary};
@@ -27,7 +27,8 @@ pub(crate) const NATS: SinkDescriptor = SinkDescriptor {
         key_order: KeyOrder::OneAtATime,
         fence: FenceKind::Timing,
         single_lane: false,
-        deduplicates: true,
+        requests_max: None,
+        deduplication: Some(DEDUPLICATION),
     }],
     summary: SinkSummary {
         accepted: "a stream has stored it",
@@ -37,6 +38,12 @@ pub(crate) const NATS: SinkDescriptor = SinkDescriptor {
     },
     writes_to_stdout: false,
     open: None,
+};
+
+/// A stream knows the `Nats-Msg-Id` of what it took within its `duplicate_window`.
+pub(crate) const DEDUPLICATION: Deduplication = Deduplication {
+    window: DedupWindow::AtTheReceiver,
+    ids_max: None,
 };
 
 pub(crate) const SUBJECT: OptionSpec = OptionSpec {

@@ -20,7 +20,8 @@ pub(crate) const NULL: SinkDescriptor = SinkDescriptor {
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
         single_lane: false,
-        deduplicates: false,
+        requests_max: None,
+        deduplication: None,
     }],
     summary: SinkSummary {
         accepted: "read",

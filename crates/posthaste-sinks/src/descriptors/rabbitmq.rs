@@ -27,7 +27,8 @@ pub(crate) const RABBITMQ: SinkDescriptor = SinkDescriptor {
         key_order: KeyOrder::OneAtATime,
         fence: FenceKind::Timing,
         single_lane: false,
-        deduplicates: false,
+        requests_max: None,
+        deduplication: None,
     }],
     summary: SinkSummary {
         accepted: "confirmed by every queue that took it, and one did",

@@ -20,7 +20,8 @@ pub(crate) const STDOUT: SinkDescriptor = SinkDescriptor {
         key_order: KeyOrder::Pipelined,
         fence: FenceKind::Exact,
         single_lane: true,
-        deduplicates: false,
+        requests_max: Some(1),
+        deduplication: None,
     }],
     summary: SinkSummary {
         accepted: "the system has taken the line",

@@ -32,6 +32,10 @@ const QUEUE_KBYTES_MAX: &str = "131072";
 /// possible within one publish time-out.
 const BATCH_EVENTS_MAX: &str = "1000";
 
+/// Requests under way to a broker. With more, the client cannot keep the order of an idempotent
+/// producer.
+pub(super) const REQUESTS_MAX: u32 = 5;
+
 /// Where the cluster is, and how to speak to it. It has no `Debug`: it holds the password.
 pub(super) struct Settings {
     /// Names the cluster in errors: `kafka://host:9092`, without user and password.
@@ -118,7 +122,10 @@ impl Settings {
         config
             .set("enable.idempotence", "true")
             .set("acks", "all")
-            .set("max.in.flight.requests.per.connection", "5")
+            .set(
+                "max.in.flight.requests.per.connection",
+                REQUESTS_MAX.to_string(),
+            )
             // A batch that is refused for good ends the producer: what follows it is never
             // accepted.
             .set("enable.gapless.guarantee", "true")

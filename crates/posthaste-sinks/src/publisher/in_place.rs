@@ -40,10 +40,9 @@ pub struct InPlaceLane<P: Publisher> {
 impl<P: InPlacePublisher> InPlaceLane<P> {
     /// A lane of this publisher.
     pub fn new(publisher: P) -> Self {
-        Self {
-            publisher,
-            records: RecordsOf::<P>::default(),
-        }
+        let mut records = RecordsOf::<P>::default();
+        records.limit_values(publisher.value_bytes_max());
+        Self { publisher, records }
     }
 }
 

@@ -147,6 +147,7 @@ fn channels<F, N: Default>() -> (
 }
 
 async fn run<P: Publisher>(mut far_end: FarEnd<P::InFlight, P::Note>, mut publisher: P) {
+    far_end.records.limit_values(publisher.value_bytes_max());
     loop {
         publisher.advance(&mut far_end.records);
         far_end.hand_out();

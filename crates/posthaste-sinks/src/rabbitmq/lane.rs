@@ -22,6 +22,7 @@ pub(super) struct RabbitMqPublisher {
     /// None once the lane has ended.
     pub(super) channel: Option<amqp::ConfirmChannel<OutgoingRecord>>,
     pub(super) exchange: Arc<str>,
+    pub(super) value_bytes_max: Option<u64>,
     pub(super) limit: Arc<SizeLimit>,
     /// Why the connection has just ended.
     pub(super) error: Option<amqp::Error>,
@@ -77,6 +78,10 @@ impl RabbitMqPublisher {
 impl Publisher for RabbitMqPublisher {
     type InFlight = ();
     type Note = ();
+
+    fn value_bytes_max(&self) -> Option<u64> {
+        self.value_bytes_max
+    }
 
     fn advance(&mut self, records: &mut Records) {
         if let Some(channel) = &mut self.channel {

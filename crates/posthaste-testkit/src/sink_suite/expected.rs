@@ -1,6 +1,6 @@
 //! The abilities that each sink must have.
 
-use posthaste_engine::{Cause, FenceKind, KeyOrder, RejectionKind, SinkMode};
+use posthaste_engine::{Cause, Deduplication, FenceKind, KeyOrder, RejectionKind, SinkMode};
 
 /// The capabilities of one sink: what it must declare, and what its fixture must offer. A sink
 /// cannot leave out a case by declaring less.
@@ -18,8 +18,12 @@ pub struct Expected {
     pub fenced_by_successor: bool,
     /// Declared: one lane at a time.
     pub single_lane: bool,
-    /// The receiver suppresses a repeated id.
-    pub deduplicates: bool,
+    /// Declared: requests of a lane under way at once.
+    pub requests_max: Option<u32>,
+    /// Declared: bytes of the largest value.
+    pub event_bytes_max: Option<u64>,
+    /// Declared: the receiver suppresses a repeated id.
+    pub deduplication: Option<Deduplication>,
     /// The receiver gives each record a number that grows with each record of a key.
     pub receipts: bool,
     /// The fixture reads what arrived.
@@ -36,8 +40,8 @@ pub struct Expected {
 
 impl Expected {
     /// The promises of a sink in one of its modes. About the fixture it says the usual, which a row
-    /// changes: what arrived can be read, the destination is always there, refuses nothing and
-    /// gives no receipts.
+    /// changes: what arrived can be read, the destination is always there, refuses nothing,
+    /// has no limit for all events and gives no receipts.
     #[must_use]
     pub fn of(kind: &'static str, promised: &SinkMode) -> Self {
         Self {
@@ -47,7 +51,9 @@ impl Expected {
             fence: promised.fence,
             fenced_by_successor: false,
             single_lane: promised.single_lane,
-            deduplicates: promised.deduplicates,
+            requests_max: promised.requests_max,
+            event_bytes_max: None,
+            deduplication: promised.deduplication,
             receipts: false,
             readable: true,
             headers_in_order: true,
@@ -68,6 +74,7 @@ pub(super) enum Need {
     ExactFence,
     Pipelined,
     Deduplicating,
+    Limited,
 }
 
 impl Need {
@@ -92,8 +99,12 @@ impl Need {
                 expected.key_order == KeyOrder::Pipelined,
                 "it is sent one event of a key at a time",
             ),
+            Self::Limited => (
+                expected.event_bytes_max.is_some(),
+                "no limit of its own is the same for all events",
+            ),
             Self::Deduplicating => (
-                expected.deduplicates,
+                expected.deduplication.is_some(),
                 "its destination suppresses no repeats",
             ),
         };

@@ -22,6 +22,7 @@ pub(crate) fn rows() -> Vec<Row> {
             // A local device that takes nothing cannot be made without a kernel module.
             stalls: false,
             rejects: Some(RejectionKind::TooLarge),
+            event_bytes_max: Some(EVENT_BYTES_MAX as u64),
             ..expected("file")
         },
         fixture: file,

@@ -54,6 +54,7 @@ pub(super) const CASES: &[Case] = cases![
     order::order_is_kept_with_the_most_in_flight[Readable],
     order::order_is_kept_across_lanes[Readable],
     rejections::a_bad_event_is_rejected_alone[Rejecting],
+    rejections::the_largest_event_is_the_declared_one[Limited],
     rejections::followers_in_flight_are_not_accepted[Rejecting, Pipelined],
     rejections::followers_pass_once_the_verdict_is_known[Rejecting],
     rejections::followers_wait_for_the_verdict_to_be_handed_out[Rejecting, Pipelined],

@@ -1,6 +1,6 @@
 //! An event at fault delays its own key and nothing else (I7).
 
-use posthaste_engine::{KeyOrder, Outcome};
+use posthaste_engine::{KeyOrder, Outcome, RejectionKind};
 
 use super::super::{SuiteEvent, bench::Bench, flight::Log};
 
@@ -53,6 +53,26 @@ pub(super) async fn a_bad_event_is_rejected_alone(bench: Bench) {
             "{event:?} is not at fault: {:?}",
             log.outcome(at)
         );
+    }
+    let accepted = log.accepted();
+    bench.expect_arrivals(&events, &accepted).await;
+}
+
+/// One more byte is too large.
+pub(super) async fn the_largest_event_is_the_declared_one(bench: Bench) {
+    let limit = bench.expected.event_bytes_max.expect("the case needs it");
+    let limit = usize::try_from(limit).expect("a limit of the suite is small");
+    let events = [0, 1].map(|more| SuiteEvent::new(None, vec![b'x'; limit + more]));
+    let mut flight = bench.lane().await;
+    for event in &events {
+        flight.submit(std::slice::from_ref(event)).await;
+    }
+    flight.settle().await;
+    let log = flight.log();
+    assert!(is_accepted(log.outcome(0)), "{:?}", log.outcome(0));
+    match log.outcome(1) {
+        Outcome::Rejected(why) => assert_eq!(why.kind, RejectionKind::TooLarge),
+        other => panic!("{other:?}"),
     }
     let accepted = log.accepted();
     bench.expect_arrivals(&events, &accepted).await;

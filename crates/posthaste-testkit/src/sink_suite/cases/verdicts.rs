@@ -18,6 +18,9 @@ pub(super) async fn declares_what_is_expected(bench: Bench) {
     assert_eq!(info.key_order, expected.key_order);
     assert_eq!(info.fence, expected.fence);
     assert_eq!(info.single_lane, expected.single_lane);
+    assert_eq!(info.requests_max, expected.requests_max);
+    assert_eq!(info.event_bytes_max, expected.event_bytes_max);
+    assert_eq!(info.deduplication, expected.deduplication);
     assert!(info.batch_events_max >= 1);
     assert!(info.batch_bytes_max >= 1);
     assert!(
