@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod check;
 mod dead;
 mod demo;
 mod destination;
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Init(init::Init),
     /// Deliver events until told to stop
     Relay(Box<relay::Relay>),
+    /// Look whether store and destinations can be used, and show what is seen of them
+    Check(check::Check),
     /// Show the relays, the partitions of each, and the last hand-overs
     Relays(relays::RelaysArgs),
     /// Show how many events wait, where, and since when
@@ -93,6 +96,7 @@ impl Command {
         match self {
             Self::Init(command) => command.run().await,
             Self::Relay(command) => command.run().await,
+            Self::Check(command) => command.run().await,
             Self::Relays(command) => command.run().await,
             Self::Status(command) => command.run().await,
             Self::Dead(command) => command.run().await,

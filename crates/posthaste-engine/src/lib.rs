@@ -7,6 +7,7 @@
 
 mod backoff;
 mod batches;
+mod check;
 mod event;
 mod failed_keys;
 mod lane_records;
@@ -33,6 +34,7 @@ mod time;
 
 pub use backoff::Backoff;
 pub use batches::Batches;
+pub use check::{CheckReport, CheckedPart, Fact, Finding, Severity};
 pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
 pub use lane_records::{Decision, LaneRecords, NextSlot, VerdictBatch, WaitingRecord};

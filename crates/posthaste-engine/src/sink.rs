@@ -10,7 +10,7 @@ use std::{fmt, ops::Range, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::{Cause, Partitions, Record, Verdict};
+use crate::{Cause, CheckReport, Partitions, Record, Verdict};
 
 /// The order that the receiver keeps, and so how many events of one key may be in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,12 +211,13 @@ pub trait Sink: Send + Sync {
     /// Limits and capabilities; constant for the life of the sink.
     fn info(&self) -> SinkInfo;
 
-    /// Whether the target is reachable and allows us, without any side effect that a consumer or an
-    /// operator could see.
+    /// Whether the target is reachable and allows us, and what can be seen of it: without any side
+    /// effect that a consumer or an operator could see, and without any right that delivering does
+    /// not need. What we may not ask is reported as not seen.
     ///
     /// # Errors
-    /// [`SinkError`] with the fix.
-    async fn check(&self) -> Result<(), SinkError>;
+    /// [`SinkError`] with the fix, where nothing could be delivered.
+    async fn check(&self) -> Result<CheckReport, SinkError>;
 
     /// Opens an ordered channel. Called again after each failure, with a higher token.
     ///

@@ -13,7 +13,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    EventRef, FenceKind, Lane, LaneScope, LaneSpec, Partitions, Record, Sink, SinkError, SinkInfo,
+    CheckReport, EventRef, FenceKind, Lane, LaneScope, LaneSpec, Partitions, Record, Sink,
+    SinkError, SinkInfo,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -279,10 +280,10 @@ impl Sink for Broker {
         }
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         match self.is_away() {
             true => Err(self.unavailable("the broker is away")),
-            false => Ok(()),
+            false => Ok(CheckReport::default()),
         }
     }
 

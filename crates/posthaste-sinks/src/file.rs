@@ -16,7 +16,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
+use posthaste_engine::{
+    CheckReport, FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo,
+};
 
 use crate::{
     address::Address,
@@ -94,7 +96,7 @@ impl Sink for FileSink {
         }
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         self.blocking(appender::check).await
     }
 

@@ -15,6 +15,7 @@ mod look_up;
 mod message;
 mod options;
 mod refusals;
+mod survey;
 mod topic_names;
 mod topics;
 mod transactional;
@@ -23,7 +24,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo, TopicParts,
+    CheckReport, FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo, TopicParts,
 };
 
 use crate::{address::Address, descriptors::kafka::DEDUPLICATION, publisher::InPlaceLane};
@@ -107,19 +108,21 @@ impl Sink for KafkaSink {
         }
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         let target = &self.settings.target;
         let client = Client::start(&self.settings.probe(), target, "kafka-check".to_owned())?;
         let reached = client.reach(target, REACH_MAX).await;
+        let report = match &reached {
+            Ok(()) => survey::survey(&client, &self.settings).await,
+            Err(_) => CheckReport::default(),
+        };
         client.destroy().await;
         reached?;
-        match &self.settings.progress_topic {
-            Some(topic) => {
-                let absent = transactional::IfAbsent::Check;
-                transactional::ensure(&self.settings, topic, absent, REACH_MAX).await
-            }
-            None => Ok(()),
+        if let Some(topic) = &self.settings.progress_topic {
+            let absent = transactional::IfAbsent::Check;
+            transactional::ensure(&self.settings, topic, absent, REACH_MAX).await?;
         }
+        Ok(report)
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {

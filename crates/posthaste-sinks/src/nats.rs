@@ -12,14 +12,15 @@ mod lane;
 mod message;
 mod publishing;
 mod subject;
+mod survey;
 mod wire;
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
-use serde::Deserialize;
-use tokio::time::timeout;
+use posthaste_engine::{
+    CheckReport, FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo,
+};
 
 use crate::{
     address::{Address, authority::Host},
@@ -28,8 +29,8 @@ use crate::{
     transport::{Tls, first_of},
 };
 
-use connection::{Connection, Login, NO_RESPONDERS};
-use fault::{ServerFault, StreamError};
+use connection::{Connection, Login};
+use fault::ServerFault;
 use lane::{NatsPublisher, Target};
 use publishing::{Patience, Publishing};
 use subject::SubjectPattern;
@@ -106,35 +107,10 @@ impl NatsSink {
         .await
     }
 
-    async fn look(&self) -> Result<(), ServerFault> {
+    async fn look(&self) -> Result<CheckReport, ServerFault> {
         let mut connection = self.connect(OPEN_LIMIT, OPEN_LIMIT).await?;
-        let Some(stream) = &self.target.stream else {
-            return Ok(());
-        };
-        let question = format!("$JS.API.STREAM.INFO.{stream}");
-        let asked = timeout(OPEN_LIMIT, connection.ask(&question)).await;
-        let answer = asked.map_err(|_| {
-            ServerFault::slow(&format!("asking for stream `{stream}`"), OPEN_LIMIT)
-        })??;
-        if answer.status == Some(NO_RESPONDERS) {
-            return Err(ServerFault::setup(
-                "the server has no JetStream for this account; enable it",
-            ));
-        }
-        match serde_json::from_slice(&answer.payload) {
-            Ok(StreamInfo { error: None }) => Ok(()),
-            Ok(StreamInfo { error: Some(error) }) => Err(error.fault()),
-            Err(_) => Err(ServerFault::setup(
-                "another client than JetStream answers at `$JS.API`",
-            )),
-        }
+        survey::survey(&mut connection, self.target.stream.as_deref()).await
     }
-}
-
-/// The answer to a question for a stream, as far as it matters.
-#[derive(Debug, Deserialize)]
-struct StreamInfo {
-    error: Option<StreamError>,
 }
 
 fn is_stream_name(name: &str) -> bool {
@@ -184,7 +160,7 @@ impl Sink for NatsSink {
         }
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         let looked = self.look().await;
         looked.map_err(|fault| fault.into_error(self.name()))
     }

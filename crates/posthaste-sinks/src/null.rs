@@ -12,7 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    FenceKind, KeyOrder, Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, Verdict,
+    CheckReport, FenceKind, KeyOrder, Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo,
+    Verdict,
 };
 
 use crate::{address::Address, descriptors::null::NULL};
@@ -77,8 +78,8 @@ impl Sink for NullSink {
         }
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
-        Ok(())
+    async fn check(&self) -> Result<CheckReport, SinkError> {
+        Ok(CheckReport::default())
     }
 
     async fn open_lane(&self, _spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {

@@ -10,7 +10,9 @@ mod message;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use posthaste_engine::{FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo};
+use posthaste_engine::{
+    CheckReport, Fact, FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo,
+};
 use tokio::time::timeout;
 
 use crate::{
@@ -109,6 +111,25 @@ impl RabbitMqSink {
         })
     }
 
+    /// A passive look shows that the exchange is there. Its type, its bindings and their queues the
+    /// protocol does not tell.
+    fn report(&self, connection: &Connection) -> CheckReport {
+        let mut report = CheckReport::default();
+        let (frame_max, heartbeat) = connection.agreed();
+        let facts = vec![
+            Fact::seen("frame_max", frame_max),
+            Fact::seen("heartbeat", format!("{heartbeat:?}")),
+        ];
+        report.part("vhost", &*self.endpoint.login.vhost, facts);
+        let exchange = match &*self.endpoint.login.exchange {
+            "" => "the default exchange",
+            name => name,
+        };
+        let unseen = ["type", "queues"].map(|name| Fact::new(name, None::<&str>));
+        report.part("exchange", exchange, unseen.to_vec());
+        report
+    }
+
     async fn connect(&self, limit: Duration, timing: Timing) -> Result<Connection, SinkError> {
         let Endpoint { hosts, login } = &self.endpoint;
         let port = self.endpoint.default_port();
@@ -168,7 +189,7 @@ impl Sink for RabbitMqSink {
         }
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         let timing = Timing {
             heartbeat: 10,
             patience: OPEN_LIMIT,
@@ -176,7 +197,7 @@ impl Sink for RabbitMqSink {
         let mut connection = self.connect(OPEN_LIMIT, timing).await?;
         // The answer is known; a broker that dies now will be noticed by the next check.
         let _ = timeout(OPEN_LIMIT, connection.goodbye()).await;
-        Ok(())
+        Ok(self.report(&connection))
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {

@@ -11,7 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Cause, FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo, Unavailability,
+    Cause, CheckReport, FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo,
+    Unavailability,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -95,14 +96,14 @@ impl Sink for StdoutSink {
         }
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         match wait_writable(&self.out, &now) {
             Ok(flags) if flags.contains(PollFlags::ERR) => Err(unavailable(CLOSED.to_owned())),
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(CheckReport::default()),
             Err(error) => Err(unavailable(format!("cannot be polled: {error}"))),
         }
     }

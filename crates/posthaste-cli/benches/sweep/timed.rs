@@ -8,7 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, StoredProgress, Verdict,
+    CheckReport, Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, StoredProgress,
+    Verdict,
 };
 use uuid::Uuid;
 
@@ -33,7 +34,7 @@ impl Sink for Timed {
         self.inner.info()
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         self.inner.check().await
     }
 

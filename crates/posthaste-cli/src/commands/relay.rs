@@ -10,7 +10,9 @@ use std::{
 };
 
 use clap::Args;
-use posthaste_engine::{Backoff, DeliveryPolicy, Sink, SinkError, Start, Store, shown};
+use posthaste_engine::{
+    Backoff, DeliveryPolicy, Finding, Severity, Sink, SinkError, Start, Store, shown,
+};
 use posthaste_relay::{
     BoundedStore, Destination, DestinationHealth, Relay as Runner, RelayError, Summary,
 };
@@ -258,7 +260,16 @@ async fn check_sinks(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Result<()
     for (known, sink) in config.destinations.iter().zip(sinks) {
         let name = &known.name;
         match sink.check().await {
-            Ok(()) => {}
+            Ok(report) => {
+                let findings = report.findings().iter();
+                // Risks stay: `posthaste check` tells of them.
+                for finding in findings.filter(|found| found.severity == Severity::Stops) {
+                    let Finding {
+                        place, fault, mend, ..
+                    } = finding;
+                    warn!(destination = %name, "{place}: {fault}; {mend}");
+                }
+            }
             // One destination that is set up wrongly must not keep the others waiting.
             Err(error @ (SinkError::Denied { .. } | SinkError::Misconfigured { .. }))
                 if config.destinations.len() == 1 =>

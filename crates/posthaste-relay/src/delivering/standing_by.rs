@@ -134,7 +134,7 @@ impl DestinationTask {
             self.unless_over(tokio::time::sleep(wait)).await?;
             let limit = self.settings.publish_timeout;
             let check = self.unless_over(tokio::time::timeout(limit, sink.check()));
-            if let Ok(Ok(())) = check.await? {
+            if let Ok(Ok(_)) = check.await? {
                 return Some(());
             }
         }

@@ -6,8 +6,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Cause, Decision, FenceKind, KeyOrder, Lane, LaneRecords, LaneSpec, Outcome, Record,
-    RejectionKind, Sink, SinkError, SinkInfo, Unavailability, Verdict,
+    Cause, CheckReport, Decision, FenceKind, KeyOrder, Lane, LaneRecords, LaneSpec, Outcome,
+    Record, RejectionKind, Sink, SinkError, SinkInfo, Unavailability, Verdict,
 };
 use uuid::Uuid;
 
@@ -94,10 +94,10 @@ impl Sink for MemorySink {
         }
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         match self.lock().fault {
             MemorySinkFault::Away => Err(away()),
-            _ => Ok(()),
+            _ => Ok(CheckReport::default()),
         }
     }
 

@@ -209,6 +209,11 @@ impl Connection {
         self.expect(doing, &Incoming::ConfirmSelectOk).await
     }
 
+    /// The bytes of a frame at the most, and the longest silence, that both sides agreed on.
+    pub(crate) fn agreed(&self) -> (usize, Duration) {
+        (self.frame_max, self.heartbeat)
+    }
+
     /// Closes the connection as the protocol wants it, and waits until the broker has.
     ///
     /// # Errors

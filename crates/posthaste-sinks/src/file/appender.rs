@@ -8,9 +8,9 @@ use std::{
     path::PathBuf,
 };
 
-use posthaste_engine::{Cause, SinkError, Unavailability};
+use posthaste_engine::{Cause, CheckReport, Fact, SinkError, Unavailability};
 use rustix::{
-    fs::{Access, AtFlags, CWD, accessat, major, minor},
+    fs::{Access, AtFlags, CWD, accessat, major, minor, statvfs},
     io::Errno,
 };
 
@@ -198,21 +198,30 @@ fn open_or_create(path: &Path, mode: Option<u32>) -> io::Result<File> {
 /// Whether [`Appender::open`] would succeed, as far as this shows without touching anything.
 ///
 /// The lock is not tried: holding it for an instant could turn away the relay that is starting.
-pub(super) fn check(path: &Path) -> Result<(), SinkError> {
+pub(super) fn check(path: &Path) -> Result<CheckReport, SinkError> {
     refuse_special_file(path)?;
     let checking = |error: io::Error| fault::sink_error(path, "checking", &error);
-    match OpenOptions::new().read(true).append(true).open(path) {
+    let size = match OpenOptions::new().read(true).append(true).open(path) {
         Ok(file) => match tail::inspect(&file).map_err(checking)? {
-            Tail::Whole | Tail::Unended { .. } | Tail::Torn { .. } => Ok(()),
-            Tail::Foreign => Err(foreign(path)),
+            Tail::Whole | Tail::Unended { .. } | Tail::Torn { .. } => {
+                file.metadata().map_err(checking)?.len().to_string()
+            }
+            Tail::Foreign => return Err(foreign(path)),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let rights = Access::WRITE_OK | Access::EXEC_OK;
             accessat(CWD, directory(path), rights, AtFlags::EACCESS)
-                .map_err(|errno| checking(errno.into()))
+                .map_err(|errno| checking(errno.into()))?;
+            "not there yet".to_owned()
         }
-        Err(error) => Err(checking(error)),
-    }
+        Err(error) => return Err(checking(error)),
+    };
+    let free = statvfs(directory(path)).ok();
+    let free = free.map(|device| device.f_bavail.saturating_mul(device.f_frsize));
+    let mut report = CheckReport::default();
+    let facts = vec![Fact::seen("bytes", size), Fact::new("free bytes", free)];
+    report.part("file", path.display().to_string(), facts);
+    Ok(report)
 }
 
 fn foreign(path: &Path) -> SinkError {

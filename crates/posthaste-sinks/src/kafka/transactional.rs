@@ -45,7 +45,7 @@ use crate::publisher::{InPlacePublisher, Publisher, RecordsOf};
 use progress::Progress;
 use worker::{Transaction, TransactionWorker};
 
-pub(super) use progress_topic::{IfAbsent, ensure};
+pub(super) use progress_topic::{IfAbsent, LogContext, client, ensure};
 pub(super) use reading::Unfinished;
 
 /// Records of one transaction at the most. The client holds these, and its memory is what bounds

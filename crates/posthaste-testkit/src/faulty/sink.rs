@@ -4,7 +4,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Cause, Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, StoredProgress, Verdict,
+    Cause, CheckReport, Lane, LaneSpec, Outcome, Record, Sink, SinkError, SinkInfo, StoredProgress,
+    Verdict,
 };
 use tokio::{sync::watch, time::Instant};
 
@@ -26,7 +27,7 @@ impl<S: Sink + ?Sized, W: SinkWatch> Sink for Faulty<Arc<S>, W> {
         self.inner.info()
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         let work = self.inner.check();
         self.script.run(Call::CheckSink, unavailable, work).await
     }

@@ -29,7 +29,7 @@ const SEGMENT_BYTES_MAX: u64 = 128 << 20;
 const DIRTY_RATIO: &str = "0.1";
 
 /// Hands the client's words to our own log.
-pub(super) struct LogContext;
+pub(in crate::kafka) struct LogContext;
 
 impl ClientContext for LogContext {
     fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -264,7 +264,7 @@ pub(super) fn fault(code: Code) -> ClientFault {
     }
 }
 
-pub(super) fn client<C: rdkafka::config::FromClientConfigAndContext<LogContext>>(
+pub(in crate::kafka) fn client<C: rdkafka::config::FromClientConfigAndContext<LogContext>>(
     config: &ClientConfig,
     settings: &Settings,
 ) -> Result<C, SinkError> {

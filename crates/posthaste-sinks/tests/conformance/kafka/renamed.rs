@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Lane, LaneSpec, Record, Sink, SinkError, SinkInfo, StoredProgress, Verdict,
+    CheckReport, Lane, LaneSpec, Record, Sink, SinkError, SinkInfo, StoredProgress, Verdict,
 };
 
 /// The broker's names of the suite's topics, by the suite's.
@@ -84,7 +84,7 @@ impl Sink for Renamed {
         self.sink.info()
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
+    async fn check(&self) -> Result<CheckReport, SinkError> {
         self.sink.check().await
     }
 

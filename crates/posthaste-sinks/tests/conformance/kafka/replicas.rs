@@ -1,9 +1,9 @@
 //! Topics with replicas, of which some go away.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, Outcome};
+use posthaste_engine::{Cause, Outcome, Severity, Sink};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::kafka::KafkaServer,
@@ -44,6 +44,22 @@ fn ids(events: &[SuiteEvent]) -> BTreeSet<Uuid> {
     events.iter().map(|event| event.id).collect()
 }
 
+/// A check finds that these topics take nothing, for these reasons, and no others.
+async fn expect_stopped(sink: &Arc<dyn Sink>, expected: &[(&str, &str)]) {
+    let report = sink.check().await.unwrap();
+    let mut topics = report.parts().iter().filter(|part| part.kind == "topic");
+    assert!(topics.any(|topic| topic.name == "here" && topic.facts[0].name == "partitions"));
+    let found = report.findings().iter();
+    let stopped: Vec<_> = found
+        .filter(|found| found.severity == Severity::Stops)
+        .collect();
+    assert_eq!(stopped.len(), expected.len(), "{report:?}");
+    for (finding, (topic, fault)) in stopped.iter().zip(expected) {
+        assert_eq!(finding.place, format!("topic `{topic}`"));
+        assert!(finding.fault.contains(fault), "{finding:?}");
+    }
+}
+
 /// The only broker of two topics is gone. An event under way there makes its lane late. Each topic
 /// is looked up before the next lane uses it, so that the other one costs no lane.
 async fn a_partition_without_a_leader_is_put_off_and_holds_up_no_other() {
@@ -52,7 +68,9 @@ async fn a_partition_without_a_leader_is_put_off_and_holds_up_no_other() {
     for (topic, broker) in [("away", 2), ("away-too", 2), ("here", 1)] {
         server.create_replicated(topic, &[broker], &[("retention.ms", "-1")]);
     }
+    server.create_replicated("thin", &[2, 1], &[("min.insync.replicas", "2")]);
     let sink = sink_at(&server.bootstrap());
+    expect_stopped(&sink, &[]).await;
     let mut open = lane_with(&sink, impatient()).await;
     for topic in ["away", "away-too", "here"] {
         expect_accepted(&mut open, &event(topic, None, "before")).await;
@@ -60,6 +78,12 @@ async fn a_partition_without_a_leader_is_put_off_and_holds_up_no_other() {
     gone.stop();
     server.until_leaderless("away");
     server.until_leaderless("away-too");
+    let stopped = [
+        ("away", "no leader"),
+        ("away-too", "no leader"),
+        ("thin", "min.insync.replicas=2"),
+    ];
+    expect_stopped(&sink, &stopped).await;
     let late = send(&mut open, &event("away", Some("k"), "late")).await;
     assert!(matches!(late, Outcome::Unavailable(_)), "{late:?}");
     open.abort().await;

@@ -1,7 +1,7 @@
 //! TLS, logins and rights.
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, Outcome, RejectionKind, SinkError};
+use posthaste_engine::{Cause, Fact, Outcome, RejectionKind, SinkError};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::kafka::{KafkaServer, SASL_USERS, SaslUser},
@@ -61,7 +61,15 @@ async fn logins_and_rights_are_told_apart() {
     for user in SASL_USERS {
         server.allow_write(user.name, &topic);
         let sink = open(&address(&server, user, user.password, &ca)).unwrap();
-        sink.check().await.unwrap();
+        // The user may write, and not look at settings.
+        let report = sink.check().await.unwrap();
+        let part = report
+            .parts()
+            .iter()
+            .find(|part| part.name == topic)
+            .unwrap();
+        let unseen = Fact::new("min.insync.replicas", None::<usize>);
+        assert!(part.facts.contains(&unseen), "{part:?}");
         let mut lane = lane(&sink).await;
         expect_accepted(&mut lane, &event(&topic, Some("k"), user.name)).await;
 

@@ -589,7 +589,7 @@ async fn a_progress_topic_that_forgets_is_refused() {
         let opened = sink
             .open_lane(scene.spec(Uuid::new_v4(), some(1, &[0]), &[]))
             .await;
-        for result in [checked, opened.map(drop)] {
+        for result in [checked.map(drop), opened.map(drop)] {
             match result {
                 Err(error @ SinkError::Misconfigured { .. }) if refused => {
                     assert!(error.to_string().contains("set it to `compact`"), "{error}");
@@ -672,7 +672,7 @@ async fn missing_rights_are_named() {
     let spec = || scene.spec(relay, some(4, &[0, 1, 2, 3]), &[]);
     let expect_denied = async |fix: &str| {
         for refused in [
-            sink().check().await,
+            sink().check().await.map(drop),
             sink().open_lane(spec()).await.map(drop),
         ] {
             match refused {

@@ -1,7 +1,7 @@
 //! Refusals of the server, and the words of the sink for them.
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, Outcome, RejectionKind, SinkError};
+use posthaste_engine::{Cause, CheckedPart, Outcome, RejectionKind, Severity, SinkError};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::nats::{ADMIN, NatsServer},
@@ -30,6 +30,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ),
         trial("another_stream_is_refused", another_stream_is_refused),
         trial("a_missing_stream_is_said", a_missing_stream_is_said),
+        trial("a_check_tells_of_streams", a_check_tells_of_streams),
         trial("a_repeat_is_suppressed", a_repeat_is_suppressed),
         trial(
             "events_that_no_message_can_hold_are_rejected",
@@ -180,6 +181,36 @@ async fn a_missing_stream_is_said() {
     }
 }
 
+/// Of the address's stream, or else of all.
+async fn a_check_tells_of_streams() {
+    let server = NatsServer::start();
+    let settings = json!({ "storage": "memory", "duplicate_window": 90_000_000_000_u64 });
+    let place = Place::with_stream(&server, &settings);
+    for url in [place.on(&server.url()), server.url()] {
+        let report = open(&url).unwrap().check().await.unwrap();
+        let part = report.parts().iter().find(|part| part.kind == "stream");
+        let part = part.expect("the stream is seen");
+        assert_eq!(part.name, place.name);
+        let fact = |name| facts(part).find(|(fact, _)| *fact == name).unwrap().1;
+        assert_eq!(fact("subjects"), Some(&*format!("{}.>", place.name)));
+        assert_eq!(fact("duplicate_window"), Some("90s"));
+        assert_eq!(fact("replicas"), Some("1"));
+        let [finding] = report.findings() else {
+            panic!("{report:?}");
+        };
+        assert_eq!(finding.severity, Severity::Risk);
+        assert!(finding.fault.contains("memory"), "{finding:?}");
+    }
+    let without = NatsServer::start_without_jetstream();
+    let report = open(&without.url()).unwrap().check().await.unwrap();
+    assert_eq!(report.findings()[0].severity, Severity::Stops);
+}
+
+fn facts(part: &CheckedPart) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let facts = part.facts.iter();
+    facts.map(|fact| (fact.name, fact.value.as_deref()))
+}
+
 /// Also on another lane, and by its id alone.
 async fn a_repeat_is_suppressed() {
     let place = Place::new(NatsServer::shared());
@@ -271,6 +302,15 @@ async fn a_forbidden_subject_is_rejected_alone() {
     let place = Place::new(&server);
     let sink = open(&place.on(&server.url_of("relay:pw"))).unwrap();
     sink.check().await.unwrap();
+    // It may not ask for all streams, and need not.
+    let any = open(&server.url_of("relay:pw")).unwrap().check().await;
+    let [part] = any.as_ref().unwrap().parts() else {
+        panic!("{any:?}");
+    };
+    assert!(
+        facts(part).any(|fact| fact == ("streams", None)),
+        "{part:?}"
+    );
     let mut events = plain(20);
     for event in &mut events {
         event.topic = "allowed".to_owned();

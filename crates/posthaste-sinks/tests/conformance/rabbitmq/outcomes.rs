@@ -1,7 +1,7 @@
 //! How events end, one by one, on a broker that is well.
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, Outcome, RejectionKind, SinkError};
+use posthaste_engine::{Cause, Fact, Outcome, RejectionKind, SinkError};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::rabbitmq::RabbitMqServer,
@@ -39,6 +39,10 @@ pub(super) fn trials() -> Vec<Trial> {
             what_amqp_cannot_hold_is_invalid,
         ),
         trial("a_missing_exchange_is_said", a_missing_exchange_is_said),
+        trial(
+            "a_check_tells_what_the_protocol_shows",
+            a_check_tells_what_the_protocol_shows,
+        ),
         trial("a_removed_exchange_is_said", a_removed_exchange_is_said),
         trial("an_internal_exchange_is_said", an_internal_exchange_is_said),
         trial(
@@ -238,6 +242,19 @@ async fn what_amqp_cannot_hold_is_invalid() {
         assert!(accepted(&pair[1]), "{what}: {:?}", pair[1]);
     }
     assert_eq!(place.events(), good);
+}
+
+async fn a_check_tells_what_the_protocol_shows() {
+    let place = Place::new(RabbitMqServer::shared());
+    let report = place.sink().check().await.unwrap();
+    let [vhost, exchange] = report.parts() else {
+        panic!("{report:?}");
+    };
+    assert_eq!(vhost.facts[0], Fact::seen("frame_max", 131_072));
+    assert_eq!(exchange.name, place.name);
+    let queues = Fact::new("queues", None::<&str>);
+    assert!(exchange.facts.contains(&queues), "{exchange:?}");
+    assert!(report.findings().is_empty());
 }
 
 async fn a_missing_exchange_is_said() {

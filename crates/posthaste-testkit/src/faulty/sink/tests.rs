@@ -1,7 +1,7 @@
 use crate::sink_suite::lane_spec;
 use std::sync::Mutex;
 
-use posthaste_engine::{FenceKind, KeyOrder, PageBuilder, StoredEvent, StoredFields};
+use posthaste_engine::{CheckReport, FenceKind, KeyOrder, PageBuilder, StoredEvent, StoredFields};
 use uuid::Uuid;
 
 use super::*;
@@ -33,8 +33,8 @@ impl Sink for Accepts {
         }
     }
 
-    async fn check(&self) -> Result<(), SinkError> {
-        Ok(())
+    async fn check(&self) -> Result<CheckReport, SinkError> {
+        Ok(CheckReport::default())
     }
 
     async fn open_lane(&self, _spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {

@@ -45,7 +45,7 @@ pub(super) async fn check_finds_an_absent_destination(bench: Bench) {
     bench.fixture.take_away().await;
     let before = bench.fixture.trace().await;
     match bench.sink.check().await {
-        Ok(()) => panic!("check passed on a destination that is away"),
+        Ok(_) => panic!("check passed on a destination that is away"),
         Err(error @ SinkError::Bug { .. }) => panic!("{error}"),
         Err(error) => assert_eq!(Some(error.cause()), bench.expected.breaks_with, "{error}"),
     }
