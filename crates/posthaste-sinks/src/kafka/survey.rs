@@ -30,8 +30,17 @@ struct Shown {
     leaderless: usize,
     /// The fewest of a partition.
     replicas: usize,
-    /// The replicas in sync of each partition.
+    /// The replicas in sync of each partition that has a leader.
     in_sync: Vec<usize>,
+}
+
+impl Shown {
+    fn least_in_sync(&self) -> usize {
+        match self.leaderless {
+            0 => self.in_sync.iter().min().copied().unwrap_or(0),
+            _ => 0,
+        }
+    }
 }
 
 /// The settings of a topic, as far as we may see them.
@@ -62,7 +71,7 @@ fn add(report: &mut CheckReport, topic: &Shown, settings: &TopicSettings) {
     let facts = vec![
         Fact::seen("partitions", topic.partitions),
         Fact::seen("replicas", topic.replicas),
-        Fact::seen("in sync", topic.in_sync.iter().min().copied().unwrap_or(0)),
+        Fact::seen("in sync", topic.least_in_sync()),
         Fact::new("min.insync.replicas", settings.min_in_sync),
         Fact::new("max.message.bytes", settings.message_bytes_max),
     ];
@@ -132,19 +141,20 @@ async fn topics(client: &Client) -> Option<Vec<Shown>> {
 }
 
 fn shown_topic(topic: &MetadataTopic) -> Shown {
-    let partitions = topic.partitions().iter();
+    let partitions = topic.partitions();
     let replicas = partitions
-        .clone()
+        .iter()
         .map(|partition| partition.replicas().len());
+    let led = partitions
+        .iter()
+        .filter(|partition| partition.leader() >= 0);
+    let in_sync: Vec<_> = led.map(|partition| partition.isr().len()).collect();
     Shown {
         name: topic.name().to_owned(),
-        partitions: topic.partitions().len(),
-        leaderless: partitions
-            .clone()
-            .filter(|partition| partition.leader() < 0)
-            .count(),
+        partitions: partitions.len(),
+        leaderless: partitions.len() - in_sync.len(),
         replicas: replicas.min().unwrap_or(0),
-        in_sync: partitions.map(|partition| partition.isr().len()).collect(),
+        in_sync,
     }
 }
 
@@ -203,7 +213,7 @@ mod tests {
                 Some(2),
                 &[(Severity::Stops, "2 replicas"), (Severity::Risk, "three")],
             ),
-            (1, 3, [0, 3], None, &[(Severity::Stops, "assign them")]),
+            (1, 3, [3, 3], Some(2), &[(Severity::Stops, "assign them")]),
             (0, 3, [3, 3], Some(1), &[(Severity::Risk, "--topic t ")]),
             (0, 1, [1, 1], Some(1), &[(Severity::Risk, "three replicas")]),
             // Not seen, and so not found.

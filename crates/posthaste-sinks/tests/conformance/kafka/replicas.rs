@@ -68,7 +68,7 @@ async fn a_partition_without_a_leader_is_put_off_and_holds_up_no_other() {
     for (topic, broker) in [("away", 2), ("away-too", 2), ("here", 1)] {
         server.create_replicated(topic, &[broker], &[("retention.ms", "-1")]);
     }
-    server.create_replicated("thin", &[2, 1], &[("min.insync.replicas", "2")]);
+    server.create_replicated("thin", &[1, 2], &[("min.insync.replicas", "2")]);
     let sink = sink_at(&server.bootstrap());
     expect_stopped(&sink, &[]).await;
     let mut open = lane_with(&sink, impatient()).await;
