@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use uuid::Uuid;
 
+use crate::{ForeignId, WireIdRoom};
+
 /// The text attributes of an event that may be absent, and the topic, which may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
@@ -31,7 +33,9 @@ pub enum Field {
 const TEXT_FIELDS: usize = 9;
 const PAYLOAD: usize = TEXT_FIELDS;
 const HEADERS: usize = TEXT_FIELDS + 1;
-const SPANS: usize = TEXT_FIELDS + 2;
+/// Of an event without a UUID.
+const FOREIGN_ID: usize = TEXT_FIELDS + 2;
+const SPANS: usize = TEXT_FIELDS + 3;
 const ABSENT: u32 = u32::MAX;
 
 /// Where one field lies in the page's buffer; `len == ABSENT` is "none".
@@ -65,7 +69,8 @@ pub struct StoredEvent {
     slot: u16,
     spans: [Span; SPANS],
     page: Bytes,
-    fault: Option<Arc<str>>,
+    /// A pointer alone: few events have one.
+    fault: Option<Arc<String>>,
 }
 
 impl std::fmt::Debug for StoredEvent {
@@ -85,10 +90,25 @@ impl StoredEvent {
         self.seq
     }
 
-    /// The event's identity, which is also the broker's message id.
+    /// The event's identity in our tables.
     #[must_use]
     pub fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// The event's identity for everybody else: consumers, and people who look at events. It is the
+    /// text of a [foreign id](PageBuilder::push_foreign), else that of the UUID.
+    #[must_use]
+    pub fn wire_id<'a>(&'a self, room: &'a mut WireIdRoom) -> &'a str {
+        match self.foreign_id() {
+            Some(text) => text,
+            None => self.id.hyphenated().encode_lower(room),
+        }
+    }
+
+    pub(crate) fn foreign_id(&self) -> Option<&str> {
+        let bytes = self.span(FOREIGN_ID)?;
+        std::str::from_utf8(bytes).ok()
     }
 
     /// The name of this event and no other.
@@ -184,7 +204,7 @@ impl StoredEvent {
     /// row as it stands.
     #[must_use]
     pub fn fault(&self) -> Option<&str> {
-        self.fault.as_deref()
+        self.fault.as_deref().map(String::as_str)
     }
 
     /// Bytes that this event keeps in memory, its share of the page's buffer and of the
@@ -264,7 +284,7 @@ struct Pending {
     inserted_at: i64,
     slot: u16,
     spans: [Span; SPANS],
-    fault: Option<Arc<str>>,
+    fault: Option<Arc<String>>,
 }
 
 /// The page would outgrow the 32-bit offsets of its buffer (4 GiB).
@@ -346,6 +366,29 @@ impl PageBuilder {
         Ok(())
     }
 
+    /// Adds an event whose id is no UUID; that of `fields` does not count.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_foreign<'a>(
+        &mut self,
+        id: ForeignId<'_>,
+        fields: &StoredFields<'a>,
+        headers: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Result<(), PageFull> {
+        let start = self.buffer.len();
+        let id_span = self.put(id.as_str().as_bytes())?;
+        let id = id.uuid();
+        if let Err(full) = self.push(&StoredFields { id, ..*fields }, headers) {
+            self.buffer.truncate(start);
+            return Err(full);
+        }
+        if let Some(event) = self.events.last_mut() {
+            event.spans[FOREIGN_ID] = id_span;
+        }
+        Ok(())
+    }
+
     /// Adds an event that the store cannot read as a whole: `fields` are what it could read.
     ///
     /// # Errors
@@ -353,7 +396,7 @@ impl PageBuilder {
     pub fn push_faulty(&mut self, fields: &StoredFields<'_>, fault: &str) -> Result<(), PageFull> {
         self.push(fields, std::iter::empty())?;
         if let Some(event) = self.events.last_mut() {
-            event.fault = Some(fault.into());
+            event.fault = Some(Arc::new(fault.to_owned()));
         }
         Ok(())
     }
@@ -457,5 +500,22 @@ mod tests {
         assert_eq!(events[2].payload_bytes().unwrap(), &[0xff, 0][..]);
         assert_eq!(events[2].text(Field::Type), None);
         assert_eq!(events[2].topic(), "orders");
+    }
+    #[test]
+    fn the_wire_id_is_the_text_of_a_foreign_id_else_of_the_uuid() {
+        let mut page = PageBuilder::default();
+        page.push(&fields(1, None), std::iter::empty()).unwrap();
+        let foreign = ForeignId::new("507f1f77bcf86cd799439011").unwrap();
+        page.push_foreign(foreign, &fields(2, Some(b"v")), std::iter::empty())
+            .unwrap();
+        let events = page.finish();
+        let mut room = crate::wire_id_room();
+        assert_eq!(events[0].wire_id(&mut room), Uuid::nil().to_string());
+        assert_eq!(events[1].wire_id(&mut room), foreign.as_str());
+        assert_eq!(events[1].id(), foreign.uuid());
+        assert_eq!(
+            (events[1].key(), events[1].payload()),
+            (Some("k"), Some(&b"v"[..]))
+        );
     }
 }

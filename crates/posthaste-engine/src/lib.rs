@@ -31,6 +31,7 @@ mod sink;
 mod store;
 mod template;
 mod time;
+mod wire_id;
 
 pub use backoff::Backoff;
 pub use batches::Batches;
@@ -49,7 +50,7 @@ pub use plug_in::{
     AddressForm, Feature, NoSuchScheme, OptionDefault, OptionSpec, OptionValue, PlugIn, SinkMode,
     is_plain_name, nearest, parse_duration, parse_file_mode, shown,
 };
-pub use record::{Record, RecordHeaders};
+pub use record::{GivenHeader, OwnHeaders, Record, RecordHeaders};
 pub use route::{
     DeliveryPolicy, DestinationRoutes, OnDead, Route, RouteAction, RouteDecision, RouteError,
     RouteMatch, Routes,
@@ -63,3 +64,4 @@ pub use sink::{
 pub use store::*;
 pub use template::{MissingField, Template, TemplateError};
 pub use time::Moment;
+pub use wire_id::{ForeignId, ForeignIdError, WireIdRoom, wire_id_room};

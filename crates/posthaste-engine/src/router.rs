@@ -74,7 +74,7 @@ impl Router {
             record = record.with_topic(topic);
         }
         if let Some(key) = key {
-            record = record.with_key(Some(key));
+            record = record.with_key(Some(key.into_bytes()));
         }
         Ok(record)
     }

@@ -33,8 +33,7 @@ pub enum FenceKind {
     Timing,
 }
 
-/// The memory of a receiver that keeps a record once, however often it is sent: it knows the ids of
-/// those that it took.
+/// The memory of a receiver that keeps a record once, however often it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deduplication {
     /// For how long it knows an id.
@@ -46,9 +45,11 @@ pub struct Deduplication {
 /// For how long a receiver knows the id of a record that it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DedupWindow {
-    /// As long as somebody set up at the receiver: [`Sink::check`] says how long, where it sees it.
+    /// As long as somebody set up at the receiver, which knows records by their
+    /// [dedup ids](Record::dedup_id). [`Sink::check`] says how long, where it sees it.
     AtTheReceiver,
     /// Until the store has the progress ([`Lane::progressed`]), so that no crash repeats anything.
+    /// Records are known by their [events](crate::EventRef), and not by any id that they bear.
     UntilStored,
 }
 

@@ -70,7 +70,7 @@ mod tests {
 
     fn refused(count: usize) -> Vec<Refused> {
         let one = Refused {
-            id: uuid::Uuid::nil(),
+            id: "an id".to_owned(),
             topic: "t".to_owned(),
             slot: 1,
             kind: "invalid",

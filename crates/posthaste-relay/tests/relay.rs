@@ -63,7 +63,7 @@ fn payloads(sink: &MemorySink) -> Vec<String> {
 fn payloads_of_key(sink: &MemorySink, key: &str) -> Vec<String> {
     sink.accepted()
         .iter()
-        .filter(|r| r.key() == Some(key))
+        .filter(|r| r.key() == Some(key.as_bytes()))
         .map(payload)
         .collect()
 }

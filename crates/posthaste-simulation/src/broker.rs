@@ -239,7 +239,7 @@ impl BrokerState {
     fn bad(&mut self, record: &Record) -> Option<BadKey> {
         let (key, bad) = self.bad_key.as_ref()?;
         let id = record.event().id();
-        let is_bad = record.key() == Some(key)
+        let is_bad = record.event().key() == Some(key)
             && (*bad == BadKey::Refused || *self.bad_event.get_or_insert(id) == id);
         is_bad.then_some(*bad)
     }
@@ -302,7 +302,7 @@ impl Broker {
         self.trace.see(&Seen::Delivered {
             place: self.place,
             id: record.event().id(),
-            key: record.key().map(Into::into),
+            key: record.event().key().map(Into::into),
             n: payload::number(record.value()),
         });
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use base64::{engine::general_purpose::STANDARD, write::EncoderWriter};
 use jiff::{Timestamp, fmt::temporal::DateTimePrinter};
-use posthaste_engine::{Field, Record, StoredEvent};
+use posthaste_engine::{Field, Record, wire_id_room};
 
 /// How every line begins; tells a torn line of ours from somebody else's text.
 pub(crate) const LINE_START: &[u8] = br#"{"seq":"#;
@@ -31,31 +31,32 @@ pub(crate) fn write_line(out: &mut Vec<u8>, record: &Record) -> Result<(), Unwri
 }
 
 fn write_object(out: &mut Vec<u8>, record: &Record) -> Result<(), Unwritable> {
-    let event = record.event();
     out.extend_from_slice(LINE_START);
-    write!(out, "{}", event.seq())?;
+    write!(out, "{}", record.event().seq())?;
     out.extend_from_slice(br#","id":""#);
-    let mut id = [0; 36];
-    out.extend_from_slice(event.id().hyphenated().encode_lower(&mut id).as_bytes());
+    write_bare(out, record.wire_id(&mut wire_id_room()));
     out.extend_from_slice(br#"","topic":"#);
     write_text(out, record.topic());
-    out.extend_from_slice(br#","key":"#);
-    write_optional(out, record.key());
-    write_field(out, "type", event.text(Field::Type));
-    write_field(out, "content_type", event.text(Field::ContentType));
-    write_headers(out, event);
-    write_payload(out, record.value())?;
+    write_bytes(out, "key", record.key())?;
+    write_field(out, "type", record.attribute(Field::Type));
+    write_field(out, "content_type", record.attribute(Field::ContentType));
+    write_headers(out, record);
+    write_bytes(out, "payload", record.value())?;
     out.extend_from_slice(br#","occurred_at":""#);
-    write_time(out, event.occurred_at())?;
+    write_time(out, record.timestamp())?;
     out.push(b'"');
-    write_field(out, "correlation_id", event.text(Field::CorrelationId));
-    write_field(out, "causation_id", event.text(Field::CausationId));
-    write_field(out, "tenant_id", event.text(Field::TenantId));
+    write_field(
+        out,
+        "correlation_id",
+        record.attribute(Field::CorrelationId),
+    );
+    write_field(out, "causation_id", record.attribute(Field::CausationId));
+    write_field(out, "tenant_id", record.attribute(Field::TenantId));
     for (name, field) in [
         ("traceparent", Field::Traceparent),
         ("tracestate", Field::Tracestate),
     ] {
-        if let Some(value) = event.text(field) {
+        if let Some(value) = record.attribute(field) {
             write_field(out, name, Some(value));
         }
     }
@@ -72,9 +73,9 @@ fn write_field(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
 }
 
 /// Pairs, not an object: a repeated name and the order survive (I9).
-fn write_headers(out: &mut Vec<u8>, event: &StoredEvent) {
+fn write_headers(out: &mut Vec<u8>, record: &Record) {
     out.extend_from_slice(br#","headers":["#);
-    for (index, (name, value)) in event.headers().enumerate() {
+    for (index, (name, value)) in record.own_headers().enumerate() {
         out.extend_from_slice(if index == 0 { b"[" } else { b",[" });
         write_text(out, name);
         out.push(b',');
@@ -84,15 +85,14 @@ fn write_headers(out: &mut Vec<u8>, event: &StoredEvent) {
     out.push(b']');
 }
 
-fn write_payload(out: &mut Vec<u8>, payload: Option<&[u8]>) -> Result<(), Unwritable> {
-    match payload.map(|bytes| std::str::from_utf8(bytes).map_err(|_| bytes)) {
-        None => out.extend_from_slice(br#","payload":null"#),
-        Some(Ok(text)) => {
-            out.extend_from_slice(br#","payload":"#);
-            write_text(out, text);
-        }
+/// Bytes are text where they are UTF-8, else base64 under a name that says so. `name` needs no
+/// escaping.
+fn write_bytes(out: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) -> Result<(), Unwritable> {
+    match bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| bytes)) {
+        None => write_field(out, name, None),
+        Some(Ok(text)) => write_field(out, name, Some(text)),
         Some(Err(bytes)) => {
-            out.extend_from_slice(br#","payload_base64":""#);
+            write!(out, r#","{name}_base64":""#)?;
             let mut encoder = EncoderWriter::new(&mut *out, &STANDARD);
             encoder.write_all(bytes)?;
             encoder.finish()?;
@@ -122,12 +122,18 @@ fn write_optional(out: &mut Vec<u8>, text: Option<&str>) {
     }
 }
 
-/// A JSON string. Bytes that need no escape are copied in runs.
+/// A JSON string.
 fn write_text(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    write_bare(out, text);
+    out.push(b'"');
+}
+
+/// A JSON string without its quotes. Bytes that need no escape are copied in runs.
+fn write_bare(out: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + 2);
-    out.push(b'"');
     let mut copied = 0;
     for (at, &byte) in bytes.iter().enumerate() {
         if byte >= 0x20 && byte != b'"' && byte != b'\\' {
@@ -147,7 +153,6 @@ fn write_text(out: &mut Vec<u8>, text: &str) {
         }
     }
     out.extend_from_slice(&bytes[copied..]);
-    out.push(b'"');
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ struct ByteCounter {
 
 impl ByteCounter {
     fn read_record(&mut self, record: &Record) {
-        self.read(record.key().unwrap_or_default().as_bytes());
+        self.read(record.key().unwrap_or_default());
         for (name, value) in record.headers() {
             self.read(name.as_bytes());
             self.read(value.unwrap_or_default().as_bytes());

@@ -20,6 +20,8 @@ pub struct Line {
     pub topic: String,
     /// Its key of order, if it has one.
     pub key: Option<String>,
+    /// The same in base64, instead of a key that is not UTF-8.
+    pub key_base64: Option<String>,
     /// Its type, if it has one.
     pub r#type: Option<String>,
     /// The payload's media type, if the writer gave one.

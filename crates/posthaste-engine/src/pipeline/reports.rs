@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use super::{breaker::BreakerState, change::Change};
-use crate::{Moment, Rejection, StoredEvent};
+use crate::{Moment, Rejection, StoredEvent, wire_id_room};
 
 /// The reason of a trouble that the store knows of is told anew so often at the most: how many
 /// places are held back may change with each answer.
@@ -38,8 +36,8 @@ pub struct Counts {
 /// for what people mend at the broker. Its other fields are not for everybody's eyes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The event's id.
-    pub id: Uuid,
+    /// The event's wire id.
+    pub id: String,
     /// Its topic, as it was written.
     pub topic: String,
     /// The slot of its key.
@@ -140,7 +138,7 @@ impl Reports {
         is_dead: bool,
     ) {
         self.refused.push(Refused {
-            id: event.id(),
+            id: event.wire_id(&mut wire_id_room()).to_owned(),
             topic: event.topic().to_owned(),
             slot: event.slot(),
             kind: rejection.kind.as_str(),

@@ -151,7 +151,7 @@ impl Shared {
             {
                 Outcome::rejected(RejectionKind::TooLarge, format!("over {max} bytes"))
             }
-            MemorySinkFault::RejectKey(key) if record.key() == Some(key) => {
+            MemorySinkFault::RejectKey(key) if record.key() == Some(key.as_bytes()) => {
                 Outcome::rejected(RejectionKind::Other, "this key is refused")
             }
             MemorySinkFault::FullTopic(topic) if record.topic() == topic => {

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use posthaste_engine::{Cause, FenceKind, Field, KeyOrder, Record, RejectionKind, Sink, SinkMode};
+use posthaste_engine::{
+    Cause, FenceKind, Field, KeyOrder, Record, RejectionKind, Sink, SinkMode, wire_id_room,
+};
 use posthaste_relay::memory::{MemorySink, MemorySinkFault};
-use posthaste_testkit::sink_suite::{Expected, Fixture, Row, SuiteEvent};
+use posthaste_testkit::sink_suite::{Expected, Fixture, Row, SuiteEvent, WireRecord};
 
 /// Above the 10 MB that must arrive.
 const EVENT_BYTES_MAX: usize = 11_000_000;
@@ -43,7 +45,9 @@ fn seen(record: &Record) -> SuiteEvent {
     SuiteEvent {
         id: event.id(),
         topic: record.topic().to_owned(),
-        key: record.key().map(str::to_owned),
+        key: record
+            .key()
+            .map(|key| String::from_utf8(key.to_vec()).unwrap()),
         kind: text(Field::Type),
         content_type: text(Field::ContentType),
         headers: event
@@ -60,6 +64,20 @@ fn seen(record: &Record) -> SuiteEvent {
     }
 }
 
+fn wire(record: &Record) -> WireRecord {
+    WireRecord {
+        key: record.key().map(<[u8]>::to_vec),
+        value: record.value().map(<[u8]>::to_vec),
+        headers: record
+            .headers()
+            .map(|(name, value)| (name.into(), value.map(Into::into)))
+            .collect(),
+        timestamp: Some(record.timestamp()),
+        partition: None,
+        wire_id: Some(record.wire_id(&mut wire_id_room()).to_owned()),
+    }
+}
+
 #[async_trait]
 impl Fixture for MemoryFixture {
     fn sink(&self) -> Arc<dyn Sink> {
@@ -72,6 +90,10 @@ impl Fixture for MemoryFixture {
 
     async fn arrived(&self) -> Vec<SuiteEvent> {
         self.0.accepted().iter().map(seen).collect()
+    }
+
+    async fn arrived_records(&self) -> Vec<WireRecord> {
+        self.0.accepted().iter().map(wire).collect()
     }
 
     async fn take_away(&self) {

@@ -1,6 +1,6 @@
 //! A record as a message of the client library.
 
-use posthaste_engine::{Outcome, Record, RejectionKind};
+use posthaste_engine::{Outcome, Record, RejectionKind, wire_id_room};
 use rdkafka::{
     message::{Header, OwnedHeaders},
     producer::BaseRecord,
@@ -11,8 +11,8 @@ use crate::jsonl::{Unwritable, write_time};
 /// Bytes that the protocol adds to a record and to each header, at most.
 const RECORD_OVERHEAD: usize = 64;
 const HEADER_OVERHEAD: usize = 10;
-/// Our own two headers: an id and a time as text.
-const OWN_HEADERS: usize = 100;
+/// Our own two headers beside the id: their names, and a time as text.
+const OWN_HEADERS: usize = 64;
 
 /// About how many bytes the record has in a batch, never fewer than it really has.
 pub(super) fn bytes(record: &Record) -> usize {
@@ -20,16 +20,17 @@ pub(super) fn bytes(record: &Record) -> usize {
         .headers()
         .map(|(name, value)| name.len() + value.map_or(0, str::len) + HEADER_OVERHEAD)
         .sum();
-    record.key().map_or(0, str::len)
+    record.key().map_or(0, <[u8]>::len)
         + record.value().map_or(0, <[u8]>::len)
         + headers
         + RECORD_OVERHEAD
         + OWN_HEADERS
+        + record.wire_id_len()
 }
 
 /// Why Kafka cannot hold the event; then [`message`] refuses it too.
 pub(super) fn refusal(record: &Record) -> Option<Outcome> {
-    let occurred_at = record.event().occurred_at();
+    let occurred_at = record.timestamp();
     let checked = timestamp(occurred_at).and_then(|_| time(occurred_at));
     checked.err()
 }
@@ -42,13 +43,13 @@ pub(super) fn message(
     record: &Record,
     partition: i32,
     at: usize,
-) -> Result<BaseRecord<'_, str, [u8], usize>, Outcome> {
+) -> Result<BaseRecord<'_, [u8], [u8], usize>, Outcome> {
     Ok(BaseRecord {
         topic: record.topic(),
         partition: Some(partition),
         payload: record.value(),
         key: record.key(),
-        timestamp: Some(timestamp(record.event().occurred_at())?),
+        timestamp: Some(timestamp(record.timestamp())?),
         headers: Some(headers(record)?),
         delivery_opaque: at,
     })
@@ -81,13 +82,15 @@ fn time(occurred_at: i64) -> Result<Vec<u8>, Outcome> {
 }
 
 fn headers(record: &Record) -> Result<OwnedHeaders, Outcome> {
-    let event = record.event();
-    let mut id = [0; 36];
-    let id: &str = event.id().hyphenated().encode_lower(&mut id);
-    let time = time(event.occurred_at())?;
-    let own = OwnedHeaders::new_with_capacity(8)
-        .insert(header("id", Some(id.as_bytes())))
-        .insert(header("occurred-at", Some(&time)));
+    let mut own = OwnedHeaders::new_with_capacity(8);
+    let time = time(record.timestamp())?;
+    if !record.has_given_headers() {
+        let mut room = wire_id_room();
+        let id = record.wire_id(&mut room).as_bytes();
+        own = own
+            .insert(header("id", Some(id)))
+            .insert(header("occurred-at", Some(&time)));
+    }
     Ok(record.headers().fold(own, |headers, (name, value)| {
         headers.insert(header(name, value.map(str::as_bytes)))
     }))

@@ -145,6 +145,16 @@ impl Topics {
             Found::Topic(index) => {
                 let topic = &self.topics[index];
                 let count = topic.partitions.len();
+                if let Some(given) = item.record.partition()
+                    && given as usize >= count
+                {
+                    let reason = format!(
+                        "topic `{name}` has {count} partitions, and no partition {given}; give it \
+                         more, or route the event to another one"
+                    );
+                    let refused = Outcome::rejected(RejectionKind::Unroutable, reason);
+                    return Route::Refused(refused);
+                }
                 let partition = place(&item.record, count, &topic.leaderless, rotation);
                 let place = TopicPartition {
                     topic: index,
@@ -332,13 +342,14 @@ fn place(record: &Record, count: usize, leaderless: &BTreeSet<usize>, rotation: 
     }
 }
 
-/// The partition that a record is bound to: as Java's default partitioner chooses it for a record
-/// with a key. Without one, a key of order keeps to one of them.
+/// The partition that a record is bound to: the one that it is for, else as Java's default
+/// partitioner chooses it for a record with a key. Without one, a key of order keeps to one of them.
 fn bound_to(record: &Record, count: usize) -> Option<usize> {
-    match (record.key(), record.order_key()) {
-        (Some(key), _) => Some(partition_of(key.as_bytes(), count)),
-        (None, Some(order)) => Some(partition_of(&order.to_le_bytes(), count)),
-        (None, None) => None,
+    match (record.partition(), record.key(), record.order_key()) {
+        (Some(given), ..) => usize::try_from(given).ok(),
+        (None, Some(key), _) => Some(partition_of(key, count)),
+        (None, None, Some(order)) => Some(partition_of(&order.to_le_bytes(), count)),
+        (None, None, None) => None,
     }
 }
 

@@ -1,11 +1,12 @@
 //! The message of a record: headers of a record, as NATS has them, and its payload.
 
-use posthaste_engine::{Field, Outcome, Record, RejectionKind};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
 
 use crate::jsonl;
 
 /// Our own headers, in their order. An event's own header of such a name does not hide ours.
-pub(super) const OURS: [&str; 11] = [
+pub(super) const OURS: [&str; 12] = [
     "id",
     "occurred-at",
     "type",
@@ -16,8 +17,12 @@ pub(super) const OURS: [&str; 11] = [
     "traceparent",
     "tracestate",
     "key",
+    "key-base64",
     "tombstone",
 ];
+
+/// Those among them that stand for parts of a record that NATS has no field for.
+const OF_THE_RECORD: [&str; 3] = ["key", "key-base64", "tombstone"];
 
 /// Headers of such names are orders to the server: some make it delete messages.
 const RESERVED: &str = "Nats-";
@@ -68,43 +73,53 @@ pub(super) fn write(
 }
 
 fn headers(record: &Record, stream: Option<&str>) -> Result<Vec<u8>, Outcome> {
-    let event = record.event();
-    if let Some((name, _)) = event.headers().find(|(name, _)| is_reserved(name)) {
+    if let Some((name, _)) = record.own_headers().find(|(name, _)| is_reserved(name)) {
         return Err(invalid(format!(
             "it has a header `{name}`; NATS takes headers that begin with `{RESERVED}` for orders"
         )));
     }
-    let mut id = [0; 36];
-    let id: &str = event.id().hyphenated().encode_lower(&mut id);
+    let mut room = wire_id_room();
     let mut occurred_at = Vec::with_capacity(27);
-    jsonl::write_time(&mut occurred_at, event.occurred_at())
+    jsonl::write_time(&mut occurred_at, record.timestamp())
         .map_err(|fault| invalid(fault.to_string()))?;
     let occurred_at = String::from_utf8_lossy(&occurred_at);
+    let mut out = b"NATS/1.0\r\n".to_vec();
+    write_header(&mut out, "Nats-Msg-Id", Some(record.dedup_id(&mut room)));
+    let is_given = record.has_given_headers();
+    // Headers are lines of text.
+    let key = record.key();
+    let key_text = key.map(|key| std::str::from_utf8(key).map_err(|_| STANDARD.encode(key)));
+    let (key, key_base64) = match &key_text {
+        None => (None, None),
+        Some(Ok(text)) => (Some(*text), None),
+        Some(Err(encoded)) => (None, Some(&**encoded)),
+    };
     let ours = [
-        Some(id),
-        Some(&*occurred_at),
-        event.text(Field::Type),
-        event.text(Field::ContentType),
-        event.text(Field::CorrelationId),
-        event.text(Field::CausationId),
-        event.text(Field::TenantId),
-        event.text(Field::Traceparent),
-        event.text(Field::Tracestate),
-        record.key(),
+        (!is_given).then(|| record.wire_id(&mut room)),
+        (!is_given).then_some(&*occurred_at),
+        record.attribute(Field::Type),
+        record.attribute(Field::ContentType),
+        record.attribute(Field::CorrelationId),
+        record.attribute(Field::CausationId),
+        record.attribute(Field::TenantId),
+        record.attribute(Field::Traceparent),
+        record.attribute(Field::Tracestate),
+        key,
+        key_base64,
         record.value().is_none().then_some("true"),
     ];
-    let mut out = b"NATS/1.0\r\n".to_vec();
-    write_header(&mut out, "Nats-Msg-Id", Some(id));
     if stream.is_some() {
         write_header(&mut out, "Nats-Expected-Stream", stream);
     }
     for (name, value) in OURS.into_iter().zip(ours) {
-        // The first of a name is ours, so that nobody takes the event's own for it.
-        if value.is_some() || event.headers().any(|(own, _)| own == name) {
+        // The first of a name is ours, so that nobody takes the event's own for it. Where headers
+        // are given, that counts for the names that stand for parts of the record alone.
+        let is_ours = !is_given || OF_THE_RECORD.contains(&name);
+        if value.is_some() || is_ours && record.own_headers().any(|(own, _)| own == name) {
             write_header(&mut out, name, value);
         }
     }
-    for (name, value) in event.headers() {
+    for (name, value) in record.own_headers() {
         write_header(&mut out, name, value);
     }
     out.extend_from_slice(b"\r\n");

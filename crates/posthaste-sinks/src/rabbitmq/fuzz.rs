@@ -183,7 +183,7 @@ fn expected_fields(record: &Record) -> BTreeMap<String, Value> {
         text(event.text(Field::TenantId)),
         text(event.text(Field::Traceparent)),
         text(event.text(Field::Tracestate)),
-        text(record.key()),
+        text(event.key()),
         record.value().is_none().then_some(Value::True),
     ];
     let mut own: BTreeMap<String, Vec<Value>> = BTreeMap::new();

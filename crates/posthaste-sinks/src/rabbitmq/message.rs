@@ -1,6 +1,6 @@
 //! The message of a record: its `basic.publish` and its content header.
 
-use posthaste_engine::{Field, Outcome, Record, RejectionKind};
+use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
 
 use crate::{
     amqp::{FrameWriter, Message, TooLong},
@@ -22,6 +22,9 @@ pub(super) const OURS: [&str; 11] = [
     "tombstone",
 ];
 
+/// Those among them that stand for parts of a record that AMQP has no field for.
+const OF_THE_RECORD: [&str; 2] = ["key", "tombstone"];
+
 /// The broker takes the values of these as further routing keys, removes the second, and closes the
 /// channel when a value is not a list.
 const ROUTING_HEADERS: [&str; 2] = ["CC", "BCC"];
@@ -41,6 +44,7 @@ const PERSISTENT: u8 = 2;
 enum FieldValue<'a> {
     Void,
     Text(&'a str),
+    Bytes(&'a [u8]),
     True,
 }
 
@@ -68,8 +72,7 @@ impl Message for OutgoingRecord {
     }
 
     fn has_id(&self, id: &str) -> bool {
-        let mut own = [0; 36];
-        *self.record.event().id().hyphenated().encode_lower(&mut own) == *id
+        self.record.wire_id(&mut wire_id_room()) == id
     }
 
     fn routing_key(&self) -> &str {
@@ -92,7 +95,7 @@ fn write_start(
         .map_err(|TooLong| too_long("topic, which is the routing key,", record.topic()))?;
     let size = record.value().map_or(0, <[u8]>::len) as u64;
     let mut occurred_at = Vec::with_capacity(27);
-    jsonl::write_time(&mut occurred_at, record.event().occurred_at())
+    jsonl::write_time(&mut occurred_at, record.timestamp())
         .map_err(|fault| Unfit(RejectionKind::Invalid, fault.to_string()))?;
     let before = out.len();
     write_content_header(out, record, size, &String::from_utf8_lossy(&occurred_at))?;
@@ -115,12 +118,11 @@ fn write_content_header(
     size: u64,
     occurred_at: &str,
 ) -> Result<(), Unfit> {
-    let event = record.event();
-    let content_type = event.text(Field::ContentType);
-    let correlation_id = event.text(Field::CorrelationId);
-    let kind = event.text(Field::Type);
+    let content_type = record.attribute(Field::ContentType);
+    let correlation_id = record.attribute(Field::CorrelationId);
+    let kind = record.attribute(Field::Type);
     // Whole seconds, and none before 1970.
-    let timestamp = u64::try_from(event.occurred_at().div_euclid(1_000_000)).ok();
+    let timestamp = u64::try_from(record.timestamp().div_euclid(1_000_000)).ok();
     let mut flags = HEADERS | DELIVERY_MODE | MESSAGE_ID;
     for (flag, present) in [
         (CONTENT_TYPE, content_type.is_some()),
@@ -130,8 +132,8 @@ fn write_content_header(
     ] {
         flags |= if present { flag } else { 0 };
     }
-    let mut id = [0; 36];
-    let id: &str = event.id().hyphenated().encode_lower(&mut id);
+    let mut room = wire_id_room();
+    let id = record.wire_id(&mut room);
     FrameWriter::new(out).content_header(size, flags, |w| {
         let short = |w: &mut FrameWriter<'_>, name: &str, text: &str| {
             w.short(text).map_err(|TooLong| too_long(name, text))
@@ -164,8 +166,7 @@ fn write_headers(
     id: &str,
     occurred_at: &str,
 ) -> Result<(), Unfit> {
-    let event = record.event();
-    let mut own: Vec<(&str, Option<&str>)> = event.headers().collect();
+    let mut own: Vec<(&str, Option<&str>)> = record.own_headers().collect();
     // Stable: the values of one name keep their order.
     own.sort_by_key(|(name, _)| *name);
     if let Some(name) = ROUTING_HEADERS
@@ -178,22 +179,28 @@ fn write_headers(
         ));
     }
     let text = |text| Option::map(text, FieldValue::Text);
+    let is_given = record.has_given_headers();
+    // Where headers are given, ours are those alone that stand for parts of the record.
+    let is_ours = |name: &str| match is_given {
+        true => OF_THE_RECORD.contains(&name),
+        false => OURS.contains(&name),
+    };
     let ours = [
-        Some(FieldValue::Text(id)),
-        text(event.text(Field::Type)),
-        text(event.text(Field::ContentType)),
-        Some(FieldValue::Text(occurred_at)),
-        text(event.text(Field::CorrelationId)),
-        text(event.text(Field::CausationId)),
-        text(event.text(Field::TenantId)),
-        text(event.text(Field::Traceparent)),
-        text(event.text(Field::Tracestate)),
-        text(record.key()),
+        text((!is_given).then_some(id)),
+        text(record.attribute(Field::Type)),
+        text(record.attribute(Field::ContentType)),
+        text((!is_given).then_some(occurred_at)),
+        text(record.attribute(Field::CorrelationId)),
+        text(record.attribute(Field::CausationId)),
+        text(record.attribute(Field::TenantId)),
+        text(record.attribute(Field::Traceparent)),
+        text(record.attribute(Field::Tracestate)),
+        record.key().map(key),
         record.value().is_none().then_some(FieldValue::True),
     ];
     let mut too_long_name = None;
     let written = w.try_table(|w| {
-        for (name, value) in OURS.into_iter().zip(ours) {
+        for (name, value) in OURS.into_iter().zip(ours).filter(|(name, _)| is_ours(name)) {
             let from = own.partition_point(|(own, _)| *own < name);
             let clashing = own[from..].chunk_by(|a, b| a.0 == b.0).next();
             let clashing = clashing.filter(|group| group[0].0 == name);
@@ -208,7 +215,7 @@ fn write_headers(
         }
         for group in own.chunk_by(|a, b| a.0 == b.0) {
             let (name, value) = group[0];
-            if OURS.contains(&name) {
+            if is_ours(name) {
                 continue;
             }
             let written = match group.len() {
@@ -254,10 +261,21 @@ fn write_value(w: &mut FrameWriter<'_>, value: FieldValue<'_>) {
             w.u8(b'S');
             w.long(&[text.as_bytes()]);
         }
+        FieldValue::Bytes(bytes) => {
+            w.u8(b'x');
+            w.long(&[bytes]);
+        }
         FieldValue::True => {
             w.u8(b't');
             w.u8(1);
         }
+    }
+}
+
+fn key(key: &[u8]) -> FieldValue<'_> {
+    match std::str::from_utf8(key) {
+        Ok(text) => FieldValue::Text(text),
+        Err(_) => FieldValue::Bytes(key),
     }
 }
 

@@ -18,8 +18,8 @@ use libtest_mimic::Trial;
 use posthaste_engine::{Cause, RejectionKind, Sink};
 use posthaste_sinks::open;
 use posthaste_testkit::{
-    servers::kafka::Isolation,
-    sink_suite::{Expected, Fixture, Row, SuiteEvent},
+    servers::kafka::{Isolation, KafkaMessage},
+    sink_suite::{Expected, Fixture, Row, SuiteEvent, WireRecord},
 };
 
 use brokers::Broker;
@@ -34,6 +34,7 @@ pub(crate) fn rows() -> Vec<Row> {
         breaks_with: Some(Cause::Connection),
         stalls: true,
         rejects: Some(RejectionKind::TooLarge),
+        partitions: true,
         ..expected
     };
     vec![
@@ -109,6 +110,21 @@ fn fixture_with(options: fn(&Names) -> String, isolation: Isolation) -> Box<dyn 
     })
 }
 
+impl KafkaFixture {
+    fn messages(&self) -> Vec<KafkaMessage> {
+        let topics = self.names.all();
+        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+        let server = self.broker.server();
+        match self.isolation {
+            Isolation::ReadUncommitted => brokers::consume(server, &topics),
+            Isolation::ReadCommitted => {
+                server.settle_transactions();
+                server.consume_as(&topics, self.isolation)
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl Fixture for KafkaFixture {
     fn sink(&self) -> Arc<dyn Sink> {
@@ -129,16 +145,7 @@ impl Fixture for KafkaFixture {
     }
 
     async fn arrived(&self) -> Vec<SuiteEvent> {
-        let topics = self.names.all();
-        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        let server = self.broker.server();
-        let messages = match self.isolation {
-            Isolation::ReadUncommitted => brokers::consume(server, &topics),
-            Isolation::ReadCommitted => {
-                server.settle_transactions();
-                server.consume_as(&topics, self.isolation)
-            }
-        };
+        let messages = self.messages();
         messages
             .iter()
             .map(|message| SuiteEvent {
@@ -146,6 +153,10 @@ impl Fixture for KafkaFixture {
                 ..brokers::read(message)
             })
             .collect()
+    }
+
+    async fn arrived_records(&self) -> Vec<WireRecord> {
+        self.messages().into_iter().map(brokers::record).collect()
     }
 
     async fn take_away(&self) {

@@ -1,7 +1,7 @@
 //! Reading lines again, as a consumer does.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use posthaste_testkit::sink_suite::SuiteEvent;
+use posthaste_testkit::sink_suite::{SuiteEvent, WireRecord};
 use serde_json::Value;
 
 /// The events of whole lines.
@@ -52,7 +52,43 @@ pub(crate) fn parse(line: &[u8]) -> Option<SuiteEvent> {
     Some(SuiteEvent { headers, ..event })
 }
 
-fn micros(text: &str) -> i64 {
+/// A time as it goes over the wire, in microseconds since 1970-01-01 UTC.
+pub(crate) fn micros(text: &str) -> i64 {
     assert_eq!(text.len(), "2000-01-01T00:00:00.000000Z".len(), "{text}");
     text.parse::<jiff::Timestamp>().unwrap().as_microsecond()
+}
+
+/// The record of one whole line.
+pub(crate) fn record(line: &[u8]) -> WireRecord {
+    let line: Value = serde_json::from_slice(line).unwrap();
+    let text = |name: &str| line[name].as_str().map(str::to_owned);
+    let bytes = |name: &str| match line.get(format!("{name}_base64")) {
+        None => text(name).map(String::into_bytes),
+        Some(encoded) => {
+            assert!(line.get(name).is_none(), "{name} twice");
+            Some(STANDARD.decode(encoded.as_str().unwrap()).unwrap())
+        }
+    };
+    let attributes = [
+        "type",
+        "content_type",
+        "correlation_id",
+        "causation_id",
+        "tenant_id",
+        "traceparent",
+        "tracestate",
+    ];
+    let attributes = attributes
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), Some(text(name)?))));
+    let own: Vec<(String, Option<String>)> =
+        serde_json::from_value(line["headers"].clone()).unwrap();
+    WireRecord {
+        key: bytes("key"),
+        value: bytes("payload"),
+        headers: attributes.chain(own).collect(),
+        timestamp: text("occurred_at").map(|time| micros(&time)),
+        partition: None,
+        wire_id: text("id"),
+    }
 }

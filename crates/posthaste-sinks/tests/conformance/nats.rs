@@ -14,7 +14,7 @@ use posthaste_sinks::open;
 use posthaste_testkit::{
     proxy::Proxy,
     servers::nats::NatsServer,
-    sink_suite::{Expected, Fixture, Row, SuiteEvent},
+    sink_suite::{Expected, Fixture, Row, SuiteEvent, WireRecord},
 };
 use serde_json::json;
 use tokio::task::spawn_blocking;
@@ -85,6 +85,11 @@ impl Fixture for NatsFixture {
     async fn arrived(&self) -> Vec<SuiteEvent> {
         let place = Arc::clone(&self.place);
         spawn_blocking(move || place.events()).await.unwrap()
+    }
+
+    async fn arrived_records(&self) -> Vec<WireRecord> {
+        let place = Arc::clone(&self.place);
+        spawn_blocking(move || place.records()).await.unwrap()
     }
 
     async fn take_away(&self) {

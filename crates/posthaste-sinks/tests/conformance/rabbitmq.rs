@@ -16,7 +16,7 @@ use posthaste_sinks::open;
 use posthaste_testkit::{
     proxy::Proxy,
     servers::rabbitmq::RabbitMqServer,
-    sink_suite::{Expected, Fixture, Row, SuiteEvent},
+    sink_suite::{Expected, Fixture, Row, SuiteEvent, WireRecord},
 };
 
 use place::Place;
@@ -30,6 +30,7 @@ pub(crate) fn rows() -> Vec<Row> {
             breaks_with: Some(Cause::Connection),
             stalls: true,
             rejects: Some(RejectionKind::Unroutable),
+            event_bytes_max: Some(16 << 20),
             ..crate::expected("rabbitmq")
         },
         fixture,
@@ -91,6 +92,11 @@ impl Fixture for RabbitMqFixture {
         let mut taken = self.taken.lock().unwrap();
         taken.extend(read);
         taken.clone()
+    }
+
+    async fn arrived_records(&self) -> Vec<WireRecord> {
+        let place = Arc::clone(&self.place);
+        spawn_blocking(move || place.records()).await.unwrap()
     }
 
     async fn take_away(&self) {

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use posthaste_engine::{LaneScope, LaneSpec, Sink, SinkError};
 use uuid::Uuid;
 
-use super::{Expected, SuiteEvent, check_arrivals, event::lane_spec, flight::Flight};
+use super::{Expected, SuiteEvent, WireRecord, check_arrivals, event::lane_spec, flight::Flight};
 
 /// A sink on a destination of its own, and hands on that destination.
 ///
@@ -30,6 +30,11 @@ pub trait Fixture: Send + Sync {
     /// everything that was accepted before the call.
     async fn arrived(&self) -> Vec<SuiteEvent> {
         panic!("its row says that this sink is readable: implement Fixture::arrived")
+    }
+
+    /// The same as records, in the same order, but for what an earlier call of either took away.
+    async fn arrived_records(&self) -> Vec<WireRecord> {
+        panic!("its row says that this sink is readable: implement Fixture::arrived_records")
     }
 
     /// Takes the destination away, also from lanes that are open.

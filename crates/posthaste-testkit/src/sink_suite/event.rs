@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use posthaste_engine::{Field, LaneScope, LaneSpec, PageBuilder, Partitions, Record, StoredFields};
+use posthaste_engine::{
+    Field, ForeignId, LaneScope, LaneSpec, PageBuilder, Partitions, Record, StoredFields,
+};
 use uuid::Uuid;
 
 /// An event with every field that a consumer may see. A fixture maps what arrived back onto this:
@@ -183,27 +185,41 @@ pub fn lane_spec(number: u64) -> LaneSpec {
 pub fn records(events: &[SuiteEvent], first_ticket: u64) -> Vec<Record> {
     let mut page = PageBuilder::default();
     for event in events {
-        let mut fields = StoredFields {
-            seq: event.seq(),
-            id: event.id,
-            occurred_at: event.occurred_at,
-            inserted_at: event.occurred_at,
-            slot: event.slot(),
-            texts: [None; 9],
-            payload: event.payload.as_deref(),
-        };
-        for (_, field, text) in event.texts() {
-            fields.texts[field as usize] = text;
-        }
-        let headers = event.headers.iter();
-        page.push(
-            &fields,
-            headers.map(|(name, value)| (name.as_str(), value.as_deref())),
-        )
-        .expect("a page of the suite is small");
+        let pushed = page.push(&fields(event), headers(event));
+        pushed.expect("a page of the suite is small");
     }
     (first_ticket..)
         .zip(page.finish())
         .map(|(ticket, event)| Record::new(ticket, event))
         .collect()
+}
+
+/// A record of this event, whose id is this text and no UUID.
+pub(super) fn foreign_record(id: &str, event: &SuiteEvent, ticket: u64) -> Record {
+    let id = ForeignId::new(id).expect("an id of the suite is short");
+    let mut page = PageBuilder::default();
+    let pushed = page.push_foreign(id, &fields(event), headers(event));
+    pushed.expect("a page of the suite is small");
+    Record::new(ticket, page.finish().remove(0))
+}
+
+fn fields(event: &SuiteEvent) -> StoredFields<'_> {
+    let mut fields = StoredFields {
+        seq: event.seq(),
+        id: event.id,
+        occurred_at: event.occurred_at,
+        inserted_at: event.occurred_at,
+        slot: event.slot(),
+        texts: [None; 9],
+        payload: event.payload.as_deref(),
+    };
+    for (_, field, text) in event.texts() {
+        fields.texts[field as usize] = text;
+    }
+    fields
+}
+
+fn headers(event: &SuiteEvent) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let headers = event.headers.iter();
+    headers.map(|(name, value)| (name.as_str(), value.as_deref()))
 }

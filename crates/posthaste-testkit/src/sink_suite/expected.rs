@@ -26,6 +26,8 @@ pub struct Expected {
     pub deduplication: Option<Deduplication>,
     /// The receiver gives each record a number that grows with each record of a key.
     pub receipts: bool,
+    /// Topics have three partitions, of which a record may name one.
+    pub partitions: bool,
     /// The fixture reads what arrived.
     pub readable: bool,
     /// The protocol keeps the order of headers; elsewhere the values of each name keep theirs.
@@ -41,7 +43,7 @@ pub struct Expected {
 impl Expected {
     /// The promises of a sink in one of its modes. About the fixture it says the usual, which a row
     /// changes: what arrived can be read, the destination is always there, refuses nothing,
-    /// has no limit for all events and gives no receipts.
+    /// has no limit for all events, gives no receipts and knows no partitions.
     #[must_use]
     pub fn of(kind: &'static str, promised: &SinkMode) -> Self {
         Self {
@@ -55,6 +57,7 @@ impl Expected {
             event_bytes_max: None,
             deduplication: promised.deduplication,
             receipts: false,
+            partitions: false,
             readable: true,
             headers_in_order: true,
             breaks_with: None,

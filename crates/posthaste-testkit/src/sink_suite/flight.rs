@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use posthaste_engine::{Acceptance, Cause, Lane, Outcome, Verdict};
+use posthaste_engine::{Acceptance, Cause, Lane, Outcome, Record, Verdict};
 use uuid::Uuid;
 
 use super::{SuiteEvent, event::records};
@@ -50,16 +50,38 @@ impl Flight {
         topic: &str,
         key: Option<&str>,
     ) -> SuiteEvent {
-        let record = records(std::slice::from_ref(event), self.log.sent.len() as u64)
-            .remove(0)
-            .with_topic(topic.to_owned())
-            .with_key(key.map(str::to_owned));
         let mut routed = event.clone();
         routed.topic = topic.to_owned();
         routed.key = key.map(str::to_owned);
-        self.log.sent.push(routed.clone());
-        self.lane.submit(vec![record]).await;
+        let record = |ticket| {
+            records(std::slice::from_ref(event), ticket)
+                .remove(0)
+                .with_topic(topic.to_owned())
+                .with_key(key.map(|key| key.as_bytes().to_vec()))
+        };
+        self.submit_record(&routed, record).await;
         routed
+    }
+
+    /// Submits one record that was changed so.
+    pub(super) async fn submit_changed(
+        &mut self,
+        event: &SuiteEvent,
+        change: &impl Fn(Record) -> Record,
+    ) {
+        let record = |ticket| change(records(std::slice::from_ref(event), ticket).remove(0));
+        self.submit_record(event, record).await;
+    }
+
+    /// Submits a record of this event, made with its ticket.
+    pub(super) async fn submit_record(
+        &mut self,
+        event: &SuiteEvent,
+        record: impl FnOnce(u64) -> Record,
+    ) {
+        let ticket = self.log.sent.len() as u64;
+        self.log.sent.push(event.clone());
+        self.lane.submit(vec![record(ticket)]).await;
     }
 
     /// Asks for outcomes once, without waiting.

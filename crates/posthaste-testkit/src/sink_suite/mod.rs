@@ -13,6 +13,7 @@ mod cases;
 mod event;
 mod expected;
 mod flight;
+mod wire;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -23,6 +24,7 @@ pub use bench::Fixture;
 pub use event::{SuiteEvent, lane_spec, records};
 pub use expected::Expected;
 pub use flight::poll_once;
+pub use wire::WireRecord;
 
 use crate::suite;
 use bench::Bench;

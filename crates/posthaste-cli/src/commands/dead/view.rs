@@ -1,6 +1,6 @@
 //! Parked events as people and programs are shown them.
 
-use posthaste_engine::{Field, ParkedEvent, ParkedState};
+use posthaste_engine::{Field, ParkedEvent, ParkedState, wire_id_room};
 use serde_json::{Value, json};
 
 use crate::output::{self, Style};
@@ -37,7 +37,7 @@ pub(super) fn entry(one: &ParkedEvent, colours: bool) -> String {
     let reason = output::wrapped(&reason, COLUMNS - 2).join("\n  ");
     format!(
         "{}  {}, {attempts}{holds}\n{}\n{due}  {reason}\n",
-        output::paint(&one.event.id().to_string(), Style::Bold, colours),
+        output::paint(one.event.wire_id(&mut wire_id_room()), Style::Bold, colours),
         output::paint(one.state.as_str(), style, colours),
         output::cut(&place, COLUMNS),
     )
@@ -59,7 +59,7 @@ fn printable(text: &str) -> String {
 /// An event as a list shows it: no payload, no header values.
 pub(super) fn summary(one: &ParkedEvent) -> Value {
     json!({
-        "id": one.event.id().to_string(),
+        "id": one.event.wire_id(&mut wire_id_room()),
         "destination": one.destination,
         "state": one.state.as_str(),
         "attempts": one.attempts,
@@ -119,7 +119,7 @@ pub(super) fn report(one: &ParkedEvent, colours: bool) -> String {
         text.push_str(&format!("{name} {value}\n"));
     };
     let event = &one.event;
-    line("id", event.id().to_string());
+    line("id", event.wire_id(&mut wire_id_room()).to_owned());
     line("destination", one.destination.clone());
     line(
         "state",

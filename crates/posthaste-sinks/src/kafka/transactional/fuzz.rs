@@ -198,8 +198,9 @@ fn fuzz_messages() {
                 .iter()
                 .map(|header| text(Some(header.key.len())) + text(header.value.map(<[u8]>::len)))
                 .sum();
-            let body =
-                text(message.key.map(str::len)) + text(message.payload.map(<[u8]>::len)) + headers;
+            let body = text(message.key.map(<[u8]>::len))
+                + text(message.payload.map(<[u8]>::len))
+                + headers;
             let record_bytes = 5 + 1 + 10 + 5 + 5 + body;
             assert!(record_bytes <= message::bytes(&record), "{record_bytes}");
         });

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{Cause, RejectionKind, Sink};
 use posthaste_sinks::open;
-use posthaste_testkit::sink_suite::{Expected, Fixture, Row, SuiteEvent};
+use posthaste_testkit::sink_suite::{Expected, Fixture, Row, SuiteEvent, WireRecord};
 use tempfile::TempDir;
 
 use crate::{expected, lines};
@@ -87,6 +87,12 @@ impl Fixture for FileFixture {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => panic!("{error}"),
         }
+    }
+
+    async fn arrived_records(&self) -> Vec<WireRecord> {
+        let text = fs::read(self.directory().join("events.jsonl")).unwrap();
+        let lines = text.split_inclusive(|&byte| byte == b'\n');
+        lines.map(lines::record).collect()
     }
 
     async fn take_away(&self) {

@@ -12,12 +12,14 @@ use std::{
 use posthaste_testkit::{
     proxy::Proxy,
     servers::kafka::{KafkaMessage, KafkaServer},
-    sink_suite::SuiteEvent,
+    sink_suite::{SuiteEvent, WireRecord},
 };
 use rdkafka::{
     ClientConfig,
     consumer::{BaseConsumer, Consumer as _},
 };
+
+use crate::lines;
 
 /// A way to a broker behind a proxy of its own, used by one test at a time: a proxy that cuts, cuts
 /// everybody. Starting a broker takes seconds, so tests share it, and its ways are used again.
@@ -176,6 +178,30 @@ pub(super) fn read(message: &KafkaMessage) -> SuiteEvent {
             })
             .collect(),
     }
+}
+
+/// The record of a message, whoever made its headers.
+pub(super) fn record(message: KafkaMessage) -> WireRecord {
+    let text = |value: Vec<u8>| String::from_utf8(value).unwrap();
+    let headers = message.headers.into_iter();
+    let mut record = WireRecord {
+        key: message.key,
+        value: message.value,
+        headers: headers
+            .map(|(name, value)| (name, value.map(text)))
+            .collect(),
+        timestamp: message.timestamp_ms.map(|millis| millis * 1_000),
+        partition: u32::try_from(message.partition).ok(),
+        wire_id: None,
+    };
+    record.wire_id = record.header("id");
+    if let Some(time) = record.header("occurred-at") {
+        assert_eq!(
+            record.timestamp,
+            Some(lines::micros(&time).div_euclid(1_000) * 1_000)
+        );
+    }
+    record
 }
 
 /// Bytes that no compression makes smaller.

@@ -85,6 +85,10 @@ pub(super) fn trials() -> Vec<Trial> {
             keys_go_where_java_sends_them,
         ),
         trial(
+            "a_partition_that_is_not_there_is_said",
+            a_partition_that_is_not_there_is_said,
+        ),
+        trial(
             "events_of_no_record_key_keep_their_keys_order",
             events_of_no_record_key_keep_their_keys_order,
         ),
@@ -418,4 +422,23 @@ async fn events_of_no_record_key_keep_their_keys_order() {
     let partition = messages[0].partition;
     assert!(messages.iter().all(|m| m.partition == partition));
     assert!(messages.is_sorted_by(|a, b| a.value < b.value));
+}
+
+async fn a_partition_that_is_not_there_is_said() {
+    let server = KafkaServer::shared();
+    let sink = sink_at(&server.bootstrap());
+    let topic = fresh_topic(server, 3, &[]);
+    let events = [1, 3].map(|n| event(&topic, None, n.to_string()));
+    let batch = records(&events, 0).into_iter().zip([1, 3]);
+    let batch = batch.map(|(record, partition)| record.with_partition(partition));
+    let mut lane = lane(&sink).await;
+    let outcomes = submit(&mut lane, batch.collect()).await;
+    assert!(matches!(outcomes[&0], Outcome::Accepted(_)));
+    let why = rejection(&outcomes[&1]);
+    assert_eq!(why.kind, RejectionKind::Unroutable);
+    assert!(
+        why.reason.contains("3 partitions, and no partition 3"),
+        "{}",
+        why.reason
+    );
 }

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use posthaste_engine::{Cause, Outcome, Postponement, Sink};
 use posthaste_sinks::open;
-use posthaste_testkit::{servers::nats::NatsServer, sink_suite::SuiteEvent, unique_name};
+use posthaste_testkit::{
+    servers::nats::NatsServer,
+    sink_suite::{SuiteEvent, WireRecord},
+    unique_name,
+};
 use serde_json::{Value, json};
 
 use super::read;
@@ -40,6 +44,12 @@ impl<'a> Place<'a> {
     /// How many messages the stream holds, and the number of the last.
     pub(super) fn state(&self) -> (u64, u64) {
         self.server.client().stream_state(&self.name)
+    }
+
+    /// The records of the stream.
+    pub(super) fn records(&self) -> Vec<WireRecord> {
+        let messages = self.server.client().messages(&self.name);
+        messages.into_iter().map(read::record).collect()
     }
 
     /// The events of the stream.

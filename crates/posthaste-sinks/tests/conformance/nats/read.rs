@@ -1,6 +1,12 @@
 //! Reading messages again, as a consumer does.
 
-use posthaste_testkit::{servers::nats::NatsMessage, sink_suite::SuiteEvent};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use posthaste_testkit::{
+    servers::nats::NatsMessage,
+    sink_suite::{SuiteEvent, WireRecord},
+};
+
+use crate::lines;
 
 /// The event of a message.
 pub(super) fn event(message: NatsMessage) -> SuiteEvent {
@@ -34,6 +40,31 @@ pub(super) fn event(message: NatsMessage) -> SuiteEvent {
             .map(|(name, value)| (decoded(name).unwrap_or_default(), decoded(value)))
             .collect(),
     }
+}
+
+/// The record of a message, whoever made its headers, and its dedup id.
+pub(super) fn record(message: NatsMessage) -> WireRecord {
+    let headers = message.headers.iter();
+    let mut record = WireRecord {
+        headers: headers
+            .map(|(name, value)| (decoded(name).unwrap_or_default(), decoded(value)))
+            .collect(),
+        ..WireRecord::default()
+    };
+    record.take_header("Nats-Msg-Id").unwrap();
+    record.take_header("Nats-Expected-Stream").unwrap();
+    let encoded = record.take_header("key-base64");
+    let key = record.take_header("key");
+    assert!(key.is_none() || encoded.is_none());
+    let encoded = encoded.map(|text| STANDARD.decode(text).unwrap());
+    record.key = key.map(String::into_bytes).or(encoded);
+    let is_tombstone = record.take_header("tombstone").is_some();
+    record.value = (!is_tombstone).then_some(message.payload);
+    record.wire_id = record.header("id");
+    record.timestamp = record
+        .header("occurred-at")
+        .map(|time| lines::micros(&time));
+    record
 }
 
 struct Headers(Vec<(String, String)>);

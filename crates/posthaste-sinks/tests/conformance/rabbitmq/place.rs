@@ -6,7 +6,7 @@ use posthaste_engine::Sink;
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::rabbitmq::{Argument, RabbitMqServer},
-    sink_suite::SuiteEvent,
+    sink_suite::{SuiteEvent, WireRecord},
     unique_name,
 };
 
@@ -43,6 +43,12 @@ impl<'a> Place<'a> {
 
     pub(super) fn sink(&self) -> Arc<dyn Sink> {
         open(&self.on(&self.server.url("/"))).unwrap()
+    }
+
+    /// The messages of the queue as records, which are taken from it.
+    pub(super) fn records(&self) -> Vec<WireRecord> {
+        let messages = self.server.client("/").consume(&self.name);
+        messages.into_iter().map(read::record).collect()
     }
 
     /// The messages of the queue, which are taken from it.

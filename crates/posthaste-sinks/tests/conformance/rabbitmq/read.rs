@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use posthaste_testkit::{
     servers::rabbitmq::{HeaderValue, RabbitMqMessage},
-    sink_suite::SuiteEvent,
+    sink_suite::{SuiteEvent, WireRecord},
 };
+
+use crate::lines;
 
 /// The event of a message, whose properties and headers must agree.
 pub(super) fn event(message: RabbitMqMessage) -> SuiteEvent {
@@ -52,6 +54,50 @@ pub(super) fn event(message: RabbitMqMessage) -> SuiteEvent {
         tracestate: headers.ours("tracestate"),
         headers: headers.rest(),
     }
+}
+
+/// The record of a message, whoever made its headers. Properties count as headers unless a header
+/// says the same.
+pub(super) fn record(message: RabbitMqMessage) -> WireRecord {
+    let mut headers = Headers {
+        table: message.headers,
+        own: Vec::new(),
+    };
+    let key = match headers.first("key") {
+        HeaderValue::Void => None,
+        HeaderValue::Text(text) => Some(text.into_bytes()),
+        HeaderValue::Bytes(bytes) => Some(bytes),
+        other => panic!("key is {other:?}"),
+    };
+    let is_tombstone = headers.first("tombstone") == HeaderValue::Bool(true);
+    let mut record = WireRecord {
+        key,
+        value: (!is_tombstone).then_some(message.body),
+        headers: headers.rest(),
+        wire_id: message.message_id,
+        ..WireRecord::default()
+    };
+    for (name, property) in [
+        ("type", message.kind),
+        ("content-type", message.content_type),
+        ("correlation-id", message.correlation_id),
+    ] {
+        if property.is_some() && record.header(name) != property {
+            record.headers.push((name.to_owned(), property));
+        }
+    }
+    let stated = message
+        .timestamp
+        .map(|seconds| i64::try_from(seconds).unwrap());
+    record.timestamp = match record.header("occurred-at") {
+        Some(time) => {
+            let time = lines::micros(&time);
+            assert_eq!(stated, Some(time.div_euclid(1_000_000)));
+            Some(time)
+        }
+        None => stated.map(|seconds| seconds * 1_000_000),
+    };
+    record
 }
 
 struct Headers {

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{Cause, RejectionKind, Sink};
 use posthaste_sinks::StdoutSink;
-use posthaste_testkit::sink_suite::{Expected, Fixture, Row, SuiteEvent};
+use posthaste_testkit::sink_suite::{Expected, Fixture, Row, SuiteEvent, WireRecord};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tempfile::TempDir;
 
@@ -147,6 +147,13 @@ impl Fixture for StdoutFixture {
             .filter(|line| line.ends_with(b"\n"))
             .filter_map(lines::parse)
             .collect()
+    }
+
+    async fn arrived_records(&self) -> Vec<WireRecord> {
+        let mut state = self.reader.state();
+        state.read_all();
+        let lines = state.text.split_inclusive(|&byte| byte == b'\n');
+        lines.map(lines::record).collect()
     }
 
     async fn take_away(&self) {

@@ -4,6 +4,7 @@ mod contents;
 mod ending;
 mod faults;
 mod order;
+mod overrides;
 mod rejections;
 mod verdicts;
 
@@ -50,6 +51,13 @@ pub(super) const CASES: &[Case] = cases![
     contents::everything_arrives_unchanged[Readable],
     contents::ten_megabytes_arrive_unchanged[Readable],
     contents::routed_topic_and_key_arrive[Readable],
+    overrides::a_key_of_bytes_arrives[Readable],
+    overrides::another_value_arrives[Readable],
+    overrides::given_headers_arrive_alone[Readable],
+    overrides::another_timestamp_arrives[Readable],
+    overrides::another_partition_is_taken[Readable],
+    overrides::another_wire_id_arrives[Readable],
+    overrides::repeats_are_told_by_their_dedup_id[Readable],
     order::order_is_kept_across_batches[Readable],
     order::order_is_kept_with_the_most_in_flight[Readable],
     order::order_is_kept_across_lanes[Readable],
