@@ -21,7 +21,7 @@ pub struct Record {
     event: StoredEvent,
 }
 
-/// Whatever a record has instead of its event's own.
+/// The parts that a record has instead of its event's own.
 #[derive(Debug, Clone, Default)]
 struct Overrides {
     value: Option<Option<Bytes>>,

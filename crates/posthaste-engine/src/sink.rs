@@ -214,7 +214,7 @@ pub trait Sink: Send + Sync {
 
     /// Whether the target is reachable and allows us, and what can be seen of it: without any side
     /// effect that a consumer or an operator could see, and without any right that delivering does
-    /// not need. What we may not ask is reported as not seen.
+    /// not need. Facts that we may not ask for are reported as not seen.
     ///
     /// # Errors
     /// [`SinkError`] with the fix, where nothing could be delivered.

@@ -13,10 +13,10 @@ pub fn wire_id_room() -> WireIdRoom {
 
 /// The id of an event that has no UUID.
 ///
-/// An event of our own outbox has a UUID, whose text is its wire id. An event of a foreign table has
-/// whatever id its table has, as text: that is its wire id, and a UUID made of it stands for it in
-/// our tables. A foreign store owes the same text for the same event whenever it reads it, also
-/// after a restart, and another text for another event.
+/// An event of our own outbox has a UUID, whose text is its wire id. An event of a foreign table
+/// has the id of its row as text: that is its wire id, and a UUID made of it stands for it in our
+/// tables. A foreign store owes the same text for the same event whenever it reads it, also after a
+/// restart, and another text for another event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForeignId<'a>(&'a str);
 

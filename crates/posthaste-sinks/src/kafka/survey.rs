@@ -1,4 +1,4 @@
-//! What a check tells of the cluster's topics: those that the cluster shows us, since an event's
+//! A check's report of the cluster's topics: of those that the cluster shows us, since an event's
 //! topic is its own.
 
 use std::{collections::HashMap, time::Duration};
@@ -100,8 +100,8 @@ fn add(report: &mut CheckReport, topic: &Shown, settings: &TopicSettings) {
     let below = topic.in_sync.iter().filter(|&&count| count < min).count();
     if below > 0 {
         let fault = format!(
-            "{below} of {all} partitions have fewer replicas in sync than min.insync.replicas={min}, \
-             and take nothing"
+            "{below} of {all} partitions have fewer replicas in sync than \
+             min.insync.replicas={min}, and take nothing"
         );
         let mend = match topic.replicas < min {
             true => format!("give the topic {min} replicas, or lower min.insync.replicas"),

@@ -1,4 +1,4 @@
-//! What a check tells of the server and its streams.
+//! A check's report of the server and its streams.
 
 use std::time::Duration;
 

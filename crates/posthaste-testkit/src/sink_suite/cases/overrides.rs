@@ -1,4 +1,4 @@
-//! What routing gives a record instead of its event's own arrives, and the event's own does not.
+//! Each part that a record has instead of its event's own arrives, and the event's own does not.
 
 use bytes::Bytes;
 use posthaste_engine::{DedupWindow, Deduplication, Record};
