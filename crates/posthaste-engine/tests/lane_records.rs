@@ -55,6 +55,28 @@ fn told(verdicts: &[Verdict]) -> Vec<(u64, &'static str)> {
 }
 
 #[test]
+fn a_larger_value_than_the_limit_is_rejected_and_never_sent() {
+    let values = [
+        (Some("k"), "12"),
+        (Some("k"), "123"),
+        (Some("k"), "1"),
+        (None, "1"),
+    ];
+    let events = values.map(|(key, value)| SuiteEvent::new(key, value));
+    let mut lane = Records::default();
+    lane.limit_values(Some(2));
+    lane.submit(records(&events, 0), 0);
+    assert_eq!(send_all(&mut lane).into_keys().collect::<Vec<_>>(), [0, 3]);
+    let verdicts = lane.hand_out();
+    assert_eq!(told(&verdicts), [(1, "rejected"), (2, "behind_failure")]);
+    let Outcome::Rejected(why) = &verdicts[0].outcome else {
+        panic!("{verdicts:?}");
+    };
+    assert_eq!(why.kind, RejectionKind::TooLarge);
+    assert!(why.reason.contains("max_event_bytes=2"), "{}", why.reason);
+}
+
+#[test]
 fn a_slot_is_answered_once() {
     let mut records = Records::default();
     records.submit(batch(&[None, None], 7), 0);
