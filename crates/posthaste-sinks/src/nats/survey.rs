@@ -80,17 +80,18 @@ pub(super) async fn survey(
     stream: Option<&str>,
 ) -> Result<CheckReport, ServerFault> {
     let mut report = CheckReport::default();
+    let server = connection.info.server_name.clone();
     let limit = Fact::seen("max_payload", connection.info.max_payload);
     match stream {
         Some(name) => {
             let stream = one(connection, name).await?;
-            report.part("server", "", vec![limit]);
+            report.part("server", server, vec![limit]);
             add(&mut report, &stream);
         }
         None => {
             let listed = list(connection).await;
             let total = listed.as_ref().ok().map(|listed| listed.total);
-            report.part("server", "", vec![limit, Fact::new("streams", total)]);
+            report.part("server", server, vec![limit, Fact::new("streams", total)]);
             match listed {
                 Ok(listed) => listed
                     .streams

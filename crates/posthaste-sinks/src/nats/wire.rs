@@ -27,6 +27,9 @@ pub(super) enum Incoming {
 /// The server's side of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct ServerInfo {
+    /// The server's name; its id where it was given none.
+    #[serde(default)]
+    pub(super) server_name: String,
     /// The most bytes of a message, with its headers.
     #[serde(default)]
     pub(super) max_payload: usize,
@@ -143,12 +146,14 @@ mod tests {
 
     #[test]
     fn each_thing_that_a_server_says_is_read() {
-        let info = br#"INFO {"server_id":"X","headers":true,"max_payload":1048576} "#;
+        let info =
+            br#"INFO {"server_id":"X","server_name":"n","headers":true,"max_payload":1048576} "#;
         let info = [&info[..], b"\r\n"].concat();
         for (bytes, incoming) in [
             (
                 &info[..],
                 Incoming::Info(ServerInfo {
+                    server_name: "n".to_owned(),
                     max_payload: 1 << 20,
                     headers: true,
                     tls_required: false,
