@@ -37,6 +37,17 @@ pub(super) struct Appender {
     mode: Option<u32>,
 }
 
+/// A program that this process is just starting holds the open file too until it runs, and the lock
+/// with it: closing it here alone would leave it locked for so long.
+impl Drop for Appender {
+    fn drop(&mut self) {
+        if let Err(error) = self.file.unlock() {
+            let path = self.path.display();
+            tracing::debug!("{path} is unlocked by being closed: {error}");
+        }
+    }
+}
+
 impl Appender {
     /// Opens or creates the file, takes its lock, and repairs a torn last line.
     pub(super) fn open(path: &Path, mode: Option<u32>) -> Result<Self, SinkError> {
