@@ -29,7 +29,7 @@ fn events_away() -> usize {
 fn away(record: &Record) -> Answer {
     let outcome = match record.topic() {
         "away" => Outcome::later("it is away"),
-        _ => Outcome::Accepted(None),
+        _ => Outcome::accepted(),
     };
     (QUICK, outcome)
 }
@@ -59,7 +59,7 @@ fn hour(flow: &mut Flow, events: usize, key: impl Fn(usize) -> Option<String>) -
 fn heal(flow: &mut Flow) {
     let mut steps = 0;
     while !flow.is_all_delivered() {
-        flow.step(QUICK, &|_| (QUICK, Outcome::Accepted(None)));
+        flow.step(QUICK, &|_| (QUICK, Outcome::accepted()));
         steps += 1;
         assert!(
             steps < 400_000,

@@ -18,7 +18,7 @@ fn a_place_that_is_away_gets_few_events_and_the_others_pass() {
     let away = |record: &Record| -> Answer {
         let outcome = match record.topic() {
             "away" => Outcome::later("it is away"),
-            _ => Outcome::Accepted(None),
+            _ => Outcome::accepted(),
         };
         (quick, outcome)
     };
@@ -50,7 +50,7 @@ fn refused_events_are_sent_behind_others() {
     }));
     for _ in 0..600 {
         flow.step(Duration::from_millis(100), &|record| match record.topic() {
-            "healthy" => (quick, Outcome::Accepted(None)),
+            "healthy" => (quick, Outcome::accepted()),
             _ => (quick, refused()),
         });
     }

@@ -215,7 +215,7 @@ fn operators_are_told_which_places_take_nothing() {
     let now = Moment(Duration::from_secs(1));
     let answer = |record: &Record| match (record.event().seq() % 6, record.order_key()) {
         (0, Some(_)) => Outcome::later("partition 0 has no leader"),
-        _ => Outcome::Accepted(None),
+        _ => Outcome::accepted(),
     };
     read_and_deliver(&mut pipeline, (60, true), now, 5, answer);
     let (places, held) = pipeline.held_places(10, now.after(Duration::from_secs(9)));

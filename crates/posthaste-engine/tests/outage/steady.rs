@@ -16,9 +16,9 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 fn stream(silent_topic: impl Fn(usize) -> &'static str) -> Flow {
     let mut flow = Flow::new(LIMITS, KeyOrder::OneAtATime);
     let answer = |record: &Record| -> Answer {
-        match record.key().is_some_and(|key| key.starts_with("silent")) {
+        match record.key().is_some_and(|key| key.starts_with(b"silent")) {
             true => (PUBLISH_TIMEOUT, Outcome::silent("no answer")),
-            false => (STEP, Outcome::Accepted(None)),
+            false => (STEP, Outcome::accepted()),
         }
     };
     for step in 0..usize::try_from(MINUTES).unwrap() * 60 * 200 {
