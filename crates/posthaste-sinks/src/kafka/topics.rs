@@ -343,7 +343,8 @@ fn place(record: &Record, count: usize, leaderless: &BTreeSet<usize>, rotation: 
 }
 
 /// The partition that a record is bound to: the one that it is for, else as Java's default
-/// partitioner chooses it for a record with a key. Without one, a key of order keeps to one of them.
+/// partitioner chooses it for a record with a key. Without one, a key of order keeps to one of
+/// them.
 fn bound_to(record: &Record, count: usize) -> Option<usize> {
     match (record.partition(), record.key(), record.order_key()) {
         (Some(given), ..) => usize::try_from(given).ok(),
