@@ -44,6 +44,18 @@ pub(crate) enum Command {
     Demo(demo::Demo),
 }
 
+/// The store to read from and the destination to deliver to.
+#[derive(Debug, Args)]
+struct Addresses {
+    #[arg(
+        long, value_name = "URL", visible_alias = "store",
+        help = plug_ins::store_help(config::FROM)
+    )]
+    from: Option<SecretUrl>,
+    #[arg(long, value_name = "URL", help = plug_ins::sink_help(config::TO))]
+    to: Option<SecretUrl>,
+}
+
 /// Which store a command works on, and how it answers.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {

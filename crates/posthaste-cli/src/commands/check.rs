@@ -9,13 +9,12 @@ use posthaste_engine::{
 };
 use serde_json::{Value, json};
 
+use super::Addresses;
 use crate::{
     config::{self, RelayFlags},
     failure::{Failure, Status},
     open,
     output::{self, Style, Table},
-    plug_ins,
-    secret::SecretUrl,
 };
 
 /// The word for what could not be asked.
@@ -25,13 +24,8 @@ const WIDTH: usize = 80;
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    #[arg(
-        long, value_name = "URL", visible_alias = "store",
-        help = plug_ins::store_help(config::FROM)
-    )]
-    from: Option<SecretUrl>,
-    #[arg(long, value_name = "URL", help = plug_ins::sink_help(config::TO))]
-    to: Option<SecretUrl>,
+    #[command(flatten)]
+    addresses: Addresses,
     /// A file with destinations, as for the relay
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -50,8 +44,8 @@ struct Checked {
 impl Check {
     pub(crate) async fn run(self) -> Result<Status, Failure> {
         let flags = RelayFlags {
-            from: self.from,
-            to: self.to,
+            from: self.addresses.from,
+            to: self.addresses.to,
             ..RelayFlags::default()
         };
         let config = config::relay(self.config.as_deref(), flags)?;

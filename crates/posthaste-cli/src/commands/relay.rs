@@ -20,11 +20,11 @@ use serde_json::json;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
+use super::Addresses;
 use crate::{
     config::{self, DestinationTuning, LogFormat, RelayConfig, RelayFlags, RelayTuning, units},
     failure::{Failure, Status},
-    http, open, output, plug_ins,
-    secret::SecretUrl,
+    http, open, output,
 };
 use stop::Stop;
 
@@ -33,13 +33,8 @@ const LOG: &str = "POSTHASTE_LOG";
 
 #[derive(Debug, Args)]
 pub(crate) struct Relay {
-    #[arg(
-        long, value_name = "URL", visible_alias = "store",
-        help = plug_ins::store_help(config::FROM)
-    )]
-    from: Option<SecretUrl>,
-    #[arg(long, value_name = "URL", help = plug_ins::sink_help(config::TO))]
-    to: Option<SecretUrl>,
+    #[command(flatten)]
+    addresses: Addresses,
     /// The name of the destination of --to; progress belongs to the name [default: default]
     #[arg(long, value_name = "NAME")]
     destination: Option<String>,
@@ -76,8 +71,8 @@ impl Relay {
         let config = config::relay(
             self.config.as_deref(),
             RelayFlags {
-                from: self.from,
-                to: self.to,
+                from: self.addresses.from,
+                to: self.addresses.to,
                 destination: self.destination,
                 start: self.start,
                 tuning: self.tuning,
