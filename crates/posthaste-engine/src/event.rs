@@ -501,6 +501,7 @@ mod tests {
         assert_eq!(events[2].text(Field::Type), None);
         assert_eq!(events[2].topic(), "orders");
     }
+
     #[test]
     fn the_wire_id_is_the_text_of_a_foreign_id_else_of_the_uuid() {
         let mut page = PageBuilder::default();

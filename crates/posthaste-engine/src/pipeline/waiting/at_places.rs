@@ -10,15 +10,15 @@ use super::{
 };
 use crate::{
     Backoff, Moment, Postponement, Record, Router, StoredEvent,
+    record::key_hash,
     rule::{Rule, left_out},
 };
 
 impl Waiting {
     pub(super) fn place_of(&self, event: &StoredEvent, router: &Router) -> Place {
-        let topic = router.topic_hash(event);
         Place(match self.part_of(event, router) {
-            None => topic,
-            Some((_, part)) => mixed(topic, part),
+            None => router.topic_hash(event),
+            Some((record, part)) => mixed(key_hash(record.topic()), part),
         })
     }
 
