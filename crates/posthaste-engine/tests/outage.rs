@@ -53,7 +53,7 @@ fn any_page(
     }
 }
 
-fn push(builder: &mut PageBuilder, seq: i64, topic: &str, key: Option<&str>) {
+pub(crate) fn push(builder: &mut PageBuilder, seq: i64, topic: &str, key: Option<&str>) {
     let mut texts = [None; 9];
     texts[Field::Topic as usize] = Some(topic);
     texts[Field::Key as usize] = key;

@@ -6,11 +6,12 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    AfterFailure, Backoff, Change, Cursor, DeliveryPolicy, Due, FenceKind, Field, KeyOrder, Marker,
+    AfterFailure, Backoff, Change, Cursor, DeliveryPolicy, Due, FenceKind, KeyOrder, Marker,
     Moment, Outcome, Page, PageBuilder, ParkedCopy, Pipeline, PipelineLimits, Route, RouteAction,
-    RouteMatch, Router, Routes, Settlement, SideStep, SinkInfo, StoredEvent, StoredFields, Verdict,
+    RouteMatch, Router, Routes, Settlement, SideStep, SinkInfo, StoredEvent, Verdict,
 };
-use uuid::Uuid;
+
+use crate::outage::push;
 
 const NOW: Moment = Moment(Duration::from_secs(1));
 
@@ -18,19 +19,7 @@ const NOW: Moment = Moment(Duration::from_secs(1));
 fn events(topics: &[&str]) -> Vec<StoredEvent> {
     let mut builder = PageBuilder::default();
     for (seq, topic) in (1..).zip(topics) {
-        let mut texts = [None; 9];
-        texts[Field::Topic as usize] = Some(*topic);
-        texts[Field::Key as usize] = Some("k");
-        let fields = StoredFields {
-            seq,
-            id: Uuid::from_u128(u128::try_from(seq).unwrap()),
-            occurred_at: 0,
-            inserted_at: 0,
-            slot: 0,
-            texts,
-            payload: None,
-        };
-        builder.push(&fields, std::iter::empty()).unwrap();
+        push(&mut builder, seq, topic, Some("k"));
     }
     builder.finish()
 }

@@ -87,6 +87,18 @@ impl Times {
     }
 }
 
+/// Some measures with this plan, of which the best one counts.
+async fn measure(
+    times: &mut Vec<Duration>,
+    writer: &mut dyn Writer,
+    plan: &Plan,
+    mut arrived: impl FnMut() -> u64,
+) {
+    for _ in 0..MEASURES {
+        times.push(time(writer, plan, &mut arrived).await);
+    }
+}
+
 async fn until_told(url: &str, words: &str) {
     until("the trouble to be told", || {
         let status = posthaste_json(&["status", "--store", url]);
@@ -134,17 +146,11 @@ async fn a_queue_is_as_quick_beside_a_full_one_and_that_gets_all_in_order() {
         let plan = round(Some("full"));
         times.beside.push(time(&mut *writer, &plan, arrived).await);
         until_told(&url, "a queue is full").await;
-        for _ in 0..MEASURES {
-            times.beside.push(time(&mut *writer, &plan, arrived).await);
-        }
+        measure(&mut times.beside, &mut *writer, &plan, arrived).await;
 
         server.ctl(&["clear_policy", "limit"]);
         until_drained(&url).await;
-        for _ in 0..MEASURES {
-            times
-                .alone
-                .push(time(&mut *writer, &round(None), arrived).await);
-        }
+        measure(&mut times.alone, &mut *writer, &round(None), arrived).await;
         until_drained(&url).await;
         messages.extend(["full", "here"].map(|queue| client.consume(queue)));
     }
@@ -185,17 +191,11 @@ async fn a_topic_is_as_quick_beside_one_without_a_leader_and_that_gets_all_in_or
         let plan = round(Some("away"));
         times.beside.push(time(&mut *writer, &plan, arrived).await);
         until_told(&url, "partition 0 of topic `away` has no leader").await;
-        for _ in 0..MEASURES {
-            times.beside.push(time(&mut *writer, &plan, arrived).await);
-        }
+        measure(&mut times.beside, &mut *writer, &plan, arrived).await;
 
         gone.start_again();
         until_drained(&url).await;
-        for _ in 0..MEASURES {
-            times
-                .alone
-                .push(time(&mut *writer, &round(None), arrived).await);
-        }
+        measure(&mut times.alone, &mut *writer, &round(None), arrived).await;
     }
     until_drained(&url).await;
     running.terminate();

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use posthaste_testkit::{
     long_form,
     servers::{
-        nats::{NatsMessage, NatsServer},
+        nats::{NatsClient, NatsMessage, NatsServer},
         postgres::PostgresServer,
     },
 };
@@ -20,14 +20,20 @@ use serde_json::json;
 const SILENT: u32 = 100;
 const EVENTS_OF_SILENT: u32 = 30;
 
-/// They are three times as many as the window holds, and in front of all others. Another client
-/// listens to their subjects, so that NATS neither refuses nor answers them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_silent_subjects_hold_up_no_other_and_get_all_in_order() {
+/// A server with a stream, its client, and another one that listens to subjects without a stream,
+/// so that NATS neither refuses nor answers what is sent there.
+fn with_silent_subjects() -> (NatsServer, NatsClient, NatsClient) {
     let server = NatsServer::start();
     let (mut client, mut listener) = (server.client(), server.client());
     client.create_stream("OTHERS", &["other"], &json!({}));
     listener.listen("silent.>");
+    (server, client, listener)
+}
+
+/// They are three times as many as the window holds, and in front of all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_silent_subjects_hold_up_no_other_and_get_all_in_order() {
+    let (server, mut client, _listener) = with_silent_subjects();
     let database = Postgres::new(PostgresServer::shared(15));
     let mut writer = database.writer().await.unwrap();
     let plan = |topic: String, key: u32, events: u32| Plan {
@@ -128,10 +134,7 @@ fn made_and_taken(message: &NatsMessage) -> (Timestamp, Duration) {
 /// that, and loses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_silent_subjects_delay_no_steady_stream() {
-    let server = NatsServer::start();
-    let (mut client, mut listener) = (server.client(), server.client());
-    client.create_stream("OTHERS", &["other"], &json!({}));
-    listener.listen("silent.>");
+    let (server, mut client, _listener) = with_silent_subjects();
     let database = Postgres::new(PostgresServer::shared(15));
     let mut writer = database.writer().await.unwrap();
     let url = database.url();
