@@ -131,6 +131,13 @@ pub enum Seen {
         /// How many that the claim's main group has read are behind the cursor now.
         passed: u64,
     },
+    /// A relay is about to set an event aside: the store may do so though the relay never hears it.
+    MayBeSetAside {
+        /// Where.
+        place: DestinationIndex,
+        /// The event.
+        id: Uuid,
+    },
     /// Events were set aside: parked or skipped.
     SetAside {
         /// Where.

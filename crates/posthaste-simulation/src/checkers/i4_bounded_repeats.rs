@@ -27,7 +27,7 @@ struct RepeatsAt {
     stored: HashMap<Uuid, (Grant, u64)>,
     delivered: HashSet<Uuid>,
     /// Parked events are tried again by themselves, and their acknowledgements may be lost like any
-    /// other.
+    /// other. They count from the request on: its answer may be lost, too.
     set_aside: HashSet<Uuid>,
 }
 
@@ -55,7 +55,7 @@ impl Checker for I4BoundedRepeats {
             Seen::Delivered { place, id, .. } => {
                 self.places[*place].delivered.insert(*id);
             }
-            Seen::SetAside { place, id, .. } => {
+            Seen::MayBeSetAside { place, id } => {
                 let of = &mut self.places[*place];
                 of.set_aside.insert(*id);
                 of.stored.remove(id);
@@ -145,5 +145,24 @@ mod tests {
         }
         let of_a_zombie = [&[claimed(2)], &repeated(&[submitted(2)])[..]].concat();
         good(I4BoundedRepeats::new(&rules()), &of_a_zombie);
+    }
+
+    #[test]
+    fn a_copy_that_the_relay_never_heard_of_may_be_sent() {
+        let set_aside = Seen::MayBeSetAside {
+            place: 0,
+            id: id(1),
+        };
+        let read_again = Seen::Stored {
+            place: 0,
+            epoch: 2,
+            registration: id(2),
+            ids: vec![id(1)],
+            passed: 1,
+        };
+        let first = [claimed(1), submitted(1), delivered(1)];
+        let second = [claimed(2), read_again, submitted(2)];
+        let copied = [&first[..], &[set_aside], &second].concat();
+        good(I4BoundedRepeats::new(&rules()), &copied);
     }
 }

@@ -211,11 +211,13 @@ impl ClaimWatch for ObservedClaim {
         if events.iter().any(|parking| parking.attempts == 0) {
             self.of.observer.trace.reach(Reached::LeftForItsPlace);
         }
-        for parking in events
-            .iter()
-            .filter(|parking| parking.next == AfterFailure::Skip)
-        {
-            self.of.may_leave_behind(parking.event.id());
+        let place = self.of.place;
+        for parking in events {
+            let id = parking.event.id();
+            self.of.see(&Seen::MayBeSetAside { place, id });
+            if parking.next == AfterFailure::Skip {
+                self.of.may_leave_behind(id);
+            }
         }
         let sent = self.of.sends();
         Box::new(move |answer| {
@@ -224,7 +226,7 @@ impl ClaimWatch for ObservedClaim {
             }
             for parking in events {
                 self.of.see(&Seen::SetAside {
-                    place: self.of.place,
+                    place,
                     id: parking.event.id(),
                     key: parking.event.key().map(Into::into),
                     skipped: parking.next == AfterFailure::Skip,
