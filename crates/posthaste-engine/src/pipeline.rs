@@ -20,6 +20,7 @@
 //! | `Side` | keys that come back to the main group |
 //! | `Retries` | parked copies that are sent again |
 //! | `Waiting` | what waits, and why |
+//! | `Trials` | whose turn it is beside suspects |
 //! | `Breaker` | whether the destination is there |
 //! | `Refusals` | whether it refuses too much |
 //! | `LaneUse` | the lane, and what is in flight on it |
@@ -54,6 +55,7 @@ mod side;
 mod side_read;
 mod storing;
 mod ticket;
+mod trials;
 mod waiting;
 mod window;
 
@@ -67,6 +69,7 @@ use reports::Reports;
 use retries::Retries;
 use side::Side;
 use ticket::Group;
+use trials::Trials;
 use waiting::Waiting;
 use window::Window;
 
@@ -87,6 +90,7 @@ pub struct Pipeline {
     side: Side,
     retries: Retries,
     waiting: Waiting,
+    trials: Trials,
     breaker: Breaker,
     refusals: Refusals,
     lane: LaneUse,
@@ -115,6 +119,7 @@ impl Pipeline {
             side,
             retries: Retries::new(),
             waiting: Waiting::new(info.parts.clone(), markers),
+            trials: Trials::new(),
             breaker: Breaker::new(limits.probe),
             refusals: Refusals::new(limits.probe, limits.rejections_max, limits.blocked_keys_max),
             lane: LaneUse::new(),

@@ -11,6 +11,7 @@ mod left_out;
 mod places;
 mod refused;
 mod steady;
+mod suspects;
 
 use std::{
     any::Any, cell::RefCell, collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration,

@@ -82,7 +82,7 @@ fn cases() -> Vec<Case> {
             &["I1", "I3", "I4"],
             11,
         ),
-        case(Rule::DeadlineByBootClock, Zombies, &["I3"], 72),
+        case(Rule::DeadlineByBootClock, Zombies, &["I3"], 140),
         case(Rule::AbortEndsConnection, Zombies, &["I3"], 1),
         case(Rule::FenceBeforeEpoch, Zombies, &["I3"], 191),
         case(Rule::JoinWhereMainGroupStands, Usual, &["I1", "I4"], 39),

@@ -167,6 +167,53 @@ async fn one_event_ends_each_connection(broker: Arc<dyn Broker>, option: &str) {
     assert_eq!(judged, (0, 0, 0), "{report}");
 }
 
+/// As many as once stopped a destination for ever. Each of those that were under way with some of
+/// them waits until these were tried alone, all others do not (I7).
+#[cfg(feature = "rabbitmq")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forty_events_over_which_each_connection_to_rabbitmq_ends_hold_up_no_other() {
+    const BAD: u64 = 40;
+    let broker = rabbitmq();
+    let server = PostgresServer::shared(15);
+    let database: Arc<dyn Database> = Arc::new(Postgres::new(server));
+    let mut writer = database.writer().await.unwrap();
+    let bad = (0..BAD).map(|n| Step::new(format!("ends-{n}"), 1));
+    let others = (0..KEYS).map(|key| Step::new(load_key(key), 50));
+    let plan = Plan {
+        steps: bad.chain(others).collect(),
+        ..Plan::default()
+    };
+    writer.transact(&plan).await.unwrap();
+    broker.proxy().cut_at(b"ends-");
+    let running = relay(&database, &*broker)
+        .flags(&["--attempts", "1", "--settle", "200ms"])
+        .flags(&["--publish-timeout", "3s"])
+        .start();
+    let status = || posthaste_json(&["status", "--store", &database.url()]);
+    until("all others to be delivered", || {
+        let status = status();
+        let count = |name: &str| status[name].as_u64().unwrap();
+        count("pending") + count("parked") + count("dead") == BAD
+    })
+    .await;
+
+    broker.proxy().resume();
+    let retry = ["dead", "retry", "--all", "--store"];
+    posthaste(&[&retry[..], &[&database.url()]].concat());
+    until("the rest to be delivered", || {
+        let status = status();
+        ["pending", "dead", "parked", "blocked_keys"]
+            .iter()
+            .all(|&count| status[count] == 0)
+    })
+    .await;
+    running.terminate();
+    assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
+    let report = judge(&*database, broker.deliveries()).await;
+    let judged = (report.lost, report.phantom, report.out_of_order);
+    assert_eq!(judged, (0, 0, 0), "{report}");
+}
+
 /// The broker fails; relay and database are sound.
 async fn outages_lose_and_park_nothing(broker: Arc<dyn Broker>) {
     let size = Size::here();

@@ -6,7 +6,9 @@ use super::{
     Pipeline,
     evidence::FAILS_ALONE_MAX,
     retries::{Retry, Sent},
+    sending::PROBE_EVENTS,
     ticket::{Group, Ticket},
+    trials::{Failed, OTHERS_MIN, Tells},
     window::State,
 };
 use crate::{
@@ -220,7 +222,7 @@ impl Pipeline {
     }
 
     /// Answers of the destination that tell of an event: it is there.
-    fn answers(&self) -> u64 {
+    pub(super) fn answers(&self) -> u64 {
         self.reports.counts.accepted + self.refusals.total()
     }
 
@@ -254,6 +256,7 @@ impl Pipeline {
     ) {
         let answers = self.answers();
         let is_suspect = self.makes_suspect(why.cause);
+        let is_alone = self.lane.in_flight() == 1;
         let Some(window) = self.window_of(ticket.group()) else {
             return;
         };
@@ -261,7 +264,12 @@ impl Pipeline {
             return;
         };
         let event = entry.event.clone();
-        if is_suspect && entry.evidence.failed(answers) {
+        if is_suspect && !is_alone {
+            entry.evidence.failed_among_others(answers);
+        }
+        let is_at_fault = is_suspect && is_alone && entry.evidence.failed(answers);
+        let failed = entry.evidence.how_failed(is_alone);
+        if is_at_fault {
             let rejection = self.fails_alone(&event, &why.reason);
             self.fail(ticket, rejection);
         } else if left_out(Rule::OutageBurnsNoAttempt) {
@@ -270,7 +278,7 @@ impl Pipeline {
         } else {
             window.unsend(ticket.number(), is_fate_unknown(why.cause));
             if is_suspect {
-                self.waiting.suspect(&event);
+                self.waiting.suspect(&event, failed);
             }
         }
         self.destination_failed(why, now, random);
@@ -297,16 +305,44 @@ impl Pipeline {
 
     fn destination_failed(&mut self, why: &Unavailability, now: Moment, random: f64) {
         self.reports.counts.unavailable += 1;
-        if self.lane.fail() {
-            if is_evidence(why.cause) {
-                // The first one to fail of those in flight need not be the one at fault, and these
-                // were in flight before.
-                for event in self.retries.all_sent() {
-                    self.waiting.suspect(event);
+        if !self.lane.fail() {
+            return;
+        }
+        if is_evidence(why.cause) {
+            self.suspect_all_in_flight();
+            match self.trials.lane_failed(self.answers(), now) {
+                // Another lane begins slowly, as after a probe.
+                Tells::ItIsThere => return self.lane.limit(PROBE_EVENTS),
+                Tells::OfTheseSuspects => {
+                    let reason = why.to_string();
+                    return self
+                        .breaker
+                        .open(reason, why.wait, now.after(OTHERS_MIN), now);
                 }
+                Tells::Nothing => {}
             }
-            self.breaker
-                .unavailable(why.to_string(), why.wait, now, random);
+        }
+        self.breaker
+            .unavailable(why.to_string(), why.wait, now, random);
+    }
+
+    /// The first one to fail need not be the one at fault.
+    fn suspect_all_in_flight(&mut self) {
+        let answers = self.answers();
+        let Self {
+            main,
+            side,
+            retries,
+            waiting,
+            ..
+        } = self;
+        for entry in main.all_sent().chain(side.window().all_sent()) {
+            entry.evidence.failed_among_others(answers);
+            waiting.suspect(&entry.event, Failed::AmongOthers);
+        }
+        for retry in retries.all_sent() {
+            retry.evidence.failed_among_others(answers);
+            waiting.suspect(&retry.copy.event, Failed::AmongOthers);
         }
     }
 
@@ -386,12 +422,17 @@ impl Pipeline {
         random: f64,
     ) {
         let is_suspect = self.makes_suspect(why.cause);
-        if is_suspect && retry.evidence.failed(self.answers()) {
+        let is_alone = self.lane.in_flight() == 1;
+        if is_suspect && !is_alone {
+            retry.evidence.failed_among_others(self.answers());
+        }
+        if is_suspect && is_alone && retry.evidence.failed(self.answers()) {
             let rejection = self.fails_alone(&retry.copy.event, &why.reason);
             self.retry_rejected(ticket, &retry.copy, rejection, random);
         } else {
             if is_suspect {
-                self.waiting.suspect(&retry.copy.event);
+                let failed = retry.evidence.how_failed(is_alone);
+                self.waiting.suspect(&retry.copy.event, failed);
             }
             self.retries.again(retry);
         }

@@ -112,8 +112,21 @@ impl Breaker {
         random: f64,
     ) {
         self.failures = self.failures.saturating_add(1);
-        let asked = wait.unwrap_or_default().min(ASKED_WAIT_MAX);
-        let until = self.next_probe(now, random).max(now.after(asked));
+        let until = self.next_probe(now, random);
+        self.open(reason, wait, until, now);
+    }
+
+    /// Opens it until then, or for as long as the destination asks; later waits are no longer for
+    /// that.
+    pub(super) fn open(
+        &mut self,
+        reason: String,
+        asked: Option<Duration>,
+        until: Moment,
+        now: Moment,
+    ) {
+        let asked = now.after(asked.unwrap_or_default().min(ASKED_WAIT_MAX));
+        let until = until.max(asked);
         self.state = BreakerState::Open { until };
         self.last_error = Some(reason);
     }

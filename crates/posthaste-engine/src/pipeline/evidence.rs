@@ -2,10 +2,12 @@
 //! that it is unavailable: an outage that began there by chance, or an event that ends every
 //! connection, or silences it.
 //!
-//! Only other events tell the two apart. The event waits as a suspect while a probe takes others;
-//! when these are accepted, it is tried alone, with nothing else in flight: a write that fails as a
-//! whole says nothing about any of its events. A suspect that is accepted is cleared. A suspect
-//! that fails so time and again is at fault.
+//! Only other events tell the two apart. All that was in flight waits as suspects while others are
+//! sent. When these are accepted, a suspect is tried with nothing else in flight (`trials.rs`): a
+//! write that fails as a whole says nothing about any of its events. A suspect that is accepted is
+//! cleared. One over which lanes fail alone, time and again, is at fault.
+
+use super::trials::Failed;
 
 /// How often an event may fail although others were answered since its last failure, before it
 /// counts as the one at fault: an outage begins once at the very moment at which a suspect is
@@ -15,16 +17,34 @@ pub(super) const FAILS_ALONE_MAX: u32 = 5;
 /// Gathered against one event, for as long as this relay handles it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
-    /// How often it was the first of its lane to fail although others had been accepted, or refused
-    /// for their own sake, since its last failure.
+    /// How often a lane failed over it alone although others had been accepted, or refused for
+    /// their own sake, since its last failure.
     alone: u32,
     /// The number of events that the destination had answered so when this one last failed.
     answers_at_failure: Option<u64>,
 }
 
 impl Evidence {
-    /// The event was the first of its lane to fail, when so many events had been answered in all.
-    /// Answers whether it is at fault.
+    /// A lane failed over the event and others, when so many events had been answered in all.
+    pub(super) fn failed_among_others(&mut self, answers: u64) {
+        self.answers_at_failure.get_or_insert(answers);
+    }
+
+    pub(super) fn how_failed(&self, alone: bool) -> Failed {
+        match (alone, self.is_against()) {
+            (false, _) => Failed::AmongOthers,
+            (true, false) => Failed::Alone,
+            (true, true) => Failed::BesideAnswers,
+        }
+    }
+
+    /// Whether it looks as if the event were at fault.
+    pub(super) fn is_against(&self) -> bool {
+        self.alone > 0
+    }
+
+    /// A lane failed over the event alone, when so many events had been answered in all. Answers
+    /// whether it is at fault.
     pub(super) fn failed(&mut self, answers: u64) -> bool {
         let before = self.answers_at_failure.replace(answers);
         self.alone += u32::from(before.is_some_and(|before| answers > before));

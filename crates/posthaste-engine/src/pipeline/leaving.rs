@@ -1,4 +1,6 @@
-//! Events that wait long for their place leave the window, so that it does not fill with them.
+//! Events that wait long for their place leave the window, so that it does not fill with them. So
+//! do suspects, once what is done behind them fills it: nothing could be read that shows whether
+//! they are at fault.
 //!
 //! The first event of each key that waits is parked, with the cause *not now* and no attempt used
 //! up: it is tried again like any parked event, and what follows in its key comes back by the side
@@ -43,24 +45,52 @@ impl Pipeline {
     /// Lets events leave that wait for places, where they fill the window or have waited long. Once
     /// as many keys are blocked as may be, they stay.
     pub(super) fn leave_window(&mut self, now: Moment) {
-        let Some(since) = self.waiting.held_back_since() else {
-            return;
-        };
-        // Nothing can be tried, so that nothing new is known of a place.
-        if self.paused || !self.breaker.is_closed() || left_out(Rule::LongWaitLeavesWindow) {
-            return;
-        }
-        if now < self.leave_at {
+        if self.paused || now < self.leave_at {
             return;
         }
         self.leave_at = now.after(self.limits.advance_every);
+        if self.waiting.has_suspects() && self.is_much(self.progress.unstored(), PARTS_BEHIND) {
+            self.suspects_leave();
+        }
+        // While nothing can be tried, nothing new is known of a place.
+        if self.breaker.is_closed()
+            && !left_out(Rule::LongWaitLeavesWindow)
+            && let Some(since) = self.waiting.held_back_since()
+        {
+            self.held_back_leave(since, now);
+        }
+    }
+
+    /// Whether so many events and bytes are one part of so many of the window.
+    fn is_much(&self, (events, bytes): (usize, usize), parts: usize) -> bool {
+        let limits = &self.limits;
+        events * parts >= limits.window_events || bytes * parts >= limits.window_bytes
+    }
+
+    fn suspects_leave(&mut self) {
+        let Self { main, waiting, .. } = self;
+        let leaving = main.failing_alone(|event| !waiting.is_parked(event));
+        for (number, event) in leaving.into_iter().take(self.limits.batch_events) {
+            if !self.may_leave(event.key().is_some()) {
+                continue;
+            }
+            self.waiting.clear(&event);
+            let rejection = Rejection {
+                kind: RejectionKind::NotNow,
+                reason: "the lane ended with nothing else in flight, and others were taken \
+                         before; it is tried again"
+                    .to_owned(),
+            };
+            self.fail(Group::Main.ticket(number), rejection);
+        }
+    }
+
+    fn held_back_leave(&mut self, since: Moment, now: Moment) {
         let Self {
             main,
             side,
             waiting,
             router,
-            limits,
-            progress,
             ..
         } = self;
         let is_held = |event: &StoredEvent| waiting.held_place(event, router).is_some();
@@ -72,35 +102,36 @@ impl Pipeline {
         if events == 0 {
             return;
         }
-        let unstored = progress.unstored();
-        let is_much = |(events, bytes): (usize, usize), parts| {
-            events * parts >= limits.window_events || bytes * parts >= limits.window_bytes
-        };
-        let stay = !is_much((events, bytes), PARTS) && !is_much(unstored, PARTS_BEHIND);
-        if stay && now < since.after(STAY) {
+        let is_full = self.is_much((events, bytes), PARTS)
+            || self.is_much(self.progress.unstored(), PARTS_BEHIND);
+        if !is_full && now < since.after(STAY) {
             return;
         }
-        let max = limits.blocked_keys_max;
-        let mut keys_left = self.room_for_keys();
         let main = in_main.first.into_iter().map(|of| (Group::Main, of));
         let side = in_side.first.into_iter().map(|of| (Group::Side, of));
+        let max = self.limits.blocked_keys_max;
+        let mut no_room = None;
         for (group, (number, is_keyed)) in main.chain(side).take(self.limits.batch_events) {
-            let is_room = match is_keyed {
-                true => keys_left > 0,
-                false => self.put_off_alone < max,
-            };
-            if !is_room {
+            if !self.may_leave(is_keyed) {
+                no_room = Some(max);
                 continue;
-            }
-            match is_keyed {
-                true => keys_left -= 1,
-                false => self.put_off_alone += 1,
             }
             let ticket = group.ticket(number);
             if let Some(rejection) = self.not_now(ticket) {
                 self.fail(ticket, rejection);
             }
         }
+        self.waiting.has_no_room(no_room);
+    }
+
+    /// Whether there is room for a parked key, or for another event without one.
+    fn may_leave(&mut self, is_keyed: bool) -> bool {
+        if is_keyed {
+            return self.may_block_more();
+        }
+        let is_room = self.put_off_alone < self.limits.blocked_keys_max;
+        self.put_off_alone += usize::from(is_room);
+        is_room
     }
 
     fn not_now(&mut self, ticket: Ticket) -> Option<Rejection> {

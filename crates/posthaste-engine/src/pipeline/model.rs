@@ -19,6 +19,7 @@ impl Pipeline {
             side,
             retries,
             waiting,
+            trials,
             breaker,
             refusals,
             lane,
@@ -36,6 +37,8 @@ impl Pipeline {
         reading.describe(rejects, out);
         retries.describe(answers, rejects, out);
         waiting.describe(out);
+        let tried = trials.last().map_or(0, |last| waiting.suspects_up_to(last));
+        trials.describe(answers, tried, out);
         breaker.describe(out);
         refusals.describe(out);
         lane.describe(out);

@@ -66,6 +66,8 @@ pub(super) struct Places {
     in_flight: HashMap<Ticket, Place>,
     /// Places that left an event unanswered, and have taken none since.
     in_doubt: HashSet<Place>,
+    /// As many keys wait as may, so many: others of these places stay in the window.
+    no_room: Option<usize>,
     /// The report to operators.
     trouble: Option<String>,
 }
@@ -316,13 +318,29 @@ impl Places {
         unused.into_iter().for_each(|place| self.forget(place));
     }
 
-    /// A place came or went.
+    /// Whether as many keys wait as may, and how many these are.
+    pub(super) fn has_no_room(&mut self, no_room: Option<usize>) {
+        if std::mem::replace(&mut self.no_room, no_room) != no_room {
+            self.tell();
+        }
+    }
+
+    /// The places, or the room for them, are others.
     fn tell(&mut self) {
         let first = self.since.first();
         let first = first.and_then(|(_, place)| self.states.get(place));
-        self.trouble = first.map(|State { name, reason, .. }| match self.states.len() - 1 {
-            0 => format!("`{name}`: {reason}"),
-            others => format!("`{name}`: {reason} (and {others} more)"),
+        self.trouble = first.map(|State { name, reason, .. }| {
+            let others = match self.states.len() - 1 {
+                0 => String::new(),
+                others => format!(" (and {others} more)"),
+            };
+            let no_room = self.no_room.map_or(String::new(), |keys| {
+                format!(
+                    "; {keys} keys or events wait, as many as may, and further ones hold up what \
+                     is read behind them: mend the place, or route its events elsewhere"
+                )
+            });
+            format!("`{name}`: {reason}{others}{no_room}")
         });
     }
 
@@ -337,6 +355,7 @@ impl Places {
             in_flight,
             in_doubt,
             // For operators alone.
+            no_room: _,
             trouble: _,
         } = self;
         let mut states: Vec<_> = states.iter().collect();
@@ -377,114 +396,4 @@ impl Places {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{super::ticket::Group, *};
-
-    const PROBE: Backoff = Backoff {
-        first: Duration::from_secs(2),
-        max: Duration::from_secs(8),
-        jitter: 0.0,
-    };
-
-    fn at(seconds: u64) -> Moment {
-        Moment::default().after(Duration::from_secs(seconds))
-    }
-
-    fn ticket(number: u64) -> Ticket {
-        Group::Main.ticket(number)
-    }
-
-    fn refuse(places: &mut Places, place: u64, number: u64, now: Moment) -> bool {
-        let why = Postponement::new("full");
-        let of = (Place(place), ticket(number));
-        places.refused(of, Some("t".to_owned()), &why, PROBE, now, 0.5)
-    }
-
-    #[test]
-    fn a_place_is_tried_ever_more_slowly_and_returns_twice_as_fast_each_time() {
-        let (mut places, full) = (Places::default(), Place(1));
-        let mut now = at(100);
-        refuse(&mut places, 1, 0, now);
-        // In flight when the place was held back.
-        refuse(&mut places, 1, 1, now);
-        assert!(!places.accepted(ticket(2), 100));
-        for wait in [2, 4, 8, 8] {
-            assert!(!places.takes(full) && places.takes(Place(2)));
-            let due = now.after(Duration::from_secs(wait));
-            assert_eq!(places.next_turn(), Some(due));
-            now = due;
-            assert_eq!(places.turn(now), Turn::Open);
-            assert!(places.takes(full));
-            places.sends(full, ticket(3));
-            assert!(!places.takes(full), "one event");
-            refuse(&mut places, 1, 3, now);
-        }
-        assert_eq!(places.turn(now.after(PROBE.max)), Turn::Open);
-        let (mut number, mut flights) = (10, Vec::new());
-        while places.is_limited(full) {
-            let first = number;
-            while places.takes(full) {
-                places.sends(full, ticket(number));
-                number += 1;
-            }
-            flights.push(number - first);
-            let taken = (first..number).all(|number| places.accepted(ticket(number), 8));
-            assert!(taken || places.is_empty());
-        }
-        assert_eq!(flights, [1, 2, 4]);
-        assert_eq!(places.in_flight.len(), 0);
-    }
-
-    #[test]
-    fn a_place_that_nothing_new_comes_for_tries_again_what_it_refused() {
-        let mut places = Places::default();
-        refuse(&mut places, 1, 0, at(0));
-        assert_eq!(places.turn(at(2)), Turn::Open);
-        assert_eq!(places.turn(at(2)), Turn::Same);
-        assert_eq!(places.next_turn(), Some(at(4)));
-        assert_eq!(places.turn(at(4)), Turn::Unused);
-        assert!(places.is_limited(Place(1)));
-        assert_eq!(places.turn(at(6)), Turn::Unused);
-        assert!(places.is_empty(), "nothing of it is left");
-    }
-
-    #[test]
-    fn too_many_places_that_take_nothing_are_a_destination_that_takes_nothing() {
-        let mut places = Places::default();
-        for place in 0..10_000 {
-            assert!(refuse(&mut places, place, place, at(0)));
-        }
-        assert!(!refuse(&mut places, 10_000, 10_000, at(0)));
-        let trouble = places.trouble().unwrap();
-        assert!(trouble.ends_with("full (and 9999 more)"), "{trouble}");
-        places.turn(at(2));
-        assert!(
-            refuse(&mut places, 10_000, 10_000, at(2)),
-            "the others are unused"
-        );
-    }
-
-    #[test]
-    fn more_silent_places_than_are_remembered_are_not_silent_by_themselves() {
-        let mut places = Places::default();
-        for place in 0..10_000 {
-            assert!(!places.silent(Place(place)));
-        }
-        assert!(places.silent(Place(10_000)));
-        places.took(Place(0));
-        assert!(!places.silent(Place(10_000)), "there is room for it");
-        assert!(places.silent(Place(1)), "it took none since");
-    }
-
-    #[test]
-    fn no_broker_asks_for_more_than_five_minutes() {
-        let mut places = Places::default();
-        let why = Postponement {
-            wait: Some(Duration::MAX),
-            ..Postponement::new("come back next year")
-        };
-        let of = (Place(1), ticket(0));
-        places.refused(of, Some("t".to_owned()), &why, PROBE, at(0), 0.5);
-        assert_eq!(places.next_turn(), Some(at(300)));
-    }
-}
+mod tests;

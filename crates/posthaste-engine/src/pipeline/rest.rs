@@ -7,8 +7,8 @@ impl Pipeline {
     /// After [`stop`](Self::stop): nothing is in flight and all progress is stored, or the
     /// destination is away so that no more can come of waiting.
     pub fn is_stopped(&mut self, now: Moment) -> bool {
-        let away = !self.lane.is_open()
-            || self.breaker.state(now) != BreakerState::Closed
+        let away = self.breaker.state(now) != BreakerState::Closed
+            || !self.lane.is_open() && !self.waiting.has_suspects()
             || self.waiting.has_refused()
             || self.waiting.holds_back();
         let sent = self.lane.in_flight() == 0 && (away || !self.has_unsent(now));

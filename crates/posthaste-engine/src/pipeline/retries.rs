@@ -168,9 +168,9 @@ impl Retries {
         self.sent.get(&ticket).map(|sent| &sent.retry.copy.event)
     }
 
-    /// The events of all sent copies, in the order in which they were sent.
-    pub(super) fn all_sent(&self) -> impl Iterator<Item = &StoredEvent> {
-        self.sent.values().map(|sent| &sent.retry.copy.event)
+    /// All sent copies, in the order in which they were sent.
+    pub(super) fn all_sent(&mut self) -> impl Iterator<Item = &mut Retry> {
+        self.sent.values_mut().map(|sent| &mut sent.retry)
     }
 
     /// The first of them, taken out as if it had been answered.

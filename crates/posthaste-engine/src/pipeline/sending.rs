@@ -1,12 +1,15 @@
 //! Batches for the lane: which events, and how many.
 
+use std::collections::HashSet;
+
 use super::{
     Pipeline,
     breaker::BreakerState,
+    evidence::FAILS_ALONE_MAX,
     retries::{Retries, Sent},
     side::has_key,
     ticket::{Group, Ticket},
-    waiting::{Of, Waiting},
+    waiting::{Of, Waiter, Waiting},
     window::Window,
 };
 use crate::{
@@ -18,9 +21,14 @@ use crate::{
 /// A probe of a destination that was away, as long as no event is suspect. Beside suspects it is
 /// one event: its failure is not another's, and the window holds enough of them until the one at
 /// fault is found.
-const PROBE_EVENTS: usize = 10;
+pub(super) const PROBE_EVENTS: usize = 10;
 /// Of these, parked events at the most: a probe of a broken destination must reach others.
 const PROBE_RETRIES: usize = 3;
+/// Of the others so many are kept for a suspect: as many answers as show it to be at fault, and
+/// some more, since an answer may come between two trials of others.
+const WITNESSES: usize = 2 * FAILS_ALONE_MAX as usize;
+/// They are kept for so many suspects at the most: for more of them they would wait long.
+const WITNESSES_FOR_MAX: usize = 3;
 /// Events in flight at a destination that refuses everything.
 const REFUSED_AT_ONCE: usize = 100;
 
@@ -34,6 +42,8 @@ struct Gathering {
     bytes_max: usize,
     /// Of the records, those that may have been delivered before.
     repeated: u64,
+    /// In a trial: the suspects in it. A second event of one would hide which of them is at fault.
+    on_trial: Option<HashSet<Waiter>>,
 }
 
 impl Gathering {
@@ -47,8 +57,16 @@ impl Gathering {
         self.records.is_empty()
     }
 
+    fn tries(&self, event: &StoredEvent) -> bool {
+        let on_trial = self.on_trial.as_ref();
+        on_trial.is_some_and(|of| of.contains(&Waiter::of(event)))
+    }
+
     fn push(&mut self, record: Record, bytes: usize) {
         self.bytes += bytes;
+        if let Some(of) = &mut self.on_trial {
+            of.insert(Waiter::of(record.event()));
+        }
         self.records.push(record);
     }
 }
@@ -63,42 +81,37 @@ impl Pipeline {
             return None;
         }
         let probing = state == BreakerState::HalfOpen;
-        // A suspect is tried with nothing else in flight.
-        let by_turns = self.waiting.has_suspects();
-        if (probing || by_turns) && self.lane.in_flight() > 0 {
+        let has_suspects = self.waiting.has_suspects();
+        let is_busy = self.lane.in_flight() > 0;
+        if !is_busy {
+            self.trials.nothing_in_flight();
+        } else if probing || self.trials.is_under_way() {
+            return None;
+        }
+        let on_trial = has_suspects && !probing && self.trials.have_their_turn(now);
+        if on_trial && is_busy {
             return None;
         }
         if probing {
-            self.lane.limit(if by_turns { 1 } else { PROBE_EVENTS });
+            let events = if has_suspects { 1 } else { PROBE_EVENTS };
+            self.lane.limit(events);
         }
         if self.waiting.places_turn(now) {
             self.send_passed_over();
         }
         let mut batch = self.gathering();
-        if probing || !by_turns {
-            let retries_max = match (probing, by_turns) {
-                (false, _) => usize::MAX,
-                (true, false) => PROBE_RETRIES,
-                // Only where nothing else is left: a single one must reach others, too.
-                (true, true) => 0,
-            };
-            self.gather(&mut batch, retries_max, Of::Others);
-            if probing && batch.is_empty() {
-                self.gather(&mut batch, usize::MAX, Of::Others);
-            }
+        if on_trial {
+            self.gather_suspects(&mut batch, now);
         }
-        if probing && by_turns && batch.is_empty() && self.waiting.has_refused() {
+        if batch.is_empty() {
+            self.gather_others(&mut batch, probing, now);
+        }
+        if batch.is_empty() && self.waiting.has_refused() {
             // An answer about one of them shows that the destination is there.
             self.gather_refused(&mut batch, now);
         }
-        if by_turns && batch.is_empty() {
-            self.gather_a_suspect(&mut batch);
-            if batch.is_empty() {
-                return self.take_batch(now);
-            }
-        }
-        if batch.is_empty() && self.waiting.has_refused() {
-            self.gather_refused(&mut batch, now);
+        if batch.is_empty() && self.lane.in_flight() == 0 {
+            self.gather_suspects(&mut batch, now);
         }
         if batch.is_empty() {
             return None;
@@ -124,6 +137,7 @@ impl Pipeline {
             bytes: 0,
             events_max: limits.batch_events.min(info.batch_events_max).min(room),
             repeated: 0,
+            on_trial: None,
             bytes_max: limits.batch_bytes.min(info.batch_bytes_max),
         }
     }
@@ -137,17 +151,100 @@ impl Pipeline {
         self.gather_main(batch, of);
     }
 
-    /// The first suspect of which an event is ready: that event and nothing else. When there is
-    /// none, no event is suspect any more.
-    fn gather_a_suspect(&mut self, batch: &mut Gathering) {
-        batch.events_max = 1;
-        while let Some(suspect) = self.waiting.first_suspect() {
-            self.gather_passed_over(batch, Of::Suspect(suspect));
-            if !batch.is_empty() {
-                return;
+    /// All but suspects. Beside these they begin at another part of the window after each failure:
+    /// events that end lanes may stand in a row.
+    fn gather_others(&mut self, batch: &mut Gathering, probing: bool, now: Moment) {
+        let beside_suspects = self.waiting.has_suspects();
+        if beside_suspects {
+            let begin = self.trials.others_begin();
+            if let Some(failed) = begin {
+                self.send_passed_over();
+                self.main.pass_over_part(failed);
             }
-            self.waiting.clear_waiter(suspect);
+            if !probing && self.spare_witnesses(now) == 0 {
+                batch.events_max = batch.events_max.min(begin.is_some().into());
+            }
         }
+        let retries_max = match (probing, beside_suspects) {
+            (false, _) => usize::MAX,
+            (true, false) => PROBE_RETRIES,
+            // Only where nothing else is left: a single one must reach others, too.
+            (true, true) => 0,
+        };
+        self.gather(batch, retries_max, Of::Others);
+        if batch.is_empty() && self.main.has_passed_part() {
+            self.send_passed_over();
+            self.gather(batch, retries_max, Of::Others);
+        }
+        if probing && batch.is_empty() {
+            self.gather(batch, usize::MAX, Of::Others);
+        }
+    }
+
+    /// How many events, as far as is known not at fault, may be sent beyond those that are kept.
+    fn spare_witnesses(&mut self, now: Moment) -> usize {
+        if !self.trials.keep_witnesses(now) {
+            return usize::MAX;
+        }
+        let Self {
+            main,
+            waiting,
+            router,
+            ..
+        } = self;
+        let is_turn = |event: &StoredEvent| {
+            !waiting.is_parked(event) && waiting.has_turn(Of::Others, event, router)
+        };
+        let (untried, in_doubt) = waiting.suspects_by_failure();
+        if in_doubt > WITNESSES_FOR_MAX {
+            return usize::MAX;
+        }
+        // Another one may not be known yet.
+        let kept = WITNESSES * (in_doubt + 1);
+        let others = main.ready_up_to(2 * kept, is_turn);
+        (untried + others).saturating_sub(kept)
+    }
+
+    /// The next suspects of which an event is ready, and nothing else.
+    fn gather_suspects(&mut self, batch: &mut Gathering, now: Moment) {
+        if !self.waiting.has_suspects() {
+            return self.trials.end();
+        }
+        let spare = self.spare_witnesses(now);
+        let at_once = self
+            .trials
+            .at_once()
+            .min(batch.events_max)
+            .min(spare.max(1));
+        if at_once == 0 {
+            return;
+        }
+        // The answer of one witness is enough for one trial.
+        let in_doubt = spare == 0 && self.trials.is_answered(self.answers());
+        let others_max = std::mem::replace(&mut batch.events_max, at_once);
+        batch.on_trial = Some(HashSet::new());
+        let next = self
+            .waiting
+            .next_suspects(self.trials.last(), at_once, in_doubt);
+        if let Some((first, last)) = next {
+            self.gather_passed_over(batch, usize::MAX, Of::Suspects(first, last));
+            if !batch.is_empty() {
+                return self.trials.sent(batch.records.len(), next, now);
+            }
+            self.waiting.clear_suspects((first, last));
+        }
+        // Of many nothing may be ready. All are looked through once.
+        batch.events_max = 1;
+        if let Some((first, last)) = self.waiting.all_suspects() {
+            self.gather_passed_over(batch, 1, Of::Suspects(first, last));
+            if !batch.is_empty() {
+                return self.trials.sent(batch.records.len(), None, now);
+            }
+            self.waiting.clear_suspects((first, last));
+        }
+        self.trials.end();
+        batch.on_trial = None;
+        batch.events_max = others_max;
     }
 
     /// Events that were refused, once nothing else is ready: those that may be parked now, and from
@@ -160,7 +257,7 @@ impl Pipeline {
         let room = self.refusals.room(now);
         if room > 0 && self.may_block_more() {
             batch.events_max = may_send.min(room);
-            self.gather_passed_over(batch, Of::Refused);
+            self.gather_passed_over(batch, 1, Of::Refused);
             if batch.is_empty() {
                 self.refusals.look_later(now);
             }
@@ -169,11 +266,11 @@ impl Pipeline {
             return;
         }
         batch.events_max = may_send.min(PROBE_EVENTS);
-        self.gather_passed_over(batch, Of::Probes);
+        self.gather_passed_over(batch, 1, Of::Probes);
         if batch.is_empty() {
             // All had their turn.
             self.waiting.forget_probes();
-            self.gather_passed_over(batch, Of::Probes);
+            self.gather_passed_over(batch, 1, Of::Probes);
         }
         if batch.is_empty() {
             // Nothing is left of them: they were answered otherwise.
@@ -181,9 +278,9 @@ impl Pipeline {
         }
     }
 
-    fn gather_passed_over(&mut self, batch: &mut Gathering, of: Of) {
+    fn gather_passed_over(&mut self, batch: &mut Gathering, retries_max: usize, of: Of) {
         self.send_passed_over();
-        self.gather(batch, 1, of);
+        self.gather(batch, retries_max, of);
         // All that were passed over.
         self.send_passed_over();
     }
@@ -326,12 +423,16 @@ fn gather(
 ) -> Option<(u64, Rejection)> {
     while let Some((number, entry)) = window.peek_ready() {
         match turn(waiting, &entry.event) {
-            Turn::Send => {}
             Turn::Pass => {
                 window.pop_ready();
                 window.finish(number, false);
                 continue;
             }
+            Turn::Send if batch.tries(&entry.event) => {
+                window.pass_over();
+                continue;
+            }
+            Turn::Send => {}
             Turn::Wait => {
                 window.pass_over();
                 continue;

@@ -21,19 +21,20 @@
 //! the store about a page holds until the page is handled.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
+    ops::Bound::{Excluded, Included, Unbounded},
     sync::Arc,
 };
 
-use super::places::Places;
+use super::{
+    places::Places,
+    trials::{Failed, Rank, part},
+};
 use crate::{
     Marker, Router, StoredEvent, TopicParts,
     record::key_hash,
     rule::{Rule, left_out},
 };
-
-/// Each is a round trip of its own when a destination returns, so there are not many: the latest.
-const SUSPECTS_MAX: usize = 32;
 
 /// A key or an event without one, by a hash. Two of one hash wait for each other, which is
 /// harmless; only whether a key is parked is told exactly.
@@ -55,7 +56,7 @@ struct Reasons {
     /// The keys of this hash that have a marker, durable or about to be: almost always one, or
     /// none.
     parked: Vec<Box<str>>,
-    suspect: bool,
+    suspect: Option<Rank>,
     refused: bool,
     probed: bool,
     tried: bool,
@@ -72,16 +73,17 @@ pub(super) enum Of {
     Refused,
     /// Of these, those that had no turn since the others had theirs.
     Probes,
-    /// One suspect alone.
-    Suspect(Waiter),
+    /// Suspects from the first to the second one.
+    Suspects(Rank, Rank),
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     parts: Option<Arc<dyn TopicParts>>,
     waiters: HashMap<Waiter, Reasons>,
-    /// The suspects, in the order in which they are tried.
-    suspects: VecDeque<Waiter>,
+    suspects: BTreeMap<Rank, Waiter>,
+    /// The number of the next suspect.
+    next_suspect: u64,
     places: Places,
     /// How many of the map are parked, refused, probed, tried and unanswered.
     parked: usize,
@@ -98,7 +100,8 @@ impl Waiting {
         let mut waiting = Self {
             parts,
             waiters: HashMap::new(),
-            suspects: VecDeque::new(),
+            suspects: BTreeMap::new(),
+            next_suspect: 0,
             places: Places::default(),
             parked: 0,
             refused: 0,
@@ -214,42 +217,89 @@ impl Waiting {
     /// Whether an event may be gathered.
     pub(super) fn has_turn(&self, of: Of, event: &StoredEvent, router: &Router) -> bool {
         match of {
-            Of::Suspect(suspect) => Waiter::of(event) == suspect,
-            _ if self.is_suspect(event) || !self.place_takes(event, router) => false,
+            Of::Suspects(first, last) => {
+                let rank = self.rank(event);
+                rank.is_some_and(|rank| (first..=last).contains(&rank))
+            }
+            _ if self.rank(event).is_some() || !self.place_takes(event, router) => false,
             Of::Others => !self.was_refused(event) || left_out(Rule::RefusedGoLast),
             Of::Refused => self.was_refused(event),
             Of::Probes => self.was_refused(event) && !self.was_probed(event),
         }
     }
 
-    fn is_suspect(&self, event: &StoredEvent) -> bool {
-        let is_suspect = || self.reasons(Waiter::of(event)).is_some_and(|r| r.suspect);
-        self.has_suspects() && is_suspect()
+    fn rank(&self, event: &StoredEvent) -> Option<Rank> {
+        let rank = || self.reasons(Waiter::of(event))?.suspect;
+        self.has_suspects().then(rank).flatten()
     }
 
     pub(super) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty()
     }
 
-    /// The suspect that is tried next.
-    pub(super) fn first_suspect(&self) -> Option<Waiter> {
-        self.suspects.front().copied()
+    fn untried(&self) -> impl Iterator<Item = &Rank> {
+        self.suspects
+            .keys()
+            .take_while(|rank| rank.failed == Failed::AmongOthers)
     }
 
-    /// A lane failed over this event: others are tried before it.
-    pub(super) fn suspect(&mut self, event: &StoredEvent) {
+    /// How many suspects have not failed alone, and how many have.
+    pub(super) fn suspects_by_failure(&self) -> (usize, usize) {
+        let untried = self.untried().count();
+        (untried, self.suspects.len() - untried)
+    }
+
+    /// The first and the last of so many suspects that are tried next: behind this one, or behind a
+    /// part of those that have not failed alone ([`part`]). `in_doubt`: one that has.
+    pub(super) fn next_suspects(
+        &self,
+        behind: Result<Rank, u32>,
+        most: usize,
+        in_doubt: bool,
+    ) -> Option<(Rank, Rank)> {
+        let mut alone = self
+            .suspects
+            .keys()
+            .filter(|rank| rank.failed > Failed::AmongOthers);
+        if let (true, Some(rank)) = (in_doubt, alone.next()) {
+            return Some((*rank, *rank));
+        }
+        let mut next = match behind {
+            Ok(rank) => self.suspects.range((Excluded(rank), Unbounded)),
+            Err(number) => {
+                let first = self.untried().nth(part(self.untried().count(), number));
+                let first = first.map_or(Unbounded, |first| Included(*first));
+                self.suspects.range((first, Unbounded))
+            }
+        };
+        let first = next.next().or_else(|| self.suspects.iter().next())?.0;
+        // One that is at fault would take others with it.
+        let beside = next.take_while(|(rank, _)| {
+            first.failed < Failed::BesideAnswers && rank.failed == first.failed
+        });
+        let last = beside.take(most.saturating_sub(1)).last();
+        Some((*first, last.map_or(*first, |(last, _)| *last)))
+    }
+
+    /// A lane failed over this event, or it may have: others are tried before it.
+    pub(super) fn suspect(&mut self, event: &StoredEvent, failed: Failed) {
         if left_out(Rule::SuspectGoesLast) {
             return;
         }
-        let waiter = Waiter::of(event);
-        self.clear_waiter(waiter);
-        if self.suspects.len() == SUSPECTS_MAX
-            && let Some(oldest) = self.first_suspect()
-        {
-            self.clear_waiter(oldest);
+        let (waiter, number) = (Waiter::of(event), self.next_suspect);
+        let rank = Rank { failed, number };
+        let (former, rank) = self.change(waiter, |reasons| {
+            let former = reasons.suspect;
+            let is_among_others = failed == Failed::AmongOthers;
+            let rank = former.filter(|_| is_among_others).unwrap_or(rank);
+            reasons.suspect = Some(rank);
+            (former, rank)
+        });
+        if let Some(former) = former {
+            self.suspects.remove(&former);
         }
-        self.suspects.push_back(waiter);
-        self.change(waiter, |reasons| reasons.suspect = true);
+        self.suspects.insert(rank, waiter);
+        self.next_suspect += 1;
     }
 
     /// The destination answered about this event, or found it to be at fault.
@@ -259,10 +309,29 @@ impl Waiting {
         }
     }
 
-    /// Nothing of this suspect is ready: it was answered otherwise.
-    pub(super) fn clear_waiter(&mut self, waiter: Waiter) {
-        self.suspects.retain(|&known| known != waiter);
-        self.change(waiter, |reasons| reasons.suspect = false);
+    fn clear_waiter(&mut self, waiter: Waiter) {
+        let rank = self.change(waiter, |reasons| reasons.suspect.take());
+        if let Some(rank) = rank {
+            self.suspects.remove(&rank);
+        }
+    }
+
+    pub(super) fn all_suspects(&self) -> Option<(Rank, Rank)> {
+        let (first, _) = self.suspects.first_key_value()?;
+        let (last, _) = self.suspects.last_key_value()?;
+        Some((*first, *last))
+    }
+
+    /// Nothing of these suspects is ready: they were answered otherwise.
+    pub(super) fn clear_suspects(&mut self, (first, last): (Rank, Rank)) {
+        let cleared: Vec<Waiter> = self
+            .suspects
+            .range(first..=last)
+            .map(|(_, of)| *of)
+            .collect();
+        for waiter in cleared {
+            self.clear_waiter(waiter);
+        }
     }
 
     /// The destination refused this event, and it may not be parked yet.
@@ -328,6 +397,10 @@ impl Waiting {
 
 #[cfg(feature = "model")]
 impl Waiting {
+    pub(super) fn suspects_up_to(&self, last: Rank) -> usize {
+        self.suspects.range(..=last).count()
+    }
+
     pub(super) fn describe(&self, out: crate::model::Out<'_>) {
         use crate::model::{Part, number};
         let Self {
@@ -335,6 +408,8 @@ impl Waiting {
             parts: _,
             waiters,
             suspects,
+            // Only the order of suspects is asked, which is told.
+            next_suspect: _,
             places,
             // Counted over the map.
             parked: _,
@@ -361,13 +436,15 @@ impl Waiting {
             parked.sort_unstable();
             out(number(parked.len()));
             parked.iter().for_each(|key| out(Part::Text(key)));
-            for is in [*suspect, *refused, *probed, *tried] {
+            let failed = suspect.map_or(0, |rank| 1 + rank.failed as u64);
+            out(Part::Number(failed));
+            for is in [*refused, *probed, *tried] {
                 out(Part::Number(is.into()));
             }
             out(Part::Number((*silences).into()));
         }
         out(number(suspects.len()));
-        suspects.iter().for_each(|of| out(Part::Number(of.0)));
+        suspects.values().for_each(|of| out(Part::Number(of.0)));
         places.describe(out);
         out(number(*parked_in_the_store));
     }

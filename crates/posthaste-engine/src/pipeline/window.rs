@@ -84,6 +84,8 @@ pub(super) struct Window {
     ready_stale: bool,
     /// The keys of ready events that were passed over since: what follows in them waits as well.
     passed_over: HashSet<u64>,
+    /// Some of them could have been sent.
+    passed_part: bool,
     /// With [`KeyOrder::OneAtATime`]: the unfinished events of each key; only the first may be
     /// sent.
     queues: HashMap<u64, VecDeque<u64>>,
@@ -125,6 +127,7 @@ impl Window {
             ready: VecDeque::new(),
             ready_stale: false,
             passed_over: HashSet::new(),
+            passed_part: false,
             queues: HashMap::new(),
             failed: HashMap::new(),
             failed_events: 0,
@@ -230,46 +233,6 @@ impl Window {
         self.entries.get_mut(index)
     }
 
-    /// The next event to be sent; it stays in place until [`pop_ready`](Self::pop_ready).
-    pub(super) fn peek_ready(&mut self) -> Option<(u64, &Entry)> {
-        if self.ready_stale {
-            self.rebuild_ready();
-        }
-        while self
-            .ready
-            .front()
-            .is_some_and(|&ticket| !self.is_ready(ticket))
-        {
-            self.ready.pop_front();
-        }
-        let ticket = *self.ready.front()?;
-        let index = self.index(ticket)?;
-        self.entries.get(index).map(|entry| (ticket, entry))
-    }
-
-    pub(super) fn pop_ready(&mut self) {
-        self.ready.pop_front();
-    }
-
-    /// The next event is not sent now, until [`send_passed_over`](Self::send_passed_over).
-    pub(super) fn pass_over(&mut self) {
-        let ticket = self.ready.pop_front();
-        if left_out(Rule::PassedOverIsNotOvertaken) {
-            return;
-        }
-        let index = ticket.and_then(|ticket| self.index(ticket));
-        let entry = index.and_then(|index| self.entries.get(index));
-        self.passed_over.extend(entry.and_then(|of| of.order_key));
-    }
-
-    /// Events from this ticket on are not to be sent any more.
-    pub(super) fn drop_ready_from(&mut self, limit: u64) {
-        if self.ready_stale {
-            self.rebuild_ready();
-        }
-        self.ready.retain(|&ticket| ticket < limit);
-    }
-
     pub(super) fn has_sent(&self) -> bool {
         self.first_sent().is_some()
     }
@@ -281,24 +244,10 @@ impl Window {
         entries.find(is_sent).map(|(ticket, _)| ticket)
     }
 
-    pub(super) fn has_ready(&self) -> bool {
-        self.ready_stale || !self.ready.is_empty()
-    }
-
-    fn rebuild_ready(&mut self) {
-        self.ready_stale = false;
-        self.ready.clear();
-        self.passed_over.clear();
-        for (index, entry) in self.entries.iter().enumerate().skip(self.done_prefix) {
-            let ticket = self.first + index as u64;
-            let first_of_key = self.order == KeyOrder::Pipelined
-                || entry.order_key.is_none_or(|key| {
-                    self.queues.get(&key).and_then(VecDeque::front) == Some(&ticket)
-                });
-            if entry.state == State::Ready && first_of_key {
-                self.ready.push_back(ticket);
-            }
-        }
+    /// The events without a verdict.
+    pub(super) fn all_sent(&mut self) -> impl Iterator<Item = &mut Entry> {
+        let is_sent = |entry: &&mut Entry| matches!(entry.state, State::Sent { .. });
+        self.entries.iter_mut().filter(is_sent)
     }
 
     /// An event is to be parked. Nothing that follows it in its key is sent before that is durable;
@@ -338,19 +287,6 @@ impl Window {
             event,
             at,
             rejection,
-        })
-    }
-
-    /// True unless it was sent or is done, or an earlier event of its key was passed over, or
-    /// failed and is not parked yet.
-    fn is_ready(&self, ticket: u64) -> bool {
-        let entry = self.index(ticket).and_then(|index| self.entries.get(index));
-        entry.is_some_and(|entry| {
-            let key = entry.order_key;
-            let failed = key.and_then(|key| self.failed.get(&key)?.first());
-            let waits = key.is_some_and(|key| self.passed_over.contains(&key));
-            let is_first = !waits && failed.is_none_or(|&failed| ticket < failed);
-            entry.state == State::Ready && is_first
         })
     }
 
@@ -400,11 +336,6 @@ impl Window {
             entry.state = State::Sent { batch };
             entry.maybe_sent
         })
-    }
-
-    /// Events that were popped and not sent, because others went first, are ready again.
-    pub(super) fn send_passed_over(&mut self) {
-        self.ready_stale = true;
     }
 
     /// A sent event goes back to the ready ones, in its old place: surely not accepted, or of
@@ -496,5 +427,6 @@ impl Window {
 #[cfg(feature = "model")]
 mod model;
 mod put_off;
+mod ready;
 #[cfg(test)]
 mod tests;

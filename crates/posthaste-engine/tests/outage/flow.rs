@@ -34,6 +34,9 @@ pub(super) const LIMITS: PipelineLimits = PipelineLimits {
     due_every: Duration::from_secs(5),
 };
 
+/// How long a lane waits for an answer: the relay's default.
+pub(super) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A broker's answer to an event, and how long it takes.
 pub(super) type Answer = (Duration, Outcome);
 
@@ -163,10 +166,18 @@ impl Flow {
 
     /// All that can be done now, and then a step of time.
     pub(super) fn step(&mut self, time: Duration, answer: &impl Fn(&Record) -> Answer) {
+        let oldest = self.pipeline.oldest_in_flight();
+        if oldest.is_some_and(|since| since.until(self.now) >= PUBLISH_TIMEOUT) {
+            let late = "no answer".to_owned();
+            self.pipeline.answer_is_late(late, self.now, 0.5);
+        }
+        if self.pipeline.wants_abort() {
+            self.sent = Sent::default();
+            self.pipeline.lane_ended(self.now);
+        }
         if self.pipeline.wants_lane(self.now) {
             self.pipeline.lane_opened();
         }
-        assert!(!self.pipeline.wants_abort(), "no lane fails here");
         while self.changes() | self.reads() | self.side_reads() | self.sends(answer) {}
         self.answers();
         while self.changes() | self.reads() | self.side_reads() | self.sends(answer) {}
@@ -448,8 +459,14 @@ impl Flow {
         let mut verdicts = Vec::new();
         for ((at, _), (verdict, failure, event)) in due {
             self.sent.seen = self.sent.seen.max(failure);
-            if matches!(verdict.outcome, Outcome::Accepted(_)) {
-                self.deliver(&event, at);
+            match &verdict.outcome {
+                Outcome::Accepted(_) => self.deliver(&event, at),
+                Outcome::Unavailable(why) if why.cause == Cause::Connection => {
+                    // Nothing more is answered on this connection.
+                    verdicts.push(verdict);
+                    break;
+                }
+                _ => {}
             }
             verdicts.push(verdict);
         }

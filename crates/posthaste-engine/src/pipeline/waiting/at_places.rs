@@ -91,6 +91,11 @@ impl Waiting {
         (self.places.len(), self.places.first(most, now))
     }
 
+    /// Whether as many keys wait as may, and how many these are.
+    pub(in super::super) fn has_no_room(&mut self, no_room: Option<usize>) {
+        self.places.has_no_room(no_room);
+    }
+
     /// Lets places have their turn whose wait is over. Whether more may be sent than before.
     pub(in super::super) fn places_turn(&mut self, now: Moment) -> bool {
         match self.places.turn(now) {

@@ -82,8 +82,9 @@ impl Waiting {
         assert_eq!(self.probed, count(|of| of.probed.into()));
         assert_eq!(self.tried, count(|of| of.tried.into()));
         assert_eq!(self.unanswered, count(|of| (of.silences > 0).into()));
-        assert_eq!(self.suspects.len(), count(|of| of.suspect.into()));
-        assert!(self.suspects.iter().all(|of| self.waiters[of].suspect));
+        assert_eq!(self.suspects.len(), count(|of| of.suspect.iter().count()));
+        let mut suspects = self.suspects.iter();
+        assert!(suspects.all(|(rank, of)| self.waiters[of].suspect == Some(*rank)));
         assert!(!self.waiters.values().any(|of| *of == Reasons::default()));
     }
 }
@@ -106,9 +107,10 @@ proptest! {
                 }
                 (1, Some(key)) if sets.parked.remove(&n) => waiting.joined(key),
                 (2, _) => {
-                    waiting.suspect(event);
-                    sets.suspects.retain(|&of| of != n);
-                    sets.suspects.push(n);
+                    waiting.suspect(event, Failed::AmongOthers);
+                    if !sets.suspects.contains(&n) {
+                        sets.suspects.push(n);
+                    }
                 }
                 (3, _) => {
                     waiting.clear(event);
@@ -167,8 +169,7 @@ proptest! {
             }
             waiting.check();
             prop_assert_eq!(waiting.parked_keys(), sets.parked.len());
-            let first = sets.suspects.first().map(|&n| Waiter::of(&events[n]));
-            prop_assert_eq!(waiting.first_suspect(), first);
+            let first = waiting.next_suspects(Err(0), 2, false);
             for (n, event) in events.iter().enumerate() {
                 prop_assert_eq!(waiting.is_parked(event), sets.parked.contains(&n));
                 let has_turn = |of| waiting.has_turn(of, event, &router);
@@ -177,7 +178,10 @@ proptest! {
                     true => !sets.tried.contains(&n),
                     false => !sets.held.contains(&place),
                 };
-                let may = takes && !sets.suspects.contains(&n);
+                let suspect = sets.suspects.iter().position(|&of| of == n);
+                let may = takes && suspect.is_none();
+                let is_first = first.is_some_and(|(a, b)| has_turn(Of::Suspects(a, b)));
+                prop_assert_eq!(is_first, suspect.is_some_and(|place| place < 2));
                 let (refused, probed) = (sets.refused.contains(&n), sets.probed.contains(&n));
                 prop_assert_eq!(has_turn(Of::Others), may && !refused);
                 prop_assert_eq!(has_turn(Of::Refused), may && refused);
@@ -226,12 +230,21 @@ fn parked_keys_beyond_a_bound_are_left_to_the_store() {
 }
 
 #[test]
-fn only_the_latest_suspects_are_kept() {
+fn suspects_that_failed_alone_are_tried_behind_all_others() {
     let mut waiting = Waiting::new(None, &[]);
-    for n in 0..100 {
-        waiting.suspect(&event(n, None));
+    let events: Vec<_> = (0..4).map(|n| event(n, None)).collect();
+    for n in [0, 1, 2, 3, 0] {
+        waiting.suspect(&events[n], Failed::AmongOthers);
     }
-    waiting.check();
-    assert_eq!(waiting.suspects.len(), SUSPECTS_MAX);
-    assert_eq!(waiting.first_suspect(), Some(Waiter::of(&event(68, None))));
+    waiting.suspect(&events[1], Failed::Alone);
+    waiting.suspect(&events[1], Failed::AmongOthers);
+    let (mut order, router) = (Vec::new(), router());
+    while let Some(next) = waiting.next_suspects(Err(0), 1, false) {
+        let of = Of::Suspects(next.0, next.1);
+        let is_next = |event: &&StoredEvent| waiting.has_turn(of, event, &router);
+        order.push(events.iter().position(|event| is_next(&event)).unwrap());
+        waiting.clear_suspects(next);
+        waiting.check();
+    }
+    assert_eq!(order, [0, 2, 3, 1]);
 }

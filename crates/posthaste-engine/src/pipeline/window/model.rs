@@ -15,6 +15,7 @@ impl Window {
             ready,
             ready_stale,
             passed_over,
+            passed_part,
             // These follow from the entries.
             queues: _,
             failed: _,
@@ -28,6 +29,7 @@ impl Window {
         passed_over
             .into_iter()
             .for_each(|key| out(Part::Number(key)));
+        out(Part::Number((*passed_part).into()));
         out(number(entries.len()));
         for entry in entries {
             let Entry {

@@ -40,4 +40,22 @@ impl Window {
         }
         put_off
     }
+
+    /// The ready events over which lanes failed alone, and of which this is so, before which
+    /// nothing of their key waits.
+    pub(in super::super) fn failing_alone(
+        &self,
+        is: impl Fn(&StoredEvent) -> bool,
+    ) -> Vec<(u64, StoredEvent)> {
+        let mut undone = HashSet::new();
+        let entries = (self.first..).zip(&self.entries).skip(self.done_prefix);
+        let leaving = entries.filter(|(_, entry)| {
+            let is_undone = !matches!(entry.state, State::Done { .. });
+            let is_first = is_undone && entry.order_key.is_none_or(|key| undone.insert(key));
+            let is_ready = entry.state == State::Ready;
+            is_first && is_ready && entry.evidence.is_against() && is(&entry.event)
+        });
+        let leaving = leaving.map(|(number, entry)| (number, entry.event.clone()));
+        leaving.collect()
+    }
 }

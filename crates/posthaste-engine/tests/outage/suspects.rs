@@ -1,0 +1,141 @@
+//! Events over which the destination ends the lane, many of them.
+
+use super::{
+    flow::{Flow, LIMITS, PUBLISH_TIMEOUT},
+    *,
+};
+
+/// A window of events, of which `bad` tells those that end every lane: in how many seconds all
+/// others are delivered, and in how many the bad ones are parked as well. Once nothing else waits,
+/// ten more events come in each second.
+fn seconds(key_order: KeyOrder, bad: impl Fn(i64) -> bool) -> (u64, u64) {
+    const EVENTS: i64 = 10_000;
+    let mut pipeline = pipeline_of((PROBES, 20_000), key_order, &[]);
+    let mut now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(1..=EVENTS, EVENTS), now);
+    let poison = (1..=EVENTS).filter(|seq| bad(*seq)).count();
+    let others = u64::try_from(EVENTS).unwrap() - poison as u64;
+    let (mut read, mut parked, mut others_in) = (EVENTS, 0, None);
+    for second in 1..3_600 {
+        parked += deliver(&mut pipeline, now, 1, |record| {
+            let seq = record.event().seq();
+            match seq <= EVENTS && bad(seq) {
+                true => broken(),
+                false => Outcome::accepted(),
+            }
+        });
+        assert!(parked <= poison, "{parked} of {poison}");
+        now = now.after(Duration::from_secs(1));
+        if others_in.is_none() && pipeline.counts().accepted >= others {
+            others_in = Some(second);
+        }
+        if let (Some(others_in), true) = (others_in, parked == poison) {
+            return (others_in, second);
+        }
+        if others_in.is_some() && pipeline.next_read(now).is_some() {
+            pipeline.read(page(read + 1..=read + 10, i64::MAX), now);
+            read += 10;
+        }
+    }
+    panic!(
+        "{parked} of {poison} were parked, {others_in:?}, {:?}",
+        pipeline.counts()
+    );
+}
+
+/// As long as no more than 32 were remembered, 33 of them ended delivery for ever.
+#[test]
+fn any_number_of_events_that_end_lanes_take_others_no_more_than_a_part_of_their_time() {
+    for order in [KeyOrder::OneAtATime, KeyOrder::Pipelined] {
+        for poison in [1, 33, 100] {
+            let in_a_row = seconds(order, |seq| seq <= poison);
+            let scattered = seconds(order, |seq| seq % (10_000 / poison) == 0);
+            let (others_max, parked_max) = (5 + 2 * poison, 5 + 4 * poison);
+            for (others, parked) in [in_a_row, scattered] {
+                let is_soon = others <= others_max.unsigned_abs();
+                let ends = parked <= parked_max.unsigned_abs();
+                assert!(is_soon && ends, "{poison}: {others} s, {parked} s");
+            }
+        }
+    }
+}
+
+/// Each probe fails alone, and so makes a suspect of a good event.
+#[test]
+fn after_a_long_outage_of_a_sound_destination_all_flows_within_seconds() {
+    const STEP: Duration = Duration::from_millis(50);
+    for order in [KeyOrder::OneAtATime, KeyOrder::Pipelined] {
+        let mut flow = Flow::new(LIMITS, order);
+        flow.write((0..20_000).map(|n| ("t", Some(format!("k{n}")))));
+        for _ in 0..3_600 {
+            flow.step(Duration::from_secs(1), &|_| (STEP, broken()));
+        }
+        let healed = flow.now;
+        while !flow.is_all_delivered() {
+            flow.step(STEP, &|_| (STEP, Outcome::accepted()));
+            let took = healed.until(flow.now);
+            let counts = flow.pipeline.counts();
+            assert!(took < Duration::from_secs(10), "{order:?}: {counts:?}");
+        }
+        assert_eq!(flow.statements.rows, 0, "nothing is parked");
+    }
+}
+
+/// They fill lanes that last five seconds each.
+#[test]
+fn events_that_silence_lanes_leave_others_their_time() {
+    const STEP: Duration = Duration::from_millis(10);
+    let mut flow = Flow::new(LIMITS, KeyOrder::OneAtATime);
+    let answer = |record: &Record| match record.topic() {
+        "silent" => (2 * PUBLISH_TIMEOUT, Outcome::accepted()),
+        _ => (STEP, Outcome::accepted()),
+    };
+    flow.write((0..10).map(|n| ("silent", Some(format!("s{n}")))));
+    let begin = flow.now;
+    for step in 0..12_000 {
+        if step % 2 == 0 {
+            flow.write([("t", Some(format!("k{step}")))]);
+        }
+        flow.step(STEP, &answer);
+    }
+    let waits = flow.waits("t", begin);
+    let longest = waits.iter().max().unwrap();
+    assert!(
+        waits.len() > 5_000 && *longest < Duration::from_secs(30),
+        "{longest:?}"
+    );
+}
+
+/// Few others, all of them in flight with some of the bad ones: all are suspects at once.
+#[test]
+fn many_bad_events_in_front_of_few_keys_hold_them_up_for_seconds() {
+    const STEP: Duration = Duration::from_millis(10);
+    const BAD: usize = 40;
+    for order in [KeyOrder::OneAtATime, KeyOrder::Pipelined] {
+        let mut flow = Flow::new(LIMITS, order);
+        let answer = |record: &Record| match record.topic() {
+            "ends" => (STEP, broken()),
+            _ => (2 * STEP, Outcome::accepted()),
+        };
+        flow.write((0..BAD).map(|n| ("ends", Some(format!("e{n}")))));
+        flow.write((0..48 * 50).map(|n| ("t", Some(format!("k{}", n / 50)))));
+        let begin = flow.now;
+        let mut last = 0;
+        while flow.waits("t", begin).len() < 48 * 50 {
+            flow.step(STEP, &answer);
+            let took = begin.until(flow.now);
+            if took.as_secs() > last {
+                last = took.as_secs();
+                eprintln!(
+                    "{last}: {} rows {} {:?}",
+                    flow.waits("t", begin).len(),
+                    flow.statements.rows,
+                    flow.pipeline.counts()
+                );
+            }
+            assert!(took < Duration::from_secs(200), "{order:?}");
+        }
+        eprintln!("{order:?} {:?}", begin.until(flow.now));
+    }
+}
