@@ -24,11 +24,9 @@ use crate::{
 pub(super) const PROBE_EVENTS: usize = 10;
 /// Of these, parked events at the most: a probe of a broken destination must reach others.
 const PROBE_RETRIES: usize = 3;
-/// Of the others so many are kept for a suspect: as many answers as show it to be at fault, and
-/// some more, since an answer may come between two trials of others.
-const WITNESSES: usize = 2 * FAILS_ALONE_MAX as usize;
-/// They are kept for so many suspects at the most: for more of them they would wait long.
-const WITNESSES_FOR_MAX: usize = 3;
+/// So many of the others are kept for a suspect: as many answers as show it to be at fault, and one
+/// more, since an answer may come between two trials of others.
+const WITNESSES: usize = FAILS_ALONE_MAX as usize + 1;
 /// Events in flight at a destination that refuses everything.
 const REFUSED_AT_ONCE: usize = 100;
 
@@ -88,7 +86,7 @@ impl Pipeline {
         } else if probing || self.trials.is_under_way() {
             return None;
         }
-        let on_trial = has_suspects && !probing && self.trials.have_their_turn(now);
+        let on_trial = has_suspects && !probing && self.suspects_have_their_turn(now);
         if on_trial && is_busy {
             return None;
         }
@@ -195,14 +193,16 @@ impl Pipeline {
         let is_turn = |event: &StoredEvent| {
             !waiting.is_parked(event) && waiting.has_turn(Of::Others, event, router)
         };
-        let (untried, in_doubt) = waiting.suspects_by_failure();
-        if in_doubt > WITNESSES_FOR_MAX {
-            return usize::MAX;
+        let others = main.ready_up_to(2 * WITNESSES, is_turn);
+        (waiting.untried_suspects() + others).saturating_sub(WITNESSES)
+    }
+
+    /// Where only witnesses are left, the answer of one is enough for a trial.
+    fn suspects_have_their_turn(&mut self, now: Moment) -> bool {
+        if self.trials.is_answered(self.answers()) && self.spare_witnesses(now) == 0 {
+            self.trials.others_have_had_their_turn(now);
         }
-        // Another one may not be known yet.
-        let kept = WITNESSES * (in_doubt + 1);
-        let others = main.ready_up_to(2 * kept, is_turn);
-        (untried + others).saturating_sub(kept)
+        self.trials.have_their_turn(now)
     }
 
     /// The next suspects of which an event is ready, and nothing else.
@@ -219,7 +219,6 @@ impl Pipeline {
         if at_once == 0 {
             return;
         }
-        // The answer of one witness is enough for one trial.
         let in_doubt = spare == 0 && self.trials.is_answered(self.answers());
         let others_max = std::mem::replace(&mut batch.events_max, at_once);
         batch.on_trial = Some(HashSet::new());

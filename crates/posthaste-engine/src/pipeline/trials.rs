@@ -11,7 +11,7 @@ use crate::Moment;
 /// So long after the first failure some of the others are kept, and sent one in each turn: only
 /// their answers show that a suspect is at fault, and perhaps no more events come. A lane that
 /// falls silent takes eight seconds by default, and five such failures are needed.
-const WITNESSES_FOR: Duration = Duration::from_secs(120);
+const WITNESSES_FOR: Duration = Duration::from_secs(30);
 /// The others have a turn so long after the first trial, even where none fails.
 const TURN_MAX: Duration = Duration::from_secs(5);
 /// The others' turn takes at least so long: enough for a lane that begins slowly, and no more than
@@ -132,6 +132,13 @@ impl Trials {
             Turn::Others(_) => {}
         }
         matches!(self.turn, Turn::Suspects(_))
+    }
+
+    /// Nothing is to be gained from more of the others before the next trial.
+    pub(super) fn others_have_had_their_turn(&mut self, now: Moment) {
+        if let Turn::Others(until) = self.turn {
+            self.turn = Turn::Others(until.min(now));
+        }
     }
 
     /// How many suspects may be sent at once.

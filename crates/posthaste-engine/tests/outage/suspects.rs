@@ -107,35 +107,28 @@ fn events_that_silence_lanes_leave_others_their_time() {
     );
 }
 
-/// Few others, all of them in flight with some of the bad ones: all are suspects at once.
+/// All of the few others are in flight with some of the bad ones, so that all are suspects.
 #[test]
-fn many_bad_events_in_front_of_few_keys_hold_them_up_for_seconds() {
+fn many_events_that_end_lanes_in_front_of_a_few_keys_are_told_apart_within_seconds() {
     const STEP: Duration = Duration::from_millis(10);
-    const BAD: usize = 40;
+    const OTHERS: usize = 48 * 50;
     for order in [KeyOrder::OneAtATime, KeyOrder::Pipelined] {
         let mut flow = Flow::new(LIMITS, order);
         let answer = |record: &Record| match record.topic() {
             "ends" => (STEP, broken()),
             _ => (2 * STEP, Outcome::accepted()),
         };
-        flow.write((0..BAD).map(|n| ("ends", Some(format!("e{n}")))));
-        flow.write((0..48 * 50).map(|n| ("t", Some(format!("k{}", n / 50)))));
+        flow.write((0..40).map(|n| ("ends", Some(format!("e{n}")))));
+        flow.write((0..OTHERS).map(|n| ("t", Some(format!("k{}", n / 50)))));
         let begin = flow.now;
-        let mut last = 0;
-        while flow.waits("t", begin).len() < 48 * 50 {
+        while flow.waits("t", begin).len() < OTHERS {
             flow.step(STEP, &answer);
             let took = begin.until(flow.now);
-            if took.as_secs() > last {
-                last = took.as_secs();
-                eprintln!(
-                    "{last}: {} rows {} {:?}",
-                    flow.waits("t", begin).len(),
-                    flow.statements.rows,
-                    flow.pipeline.counts()
-                );
-            }
-            assert!(took < Duration::from_secs(200), "{order:?}");
+            assert!(
+                took < Duration::from_secs(12),
+                "{order:?}: {:?}",
+                flow.pipeline.counts()
+            );
         }
-        eprintln!("{order:?} {:?}", begin.until(flow.now));
     }
 }
