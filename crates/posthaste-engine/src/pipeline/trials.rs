@@ -50,7 +50,7 @@ enum Turn {
     Over(Moment),
 }
 
-/// What a lane that failed tells of the destination.
+/// The meaning of a failed lane for the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tells {
     /// It was a trial, and the destination has answered since the last one that failed: it is
