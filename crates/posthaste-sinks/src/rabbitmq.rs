@@ -1,5 +1,6 @@
 //! The sink that publishes to RabbitMQ, over AMQP 0-9-1.
 
+mod beside;
 mod fault;
 #[cfg(test)]
 mod fuzz;
@@ -17,14 +18,15 @@ use tokio::time::timeout;
 
 use crate::{
     address::{Address, authority::Host},
-    amqp::{self, Connection, Login, Timing},
+    amqp::{Connection, Login, Timing},
     descriptors::rabbitmq::{CA_FILE, CERT_FILE, EVENT_BYTES_MAX, EXCHANGE, KEY_FILE, RABBITMQ},
     publisher::WorkerLane,
     transport::{Tls, first_of},
 };
 
+use beside::{BesideConnections, Doubts};
 use fault::BrokerFault;
-use lane::RabbitMqPublisher;
+use lane::{Channel, Connections, RabbitMqPublisher};
 use limits::SizeLimit;
 
 /// Opening takes no longer than this, however long a publish may take.
@@ -34,10 +36,11 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// Publishes each record to an exchange and accepts it once the broker has confirmed it.
 pub struct RabbitMqSink {
-    endpoint: Endpoint,
+    endpoint: Arc<Endpoint>,
     /// The address's.
     event_bytes_max: Option<u64>,
     limit: Arc<SizeLimit>,
+    doubts: Arc<Doubts>,
 }
 
 /// The servers, the login and the exchange. It has no `Debug`: it holds a password.
@@ -63,6 +66,22 @@ impl Endpoint {
             "rabbitmq {hosts}, vhost `{}`, exchange `{}`",
             self.login.vhost, self.login.exchange
         )
+    }
+
+    async fn connect(&self, limit: Duration, timing: Timing) -> Result<Connection, SinkError> {
+        let Self { hosts, login } = self;
+        let port = self.default_port();
+        let opened = first_of(hosts, port, limit, |name, address| async move {
+            Connection::open(login, name, &address, timing).await
+        });
+        let opened = opened.await.map_err(BrokerFault::from);
+        opened.map_err(|fault| fault.into_error(self.target()))
+    }
+
+    /// A connection to publish on.
+    async fn open(&self, spec: &LaneSpec) -> Result<Channel, SinkError> {
+        let connection = self.connect(open_limit(spec), timing(spec)).await?;
+        Ok(Channel::new(connection, confirm_limit(spec)))
     }
 }
 
@@ -96,7 +115,7 @@ impl RabbitMqSink {
             }
         }
         Ok(Self {
-            endpoint: Endpoint {
+            endpoint: Arc::new(Endpoint {
                 hosts: authority.hosts,
                 login: Login {
                     tls: tls(address)?,
@@ -105,9 +124,10 @@ impl RabbitMqSink {
                     vhost,
                     exchange: exchange.into(),
                 },
-            },
+            }),
             event_bytes_max: address.number(&EVENT_BYTES_MAX)?,
             limit: Arc::default(),
+            doubts: Arc::default(),
         })
     }
 
@@ -128,16 +148,6 @@ impl RabbitMqSink {
         let unseen = ["type", "queues"].map(|name| Fact::new(name, None::<&str>));
         report.part("exchange", exchange, unseen.to_vec());
         report
-    }
-
-    async fn connect(&self, limit: Duration, timing: Timing) -> Result<Connection, SinkError> {
-        let Endpoint { hosts, login } = &self.endpoint;
-        let port = self.endpoint.default_port();
-        let opened = first_of(hosts, port, limit, |name, address| async move {
-            Connection::open(login, name, &address, timing).await
-        });
-        let opened = opened.await.map_err(BrokerFault::from);
-        opened.map_err(|fault| fault.into_error(self.endpoint.target()))
     }
 }
 
@@ -194,16 +204,19 @@ impl Sink for RabbitMqSink {
             heartbeat: 10,
             patience: OPEN_LIMIT,
         };
-        let mut connection = self.connect(OPEN_LIMIT, timing).await?;
+        let mut connection = self.endpoint.connect(OPEN_LIMIT, timing).await?;
         // The answer is known; a broker that dies now will be noticed by the next check.
         let _ = timeout(OPEN_LIMIT, connection.goodbye()).await;
         Ok(self.report(&connection))
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let connection = self.connect(open_limit(&spec), timing(&spec)).await?;
+        let connections = Connections {
+            channel: self.endpoint.open(&spec).await?,
+            beside: BesideConnections::new(&self.endpoint, spec, &self.doubts),
+        };
         Ok(Box::new(WorkerLane::spawn(RabbitMqPublisher {
-            channel: Some(amqp::ConfirmChannel::new(connection, confirm_limit(&spec))),
+            connections: Some(connections),
             exchange: Arc::clone(&self.endpoint.login.exchange),
             value_bytes_max: self.event_bytes_max,
             limit: Arc::clone(&self.limit),

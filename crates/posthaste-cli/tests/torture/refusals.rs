@@ -253,6 +253,55 @@ async fn a_quorum_queue_without_its_majority_loses_nothing_and_uses_up_no_attemp
     assert_eq!(attempts_used_up(&database.url()), 0);
 }
 
+/// RabbitMQ reads no further on a connection over which such a queue was sent something first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_queue_without_its_majority_holds_up_no_other_queue() {
+    const HEALTHY: u32 = 4_000;
+    let nodes = RabbitMqServer::start_cluster(3);
+    let (living, dying) = nodes.split_first().unwrap();
+    let client = living.client("/");
+    client.declare_queue("lost", &[("x-queue-type", "quorum".into())]);
+    client.declare_queue("healthy", &[]);
+    living.sync_declarations();
+    dying.iter().for_each(RabbitMqServer::kill9);
+    let database = Sqlite::new().await;
+    let mut writer = database.writer().await.unwrap();
+    let of = |topic: &str, keys: std::ops::Range<u32>| Plan {
+        steps: keys
+            .map(|key| Step {
+                topic: topic.to_owned(),
+                ..Step::new(load_key(key), 1)
+            })
+            .collect(),
+        ..Plan::default()
+    };
+    let url = format!("{}?exchange=", living.url("/"));
+    let running = RelayCommand::to_url(&database.url(), &url).start();
+    for round in 0..HEALTHY / 10 {
+        let lost = round % 20;
+        writer.transact(&of("lost", lost..lost + 1)).await.unwrap();
+        writer.transact(&of("healthy", 20..30)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    until("all others to be delivered", || {
+        client.message_count("healthy") >= HEALTHY
+    })
+    .await;
+    let status = posthaste_json(&["status", "--store", &database.url()]);
+    let error = status["destinations"][0]["last_error"].as_str().unwrap();
+    assert!(error.contains("`lost`"), "{error}");
+
+    dying.iter().for_each(RabbitMqServer::start_again);
+    until_all_is_delivered(&database.url()).await;
+    running.terminate();
+    assert_no_panic(&running.wait(LIMIT).expect_status(0).stderr);
+    let queues = ["lost", "healthy"];
+    let arrived = queues.map(|queue| ids(client.consume(queue)));
+    let arrived: BTreeSet<String> = arrived.into_iter().flatten().collect();
+    assert_eq!(arrived, committed(&database).await);
+    assert_eq!(attempts_used_up(&database.url()), 0);
+}
+
 /// By events that were parked and then delivered, which counts as an attempt itself.
 fn attempts_used_up(url: &str) -> u64 {
     let select = ["--state", "delivered", "--limit", "1000"];
