@@ -256,7 +256,7 @@ async fn a_quorum_queue_without_its_majority_loses_nothing_and_uses_up_no_attemp
 /// RabbitMQ reads no further on a connection over which such a queue was sent something first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_queue_without_its_majority_holds_up_no_other_queue() {
-    const HEALTHY: u32 = 4_000;
+    const HEALTHY: u32 = 3_000;
     let nodes = RabbitMqServer::start_cluster(3);
     let (living, dying) = nodes.split_first().unwrap();
     let client = living.client("/");

@@ -216,12 +216,13 @@ impl Waiting {
 impl Waiting {
     /// Whether an event may be gathered.
     pub(super) fn has_turn(&self, of: Of, event: &StoredEvent, router: &Router) -> bool {
+        if !self.place_takes(event, router) {
+            return false;
+        }
+        let rank = self.rank(event);
         match of {
-            Of::Suspects(first, last) => {
-                let rank = self.rank(event);
-                rank.is_some_and(|rank| (first..=last).contains(&rank))
-            }
-            _ if self.rank(event).is_some() || !self.place_takes(event, router) => false,
+            Of::Suspects(first, last) => rank.is_some_and(|rank| (first..=last).contains(&rank)),
+            _ if rank.is_some() => false,
             Of::Others => !self.was_refused(event) || left_out(Rule::RefusedGoLast),
             Of::Refused => self.was_refused(event),
             Of::Probes => self.was_refused(event) && !self.was_probed(event),

@@ -17,7 +17,7 @@ use std::{
 
 use posthaste_engine::{Decision, LaneSpec, Outcome, SinkError, WaitingRecord};
 
-use super::{Endpoint, lane::Channel, message::OutgoingRecord};
+use super::{Endpoint, fault::BrokerFault, lane::Channel, message::OutgoingRecord};
 use crate::amqp;
 
 /// Of one lane at the most; topics share them.
@@ -54,19 +54,19 @@ enum Beside {
     Closed,
     Opening(Pin<Box<Opening>>),
     Open(Box<Channel>),
-    /// It could not be opened. What waits for it is put off, and then it is tried again.
-    Failed(String),
     Ended(Box<Channel>, amqp::Error),
+    /// It failed so. Until then its bytes may still arrive, and what is to go over it is put off.
+    Resting(String, Instant),
 }
 
 impl Beside {
     /// Waits until there is something to do. Cancel safe.
-    async fn changed(&mut self) {
+    async fn changed(&mut self, rest: Duration) {
         match self {
             Self::Opening(opening) => {
                 *self = match opening.await {
                     Ok(channel) => Self::Open(Box::new(channel)),
-                    Err(error) => Self::Failed(error.to_string()),
+                    Err(error) => Self::Resting(error.to_string(), Instant::now() + rest),
                 };
             }
             Self::Open(channel) => {
@@ -76,7 +76,7 @@ impl Beside {
                     *self = Self::Ended(channel, error);
                 }
             }
-            Self::Closed | Self::Failed(_) | Self::Ended(..) => pending().await,
+            Self::Closed | Self::Ended(..) | Self::Resting(..) => pending().await,
         }
     }
 }
@@ -84,6 +84,7 @@ impl Beside {
 /// The connections beside a lane's own.
 pub(super) struct BesideConnections {
     endpoint: Arc<Endpoint>,
+    /// Half of the lane's time: opening and the wait for a confirm come to less than all of it.
     spec: LaneSpec,
     doubts: Arc<Doubts>,
     connections: [Beside; CONNECTIONS],
@@ -94,16 +95,28 @@ impl BesideConnections {
     pub(super) fn new(endpoint: &Arc<Endpoint>, spec: LaneSpec, doubts: &Arc<Doubts>) -> Self {
         Self {
             endpoint: Arc::clone(endpoint),
-            spec,
+            spec: LaneSpec {
+                publish_timeout: spec.publish_timeout / 2,
+                ..spec
+            },
             doubts: Arc::clone(doubts),
             connections: std::array::from_fn(|_| Beside::Closed),
             hasher: RandomState::new(),
         }
     }
 
-    /// The topic of this message is in doubt from now on.
-    pub(super) fn doubt(&self, message: &OutgoingRecord) {
-        self.doubts.add(message.record.topic());
+    /// Destroys a connection. Answers the messages without an answer: if one is stuck, the topic of
+    /// the oldest is in doubt.
+    pub(super) fn doubt_oldest(
+        &self,
+        channel: Channel,
+        fault: &BrokerFault,
+    ) -> impl Iterator<Item = OutgoingRecord> + use<> {
+        let mut messages = channel.into_unconfirmed().peekable();
+        if let Some(oldest) = messages.peek().filter(|_| fault.is_stuck) {
+            self.doubts.add(oldest.record.topic());
+        }
+        messages
     }
 
     /// The connection for a record whose topic is in doubt, or why it is not sent now.
@@ -113,25 +126,21 @@ impl BesideConnections {
             return None;
         }
         let number = self.hasher.hash_one(topic) % CONNECTIONS as u64;
-        let connection = &mut self.connections[number as usize];
+        let connection = &mut self.connections[usize::try_from(number).unwrap_or_default()];
+        if let Beside::Resting(_, until) = connection
+            && *until <= Instant::now()
+        {
+            *connection = Beside::Closed;
+        }
         if let Beside::Closed = connection {
             let (endpoint, spec) = (Arc::clone(&self.endpoint), self.spec.clone());
             *connection = Beside::Opening(Box::pin(async move { endpoint.open(&spec).await }));
         }
         Some(match connection {
             Beside::Open(channel) => Ok(channel),
-            Beside::Failed(reason) => Err(Decision::Answered(Outcome::later(reason.as_str()))),
+            Beside::Resting(reason, _) => Err(Decision::Answered(Outcome::later(reason.as_str()))),
             Beside::Closed | Beside::Opening(_) | Beside::Ended(..) => Err(Decision::Wait),
         })
-    }
-
-    /// All that waited for a connection that could not be opened was answered.
-    pub(super) fn forget_failures(&mut self) {
-        for connection in &mut self.connections {
-            if let Beside::Failed(_) = connection {
-                *connection = Beside::Closed;
-            }
-        }
     }
 
     /// Those that are open.
@@ -142,35 +151,38 @@ impl BesideConnections {
         })
     }
 
-    /// Those that have ended, and why.
-    pub(super) fn take_ended(&mut self) -> Vec<(Box<Channel>, amqp::Error)> {
+    /// Those that have ended, and why. They rest.
+    pub(super) fn take_ended(&mut self) -> Vec<(Channel, BrokerFault)> {
         let mut ended = Vec::new();
         for connection in &mut self.connections {
             match std::mem::replace(connection, Beside::Closed) {
-                Beside::Ended(channel, error) => ended.push((channel, error)),
+                Beside::Ended(channel, error) => {
+                    let fault = BrokerFault::from(error);
+                    let until = Instant::now() + self.spec.publish_timeout;
+                    *connection = Beside::Resting(fault.reason.clone(), until);
+                    ended.push((*channel, fault));
+                }
                 other => *connection = other,
             }
         }
         ended
     }
 
-    /// Destroys all, and answers the messages without an answer.
+    /// Destroys all. Answers the messages without an answer.
     pub(super) fn into_unconfirmed(self) -> impl Iterator<Item = OutgoingRecord> {
         let channels = self.connections.into_iter().filter_map(|of| match of {
             Beside::Open(channel) | Beside::Ended(channel, _) => Some(channel),
-            Beside::Closed | Beside::Opening(_) | Beside::Failed(_) => None,
+            Beside::Closed | Beside::Opening(_) | Beside::Resting(..) => None,
         });
         channels.flat_map(|channel| channel.into_unconfirmed())
     }
 
     /// Waits until there is something to do. Cancel safe.
     pub(super) async fn changed(&mut self) {
-        let is_closed = |of: &Beside| matches!(of, Beside::Closed);
-        if self.connections.iter().all(is_closed) {
-            return pending().await;
-        }
-        let connections = self.connections.iter_mut();
-        let mut turns: Vec<_> = connections.map(|of| Box::pin(of.changed())).collect();
+        let is_busy = |of: &&mut Beside| !matches!(of, Beside::Closed | Beside::Resting(..));
+        let busy = self.connections.iter_mut().filter(is_busy);
+        let rest = self.spec.publish_timeout;
+        let mut turns: Vec<_> = busy.map(|of| Box::pin(of.changed(rest))).collect();
         poll_fn(|context| {
             let is_ready = turns
                 .iter_mut()

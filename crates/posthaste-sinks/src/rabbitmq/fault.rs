@@ -12,6 +12,8 @@ pub(super) struct BrokerFault {
     pub(super) reason: String,
     /// Which events are at fault, when it is not the destination.
     pub(super) at_fault: Option<EventsAtFault>,
+    /// A message may be stuck at the broker, and with it what was sent behind it.
+    pub(super) is_stuck: bool,
 }
 
 /// The events for which the broker closed the channel: it tells only by closing.
@@ -55,6 +57,7 @@ impl BrokerFault {
             cause,
             reason: reason.into(),
             at_fault: None,
+            is_stuck: false,
         }
     }
 
@@ -71,6 +74,7 @@ impl BrokerFault {
             cause,
             reason: format!("the broker closed the {what}: {code} {text}{fix}"),
             at_fault: at_fault(code, text),
+            is_stuck: false,
         }
     }
 
@@ -109,13 +113,16 @@ impl From<Error> for BrokerFault {
                     Some(reason) => {
                         Self::new(Cause::Throttled, format!("{}; {waited}", blocks(&reason)))
                     }
-                    None => Self::new(
-                        Cause::Unknown,
-                        format!(
-                            "{waited}; the broker is slow, or a quorum queue is without the \
-                             majority of its nodes"
-                        ),
-                    ),
+                    None => Self {
+                        is_stuck: true,
+                        ..Self::new(
+                            Cause::Unknown,
+                            format!(
+                                "{waited}; the broker is slow, or a quorum queue is without the \
+                                 majority of its nodes"
+                            ),
+                        )
+                    },
                 }
             }
             Error::Mismatch(what) => Self::new(

@@ -6,7 +6,7 @@ use posthaste_engine::{Cause, Decision, Outcome, RejectionKind, Unavailability, 
 
 use super::{
     beside::BesideConnections,
-    fault::{BrokerFault, EventsAtFault, blocks},
+    fault::{BrokerFault, blocks},
     limits::SizeLimit,
     message::OutgoingRecord,
 };
@@ -46,24 +46,16 @@ pub(super) struct RabbitMqPublisher {
 
 type Records = RecordsOf<RabbitMqPublisher>;
 
-/// Whether a message may be stuck, and what was sent behind it with it.
-fn is_stuck(error: &amqp::Error) -> bool {
-    matches!(error, amqp::Error::Unconfirmed { blocked: None, .. })
-}
-
 impl RabbitMqPublisher {
     /// Destroys the connections, and answers everything.
     fn end(&mut self, records: &mut Records, error: amqp::Error) {
-        let is_stuck = is_stuck(&error);
-        let fault = self.fault(error);
-        let others = fault.outcome_of_others();
         let Some(Connections { channel, beside }) = self.connections.take() else {
             return;
         };
-        let mut messages = channel.into_unconfirmed().peekable();
-        if let Some(oldest) = messages.peek().filter(|_| is_stuck) {
-            beside.doubt(oldest);
-        }
+        let fault = BrokerFault::from(error);
+        self.limit.learn(&fault);
+        let others = fault.outcome_of_others();
+        let messages = beside.doubt_oldest(channel, &fault);
         for OutgoingRecord { slot, record } in messages.chain(beside.into_unconfirmed()) {
             let outcome = fault.outcome_of(&record);
             records.answer(slot, outcome.unwrap_or_else(|| others.clone()));
@@ -71,32 +63,23 @@ impl RabbitMqPublisher {
         self.ended = Some((fault, others));
     }
 
-    /// Ends a connection beside, and puts its messages off.
-    fn end_beside(&mut self, records: &mut Records, channel: Channel, error: amqp::Error) {
-        let is_stuck = is_stuck(&error);
-        let fault = self.fault(error);
-        let mut messages = channel.into_unconfirmed().peekable();
-        if let (Some(oldest), Some(Connections { beside, .. })) =
-            (messages.peek(), &self.connections)
-            && is_stuck
-        {
-            beside.doubt(oldest);
-        }
-        for OutgoingRecord { slot, record } in messages {
-            let put_off = || match is_stuck {
-                true => Outcome::silent(fault.reason.as_str()),
-                false => Outcome::later(fault.reason.as_str()),
+    /// Destroys the connections beside that have ended, and puts their messages off.
+    fn end_beside(&mut self, records: &mut Records) {
+        let Some(Connections { beside, .. }) = &mut self.connections else {
+            return;
+        };
+        for (channel, fault) in beside.take_ended() {
+            let put_off = if fault.is_stuck {
+                Outcome::silent
+            } else {
+                Outcome::later
             };
-            records.answer(slot, fault.outcome_of(&record).unwrap_or_else(put_off));
+            for OutgoingRecord { slot, record } in beside.doubt_oldest(channel, &fault) {
+                let outcome = fault.outcome_of(&record);
+                records.answer(slot, outcome.unwrap_or_else(|| put_off(&fault.reason)));
+            }
+            self.limit.learn(&fault);
         }
-    }
-
-    fn fault(&self, error: amqp::Error) -> BrokerFault {
-        let fault = BrokerFault::from(error);
-        if let Some(EventsAtFault::LargerThan(limit)) = fault.at_fault {
-            self.limit.learn(limit);
-        }
-        fault
     }
 
     fn send(
@@ -136,10 +119,7 @@ impl Publisher for RabbitMqPublisher {
                 records.answer(message.slot, outcome(confirmation, &self.exchange));
             }
         }
-        let beside = self.connections.as_mut().map(|of| of.beside.take_ended());
-        for (channel, error) in beside.unwrap_or_default() {
-            self.end_beside(records, *channel, error);
-        }
+        self.end_beside(records);
         if let Some(error) = self.error.take() {
             self.end(records, error);
         }
@@ -159,7 +139,6 @@ impl Publisher for RabbitMqPublisher {
                     decision => decision,
                 },
             });
-            beside.forget_failures();
         }
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use posthaste_engine::{Outcome, Record};
 
-use super::fault::too_large;
+use super::fault::{BrokerFault, EventsAtFault, too_large};
 
 /// How long a limit that the broker named counts: somebody may raise it there.
 const LEARNED_FOR: Duration = Duration::from_secs(300);
@@ -22,8 +22,11 @@ pub(super) struct SizeLimit {
 }
 
 impl SizeLimit {
-    /// The broker said that it takes no more bytes than this.
-    pub(super) fn learn(&self, limit: u64) {
+    /// The broker may have said here how many bytes it takes.
+    pub(super) fn learn(&self, fault: &BrokerFault) {
+        let Some(EventsAtFault::LargerThan(limit)) = fault.at_fault else {
+            return;
+        };
         *self.learned.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((limit, Instant::now()));
     }
