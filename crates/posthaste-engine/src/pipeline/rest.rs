@@ -7,7 +7,8 @@ impl Pipeline {
     /// After [`stop`](Self::stop): nothing is in flight and all progress is stored, or the
     /// destination is away so that no more can come of waiting.
     pub fn is_stopped(&mut self, now: Moment) -> bool {
-        let away = self.breaker.state(now) != BreakerState::Closed
+        let away = self.paused
+            || self.breaker.state(now) != BreakerState::Closed
             || !self.lane.is_open() && !self.waiting.has_suspects()
             || self.waiting.has_refused()
             || self.waiting.holds_back();
@@ -66,6 +67,9 @@ impl Pipeline {
             self.waiting.next_place_at(),
             refused,
         ];
-        dues.into_iter().flatten().filter(|&due| due > now).min()
+        let has_suspects = self.waiting.has_suspects();
+        let trials = self.trials.turns().into_iter().filter(|_| has_suspects);
+        let dues = dues.into_iter().chain(trials).flatten();
+        dues.filter(|&due| due > now).min()
     }
 }

@@ -86,6 +86,9 @@ impl Pipeline {
         } else if probing || self.trials.is_under_way() {
             return None;
         }
+        if !has_suspects {
+            self.trials.end();
+        }
         let on_trial = has_suspects && !probing && self.suspects_have_their_turn(now);
         if on_trial && is_busy {
             return None;
@@ -108,7 +111,7 @@ impl Pipeline {
             // An answer about one of them shows that the destination is there.
             self.gather_refused(&mut batch, now);
         }
-        if batch.is_empty() && self.lane.in_flight() == 0 {
+        if batch.is_empty() && self.lane.in_flight() == 0 && self.trials.may_begin(now) {
             self.gather_suspects(&mut batch, now);
         }
         if batch.is_empty() {
@@ -153,14 +156,16 @@ impl Pipeline {
     /// events that end lanes may stand in a row.
     fn gather_others(&mut self, batch: &mut Gathering, probing: bool, now: Moment) {
         let beside_suspects = self.waiting.has_suspects();
+        let events_max = batch.events_max;
         if beside_suspects {
             let begin = self.trials.others_begin();
             if let Some(failed) = begin {
                 self.send_passed_over();
                 self.main.pass_over_part(failed);
             }
-            if !probing && self.spare_witnesses(now) == 0 {
-                batch.events_max = batch.events_max.min(begin.is_some().into());
+            if !probing {
+                let spare = self.spare_witnesses(events_max, now);
+                batch.events_max = spare.max(begin.is_some().into()).min(events_max);
             }
         }
         let retries_max = match (probing, beside_suspects) {
@@ -177,10 +182,12 @@ impl Pipeline {
         if probing && batch.is_empty() {
             self.gather(batch, usize::MAX, Of::Others);
         }
+        batch.events_max = events_max;
     }
 
-    /// How many events, as far as is known not at fault, may be sent beyond those that are kept.
-    fn spare_witnesses(&mut self, now: Moment) -> usize {
+    /// How many events, as far as is known not at fault, may be sent beyond those that are kept;
+    /// counted up to so many.
+    fn spare_witnesses(&mut self, most: usize, now: Moment) -> usize {
         if !self.trials.keep_witnesses(now) {
             return usize::MAX;
         }
@@ -193,13 +200,14 @@ impl Pipeline {
         let is_turn = |event: &StoredEvent| {
             !waiting.is_parked(event) && waiting.has_turn(Of::Others, event, router)
         };
-        let others = main.ready_up_to(2 * WITNESSES, is_turn);
-        (waiting.untried_suspects() + others).saturating_sub(WITNESSES)
+        let most = most.saturating_add(WITNESSES);
+        let others = main.ready_up_to(most, is_turn);
+        (waiting.untried_suspects(most) + others).saturating_sub(WITNESSES)
     }
 
     /// Where only witnesses are left, the answer of one is enough for a trial.
     fn suspects_have_their_turn(&mut self, now: Moment) -> bool {
-        if self.trials.is_answered(self.answers()) && self.spare_witnesses(now) == 0 {
+        if self.trials.is_answered(self.answers()) && self.spare_witnesses(1, now) == 0 {
             self.trials.others_have_had_their_turn(now);
         }
         self.trials.have_their_turn(now)
@@ -208,9 +216,9 @@ impl Pipeline {
     /// The next suspects of which an event is ready, and nothing else.
     fn gather_suspects(&mut self, batch: &mut Gathering, now: Moment) {
         if !self.waiting.has_suspects() {
-            return self.trials.end();
+            return;
         }
-        let spare = self.spare_witnesses(now);
+        let spare = self.spare_witnesses(batch.events_max, now);
         let at_once = self
             .trials
             .at_once()

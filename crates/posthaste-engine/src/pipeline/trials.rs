@@ -1,8 +1,8 @@
 //! Trials: suspects are sent with nothing else in flight, all others between two trials.
 //!
-//! A trial that passes is followed by one of twice as many, one that fails by one of a single
-//! suspect. From its failure on the others have as long as it took, so that any number of events
-//! that end lanes takes them half of their time.
+//! A trial that passes is followed by one of twice as many; one that fails at a destination that
+//! answers others, by one of a single suspect. From its failure on the others have as long as it
+//! took, so that any number of events that end lanes takes them half of their time.
 
 use std::time::Duration;
 
@@ -12,13 +12,20 @@ use crate::Moment;
 /// their answers show that a suspect is at fault, and perhaps no more events come. A lane that
 /// falls silent takes eight seconds by default, and five such failures are needed.
 const WITNESSES_FOR: Duration = Duration::from_secs(30);
+/// They are kept again so long after they were last: a copy of an event that was parked may fail so
+/// each time that it is tried again.
+const WITNESSES_EVERY: Duration = Duration::from_secs(300);
 /// The others have a turn so long after the first trial, even where none fails.
 const TURN_MAX: Duration = Duration::from_secs(5);
-/// The others' turn takes at least so long: enough for a lane that begins slowly, and no more than
-/// four lanes end in a second.
+/// The others' turn takes so long at the most: the first trial may lie an outage back.
+const OTHERS_MAX: Duration = Duration::from_secs(10);
+/// The others' turn takes at least so long: enough for a lane that begins slowly. The next trial
+/// comes no sooner after one that failed, so that no more than four lanes end in a second.
 pub(super) const OTHERS_MIN: Duration = Duration::from_millis(250);
 /// The first trial, before one has failed.
 const FIRST_TRIAL: usize = 10;
+/// So many of a destination that answers nothing follow soon after one another.
+const UNANSWERED_SOON_MAX: u32 = 64;
 
 /// How a suspect failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,10 +51,9 @@ pub(super) struct Rank {
 enum Turn {
     /// The others', until then.
     Others(Moment),
-    /// The suspects', since then.
-    Suspects(Moment),
-    /// The suspects' turn that began then has ended, and nothing was sent since.
-    Over(Moment),
+    Suspects,
+    /// The suspects' turn has ended, and nothing was sent since.
+    Over,
 }
 
 /// The meaning of a failed lane for the destination.
@@ -75,17 +81,21 @@ pub(super) struct Trials {
     turn: Turn,
     /// When the first trial of this turn was sent.
     first_trial: Option<Moment>,
+    /// No trial is sent before.
+    not_before: Moment,
     /// Suspects of the next trial at the most.
     at_once: usize,
     in_flight: Option<Trial>,
-    /// The number of events that the destination had answered when a trial failed last.
+    /// The number of events that the destination had answered when a lane failed last.
     answers_at_failure: Option<u64>,
+    /// How many trials failed without an answer in between.
+    unanswered: u32,
     /// How many lanes failed.
     failed: u32,
     /// The last suspect that was tried since the last failure.
     last: Option<Rank>,
-    /// When the first lane failed.
-    since: Option<Moment>,
+    /// When witnesses were last kept.
+    witnesses_since: Option<Moment>,
     /// Nothing of the others was sent since a lane ended, or since the suspects' turn.
     others_begin: bool,
 }
@@ -94,13 +104,15 @@ impl Trials {
     pub(super) fn new() -> Self {
         Self {
             turn: Turn::Others(Moment::default()),
-            at_once: FIRST_TRIAL,
             first_trial: None,
+            not_before: Moment::default(),
+            at_once: FIRST_TRIAL,
             in_flight: None,
             answers_at_failure: None,
+            unanswered: 0,
             failed: 0,
             last: None,
-            since: None,
+            witnesses_since: None,
             others_begin: true,
         }
     }
@@ -108,7 +120,7 @@ impl Trials {
     /// Nothing is in flight: a trial has passed, if one was under way.
     pub(super) fn nothing_in_flight(&mut self) {
         if let Some(passed) = self.in_flight.take() {
-            self.at_once = passed.suspects.saturating_mul(2);
+            self.at_once = self.at_once.max(passed.suspects.saturating_mul(2));
         }
     }
 
@@ -118,20 +130,25 @@ impl Trials {
 
     /// Whether the suspects have their turn, now that something may be sent.
     pub(super) fn have_their_turn(&mut self, now: Moment) -> bool {
-        let is_long = |first: Moment| first.until(now) >= TURN_MAX;
+        let lasts = self.first_trial.map(|first| first.until(now));
         match self.turn {
-            Turn::Suspects(_) if !self.first_trial.is_some_and(is_long) => {}
-            Turn::Suspects(since) | Turn::Over(since) => {
-                let as_long = since.until(now).max(OTHERS_MIN);
+            Turn::Suspects if lasts.is_none_or(|lasts| lasts < TURN_MAX) => {}
+            Turn::Suspects | Turn::Over => {
+                let as_long = lasts.unwrap_or_default().clamp(OTHERS_MIN, OTHERS_MAX);
                 self.turn = Turn::Others(now.after(as_long));
             }
             Turn::Others(until) if until <= now => {
-                self.turn = Turn::Suspects(now);
+                self.turn = Turn::Suspects;
                 self.first_trial = None;
             }
             Turn::Others(_) => {}
         }
-        matches!(self.turn, Turn::Suspects(_))
+        self.turn == Turn::Suspects && self.may_begin(now)
+    }
+
+    /// Whether enough time has passed since the last failure.
+    pub(super) fn may_begin(&self, now: Moment) -> bool {
+        self.not_before <= now
     }
 
     /// Nothing is to be gained from more of the others before the next trial.
@@ -139,6 +156,16 @@ impl Trials {
         if let Turn::Others(until) = self.turn {
             self.turn = Turn::Others(until.min(now));
         }
+    }
+
+    /// The moments at which more may be sent than before, past ones too.
+    pub(super) fn turns(&self) -> [Option<Moment>; 3] {
+        let others_until = match self.turn {
+            Turn::Others(until) => Some(until),
+            Turn::Suspects | Turn::Over => None,
+        };
+        let witnesses_until = self.witnesses_since.map(|since| since.after(WITNESSES_FOR));
+        [Some(self.not_before), others_until, witnesses_until]
     }
 
     /// How many suspects may be sent at once.
@@ -166,36 +193,44 @@ impl Trials {
         std::mem::take(&mut self.others_begin).then_some(self.failed)
     }
 
-    /// Whether the destination has answered since a trial failed.
+    /// Whether the destination has answered since a lane failed.
     pub(super) fn is_answered(&self, answers: u64) -> bool {
         self.answers_at_failure != Some(answers)
     }
 
     /// Whether a few of the others are kept.
     pub(super) fn keep_witnesses(&self, now: Moment) -> bool {
-        let since = self.since.unwrap_or(now);
+        let since = self.witnesses_since.unwrap_or(now);
         since.until(now) < WITNESSES_FOR
     }
 
     /// A lane failed over what was in flight, when so many events had been answered in all.
     pub(super) fn lane_failed(&mut self, answers: u64, now: Moment) -> Tells {
-        self.since.get_or_insert(now);
+        let is_long_ago = |since: Moment| since.until(now) >= WITNESSES_EVERY;
+        if self.witnesses_since.is_none_or(is_long_ago) {
+            self.witnesses_since = Some(now);
+        }
+        let is_answered = self.is_answered(answers);
+        self.answers_at_failure = Some(answers);
         self.failed = self.failed.wrapping_add(1);
         self.others_begin = true;
         self.last = None;
+        self.not_before = now.after(OTHERS_MIN);
         let Some(trial) = self.in_flight.take() else {
             return Tells::Nothing;
         };
-        self.at_once = 1;
-        if let Turn::Suspects(since) = self.turn {
-            self.turn = Turn::Over(since);
+        if self.turn == Turn::Suspects {
+            self.turn = Turn::Over;
         }
-        if self.answers_at_failure.replace(answers) != Some(answers) {
-            Tells::ItIsThere
-        } else if trial.is_first {
-            Tells::OfTheseSuspects
-        } else {
-            Tells::Nothing
+        if is_answered {
+            self.at_once = 1;
+            self.unanswered = 0;
+            return Tells::ItIsThere;
+        }
+        self.unanswered = self.unanswered.saturating_add(1);
+        match trial.is_first && self.unanswered <= UNANSWERED_SOON_MAX {
+            true => Tells::OfTheseSuspects,
+            false => Tells::Nothing,
         }
     }
 
@@ -203,6 +238,7 @@ impl Trials {
     pub(super) fn end(&mut self) {
         *self = Self {
             in_flight: self.in_flight,
+            witnesses_since: self.witnesses_since,
             ..Self::new()
         };
     }
@@ -214,14 +250,17 @@ impl Trials {
             turn,
             // Every moment is the first one.
             first_trial: _,
+            not_before: _,
             at_once,
             in_flight,
             answers_at_failure,
+            // Only the length of a wait hangs on it, and no time passes.
+            unanswered: _,
             failed,
             // Told as its place in their order.
             last: _,
             // Every moment is the first one.
-            since: _,
+            witnesses_since: _,
             others_begin,
         } = self;
         // Only whether the destination has answered since is ever asked.
@@ -263,8 +302,25 @@ mod tests {
         trials.nothing_in_flight();
         assert!(trials.have_their_turn(at(24_999)));
         assert!(!trials.have_their_turn(at(25_000)), "without a failure");
-        assert!(!trials.have_their_turn(at(43_999)));
-        assert!(trials.have_their_turn(at(44_000)));
+        assert!(!trials.have_their_turn(at(29_999)));
+        assert!(trials.have_their_turn(at(30_000)));
+        trials.sent(1, None, at(30_000));
+        trials.lane_failed(8, at(31_000));
+        // An outage of an hour followed.
+        assert!(!trials.have_their_turn(at(3_600_000)));
+        assert!(trials.have_their_turn(at(3_610_000)));
+    }
+
+    #[test]
+    fn a_trial_follows_a_failed_one_after_a_quarter_of_a_second() {
+        let mut trials = Trials::new();
+        trials.sent(1, None, at(0));
+        trials.lane_failed(7, at(0));
+        trials.have_their_turn(at(0));
+        for (now, may_begin) in [(100, false), (249, false), (250, true)] {
+            trials.others_have_had_their_turn(at(now));
+            assert_eq!(trials.have_their_turn(at(now)), may_begin, "{now}");
+        }
     }
 
     #[test]

@@ -244,9 +244,9 @@ impl Waiting {
             .take_while(|rank| rank.failed == Failed::AmongOthers)
     }
 
-    /// How many suspects have not failed alone.
-    pub(super) fn untried_suspects(&self) -> usize {
-        self.untried().count()
+    /// How many suspects have not failed alone; counted up to so many.
+    pub(super) fn untried_suspects(&self, most: usize) -> usize {
+        self.untried().take(most).count()
     }
 
     /// The first and the last of so many suspects that are tried next: behind this one, or behind a
@@ -267,7 +267,7 @@ impl Waiting {
         let mut next = match behind {
             Ok(rank) => self.suspects.range((Excluded(rank), Unbounded)),
             Err(number) => {
-                let first = self.untried().nth(part(self.untried_suspects(), number));
+                let first = self.untried().nth(part(self.untried().count(), number));
                 let first = first.map_or(Unbounded, |first| Included(*first));
                 self.suspects.range((first, Unbounded))
             }

@@ -1,5 +1,7 @@
 //! Events over which the destination ends the lane, many of them.
 
+use std::cell::Cell;
+
 use super::{
     flow::{Flow, LIMITS, PUBLISH_TIMEOUT},
     *,
@@ -131,4 +133,39 @@ fn many_events_that_end_lanes_in_front_of_a_few_keys_are_told_apart_within_secon
             );
         }
     }
+}
+
+/// A topic ends a lane once, and from then on stays unanswered: a broker that stops to read gave it
+/// a connection of its own.
+#[test]
+fn suspects_of_a_place_that_is_held_back_have_no_turn() {
+    const STEP: Duration = Duration::from_millis(10);
+    const KEYS: usize = 200;
+    let ended = Cell::new(false);
+    let mut flow = Flow::new(LIMITS, KeyOrder::OneAtATime);
+    let answer = |record: &Record| match record.topic() {
+        "lost" if !ended.replace(true) => (PUBLISH_TIMEOUT - STEP, broken()),
+        "lost" => (PUBLISH_TIMEOUT - STEP, Outcome::silent("no answer")),
+        _ => (PUBLISH_TIMEOUT, Outcome::accepted()),
+    };
+    let topic = |n| if n % 2 == 0 { "lost" } else { "t" };
+    flow.write((0..KEYS).map(|n| (topic(n), Some(format!("k{n}")))));
+    let begin = flow.now;
+    flow.step(PUBLISH_TIMEOUT, &answer);
+    flow.step(STEP, &answer);
+    assert!(ended.get());
+    let answer = |record: &Record| match record.topic() {
+        "lost" => answer(record),
+        _ => (STEP, Outcome::accepted()),
+    };
+    while flow.waits("t", begin).len() < KEYS / 2 {
+        flow.step(STEP, &answer);
+        let took = begin.until(flow.now);
+        assert!(
+            took < Duration::from_secs(20),
+            "{:?}",
+            flow.pipeline.counts()
+        );
+    }
+    eprintln!("{:?}", begin.until(flow.now));
 }

@@ -181,7 +181,8 @@ proptest! {
                 let suspect = sets.suspects.iter().position(|&of| of == n);
                 let may = takes && suspect.is_none();
                 let is_first = first.is_some_and(|(a, b)| has_turn(Of::Suspects(a, b)));
-                prop_assert_eq!(is_first, suspect.is_some_and(|place| place < 2));
+                let among_first = suspect.is_some_and(|place| place < 2);
+                prop_assert_eq!(is_first, among_first && takes);
                 let (refused, probed) = (sets.refused.contains(&n), sets.probed.contains(&n));
                 prop_assert_eq!(has_turn(Of::Others), may && !refused);
                 prop_assert_eq!(has_turn(Of::Refused), may && refused);
