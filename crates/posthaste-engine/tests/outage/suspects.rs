@@ -167,5 +167,38 @@ fn suspects_of_a_place_that_is_held_back_have_no_turn() {
             flow.pipeline.counts()
         );
     }
-    eprintln!("{:?}", begin.until(flow.now));
+}
+
+#[test]
+fn no_more_than_four_lanes_end_in_a_second() {
+    const STEP: Duration = Duration::from_millis(1);
+    let mut flow = Flow::new(LIMITS, KeyOrder::Pipelined);
+    let answer = |record: &Record| match record.topic() {
+        "ends" => (STEP, broken()),
+        _ => (STEP, Outcome::accepted()),
+    };
+    flow.write((0..300).map(|n| ("ends", Some(format!("e{n}")))));
+    for second in 1..6 {
+        let before = flow.pipeline.counts().unavailable;
+        for n in 0..1_000 {
+            flow.write([("t", Some(format!("k{second}.{n}")))]);
+            flow.step(STEP, &answer);
+        }
+        let lanes = flow.pipeline.counts().unavailable - before;
+        assert!(lanes <= 5, "{lanes} in second {second}");
+    }
+}
+
+#[test]
+fn a_paused_destination_with_suspects_stops_at_once() {
+    let mut pipeline = pipeline_of((PROBES, 20_000), KeyOrder::OneAtATime, &[]);
+    let now = Moment(Duration::from_secs(1));
+    pipeline.next_read(now).unwrap();
+    pipeline.read(page(1..=100, 100), now);
+    deliver(&mut pipeline, now, 1, all_but_the_first);
+    pipeline.pause(true);
+    pipeline.stop();
+    let later = now.after(Duration::from_secs(1));
+    deliver(&mut pipeline, later, 1, all_but_the_first);
+    assert!(pipeline.is_stopped(later.after(Duration::from_secs(1))));
 }
