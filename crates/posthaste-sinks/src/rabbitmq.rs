@@ -26,8 +26,9 @@ use crate::{
 
 use beside::{BesideConnections, Doubts};
 use fault::BrokerFault;
-use lane::{Channel, Connections, RabbitMqPublisher};
+use lane::{Connections, RabbitMqPublisher};
 use limits::SizeLimit;
+use message::Channel;
 
 /// Opening takes no longer than this, however long a publish may take.
 const OPEN_LIMIT: Duration = Duration::from_millis(2_500);

@@ -17,7 +17,11 @@ use std::{
 
 use posthaste_engine::{Decision, LaneSpec, Outcome, SinkError, WaitingRecord};
 
-use super::{Endpoint, fault::BrokerFault, lane::Channel, message::OutgoingRecord};
+use super::{
+    Endpoint,
+    fault::BrokerFault,
+    message::{Channel, OutgoingRecord},
+};
 use crate::amqp;
 
 /// Of one lane at the most; topics share them.

@@ -8,7 +8,7 @@ use super::{
     beside::BesideConnections,
     fault::{BrokerFault, blocks},
     limits::SizeLimit,
-    message::OutgoingRecord,
+    message::{Channel, OutgoingRecord},
 };
 use crate::{
     amqp::{self, Confirmation},
@@ -17,8 +17,6 @@ use crate::{
 
 /// How long to wait after a broker asked to slow down. It does not say how long it wants.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
-
-pub(super) type Channel = amqp::ConfirmChannel<OutgoingRecord>;
 
 pub(super) struct Connections {
     pub(super) channel: Channel,

@@ -3,7 +3,7 @@
 use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
 
 use crate::{
-    amqp::{FrameWriter, Message, TooLong},
+    amqp::{ConfirmChannel, FrameWriter, Message, TooLong},
     jsonl,
 };
 
@@ -50,6 +50,9 @@ enum FieldValue<'a> {
 
 /// Why no message can hold a record, as its outcome.
 struct Unfit(RejectionKind, String);
+
+/// A channel for records.
+pub(super) type Channel = ConfirmChannel<OutgoingRecord>;
 
 /// A record on its way to the broker.
 pub(super) struct OutgoingRecord {
