@@ -85,7 +85,7 @@ fn cases() -> Vec<Case> {
         case(Rule::DeadlineByBootClock, Zombies, &["I3"], 140),
         case(Rule::AbortEndsConnection, Zombies, &["I3"], 1),
         case(Rule::FenceBeforeEpoch, Zombies, &["I3"], 191),
-        case(Rule::JoinWhereMainGroupStands, Usual, &["I1", "I4"], 39),
+        case(Rule::JoinWhereMainGroupStands, Usual, &["I1", "I4"], 118),
         case(Rule::IncarnationIsChecked, Pooler, &["I8"], 1),
         case(Rule::FloorOfEarlierPoll, Usual, &["I1", "I10"], 4),
         case(Rule::StragglerKeepsItsFloor, Usual, &["I1", "I10"], 1),
