@@ -4,7 +4,7 @@
 //! everything. Each destination asks for itself, since each reads the outbox at its own pace; the
 //! answer for one event is the same whenever it is asked, as long as the routes are.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use globset::{GlobBuilder, GlobMatcher, GlobSetBuilder};
 
@@ -113,6 +113,8 @@ pub enum RouteDecision {
     NotOurs,
     /// A route drops it.
     Dropped,
+    /// It was inserted outside the destination's time.
+    OutOfTime,
     /// No route takes it: to be counted and warned about. The answer is the same at every
     /// destination, so one of them counts.
     Unrouted,
@@ -141,6 +143,7 @@ pub struct DestinationRoutes {
     /// For each route whether it leads here: names are compared once, not for each event.
     ours: Box<[bool]>,
     policy: DeliveryPolicy,
+    inserted: Range<i64>,
 }
 
 impl Routes {
@@ -184,6 +187,7 @@ impl Routes {
             ours: ours.collect(),
             routes: self.clone(),
             policy,
+            inserted: i64::MIN..i64::MAX,
         }
     }
 }
@@ -195,9 +199,25 @@ impl DestinationRoutes {
         self.policy
     }
 
+    /// Takes only what was inserted in this time ([`StoredEvent::inserted_at`]).
+    #[must_use]
+    pub fn inserted(mut self, time: Range<i64>) -> Self {
+        self.inserted = time;
+        self
+    }
+
     /// This destination's decision on the event.
     #[must_use]
     pub fn decide(&self, event: &StoredEvent) -> RouteDecision {
+        match self.route(event) {
+            RouteDecision::Take(_) if !self.inserted.contains(&event.inserted_at()) => {
+                RouteDecision::OutOfTime
+            }
+            decision => decision,
+        }
+    }
+
+    fn route(&self, event: &StoredEvent) -> RouteDecision {
         if self.ours.is_empty() {
             return RouteDecision::Take(self.policy);
         }

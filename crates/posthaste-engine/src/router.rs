@@ -24,6 +24,7 @@ impl Router {
         match (event.fault(), decision) {
             (None, decision) => decision,
             (Some(_), RouteDecision::Take(policy)) => RouteDecision::Take(once(policy)),
+            (Some(_), RouteDecision::OutOfTime) => RouteDecision::OutOfTime,
             (Some(_), _) => RouteDecision::Take(once(self.routes.policy())),
         }
     }

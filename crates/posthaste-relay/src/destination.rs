@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use posthaste_engine::{Backoff, DeliveryPolicy, Sink, Start, Template};
 
@@ -11,6 +11,7 @@ pub struct Destination {
     pub(crate) address: String,
     pub(crate) retarget: bool,
     pub(crate) start: Start,
+    pub(crate) inserted: Range<i64>,
     pub(crate) policy: DeliveryPolicy,
     pub(crate) topic: Option<Template>,
     pub(crate) key: Option<Template>,
@@ -29,6 +30,7 @@ impl Destination {
             retarget: false,
             sink,
             start: Start::Oldest,
+            inserted: i64::MIN..i64::MAX,
             policy: DeliveryPolicy::default(),
             topic: None,
             key: None,
@@ -58,6 +60,14 @@ impl Destination {
     #[must_use]
     pub fn start(mut self, start: Start) -> Self {
         self.start = start;
+        self
+    }
+
+    /// Only events that were inserted in this time, by the database's clock in microseconds since
+    /// 1970-01-01 UTC, are delivered; all others are passed over. Default: all events.
+    #[must_use]
+    pub fn inserted(mut self, time: Range<i64>) -> Self {
+        self.inserted = time;
         self
     }
 

@@ -313,7 +313,8 @@ impl Relay {
     ) -> DestinationTask {
         let routes = self
             .routes
-            .for_destination(&destination.name, destination.policy);
+            .for_destination(&destination.name, destination.policy)
+            .inserted(destination.inserted.clone());
         let (topic, key) = (destination.topic.clone(), destination.key.clone());
         DestinationTask {
             store: Arc::clone(&self.store),

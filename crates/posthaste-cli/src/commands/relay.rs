@@ -288,7 +288,8 @@ fn destinations(
     for (known, sink) in config.destinations.iter().zip(sinks) {
         let mut destination = Destination::new(known.name.clone(), Arc::clone(sink))
             .address(known.url.target()?)
-            .start(known.start);
+            .start(known.start)
+            .inserted(known.tuning.inserted());
         if retarget {
             destination = destination.retarget();
         }

@@ -188,6 +188,10 @@ fn no_secret_stands_in_an_error() {
             ["`backoff` in [destinations.a]", ":3:11"],
         ),
         (
+            "url=\"null:\"\nsince = \"ADDRESS\"",
+            ["`since` in [destinations.a]", ":3:9"],
+        ),
+        (
             "url=\"null:\"\nattempts = \"ADDRESS\"",
             ["`attempts` in [destinations.a]", ":3:12"],
         ),

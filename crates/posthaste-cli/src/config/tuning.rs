@@ -3,7 +3,7 @@
 //! None means the default, which stands with its reason where the number is used
 //! (`posthaste_relay`, `posthaste_engine`) and in `posthaste.example.toml`.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use clap::Args;
 use posthaste_engine::{OnDead, Partitions, Start};
@@ -102,6 +102,12 @@ pub(crate) struct DestinationTuning {
     /// Whether a dead event holds its key back: block or skip [default: block]
     #[arg(long, value_name = "POLICY", value_parser = on_dead)]
     pub(crate) on_dead: Option<OnDead>,
+    /// Pass over events that were inserted before this time, such as 2026-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
+    pub(crate) since: Option<i64>,
+    /// Pass over events that were inserted at this time or later
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
+    pub(crate) until: Option<i64>,
 }
 
 /// Keys of `[relay]`.
@@ -205,6 +211,8 @@ pub(super) const DESTINATION_KEYS: &[&str] = &[
     "backoff_max",
     "backoff_jitter",
     "on_dead",
+    "since",
+    "until",
 ];
 
 impl DestinationTuning {
@@ -215,6 +223,8 @@ impl DestinationTuning {
             backoff_max: section.duration("backoff_max")?,
             backoff_jitter: section.integer("backoff_jitter", 0..=100)?,
             on_dead: section.parsed("on_dead", on_dead)?,
+            since: section.parsed("since", units::time)?,
+            until: section.parsed("until", units::time)?,
         })
     }
 
@@ -226,6 +236,8 @@ impl DestinationTuning {
             backoff_max: self.backoff_max.or(below.backoff_max),
             backoff_jitter: self.backoff_jitter.or(below.backoff_jitter),
             on_dead: self.on_dead.or(below.on_dead),
+            since: self.since.or(below.since),
+            until: self.until.or(below.until),
         }
     }
 
@@ -237,7 +249,19 @@ impl DestinationTuning {
         if matches!((self.backoff, self.backoff_max), (Some(first), Some(max)) if first > max) {
             return Err("backoff is longer than backoff_max\nfix: swap them".to_owned());
         }
+        if matches!((self.since, self.until), (Some(since), Some(until)) if since >= until) {
+            return Err(
+                "no event is inserted since `since` and before `until`\nfix: give a \
+                        later `until`"
+                    .to_owned(),
+            );
+        }
         Ok(())
+    }
+
+    /// The time in which its events were inserted.
+    pub(crate) fn inserted(&self) -> Range<i64> {
+        self.since.unwrap_or(i64::MIN)..self.until.unwrap_or(i64::MAX)
     }
 }
 

@@ -30,6 +30,22 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// Parses a point in time with its zone, such as `2026-01-31T08:00:00Z`. Answers microseconds since
+/// 1970-01-01 UTC.
+///
+/// # Errors
+/// The error, with an example.
+pub(crate) fn time(text: &str) -> Result<i64, String> {
+    let time: jiff::Timestamp = text.trim().parse().map_err(|_| {
+        format!(
+            "`{}` is no point in time; write it with its zone, such as 2026-01-31T08:00:00Z or \
+             2026-01-31T09:00:00+01:00",
+            shown(text)
+        )
+    })?;
+    Ok(time.as_microsecond())
+}
+
 /// Parses `300B`, `64KiB`, `8MiB`, `1.5GiB` (powers of 1024) and `8MB` (powers of 1000). A bare
 /// number is refused.
 ///

@@ -1,5 +1,9 @@
 //! `posthaste destination`: what operators want of a destination outlives every relay.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+
 use crate::harness::{LIMIT, World, says};
 
 #[test]
@@ -163,4 +167,45 @@ fn a_live_destination_is_not_removed_and_a_removed_one_begins_anew() {
     world.emit("t", "k", "2");
     world.drain("file:now.jsonl", &[], 0);
     assert_eq!(world.payloads("now.jsonl"), ["2"]);
+}
+
+/// A new name replays the events that were inserted in some time, and none else.
+#[test]
+fn a_destination_delivers_the_events_of_its_time_alone() {
+    let world = World::with_outbox();
+    let now = || {
+        // The store's clock counts in whole milliseconds.
+        std::thread::sleep(Duration::from_millis(20));
+        let now = Timestamp::now();
+        std::thread::sleep(Duration::from_millis(20));
+        now.to_string()
+    };
+    let emit = |payload: &str| {
+        world.emit("t", "k", payload);
+        now()
+    };
+    let times = ["1", "2", "3", "4"].map(emit);
+    let replay = |to: &str, args: &[&str], name: &str| {
+        world.drain(to, &[&["--destination", name], args].concat(), 0);
+    };
+    let [first, _, third, _] = &times;
+    replay(
+        "file:both.jsonl",
+        &["--since", first, "--until", third],
+        "both",
+    );
+    assert_eq!(world.payloads("both.jsonl"), ["2", "3"]);
+    replay("file:since.jsonl", &["--since", third], "since");
+    assert_eq!(world.payloads("since.jsonl"), ["4"]);
+    replay("file:until.jsonl", &["--until", first], "until");
+    assert_eq!(world.payloads("until.jsonl"), ["1"]);
+    let none_waits = world.json(&["status"])["pending"].clone();
+    assert_eq!(none_waits, 0, "the others were passed over");
+
+    let backwards = ["relay", "--from", "sqlite:shop.db", "--to", "null:"];
+    let backwards = [&backwards[..], &["--since", third, "--until", first]].concat();
+    says(
+        &world.ends(&backwards, 2),
+        &["no event is inserted", "fix: "],
+    );
 }

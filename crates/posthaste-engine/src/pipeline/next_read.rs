@@ -98,7 +98,7 @@ impl Pipeline {
                     return waits.then_some(State::Done { finished: false });
                 }
                 RouteDecision::Unrouted => reports.counts.unrouted += 1,
-                RouteDecision::NotOurs | RouteDecision::Dropped => {}
+                RouteDecision::NotOurs | RouteDecision::Dropped | RouteDecision::OutOfTime => {}
             }
             Some(State::Done { finished: true })
         });

@@ -8,6 +8,15 @@ const POLICY: DeliveryPolicy = DeliveryPolicy {
 };
 
 fn event(topic: &str, event_type: Option<&str>, headers: &[(&str, Option<&str>)]) -> StoredEvent {
+    event_of(0, topic, event_type, headers)
+}
+
+fn event_of(
+    inserted_at: i64,
+    topic: &str,
+    event_type: Option<&str>,
+    headers: &[(&str, Option<&str>)],
+) -> StoredEvent {
     let mut page = PageBuilder::default();
     let mut texts = [None; 9];
     texts[Field::Topic as usize] = Some(topic);
@@ -16,7 +25,7 @@ fn event(topic: &str, event_type: Option<&str>, headers: &[(&str, Option<&str>)]
         seq: 1,
         id: Uuid::nil(),
         occurred_at: 0,
-        inserted_at: 0,
+        inserted_at,
         slot: 0,
         texts,
         payload: None,
@@ -50,6 +59,24 @@ fn without_routes_everybody_takes_everything() {
         .for_destination("any", POLICY)
         .decide(&event("t", None, &[]));
     assert_eq!(decision, RouteDecision::Take(POLICY));
+}
+
+/// What no route takes is told all the same.
+#[test]
+fn a_destination_takes_its_time_only() {
+    let of = |routes: Routes| routes.for_destination("a", POLICY).inserted(10..20);
+    let all = of(Routes::default());
+    for (inserted_at, is_taken) in [(9, false), (10, true), (19, true), (20, false)] {
+        let decision = all.decide(&event_of(inserted_at, "t", None, &[]));
+        let expected = match is_taken {
+            true => RouteDecision::Take(POLICY),
+            false => RouteDecision::OutOfTime,
+        };
+        assert_eq!(decision, expected, "{inserted_at}");
+    }
+    let routes = Routes::new(vec![route(Some("other"), None, to(&["a"]))]).unwrap();
+    let decision = of(routes).decide(&event_of(9, "t", None, &[]));
+    assert_eq!(decision, RouteDecision::Unrouted);
 }
 
 #[test]
