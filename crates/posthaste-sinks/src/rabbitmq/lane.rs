@@ -1,6 +1,6 @@
 //! Publishes the records of a lane, and turns the broker's answers into outcomes.
 
-use std::{future::pending, iter, sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use posthaste_engine::{Cause, Decision, Outcome, RejectionKind, Unavailability, WaitingRecord};
 
@@ -21,12 +21,6 @@ const RETRY_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Connections {
     pub(super) channel: Channel,
     pub(super) beside: BesideConnections,
-}
-
-impl Connections {
-    fn open(&mut self) -> impl Iterator<Item = &mut Channel> {
-        iter::once(&mut self.channel).chain(self.beside.open())
-    }
 }
 
 /// The publisher of a lane.
@@ -53,31 +47,16 @@ impl RabbitMqPublisher {
         let fault = BrokerFault::from(error);
         self.limit.learn(&fault);
         let others = fault.outcome_of_others();
-        let messages = beside.doubt_oldest(channel, &fault);
-        for OutgoingRecord { slot, record } in messages.chain(beside.into_unconfirmed()) {
+        let messages: Vec<_> = channel.into_unconfirmed().collect();
+        if fault.is_stuck {
+            beside.doubts().suspect(&messages);
+        }
+        let messages = messages.into_iter().chain(beside.into_unconfirmed());
+        for OutgoingRecord { slot, record } in messages {
             let outcome = fault.outcome_of(&record);
             records.answer(slot, outcome.unwrap_or_else(|| others.clone()));
         }
         self.ended = Some((fault, others));
-    }
-
-    /// Destroys the connections beside that have ended, and puts their messages off.
-    fn end_beside(&mut self, records: &mut Records) {
-        let Some(Connections { beside, .. }) = &mut self.connections else {
-            return;
-        };
-        for (channel, fault) in beside.take_ended() {
-            let put_off = if fault.is_stuck {
-                Outcome::silent
-            } else {
-                Outcome::later
-            };
-            for OutgoingRecord { slot, record } in beside.doubt_oldest(channel, &fault) {
-                let outcome = fault.outcome_of(&record);
-                records.answer(slot, outcome.unwrap_or_else(|| put_off(&fault.reason)));
-            }
-            self.limit.learn(&fault);
-        }
     }
 
     fn send(
@@ -112,12 +91,15 @@ impl Publisher for RabbitMqPublisher {
     }
 
     fn advance(&mut self, records: &mut Records) {
-        for channel in self.connections.iter_mut().flat_map(Connections::open) {
-            for (message, confirmation) in channel.take_confirmed() {
+        if let Some(Connections { channel, beside }) = &mut self.connections {
+            let confirmed = channel.take_confirmed().into_iter();
+            for (message, confirmation) in confirmed.chain(beside.take_confirmed()) {
                 records.answer(message.slot, outcome(confirmation, &self.exchange));
             }
+            for (message, outcome) in beside.take_ended(&self.limit) {
+                records.answer(message.slot, outcome);
+            }
         }
-        self.end_beside(records);
         if let Some(error) = self.error.take() {
             self.end(records, error);
         }
@@ -151,7 +133,8 @@ impl Publisher for RabbitMqPublisher {
     }
 
     async fn goodbye(&mut self) {
-        for channel in self.connections.iter_mut().flat_map(Connections::open) {
+        if let Some(Connections { channel, beside }) = &mut self.connections {
+            beside.goodbye().await;
             channel.goodbye().await;
         }
     }
