@@ -204,15 +204,21 @@ impl BesideConnections {
         }
         // A record that waited here would have less time for its confirm.
         let later = |why: &str| Some(Err(Decision::Answered(Outcome::later(why))));
+        let put_off = |why: &str| {
+            later(&format!(
+                "a connection got stuck, perhaps over its topic: a quorum queue may be without the \
+                 majority of its nodes; {why}"
+            ))
+        };
         match connection {
             Beside::Open(open) => match open.take(topic, is_in_doubt)? {
                 true => Some(Ok(&mut open.channel)),
-                false => later("its topic may be stuck, and another such topic is tried first"),
+                false => put_off("another such topic is tried first"),
             },
             _ if !is_in_doubt => None,
             Beside::Refused(_) => None,
             Beside::Resting(reason, _) => later(reason),
-            _ => later("its topic may be stuck, and another connection is opened for it"),
+            _ => put_off("another connection is opened for it"),
         }
     }
 

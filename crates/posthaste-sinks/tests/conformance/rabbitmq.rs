@@ -1,5 +1,6 @@
 //! The sink `rabbitmq` against the real broker: its fixture, and what only it promises.
 
+mod beside;
 mod broken;
 mod cluster;
 mod outcomes;
@@ -39,6 +40,7 @@ pub(crate) fn rows() -> Vec<Row> {
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = outcomes::trials();
+    all.extend(beside::trials());
     all.extend(broken::trials());
     all.extend(cluster::trials());
     all.extend(tls::trials());
