@@ -61,7 +61,7 @@ fn without_routes_everybody_takes_everything() {
     assert_eq!(decision, RouteDecision::Take(POLICY));
 }
 
-/// What no route takes is told all the same.
+/// An event that no route takes is told all the same.
 #[test]
 fn a_destination_takes_its_time_only() {
     let of = |routes: Routes| routes.for_destination("a", POLICY).inserted(10..20);
