@@ -118,8 +118,9 @@ enum Beside {
     Opening(Pin<Box<Opening>>),
     Open(Box<Open>),
     Ended(Box<Open>, amqp::Error),
-    /// It failed so. Until then its bytes may still arrive, and what is to go over it is put off.
-    Resting(String, Instant),
+    /// It failed so. Until then its bytes may still arrive, and what is to go over it is put off,
+    /// as well as these topics, which went over it without being in doubt.
+    Resting(String, Instant, HashSet<String>),
     /// The broker allows no other connection, or is away as a whole. Until then the lane's own is
     /// used.
     Refused(Instant),
@@ -192,7 +193,7 @@ impl BesideConnections {
         }
         let number = self.hasher.hash_one(topic) % CONNECTIONS as u64;
         let connection = &mut self.connections[usize::try_from(number).unwrap_or_default()];
-        if let Beside::Resting(_, until) | Beside::Refused(until) = connection
+        if let Beside::Resting(_, until, _) | Beside::Refused(until) = connection
             && *until <= Instant::now()
         {
             *connection = Beside::Closed;
@@ -215,9 +216,11 @@ impl BesideConnections {
                 true => Some(Ok(&mut open.channel)),
                 false => put_off("another such topic is tried first"),
             },
+            Beside::Resting(reason, _, topics) if is_in_doubt || topics.contains(topic) => {
+                later(reason)
+            }
             _ if !is_in_doubt => None,
             Beside::Refused(_) => None,
-            Beside::Resting(reason, _) => later(reason),
             _ => put_off("another connection is opened for it"),
         }
     }
@@ -258,7 +261,8 @@ impl BesideConnections {
             };
             let fault = BrokerFault::from(error);
             limit.learn(&fault);
-            *connection = Beside::Resting(fault.reason.clone(), Instant::now() + rest);
+            let until = Instant::now() + rest;
+            *connection = Beside::Resting(fault.reason.clone(), until, open.answered);
             let messages: Vec<_> = open.channel.into_unconfirmed().collect();
             let oldest = || Some(messages.first()?.record.topic().to_owned());
             let stuck = open.tried.or_else(oldest).filter(|_| fault.is_stuck);
