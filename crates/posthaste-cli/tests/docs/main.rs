@@ -48,8 +48,10 @@ fn run_page(name: &str, replacements: &[(&str, &str)]) {
     for (block, file) in of("toml").zip(["posthaste.toml"]) {
         fs::write(folder.path().join(file), here(&block.text)).unwrap();
     }
-    let commands: String = of("sh")
-        .flat_map(|block| block.text.lines())
+    let joined = |block: &page::Block| block.text.replace("\\\n", "") + "\n";
+    let commands: String = of("sh").map(joined).collect();
+    let commands: String = commands
+        .lines()
         .filter(|line| line.starts_with("posthaste "))
         .map(|line| {
             let ends = !line.starts_with("posthaste relay ") || line.contains("--until-drained");
