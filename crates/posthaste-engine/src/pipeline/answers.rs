@@ -264,12 +264,8 @@ impl Pipeline {
             return;
         };
         let event = entry.event.clone();
-        if is_suspect && !is_alone {
-            entry.evidence.failed_among_others(answers);
-        }
-        let is_at_fault = is_suspect && is_alone && entry.evidence.failed(answers);
-        let failed = entry.evidence.how_failed(is_alone);
-        if is_at_fault {
+        let failed = is_suspect.then(|| entry.evidence.failed(is_alone, answers));
+        if failed == Some(None) {
             let rejection = self.fails_alone(&event, &why.reason);
             self.fail(ticket, rejection);
         } else if left_out(Rule::OutageBurnsNoAttempt) {
@@ -277,7 +273,7 @@ impl Pipeline {
             self.fail(ticket, Rejection { kind, reason });
         } else {
             window.unsend(ticket.number(), is_fate_unknown(why.cause));
-            if is_suspect {
+            if let Some(Some(failed)) = failed {
                 self.waiting.suspect(&event, failed);
             }
         }
@@ -423,15 +419,13 @@ impl Pipeline {
     ) {
         let is_suspect = self.makes_suspect(why.cause);
         let is_alone = self.lane.in_flight() == 1;
-        if is_suspect && !is_alone {
-            retry.evidence.failed_among_others(self.answers());
-        }
-        if is_suspect && is_alone && retry.evidence.failed(self.answers()) {
+        let answers = self.answers();
+        let failed = is_suspect.then(|| retry.evidence.failed(is_alone, answers));
+        if failed == Some(None) {
             let rejection = self.fails_alone(&retry.copy.event, &why.reason);
             self.retry_rejected(ticket, &retry.copy, rejection, random);
         } else {
-            if is_suspect {
-                let failed = retry.evidence.how_failed(is_alone);
+            if let Some(Some(failed)) = failed {
                 self.waiting.suspect(&retry.copy.event, failed);
             }
             self.retries.again(retry);

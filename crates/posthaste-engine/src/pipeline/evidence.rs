@@ -30,25 +30,25 @@ impl Evidence {
         self.answers_at_failure.get_or_insert(answers);
     }
 
-    pub(super) fn how_failed(&self, alone: bool) -> Failed {
-        match (alone, self.is_against()) {
-            (false, _) => Failed::AmongOthers,
-            (true, false) => Failed::Alone,
-            (true, true) => Failed::BesideAnswers,
+    /// A lane failed over the event, alone or among others, when so many events had been answered
+    /// in all. Answers how; none: the event is at fault.
+    pub(super) fn failed(&mut self, is_alone: bool, answers: u64) -> Option<Failed> {
+        if !is_alone {
+            self.failed_among_others(answers);
+            return Some(Failed::AmongOthers);
+        }
+        let before = self.answers_at_failure.replace(answers);
+        self.alone += u32::from(before.is_some_and(|before| answers > before));
+        match self.alone {
+            0 => Some(Failed::Alone),
+            alone if alone < FAILS_ALONE_MAX => Some(Failed::BesideAnswers),
+            _ => None,
         }
     }
 
     /// Whether it looks as if the event were at fault.
     pub(super) fn is_against(&self) -> bool {
         self.alone > 0
-    }
-
-    /// A lane failed over the event alone, when so many events had been answered in all. Answers
-    /// whether it is at fault.
-    pub(super) fn failed(&mut self, answers: u64) -> bool {
-        let before = self.answers_at_failure.replace(answers);
-        self.alone += u32::from(before.is_some_and(|before| answers > before));
-        self.alone >= FAILS_ALONE_MAX
     }
 
     /// `answers`: how many events the destination has accepted or refused by now.
@@ -72,8 +72,11 @@ mod tests {
     #[test]
     fn only_failures_behind_which_others_were_accepted_count() {
         let mut evidence = Evidence::default();
-        assert!((0..100).all(|_| !evidence.failed(7)), "an outage");
-        let at_fault = (8..100).position(|accepted| evidence.failed(accepted));
+        assert!(
+            (0..100).all(|_| evidence.failed(true, 7).is_some()),
+            "an outage"
+        );
+        let at_fault = (8..100).position(|accepted| evidence.failed(true, accepted).is_none());
         assert_eq!(at_fault, Some(FAILS_ALONE_MAX as usize - 1));
     }
 }
