@@ -249,7 +249,6 @@ impl Pipeline {
             }
             self.waiting.clear_suspects((first, last));
         }
-        self.trials.end();
         batch.on_trial = None;
         batch.events_max = others_max;
     }
