@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -36,16 +37,7 @@ async fn a_full_queue_floods_no_other_queue_with_repeats_and_holds_up_no_other_t
     server.ctl(&["set_policy", "limit", "^full$", policy]);
     let database = Sqlite::new().await;
     let mut writer = database.writer().await.unwrap();
-    let plan = |topic: &str, keys: std::ops::Range<u32>| Plan {
-        steps: keys
-            .map(|key| Step {
-                topic: topic.to_owned(),
-                ..Step::new(load_key(key), 1)
-            })
-            .collect(),
-        ..Plan::default()
-    };
-    writer.transact(&plan("both", 0..EVENTS)).await.unwrap();
+    writer.transact(&one_each("both", 0..EVENTS)).await.unwrap();
     let url = format!("{}?exchange=events", server.url("/"));
     let running = RelayCommand::to_url(&database.url(), &url).start();
     running.wait_for_stderr("a queue is full", LIMIT);
@@ -64,7 +56,10 @@ async fn a_full_queue_floods_no_other_queue_with_repeats_and_holds_up_no_other_t
     for round in 1..=ROUNDS {
         // Of keys that come behind all others.
         let key = EVENTS + round;
-        writer.transact(&plan("alone", key..key + 1)).await.unwrap();
+        writer
+            .transact(&one_each("alone", key..key + 1))
+            .await
+            .unwrap();
         until("the other topic's event", || {
             client.message_count("other") == round
         })
@@ -266,21 +261,15 @@ async fn a_quorum_queue_without_its_majority_holds_up_no_other_queue() {
     dying.iter().for_each(RabbitMqServer::kill9);
     let database = Sqlite::new().await;
     let mut writer = database.writer().await.unwrap();
-    let of = |topic: &str, keys: std::ops::Range<u32>| Plan {
-        steps: keys
-            .map(|key| Step {
-                topic: topic.to_owned(),
-                ..Step::new(load_key(key), 1)
-            })
-            .collect(),
-        ..Plan::default()
-    };
     let url = format!("{}?exchange=", living.url("/"));
     let running = RelayCommand::to_url(&database.url(), &url).start();
     for round in 0..HEALTHY / 10 {
         let lost = round % 20;
-        writer.transact(&of("lost", lost..lost + 1)).await.unwrap();
-        writer.transact(&of("healthy", 20..30)).await.unwrap();
+        writer
+            .transact(&one_each("lost", lost..lost + 1))
+            .await
+            .unwrap();
+        writer.transact(&one_each("healthy", 20..30)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     until("all others to be delivered", || {
@@ -300,6 +289,18 @@ async fn a_quorum_queue_without_its_majority_holds_up_no_other_queue() {
     let arrived: BTreeSet<String> = arrived.into_iter().flatten().collect();
     assert_eq!(arrived, committed(&database).await);
     assert_eq!(attempts_used_up(&database.url()), 0);
+}
+
+/// An event of each of these keys, to this topic.
+fn one_each(topic: &str, keys: Range<u32>) -> Plan {
+    let step = |key| Step {
+        topic: topic.to_owned(),
+        ..Step::new(load_key(key), 1)
+    };
+    Plan {
+        steps: keys.map(step).collect(),
+        ..Plan::default()
+    }
 }
 
 /// By events that were parked and then delivered, which counts as an attempt itself.
