@@ -126,16 +126,20 @@ mod tests {
         }
     }
 
+    fn stored(epoch: u64) -> Seen {
+        Seen::Stored {
+            place: 0,
+            epoch,
+            registration: id(epoch),
+            ids: vec![id(1)],
+            passed: 1,
+        }
+    }
+
     #[test]
     fn a_repeat_of_what_is_stored_is_found_and_one_of_what_is_not_is_none() {
         let first = [claimed(1), submitted(1), delivered(1)];
-        let stored = Seen::Stored {
-            place: 0,
-            epoch: 1,
-            registration: id(1),
-            ids: vec![id(1)],
-            passed: 1,
-        };
+        let stored = stored(1);
         let unstored = [&first[..], &[claimed(2), submitted(2)]].concat();
         good(I4BoundedRepeats::new(&rules()), &unstored);
         let repeated = |again: &[Seen]| [&first[..], std::slice::from_ref(&stored), again].concat();
@@ -153,15 +157,8 @@ mod tests {
             place: 0,
             id: id(1),
         };
-        let read_again = Seen::Stored {
-            place: 0,
-            epoch: 2,
-            registration: id(2),
-            ids: vec![id(1)],
-            passed: 1,
-        };
         let first = [claimed(1), submitted(1), delivered(1)];
-        let second = [claimed(2), read_again, submitted(2)];
+        let second = [claimed(2), stored(2), submitted(2)];
         let copied = [&first[..], &[set_aside], &second].concat();
         good(I4BoundedRepeats::new(&rules()), &copied);
     }
