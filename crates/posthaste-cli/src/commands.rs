@@ -4,11 +4,14 @@ mod check;
 mod dead;
 mod demo;
 mod destination;
+mod health;
 mod init;
 mod purge;
 mod relay;
 mod relays;
+mod shell;
 mod status;
+mod version;
 
 use std::path::PathBuf;
 
@@ -42,6 +45,14 @@ pub(crate) enum Command {
     Purge(purge::PurgeArgs),
     /// Run a demonstration: a small shop, an outage, and the proof that nothing was lost
     Demo(demo::Demo),
+    /// Ask a relay that listens with --http whether it makes progress, for probes
+    Health(health::Health),
+    /// Print a script that lets a shell complete commands and options
+    Completions(shell::Completions),
+    /// Print or write manual pages
+    Man(shell::Man),
+    /// Print version, commit, stores and sinks of this build
+    Version(version::Version),
 }
 
 /// The store to read from and the destination to deliver to.
@@ -115,6 +126,10 @@ impl Command {
             Self::Destination(command) => command.run().await,
             Self::Purge(command) => command.run().await,
             Self::Demo(command) => command.run().await,
+            Self::Health(command) => command.run().await,
+            Self::Completions(command) => command.run(),
+            Self::Man(command) => command.run(),
+            Self::Version(command) => command.run(),
         }
     }
 }

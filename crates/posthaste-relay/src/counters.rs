@@ -18,7 +18,7 @@ pub const LATENCY_BUCKETS_MICROS: [u64; 20] = [
 const PLACES_NAMED: usize = 20;
 
 /// The state of the breaker while nobody here asks it.
-const WAITING: &str = "waiting";
+pub(crate) const WAITING: &str = "waiting";
 
 /// Counts of one destination of a running relay; shared with those who watch.
 #[derive(Debug, Default)]

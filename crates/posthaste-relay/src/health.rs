@@ -9,7 +9,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Clock, Counters, CountersSnapshot, shared_moment::SharedMoment};
+use crate::{Clock, Counters, CountersSnapshot, counters::WAITING, shared_moment::SharedMoment};
 
 /// A destination without progress for this long stands still. Longer than a take-over with its
 /// settle time and than the longest wait between probes, and short enough that an alarm comes
@@ -37,6 +37,16 @@ pub struct DestinationHealth {
     pub counted: CountersSnapshot,
 }
 
+impl DestinationHealth {
+    /// Whether it stands still, this relay holds it, and nothing says why: a fault of the relay
+    /// itself, which a new start may mend.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        let has_reason = self.counted.last_error.is_some() || self.counted.breaker == WAITING;
+        !self.is_ready && !has_reason
+    }
+}
+
 impl Health {
     /// Each destination, in the order in which the relay was given them.
     #[must_use]
@@ -58,5 +68,32 @@ impl Health {
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.clock.now().until(self.lease_end.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_standstill_of_ours_that_nothing_explains_is_stuck() {
+        let of = |breaker, is_ready, last_error: Option<&str>| DestinationHealth {
+            name: "d".to_owned(),
+            since_progress: STANDSTILL,
+            is_ready,
+            counted: CountersSnapshot {
+                breaker,
+                last_error: last_error.map(str::to_owned),
+                ..CountersSnapshot::default()
+            },
+        };
+        assert!(of("closed", false, None).is_stuck());
+        for known in [
+            of("closed", true, None),
+            of("open", false, Some("connection refused")),
+            of(WAITING, false, None),
+        ] {
+            assert!(!known.is_stuck(), "{known:?}");
+        }
     }
 }

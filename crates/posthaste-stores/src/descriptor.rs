@@ -30,6 +30,7 @@ pub(crate) struct Functions {
     pub(crate) open: fn(&str) -> Result<Arc<dyn Store>, StoreError>,
     pub(crate) init: InitFunction,
     pub(crate) init_sql: fn(&InitOptions) -> Result<String, StoreError>,
+    pub(crate) schema_version: fn() -> u32,
     /// None: it tells no copy from its original.
     pub(crate) plan_new_era: Option<PlanFunction>,
 }
@@ -44,6 +45,13 @@ impl StoreDescriptor {
     #[must_use]
     pub fn is_built(&self) -> bool {
         self.functions.is_some()
+    }
+
+    /// The version of the schema that [`init`](Self::init) makes; none: this build left the store
+    /// out.
+    #[must_use]
+    pub fn schema_version(&self) -> Option<u32> {
+        self.functions.map(|functions| (functions.schema_version)())
     }
 
     /// The store at a URL. Touches nothing outside this process.

@@ -28,6 +28,12 @@ impl Dialect {
         }
     }
 
+    /// The version of the schema that they end at.
+    #[must_use]
+    pub fn schema_version(self) -> u32 {
+        self.migrations().last().map_or(0, |newest| newest.version)
+    }
+
     /// The statement that writes these events, behind these locks.
     pub(crate) fn statement<'a>(
         self,

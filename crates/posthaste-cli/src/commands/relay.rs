@@ -1,5 +1,6 @@
 //! `posthaste relay`: delivers until told to stop, or until drained.
 
+mod service_manager;
 mod stop;
 
 use std::{
@@ -102,8 +103,13 @@ impl Relay {
         check_sinks(&config, &sinks).await?;
 
         let timed_out = Arc::clone(&stop.timed_out);
-        let summary = relay.run(stop.wait()).await?;
-        drop(serving);
+        let told = service_manager::started(health.clone());
+        let stop = async {
+            stop.wait().await;
+            service_manager::stopping();
+        };
+        let summary = relay.run(stop).await?;
+        drop((serving, told));
         if summary.clean {
             report_end(&health.destinations(), &summary);
         }

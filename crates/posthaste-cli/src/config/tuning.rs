@@ -77,9 +77,12 @@ pub(crate) struct RelayTuning {
     /// Format of the log on standard error [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log: Option<LogFormat>,
-    /// Answer /healthz, /readyz and /metrics there; on this machine only, port 0 takes any free one
+    /// Answer /healthz, /readyz and /metrics there; port 0 takes any free one
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = http::address)]
     pub(crate) http: Option<SocketAddr>,
+    /// Let --http listen on an address that other machines reach; whoever reaches it may read
+    #[arg(long)]
+    pub(crate) http_allow_remote: bool,
 }
 
 /// Settings of a destination.
@@ -127,6 +130,7 @@ pub(super) const RELAY_KEYS: &[&str] = &[
     "shutdown_timeout",
     "log",
     "http",
+    "http_allow_remote",
 ];
 
 impl RelayTuning {
@@ -150,6 +154,7 @@ impl RelayTuning {
                 &[("text", LogFormat::Text), ("json", LogFormat::Json)],
             )?,
             http: section.parsed("http", http::address)?,
+            http_allow_remote: section.flag("http_allow_remote")?.unwrap_or_default(),
         })
     }
 
@@ -171,6 +176,7 @@ impl RelayTuning {
             shutdown_timeout: self.shutdown_timeout.or(below.shutdown_timeout),
             log: self.log.or(below.log),
             http: self.http.or(below.http),
+            http_allow_remote: self.http_allow_remote || below.http_allow_remote,
         }
     }
 
@@ -196,7 +202,15 @@ impl RelayTuning {
         if matches!((self.poll_busy, self.poll_idle), (Some(busy), Some(idle)) if busy > idle) {
             return Err("--poll-busy is longer than --poll-idle\nfix: swap them".to_owned());
         }
-        Ok(())
+        match self.http.filter(|address| !address.ip().is_loopback()) {
+            Some(address) if !self.http_allow_remote => Err(format!(
+                "--http {address} can be reached from other machines, and there is no access \
+                 control\nfix: give --http 127.0.0.1:{}, or --http-allow-remote if whoever reaches \
+                 it may read the numbers",
+                address.port()
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -147,7 +147,7 @@ fn every_path_answers_as_it_should_until_the_relay_ends() {
 }
 
 #[test]
-fn only_this_machine_is_answered_and_a_port_that_is_taken_ends_the_start() {
+fn other_machines_are_not_answered_unasked_and_a_port_that_is_taken_ends_the_start() {
     let world = World::with_outbox();
     let relay = ["relay", "--from", "sqlite:shop.db", "--to", "null:"];
     let refused = |address: &str, parts: &[&str]| {
@@ -160,7 +160,10 @@ fn only_this_machine_is_answered_and_a_port_that_is_taken_ends_the_start() {
         says(&world.ends(&from_file, 2), parts);
     };
     for open in ["0.0.0.0:9187", "[::]:9187", "192.0.2.1:9187"] {
-        refused(open, &["access control", "127.0.0.1:9187"]);
+        refused(
+            open,
+            &["access control", "127.0.0.1:9187", "--http-allow-remote"],
+        );
     }
     for wrong in ["9187", "localhost:9187", "127.0.0.1:port"] {
         refused(wrong, &["127.0.0.1:9187"]);
@@ -403,6 +406,14 @@ fn readiness_tells_a_standstill_by_its_destination() {
     let red = long_form();
     assert_eq!(status, if red { 503 } else { 200 }, "{readiness}");
     assert_eq!(readiness["ready"], !red);
+    let page = format!("http://{}/readyz", watched.address);
+    let probed = world.ends(&["health", "--url", &page], i32::from(red));
+    if red {
+        says(
+            &probed,
+            &["`default` has made no progress for", "away/out.jsonl"],
+        );
+    }
     assert_eq!(destination["ready"], !red);
     assert_eq!(
         watched.metric("posthaste_ready{destination=\"default\"}"),
@@ -430,6 +441,48 @@ fn the_name_of_another_host_is_not_answered() {
         assert_eq!(watched.ask_host(&own, &format!("GET {path}")).status, 200);
     }
     watched.stop();
+}
+
+/// A kubelet asks for an address of the pod, Prometheus for a name.
+#[test]
+fn other_machines_are_answered_where_the_operator_allows_it() {
+    let world = World::with_outbox();
+    let relay = ["relay", "--from", "sqlite:shop.db", "--to", "null:"];
+    world.write(
+        "relay.toml",
+        "[relay]\nhttp = \"0.0.0.0:0\"\nhttp_allow_remote = true\n",
+    );
+    for allowed in [
+        ["--http", "0.0.0.0:0", "--http-allow-remote"].as_slice(),
+        &["--config", "relay.toml"],
+    ] {
+        let watched = Watched::of(world.start(&[&relay[..], allowed].concat()));
+        assert_eq!(watched.ask_host("relay-0.shop", "GET /readyz").status, 200);
+        watched.stop();
+    }
+}
+
+#[test]
+fn a_probe_is_told_by_health() {
+    let world = World::with_outbox();
+    let watched = Watched::start(&world, "sqlite:shop.db", "null:", &[]);
+    let page = |path: &str| format!("http://{}{path}", watched.address);
+    let ready = page("/readyz");
+    world.ends(&["health", "--url", &ready], 0);
+    world.ends(&["health", "--url", &page("/healthz")], 0);
+    let lost = world.ends(&["health", "--url", &page("/ready")], 1);
+    says(&lost, &["404", "fix: "]);
+    for wrong in ["https://localhost/readyz", "/readyz", "localhost:9187"] {
+        says(&world.ends(&["health", "--url", wrong], 2), &["fix: "]);
+    }
+    watched.stop();
+    let secret = ready.replace("//", "//probe:hunter2@");
+    let gone = world.ends(&["health", "--url", &secret], 1);
+    says(
+        &gone,
+        &["does not answer", "fix: start the relay with --http"],
+    );
+    assert!(!gone.stderr.contains("hunter2"), "{gone}");
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod purge;
 mod relay;
 mod relays;
 mod release;
+mod service_manager;
+mod shell;
 mod start;
 mod status;
 mod write_ahead_log;

@@ -148,10 +148,9 @@ async fn init_by(client: &mut Client, options: &InitOptions) -> Result<Initialis
     settings(&transaction, options).await?;
     let committed = transaction.commit().await;
     committed.map_err(|error| classify(OPERATION, error))?;
-    let version = migrations().last().map_or(0, |newest| newest.version);
     Ok(Initialised {
         applied,
-        version,
+        version: Dialect::Postgres.schema_version(),
         new_era,
     })
 }

@@ -59,6 +59,7 @@ mod types;
 use std::sync::{Arc, atomic::AtomicUsize};
 
 use async_trait::async_trait;
+use posthaste::Dialect;
 use posthaste_engine::{Claim, Claimed, Progress, Store, StoreError, StoreInfo};
 use uuid::Uuid;
 
@@ -76,6 +77,7 @@ pub(crate) const FUNCTIONS: Functions = Functions {
     open: |url| Ok(Arc::new(PostgresStore::new(url)?)),
     init: |url, options| Box::pin(init(url, options)),
     init_sql: sql,
+    schema_version: || Dialect::Postgres.schema_version(),
     plan_new_era: Some(|url| Box::pin(plan_new_era(url))),
 };
 

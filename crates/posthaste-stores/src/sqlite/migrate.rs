@@ -272,7 +272,7 @@ fn journal_mode(connection: &Connection, pragma: &str) -> Result<String, StoreEr
 
 fn apply(tx: &Transaction<'_>, migration: &Migration) -> Result<bool, StoreError> {
     let (version, _) = level(tx, OPERATION)?;
-    if version > newest() {
+    if version > Dialect::Sqlite.schema_version() {
         return Err(too_new(OPERATION, version));
     }
     if version >= migration.version {
@@ -326,20 +326,12 @@ fn set_counter_forward(tx: &Transaction<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The newest migration that this build knows.
-fn newest() -> u32 {
-    Dialect::Sqlite
-        .migrations()
-        .last()
-        .map_or(0, |last| last.version)
-}
-
 fn too_new(operation: &'static str, version: u32) -> StoreError {
     StoreError::Schema {
         operation,
         reason: format!(
             "the schema has version {version}, this build knows up to {}: use a newer posthaste",
-            newest()
+            Dialect::Sqlite.schema_version()
         ),
     }
 }
@@ -371,13 +363,13 @@ pub(super) fn check(connection: &Connection, operation: &'static str) -> Result<
     if version == 0 {
         return wrong("there is no outbox in this file: run `posthaste init` for it".to_owned());
     }
-    if version < newest() {
+    if version < Dialect::Sqlite.schema_version() {
         return wrong(format!(
             "the schema has version {version}, this build needs {}: run `posthaste init`",
-            newest()
+            Dialect::Sqlite.schema_version()
         ));
     }
-    if min_relay > newest() {
+    if min_relay > Dialect::Sqlite.schema_version() {
         return Err(too_new(operation, version));
     }
     Ok(())

@@ -43,6 +43,7 @@ mod watch;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use posthaste::Dialect;
 use posthaste_engine::{Claim, Claimed, Progress, Store, StoreError, StoreInfo};
 use rusqlite::{Connection, MAIN_DB, TransactionBehavior};
 use tokio::sync::Mutex;
@@ -71,6 +72,7 @@ pub(crate) const FUNCTIONS: Functions = Functions {
         })
     },
     init_sql: |asked| sql(own_options(asked)),
+    schema_version: || Dialect::Sqlite.schema_version(),
     plan_new_era: None,
 };
 
