@@ -40,6 +40,13 @@ impl Kafka {
         Self(server)
     }
 
+    pub(crate) const TOPIC: &str = TOPIC;
+    pub(crate) const PARTITIONS: i32 = PARTITIONS;
+
+    pub(crate) fn bootstrap(&self) -> String {
+        self.0.bootstrap()
+    }
+
     pub(crate) fn transactional_place(&self) -> String {
         format!("{}?delivery=transactional", self.fresh_place())
     }

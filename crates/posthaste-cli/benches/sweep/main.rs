@@ -15,6 +15,8 @@
 
 #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
 mod brokers;
+#[cfg(feature = "kafka")]
+mod debezium;
 mod drain;
 mod idle;
 #[cfg(feature = "kafka")]
@@ -77,9 +79,23 @@ enum Part {
     /// A backlog to Kafka, against its bare client
     #[cfg(feature = "kafka")]
     Kafka,
+    /// A backlog and single events to Kafka, beside Debezium Server; only if it is named
+    #[cfg(feature = "kafka")]
+    Debezium,
     /// A backlog to RabbitMQ, against a bare client
     #[cfg(feature = "rabbitmq")]
     Rabbitmq,
+}
+
+impl Part {
+    /// Whether `./test` installs all that it needs.
+    fn needs_no_download(self) -> bool {
+        #[cfg(feature = "kafka")]
+        if self == Self::Debezium {
+            return false;
+        }
+        true
+    }
 }
 
 /// Each syncs its file once for many events.
@@ -114,7 +130,11 @@ fn main() -> ExitCode {
     report::environment();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for &part in Part::value_variants() {
-        if !args.parts.is_empty() && !args.parts.contains(&part) {
+        let is_wanted = match args.parts.is_empty() {
+            true => part.needs_no_download(),
+            false => args.parts.contains(&part),
+        };
+        if !is_wanted {
             continue;
         }
         if let Err(error) = runtime.block_on(run(part, &plan, &mut report)) {
@@ -142,6 +162,8 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Sharing => "sharing",
         #[cfg(feature = "kafka")]
         Part::Kafka => "kafka",
+        #[cfg(feature = "kafka")]
+        Part::Debezium => "debezium",
         #[cfg(feature = "rabbitmq")]
         Part::Rabbitmq => "rabbitmq",
     });
@@ -165,6 +187,8 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
             kafka::transactions(plan, report, &kafka).await?;
             latency::run(plan, report, &kafka.transactional_place(), TRANSACTIONS).await
         }
+        #[cfg(feature = "kafka")]
+        Part::Debezium => debezium::run(plan, report).await,
         #[cfg(feature = "rabbitmq")]
         Part::Rabbitmq => {
             let rabbitmq = rabbitmq::RabbitMq::start();

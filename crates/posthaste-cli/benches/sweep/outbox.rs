@@ -21,6 +21,11 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// With further settings of the server.
+    pub(crate) async fn start_with(settings: &[(&str, &str)]) -> Result<Self> {
         let server = PostgresServer::builder()
             .setting("fsync", "on")
             .setting("shared_buffers", "1GB")
@@ -29,7 +34,10 @@ impl Outbox {
             .setting("max_connections", "700")
             // No round is to pay for a checkpoint that another one has caused.
             .setting("max_wal_size", "16GB")
-            .setting("checkpoint_timeout", "1d")
+            .setting("checkpoint_timeout", "1d");
+        let server = settings
+            .iter()
+            .fold(server, |server, (name, value)| server.setting(name, value))
             .start();
         let database = server.create_database();
         let outbox = Self { database, server };

@@ -45,7 +45,7 @@ pub(crate) fn drained(outbox: &Outbox, to: &str, flags: &[&str], events: u64) ->
 }
 
 /// The peak so far; none when the process has ended.
-fn peak_memory_kib(process: u32) -> Option<u64> {
+pub(crate) fn peak_memory_kib(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status
         .lines()
