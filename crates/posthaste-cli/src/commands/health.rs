@@ -1,4 +1,4 @@
-//! `posthaste health`: asks a relay whether it makes progress, for probes that have no other client.
+//! `posthaste health`: asks a relay whether it makes progress, for probes without a client.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ impl Health {
         let asked = format!("http://{host}:{port}{}", self.url.path());
         let none = |why: String| {
             Failure::failed(format!(
-                "{asked} does not answer: {why}\nfix: start the relay with --http {host}:{port}, or \
-                 give its address with --url"
+                "{asked} does not answer: {why}\nfix: start the relay with --http {host}:{port}, \
+                 or give its address with --url"
             ))
         };
         let answer = timeout(LIMIT, ask(host, port, self.url.path())).await;

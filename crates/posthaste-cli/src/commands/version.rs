@@ -10,7 +10,7 @@ use crate::{
     output,
 };
 
-/// Whoever builds a release names the commit; a build from a package of the sources has none.
+/// The build of a release names it; one from a package of the sources has none.
 const COMMIT: Option<&str> = option_env!("POSTHASTE_COMMIT");
 
 #[derive(Debug, Args)]

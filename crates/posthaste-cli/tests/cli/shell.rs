@@ -1,4 +1,4 @@
-//! What packages install beside the program, and what it says of itself.
+//! Manual pages, completions and the version: things that packages need of the program.
 
 use std::fs;
 
