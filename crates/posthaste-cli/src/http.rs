@@ -2,7 +2,7 @@
 //!
 //! Nobody is asked who they are, so that it listens on this machine alone unless the operator
 //! allows others. The server ends with the relay, and no client can hold it or the relay up: a
-//! connection serves one request, for a few seconds at the most, and there are only so many at once.
+//! connection serves one request, for a few seconds at the most, and there are only so many.
 
 mod listener;
 mod metrics;
