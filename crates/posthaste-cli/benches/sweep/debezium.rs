@@ -250,7 +250,6 @@ debezium.sink.kafka.producer.linger.ms=1
 debezium.sink.kafka.producer.batch.size=262144
 debezium.format.key=simplestring
 debezium.format.value=simplestring
-debezium.format.header=simplestring
 debezium.source.connector.class=io.debezium.connector.postgresql.PostgresConnector
 debezium.source.offset.storage.file.filename={}
 debezium.source.database.hostname=127.0.0.1
@@ -269,10 +268,9 @@ debezium.source.max.queue.size=65536
 debezium.source.poll.interval.ms=10
 debezium.transforms=outbox
 debezium.transforms.outbox.type=io.debezium.transforms.outbox.EventRouter
-debezium.transforms.outbox.route.topic.replacement=${{routedByValue}}
+debezium.transforms.outbox.route.topic.replacement=\\\\${{routedByValue}}
 debezium.transforms.outbox.table.fields.additional.placement=type:header:type
 quarkus.http.port=0
-quarkus.log.console.json=false
 ",
             offsets.display()
         );
@@ -301,6 +299,7 @@ quarkus.log.console.json=false
         command
             .args([
                 "-Xmx2g",
+                "--add-opens=java.base/java.lang=ALL-UNNAMED",
                 "-cp",
                 &class_path.join(":"),
                 "io.debezium.server.Main",
