@@ -29,6 +29,7 @@ pub mod faulty;
 pub mod fuzz;
 mod guard;
 pub mod lines;
+pub mod packages;
 pub mod ports;
 pub mod process;
 pub mod proxy;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::Outboxes;
-use posthaste_testkit::cache::cached_dir;
+use posthaste_testkit::packages;
 use posthaste_testkit::servers::pgbouncer::PgBouncer;
 
 /// One list for all languages: topic, key, type, content type, payload, headers.
@@ -48,17 +48,6 @@ fn run(command: &mut Command) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// The packages that the language's manager installs for this manifest, once.
-fn installed(language: &str, manifest: &str, install: impl FnOnce(&Path, &Path)) -> PathBuf {
-    let manifest = example(language).join(manifest);
-    // Named by its contents: a changed manifest is installed anew.
-    let version = posthaste::slot(&std::fs::read_to_string(&manifest).unwrap());
-    cached_dir(&format!("example-{language}-{version:04x}"), |folder| {
-        std::fs::create_dir_all(folder).unwrap();
-        install(folder, &manifest);
-    })
 }
 
 /// Where an example connects to.
@@ -103,15 +92,9 @@ fn check(program: impl Fn(&Address) -> Command) {
 
 #[test]
 fn python() {
-    let folder = installed("python", "requirements.txt", |folder, manifest| {
-        run(Command::new("python3").args(["-m", "venv"]).arg(folder));
-        let mut pip = Command::new(folder.join("bin/python"));
-        run(pip
-            .args(["-m", "pip", "install", "--quiet", "-r"])
-            .arg(manifest));
-    });
+    let python = packages::python(&example("python").join("requirements.txt"));
     check(|address| {
-        let mut python = Command::new(folder.join("bin/python"));
+        let mut python = Command::new(&python);
         python
             .arg(example("python").join("emit.py"))
             .env("DATABASE_URL", address.url());
@@ -121,17 +104,11 @@ fn python() {
 
 #[test]
 fn node() {
-    let folder = installed("node", "package.json", |folder, manifest| {
-        std::fs::copy(manifest, folder.join("package.json")).unwrap();
-        let mut npm = Command::new("npm");
-        run(npm
-            .current_dir(folder)
-            .args(["install", "--no-audit", "--no-fund", "--silent"]));
-    });
+    let modules = packages::node(&example("node").join("package.json"));
     check(|address| {
         let mut node = Command::new("node");
         node.arg(example("node").join("emit.js"))
-            .env("NODE_PATH", folder.join("node_modules"))
+            .env("NODE_PATH", &modules)
             .env("DATABASE_URL", address.url());
         node
     });
@@ -139,13 +116,7 @@ fn node() {
 
 #[test]
 fn java() {
-    let folder = installed("java", "pom.xml", |folder, manifest| {
-        let mut maven = Command::new("mvn");
-        maven
-            .args(["-q", "-B", "dependency:copy-dependencies", "-f"])
-            .arg(manifest);
-        run(maven.arg(format!("-DoutputDirectory={}", folder.display())));
-    });
+    let jars = packages::java(&example("java").join("pom.xml"));
     check(|address| {
         let url = format!(
             "jdbc:postgresql://127.0.0.1:{}/{}?user={}",
@@ -153,7 +124,7 @@ fn java() {
         );
         let mut java = Command::new("java");
         java.args(["-Dfile.encoding=UTF-8", "-cp"])
-            .arg(folder.join("*"))
+            .arg(jars.join("*"))
             .arg(example("java").join("Emit.java"))
             .env("DATABASE_URL", url);
         java

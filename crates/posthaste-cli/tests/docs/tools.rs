@@ -1,14 +1,8 @@
 //! The programs that the pages' commands find in the `PATH`, and the Python that runs the examples.
 
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
-use posthaste_testkit::{cache::cached_dir, process, servers::postgres::PostgresServer};
+use posthaste_testkit::{packages, servers::postgres::PostgresServer};
 
 use crate::page::root;
 
@@ -31,24 +25,12 @@ pub(crate) fn path(more: &Path) -> String {
 pub(crate) fn checkout() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     symlink(root().join("docs"), folder.path().join("docs")).unwrap();
-    symlink(python_environment(), folder.path().join(".venv")).unwrap();
+    let requirements = root().join("docs/examples/python/requirements-consumers.txt");
+    let python = packages::python(&requirements);
+    let environment = python.ancestors().nth(2).unwrap();
+    symlink(environment, folder.path().join(".venv")).unwrap();
     fs::create_dir(folder.path().join("bin")).unwrap();
     folder
-}
-
-/// The packages that the pages install, once, named by their versions.
-fn python_environment() -> PathBuf {
-    let requirements = root().join("docs/examples/python/requirements-consumers.txt");
-    let versions: String = fs::read_to_string(&requirements)
-        .unwrap()
-        .replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
-    cached_dir(&format!("example-{versions}"), |folder| {
-        let mut venv = Command::new("python3");
-        process::run(venv.args(["-m", "venv"]).arg(folder), LIMIT).expect_status(0);
-        let mut pip = Command::new(folder.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "-r"]);
-        process::run(pip.arg(requirements), LIMIT).expect_status(0);
-    })
 }
 
 /// Puts Kafka's own tools into a folder: as in a distribution, each script is the class's name.
