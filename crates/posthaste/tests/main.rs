@@ -2,6 +2,7 @@
 
 mod emit_postgres;
 mod emit_sqlite;
+mod emit_types;
 mod foreign_languages;
 mod limits;
 mod sql_contract;

@@ -79,7 +79,7 @@ async fn postgres() {
         });
     }
     let published = "select count(*) from posthaste.outbox where topic = 'orders'";
-    assert_eq!(outboxes.rows(published), "9");
+    assert_eq!(outboxes.rows(published), "13");
     let never = "select count(*) from posthaste.outbox where payload = 'never published'";
     assert_eq!(outboxes.rows(never), "0");
 }
@@ -101,10 +101,11 @@ async fn sqlite() {
         });
     }
     let events = posthaste::testing::emitted(&mut connection).await.unwrap();
-    assert_eq!(events.len(), 2);
+    assert_eq!(events.len(), 3);
     assert_eq!(events[0].payload().unwrap(), r#"{"total": 12.5}"#);
     assert_eq!(events[0].id().get_version_num(), 7);
     assert_eq!(events[1].headers().len(), 3);
     assert_eq!(events[1].headers()[2], ("no-value".to_owned(), None));
+    assert_eq!(events[2].key(), Some("42"));
     assert_eq!(events[1].occurred_at().as_micros(), 1_700_000_000_123_456);
 }

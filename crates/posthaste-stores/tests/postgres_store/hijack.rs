@@ -92,7 +92,10 @@ impl Planted {
             "select posthaste.emit('t', 'text', key => 'k', headers => '{a,b}', lock_key => true)",
             "select posthaste.emit('t', '{}'::pg_catalog.json)",
             "select posthaste.emit('t', '{}'::pg_catalog.jsonb)",
+            "select posthaste.emit('t', '\\x00'::pg_catalog.bytea, key => 7)",
             "select posthaste.emit_bytes('t', 'bytes')",
+            "select posthaste.emit('t', 'x', posthaste.uuid_v7(), lock_key => true)",
+            "select posthaste.lock_key(7), posthaste.lock_key(posthaste.uuid_v7())",
             "select posthaste.lock_key('k'), posthaste.uuid_v7(), posthaste.check_limit('f', 1, 2)",
             "insert into posthaste.outbox (topic, key, headers) values ('t', 'k', '{a,b,c,NULL}')",
         ] {

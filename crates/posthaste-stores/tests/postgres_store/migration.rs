@@ -150,10 +150,63 @@ async fn a_migration_beside_an_open_writer_delays_no_other_writer() {
             .unwrap();
     }
     open.batch_execute("commit").await.unwrap();
-    assert_eq!(migrating.await.unwrap().unwrap().applied, [5, 6]);
+    assert_eq!(migrating.await.unwrap().unwrap().applied, [5, 6, 7]);
     let claimed =
         super::support::open(&store(&database.url()), posthaste_engine::Start::Oldest).await;
     assert!(drain(&claimed, ALL).await.contains(&"open".to_owned()));
+}
+
+/// Writers of an outbox whose owner took the functions from everybody else need no new grant.
+#[tokio::test]
+async fn new_functions_may_be_called_by_those_who_may_call_the_old_ones() {
+    let database = at_version(PostgresServer::shared(15), 6);
+    let (writes, bytes, none) = (
+        format!("writes_{}", database.name()),
+        format!("bytes_{}", database.name()),
+        format!("none_{}", database.name()),
+    );
+    let signature = "text, text, text, text, text[], text, text, text, text, text, text, \
+                     timestamptz, uuid, boolean";
+    database.psql(&format!(
+        "create role {writes} login; create role {bytes} login; create role {none} login;
+         grant usage on schema posthaste to {writes}, {bytes}, {none};
+         grant insert (id, topic, key, type, content_type, payload, headers, occurred_at,
+                       correlation_id, causation_id, tenant_id, traceparent, tracestate)
+             on posthaste.outbox to {writes}, {bytes}, {none};
+         revoke execute on all functions in schema posthaste from public;
+         grant execute on all functions in schema posthaste to {bytes};
+         revoke execute on function posthaste.emit({signature}) from {bytes};
+         grant execute on all functions in schema posthaste to {writes} with grant option"
+    ));
+    initialise(&database.url()).await;
+    let of_bytes = "select posthaste.emit('t', '\\x00'::bytea, key => 7)";
+    let of_text = "select posthaste.emit('t', 'x', key => gen_random_uuid(), lock_key => true), \
+                   posthaste.lock_key(7)";
+    for (role, call, allowed) in [
+        (&writes, of_text, true),
+        (&writes, of_bytes, true),
+        (&bytes, of_text, false),
+        (&bytes, of_bytes, true),
+        (&none, of_text, false),
+        (&none, of_bytes, false),
+    ] {
+        let client = writer(&database.url_for(role)).await;
+        let called = client.batch_execute(call).await;
+        assert_eq!(called.is_ok(), allowed, "{role}: {call}: {called:?}");
+        if let Err(refused) = called {
+            assert_eq!(refused.code().unwrap().code(), "42501", "{refused}");
+        }
+    }
+    // Options of a grant go along, too.
+    let granting = "select count(*) from pg_proc p cross join aclexplode(p.proacl) a \
+                    where p.pronamespace = 'posthaste'::regnamespace and a.is_grantable \
+                    and p.proname in ('emit', 'emit_bytes', 'lock_key')";
+    let all = "select count(*) from pg_proc p where p.pronamespace = 'posthaste'::regnamespace \
+               and p.proname in ('emit', 'emit_bytes', 'lock_key')";
+    assert_eq!(database.psql(granting), database.psql(all));
+    database.psql(&format!(
+        "drop owned by {writes}, {bytes}, {none}; drop role {writes}, {bytes}, {none}"
+    ));
 }
 
 /// `init` locks nothing of the outbox once it is up to date.

@@ -60,6 +60,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         min_relay: 5,
         sql: protected!("0006_cluster.sql"),
     },
+    Migration {
+        version: 7,
+        name: "emit_types",
+        min_relay: 5,
+        sql: protected!("0007_emit_types.sql"),
+    },
 ];
 
 impl<'a> Batch<'a> {

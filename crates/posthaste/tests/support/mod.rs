@@ -16,7 +16,12 @@ pub(crate) struct Outboxes {
 
 impl Outboxes {
     pub(crate) fn new() -> Self {
-        let outboxes = Self::without_rights();
+        Self::of_version(15)
+    }
+
+    /// The same on a server of another major version.
+    pub(crate) fn of_version(version: u16) -> Self {
+        let outboxes = Self::without_rights_on(version);
         let (writer, columns) = (&outboxes.writer, EVENT_COLUMNS.join(", "));
         outboxes.rows(&format!(
             "grant usage on schema posthaste to {writer}; \
@@ -27,7 +32,11 @@ impl Outboxes {
 
     /// The role may do nothing yet.
     pub(crate) fn without_rights() -> Self {
-        let server = PostgresServer::shared(15);
+        Self::without_rights_on(15)
+    }
+
+    fn without_rights_on(version: u16) -> Self {
+        let server = PostgresServer::shared(version);
         let database = server.create_database();
         for migration in posthaste::Dialect::Postgres.migrations() {
             server.psql(database.name(), &migration.render(Placeholders::default()));
