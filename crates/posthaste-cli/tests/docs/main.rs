@@ -5,6 +5,7 @@
 mod consumers;
 mod guide;
 mod page;
+mod quickstarts;
 mod restore;
 mod tools;
 
