@@ -10,6 +10,6 @@ create index on inbox (received_at);
 create table order_log (
     position bigint generated always as identity primary key,
     order_id text not null,
-    what     text not null,
+    what     text,  -- none: an event without a type
     body     text
 );

@@ -37,7 +37,8 @@ def handle(database, message):
         if message.value() is None:
             apply(database, order, "tombstone", None)
         else:
-            apply(database, order, headers["type"].decode(), message.value().decode())
+            what = headers.get("type")  # an event may have no type
+            apply(database, order, what and what.decode(), message.value().decode())
 
 
 def consume(database, consumer, stopping):
