@@ -28,6 +28,7 @@ pub mod checker;
 pub mod faulty;
 pub mod fuzz;
 mod guard;
+pub mod judges;
 pub mod lines;
 pub mod packages;
 pub mod ports;

@@ -4,13 +4,13 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use posthaste_testkit::{
-    cache, long_form,
+    judges::promtool,
+    long_form,
     process::{Finished, Running, run},
     servers::postgres::PostgresServer,
 };
@@ -194,29 +194,6 @@ fn a_file_may_say_where_and_a_flag_wins() {
     assert!(v6.address.is_ipv6());
     assert_eq!(v6.get("/healthz").status, 200);
     v6.stop();
-}
-
-/// Prometheus' own judge, fed with a text.
-fn promtool(check: &[&str], text: &str) {
-    let missing = "promtool is missing; `./test --install` brings it";
-    let in_path = Command::new("promtool").arg("--version").output().is_ok();
-    let program = match in_path {
-        true => "promtool".into(),
-        false => cache::cached_dir("promtool", |_| panic!("{missing}")),
-    };
-    let mut promtool = Command::new(program)
-        .args(check)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect(missing);
-    let mut input = promtool.stdin.take().unwrap();
-    input.write_all(text.as_bytes()).unwrap();
-    drop(input);
-    let done = promtool.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success() && said.is_empty(), "{said}\n{text}");
 }
 
 fn check_page(page: &str) {
