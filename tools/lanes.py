@@ -38,6 +38,7 @@ LANES = {
         "posthaste-sinks conformance",
         "posthaste-testkit testkit",
         "posthaste-cli docs",
+        "posthaste-cli packages",
     ],
     "processor": [
         "posthaste-simulation simulation",
@@ -58,10 +59,12 @@ HOUSE = "posthaste-cli house"
 UNTESTED = {"LICENSE-APACHE", "LICENSE-MIT", ".gitignore", "rustfmt.toml"}
 # Tests that read a document, beside those of all documents.
 READERS = {
-    "docs/operating.md": "posthaste-cli cli",
-    "docs/sql-contract.md": "posthaste outbox",
-    "docs/examples/": "posthaste outbox",
+    "docs/operating.md": ["posthaste-cli cli", "posthaste-cli packages"],
+    "docs/kubernetes.md": ["posthaste-cli packages"],
+    "docs/sql-contract.md": ["posthaste outbox"],
+    "docs/examples/": ["posthaste outbox"],
 }
+PACKAGED = ("packaging/",)
 # Sinks, and how tests of the command line that use one name it, where that is not its own name.
 OTHER_NAMES = {"file": "file|delivered"}
 SINKS = {
@@ -129,7 +132,10 @@ def affected(workspace, files):
         folder = next((f for f in workspace.folders if f in file.parents), None)
         if file.suffix == ".md" and not folder or name.startswith("docs/"):
             selection.add(["posthaste-cli docs"])
-            selection.add(reader for place, reader in READERS.items() if name.startswith(place))
+            for place, readers in READERS.items():
+                selection.add(readers if name.startswith(place) else [])
+        elif name.startswith(PACKAGED):
+            selection.add(["posthaste-cli packages"])
         elif folder:
             affected_by_member(workspace, workspace.folders[folder], file, folder, selection)
         elif name not in UNTESTED:

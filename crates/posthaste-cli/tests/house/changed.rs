@@ -40,11 +40,21 @@ fn affected(changes: &[&str]) -> Vec<Selection> {
 /// Binaries without the first word of their member.
 #[test]
 fn a_change_runs_what_it_can_affect() {
-    const COMMAND_LINE: &[&str] = &["cli posthaste", "cli cli", "cli docs", "cli torture"];
+    const COMMAND_LINE: &[&str] = &[
+        "cli posthaste",
+        "cli cli",
+        "cli docs",
+        "cli packages",
+        "cli torture",
+    ];
     const RELAY: &[&str] = &["relay posthaste_relay", "relay relay", "relay conformance"];
     let table: &[(&str, &[&[&str]])] = &[
         ("README.md", &[&["cli docs"]]),
-        ("docs/operating.md", &[&["cli docs", "cli cli"]]),
+        (
+            "docs/operating.md",
+            &[&["cli docs", "cli cli", "cli packages"]],
+        ),
+        ("packaging/compose.yaml", &[&["cli packages"]]),
         ("docs/sql-contract.md", &[&["cli docs", " outbox"]]),
         (
             "docs/examples/python/consumer.py",

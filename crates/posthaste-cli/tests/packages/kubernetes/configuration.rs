@@ -1,0 +1,117 @@
+//! The configuration file of the chart, before the relay itself.
+
+use std::{collections::BTreeSet, fs, process::Command, time::Duration};
+
+use posthaste_testkit::{
+    ports::Port,
+    process::{Running, run},
+};
+use serde_json::Value;
+
+use super::{
+    chart::{CHART, EXISTING_SECRETS, Release},
+    files::read,
+};
+
+/// Only what hangs meets it, on a busy machine too.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn posthaste(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+    for variable in ["POSTHASTE_FROM", "POSTHASTE_TO", "POSTHASTE_LOG"] {
+        command.env_remove(variable);
+    }
+    command.args(args);
+    command
+}
+
+/// As the pod does: the file of the ConfigMap, the addresses of the Secret, and then the probes.
+#[test]
+fn the_relay_runs_with_the_charts_configuration_and_answers_its_probes() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = format!("sqlite:{}", folder.path().join("shop.db").display());
+    run(&mut posthaste(&["init", "--store", &database]), LIMIT).expect_status(0);
+    let port = Port::reserve();
+    let at_port = format!("http.port={}", port.number());
+    let release = Release::with(&["--set", &at_port]);
+    let file = folder.path().join("posthaste.toml");
+    fs::write(&file, release.configuration()).unwrap();
+    let args = release.container()["args"].as_array().unwrap();
+    let args: Vec<_> = args
+        .iter()
+        .map(|arg| match arg.as_str().unwrap() {
+            "/etc/posthaste/posthaste.toml" => file.to_str().unwrap(),
+            "$(POD_NAME)" => "posthaste-5d9c-abcde",
+            arg => arg,
+        })
+        .collect();
+    let mut command = posthaste(&args);
+    command
+        .env("DATABASE_URL", &database)
+        .env("BROKER_URL", "null:");
+    let relay = Running::start(&mut command);
+    relay.wait_for_stderr("monitoring is at", LIMIT);
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        let path = &release.container()[probe]["httpGet"]["path"];
+        let url = format!(
+            "http://localhost:{}{}",
+            port.number(),
+            path.as_str().unwrap()
+        );
+        run(&mut posthaste(&["health", "--url", &url]), LIMIT).expect_status(0);
+    }
+    let relays = posthaste(&["relays", "--json", "--store", &database])
+        .output()
+        .unwrap();
+    let relays: Value = serde_json::from_slice(&relays.stdout).unwrap();
+    assert_eq!(relays["relays"][0]["name"], "posthaste-5d9c-abcde");
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
+}
+
+/// Of a file with two destinations, and references inside of addresses.
+#[test]
+fn the_relay_understands_destinations_and_routes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("posthaste.toml");
+    fs::write(&file, Release::of(EXISTING_SECRETS).configuration()).unwrap();
+    let check = |password: Option<&str>| {
+        let mut command = posthaste(&["check", "--config", file.to_str().unwrap()]);
+        let store = format!("sqlite:{}", folder.path().join("none.db").display());
+        command
+            .env("DATABASE_URL", store)
+            .env("KAFKA_USER", "posthaste");
+        command.env("RABBITMQ_URL", "amqp://127.0.0.1:1/%2f");
+        command.env_remove("KAFKA_PASSWORD");
+        command.envs(password.map(|password| ("KAFKA_PASSWORD", password)));
+        run(&mut command, LIMIT).stderr
+    };
+    let missing = check(None);
+    assert!(missing.contains("`KAFKA_PASSWORD` is not set"), "{missing}");
+    // The file is understood: the next thing that is wrong is outside of it.
+    let away = check(Some("geheim"));
+    assert!(!away.contains("posthaste.toml"), "{away}");
+    assert!(away.contains("none.db"), "{away}");
+}
+
+/// What the chart sets itself can be set in no other way, and everything else can.
+#[test]
+fn every_setting_of_a_relay_is_known_to_the_chart() {
+    let example: toml::Table = read("crates/posthaste-cli/posthaste.example.toml")
+        .parse()
+        .unwrap();
+    let example: BTreeSet<_> = example["relay"]
+        .as_table()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect();
+    let schema = read(&format!("{CHART}/values.schema.json"));
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let settings = &schema["properties"]["relay"]["properties"]["settings"]["properties"];
+    let mut known: BTreeSet<_> = settings.as_object().unwrap().keys().cloned().collect();
+    for own in ["name", "shutdown_timeout", "http", "http_allow_remote"] {
+        assert!(known.insert(own.to_owned()), "{own} is the chart's own");
+    }
+    assert_eq!(known, example);
+}
