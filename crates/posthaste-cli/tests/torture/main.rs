@@ -25,6 +25,8 @@ mod pooler;
 mod refusals;
 mod relays;
 mod retention;
+#[cfg(feature = "kafka")]
+mod rolling;
 mod server_crash;
 mod short;
 #[cfg(feature = "nats")]
