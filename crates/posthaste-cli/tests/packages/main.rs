@@ -1,4 +1,4 @@
-//! What people install: everything in `packaging/`, before the tools that they use for it.
+//! Everything in `packaging/`, before the tools that people install it with.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use posthaste_testkit::long_form;
 use posthaste_torture::{
-    brokers::{Brokered, Target, kafka::Kafka},
+    brokers::{Broker, Brokered, Target, kafka::Kafka},
     fleet::Fleet,
     judge::judge,
     load::{Load, OnTrouble},

@@ -1,4 +1,4 @@
-//! What Helm makes of the chart.
+//! The chart as Helm renders it.
 
 use std::time::Duration;
 

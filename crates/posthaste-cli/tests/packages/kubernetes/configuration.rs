@@ -74,27 +74,35 @@ fn the_relay_runs_with_the_charts_configuration_and_answers_its_probes() {
 fn the_relay_understands_destinations_and_routes() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("posthaste.toml");
-    fs::write(&file, Release::of(EXISTING_SECRETS).configuration()).unwrap();
+    let configuration = Release::of(EXISTING_SECRETS).configuration();
+    let nowhere = configuration.replace("kafka:9093", "127.0.0.1:1");
+    assert_ne!(nowhere, configuration);
+    fs::write(&file, nowhere).unwrap();
     let check = |password: Option<&str>| {
         let mut command = posthaste(&["check", "--config", file.to_str().unwrap()]);
         let store = format!("sqlite:{}", folder.path().join("none.db").display());
         command
             .env("DATABASE_URL", store)
             .env("KAFKA_USER", "posthaste");
-        command.env("RABBITMQ_URL", "amqp://127.0.0.1:1/%2f");
+        command.env("RABBITMQ_URL", "amqp://127.0.0.1:1/%2f?exchange=events");
         command.env_remove("KAFKA_PASSWORD");
         command.envs(password.map(|password| ("KAFKA_PASSWORD", password)));
-        run(&mut command, LIMIT).stderr
+        run(&mut command, LIMIT)
     };
-    let missing = check(None);
+    let missing = check(None).expect_status(2).stderr;
     assert!(missing.contains("`KAFKA_PASSWORD` is not set"), "{missing}");
-    // The file is understood: the next thing that is wrong is outside of it.
-    let away = check(Some("geheim"));
-    assert!(!away.contains("posthaste.toml"), "{away}");
-    assert!(away.contains("none.db"), "{away}");
+    // The file is understood: only what it leads to is not there.
+    let away = check(Some("geheim")).stdout;
+    for known in [
+        "none.db does not exist",
+        "`orders` (kafka)",
+        "`audit` (rabbitmq)",
+    ] {
+        assert!(away.contains(known), "{away}");
+    }
 }
 
-/// What the chart sets itself can be set in no other way, and everything else can.
+/// The chart sets some itself, and they can be set in no other way.
 #[test]
 fn every_setting_of_a_relay_is_known_to_the_chart() {
     let example: toml::Table = read("crates/posthaste-cli/posthaste.example.toml")
