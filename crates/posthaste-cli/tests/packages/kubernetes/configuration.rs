@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
 use posthaste_testkit::{
     ports::Port,
-    process::{Running, run},
+    process::{Finished, Running, run},
 };
 use serde_json::Value;
 
@@ -69,37 +69,56 @@ fn the_relay_runs_with_the_charts_configuration_and_answers_its_probes() {
     relay.wait(LIMIT).expect_status(0);
 }
 
+/// The answer of `posthaste check` to a configuration whose brokers and database are not there.
+fn checked(configuration: &str, variables: &[(&str, &str)]) -> Finished {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("posthaste.toml");
+    fs::write(&file, configuration).unwrap();
+    let mut command = posthaste(&["check", "--config", file.to_str().unwrap()]);
+    command.env_remove("KAFKA_PASSWORD");
+    command
+        .env("DATABASE_URL", "sqlite:none.db")
+        .envs(variables.iter().copied());
+    run(command.current_dir(folder.path()), LIMIT).expect_status(2)
+}
+
+fn assert_understood(checked: &Finished, destinations: &[&str]) {
+    // Only the things that it leads to are not there.
+    for known in ["none.db does not exist"].iter().chain(destinations) {
+        assert!(checked.stdout.contains(known), "{checked}");
+    }
+}
+
 /// Of a file with two destinations, and references inside of addresses.
 #[test]
 fn the_relay_understands_destinations_and_routes() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("posthaste.toml");
     let configuration = Release::of(EXISTING_SECRETS).configuration();
     let nowhere = configuration.replace("kafka:9093", "127.0.0.1:1");
     assert_ne!(nowhere, configuration);
-    fs::write(&file, nowhere).unwrap();
-    let check = |password: Option<&str>| {
-        let mut command = posthaste(&["check", "--config", file.to_str().unwrap()]);
-        let store = format!("sqlite:{}", folder.path().join("none.db").display());
-        command
-            .env("DATABASE_URL", store)
-            .env("KAFKA_USER", "posthaste");
-        command.env("RABBITMQ_URL", "amqp://127.0.0.1:1/%2f?exchange=events");
-        command.env_remove("KAFKA_PASSWORD");
-        command.envs(password.map(|password| ("KAFKA_PASSWORD", password)));
-        run(&mut command, LIMIT)
-    };
-    let missing = check(None).expect_status(2).stderr;
+    let variables = [
+        ("KAFKA_USER", "posthaste"),
+        ("RABBITMQ_URL", "amqp://127.0.0.1:1/%2f?exchange=events"),
+        ("KAFKA_PASSWORD", "geheim"),
+    ];
+    let missing = checked(&nowhere, &variables[..2]).stderr;
     assert!(missing.contains("`KAFKA_PASSWORD` is not set"), "{missing}");
-    // The file is understood: only what it leads to is not there.
-    let away = check(Some("geheim")).stdout;
-    for known in [
-        "none.db does not exist",
-        "`orders` (kafka)",
-        "`audit` (rabbitmq)",
-    ] {
-        assert!(away.contains(known), "{away}");
-    }
+    let away = checked(&nowhere, &variables);
+    assert_understood(&away, &["`orders` (kafka)", "`audit` (rabbitmq)"]);
+}
+
+#[test]
+fn the_relay_understands_the_example_for_kustomize() {
+    let example = "packaging/kustomize/example";
+    let addresses = read(&format!("{example}/addresses.env"));
+    let addresses = addresses.replace("//kafka:9092", "//127.0.0.1:1");
+    let addresses = addresses.replace("//rabbitmq/", "//127.0.0.1:1/");
+    let variables = addresses.lines().map(|line| line.split_once('=').unwrap());
+    let variables: Vec<_> = variables
+        .filter(|(name, _)| *name != "DATABASE_URL")
+        .collect();
+    assert!(variables.iter().all(|(_, url)| url.contains("127.0.0.1:1")));
+    let away = checked(&read(&format!("{example}/posthaste.toml")), &variables);
+    assert_understood(&away, &["`orders` (kafka)", "`mail` (rabbitmq)"]);
 }
 
 /// The chart sets some itself, and they can be set in no other way.

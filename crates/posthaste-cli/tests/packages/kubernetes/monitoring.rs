@@ -1,6 +1,6 @@
 //! Alarms and their way to Prometheus.
 
-use posthaste_testkit::judges::promtool;
+use posthaste_testkit::judges::{kubeconform, promtool};
 use serde_json::Value;
 
 use super::{
@@ -20,6 +20,17 @@ fn the_charts_alarms_are_those_of_the_operators_guide() {
     let rendered = &release.the("PrometheusRule")["spec"]["groups"];
     assert_eq!(guide.as_array().unwrap().len(), 1);
     assert_eq!(rendered[0], guide[0]);
+    let everything = format!("{CHART}/{EVERYTHING}");
+    let without = [
+        "--values",
+        &everything,
+        "--set",
+        "prometheusRule.general=false",
+    ];
+    let without = Release::with(&without);
+    kubeconform(&without.text);
+    let groups = &without.the("PrometheusRule")["spec"]["groups"];
+    assert_eq!(*groups, Value::from(&rendered.as_array().unwrap()[1..]));
 }
 
 #[test]

@@ -103,12 +103,20 @@ fn probes_ask_the_port_that_the_relay_listens_on() {
     assert_eq!(path(Release::of(EXISTING_SECRETS)), "/healthz");
 }
 
-/// The first half minute counts as progress: a relay that is believed sooner proves nothing.
+/// The first half minute counts as progress: a relay that is believed before a probe could fail
+/// behind it proves nothing.
 #[test]
 fn a_rollout_waits_until_readiness_means_something() {
     let release = Release::by_default();
     let spec = &release.the("Deployment")["spec"];
-    assert!(spec["minReadySeconds"].as_u64() > Some(30));
+    let probe = &release.container()["readinessProbe"];
+    let seconds = |name: &str| probe[name].as_u64().unwrap();
+    let noticed = 30 + seconds("periodSeconds") * seconds("failureThreshold");
+    let waits = spec["minReadySeconds"].as_u64().unwrap();
+    assert!(
+        waits >= noticed + 10,
+        "{waits} s, and a failure is noticed after {noticed} s"
+    );
     let expected = json!({"maxSurge": 1, "maxUnavailable": 0});
     assert_eq!(spec["strategy"]["rollingUpdate"], expected);
     let budget = &release.the("PodDisruptionBudget")["spec"];
