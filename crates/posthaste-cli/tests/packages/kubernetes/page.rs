@@ -42,7 +42,7 @@ fn what_the_page_on_kubernetes_installs_is_good() {
     let tools = kubernetes_tool("helm");
     let tools = Path::new(tools.get_program()).parent().unwrap();
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
-    let (mut rendered, mut parsed) = (0, 0);
+    let (mut rendered, mut parsed, mut installed) = (0, 0, String::new());
     for block in blocks(PAGE, "sh") {
         for command in block.replace("\\\n", "").lines() {
             let runs = ["helm ", "kustomize "]
@@ -52,7 +52,10 @@ fn what_the_page_on_kubernetes_installs_is_good() {
             bash.current_dir(folder.path()).env("PATH", &path);
             if runs {
                 bash.args(["-euc", &offline(command)]);
-                kubeconform(&run(&mut bash, LIMIT).expect_status(0).stdout);
+                let manifests = run(&mut bash, LIMIT).expect_status(0).stdout;
+                assert!(manifests.contains("\nkind: Deployment\n"), "{command}");
+                let manifests = manifests.trim_start_matches("---\n");
+                installed.extend(["---\n", manifests]);
                 rendered += 1;
             } else {
                 assert!(command.starts_with("kubectl "), "{command}");
@@ -65,4 +68,5 @@ fn what_the_page_on_kubernetes_installs_is_good() {
         rendered >= 7 && parsed >= 5,
         "{rendered} and {parsed} commands"
     );
+    kubeconform(&installed);
 }
