@@ -103,15 +103,15 @@ fn probes_ask_the_port_that_the_relay_listens_on() {
     assert_eq!(path(Release::of(EXISTING_SECRETS)), "/healthz");
 }
 
-/// The first half minute counts as progress: a relay that is believed before a probe could fail
-/// behind it proves nothing.
+/// A relay proves nothing before it had keys, stood still with them, and was asked.
 #[test]
 fn a_rollout_waits_until_readiness_means_something() {
     let release = Release::by_default();
     let spec = &release.the("Deployment")["spec"];
     let probe = &release.container()["readinessProbe"];
     let seconds = |name: &str| probe[name].as_u64().unwrap();
-    let noticed = 30 + seconds("periodSeconds") * seconds("failureThreshold");
+    let (first_keys, standstill) = (20, 30);
+    let noticed = first_keys + standstill + seconds("periodSeconds") * seconds("failureThreshold");
     let waits = spec["minReadySeconds"].as_u64().unwrap();
     assert!(
         waits >= noticed + 10,

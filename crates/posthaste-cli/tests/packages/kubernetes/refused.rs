@@ -25,6 +25,8 @@ fn wrong_values_are_refused_and_named() {
         ("http.port=80", "port"),
         ("readiness.path=/metrics", "path"),
         ("readiness.minReadySeconds=-1", "minReadySeconds"),
+        // A Deployment's time to make progress.
+        ("readiness.minReadySeconds=600", "minReadySeconds"),
         (
             "topologySpread.whenUnsatisfiable=Never",
             "whenUnsatisfiable",
