@@ -200,7 +200,22 @@ fn set_tls(config: &mut ClientConfig, address: &Address) -> Result<Option<bool>,
             address.misconfigured("`cert_file` and `key_file` are needed together".to_owned())
         );
     }
+    if tls == Some(true) && address.given(&CA_FILE).is_none() {
+        // An OpenSSL that we carry looks in a folder of its own, where no system has any.
+        if let Some(authorities) = system_authorities() {
+            config.set("ssl.ca.location", authorities);
+        }
+    }
     Ok(tls)
+}
+
+/// A file, or else a folder, of the system's authorities, found as the sinks with rustls find it.
+fn system_authorities() -> Option<String> {
+    let found = openssl_probe::probe();
+    let place = found
+        .cert_file
+        .or_else(|| found.cert_dir.into_iter().next())?;
+    place.into_os_string().into_string().ok()
 }
 
 /// Whether we log in.

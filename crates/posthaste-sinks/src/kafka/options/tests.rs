@@ -29,6 +29,22 @@ fn an_address_becomes_settings() {
     }
 }
 
+/// The folder that OpenSSL was built for may not exist on this machine.
+#[test]
+fn authorities_that_nobody_names_are_the_systems() {
+    let locations = ["kafka://h?tls=true", "kafka://h"].map(|url| {
+        let settings = settings(url).unwrap_or_else(|error| panic!("{error}"));
+        let producer = settings.producer();
+        producer
+            .get("ssl.ca.location")
+            .map(std::path::PathBuf::from)
+    });
+    let [Some(system), None] = locations else {
+        panic!("{locations:?}; install ca-certificates");
+    };
+    assert!(system.exists(), "{}", system.display());
+}
+
 #[test]
 fn wrong_addresses_name_the_fix() {
     for (url, fix) in [
