@@ -64,7 +64,8 @@ READERS = {
     "docs/sql-contract.md": ["posthaste outbox"],
     "docs/examples/": ["posthaste outbox"],
 }
-PACKAGED = ("packaging/",)
+# The artefacts of a release.
+PACKAGED = ("packaging/", "release", ".github/workflows/release.yml")
 # Sinks, and how tests of the command line that use one name it, where that is not its own name.
 OTHER_NAMES = {"file": "file|delivered"}
 SINKS = {
