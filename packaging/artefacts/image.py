@@ -125,7 +125,8 @@ def manifest(release, layout, layer, packages):
             "Healthcheck": {
                 "Test": ["CMD", PROGRAM, "health"],
                 "Interval": 30 * SECOND,
-                "Timeout": 5 * SECOND,
+                # Above the five seconds that the question itself waits.
+                "Timeout": 10 * SECOND,
                 "StartPeriod": 60 * SECOND,
                 "Retries": 3,
             },
