@@ -33,7 +33,7 @@ pub(crate) struct Kafka(KafkaServer);
 
 impl Kafka {
     pub(crate) fn start() -> Self {
-        let server = KafkaServer::start();
+        let server = KafkaServer::builder().for_speed().start();
         for topic in [TOPIC, BARE, ACCOUNTS] {
             server.create_topic(topic, PARTITIONS, &[]);
         }

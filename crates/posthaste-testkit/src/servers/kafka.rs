@@ -63,6 +63,7 @@ pub struct Builder {
     certificate: Option<ServerCertificate>,
     proxied: bool,
     ways: usize,
+    for_speed: bool,
 }
 
 impl Builder {
@@ -106,6 +107,13 @@ impl Builder {
         self
     }
 
+    /// Lets Java compile for speed, for a broker that is measured.
+    #[must_use]
+    pub fn for_speed(mut self) -> Self {
+        self.for_speed = true;
+        self
+    }
+
     /// Starts the broker and returns when it serves.
     ///
     /// # Panics
@@ -115,7 +123,7 @@ impl Builder {
     #[must_use]
     pub fn start(self) -> KafkaServer {
         let daemon = Daemon::new("Kafka", install::account());
-        let programs = Programs::stage(&daemon);
+        let programs = Programs::stage(&daemon, self.for_speed);
         let ports = Ports::reserve(self.certificate.is_some(), self.ways);
         let proxy = self
             .proxied

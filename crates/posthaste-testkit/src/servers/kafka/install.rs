@@ -30,14 +30,20 @@ pub(super) fn cached_jars() -> PathBuf {
 #[derive(Debug)]
 pub(super) struct Programs {
     jars: PathBuf,
+    /// Whether Java compiles for speed. A broker of a test is gone before that pays: without, it
+    /// takes half the processor time until it serves.
+    for_speed: bool,
 }
 
 impl Programs {
     /// Finds the jars in the cache, and makes them readable by way of the broker's folder.
-    pub(super) fn stage(daemon: &Daemon) -> Self {
+    pub(super) fn stage(daemon: &Daemon, for_speed: bool) -> Self {
         let cached = cached_jars();
         if !account().is_another_user() {
-            return Self { jars: cached };
+            return Self {
+                jars: cached,
+                for_speed,
+            };
         }
         // The cache is usually below root's home, which the broker's user may not enter.
         let jars = daemon.make_folder("jars");
@@ -49,7 +55,7 @@ impl Programs {
                 fs::copy(jar.path(), &staged).expect("copy a jar");
             }
         }
-        Self { jars }
+        Self { jars, for_speed }
     }
 
     /// Java with Kafka's classes, to be given a main class; for [`Daemon::launch`].
@@ -103,6 +109,9 @@ impl Programs {
     }
 
     fn add_options(&self, command: &mut Command) {
+        if !self.for_speed {
+            command.arg("-XX:TieredStopAtLevel=1");
+        }
         command
             .args([
                 "-Xmx512m",
