@@ -37,11 +37,8 @@ impl World {
 
     /// The binary in this directory, and nothing of the environment that it would heed.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
-        for variable in ["POSTHASTE_FROM", "POSTHASTE_TO", "POSTHASTE_LOG"] {
-            command.env_remove(variable);
-        }
-        command.current_dir(self.0.path()).args(args);
+        let mut command = posthaste_torture::relay::command(args);
+        command.current_dir(self.0.path());
         command
     }
 

@@ -9,6 +9,7 @@ use posthaste_testkit::{
     proxy::Proxy,
     servers::postgres::{Database, PostgresServer},
 };
+use posthaste_torture::relay::command as posthaste;
 
 use crate::tools::{LIMIT, checkout, path};
 
@@ -248,15 +249,6 @@ fn each_effect_happens_once_and_in_order(broker: &Broker<'_>) {
     assert_eq!(scenario.effects(), scenario.emitted);
     assert!(scenario.count("order_log where what is null") > 0);
     assert!(consumer.stdout.contains("seen before"), "{consumer}");
-}
-
-fn posthaste(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
-    for variable in ["POSTHASTE_FROM", "POSTHASTE_TO", "POSTHASTE_LOG"] {
-        command.env_remove(variable);
-    }
-    command.args(args);
-    command
 }
 
 fn until(what: &str, mut so: impl FnMut() -> bool) {

@@ -7,6 +7,7 @@ use posthaste_testkit::{
     packages, process,
     servers::postgres::{Database, PostgresServer},
 };
+use posthaste_torture::relay::command as posthaste;
 use serde_json::{Value, json};
 
 use crate::page::{self, root};
@@ -55,11 +56,7 @@ impl Shop {
     }
 
     fn posthaste(&self, arguments: &[&str]) {
-        let mut posthaste = Command::new(env!("CARGO_BIN_EXE_posthaste"));
-        for variable in ["POSTHASTE_FROM", "POSTHASTE_TO", "POSTHASTE_LOG"] {
-            posthaste.env_remove(variable);
-        }
-        process::run(posthaste.args(arguments), LIMIT).expect_status(0);
+        process::run(&mut posthaste(arguments), LIMIT).expect_status(0);
     }
 
     fn url(&self, scheme: &str) -> String {

@@ -65,6 +65,7 @@ fn the_services_do_what_the_file_says() {
         process::Running,
         servers::{kafka::KafkaServer, postgres::PostgresServer},
     };
+    use posthaste_torture::relay::command as posthaste;
 
     let project = project();
     let postgres = PostgresServer::builder().setting("fsync", "off").start();
@@ -79,7 +80,7 @@ fn the_services_do_what_the_file_says() {
     };
     let service = |name: &str| {
         let service = &project["services"][name];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+        let mut command = posthaste(&[]);
         let args = service["command"].as_array().unwrap().iter();
         command.args(args.map(|arg| here(arg.as_str().unwrap())));
         for (name, value) in service["environment"].as_object().unwrap() {
@@ -115,9 +116,8 @@ fn the_services_do_what_the_file_says() {
         assert!(since.elapsed() < LIMIT, "events wait: {}", relay.stderr());
         thread::sleep(Duration::from_millis(50));
     }
-    let mut health = Command::new(env!("CARGO_BIN_EXE_posthaste"));
     let ready = format!("http://127.0.0.1:{}/readyz", port.number());
-    run(health.args(["health", "--url", &ready]), LIMIT).expect_status(0);
+    run(&mut posthaste(&["health", "--url", &ready]), LIMIT).expect_status(0);
     relay.terminate();
     relay.wait(LIMIT).expect_status(0);
     assert_eq!(kafka.consume(&["orders"]).len(), 1000);

@@ -1,11 +1,12 @@
 //! The configuration file of the chart, before the relay itself.
 
-use std::{collections::BTreeSet, fs, process::Command, time::Duration};
+use std::{collections::BTreeSet, fs, time::Duration};
 
 use posthaste_testkit::{
     ports::Port,
     process::{Finished, Running, run},
 };
+use posthaste_torture::relay::command as posthaste;
 use serde_json::Value;
 
 use super::{
@@ -15,15 +16,6 @@ use super::{
 
 /// Only what hangs meets it, on a busy machine too.
 const LIMIT: Duration = Duration::from_secs(120);
-
-fn posthaste(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
-    for variable in ["POSTHASTE_FROM", "POSTHASTE_TO", "POSTHASTE_LOG"] {
-        command.env_remove(variable);
-    }
-    command.args(args);
-    command
-}
 
 /// As the pod does: the file of the ConfigMap, the addresses of the Secret, and then the probes.
 #[test]
