@@ -1,6 +1,7 @@
 """What all artefacts share: the release, external programs, files with fixed metadata."""
 
 import gzip
+import hashlib
 import io
 import os
 import re
@@ -147,6 +148,14 @@ def below(folder, prefix, mode=0o644):
     """All files of a folder."""
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     return [Entry.of(f"{prefix}/{path.relative_to(folder)}", path, mode) for path in files]
+
+
+def write_sums(folder):
+    """SHA256SUMS, of all files that are there."""
+    sums = folder / "SHA256SUMS"
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path != sums)
+    sums.write_text("".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+                            for path in files))
 
 
 def megabytes(size):

@@ -91,9 +91,8 @@ def build(release):
     package = release.out / f"posthaste_{debian_version(release.version)}_{architecture}.deb"
     run("dpkg-deb", "--build", "--root-owner-group", "-Zxz", tree, package,
         env={**os.environ, "SOURCE_DATE_EPOCH": str(release.time)})
-    lint = "lintian"
     run("lintian", "--fail-on", "error,warning,info,pedantic", "--allow-root", package)
-    release.artefact(package, lint, f"exposure {exposure(tree):.1f}")
+    release.artefact(package, "lintian", f"exposure {exposure(tree):.1f}")
 
 
 class Staged:

@@ -3,7 +3,6 @@
 machines, one file of sums."""
 
 import argparse
-import hashlib
 import json
 import re
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from common import Failure, below, tar
+from common import Failure, below, tar, write_sums
 from image import INDEX, blob, document
 
 IMAGE = re.compile(r"(posthaste-.+-oci)-\w+(\.tar)?")
@@ -72,9 +71,7 @@ def join(folders, out):
         join_images(parts, layout)
         (out / f"{name}.tar").write_bytes(tar(below(layout, "."), 0))
         shutil.rmtree(layout)
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
-            for path in sorted(out.iterdir())]
-    (out / "SHA256SUMS").write_text("".join(sums))
+    write_sums(out)
 
 
 if __name__ == "__main__":
