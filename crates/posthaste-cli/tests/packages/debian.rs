@@ -19,9 +19,13 @@ fn package() -> PathBuf {
 }
 
 /// Only its files.
-pub(crate) fn installed(folder: TempDir) -> Installed {
+fn unpack(folder: &Path) {
     let mut unpack = program("dpkg-deb", "dpkg");
-    done(unpack.arg("--extract").arg(package()).arg(folder.path()));
+    done(unpack.arg("--extract").arg(package()).arg(folder));
+}
+
+pub(crate) fn installed(folder: TempDir) -> Installed {
+    unpack(folder.path());
     Installed::new(folder, &["./usr/bin/posthaste"], "/usr/bin:/bin")
 }
 
@@ -115,8 +119,7 @@ fn a_removal_keeps_the_configuration_and_a_purge_takes_it() {
 #[test]
 fn systemd_takes_the_units() {
     let folder = tempfile::tempdir().unwrap();
-    let mut unpack = program("dpkg-deb", "dpkg");
-    done(unpack.arg("--extract").arg(package()).arg(folder.path()));
+    unpack(folder.path());
     let units = folder.path().join("lib/systemd/system");
     for (file, name) in [
         ("posthaste.service", "posthaste.service"),

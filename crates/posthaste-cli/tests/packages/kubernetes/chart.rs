@@ -8,7 +8,8 @@ use posthaste_testkit::{
 };
 use serde_json::Value;
 
-use super::files::{read, root, yaml};
+use super::files::{read, yaml};
+use crate::made::root;
 
 pub(super) const CHART: &str = "packaging/helm/posthaste";
 pub(super) const EVERYTHING: &str = "ci/everything-values.yaml";

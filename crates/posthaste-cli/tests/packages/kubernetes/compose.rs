@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_testkit::{judges::kubernetes_tool, process::run};
 use serde_json::Value;
 
-use super::files::root;
+use crate::made::root;
 
 const FILE: &str = "packaging/compose.yaml";
 const LIMIT: Duration = Duration::from_secs(120);

@@ -1,23 +1,18 @@
 //! The project's files, and manifests that were read.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
 
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::{installed, made::root};
+
 /// Set, a test writes the files that it would compare.
 const WRITE: &str = "POSTHASTE_WRITE_DOCS";
 
-pub(super) fn root() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    root.unwrap().to_path_buf()
-}
-
+/// A file by its path in the project.
 pub(super) fn read(file: &str) -> String {
-    fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+    installed::read(&root().join(file))
 }
 
 /// A file that is made from others is as it is made now; or is made now, if that is asked for.

@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::{
     chart::Release,
-    files::{assert_made, root, yaml},
+    files::{assert_made, yaml},
 };
+use crate::made::root;
 
 const FOLDER: &str = "packaging/kustomize";
 const LIMIT: Duration = Duration::from_secs(60);

@@ -8,10 +8,8 @@ use posthaste_testkit::{
     process::run,
 };
 
-use super::{
-    chart::ON_KUBERNETES,
-    files::{blocks, root},
-};
+use super::{chart::ON_KUBERNETES, files::blocks};
+use crate::made::root;
 
 const PAGE: &str = "docs/kubernetes.md";
 const LIMIT: Duration = Duration::from_secs(60);
