@@ -30,10 +30,9 @@ use tokio_postgres::Client;
 use crate::{
     Plan,
     brokers::Broker,
-    kafka::Kafka,
+    kafka::{Kafka, PARTITIONS, TOPIC},
     outbox::Outbox,
-    relayed::cpu_seconds,
-    relayed::peak_memory_kib,
+    relayed::{cpu_seconds, peak_memory_kib},
     report::{Report, quantile},
 };
 
@@ -325,8 +324,8 @@ impl Arrivals {
             .set("enable.auto.commit", "false")
             .create()?;
         let mut partitions = TopicPartitionList::new();
-        for partition in 0..Kafka::PARTITIONS {
-            let of = (Kafka::TOPIC, partition, rdkafka::Offset::Beginning);
+        for partition in 0..PARTITIONS {
+            let of = (TOPIC, partition, rdkafka::Offset::Beginning);
             partitions.add_partition_offset(of.0, of.1, of.2)?;
         }
         consumer.assign(&partitions)?;

@@ -23,11 +23,11 @@ use crate::{
 };
 
 /// The topic of the events.
-const TOPIC: &str = "orders";
+pub(crate) const TOPIC: &str = "orders";
 const BARE: &str = "bare";
 /// The topic of the writers that latency is measured with.
 const ACCOUNTS: &str = "accounts";
-const PARTITIONS: i32 = 4;
+pub(crate) const PARTITIONS: i32 = 4;
 
 pub(crate) struct Kafka(KafkaServer);
 
@@ -39,9 +39,6 @@ impl Kafka {
         }
         Self(server)
     }
-
-    pub(crate) const TOPIC: &str = TOPIC;
-    pub(crate) const PARTITIONS: i32 = PARTITIONS;
 
     pub(crate) fn bootstrap(&self) -> String {
         self.0.bootstrap()

@@ -88,7 +88,7 @@ enum Part {
 }
 
 impl Part {
-    /// Whether `./test` installs all that it needs.
+    /// `./test` installs all that it needs.
     fn needs_no_download(self) -> bool {
         #[cfg(feature = "kafka")]
         if self == Self::Debezium {
