@@ -1,7 +1,7 @@
 //! `relay --http`: whether the relay lives, whether it makes progress, and its numbers.
 //!
-//! Nobody is asked who they are, so that it listens on this machine alone unless the operator
-//! allows others. The server ends with the relay, and no client can hold it or the relay up: a
+//! The server has no access control, so it listens on this machine alone unless the operator
+//! allows others. It ends with the relay, and no client can hold it or the relay up: a
 //! connection serves one request, for a few seconds at the most, and there are only so many.
 
 mod listener;

@@ -38,8 +38,8 @@ pub struct DestinationHealth {
 }
 
 impl DestinationHealth {
-    /// Whether it stands still, this relay holds it, and nothing says why: a fault of the relay
-    /// itself, which a new start may mend.
+    /// The destination stands still, this relay holds it, and nothing says why: a fault of the
+    /// relay itself, which a new start may mend.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let has_reason = self.counted.last_error.is_some() || self.counted.breaker == WAITING;

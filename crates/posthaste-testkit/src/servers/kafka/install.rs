@@ -30,8 +30,8 @@ pub(super) fn cached_jars() -> PathBuf {
 #[derive(Debug)]
 pub(super) struct Programs {
     jars: PathBuf,
-    /// Whether Java compiles for speed. A broker of a test is gone before that pays: without, it
-    /// takes half the processor time until it serves.
+    /// Java compiles for speed. A broker of a test is gone before that pays: without, it takes half
+    /// the processor time until it serves.
     for_speed: bool,
 }
 
