@@ -26,11 +26,11 @@ use axum::{
 use posthaste_engine::{HeldPlace, Store};
 use posthaste_relay::{DestinationHealth, Health, STANDSTILL};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::net::TcpListener;
 use tracing::{error, info};
 
 use self::{listener::Bounded, store_status::StoreStatus};
-use crate::failure::Failure;
+use crate::{failure::Failure, task::AbortOnDrop};
 
 const HINT: &str = "posthaste serves /healthz, /readyz and /metrics\n";
 const HOST_HINT: &str = "the header `Host` names another host; ask for localhost or an address, \
@@ -51,16 +51,6 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 pub(crate) struct Server {
     listener: TcpListener,
     address: SocketAddr,
-}
-
-/// A server that answers until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Serving(JoinHandle<()>);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// The data of the answers.
@@ -92,7 +82,7 @@ impl Server {
     }
 
     /// Answers from now on.
-    pub(crate) fn serve(self, health: Health, store: Arc<dyn Store>) -> Serving {
+    pub(crate) fn serve(self, health: Health, store: Arc<dyn Store>) -> AbortOnDrop {
         let store = Arc::new(StoreStatus::new(store));
         let mut router = router(Watched { health, store });
         // Elsewhere the names by which others reach this machine are theirs to choose.
@@ -104,7 +94,7 @@ impl Server {
             "monitoring is at http://{address}/readyz and http://{address}/metrics",
             address = self.address
         );
-        Serving(tokio::spawn(async move {
+        AbortOnDrop(tokio::spawn(async move {
             let served = axum::serve(Bounded::new(self.listener), router).await;
             if let Err(error) = served {
                 error!("monitoring has ended: {error}");

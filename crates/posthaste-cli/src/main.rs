@@ -9,6 +9,7 @@ mod open;
 mod output;
 mod plug_ins;
 mod secret;
+mod task;
 
 use std::process::ExitCode;
 

@@ -103,13 +103,13 @@ impl Relay {
         check_sinks(&config, &sinks).await?;
 
         let timed_out = Arc::clone(&stop.timed_out);
-        let told = service_manager::started(health.clone());
+        let watchdog = service_manager::started(health.clone());
         let stop = async {
             stop.wait().await;
             service_manager::stopping();
         };
         let summary = relay.run(stop).await?;
-        drop((serving, told));
+        drop((serving, watchdog));
         if summary.clean {
             report_end(&health.destinations(), &summary);
         }

@@ -2,26 +2,16 @@
 
 use posthaste_relay::{DestinationHealth, Health};
 use sd_notify::NotifyState;
-use tokio::task::JoinHandle;
 use tracing::warn;
 
-/// Told for as long as this is not dropped.
-pub(super) struct Told(Option<JoinHandle<()>>);
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        if let Some(watchdog) = &self.0 {
-            watchdog.abort();
-        }
-    }
-}
+use crate::task::AbortOnDrop;
 
 /// The relay runs from now on. Where the manager has a watchdog, it is fed while the relay makes
-/// progress, or knows why it cannot.
-pub(super) fn started(health: Health) -> Told {
+/// progress, or knows why it cannot, until the answer is dropped.
+pub(super) fn started(health: Health) -> Option<AbortOnDrop> {
     tell(NotifyState::Ready);
-    let watchdog = sd_notify::watchdog_enabled().map(|limit| {
-        tokio::spawn(async move {
+    sd_notify::watchdog_enabled().map(|limit| {
+        AbortOnDrop(tokio::spawn(async move {
             loop {
                 // A new start would not bring back a broker or a database, and might repeat events.
                 if !health
@@ -33,9 +23,8 @@ pub(super) fn started(health: Health) -> Told {
                 }
                 tokio::time::sleep(limit / 3).await;
             }
-        })
-    });
-    Told(watchdog)
+        }))
+    })
 }
 
 /// The relay was asked to stop.
