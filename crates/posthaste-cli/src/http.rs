@@ -12,7 +12,6 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::Duration,
 };
 
 use axum::{
@@ -23,14 +22,14 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use posthaste_engine::{HeldPlace, Store};
+use posthaste_engine::Store;
 use posthaste_relay::{DestinationHealth, Health, STANDSTILL};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tracing::{error, info};
 
 use self::{listener::Bounded, store_status::StoreStatus};
-use crate::{failure::Failure, task::AbortOnDrop};
+use crate::{failure::Failure, output, task::AbortOnDrop};
 
 const HINT: &str = "posthaste serves /healthz, /readyz and /metrics\n";
 const HOST_HINT: &str = "the header `Host` names another host; ask for localhost or an address, \
@@ -172,26 +171,12 @@ fn destination_json(destination: &DestinationHealth) -> Value {
     json!({
         "name": destination.name,
         "ready": destination.is_ready,
-        "seconds_since_progress": milliseconds_kept(destination.since_progress),
+        "seconds_since_progress": output::milliseconds_kept(destination.since_progress),
         "breaker": destination.counted.breaker,
         "last_error": destination.counted.last_error,
         "places_held": destination.counted.places_held,
-        "places": destination.counted.places.iter().map(place_json).collect::<Value>(),
+        "places": destination.counted.places.iter().map(output::place_json).collect::<Value>(),
     })
-}
-
-fn place_json(place: &HeldPlace) -> Value {
-    json!({
-        "name": place.name,
-        "reason": place.reason,
-        "seconds_held": milliseconds_kept(place.held_for),
-        "returns": place.returns,
-    })
-}
-
-/// Seconds; what is finer than milliseconds tells nobody anything.
-fn milliseconds_kept(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
 }
 
 async fn metrics(State(watched): State<Watched>) -> Response {

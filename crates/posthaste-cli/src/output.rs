@@ -3,6 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use posthaste_engine::HeldPlace;
+use serde_json::{Value, json};
+
 /// Colours, used on a terminal only and never when `NO_COLOR` is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -34,6 +37,23 @@ pub(crate) fn paint(text: &str, style: Style, colours: bool) -> String {
     } else {
         text.to_owned()
     }
+}
+
+/// A place that is held back, for programs.
+pub(crate) fn place_json(place: &HeldPlace) -> Value {
+    json!({
+        "name": place.name,
+        "reason": place.reason,
+        "seconds_held": milliseconds_kept(place.held_for),
+        "returns": place.returns,
+        "in_memory": place.in_memory,
+        "set_aside": place.set_aside,
+    })
+}
+
+/// Seconds; what is finer than milliseconds tells nobody anything.
+pub(crate) fn milliseconds_kept(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
 }
 
 /// A table with a heading; columns are as wide as their widest cell.

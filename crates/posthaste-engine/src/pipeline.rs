@@ -59,7 +59,7 @@ mod trials;
 mod waiting;
 mod window;
 
-use crate::{EventRef, Marker, Moment, Router, SinkInfo};
+use crate::{EventRef, Marker, Moment, Router, SinkInfo, StoredEvent};
 use breaker::Breaker;
 use lane::LaneUse;
 use progress::Progress;
@@ -67,7 +67,7 @@ use reading::Reading;
 use refusals::Refusals;
 use reports::Reports;
 use retries::Retries;
-use side::Side;
+use side::{Side, has_key};
 use ticket::Group;
 use trials::Trials;
 use waiting::Waiting;
@@ -209,9 +209,19 @@ impl Pipeline {
 
     /// Parts of the destination that take nothing for now, or not everything yet: how many, and the
     /// first few, so many at the most.
-    #[must_use]
-    pub fn held_places(&self, most: usize, now: Moment) -> (usize, Vec<HeldPlace>) {
-        self.waiting.held_places(most, now)
+    pub fn held_places(&mut self, most: usize, now: Moment) -> (usize, Vec<HeldPlace>) {
+        let Self {
+            main,
+            side,
+            waiting,
+            router,
+            ..
+        } = self;
+        let is_main = |event: &&StoredEvent| !waiting.is_parked(event);
+        let (window, keys) = side.gathered();
+        let in_side = window.undone().filter(|event| has_key(keys, event));
+        let undone = main.undone().filter(is_main).chain(in_side);
+        waiting.held_places(most, undone, router, now)
     }
 
     /// Operators want the destination to stand still, or to go on. Answers whether that is news.

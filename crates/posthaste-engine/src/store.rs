@@ -53,7 +53,7 @@ pub use audit::{AuditWords, HAND_OVERS, with_audit_words};
 pub use claiming::{ClaimDecision, DestinationFound};
 pub use cursor::Cursor;
 pub use error::StoreError;
-pub use lease::{Leases, Rates, Renewal};
+pub use lease::{DestinationReport, Leases, PLACES_NAMED, RelayReport, Renewal, merge_places};
 pub use ownership::{
     Claim, ClaimOutcome, ClaimRequest, DestinationState, Member, Ownership, Shares, Start, Want,
 };

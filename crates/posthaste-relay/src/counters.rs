@@ -3,7 +3,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use posthaste_engine::{Counts, HeldPlace, Moment};
+use posthaste_engine::{Counts, HeldPlace, Moment, PLACES_NAMED};
 
 use crate::shared_moment::SharedMoment;
 
@@ -13,9 +13,6 @@ pub const LATENCY_BUCKETS_MICROS: [u64; 20] = [
     500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000, 75_000, 100_000,
     250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
-
-/// So many places of a destination are told of by name.
-const PLACES_NAMED: usize = 20;
 
 /// The state of the breaker while nobody here asks it.
 pub(crate) const WAITING: &str = "waiting";
@@ -90,7 +87,7 @@ impl Counters {
     #[must_use]
     pub fn snapshot(&self) -> CountersSnapshot {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (places_held, places) = self.locked_places().clone();
+        let (places_held, places) = self.held_places();
         CountersSnapshot {
             accepted: self.accepted(),
             duplicates: self.duplicates.load(Relaxed),
@@ -165,6 +162,11 @@ impl Counters {
 
     fn locked_places(&self) -> MutexGuard<'_, (usize, Vec<HeldPlace>)> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The places that are held back, as they were noted last.
+    pub(crate) fn held_places(&self) -> (usize, Vec<HeldPlace>) {
+        self.locked_places().clone()
     }
 
     /// Notes the places that are held back, which `first` names as far as it is asked to.

@@ -25,7 +25,7 @@ use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimMarkers, ClaimOutcome, ClaimParking,
     ClaimProgress, ClaimReader, ClaimReports, ClaimRequest, Claimed, Cursor, DeadAction,
     DestinationState, Due, EventRef, Housekeeping, Leases, Marker, Ownership, Page, ParkedEvent,
-    ParkedFilter, Parking, Rates, Registered, Registration, Renewal, Retained, Retention,
+    ParkedFilter, Parking, Registered, Registration, RelayReport, Renewal, Retained, Retention,
     Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
     rule::{Rule, left_out},
 };
@@ -111,9 +111,9 @@ impl Leases for BoundedStore {
         &self,
         relay: Registered,
         lease: Duration,
-        rates: &Rates,
+        report: &RelayReport,
     ) -> Result<Renewal, StoreError> {
-        let call = self.inner.renew(relay, lease, rates);
+        let call = self.inner.renew(relay, lease, report);
         within(self.limits.renewal, "renew the lease", call).await
     }
 
@@ -464,7 +464,7 @@ mod tests {
         ];
         let (_, store, relay, claimed) = silent(&calls).await;
         let request = ClaimRequest::all("default", "");
-        let renewal = gives_up(store.renew(relay, LEASE, &Rates::new())).await;
+        let renewal = gives_up(store.renew(relay, LEASE, &RelayReport::new())).await;
         assert!(renewal * 2 < LEASE, "{renewal:?} leaves no other try");
         for took in [
             gives_up(store.claim(relay, &request)).await,

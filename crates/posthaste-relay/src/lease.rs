@@ -4,7 +4,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    DestinationState, Leases, Moment, Rates, Registered, Shares, Store, StoreError,
+    DestinationReport, DestinationState, Leases, Moment, Registered, RelayReport, Shares, Store,
+    StoreError,
     rule::{Rule, left_out},
 };
 
@@ -23,8 +24,8 @@ pub(crate) struct Lease {
     pub(crate) destinations: HashMap<String, (DestinationState, Shares)>,
     /// When that was asked for.
     pub(crate) renewed: Moment,
-    /// How fast we deliver, as operators were told last.
-    pub(crate) rates: Rates,
+    /// The last report to operators.
+    pub(crate) told: RelayReport,
     /// The deadline, for whoever watches.
     watched: Arc<SharedMoment>,
 }
@@ -68,8 +69,8 @@ pub(crate) async fn keep(
     let mut ran_out = false;
     loop {
         tokio::time::sleep(wait).await;
-        let rates = speed.rates(clock.now());
-        wait = match renew(&*store, &*clock, relay, (lease, rates), &lease_state).await {
+        let report = speed.report(clock.now());
+        wait = match renew(&*store, &*clock, relay, (lease, report), &lease_state).await {
             Ok(()) => {
                 ran_out = false;
                 jitter.spread(lease / 3)
@@ -93,7 +94,8 @@ pub(crate) async fn keep(
     }
 }
 
-/// How fast destinations accept events, between one look and the next.
+/// The report to operators: how fast destinations accept events, between one look and the next, and
+/// which places are held back.
 struct Speed {
     /// Each with what it had accepted when it was looked at.
     destinations: Vec<(Arc<Destination>, u64)>,
@@ -112,17 +114,23 @@ impl Speed {
         }
     }
 
-    fn rates(&mut self, now: Moment) -> Rates {
+    fn report(&mut self, now: Moment) -> RelayReport {
         // Never nothing: what is divided by it would be no number.
         let seconds = self.looked.until(now).as_secs_f64().max(1e-3);
         self.looked = now;
-        let rate = |(destination, before): &mut (Arc<Destination>, u64)| {
+        let report = |(destination, before): &mut (Arc<Destination>, u64)| {
             let accepted = destination.counters.accepted();
             let since = accepted - std::mem::replace(before, accepted);
             let since = u32::try_from(since).map_or(f64::from(u32::MAX), f64::from);
-            (destination.name.clone(), since / seconds)
+            let (places_held, places) = destination.counters.held_places();
+            let report = DestinationReport {
+                accepted_per_second: since / seconds,
+                places_held,
+                places,
+            };
+            (destination.name.clone(), report)
         };
-        self.destinations.iter_mut().map(rate).collect()
+        self.destinations.iter_mut().map(report).collect()
     }
 }
 
@@ -141,17 +149,17 @@ pub(crate) async fn renew(
     store: &dyn Leases,
     clock: &dyn Clock,
     relay: Registered,
-    (lease, rates): (Duration, Rates),
+    (lease, report): (Duration, RelayReport),
     lease_state: &watch::Sender<Lease>,
 ) -> Result<(), StoreError> {
     let sent = clock.now();
     let by_its_clock = by_its_clock(clock, sent);
-    match store.renew(relay, lease, &rates).await {
+    match store.renew(relay, lease, &report).await {
         Ok(renewal) => {
             lease_state.send_modify(|state| {
                 state.extend(by_its_clock.after(lease));
                 state.renewed = sent;
-                state.rates = rates;
+                state.told = report;
                 let destinations = renewal.destinations.into_iter();
                 state.destinations = destinations
                     .map(|(name, wanted, shares)| (name, (wanted, shares)))

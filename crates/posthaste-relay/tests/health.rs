@@ -497,11 +497,19 @@ async fn a_place_that_takes_nothing_is_told_of_until_it_returns() {
         let told = (&*place.name, &*place.reason);
         assert_eq!(told, ("full", "the queue is full"));
         assert!(place.held_for > Duration::from_secs(15), "{place:?}");
+        assert_eq!((place.in_memory, place.set_aside), (1, 0));
+        // The store is told with each renewal.
+        let told = store.status().await.unwrap().destinations.remove(0);
+        assert_eq!(told.places_held, 1);
+        assert_eq!(&*told.places[0].name, "full");
+        assert!(told.places[0].held_for > Duration::from_secs(10));
         sink.set_fault(MemorySinkFault::None);
         emit(&store, "full", "c", "3");
         tokio::time::sleep(Duration::from_secs(60)).await;
         let counted = relay.destination("d").counted;
         assert_eq!((counted.places_held, counted.accepted), (0, 3));
+        let told = store.status().await.unwrap().destinations.remove(0);
+        assert_eq!(told.places, []);
         relay.stop().await;
     }
 }

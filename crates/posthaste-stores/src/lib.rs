@@ -8,6 +8,8 @@ mod descriptors {
     pub(crate) mod postgres;
     pub(crate) mod sqlite;
 }
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod held_places;
 mod init;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod percent;

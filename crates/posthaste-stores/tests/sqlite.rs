@@ -11,9 +11,9 @@ use std::{
 
 use posthaste::schema::Placeholders;
 use posthaste_engine::{
-    Admin, AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, DestinationState,
-    HostIdentity, Leases, Ownership, Page, Parking, Partitions, Rates, Registered, Registration,
-    Retention, Start, Store, StoreError, StoredEvent,
+    Admin, AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, DestinationReport,
+    DestinationState, HostIdentity, Leases, Ownership, Page, Parking, Partitions, Registered,
+    Registration, RelayReport, Retention, Start, Store, StoreError, StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init, sql};
 use rusqlite::{Connection, MAIN_DB, backup::Backup};
@@ -146,7 +146,7 @@ async fn a_file_that_was_replaced_is_noticed() {
     // The same handle goes on with the new file, where nobody knows this relay.
     let renewed = outbox
         .store
-        .renew(relay, Duration::from_secs(1), &Rates::new())
+        .renew(relay, Duration::from_secs(1), &RelayReport::new())
         .await;
     assert!(matches!(renewed, Err(StoreError::Fenced { .. })));
     let (_, _, claimed) = outbox.own().await;
@@ -254,7 +254,7 @@ async fn an_application_never_meets_our_lock() {
         claimed.advance(&at, &[]).await.unwrap();
         outbox
             .store
-            .renew(relay, Duration::from_secs(600), &Rates::new())
+            .renew(relay, Duration::from_secs(600), &RelayReport::new())
             .await
             .unwrap();
         claimed.next(PLENTY).await.unwrap();
@@ -698,7 +698,7 @@ async fn a_lease_ends_although_a_clock_was_set_back(address: &str) {
         .unwrap();
     outbox
         .store
-        .renew(owner, lease, &Rates::new())
+        .renew(owner, lease, &RelayReport::new())
         .await
         .unwrap();
     outbox.connect().execute_batch(HOUR).unwrap();
@@ -722,7 +722,7 @@ async fn a_lease_ends_although_a_clock_was_set_back(address: &str) {
         tokio::time::sleep(lease / 2).await;
         outbox
             .store
-            .renew(owner, lease, &Rates::new())
+            .renew(owner, lease, &RelayReport::new())
             .await
             .unwrap();
         outbox.connect().execute_batch(HOUR).unwrap();
@@ -736,7 +736,7 @@ async fn a_lease_ends_although_a_clock_was_set_back(address: &str) {
     assert!(
         outbox
             .store
-            .renew(owner, lease, &Rates::new())
+            .renew(owner, lease, &RelayReport::new())
             .await
             .is_err()
     );
@@ -754,7 +754,11 @@ async fn a_lease_of_a_clock_that_was_set_back_is_shown_as_expired() {
     init(&url(&outbox.path()), retention).await.unwrap();
     let (owner, _, _) = outbox.own().await;
     let store = SqliteStore::new(&url(&outbox.path())).unwrap();
-    let rates = Rates::from([("default".to_owned(), 7.0)]);
+    let report = DestinationReport {
+        accepted_per_second: 7.0,
+        ..DestinationReport::default()
+    };
+    let report = RelayReport::from([("default".to_owned(), report)]);
     let seen = async || {
         let status = store.status().await.unwrap();
         let [destination] = &status.destinations[..] else {
@@ -769,7 +773,7 @@ async fn a_lease_of_a_clock_that_was_set_back_is_shown_as_expired() {
         )
     };
     let lease = Duration::from_secs(600);
-    outbox.store.renew(owner, lease, &rates).await.unwrap();
+    outbox.store.renew(owner, lease, &report).await.unwrap();
     let relay = Some("relay".to_owned());
     let live = |has: &str| ("live".to_owned(), relay.clone(), Some(7.0), has.to_owned());
     let behind = "it has not passed them yet";
@@ -784,7 +788,7 @@ async fn a_lease_of_a_clock_that_was_set_back_is_shown_as_expired() {
     let gone = "no relay delivers to it".to_owned();
     assert_eq!(seen().await, ("expired".to_owned(), None, None, gone));
     // A relay that renews it is not dead.
-    outbox.store.renew(owner, lease, &rates).await.unwrap();
+    outbox.store.renew(owner, lease, &report).await.unwrap();
     assert_eq!(seen().await, live(behind));
     assert!(remove().await.is_err());
     outbox.connect().execute_batch(hour).unwrap();
@@ -906,7 +910,7 @@ async fn the_second_schema_is_migrated_with_its_progress() {
         )
         .unwrap();
     let report = init(&url(&path), InitOptions::default()).await.unwrap();
-    assert_eq!((report.applied, report.version), (vec![3, 4, 5, 6], 6));
+    assert_eq!((report.applied, report.version), (vec![3, 4, 5, 6, 7], 7));
     let store = SqliteStore::new(&url(&path)).unwrap();
     store.check().await.unwrap();
     let lines = store.hand_overs(10).await.unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use posthaste_engine::{
-    DestinationState, DestinationStatus, PinKind, RelayStatus, Retained, RetentionMode,
+    DestinationState, DestinationStatus, HeldPlace, PinKind, RelayStatus, Retained, RetentionMode,
     Status as StoreStatus, Store,
 };
 use serde_json::{Value, json};
@@ -176,6 +176,8 @@ pub(super) fn destinations_json(status: &StoreStatus) -> Value {
             "accepted_per_second": d.accepted_per_second,
             "breaker": d.breaker,
             "last_error": d.last_error,
+            "places_held": d.places_held,
+            "places": d.places.iter().map(output::place_json).collect::<Value>(),
         })
     });
     destinations.collect()
@@ -220,6 +222,7 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
             };
             text.push_str(&format!("{name}: {when}{error}\n"));
         }
+        text.push_str(&places((d.places_held, &d.places)));
     }
     text.push('\n');
     if !status.relays.is_empty() {
@@ -309,6 +312,29 @@ fn relays(relays: &[RelayStatus]) -> Table {
     table
 }
 
+/// The places that are held back, a line each; nothing when there are none.
+fn places((held, named): (usize, &[HeldPlace])) -> String {
+    let line = |place: &HeldPlace| {
+        let held_for = output::short_duration(place.held_for);
+        let returns = if place.returns { ", returns" } else { "" };
+        format!(
+            "  `{}` for {held_for}{returns}: {} in memory, {} set aside; {}\n",
+            // Anybody may write events of any topic.
+            place.name.escape_debug(),
+            output::thousands(place.in_memory as u64),
+            output::thousands(place.set_aside as u64),
+            place.reason.escape_debug(),
+        )
+    };
+    let mut lines: String = named.iter().map(line).collect();
+    let unnamed = held.saturating_sub(named.len());
+    if unnamed > 0 {
+        let unnamed = output::thousands(unnamed as u64);
+        lines.push_str(&format!("  and {unnamed} more\n"));
+    }
+    lines
+}
+
 /// The address that is stored, which others can write, too, and former versions wrote unmasked.
 fn address(destination: &DestinationStatus) -> String {
     SecretUrl::new(&*destination.address).to_string()
@@ -322,4 +348,29 @@ fn kind(destination: &DestinationStatus) -> String {
         .next()
         .unwrap_or_default()
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_that_is_held_back_has_a_line() {
+        let place = |name: &str, returns| HeldPlace {
+            name: name.into(),
+            reason: "a queue is full".into(),
+            held_for: Duration::from_secs(300),
+            returns,
+            in_memory: 7,
+            set_aside: 1_234,
+        };
+        assert_eq!(places((0, &[])), "");
+        let named = [place("a", false), place("b/3", true)];
+        assert_eq!(
+            places((1_500, &named)),
+            "  `a` for 5m: 7 in memory, 1,234 set aside; a queue is full\n  \
+               `b/3` for 5m, returns: 7 in memory, 1,234 set aside; a queue is full\n  \
+               and 1,498 more\n"
+        );
+    }
 }

@@ -67,6 +67,8 @@ fn the_fields_are_those_of_the_contract() {
             "accepted_per_second",
             "breaker",
             "last_error",
+            "places_held",
+            "places",
         ]
     );
     assert_eq!(

@@ -138,6 +138,11 @@ async fn a_queue_that_stays_full_holds_up_no_other_and_gets_all_in_order() {
     let error = status["destinations"][0]["last_error"].as_str().unwrap();
     let (topic, reason) = ("`full`", "a queue is full");
     assert!(error.contains(topic) && error.contains(reason), "{error}");
+    until("the place to be told of", || {
+        let status = posthaste_json(&["status", "--store", &url]);
+        status["destinations"][0]["places"][0]["name"] == "full"
+    })
+    .await;
     let kinds = database.rows("select distinct kind, attempts from posthaste.parked");
     assert_eq!(kinds, "not_now|0");
 

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{Tables, micros};
 use crate::{
-    AuditWords, DestinationState, HostIdentity, Rates, Registration, Renewal, Shares, StoreError,
-    audit,
+    AuditWords, DestinationState, HostIdentity, Registration, RelayReport, Renewal, Shares,
+    StoreError, audit,
 };
 
 /// Rows of relays that are long gone go.
@@ -20,7 +20,7 @@ pub struct RelayRow {
     pub version: String,
     pub host: HostIdentity,
     pub lease_until: i64,
-    pub rates: Rates,
+    pub report: RelayReport,
     pub fenced: bool,
     pub started_at: i64,
 }
@@ -62,7 +62,7 @@ impl<P> Tables<P> {
             version: registration.version.clone(),
             host: registration.host.clone(),
             lease_until: now + micros(registration.lease),
-            rates: Rates::new(),
+            report: RelayReport::new(),
             fenced: false,
             started_at: now,
         };
@@ -74,14 +74,14 @@ impl<P> Tables<P> {
     pub fn renew(
         &mut self,
         relay: Uuid,
-        (lease, rates): (Duration, Rates),
+        (lease, report): (Duration, RelayReport),
         now: i64,
         operation: &'static str,
     ) -> Result<Renewal, StoreError> {
         let row = self.relays.get_mut(&relay).filter(|row| !row.fenced);
         let row = row.ok_or(StoreError::Fenced { operation })?;
         row.lease_until = now + micros(lease);
-        row.rates = rates;
+        row.report = report;
         let served = self.destinations.iter().filter_map(|(id, row)| {
             self.members.get(&(*id, relay))?;
             Some((row.name.clone(), row.state, self.shares(*id, now)?))

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{DestinationRow, ParkedRow, RelayRow, Tables, from_micros};
 use crate::{
     DeadAction, DestinationState, DestinationStatus, ParkedEvent, ParkedFilter, ParkedState,
-    RelayShare, RelayStatus, Retained, Status, StoreError, StoredEvent, audit,
+    RelayShare, RelayStatus, Retained, Status, StoreError, StoredEvent, audit, merge_places,
 };
 
 /// Relays that are gone for longer are not told of.
@@ -121,7 +121,10 @@ impl<P> Tables<P> {
         names.sort_unstable();
         names.dedup();
         let live = self.relays.values().filter(|relay| relay.is_live(now));
-        let rates = live.filter_map(|relay| relay.rates.get(&row.name).copied());
+        let told: Vec<_> = live.filter_map(|of| of.report.get(&row.name)).collect();
+        let rates = told.iter().map(|told| told.accepted_per_second);
+        let places = told.iter().map(|of| (of.places_held, of.places.clone()));
+        let (places_held, places) = merge_places(places);
         DestinationStatus {
             name: row.name.clone(),
             address: row.address.clone(),
@@ -136,6 +139,8 @@ impl<P> Tables<P> {
             last_error: self.last_error(id),
             relay: (!names.is_empty()).then(|| names.join(", ")),
             accepted_per_second: rates.reduce(|a, b| a + b),
+            places_held,
+            places,
         }
     }
 

@@ -137,11 +137,13 @@ impl Pipeline {
     fn not_now(&mut self, ticket: Ticket) -> Option<Rejection> {
         let window = self.window_of(ticket.group())?;
         let event = window.entry_mut(ticket.number())?.event.clone();
-        let (_, _, reason) = self.waiting.held_place(&event, &self.router)?;
-        Some(Rejection {
+        let (place, _, reason) = self.waiting.held_place(&event, &self.router)?;
+        let rejection = Rejection {
             kind: RejectionKind::NotNow,
             reason: reason.to_owned(),
-        })
+        };
+        self.waiting.sets_aside(place);
+        Some(rejection)
     }
 
     /// Copies that are due and whose place is held back are tried when it returns: one of each is

@@ -39,6 +39,8 @@ struct State {
     unused: Duration,
     /// It was open without an event, and those that it has refused were let go.
     is_unused: bool,
+    /// Its events that have left the window for the time being.
+    set_aside: usize,
     name: Box<str>,
     /// Its words.
     reason: Box<str>,
@@ -223,6 +225,7 @@ impl Places {
                     turn: now,
                     unused: probe.first,
                     is_unused: false,
+                    set_aside: 0,
                     name: name.unwrap_or_default().into(),
                     reason: why.reason.as_str().into(),
                 });
@@ -272,16 +275,32 @@ impl Places {
         self.states.len()
     }
 
-    /// So many of them, those first that were held back first.
-    pub(super) fn first(&self, most: usize, now: Moment) -> Vec<HeldPlace> {
-        let states = self.since.iter().filter_map(|(_, of)| self.states.get(of));
-        let held = states.take(most).map(|state| HeldPlace {
+    /// So many of them, those first that were held back first. `in_memory`: how many events of each
+    /// are in the window.
+    pub(super) fn first(
+        &self,
+        most: usize,
+        in_memory: &HashMap<Place, usize>,
+        now: Moment,
+    ) -> Vec<HeldPlace> {
+        let states = self.since.iter();
+        let states = states.filter_map(|(_, of)| Some((of, self.states.get(of)?)));
+        let held = states.take(most).map(|(place, state)| HeldPlace {
             name: state.name.clone(),
             reason: state.reason.clone(),
             held_for: state.since.until(now),
             returns: state.limit > 0,
+            in_memory: in_memory.get(place).copied().unwrap_or(0),
+            set_aside: state.set_aside,
         });
         held.collect()
+    }
+
+    /// An event of this place leaves the window.
+    pub(super) fn sets_aside(&mut self, place: Place) {
+        if let Some(state) = self.states.get_mut(&place) {
+            state.set_aside += 1;
+        }
     }
 
     fn change<T>(&mut self, place: Place, change: impl FnOnce(&mut State) -> T) -> Option<T> {
@@ -373,6 +392,7 @@ impl Places {
                 unused: _,
                 is_unused,
                 // For operators alone.
+                set_aside: _,
                 name: _,
                 reason: _,
             } = state;

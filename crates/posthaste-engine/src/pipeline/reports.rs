@@ -63,6 +63,23 @@ pub struct HeldPlace {
     pub held_for: Duration,
     /// It is tried: its events flow again, or one of them is to show whether they can.
     pub returns: bool,
+    /// Its events that were read and are not finished.
+    pub in_memory: usize,
+    /// Its events that were parked since then, so that they do not fill the memory. Later
+    /// events of their keys are not counted.
+    pub set_aside: usize,
+}
+
+impl HeldPlace {
+    /// Another relay holds the same place back.
+    pub(crate) fn and(&mut self, other: Self) {
+        self.returns &= other.returns;
+        self.in_memory += other.in_memory;
+        self.set_aside += other.set_aside;
+        if other.held_for > self.held_for {
+            (self.held_for, self.reason) = (other.held_for, other.reason);
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

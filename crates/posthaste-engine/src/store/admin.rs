@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::{DestinationState, HostIdentity, Retained, StoreError};
-use crate::StoredEvent;
+use crate::{HeldPlace, StoredEvent};
 
 /// The state of a parked event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -183,6 +183,11 @@ pub struct DestinationStatus {
     /// Events that it accepted in a second, between the last two renewals of its live relays; none
     /// where no relay has told yet.
     pub accepted_per_second: Option<f64>,
+    /// How many of its places are held back, as its live relays told with their last renewals; at
+    /// the least, where several relays hold back more than they name.
+    pub places_held: usize,
+    /// Those of them that were held back first, [`super::PLACES_NAMED`] at the most.
+    pub places: Vec<HeldPlace>,
 }
 
 /// A relay's share of a destination that it serves.

@@ -1,11 +1,16 @@
 //! A relay's right to live: its registration and the lease of it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::{DestinationState, Registered, Registration, Shares, StoreError};
+use crate::HeldPlace;
 
 /// The answer to a renewal.
 #[derive(Debug, Clone, Default)]
@@ -14,8 +19,45 @@ pub struct Renewal {
     pub destinations: Vec<(String, DestinationState, Shares)>,
 }
 
-/// Events that a relay's destinations accepted in a second, by the destination's name.
-pub type Rates = BTreeMap<String, f64>;
+/// A relay's report to operators, by the destination's name.
+pub type RelayReport = BTreeMap<String, DestinationReport>;
+
+/// How a destination is doing at one relay.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DestinationReport {
+    /// Events that it accepted in a second.
+    pub accepted_per_second: f64,
+    /// How many of its places are held back.
+    pub places_held: usize,
+    /// Of these the [`PLACES_NAMED`] that were held back first.
+    pub places: Vec<HeldPlace>,
+}
+
+/// So many places of a destination are told of by name.
+pub const PLACES_NAMED: usize = 20;
+
+/// The reports of several relays on the places of one destination, as one: how many are held back
+/// at the least, and the first of them.
+#[must_use]
+pub fn merge_places(
+    told: impl IntoIterator<Item = (usize, Vec<HeldPlace>)>,
+) -> (usize, Vec<HeldPlace>) {
+    let (mut held, mut by_name) = (0, BTreeMap::<Box<str>, HeldPlace>::new());
+    for (count, places) in told {
+        held = held.max(count);
+        for place in places {
+            match by_name.entry(place.name.clone()) {
+                Entry::Vacant(new) => drop(new.insert(place)),
+                Entry::Occupied(mut known) => known.get_mut().and(place),
+            }
+        }
+    }
+    held = held.max(by_name.len());
+    let mut places: Vec<HeldPlace> = by_name.into_values().collect();
+    places.sort_by_key(|place| Reverse(place.held_for));
+    places.truncate(PLACES_NAMED);
+    (held, places)
+}
 
 /// Registrations and their leases. All times are the database's clock.
 ///
@@ -29,8 +71,7 @@ pub trait Leases: Send + Sync {
     /// [`StoreError`].
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError>;
 
-    /// Renews the lease, and notes how fast the relay delivers for operators to see
-    /// ([`super::DestinationStatus::accepted_per_second`]).
+    /// Renews the lease, and notes what the relay tells operators ([`super::DestinationStatus`]).
     ///
     /// # Errors
     /// [`StoreError::Fenced`] when somebody fenced this registration: it never comes back.
@@ -38,7 +79,7 @@ pub trait Leases: Send + Sync {
         &self,
         relay: Registered,
         lease: Duration,
-        rates: &Rates,
+        report: &RelayReport,
     ) -> Result<Renewal, StoreError>;
 
     /// Fences another registration whose process is known to be gone, whatever its lease says. A

@@ -242,6 +242,8 @@ fn operators_are_told_which_places_take_nothing() {
     assert_eq!((places, &*held.name), (1, "t/0"));
     assert_eq!(&*held.reason, "partition 0 has no leader");
     assert!(held.held_for > Duration::from_secs(7) && !held.returns);
+    // Of sixty events ten went there.
+    assert_eq!((held.in_memory, held.set_aside), (10, 0));
     assert_eq!(pipeline.held_places(0, now), (1, Vec::new()));
 }
 

@@ -61,7 +61,7 @@ impl Runner<'_> {
         let (relay, lease) = (self.task.registered, self.task.settings.lease);
         let lease_state = self.task.lease_state.clone();
         async move {
-            let told = lease_state.borrow().rates.clone();
+            let told = lease_state.borrow().told.clone();
             lease::renew(&*store, &*clock, relay, (lease, told), &lease_state).await
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration, Renewal,
+    ClaimOutcome, ClaimRequest, Leases, Ownership, Registered, Registration, RelayReport, Renewal,
     Shares, StoreError, audit, with_audit_words,
 };
 use tokio_postgres::types::Type;
@@ -19,6 +19,7 @@ use super::{
     micros::micros,
     shares::{by_destination, shares_of, with_shares},
 };
+use crate::held_places;
 
 const REGISTER: &str = include_str!("sql/register.sql");
 const RENEW: &str = include_str!("sql/renew.sql");
@@ -62,9 +63,11 @@ impl Leases for PostgresStore {
         &self,
         relay: Registered,
         lease: Duration,
-        rates: &Rates,
+        report: &RelayReport,
     ) -> Result<Renewal, StoreError> {
         const OPERATION: &str = "renew";
+        let rates = report.values().map(|of| of.accepted_per_second);
+        let rates: Vec<f64> = rates.collect();
         let client = self.ownership.client().await?;
         let rows = client
             .query_typed(
@@ -72,8 +75,9 @@ impl Leases for PostgresStore {
                 &[
                     (&relay.registration, Type::UUID),
                     (&micros(lease), Type::INT8),
-                    (&rates.keys().collect::<Vec<_>>(), Type::TEXT_ARRAY),
-                    (&rates.values().collect::<Vec<_>>(), Type::FLOAT8_ARRAY),
+                    (&report.keys().collect::<Vec<_>>(), Type::TEXT_ARRAY),
+                    (&rates, Type::FLOAT8_ARRAY),
+                    (&held_places::written(report), Type::TEXT),
                 ],
             )
             .await

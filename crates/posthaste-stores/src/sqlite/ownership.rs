@@ -1,10 +1,10 @@
 //! Leases and claims.
 
-use std::{ops::ControlFlow, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration, Renewal,
+    ClaimOutcome, ClaimRequest, Leases, Ownership, Registered, Registration, RelayReport, Renewal,
     Shares, StoreError, audit,
 };
 use rusqlite::{Transaction, named_params};
@@ -20,6 +20,7 @@ use super::{
     shares::{served, shares},
     watch::Watch,
 };
+use crate::held_places;
 
 /// A relay that ended this long ago, and owns nothing, is forgotten.
 const RELAYS_KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -69,10 +70,15 @@ impl Leases for SqliteStore {
         &self,
         relay: Registered,
         lease: Duration,
-        rates: &Rates,
+        report: &RelayReport,
     ) -> Result<Renewal, StoreError> {
         const OPERATION: &str = "renew the lease";
-        let (registration, rates) = (relay.registration.to_string(), json!(rates).to_string());
+        let registration = relay.registration.to_string();
+        let rates = report
+            .iter()
+            .map(|(name, of)| (name, of.accepted_per_second));
+        let rates = json!(rates.collect::<BTreeMap<_, _>>()).to_string();
+        let places = held_places::written(report);
         let watch = Arc::clone(&self.watch);
         self.control(OPERATION)
             .await?
@@ -87,6 +93,7 @@ impl Leases for SqliteStore {
                         ":lease_expires_at": now.saturating_add(micros(lease)),
                         ":lease": micros(lease),
                         ":rates": rates,
+                        ":places": places,
                     },
                 )?;
                 if renewed == 0 {

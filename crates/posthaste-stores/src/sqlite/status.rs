@@ -18,6 +18,7 @@ use super::{
     row,
     shares::{host, registration},
 };
+use crate::held_places;
 
 static DESTINATIONS: LazyLock<String> =
     LazyLock::new(|| with_live(include_str!("sql/status_destinations.sql")));
@@ -179,8 +180,13 @@ fn destinations_of(
     let mut destinations = Vec::new();
     while let Some(row) = rows.next().map_err(fail)? {
         let state: String = row.get(2).map_err(fail)?;
+        let name: String = row.get(1).map_err(fail)?;
+        let told: String = row.get(12).map_err(fail)?;
+        let told: Vec<String> = serde_json::from_str(&told)
+            .map_err(|error| unexpected(operation, format!("held places: {error}")))?;
+        let (places_held, places) = held_places::read(&name, &told);
         let status = DestinationStatus {
-            name: row.get(1).map_err(fail)?,
+            name,
             address: row.get(6).map_err(fail)?,
             state: state_named(operation, &state)?,
             pending: 0,
@@ -193,6 +199,8 @@ fn destinations_of(
             last_error: row.get(4).map_err(fail)?,
             relay: row.get(7).map_err(fail)?,
             accepted_per_second: row.get(11).map_err(fail)?,
+            places_held,
+            places,
         };
         destinations.push((row.get(0).map_err(fail)?, row.get(5).map_err(fail)?, status));
     }

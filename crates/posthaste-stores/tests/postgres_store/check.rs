@@ -50,14 +50,14 @@ async fn schema_and_rights() {
         "denied"
     );
 
-    database.psql("delete from posthaste.migrations where version = 7");
+    database.psql("delete from posthaste.migrations where version = 8");
     assert_eq!(refused(&database.url(), "posthaste init").await, "schema");
-    let newer = "insert into posthaste.migrations values (7, 'emit_types', 5), (8, 'future', 7)";
+    let newer = "insert into posthaste.migrations values (8, 'places', 5), (9, 'future', 8)";
     database.psql(newer);
     checked(&database.url())
         .await
         .expect("a newer schema that allows this build");
-    database.psql("insert into posthaste.migrations values (9, 'farther', 9)");
+    database.psql("insert into posthaste.migrations values (10, 'farther', 10)");
     assert_eq!(
         refused(&database.url(), "upgrade Posthaste").await,
         "schema"
@@ -434,7 +434,7 @@ async fn inits_at_once_agree_and_later_ones_change_what_may_change() {
     let done = futures_util::future::try_join_all(inits).await.unwrap();
     let mut applied: Vec<u32> = done.into_iter().flat_map(|done| done.applied).collect();
     applied.sort_unstable();
-    assert_eq!(applied, [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(applied, [1, 2, 3, 4, 5, 6, 7, 8]);
 
     let store = store(&url);
     let relay = register(&store, "one").await;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
     Admin, AfterFailure, ClaimRequest, Claimed, DeadAction, Leases, Ownership, ParkedFilter,
-    Parking, Rates, Registered, Retention, Store,
+    Parking, Registered, RelayReport, Retention, Store,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init};
 use posthaste_testkit::servers::postgres::Database;
@@ -79,7 +79,10 @@ async fn opens_no_more_than_is_said(destinations: usize) {
     store.check().await.unwrap();
     store.status().await.unwrap();
     store.housekeep(Some(relay)).await.unwrap();
-    store.renew(relay, LEASE, &Rates::new()).await.unwrap();
+    store
+        .renew(relay, LEASE, &RelayReport::new())
+        .await
+        .unwrap();
     wait_for(&database, A_RELAY + A_DESTINATION * destinations).await;
 
     // Claimed anew, as after every failed call: the connections of a former claim end with it.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use posthaste::schema;
 use posthaste_engine::{
     Admin, ClaimRequest, DeadAction, DestinationState, Housekeeping, Leases, Ownership,
-    ParkedFilter, Rates, Retention, Start, Store, StoreError,
+    ParkedFilter, RelayReport, Retention, Start, Store, StoreError,
 };
 use posthaste_stores::postgres::{InitOptions, PostgresStore, init, plan_new_era, sql};
 use posthaste_testkit::servers::{
@@ -131,7 +131,10 @@ impl Planted {
         drain(&claimed, ALL).await;
         deliver(&store, &claimed, |sql| self.psql_aware(sql)).await;
         drain(&claimed, ALL).await;
-        store.renew(relay, LEASE, &Rates::new()).await.unwrap();
+        store
+            .renew(relay, LEASE, &RelayReport::new())
+            .await
+            .unwrap();
         store.shares("default").await.unwrap();
         store.status().await.unwrap();
         store.hand_overs(10).await.unwrap();

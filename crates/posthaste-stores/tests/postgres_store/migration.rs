@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::support::*;
 use posthaste::schema;
-use posthaste_engine::{Admin, Leases, Ownership, Rates, Store, StoreError};
+use posthaste_engine::{Admin, Leases, Ownership, RelayReport, Store, StoreError};
 use posthaste_stores::postgres::{InitOptions, init};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 
@@ -108,11 +108,17 @@ async fn a_relay_that_is_too_old_is_told_so() {
     let database = fresh().await;
     let store = store(&database.url());
     let relay = register(&store, "old").await;
-    store.renew(relay, LEASE, &Rates::new()).await.unwrap();
+    store
+        .renew(relay, LEASE, &RelayReport::new())
+        .await
+        .unwrap();
     database.psql("update posthaste.settings set value = '99.0.0' where name = 'min_relay'");
     let refused = [
         store.check().await.unwrap_err(),
-        store.renew(relay, LEASE, &Rates::new()).await.unwrap_err(),
+        store
+            .renew(relay, LEASE, &RelayReport::new())
+            .await
+            .unwrap_err(),
         try_register(&store, "new").await.unwrap_err(),
     ];
     for error in refused {
@@ -123,7 +129,10 @@ async fn a_relay_that_is_too_old_is_told_so() {
         }
     }
     database.psql("update posthaste.settings set value = '0.0.9' where name = 'min_relay'");
-    store.renew(relay, LEASE, &Rates::new()).await.unwrap();
+    store
+        .renew(relay, LEASE, &RelayReport::new())
+        .await
+        .unwrap();
 }
 
 /// A writer that keeps its transaction open delays the migration, and nobody else.
@@ -150,7 +159,7 @@ async fn a_migration_beside_an_open_writer_delays_no_other_writer() {
             .unwrap();
     }
     open.batch_execute("commit").await.unwrap();
-    assert_eq!(migrating.await.unwrap().unwrap().applied, [5, 6, 7]);
+    assert_eq!(migrating.await.unwrap().unwrap().applied, [5, 6, 7, 8]);
     let claimed =
         super::support::open(&store(&database.url()), posthaste_engine::Start::Oldest).await;
     assert!(drain(&claimed, ALL).await.contains(&"open".to_owned()));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::support::*;
 use posthaste_engine::{
-    Admin, ClaimOutcome, DestinationState, Leases, Ownership, Rates, Registered, Start, Store,
-    StoreError,
+    Admin, ClaimOutcome, DestinationState, Leases, Ownership, Registered, RelayReport, Start,
+    Store, StoreError,
 };
 use posthaste_stores::postgres::PostgresStore;
 
@@ -39,7 +39,7 @@ async fn a_live_relay_keeps_its_claim_and_a_dead_one_is_fenced_before_the_epoch_
     let second = claim(&store, two, Start::Oldest).await;
     assert!(second.epoch > first.epoch);
     assert!(second.settle > SETTLE / 2);
-    let renewed = store.renew(one, LEASE, &Rates::new()).await;
+    let renewed = store.renew(one, LEASE, &RelayReport::new()).await;
     assert!(matches!(renewed, Err(StoreError::Fenced { .. })));
     let reclaimed = store.claim(one, &whole("null:")).await;
     assert!(matches!(reclaimed, Err(StoreError::Fenced { .. })));
@@ -58,7 +58,7 @@ async fn a_late_renewal_revives_a_relay_that_nobody_fenced() {
     let one = register(&store, "one").await;
     let _claim = claim(&store, one, Start::Oldest).await;
     database.psql("update posthaste.relays set lease_until = clock_timestamp()");
-    let renewal = store.renew(one, LEASE, &Rates::new()).await.unwrap();
+    let renewal = store.renew(one, LEASE, &RelayReport::new()).await.unwrap();
     let [(name, state, shares)] = &renewal.destinations[..] else {
         panic!("{renewal:?}");
     };
@@ -183,7 +183,7 @@ async fn destinations_are_paused_resumed_and_removed_and_a_removed_name_begins_a
         DestinationState::Active,
     ] {
         assert!(store.set_destination("default", state).await.unwrap());
-        let renewal = store.renew(one, LEASE, &Rates::new()).await.unwrap();
+        let renewal = store.renew(one, LEASE, &RelayReport::new()).await.unwrap();
         assert_eq!(renewal.destinations[0].1, state);
     }
     assert!(

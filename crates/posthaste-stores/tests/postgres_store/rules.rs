@@ -8,7 +8,7 @@ use super::{
 };
 use posthaste_engine::{
     Admin, AfterFailure, ClaimOutcome, Claimed, DeadAction, Leases, Ownership, Page, ParkedFilter,
-    ParkedState, Rates, Settlement, Start, Store,
+    ParkedState, RelayReport, Settlement, Start, Store,
 };
 use posthaste_stores::postgres::PostgresStore;
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
@@ -236,7 +236,11 @@ async fn an_owner_renews_late(world: &World) -> bool {
     world.end_lease("one");
     let new = claim(&world.store, two, Start::Oldest).await;
     assert!(new.epoch > old.epoch);
-    world.store.renew(one, LEASE, &Rates::new()).await.is_err()
+    world
+        .store
+        .renew(one, LEASE, &RelayReport::new())
+        .await
+        .is_err()
 }
 
 #[tokio::test]

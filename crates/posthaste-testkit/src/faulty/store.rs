@@ -7,7 +7,7 @@ use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimMarkers, ClaimOutcome, ClaimParking,
     ClaimProgress, ClaimReader, ClaimReports, ClaimRequest, Claimed, Cursor, DeadAction,
     DestinationState, Due, EventRef, Housekeeping, Leases, Marker, Ownership, Page, ParkedEvent,
-    ParkedFilter, Parking, Rates, Registered, Registration, Renewal, Retained, Retention,
+    ParkedFilter, Parking, Registered, Registration, RelayReport, Renewal, Retained, Retention,
     Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
@@ -46,9 +46,9 @@ impl<S: Store + ?Sized, W: StoreWatch> Leases for Faulty<Arc<S>, W> {
         &self,
         relay: Registered,
         lease: Duration,
-        rates: &Rates,
+        report: &RelayReport,
     ) -> Result<Renewal, StoreError> {
-        let work = self.inner.renew(relay, lease, rates);
+        let work = self.inner.renew(relay, lease, report);
         self.script.run(Call::Renew, unavailable, work).await
     }
 

@@ -4,7 +4,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use posthaste_engine::{
     AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor, HostIdentity, Page,
-    Parking, Progress, Rates, Registered, Registration, Settlement, SideRead, Start, Store,
+    Parking, Progress, Registered, Registration, RelayReport, Settlement, SideRead, Start, Store,
     StoreError, StoredEvent,
 };
 use uuid::Uuid;
@@ -80,7 +80,10 @@ impl Bench {
 
     /// Lets the relay's lease end soon.
     pub(super) async fn let_expire(&self, relay: Registered) {
-        self.store.renew(relay, SHORT, &Rates::new()).await.unwrap();
+        self.store
+            .renew(relay, SHORT, &RelayReport::new())
+            .await
+            .unwrap();
     }
 
     /// A relay that owns [`DESTINATION`] from the oldest event on.

@@ -66,6 +66,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         min_relay: 5,
         sql: protected!("0007_emit_types.sql"),
     },
+    Migration {
+        version: 8,
+        name: "places",
+        min_relay: 5,
+        sql: protected!("0008_places.sql"),
+    },
 ];
 
 impl<'a> Batch<'a> {

@@ -47,6 +47,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         min_relay: 4,
         sql: include_str!("../../migrations/sqlite/0006_passed.sql"),
     },
+    Migration {
+        version: 7,
+        name: "places",
+        min_relay: 4,
+        sql: include_str!("../../migrations/sqlite/0007_places.sql"),
+    },
 ];
 
 /// Rows of one statement in SQLite: its parameters are numbered up to 32 766.

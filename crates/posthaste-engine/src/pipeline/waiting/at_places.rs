@@ -1,5 +1,7 @@
 //! Events that wait for their places.
 
+use std::collections::HashMap;
+
 use super::{
     super::{
         places::{Place, Turn},
@@ -82,13 +84,28 @@ impl Waiting {
         self.places.trouble()
     }
 
-    /// How many places do not take everything, and the first of them.
-    pub(in super::super) fn held_places(
+    /// How many places do not take everything, and the first of them. `undone`: the events in
+    /// memory that are not finished.
+    pub(in super::super) fn held_places<'a>(
         &self,
         most: usize,
+        undone: impl Iterator<Item = &'a StoredEvent>,
+        router: &Router,
         now: Moment,
     ) -> (usize, Vec<HeldPlace>) {
-        (self.places.len(), self.places.first(most, now))
+        let mut in_memory = HashMap::new();
+        if most > 0 && self.holds_back() {
+            for event in undone {
+                *in_memory.entry(self.place_of(event, router)).or_default() += 1;
+            }
+        }
+        let first = self.places.first(most, &in_memory, now);
+        (self.places.len(), first)
+    }
+
+    /// An event that waits for its place leaves the window.
+    pub(in super::super) fn sets_aside(&mut self, place: Place) {
+        self.places.sets_aside(place);
     }
 
     /// Whether as many keys wait as may, and how many these are.

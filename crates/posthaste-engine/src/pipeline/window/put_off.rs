@@ -18,8 +18,14 @@ pub(in super::super) struct PutOff {
 impl Window {
     /// Whether this is so of an event that is not done.
     pub(in super::super) fn any_undone(&self, is: impl Fn(&StoredEvent) -> bool) -> bool {
-        let mut undone = self.entries.iter().skip(self.done_prefix);
-        undone.any(|entry| !matches!(entry.state, State::Done { .. }) && is(&entry.event))
+        self.undone().any(is)
+    }
+
+    /// The events that are not done.
+    pub(in super::super) fn undone(&self) -> impl Iterator<Item = &StoredEvent> {
+        let entries = self.entries.iter().skip(self.done_prefix);
+        let undone = entries.filter(|entry| !matches!(entry.state, State::Done { .. }));
+        undone.map(|entry| &entry.event)
     }
 
     /// The ready events of which this is so.

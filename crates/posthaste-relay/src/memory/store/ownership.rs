@@ -2,8 +2,8 @@ use std::{any::Any, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimDecision, ClaimOutcome, ClaimRequest, Leases, Ownership, Partitions, Rates, Registered,
-    Registration, Renewal, Shares, Start, StoreError, audit,
+    ClaimDecision, ClaimOutcome, ClaimRequest, Leases, Ownership, Partitions, Registered,
+    Registration, RelayReport, Renewal, Shares, Start, StoreError, audit,
     memory_tables::{ClaimRow, Tables},
 };
 use uuid::Uuid;
@@ -63,9 +63,9 @@ impl Leases for MemoryStore {
         &self,
         relay: Registered,
         lease: Duration,
-        rates: &Rates,
+        report: &RelayReport,
     ) -> Result<Renewal, StoreError> {
-        let (tables, asked) = (&mut self.lock().tables, (lease, rates.clone()));
+        let (tables, asked) = (&mut self.lock().tables, (lease, report.clone()));
         tables.renew(
             relay.registration,
             asked,

@@ -15,10 +15,13 @@ use super::{
     },
     Pending,
 };
+use crate::held_places;
 
 pub(super) fn destination(row: &Row, pending: &Pending) -> DestinationStatus {
+    let name: String = row.get("name");
+    let (places_held, places) = held_places::read(&name, &row.get::<_, Vec<&str>>("places"));
     DestinationStatus {
-        name: row.get("name"),
+        name,
         address: row.get("address"),
         state: destination_state(row.get("state")),
         pending: pending.events,
@@ -31,6 +34,8 @@ pub(super) fn destination(row: &Row, pending: &Pending) -> DestinationStatus {
         last_error: row.get("last_error"),
         relay: row.get("relay"),
         accepted_per_second: row.get("accepted_per_second"),
+        places_held,
+        places,
     }
 }
 

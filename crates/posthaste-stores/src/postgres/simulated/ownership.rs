@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AuditWords, ClaimOutcome, ClaimRequest, Leases, Ownership, Rates, Registered, Registration,
-    Renewal, Shares, StoreError, audit,
+    AuditWords, ClaimOutcome, ClaimRequest, Leases, Ownership, Registered, Registration,
+    RelayReport, Renewal, Shares, StoreError, audit,
 };
 use uuid::Uuid;
 
@@ -47,11 +47,11 @@ impl Leases for SimulatedPostgres {
         &self,
         relay: Registered,
         lease: Duration,
-        rates: &Rates,
+        report: &RelayReport,
     ) -> Result<Renewal, StoreError> {
         const OPERATION: &str = "renew";
         let connection = self.connect();
-        let asked = (lease, rates.clone());
+        let asked = (lease, report.clone());
         let renew = connection.change(OPERATION, move |database| {
             let now = database.clock();
             let tables = &mut database.now.tables;

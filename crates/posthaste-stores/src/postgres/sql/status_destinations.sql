@@ -18,7 +18,11 @@ select d.id, d.name, d.address, d.state, {breaker} as breaker,
         where c.destination_id = d.id and r.fenced_at is null and r.lease_until > clock_timestamp()) as relay,
     (select sum(t.rate)
         from posthaste.relays r cross join unnest(r.rated, r.rates) t (name, rate)
-        where t.name = d.name and r.fenced_at is null and r.lease_until > clock_timestamp()) as accepted_per_second
+        where t.name = d.name and r.fenced_at is null and r.lease_until > clock_timestamp()) as accepted_per_second,
+    array(
+        select r.places from posthaste.relays r
+        where r.places <> '' and r.fenced_at is null
+            and r.lease_until > clock_timestamp()) as places
 from posthaste.destinations d
 where d.state <> 'removed'
 order by d.name

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use posthaste_engine::{Claim, ClaimOutcome, ClaimRequest, Rates, Registered, Start, Want};
+use posthaste_engine::{Claim, ClaimOutcome, ClaimRequest, Registered, RelayReport, Start, Want};
 
 use super::{
     operation::Operation,
@@ -122,9 +122,11 @@ impl Driver {
         };
         let registered = relay.registered;
         let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
-        let subject = ours.renew(registered.subject, LONG, &Rates::new()).await;
+        let subject = ours
+            .renew(registered.subject, LONG, &RelayReport::new())
+            .await;
         let reference = theirs
-            .renew(registered.reference, LONG, &Rates::new())
+            .renew(registered.reference, LONG, &RelayReport::new())
             .await;
         let Some(renewals) = agreed("renew", subject, reference) else {
             return true;
@@ -147,8 +149,12 @@ impl Driver {
             return false;
         };
         let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
-        let subject = ours.renew(relay.subject, NO_LEASE, &Rates::new()).await;
-        let reference = theirs.renew(relay.reference, NO_LEASE, &Rates::new()).await;
+        let subject = ours
+            .renew(relay.subject, NO_LEASE, &RelayReport::new())
+            .await;
+        let reference = theirs
+            .renew(relay.reference, NO_LEASE, &RelayReport::new())
+            .await;
         if agreed("renew", subject, reference).is_some() {
             for (store, relay) in [(ours, relay.subject), (theirs, relay.reference)] {
                 loop {

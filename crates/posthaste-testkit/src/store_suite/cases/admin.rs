@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    DeadAction, DestinationState, ParkedFilter, ParkedState, Rates, Start, StoreError,
+    DeadAction, DestinationState, ParkedFilter, ParkedState, RelayReport, Start, StoreError,
 };
 
 use super::{Case, cases};
@@ -32,7 +32,6 @@ pub(super) fn cases() -> Vec<Case> {
         status_counts_exactly,
         status_shows_relays,
         status_shows_what_was_reported,
-        status_shows_how_fast_live_relays_deliver,
         a_claim_knows_the_breaker_that_was_reported,
     ]
 }
@@ -232,7 +231,7 @@ async fn a_destination_is_paused_and_resumed(bench: Bench) {
         );
         let renewal = bench
             .store
-            .renew(owner.relay, LONG, &Rates::new())
+            .renew(owner.relay, LONG, &RelayReport::new())
             .await
             .unwrap();
         let [(name, seen, _)] = &renewal.destinations[..] else {
@@ -461,35 +460,4 @@ async fn status_shows_what_was_reported(bench: Bench) {
     let seen = bench.store.status().await.unwrap();
     assert_eq!(seen.destinations[0].breaker, "closed");
     assert_eq!(seen.destinations[0].last_error, None);
-}
-
-async fn status_shows_how_fast_live_relays_deliver(bench: Bench) {
-    let owner = bench.own().await;
-    let other = bench.register("relay-b", LONG).await;
-    let shown = async || {
-        let status = bench.store.status().await.unwrap();
-        status.destinations[0].accepted_per_second
-    };
-    assert_eq!(shown().await, None);
-    let named = |rate| Rates::from([(DESTINATION.to_owned(), rate), ("other".to_owned(), 7.0)]);
-    bench
-        .store
-        .renew(owner.relay, LONG, &named(2.25))
-        .await
-        .unwrap();
-    bench.store.renew(other, LONG, &named(0.5)).await.unwrap();
-    assert_eq!(shown().await, Some(2.75));
-    bench
-        .store
-        .renew(owner.relay, LONG, &named(0.0))
-        .await
-        .unwrap();
-    assert_eq!(shown().await, Some(0.5));
-    bench.store.renew(other, SHORT, &named(0.5)).await.unwrap();
-    tokio::time::sleep(SHORT * 2).await;
-    assert_eq!(
-        shown().await,
-        Some(0.0),
-        "one whose lease is over does not count"
-    );
 }

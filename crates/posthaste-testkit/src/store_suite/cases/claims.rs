@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, DeadAction, DestinationState, ParkedFilter, Rates, Settlement,
-    Start, StoreError,
+    ClaimOutcome, ClaimRequest, DeadAction, DestinationState, ParkedFilter, RelayReport,
+    Settlement, Start, StoreError,
 };
 
 use super::{Case, cases};
@@ -87,7 +87,12 @@ async fn a_lease_that_ended_is_taken_over(bench: Bench) {
     let heir = bench.open(heir, claim).await;
 
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
-    assert_fenced(bench.store.renew(owner.relay, LONG, &Rates::new()).await);
+    assert_fenced(
+        bench
+            .store
+            .renew(owner.relay, LONG, &RelayReport::new())
+            .await,
+    );
     assert_eq!(ids(&heir.events().await), written[2..]);
 }
 
@@ -114,7 +119,12 @@ async fn a_fenced_relay_never_comes_back(bench: Bench) {
         .fence(other, owner.relay.registration, "its process is gone")
         .await
         .unwrap();
-    assert_fenced(bench.store.renew(owner.relay, LONG, &Rates::new()).await);
+    assert_fenced(
+        bench
+            .store
+            .renew(owner.relay, LONG, &RelayReport::new())
+            .await,
+    );
     assert_fenced(bench.store.claim(owner.relay, &whole(DESTINATION)).await);
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
     // Its name may: a restart registers anew.
@@ -150,7 +160,7 @@ async fn fencing_needs_a_relay_that_is_not_fenced(bench: Bench) {
     assert_fenced(back);
     bench
         .store
-        .renew(owner.relay, LONG, &Rates::new())
+        .renew(owner.relay, LONG, &RelayReport::new())
         .await
         .unwrap();
 }
@@ -216,7 +226,7 @@ async fn a_renewal_tells_what_is_held(bench: Bench) {
     bench.claim(owner.relay, "other", Start::Oldest).await;
     let mut held = bench
         .store
-        .renew(owner.relay, LONG, &Rates::new())
+        .renew(owner.relay, LONG, &RelayReport::new())
         .await
         .unwrap()
         .destinations;
@@ -233,7 +243,7 @@ async fn a_renewal_tells_what_is_held(bench: Bench) {
     let stranger = bench.register("relay-b", LONG).await;
     let held = bench
         .store
-        .renew(stranger, LONG, &Rates::new())
+        .renew(stranger, LONG, &RelayReport::new())
         .await
         .unwrap()
         .destinations;
@@ -247,7 +257,7 @@ async fn a_renewed_lease_is_not_taken(bench: Bench) {
     tokio::time::sleep(SHORT * 2).await;
     bench
         .store
-        .renew(owner.relay, LONG, &Rates::new())
+        .renew(owner.relay, LONG, &RelayReport::new())
         .await
         .unwrap();
     let other = bench.register("relay-b", LONG).await;
@@ -274,7 +284,12 @@ async fn leaving_releases_at_once(bench: Bench) {
     assert_eq!(heir.claim.settle, Duration::ZERO);
     assert!(heir.claim.epoch > owner.claim.epoch);
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
-    assert_fenced(bench.store.renew(owner.relay, LONG, &Rates::new()).await);
+    assert_fenced(
+        bench
+            .store
+            .renew(owner.relay, LONG, &RelayReport::new())
+            .await,
+    );
     assert_eq!(ids(&heir.events().await), written);
 }
 

@@ -10,6 +10,7 @@ mod leaving;
 mod moving;
 mod paging;
 mod parking;
+mod reports;
 mod retention;
 mod schema;
 mod sharing;
@@ -70,6 +71,7 @@ pub(super) fn all() -> Vec<Case> {
         side::cases(),
         undo::cases(),
         admin::cases(),
+        reports::cases(),
         audit::cases(),
         retention::cases(),
         evacuation::cases(),

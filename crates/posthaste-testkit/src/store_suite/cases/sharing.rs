@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, DeadAction, Member, ParkedFilter, Partitions, Rates, Registered,
-    Settlement, Shares, Want,
+    ClaimOutcome, ClaimRequest, DeadAction, Member, ParkedFilter, Partitions, Registered,
+    RelayReport, Settlement, Shares, Want,
 };
 
 use super::{Case, cases};
@@ -92,7 +92,11 @@ async fn wanting_none_only_enlists(bench: Bench) {
     );
     assert_eq!(seen.member(relay.registration).map(|m| m.owned), Some(0));
     assert_eq!(shares(&bench).await.members.len(), 1);
-    let renewal = bench.store.renew(relay, LONG, &Rates::new()).await.unwrap();
+    let renewal = bench
+        .store
+        .renew(relay, LONG, &RelayReport::new())
+        .await
+        .unwrap();
     assert_eq!(renewal.destinations.len(), 1);
     let unknown = bench.store.shares("unknown").await;
     assert!(unknown.is_err_and(|error| !error.is_retryable()));
@@ -156,7 +160,11 @@ async fn members_see_each_other(bench: Bench) {
     }
     owner.claimed.report("closed", None).await.unwrap();
     bench.store.announce_leaving(owner.relay).await.unwrap();
-    let renewal = bench.store.renew(other, LONG, &Rates::new()).await.unwrap();
+    let renewal = bench
+        .store
+        .renew(other, LONG, &RelayReport::new())
+        .await
+        .unwrap();
     let (_, _, seen) = &renewal.destinations[0];
     let a = find(seen, owner.relay);
     assert_eq!((a.reaches, a.leaving), (Some(true), true));
@@ -177,7 +185,7 @@ async fn who_withdraws_serves_no_longer(bench: Bench) {
     assert_eq!((seen.members.len(), seen.free), (0, seen.partitions));
     let renewal = bench
         .store
-        .renew(owner.relay, LONG, &Rates::new())
+        .renew(owner.relay, LONG, &RelayReport::new())
         .await
         .unwrap();
     assert!(renewal.destinations.is_empty(), "{renewal:?}");
@@ -353,7 +361,7 @@ async fn another_look_is_asked_for_when_shares_change(bench: Bench) {
     owner.deliver_all().await;
     bench
         .store
-        .renew(owner.relay, LONG, &Rates::new())
+        .renew(owner.relay, LONG, &RelayReport::new())
         .await
         .unwrap();
     assert_eq!(shares(&bench).await.version, version, "nothing changed");

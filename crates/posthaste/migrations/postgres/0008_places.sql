@@ -1,0 +1,9 @@
+-- Which places of its destinations a relay holds back.
+
+-- Running relays wait behind this change no longer than writers would: `posthaste init` tries it
+-- again.
+set local lock_timeout = '50ms';
+
+alter table posthaste.relays
+    -- As of its last renewal: a JSON object by the destination's name, or nothing.
+    add column places text not null default '';
