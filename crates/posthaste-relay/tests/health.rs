@@ -503,6 +503,19 @@ async fn a_place_that_takes_nothing_is_told_of_until_it_returns() {
         assert_eq!(told.places_held, 1);
         assert_eq!(&*told.places[0].name, "full");
         assert!(told.places[0].held_for > Duration::from_secs(10));
+        // It is known, too, when no event of it is left in memory.
+        for minute in 1..5 {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let told = store.status().await.unwrap().destinations.remove(0);
+            let [place] = &told.places[..] else {
+                panic!("{told:?}");
+            };
+            assert_eq!((place.in_memory, place.set_aside), (0, 1));
+            assert!(
+                place.held_for > Duration::from_secs(60) * minute,
+                "{place:?}"
+            );
+        }
         sink.set_fault(MemorySinkFault::None);
         emit(&store, "full", "c", "3");
         tokio::time::sleep(Duration::from_secs(60)).await;

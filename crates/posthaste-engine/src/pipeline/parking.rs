@@ -117,10 +117,9 @@ impl Pipeline {
             rejection,
         } = to_park;
         let (attempts, next) = if rejection.kind == RejectionKind::NotNow {
-            let held = self.waiting.held_place(&event, &self.router);
-            let refusals = held.map_or(1, |(_, refusals, _)| refusals);
-            let wait = self.limits.retry.delay(refusals, random);
-            (0, AfterFailure::RetryIn(wait))
+            let refusals = self.waiting.refusals_of_copy(&event, &self.router);
+            let wait = refusals.map(|refusals| self.limits.retry.delay(refusals, random));
+            (0, AfterFailure::RetryIn(wait.unwrap_or_default()))
         } else {
             let policy = self.router.policy(&event);
             let next = self.after_attempt(1, policy, &rejection, random);

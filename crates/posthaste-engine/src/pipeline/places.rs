@@ -41,6 +41,8 @@ struct State {
     is_unused: bool,
     /// Its events that have left the window for the time being.
     set_aside: usize,
+    /// One of these comes back soon, for the place to be tried with.
+    has_probe: bool,
     name: Box<str>,
     /// Its words.
     reason: Box<str>,
@@ -226,6 +228,7 @@ impl Places {
                     unused: probe.first,
                     is_unused: false,
                     set_aside: 0,
+                    has_probe: false,
                     name: name.unwrap_or_default().into(),
                     reason: why.reason.as_str().into(),
                 });
@@ -294,6 +297,17 @@ impl Places {
             set_aside: state.set_aside,
         });
         held.collect()
+    }
+
+    /// How soon an event that leaves the window for this place is tried again: as after so many
+    /// refusals. None: at once, since a place that no event is there for would be forgotten.
+    pub(super) fn refusals_of_copy(&mut self, place: Place) -> Option<u32> {
+        let Some(state) = self.states.get_mut(&place) else {
+            return Some(1);
+        };
+        let is_probe = !std::mem::replace(&mut state.has_probe, true);
+        let refusals = if state.limit > 0 { 1 } else { state.refusals };
+        (!is_probe).then_some(refusals)
     }
 
     /// An event of this place leaves the window.
@@ -393,6 +407,8 @@ impl Places {
                 is_unused,
                 // For operators alone.
                 set_aside: _,
+                // As `refusals`.
+                has_probe: _,
                 name: _,
                 reason: _,
             } = state;

@@ -103,6 +103,16 @@ impl Waiting {
         (self.places.len(), first)
     }
 
+    /// As `Places::refusals_of_copy`.
+    pub(in super::super) fn refusals_of_copy(
+        &mut self,
+        event: &StoredEvent,
+        router: &Router,
+    ) -> Option<u32> {
+        let place = self.place_of(event, router);
+        self.places.refusals_of_copy(place)
+    }
+
     /// An event that waits for its place leaves the window.
     pub(in super::super) fn sets_aside(&mut self, place: Place) {
         self.places.sets_aside(place);
