@@ -16,7 +16,8 @@ pub struct I3KeyOrder {
     /// By destination.
     serialised: Vec<Score>,
     others: Vec<Score>,
-    /// Of serialised writers too, without what the server has lost: replays leave that out.
+    /// Of serialised writers too, without the events that the server has lost and those that were
+    /// left behind: replays leave these out.
     replays: Vec<Score>,
     delivered: Vec<(usize, Uuid)>,
     may_shuffle: bool,
@@ -103,7 +104,8 @@ impl Checker for I3KeyOrder {
                 false => &mut self.others,
             };
             scores[place].delivered(order.as_deref(), *n, id);
-            if *serialised && !self.lost.contains(&id) {
+            let leaves_out = self.lost.contains(&id) || self.left.contains(&(place, id));
+            if *serialised && !leaves_out {
                 self.replays[place].delivered(order.as_deref(), *n, id);
             }
         }
@@ -193,6 +195,18 @@ mod tests {
         let mut replay = trace(&[1, 2, 1, 3]);
         bad(I3KeyOrder::new(&rules()), &replay, "broken replay");
         replay.insert(5, lost(2));
+        good(I3KeyOrder::new(&rules()), &replay);
+    }
+
+    /// The broker has it, nobody was told so, and an operator skips it before it is sent again.
+    #[test]
+    fn what_was_delivered_and_then_skipped_is_left_out_of_replays() {
+        let mut replay = trace(&[1, 2, 1, 3]);
+        let skipped = Seen::LeftBehind {
+            place: 0,
+            id: id(2),
+        };
+        replay.insert(5, skipped);
         good(I3KeyOrder::new(&rules()), &replay);
     }
 
