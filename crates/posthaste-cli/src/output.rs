@@ -46,6 +46,7 @@ pub(crate) fn place_json(place: &HeldPlace) -> Value {
         "reason": place.reason,
         "seconds_held": milliseconds_kept(place.held_for),
         "returns": place.returns,
+        "paused": place.is_paused,
         "in_memory": place.in_memory,
         "set_aside": place.set_aside,
     })

@@ -20,7 +20,9 @@ use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-use crate::{AuditLine, AuditWords, DestinationState, HAND_OVERS, StoredEvent, partitions::SLOTS};
+use crate::{
+    AuditLine, AuditWords, DestinationState, HAND_OVERS, StoredEvent, Wanted, partitions::SLOTS,
+};
 
 pub use claims::{ClaimRow, CursorRow};
 pub use leases::RelayRow;
@@ -61,7 +63,7 @@ pub struct DestinationRow {
     /// Empty before the first claim.
     pub address: String,
     pub cluster: Option<String>,
-    pub state: DestinationState,
+    pub wanted: Wanted,
     /// As it was reported last, by whichever relay.
     pub breaker: String,
     pub last_error: Option<String>,
@@ -82,7 +84,7 @@ pub struct AuditRow {
 
 impl DestinationRow {
     pub fn is_kept(&self) -> bool {
-        self.state != DestinationState::Removed
+        self.wanted.state != DestinationState::Removed
     }
 }
 

@@ -59,6 +59,8 @@ mod trials;
 mod waiting;
 mod window;
 
+use std::collections::BTreeSet;
+
 use crate::{EventRef, Marker, Moment, Router, SinkInfo, StoredEvent};
 use breaker::Breaker;
 use lane::LaneUse;
@@ -227,6 +229,12 @@ impl Pipeline {
     /// Operators want the destination to stand still, or to go on. Answers whether that is news.
     pub fn pause(&mut self, paused: bool) -> bool {
         std::mem::replace(&mut self.paused, paused) != paused
+    }
+
+    /// Operators want these places, by name, to get nothing ([`HeldPlace::name`]). Answers whether
+    /// that is news.
+    pub fn pause_places(&mut self, names: &BTreeSet<String>, now: Moment) -> bool {
+        self.waiting.pause_places(names, self.limits.probe, now)
     }
 
     /// Read and send nothing new; only what is needed so that nothing accepted is repeated.

@@ -55,7 +55,8 @@ pub use cursor::Cursor;
 pub use error::StoreError;
 pub use lease::{DestinationReport, Leases, PLACES_NAMED, RelayReport, Renewal, merge_places};
 pub use ownership::{
-    Claim, ClaimOutcome, ClaimRequest, DestinationState, Member, Ownership, Shares, Start, Want,
+    Claim, ClaimOutcome, ClaimRequest, DestinationState, Member, Ownership, PAUSED_PLACES_MAX,
+    Shares, Start, Want, Wanted,
 };
 pub use parking::{
     AfterFailure, Attempted, ClaimParking, Due, ParkedCopy, Parking, Settlement, was_never_tried,

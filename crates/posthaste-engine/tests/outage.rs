@@ -8,6 +8,7 @@ mod flow;
 mod hour;
 #[cfg(feature = "leave-out-rules")]
 mod left_out;
+mod paused;
 mod places;
 mod refused;
 mod steady;

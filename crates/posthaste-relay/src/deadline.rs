@@ -204,6 +204,11 @@ impl Admin for BoundedStore {
         let call = self.inner.set_destination(name, state);
         within(OPERATION_MAX, "set the destination", call).await
     }
+
+    async fn set_place(&self, name: &str, place: &str, paused: bool) -> Result<bool, StoreError> {
+        let call = self.inner.set_place(name, place, paused);
+        within(OPERATION_MAX, "pause a place", call).await
+    }
 }
 
 #[async_trait]

@@ -4,8 +4,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    DestinationReport, DestinationState, Leases, Moment, Registered, RelayReport, Shares, Store,
-    StoreError,
+    DestinationReport, Leases, Moment, Registered, RelayReport, Shares, Store, StoreError, Wanted,
     rule::{Rule, left_out},
 };
 
@@ -20,8 +19,8 @@ pub(crate) struct Lease {
     pub(crate) deadline: Moment,
     /// This registration was fenced, and never comes back.
     pub(crate) fenced: bool,
-    /// The state that operators want of each destination, and how it is shared out.
-    pub(crate) destinations: HashMap<String, (DestinationState, Shares)>,
+    /// The operators' wishes for each destination, and how it is shared out.
+    pub(crate) destinations: HashMap<String, (Wanted, Shares)>,
     /// When that was asked for.
     pub(crate) renewed: Moment,
     /// The last report to operators.

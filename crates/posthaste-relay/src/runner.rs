@@ -80,8 +80,12 @@ impl<'a> Runner<'a> {
         mut pipeline: Pipeline,
         across: &'a mut AcrossClaims,
     ) -> Self {
-        if pipeline.pause(claim.state != DestinationState::Active) {
+        if pipeline.pause(claim.wanted.state != DestinationState::Active) {
             info!(destination = %claim.destination, "paused by an operator");
+        }
+        let paused = &claim.wanted.paused_places;
+        if pipeline.pause_places(paused, task.clock.now()) {
+            info!(destination = %claim.destination, places = ?paused, "paused by an operator");
         }
         Self {
             claim,
@@ -213,12 +217,19 @@ impl<'a> Runner<'a> {
             });
         }
         let wanted = lease.destinations.get(&self.claim.destination);
-        let wanted = wanted.map_or(self.claim.state, |(wanted, _)| *wanted);
-        let paused = wanted != DestinationState::Active;
+        let wanted = wanted.map_or(&self.claim.wanted, |(wanted, _)| wanted);
+        let paused = wanted.state != DestinationState::Active;
         self.paused = paused;
         if self.pipeline.pause(paused) {
             let now = if paused { "paused" } else { "resumed" };
             info!(destination = %self.claim.destination, "{now} by an operator");
+        }
+        if self.pipeline.pause_places(&wanted.paused_places, now) {
+            let places = &wanted.paused_places;
+            info!(
+                destination = %self.claim.destination, ?places,
+                "an operator wants just these places to be paused"
+            );
         }
         if self.lane.is_some() && lease.deadline <= lease::by_its_clock(&*self.task.clock, now) {
             self.pipeline

@@ -32,9 +32,13 @@ impl Clock for TokioClock {
 }
 
 fn emit(store: &MemoryStore, key: &str, payload: &str) {
+    emit_to(store, "orders", key, payload);
+}
+
+fn emit_to(store: &MemoryStore, topic: &str, key: &str, payload: &str) {
     let mut transaction = store.begin();
     transaction.emit(NewEvent {
-        topic: "orders".into(),
+        topic: topic.into(),
         key: Some(key.into()),
         payload: Some(payload.into()),
         ..NewEvent::default()
@@ -603,6 +607,47 @@ async fn a_paused_destination_delivers_nothing_until_it_is_resumed() {
     );
     until("the rest is delivered", || sink.accepted().len() == 20).await;
     running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_place_gets_nothing_until_it_is_resumed() {
+    for mode in MODES {
+        let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
+        let emit_some = |topic: &str, payloads: std::ops::Range<u32>| {
+            for number in payloads {
+                let key = format!("{topic} {}", number % 3);
+                emit_to(&store, topic, &key, &number.to_string());
+            }
+        };
+        let topics = |topic: &str| {
+            let accepted = sink.accepted();
+            accepted
+                .iter()
+                .filter(|event| event.topic() == topic)
+                .count()
+        };
+        emit_some("paused", 0..10);
+        let running = Running::start(relay(&store, &sink));
+        until("ten are delivered", || sink.accepted().len() == 10).await;
+        assert!(store.set_place("default", "paused", true).await.unwrap());
+        pass(20).await;
+        emit_some("paused", 10..20);
+        emit_some("other", 0..10);
+        until("all others are delivered", || topics("other") == 10).await;
+        running.stop().await;
+        let running = Running::start(relay(&store, &sink));
+        // Long enough that they leave memory.
+        pass(100).await;
+        emit_some("other", 10..20);
+        until("all others are delivered", || topics("other") == 20).await;
+        assert_eq!(topics("paused"), 10, "a restart does not resume it");
+        let told = status(&store).await;
+        assert_eq!((told.blocked_keys, told.places_held), (3, 1));
+        assert_eq!(told.places[0].set_aside, 3);
+        assert!(store.set_place("default", "paused", false).await.unwrap());
+        until("the rest is delivered", || topics("paused") == 20).await;
+        running.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

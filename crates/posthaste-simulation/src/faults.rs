@@ -78,7 +78,7 @@ listed! {
         LongTransaction,
         /// Many events in one transaction.
         Burst,
-        /// An operator pauses a destination.
+        /// An operator pauses a destination, or one of its topics.
         Pause,
         /// An operator has dead events tried again.
         Retry,

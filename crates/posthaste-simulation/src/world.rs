@@ -30,7 +30,7 @@ use crate::{
     seed::{Emphasis, Seed},
     seen::{DestinationIndex, Seen},
     trace::Trace,
-    writers::BusinessTable,
+    writers::{BusinessTable, FULL},
 };
 use late::Late;
 use plan::{Engine, Plan};
@@ -221,6 +221,12 @@ impl World {
         self.answered("pausing", store.set_destination(&name, state).await);
     }
 
+    /// One topic of the destination alone.
+    async fn set_topic_paused(&self, place: DestinationIndex, paused: bool) {
+        let (name, store) = (format!("d{place}"), self.database.store());
+        self.answered("pausing", store.set_place(&name, FULL, paused).await);
+    }
+
     /// An operator's call that fails for another reason than the database's absence is wrong.
     fn answered<T>(&self, what: &str, answer: Result<T, StoreError>) -> Option<T> {
         match answer {
@@ -241,7 +247,11 @@ impl World {
             0 => {
                 let place = self.any_place();
                 self.trace.inject(Injection::Pause);
-                self.set_paused(place, true).await;
+                // A whole one, or a topic alone.
+                match waiting.len() % 2 {
+                    0 => self.set_paused(place, true).await,
+                    _ => self.set_topic_paused(place, true).await,
+                }
                 self.later(5_000, Undo::Pause(place));
             }
             1 | 2 if !waiting.is_empty() => {
@@ -306,6 +316,7 @@ impl World {
         }
         for place in 0..self.brokers.len() {
             self.set_paused(place, false).await;
+            self.set_topic_paused(place, false).await;
         }
         self.start();
         self.trace.see(&Seen::Healed);

@@ -45,6 +45,7 @@ fn place_json(place: &HeldPlace) -> Value {
         "reason": place.reason.chars().take(REASON_CHARS_MAX).collect::<String>(),
         "held_micros": u64::try_from(place.held_for.as_micros()).unwrap_or(u64::MAX),
         "returns": place.returns,
+        "paused": place.is_paused,
         "in_memory": place.in_memory,
         "set_aside": place.set_aside,
     })
@@ -56,6 +57,7 @@ fn place(told: &Value) -> Option<HeldPlace> {
         reason: told["reason"].as_str()?.into(),
         held_for: Duration::from_micros(told["held_micros"].as_u64()?),
         returns: told["returns"].as_bool()?,
+        is_paused: told["paused"].as_bool()?,
         in_memory: number(&told["in_memory"]),
         set_aside: number(&told["set_aside"]),
     })
@@ -93,6 +95,7 @@ mod tests {
             reason: reason.into(),
             held_for: Duration::from_secs(held),
             returns: false,
+            is_paused: true,
             in_memory: 3,
             set_aside: 4,
         };

@@ -26,11 +26,17 @@ enum What {
     Pause {
         /// The destination's name
         name: String,
+        /// Pause this topic alone, or this partition of one as `topic/3`
+        #[arg(long)]
+        place: Option<String>,
     },
     /// Deliver again, from the stored cursor on
     Resume {
         /// The destination's name
         name: String,
+        /// Resume this topic or partition, which was paused by itself
+        #[arg(long)]
+        place: Option<String>,
     },
     /// Remove a destination and its progress; it pins no events any more
     Remove {
@@ -52,12 +58,20 @@ impl DestinationArgs {
     async fn on(&self, store: &dyn Store) -> Result<Status, Failure> {
         let (name, state, said) = match &self.what {
             What::List => return list(store, self.store.json).await,
-            What::Pause { name } => (
+            What::Pause {
+                name,
+                place: Some(place),
+            } => return self.set_place(store, name, place, true).await,
+            What::Resume {
+                name,
+                place: Some(place),
+            } => return self.set_place(store, name, place, false).await,
+            What::Pause { name, .. } => (
                 name,
                 DestinationState::Paused,
                 "is paused: its events wait, also across restarts, and are kept",
             ),
-            What::Resume { name } => (
+            What::Resume { name, .. } => (
                 name,
                 DestinationState::Active,
                 "is active: delivery goes on from the stored cursor",
@@ -75,17 +89,7 @@ impl DestinationArgs {
             }
         };
         if !store.set_destination(name, state).await? {
-            let known = store.status().await?.destinations;
-            let names: Vec<_> = known.iter().map(|known| known.name.as_str()).collect();
-            return Err(Failure::failed(format!(
-                "there is no destination `{}`; nothing was changed\nfix: {}",
-                shown(name),
-                if names.is_empty() {
-                    "a relay makes a destination when it first runs; there is none yet".to_owned()
-                } else {
-                    format!("name one of {}", names.join(", "))
-                }
-            )));
+            return Err(unknown(store, name).await?);
         }
         if self.store.json {
             output::print_json(&json!({ "name": name, "state": state.as_str() }))?;
@@ -102,6 +106,56 @@ impl DestinationArgs {
         }
         Ok(Status::Done)
     }
+
+    async fn set_place(
+        &self,
+        store: &dyn Store,
+        name: &str,
+        place: &str,
+        paused: bool,
+    ) -> Result<Status, Failure> {
+        if place.is_empty() {
+            return Err(Failure::usage(
+                "a place has a name; nothing was changed\nfix: name a topic, or a partition as \
+                 `topic/3`, after --place",
+            ));
+        }
+        if !store.set_place(name, place, paused).await? {
+            return Err(unknown(store, name).await?);
+        }
+        if self.store.json {
+            let json = json!({ "name": name, "place": place, "paused": paused });
+            output::print_json(&json)?;
+            return Ok(Status::Done);
+        }
+        let said = match paused {
+            true => {
+                "is paused:\nits events wait and are kept, and so do all events of their keys. \
+                 Relays learn\nit within a third of their lease (5 s by default)."
+            }
+            false => {
+                "is not paused:\nits events go on in their order. Those that were set aside come \
+                 with their next\nattempt, or at once by `posthaste dead retry --all`."
+            }
+        };
+        let place = place.escape_debug();
+        output::print(&format!("Place `{place}` of destination `{name}` {said}\n"))?;
+        Ok(Status::Done)
+    }
+}
+
+/// No destination has this name.
+async fn unknown(store: &dyn Store, name: &str) -> Result<Failure, Failure> {
+    let known = store.status().await?.destinations;
+    let names: Vec<_> = known.iter().map(|known| known.name.as_str()).collect();
+    let fix = match names.is_empty() {
+        true => "a relay makes a destination when it first runs; there is none yet".to_owned(),
+        false => format!("name one of {}", names.join(", ")),
+    };
+    let name = shown(name);
+    Ok(Failure::failed(format!(
+        "there is no destination `{name}`; nothing was changed\nfix: {fix}"
+    )))
 }
 
 /// Says which events a removal would give up, and how many of them can still be sent.

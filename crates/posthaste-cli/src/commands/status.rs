@@ -167,6 +167,7 @@ pub(super) fn destinations_json(status: &StoreStatus) -> Value {
             "kind": kind(d),
             "address": address(d),
             "state": d.state.as_str(),
+            "paused_places": d.paused_places,
             "pending": d.pending,
             "pending_exact": d.pending_exact,
             "parked": d.parked,
@@ -223,6 +224,11 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
             text.push_str(&format!("{name}: {when}{error}\n"));
         }
         text.push_str(&places((d.places_held, &d.places)));
+        let is_told = |name: &&String| d.places.iter().any(|place| *place.name == ***name);
+        for name in d.paused_places.iter().filter(|name| !is_told(name)) {
+            let name = name.escape_debug();
+            text.push_str(&format!("  `{name}`: paused by an operator\n"));
+        }
     }
     text.push('\n');
     if !status.relays.is_empty() {
@@ -361,6 +367,7 @@ mod tests {
             reason: "a queue is full".into(),
             held_for: Duration::from_secs(300),
             returns,
+            is_paused: false,
             in_memory: 7,
             set_aside: 1_234,
         };

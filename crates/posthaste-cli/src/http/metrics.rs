@@ -170,7 +170,9 @@ impl Metrics {
             self.each(|destination| Whole(destination.counted.places_held as u64)),
         )?;
         let places = self.destinations.iter().flat_map(|destination| {
-            destination.counted.places.iter().map(|place| {
+            // Nobody is to be called for what an operator wants.
+            let held = destination.counted.places.iter();
+            held.filter(|place| !place.is_paused).map(|place| {
                 let labels = [
                     ("destination", destination.name.as_str()),
                     ("place", &*place.name),

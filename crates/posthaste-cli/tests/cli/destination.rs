@@ -1,8 +1,9 @@
 //! `posthaste destination`: what operators want of a destination outlives every relay.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use serde_json::json;
 
 use crate::harness::{LIMIT, World, says};
 
@@ -49,6 +50,53 @@ fn a_running_relay_heeds_pause_and_resume() {
     relay.wait_for_stdout("second", LIMIT);
     relay.terminate();
     relay.wait(LIMIT).expect_status(0);
+}
+
+fn until_delivered(world: &World, payloads: &[&str]) {
+    let began = Instant::now();
+    while world.payloads("out.jsonl") != payloads && began.elapsed() < LIMIT {}
+    assert_eq!(world.payloads("out.jsonl"), payloads);
+}
+
+#[test]
+fn a_place_is_paused_by_itself() {
+    let world = World::with_outbox();
+    let relay = [
+        "relay",
+        "--from",
+        "sqlite:shop.db",
+        "--to",
+        "file:out.jsonl",
+        "--lease",
+        "1s",
+    ];
+    let running = world.start(&relay);
+    world.emit("slow", "a", "1");
+    until_delivered(&world, &["1"]);
+    let pause = ["destination", "pause", "default", "--place", "slow"];
+    let paused = world.on_store(&pause, 0);
+    assert!(paused.stdout.contains("Place `slow`"), "{paused}");
+    running.wait_for_stderr("just these places", LIMIT);
+    world.emit("slow", "a", "2");
+    world.emit("quick", "b", "3");
+    until_delivered(&world, &["1", "3"]);
+    let status = world.json(&["status"]);
+    assert_eq!(status["destinations"][0]["paused_places"], json!(["slow"]));
+    assert_eq!(status["destinations"][0]["state"], "active");
+    let told = world.on_store(&["status"], 0);
+    assert!(told.stdout.contains("`slow`"), "{told}");
+    let resume = ["destination", "resume", "default", "--place", "slow"];
+    world.on_store(&resume, 0);
+    until_delivered(&world, &["1", "3", "2"]);
+    running.terminate();
+    running.wait(LIMIT).expect_status(0);
+    let unknown = ["destination", "pause", "none", "--place", "slow"];
+    says(
+        &world.on_store(&unknown, 1),
+        &["no destination `none`", "default"],
+    );
+    let nameless = ["destination", "pause", "default", "--place", ""];
+    says(&world.on_store(&nameless, 2), &["a place has a name"]);
 }
 
 #[test]

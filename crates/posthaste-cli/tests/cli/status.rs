@@ -58,6 +58,7 @@ fn the_fields_are_those_of_the_contract() {
             "kind",
             "address",
             "state",
+            "paused_places",
             "pending",
             "pending_exact",
             "parked",

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{DestinationRow, Tables, from_micros, micros, small};
 use crate::{
     ClaimDecision, ClaimRequest, DeadAction, DestinationFound, DestinationState, GroupFound,
-    ParkedState, ShareChange, Start, StoreError, audit,
+    ParkedState, ShareChange, Start, StoreError, Wanted, audit,
 };
 
 /// Where the partitions of one group stand, and their owner.
@@ -124,7 +124,7 @@ impl<P> Tables<P> {
             name: name.to_owned(),
             address: String::new(),
             cluster: None,
-            state: DestinationState::Active,
+            wanted: Wanted::whole(DestinationState::Active),
             breaker: "closed".to_owned(),
             last_error: None,
             epoch,
@@ -239,7 +239,7 @@ impl<P> Tables<P> {
                 false => count,
             },
             epoch: destination.epoch,
-            state: destination.state,
+            wanted: destination.wanted.clone(),
             breaker_open: self.breaker(destination_id) == "open",
             store_id: self.store_id,
             groups: self.cursors_of(destination_id).map(group).collect(),

@@ -6,8 +6,7 @@ use uuid::Uuid;
 
 use super::{Tables, micros};
 use crate::{
-    AuditWords, DestinationState, HostIdentity, Registration, RelayReport, Renewal, Shares,
-    StoreError, audit,
+    AuditWords, HostIdentity, Registration, RelayReport, Renewal, Shares, StoreError, Wanted, audit,
 };
 
 /// Rows of relays that are long gone go.
@@ -84,9 +83,9 @@ impl<P> Tables<P> {
         row.report = report;
         let served = self.destinations.iter().filter_map(|(id, row)| {
             self.members.get(&(*id, relay))?;
-            Some((row.name.clone(), row.state, self.shares(*id, now)?))
+            Some((row.name.clone(), row.wanted.clone(), self.shares(*id, now)?))
         });
-        let mut destinations: Vec<(String, DestinationState, Shares)> = served.collect();
+        let mut destinations: Vec<(String, Wanted, Shares)> = served.collect();
         destinations.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(Renewal { destinations })
     }

@@ -128,7 +128,8 @@ impl<P> Tables<P> {
         DestinationStatus {
             name: row.name.clone(),
             address: row.address.clone(),
-            state: row.state,
+            state: row.wanted.state,
+            paused_places: row.wanted.paused_places.clone(),
             pending: 0,
             pending_exact: true,
             parked: parked(ParkedState::Parked),
@@ -238,6 +239,27 @@ impl<P> Tables<P> {
         }
     }
 
+    /// `place_set.sql`.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] as [`crate::Admin::set_place`].
+    pub fn set_place(
+        &mut self,
+        name: &str,
+        (place, paused): (&str, bool),
+        now: i64,
+    ) -> Result<bool, StoreError> {
+        let id = self.destination_id(name);
+        let row = id.and_then(|id| Some((id, self.destinations.get_mut(&id)?)));
+        let Some((id, row)) = row else {
+            return Ok(false);
+        };
+        if row.wanted.set_place(place, paused, "pause a place")? {
+            self.note(now, None, audit::place_set(paused), Some(id), &[&place]);
+        }
+        Ok(true)
+    }
+
     /// `destination_set.sql`, then `destination_held.sql` where that changed nothing.
     ///
     /// # Errors
@@ -264,7 +286,7 @@ impl<P> Tables<P> {
             ));
         }
         let row = self.destinations.get_mut(&id);
-        if row.is_none_or(|row| std::mem::replace(&mut row.state, state) == state) {
+        if row.is_none_or(|row| std::mem::replace(&mut row.wanted.state, state) == state) {
             return Ok(true);
         }
         if removes {

@@ -49,7 +49,9 @@ impl Pipeline {
             return;
         }
         self.leave_at = now.after(self.limits.advance_every);
-        if self.waiting.has_suspects() && self.is_much(self.progress.unstored(), PARTS_BEHIND) {
+        if self.waiting.has_suspects()
+            && self.limits.is_much(self.progress.unstored(), PARTS_BEHIND)
+        {
             self.suspects_leave();
         }
         // While nothing can be tried, nothing new is known of a place.
@@ -59,12 +61,6 @@ impl Pipeline {
         {
             self.held_back_leave(since, now);
         }
-    }
-
-    /// Whether so many events and bytes are one part of so many of the window.
-    fn is_much(&self, (events, bytes): (usize, usize), parts: usize) -> bool {
-        let limits = &self.limits;
-        events * parts >= limits.window_events || bytes * parts >= limits.window_bytes
     }
 
     fn suspects_leave(&mut self) {
@@ -91,21 +87,31 @@ impl Pipeline {
             side,
             waiting,
             router,
+            limits,
+            progress,
             ..
         } = self;
         let is_held = |event: &StoredEvent| waiting.held_place(event, router).is_some();
-        let in_main = main.put_off(|event| is_held(event) && !waiting.is_parked(event));
+        let mut in_main = main.put_off(|event| is_held(event) && !waiting.is_parked(event));
         let (window, keys) = side.gathered();
-        let in_side = window.put_off(|event| is_held(event) && has_key(keys, event));
+        let mut in_side = window.put_off(|event| is_held(event) && has_key(keys, event));
         let events = in_main.events + in_side.events;
         let bytes = in_main.bytes + in_side.bytes;
         if events == 0 {
             return;
         }
-        let is_full = self.is_much((events, bytes), PARTS)
-            || self.is_much(self.progress.unstored(), PARTS_BEHIND);
-        if !is_full && now < since.after(STAY) {
-            return;
+        let is_full = limits.is_much((events, bytes), PARTS)
+            || limits.is_much(progress.unstored(), PARTS_BEHIND);
+        if !is_full {
+            if now < since.after(STAY) {
+                return;
+            }
+            // A place may be held back for hours, or paused, and another one for a moment.
+            let stays = |event: &StoredEvent| !waiting.is_held_for((event, router), STAY, now);
+            in_main =
+                main.put_off(|event| is_held(event) && !waiting.is_parked(event) && !stays(event));
+            in_side =
+                window.put_off(|event| is_held(event) && has_key(keys, event) && !stays(event));
         }
         let main = in_main.first.into_iter().map(|of| (Group::Main, of));
         let side = in_side.first.into_iter().map(|of| (Group::Side, of));

@@ -35,3 +35,10 @@ pub struct PipelineLimits {
     /// How often the parked table is looked at for operators' decisions.
     pub due_every: Duration,
 }
+
+impl PipelineLimits {
+    /// Whether so many events and bytes are one part of so many of the window.
+    pub(super) fn is_much(&self, (events, bytes): (usize, usize), parts: usize) -> bool {
+        events * parts >= self.window_events || bytes * parts >= self.window_bytes
+    }
+}

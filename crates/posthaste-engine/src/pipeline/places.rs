@@ -7,7 +7,7 @@
 //! gives it again each time that it is tried.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::Entry},
     time::Duration,
 };
 
@@ -21,6 +21,9 @@ use crate::{
 /// More places than this that take nothing are a destination that takes nothing.
 const PLACES_MAX: usize = 10_000;
 
+/// The words for a place that an operator has paused.
+const PAUSED: &str = "paused by an operator";
+
 /// A topic, or a part of one that fails alone ([`crate::TopicParts`]), by a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place(pub(super) u64);
@@ -30,6 +33,8 @@ struct State {
     /// Its events in flight at the most; none while it is held back.
     limit: usize,
     in_flight: usize,
+    /// An operator wants it to get nothing: it is not tried.
+    is_paused: bool,
     refusals: u32,
     /// Since when it takes nothing, or not everything.
     since: Moment,
@@ -49,10 +54,27 @@ struct State {
 }
 
 impl State {
+    fn held(name: String, reason: &str, probe: Backoff, now: Moment) -> Self {
+        Self {
+            limit: 0,
+            in_flight: 0,
+            is_paused: false,
+            refusals: 0,
+            since: now,
+            turn: now,
+            unused: probe.first,
+            is_unused: false,
+            set_aside: 0,
+            has_probe: false,
+            name: name.into(),
+            reason: reason.into(),
+        }
+    }
+
     /// When it changes by itself.
     fn next_turn(&self) -> Option<Moment> {
         match self.limit {
-            0 => Some(self.turn),
+            0 => (!self.is_paused).then_some(self.turn),
             _ => (self.in_flight == 0).then(|| self.turn.after(self.unused)),
         }
     }
@@ -127,6 +149,45 @@ impl Places {
     pub(super) fn held(&self, place: Place) -> Option<(u32, &str)> {
         let state = self.states.get(&place)?;
         (state.limit == 0).then_some((state.refusals, &state.reason))
+    }
+
+    /// Operators want just these places to get nothing. One that they want to go on is tried at
+    /// once, like one that was held back.
+    pub(super) fn pause(&mut self, wanted: BTreeMap<Place, &str>, probe: Backoff, now: Moment) {
+        let paused = self.states.iter().filter(|(_, state)| state.is_paused);
+        let resumed = paused.filter(|(place, _)| !wanted.contains_key(place));
+        for place in resumed.map(|(place, _)| *place).collect::<Vec<_>>() {
+            self.change(place, |state| {
+                (state.is_paused, state.refusals) = (false, 0);
+                (state.limit, state.turn) = (0, now);
+                state.reason = "it was paused".into();
+            });
+        }
+        for (place, name) in wanted {
+            if !self.is_limited(place) {
+                let state = State::held(name.to_owned(), "", probe, now);
+                self.turns.insert((now, place));
+                self.since.insert((now, place));
+                self.states.insert(place, state);
+            }
+            self.change(place, |state| {
+                if !std::mem::replace(&mut state.is_paused, true) {
+                    // Copies that wait for it are looked at seldom.
+                    (state.limit, state.refusals) = (0, u32::MAX);
+                    state.reason = PAUSED.into();
+                }
+            });
+        }
+        self.tell();
+    }
+
+    pub(super) fn is_paused(&self, place: Place) -> bool {
+        self.states.get(&place).is_some_and(|state| state.is_paused)
+    }
+
+    /// Since when the place does not take everything.
+    pub(super) fn since_of(&self, place: Place) -> Option<Moment> {
+        self.states.get(&place).map(|state| state.since)
     }
 
     /// Since when some place does not take everything.
@@ -219,19 +280,8 @@ impl Places {
         }
         match self.states.entry(place) {
             Entry::Vacant(new) => {
-                new.insert(State {
-                    limit: 0,
-                    in_flight: 0,
-                    refusals: 0,
-                    since: now,
-                    turn: now,
-                    unused: probe.first,
-                    is_unused: false,
-                    set_aside: 0,
-                    has_probe: false,
-                    name: name.unwrap_or_default().into(),
-                    reason: why.reason.as_str().into(),
-                });
+                let name = name.unwrap_or_default();
+                new.insert(State::held(name, &why.reason, probe, now));
                 self.since.insert((now, place));
                 self.turns.insert((now, place));
             }
@@ -293,6 +343,7 @@ impl Places {
             reason: state.reason.clone(),
             held_for: state.since.until(now),
             returns: state.limit > 0,
+            is_paused: state.is_paused,
             in_memory: in_memory.get(place).copied().unwrap_or(0),
             set_aside: state.set_aside,
         });
@@ -305,7 +356,7 @@ impl Places {
         let Some(state) = self.states.get_mut(&place) else {
             return Some(1);
         };
-        let is_probe = !std::mem::replace(&mut state.has_probe, true);
+        let is_probe = !state.is_paused && !std::mem::replace(&mut state.has_probe, true);
         let refusals = if state.limit > 0 { 1 } else { state.refusals };
         (!is_probe).then_some(refusals)
     }
@@ -360,8 +411,9 @@ impl Places {
 
     /// The places, or the room for them, are others.
     fn tell(&mut self) {
-        let first = self.since.first();
-        let first = first.and_then(|(_, place)| self.states.get(place));
+        let mut held = self.since.iter().filter_map(|(_, of)| self.states.get(of));
+        let refuses = held.clone().find(|state| !state.is_paused);
+        let first = refuses.or_else(|| held.next());
         self.trouble = first.map(|State { name, reason, .. }| {
             let others = match self.states.len() - 1 {
                 0 => String::new(),
@@ -398,6 +450,8 @@ impl Places {
             let State {
                 limit,
                 in_flight,
+                // No operator is in the model.
+                is_paused: _,
                 // Only the length of a wait hangs on it, and no time passes.
                 refusals: _,
                 // Every moment is the first one.

@@ -63,6 +63,8 @@ pub struct HeldPlace {
     pub held_for: Duration,
     /// It is tried: its events flow again, or one of them is to show whether they can.
     pub returns: bool,
+    /// An operator has paused it: it is not tried.
+    pub is_paused: bool,
     /// Its events that were read and are not finished.
     pub in_memory: usize,
     /// Its events that were parked since then, so that they do not fill the memory. Later
@@ -74,6 +76,7 @@ impl HeldPlace {
     /// Another relay holds the same place back.
     pub(crate) fn and(&mut self, other: Self) {
         self.returns &= other.returns;
+        self.is_paused |= other.is_paused;
         self.in_memory += other.in_memory;
         self.set_aside += other.set_aside;
         if other.held_for > self.held_for {

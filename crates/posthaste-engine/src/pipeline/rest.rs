@@ -1,7 +1,7 @@
 //! Rest: whether anything is left to do, and when something will be.
 
 use super::{Pipeline, breaker::BreakerState};
-use crate::Moment;
+use crate::{Moment, StoredEvent};
 
 impl Pipeline {
     /// After [`stop`](Self::stop): nothing is in flight and all progress is stored, or the
@@ -37,11 +37,14 @@ impl Pipeline {
     }
 
     /// Whether there is nothing to do: the last read brought all that there was, and nothing that
-    /// was read waits for the destination or for the store.
+    /// was read waits for the store, or for a part of the destination that no operator has paused.
     pub fn is_idle(&mut self) -> bool {
-        let waiting = &self.waiting;
+        let (waiting, router) = (&self.waiting, &self.router);
+        let waits = |event: &StoredEvent| {
+            waiting.is_parked(event) || waiting.is_place_paused(event, router)
+        };
         self.reading.is_caught_up()
-            && self.main.is_done_but_for(|event| waiting.is_parked(event))
+            && self.main.is_done_but_for(waits)
             && self.is_idle_but_for_main()
     }
 

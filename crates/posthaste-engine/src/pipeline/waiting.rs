@@ -21,7 +21,7 @@
 //! the store about a page holds until the page is handled.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound::{Excluded, Included, Unbounded},
     sync::Arc,
 };
@@ -85,6 +85,8 @@ pub(super) struct Waiting {
     /// The number of the next suspect.
     next_suspect: u64,
     places: Places,
+    /// The places that operators have paused, by name.
+    paused_places: BTreeSet<String>,
     /// How many of the map are parked, refused, probed, tried and unanswered.
     parked: usize,
     refused: usize,
@@ -103,6 +105,7 @@ impl Waiting {
             suspects: BTreeMap::new(),
             next_suspect: 0,
             places: Places::default(),
+            paused_places: BTreeSet::new(),
             parked: 0,
             refused: 0,
             probed: 0,
@@ -411,6 +414,8 @@ impl Waiting {
             // Only the order of suspects is asked, which is told.
             next_suspect: _,
             places,
+            // No operator is in the model.
+            paused_places: _,
             // Counted over the map.
             parked: _,
             refused: _,

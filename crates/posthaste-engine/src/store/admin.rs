@@ -1,6 +1,6 @@
 //! Views and acts of operators. These calls need no claim; a running relay notices their effect.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -161,6 +161,8 @@ pub struct DestinationStatus {
     pub address: String,
     /// The state that the operator wants.
     pub state: DestinationState,
+    /// The places of it that an operator has paused.
+    pub paused_places: BTreeSet<String>,
     /// Events not finished yet.
     pub pending: u64,
     /// Whether `pending` is exact; else it is an upper bound.
@@ -305,4 +307,12 @@ pub trait Admin: Send + Sync {
         name: &str,
         state: DestinationState,
     ) -> Result<bool, StoreError>;
+
+    /// Pauses a place of a destination, or resumes it, with an audit line; all of its relays learn
+    /// it with their next renewal. False: there is no destination of this name. The name of the
+    /// place is that of [`HeldPlace::name`]; whether any event goes there, nobody knows.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] beyond [`super::PAUSED_PLACES_MAX`].
+    async fn set_place(&self, name: &str, place: &str, paused: bool) -> Result<bool, StoreError>;
 }

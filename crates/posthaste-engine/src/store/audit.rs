@@ -89,6 +89,10 @@ pub const READ_AGAIN: AuditWords = words(
 pub const DESTINATION_ACTIVE: AuditWords = words("destination active", "");
 /// An operator paused it.
 pub const DESTINATION_PAUSED: AuditWords = words("destination paused", "");
+/// An operator resumed a place of it: its name.
+pub const PLACE_ACTIVE: AuditWords = words("place active", "%s");
+/// An operator paused a place of it: its name.
+pub const PLACE_PAUSED: AuditWords = words("place paused", "%s");
 /// An operator removes it, which takes more than one transaction: parked events that waited.
 pub const DESTINATION_EMPTIED: AuditWords =
     words("destination emptied", "%s parked events closed as skipped");
@@ -205,6 +209,15 @@ pub fn destination_set(state: DestinationState) -> AuditWords {
     }
 }
 
+/// The words for a place that an operator has paused, or resumed.
+#[must_use]
+pub fn place_set(paused: bool) -> AuditWords {
+    match paused {
+        true => PLACE_PAUSED,
+        false => PLACE_ACTIVE,
+    }
+}
+
 /// How a new destination's first place is called.
 #[must_use]
 pub fn start(start: Start) -> &'static str {
@@ -232,6 +245,8 @@ const BY_NAME: &[(&str, AuditWords)] = &[
     ("read_again", READ_AGAIN),
     ("destination_active", DESTINATION_ACTIVE),
     ("destination_paused", DESTINATION_PAUSED),
+    ("place_active", PLACE_ACTIVE),
+    ("place_paused", PLACE_PAUSED),
     ("destination_emptied", DESTINATION_EMPTIED),
     ("destination_removed", DESTINATION_REMOVED),
     ("address_changed", ADDRESS_CHANGED),

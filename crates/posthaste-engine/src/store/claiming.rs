@@ -8,8 +8,8 @@ use std::{any::Any, collections::BTreeMap, sync::Arc};
 use uuid::Uuid;
 
 use super::{
-    AuditWords, Claim, ClaimOutcome, ClaimRequest, DestinationState, ShareChange, Shares,
-    StoreError, Want, audit,
+    AuditWords, Claim, ClaimOutcome, ClaimRequest, ShareChange, Shares, StoreError, Want, Wanted,
+    audit,
     share_out::{GroupFound, blocks_are_whole, share_out},
 };
 use crate::Partitions;
@@ -23,8 +23,8 @@ pub struct DestinationFound {
     pub wanted_count: u16,
     /// The newest epoch that was drawn.
     pub epoch: i64,
-    /// The state that the operator wants.
-    pub state: DestinationState,
+    /// The operators' wishes.
+    pub wanted: Wanted,
     /// As [`Claim::breaker_open`].
     pub breaker_open: bool,
     /// As [`Claim::store_id`].
@@ -193,7 +193,7 @@ impl ClaimDecision {
                 .map(|group| group.settling)
                 .max()
                 .unwrap_or_default(),
-            state: self.found.state,
+            wanted: self.found.wanted,
             breaker_open: self.found.breaker_open,
             store_id: self.found.store_id,
             former,

@@ -9,14 +9,14 @@ use std::{
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{DestinationState, Registered, Registration, Shares, StoreError};
+use super::{Registered, Registration, Shares, StoreError, Wanted};
 use crate::HeldPlace;
 
 /// The answer to a renewal.
 #[derive(Debug, Clone, Default)]
 pub struct Renewal {
     /// Every destination that this relay serves, by name.
-    pub destinations: Vec<(String, DestinationState, Shares)>,
+    pub destinations: Vec<(String, Wanted, Shares)>,
 }
 
 /// A relay's report to operators, by the destination's name.

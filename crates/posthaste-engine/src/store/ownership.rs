@@ -1,6 +1,6 @@
 //! The right to move a cursor: partitions, their owners, and claims with epochs.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -30,6 +30,62 @@ impl DestinationState {
         }
     }
 }
+
+/// The operators' wishes for a destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Of it as a whole.
+    pub state: DestinationState,
+    /// Its places that are to get nothing, while the others do.
+    pub paused_places: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// The destination as a whole, and no place of its own.
+    #[must_use]
+    pub fn whole(state: DestinationState) -> Self {
+        let paused_places = BTreeSet::new();
+        Self {
+            state,
+            paused_places,
+        }
+    }
+
+    /// Pauses a place, or resumes it. Whether that changes anything.
+    ///
+    /// # Errors
+    /// [`too_many_paused`](Self::too_many_paused).
+    pub fn set_place(
+        &mut self,
+        place: &str,
+        paused: bool,
+        operation: &'static str,
+    ) -> Result<bool, StoreError> {
+        let places = &mut self.paused_places;
+        if !paused {
+            return Ok(places.remove(place));
+        }
+        if places.len() >= PAUSED_PLACES_MAX && !places.contains(place) {
+            return Err(Self::too_many_paused(operation));
+        }
+        Ok(places.insert(place.to_owned()))
+    }
+
+    /// No more than [`PAUSED_PLACES_MAX`] may be paused.
+    #[must_use]
+    pub fn too_many_paused(operation: &'static str) -> StoreError {
+        StoreError::Misconfigured {
+            operation,
+            reason: format!(
+                "{PAUSED_PLACES_MAX} places of it are paused, as many as may be: resume one, or \
+                 pause the destination"
+            ),
+        }
+    }
+}
+
+/// So many places of a destination may be paused: every renewal of a lease tells all of them.
+pub const PAUSED_PLACES_MAX: usize = 100;
 
 /// Where a new destination starts; an existing one goes on where it stood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -160,8 +216,8 @@ pub struct Claim {
     /// How long to wait before anything is sent: the rest of a settle time. Only a claim of a relay
     /// that owned nothing has one; others are given no partition before it is over.
     pub settle: Duration,
-    /// The state that the operator wants of the destination.
-    pub state: DestinationState,
+    /// The operators' wishes for the destination.
+    pub wanted: Wanted,
     /// Whether the destination's breaker is open ([`super::DestinationStatus::breaker`]): then it
     /// is probed first.
     pub breaker_open: bool,
@@ -183,7 +239,7 @@ impl fmt::Debug for Claim {
             .field("epoch", &self.epoch)
             .field("partitions", &self.partitions)
             .field("settle", &self.settle)
-            .field("state", &self.state)
+            .field("wanted", &self.wanted)
             .field("breaker_open", &self.breaker_open)
             .field("former", &self.former)
             .finish_non_exhaustive()

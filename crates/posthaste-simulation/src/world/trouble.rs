@@ -221,7 +221,10 @@ impl World {
                 Undo::Outage(place) => self.brokers[place].set_away(false),
                 Undo::Full(place) => self.brokers[place].set_full(false),
                 Undo::Away => self.come_back(),
-                Undo::Pause(place) => self.set_paused(place, false).await,
+                Undo::Pause(place) => {
+                    self.set_paused(place, false).await;
+                    self.set_topic_paused(place, false).await;
+                }
             }
         }
     }

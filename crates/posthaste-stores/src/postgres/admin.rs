@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, ParkedEvent, ParkedFilter,
-    ParkedState, Status, StoreError, audit, with_audit_words,
+    Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, PAUSED_PLACES_MAX, ParkedEvent,
+    ParkedFilter, ParkedState, Status, StoreError, Wanted, audit, with_audit_words,
 };
 use tokio_postgres::types::Type;
 
@@ -34,6 +34,7 @@ const DEAD_ADOPT: &str = include_str!("sql/dead_adopt.sql");
 const SHARES_LOCK_BY_NAME: &str = include_str!("sql/shares_lock_by_name.sql");
 const HAND_OVERS_READ: &str = include_str!("sql/hand_overs.sql");
 const DESTINATION_SET: &str = include_str!("sql/destination_set.sql");
+const PLACE_SET: &str = include_str!("sql/place_set.sql");
 const DESTINATION_HELD: &str = include_str!("sql/destination_held.sql");
 
 /// Counting stops here; beyond it an upper bound is told.
@@ -259,6 +260,35 @@ impl Admin for PostgresStore {
                 // It is as it should be already.
                 _ => return Ok(true),
             }
+        }
+    }
+
+    async fn set_place(&self, name: &str, place: &str, paused: bool) -> Result<bool, StoreError> {
+        const OPERATION: &str = "pause a place";
+        let client = self.admin.client().await?;
+        let most = i32::try_from(PAUSED_PLACES_MAX).unwrap_or(i32::MAX);
+        let row = client
+            .query_typed_opt(
+                &with_audit_words(PLACE_SET),
+                &[
+                    (&name, Type::TEXT),
+                    (&place, Type::TEXT),
+                    (&paused, Type::BOOL),
+                    (&most, Type::INT4),
+                ],
+            )
+            .await;
+        let row = match row {
+            Ok(row) => row,
+            Err(error) => {
+                let lock = Lock::Destination(Some(name));
+                return Err(name_holder(&client, lock, classify(OPERATION, error)).await);
+            }
+        };
+        let Some(row) = row else { return Ok(false) };
+        match row.get("is_full") {
+            true => Err(Wanted::too_many_paused(OPERATION)),
+            false => Ok(true),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! How a destination is shared out, as one statement saw it.
 
-use posthaste_engine::{DestinationState, HostIdentity, Member, Shares, StoreError};
+use std::collections::BTreeSet;
+
+use posthaste_engine::{DestinationState, HostIdentity, Member, Shares, StoreError, Wanted};
 use tokio_postgres::{Client as Driver, Row, types::Type};
 
 use super::{client::Client, error::classify, micros::from_micros};
@@ -44,15 +46,14 @@ fn of_one(
 }
 
 /// The destinations that the rows tell of, each a row a member.
-pub(super) fn by_destination(rows: &[Row]) -> Vec<(String, DestinationState, Shares)> {
-    let mut destinations: Vec<(String, DestinationState, Shares)> = Vec::new();
+pub(super) fn by_destination(rows: &[Row]) -> Vec<(String, Wanted, Shares)> {
+    let mut destinations: Vec<(String, Wanted, Shares)> = Vec::new();
     for row in rows {
         let Some(name) = row.get::<_, Option<&str>>("name") else {
             continue;
         };
         if destinations.last().is_none_or(|(last, ..)| last != name) {
-            let state = destination_state(row.get("state"));
-            destinations.push((name.to_owned(), state, shares(row)));
+            destinations.push((name.to_owned(), wanted(row), shares(row)));
         }
         if let (Some((.., shares)), Some(member)) = (destinations.last_mut(), member(row)) {
             shares.members.push(member);
@@ -100,6 +101,20 @@ pub(super) fn host(row: &Row) -> HostIdentity {
 
 fn small(number: i64) -> u16 {
     u16::try_from(number.max(0)).unwrap_or(u16::MAX)
+}
+
+/// The operators' wishes for the destination of this row.
+pub(super) fn wanted(row: &Row) -> Wanted {
+    Wanted {
+        state: destination_state(row.get("state")),
+        paused_places: paused_places(row),
+    }
+}
+
+pub(super) fn paused_places(row: &Row) -> BTreeSet<String> {
+    row.get::<_, Vec<String>>("paused_places")
+        .into_iter()
+        .collect()
 }
 
 /// The table's CHECK knows the same names; a name from a newer schema counts as not to be touched.

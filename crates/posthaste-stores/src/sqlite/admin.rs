@@ -8,6 +8,7 @@ use posthaste_engine::{
     ParkedState, Status, StoreError, audit as words,
 };
 use rusqlite::{Row, Transaction, named_params};
+use serde_json::json;
 
 use super::{
     SqliteStore,
@@ -122,6 +123,43 @@ impl Admin for SqliteStore {
             }
         }
     }
+
+    async fn set_place(&self, name: &str, place: &str, paused: bool) -> Result<bool, StoreError> {
+        const OPERATION: &str = "pause a place";
+        let (name, place) = (name.to_owned(), place.to_owned());
+        self.admin(OPERATION)
+            .await?
+            .write(OPERATION, move |tx| {
+                set_place(tx, OPERATION, &name, (&place, paused))
+            })
+            .await
+    }
+}
+
+fn set_place(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    name: &str,
+    (place, paused): (&str, bool),
+) -> Result<bool, StoreError> {
+    let Some(Found { id, mut wanted, .. }) = find(tx, operation, name)? else {
+        return Ok(false);
+    };
+    if !wanted.set_place(place, paused, operation)? {
+        return Ok(true);
+    }
+    execute(
+        tx,
+        operation,
+        include_str!("sql/place_set.sql"),
+        named_params! { ":id": id, ":places": json!(wanted.paused_places).to_string() },
+    )?;
+    let about = About {
+        destination: Some(name),
+        ..About::default()
+    };
+    audit::write(tx, operation, words::place_set(paused), about, &[&place])?;
+    Ok(true)
 }
 
 /// How far a change of a destination's state has come.

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, sync::LazyLock};
 
-use posthaste_engine::{DestinationState, Start, StoreError, audit as words};
+use posthaste_engine::{DestinationState, Start, StoreError, Wanted, audit as words};
 use rusqlite::{Transaction, named_params};
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ pub(super) const COPIES_A_TRANSACTION: usize = 1_000;
 /// A destination as it is stored.
 pub(super) struct Found {
     pub(super) id: i64,
-    pub(super) state: DestinationState,
+    pub(super) wanted: Wanted,
     pub(super) url: String,
     pub(super) breaker_open: bool,
 }
@@ -36,19 +36,20 @@ pub(super) fn find(
 ) -> Result<Option<Found>, StoreError> {
     let sql = include_str!("sql/destination_by_name.sql");
     let found = at_most_one(tx, operation, sql, named_params! { ":name": name }, |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        let (state, places): (String, String) = (row.get(1)?, row.get(4)?);
+        Ok((row.get(0)?, (state, places), row.get(2)?, row.get(3)?))
     })?;
     found
-        .map(|(id, state, url, breaker): (i64, String, String, String)| {
-            let state = state_named(operation, &state)?;
-            let breaker_open = breaker == "open";
-            Ok(Found {
-                id,
-                state,
-                url,
-                breaker_open,
-            })
-        })
+        .map(
+            |(id, (state, places), url, breaker): (i64, _, String, String)| {
+                Ok(Found {
+                    id,
+                    wanted: wanted(operation, &state, &places)?,
+                    url,
+                    breaker_open: breaker == "open",
+                })
+            },
+        )
         .transpose()
 }
 
@@ -184,7 +185,7 @@ pub(super) fn create(
     audit::write(tx, operation, words::DESTINATION_CREATED, about, &[&start])?;
     Ok(Found {
         id: destination_id,
-        state: DestinationState::Active,
+        wanted: Wanted::whole(DestinationState::Active),
         url: url.to_owned(),
         breaker_open: false,
     })
@@ -296,11 +297,23 @@ fn set_back(operation: &'static str, found: &str) -> StoreError {
     }
 }
 
-/// The state of this name.
-pub(super) fn state_named(
+/// The operators' wishes for a destination, as its row has them: a state, and places as a JSON
+/// array.
+pub(super) fn wanted(
     operation: &'static str,
-    name: &str,
-) -> Result<DestinationState, StoreError> {
+    state: &str,
+    places: &str,
+) -> Result<Wanted, StoreError> {
+    let paused_places = serde_json::from_str(places)
+        .map_err(|error| unexpected(operation, format!("paused places: {error}")))?;
+    Ok(Wanted {
+        state: state_named(operation, state)?,
+        paused_places,
+    })
+}
+
+/// The state of this name.
+fn state_named(operation: &'static str, name: &str) -> Result<DestinationState, StoreError> {
     [
         DestinationState::Active,
         DestinationState::Paused,

@@ -102,9 +102,9 @@ impl Leases for SqliteStore {
                     });
                 }
                 let mut renewal = Renewal::default();
-                for (id, name, state) in served(tx, OPERATION, &registration)? {
+                for (id, name, wanted) in served(tx, OPERATION, &registration)? {
                     let shares = shares(tx, OPERATION, id, now, &watch)?;
-                    renewal.destinations.push((name, state, shares));
+                    renewal.destinations.push((name, wanted, shares));
                 }
                 Ok(renewal)
             })
@@ -176,7 +176,7 @@ impl Ownership for SqliteStore {
         request: &ClaimRequest<'_>,
     ) -> Result<ClaimOutcome, StoreError> {
         const OPERATION: &str = "claim a destination";
-        let wanted = Arc::new(Wanted::of(request));
+        let wanted = Arc::new(OwnedRequest::of(request));
         let control = self.control(OPERATION).await?;
         let mut after = 0;
         loop {
@@ -258,13 +258,13 @@ fn must_be_one(operation: &'static str, changed: usize) -> Result<(), StoreError
 }
 
 /// The request of a claim, for another thread.
-struct Wanted {
+struct OwnedRequest {
     destination: String,
     address: String,
     rest: ClaimRequest<'static>,
 }
 
-impl Wanted {
+impl OwnedRequest {
     fn of(request: &ClaimRequest<'_>) -> Self {
         Self {
             destination: request.destination.to_owned(),

@@ -174,7 +174,7 @@ pub(super) fn reach(
         count,
         wanted_count: count,
         epoch: before.epoch,
-        state: found.state,
+        wanted: found.wanted.clone(),
         breaker_open: found.breaker_open,
         store_id: Uuid::try_parse(&store_id)
             .map_err(|_| unexpected(operation, "a store's identity that is no UUID"))?,

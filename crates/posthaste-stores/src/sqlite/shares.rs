@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{DestinationState, HostIdentity, Member, Shares, StoreError};
+use posthaste_engine::{HostIdentity, Member, Shares, StoreError, Wanted};
 use rusqlite::{Row, Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
     connection::{all, micros, one, until},
-    destination::state_named,
+    destination::wanted,
     error::{classify, unexpected},
     settings,
     watch::Watch,
@@ -156,14 +156,14 @@ pub(super) fn served(
     tx: &Transaction<'_>,
     operation: &'static str,
     relay: &str,
-) -> Result<Vec<(i64, String, DestinationState)>, StoreError> {
+) -> Result<Vec<(i64, String, Wanted)>, StoreError> {
     let sql = include_str!("sql/served.sql");
     let of = named_params! { ":registration": relay };
     let served = all(tx, operation, sql, of, |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
     })?;
-    let named = |(id, name, state): (i64, String, String)| {
-        state_named(operation, &state).map(|state| (id, name, state))
+    let named = |(id, name, state, places): (i64, String, String, String)| {
+        wanted(operation, &state, &places).map(|wanted| (id, name, wanted))
     };
     served.into_iter().map(named).collect()
 }

@@ -11,7 +11,7 @@ use rusqlite::{Row, Transaction, named_params};
 
 use super::{
     connection::{all, clock, micros, until},
-    destination::{last_seq, state_named},
+    destination::{last_seq, wanted},
     error::{classify, unexpected},
     live::with_live,
     retention::retained,
@@ -179,7 +179,9 @@ fn destinations_of(
         .map_err(fail)?;
     let mut destinations = Vec::new();
     while let Some(row) = rows.next().map_err(fail)? {
-        let state: String = row.get(2).map_err(fail)?;
+        let (state, places): (String, String) =
+            (row.get(2).map_err(fail)?, row.get(13).map_err(fail)?);
+        let wanted = wanted(operation, &state, &places)?;
         let name: String = row.get(1).map_err(fail)?;
         let told: String = row.get(12).map_err(fail)?;
         let told: Vec<String> = serde_json::from_str(&told)
@@ -188,7 +190,8 @@ fn destinations_of(
         let status = DestinationStatus {
             name,
             address: row.get(6).map_err(fail)?,
-            state: state_named(operation, &state)?,
+            state: wanted.state,
+            paused_places: wanted.paused_places,
             pending: 0,
             pending_exact: true,
             parked: count(operation, row.get(8).map_err(fail)?)?,

@@ -140,6 +140,10 @@ impl<S: Store + ?Sized, W: StoreWatch> Admin for Faulty<Arc<S>, W> {
     ) -> Result<bool, StoreError> {
         self.inner.set_destination(name, state).await
     }
+
+    async fn set_place(&self, name: &str, place: &str, paused: bool) -> Result<bool, StoreError> {
+        self.inner.set_place(name, place, paused).await
+    }
 }
 
 #[async_trait]

@@ -1,6 +1,9 @@
 //! Events that wait for their places.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use super::{
     super::{
@@ -18,10 +21,60 @@ use crate::{
 
 impl Waiting {
     pub(super) fn place_of(&self, event: &StoredEvent, router: &Router) -> Place {
-        Place(match self.part_of(event, router) {
-            None => router.topic_hash(event),
-            Some((record, part)) => mixed(key_hash(record.topic()), part),
+        let topic = || Place(router.topic_hash(event));
+        // A topic that is paused as a whole is one place.
+        if !self.paused_places.is_empty() && self.places.is_paused(topic()) {
+            return topic();
+        }
+        match self.part_of(event, router) {
+            None => topic(),
+            Some((record, part)) => Place(mixed(key_hash(record.topic()), part)),
+        }
+    }
+
+    /// The place of this name: as [`name_of`](Self::name_of), or a topic with all its parts.
+    fn place_named(&self, name: &str) -> Place {
+        let part = name.rsplit_once('/').filter(|_| self.parts.is_some());
+        let part = part.and_then(|(topic, part)| Some((topic, part.parse().ok()?)));
+        Place(match part {
+            None => key_hash(name),
+            Some((topic, part)) => mixed(key_hash(topic), part),
         })
+    }
+
+    /// Operators want just these places to get nothing. Whether that is news.
+    pub(in super::super) fn pause_places(
+        &mut self,
+        names: &BTreeSet<String>,
+        probe: Backoff,
+        now: Moment,
+    ) -> bool {
+        if self.paused_places == *names {
+            return false;
+        }
+        self.paused_places.clone_from(names);
+        let named = |name: &'_ String| self.place_named(name);
+        let places: Vec<Place> = names.iter().map(named).collect();
+        let names = names.iter().map(String::as_str);
+        let wanted = places.into_iter().zip(names).collect();
+        self.places.pause(wanted, probe, now);
+        true
+    }
+
+    /// Whether an operator has paused the event's place.
+    pub(in super::super) fn is_place_paused(&self, event: &StoredEvent, router: &Router) -> bool {
+        !self.paused_places.is_empty() && self.places.is_paused(self.place_of(event, router))
+    }
+
+    /// Whether the event's place has not taken everything for so long.
+    pub(in super::super) fn is_held_for(
+        &self,
+        (event, router): (&StoredEvent, &Router),
+        long: Duration,
+        now: Moment,
+    ) -> bool {
+        let since = self.places.since_of(self.place_of(event, router));
+        since.is_some_and(|since| now >= since.after(long))
     }
 
     /// The event's record and the part of its topic, where parts fail alone.

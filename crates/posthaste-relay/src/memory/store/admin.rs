@@ -38,4 +38,9 @@ impl Admin for MemoryStore {
         let mut inner = self.lock();
         inner.tables.set_destination(name, state, wall_micros())
     }
+
+    async fn set_place(&self, name: &str, place: &str, paused: bool) -> Result<bool, StoreError> {
+        let mut inner = self.lock();
+        inner.tables.set_place(name, (place, paused), wall_micros())
+    }
 }

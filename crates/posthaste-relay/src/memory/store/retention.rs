@@ -108,7 +108,7 @@ impl Inner {
             let (blocked, behind): (Vec<&StoredEvent>, Vec<&StoredEvent>) =
                 waits.copied().partition(|event| is_blocked(event));
             if !behind.is_empty() {
-                let detail = match row.state {
+                let detail = match row.wanted.state {
                     DestinationState::Paused => "it is paused",
                     _ => "it has not passed them yet",
                 };

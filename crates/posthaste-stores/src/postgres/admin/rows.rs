@@ -10,7 +10,7 @@ use super::{
     super::{
         micros::unsigned,
         read::push,
-        shares::{destination_state, host},
+        shares::{destination_state, host, paused_places},
         types::UnixMicros,
     },
     Pending,
@@ -24,6 +24,7 @@ pub(super) fn destination(row: &Row, pending: &Pending) -> DestinationStatus {
         name,
         address: row.get("address"),
         state: destination_state(row.get("state")),
+        paused_places: paused_places(row),
         pending: pending.events,
         pending_exact: pending.exact,
         parked: unsigned(row.get("parked")),

@@ -16,7 +16,7 @@ use crate::postgres::{
     locks::{Lock, RETENTION, name_holder},
     micros::{from_micros, micros},
     parking::PARKED_AT_ONCE,
-    shares::{destination_state, shares_within},
+    shares::{shares_within, wanted},
 };
 
 const INCARNATION_REFILL: &str = include_str!("../sql/incarnation_refill.sql");
@@ -251,7 +251,7 @@ impl ClaimTransaction for Transaction<'_> {
             count: number(first.get("count"))?,
             wanted_count: number(first.get("wanted_count"))?,
             epoch: first.get("epoch"),
-            state: destination_state(first.get("state")),
+            wanted: wanted(first),
             breaker_open: first.get("breaker_open"),
             store_id: first.get("store_id"),
             groups: rows.iter().map(found_group).collect::<Result<_, _>>()?,

@@ -63,4 +63,14 @@ impl Admin for SimulatedPostgres {
         });
         set.await
     }
+
+    async fn set_place(&self, name: &str, place: &str, paused: bool) -> Result<bool, StoreError> {
+        let (connection, name, place) = (self.connect(), name.to_owned(), place.to_owned());
+        let set = connection.change("pause a place", move |database| {
+            let now = database.clock();
+            let tables = &mut database.now.tables;
+            tables.set_place(&name, (&place, paused), now)
+        });
+        set.await
+    }
 }

@@ -217,7 +217,7 @@ impl Database {
             let rows = tables.cursors_of(*id);
             let behind = rows.min_by_key(|(id, row)| (row.position.floors.floor_min, *id));
             if let Some((_, row)) = behind {
-                let (kind, detail) = self.why(row, destination.state);
+                let (kind, detail) = self.why(row, destination.wanted.state);
                 let pin = Pin {
                     kind,
                     destination: Some(destination.name.clone()),

@@ -24,7 +24,7 @@ live as materialized (
 )
 select
     (select s.value from posthaste.settings s where s.name = 'min_relay') as min_relay,
-    d.name, d.state, d.shares_version, d.partitions,
+    d.name, d.state, d.paused_places, d.shares_version, d.partitions,
     d.partitions <> (select s.value::integer from posthaste.settings s where s.name = 'partitions') as recut,
     coalesce(n.free, 0)::bigint as free, coalesce(n.settling, 0)::bigint as settling, n.settled_in,
     coalesce(n.dead, 0)::bigint as dead,

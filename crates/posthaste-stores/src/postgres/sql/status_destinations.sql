@@ -1,4 +1,4 @@
-select d.id, d.name, d.address, d.state, {breaker} as breaker,
+select d.id, d.name, d.address, d.state, d.paused_places, {breaker} as breaker,
     coalesce((
         select m.last_error from posthaste.members m
         where m.destination_id = d.id and m.last_error is not null

@@ -1,1 +1,2 @@
-select id, state, url, breaker from posthaste_destinations where name = :name and state <> 'removed'
+select id, state, url, breaker, paused_places from posthaste_destinations
+where name = :name and state <> 'removed'

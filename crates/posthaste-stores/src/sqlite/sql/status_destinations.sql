@@ -7,7 +7,8 @@ select d.id, d.name, d.state, d.breaker, d.last_error, c.seq, d.url,
        (select sum(e.value) from posthaste_relays as r, json_each(iif(json_valid(r.rates), r.rates, '{}')) as e
         where e.key = d.name and {live}),
        (select json_group_array(r.places) from posthaste_relays as r
-        where r.places <> '' and {live})
+        where r.places <> '' and {live}),
+       d.paused_places
 from posthaste_destinations as d
 join posthaste_ownership as o on o.destination_id = d.id and o.partition_from = 0
 join posthaste_cursors as c on c.id = o.cursor_id

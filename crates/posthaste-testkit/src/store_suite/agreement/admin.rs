@@ -32,10 +32,11 @@ impl Driver {
                 destination: name,
                 state,
             } => {
-                let state = match state % 5 {
+                let state = match state % 7 {
                     0 | 1 => DestinationState::Paused,
                     2 => DestinationState::Removed,
-                    _ => DestinationState::Active,
+                    3 | 4 => DestinationState::Active,
+                    rest => return self.set_place(destination(name), rest == 5).await,
                 };
                 self.set_destination(destination(name), state).await
             }
@@ -143,6 +144,16 @@ impl Driver {
             self.lose(|holding| holding.destination == name);
             // It is of no destination any more.
             self.lost.retain(|holding| holding.destination != name);
+        }
+        true
+    }
+
+    async fn set_place(&mut self, name: &str, paused: bool) -> bool {
+        let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
+        let subject = ours.set_place(name, "a place", paused).await;
+        let reference = theirs.set_place(name, "a place", paused).await;
+        if let Some(known) = agreed("pause a place", subject, reference) {
+            assert_eq!(known.subject, known.reference, "whether there is `{name}`");
         }
         true
     }

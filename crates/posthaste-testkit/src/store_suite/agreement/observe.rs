@@ -42,6 +42,7 @@ pub(super) struct RelaySeen {
 struct DestinationSeen {
     address: String,
     state: &'static str,
+    paused_places: BTreeSet<String>,
     pending_exact: bool,
     parked: u64,
     dead: u64,
@@ -196,6 +197,7 @@ fn destination_seen(row: &DestinationStatus) -> DestinationSeen {
     DestinationSeen {
         address: row.address.clone(),
         state: row.state.as_str(),
+        paused_places: row.paused_places.clone(),
         pending_exact: row.pending_exact,
         parked: row.parked,
         dead: row.dead,

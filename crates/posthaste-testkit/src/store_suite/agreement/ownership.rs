@@ -306,7 +306,7 @@ impl Driver {
         *epochs = newest;
         let told = |claim: &Claim| {
             let former = claim.former.len();
-            (claim.state, claim.breaker_open, former)
+            (claim.wanted.clone(), claim.breaker_open, former)
         };
         assert_eq!(
             ours.partitions.len(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, DeadAction, DestinationState, ParkedFilter, RelayReport,
-    Settlement, Start, StoreError,
+    Settlement, Start, StoreError, Wanted,
 };
 
 use super::{Case, cases};
@@ -41,7 +41,7 @@ async fn a_live_relay_holds_its_destination(bench: Bench) {
     let owner = bench.own().await;
     assert_eq!(owner.claim.destination, DESTINATION);
     assert_eq!(owner.claim.settle, Duration::ZERO);
-    assert_eq!(owner.claim.state, DestinationState::Active);
+    assert_eq!(owner.claim.wanted, Wanted::whole(DestinationState::Active));
     assert!(owner.claim.partitions.is_all());
 
     let store = bench.outbox.store().await;
@@ -231,9 +231,9 @@ async fn a_renewal_tells_what_is_held(bench: Bench) {
         .unwrap()
         .destinations;
     held.sort_by(|(a, ..), (b, ..)| a.cmp(b));
-    for ((name, state, shares), expected) in held.iter().zip([DESTINATION, "other"]) {
+    for ((name, wanted, shares), expected) in held.iter().zip([DESTINATION, "other"]) {
         assert_eq!(
-            (name.as_str(), *state),
+            (name.as_str(), wanted.state),
             (expected, DestinationState::Active)
         );
         let me = shares.member(owner.relay.registration).unwrap();

@@ -10,6 +10,7 @@ mod leaving;
 mod moving;
 mod paging;
 mod parking;
+mod paused_places;
 mod reports;
 mod retention;
 mod schema;
@@ -72,6 +73,7 @@ pub(super) fn all() -> Vec<Case> {
         undo::cases(),
         admin::cases(),
         reports::cases(),
+        paused_places::cases(),
         audit::cases(),
         retention::cases(),
         evacuation::cases(),

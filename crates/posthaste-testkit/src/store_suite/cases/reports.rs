@@ -62,6 +62,7 @@ async fn status_shows_which_places_live_relays_hold_back(bench: Bench) {
         reason: format!("\0 \"no\" \u{1f600} of {name}").into(),
         held_for: Duration::from_secs(seconds),
         returns,
+        is_paused: false,
         in_memory: 2,
         set_aside: 3,
     };

@@ -1,0 +1,1 @@
+update posthaste_destinations set paused_places = :places where id = :id
