@@ -174,7 +174,14 @@ pub trait Database: Send + Sync {
 
     /// How many lines the audit has for actions that are named so.
     async fn audited(&self, action: &str) -> u64;
+
+    /// How many times an event was parked that used up an attempt: one that is put off since its
+    /// place is away uses up none.
+    async fn parked_with_an_attempt(&self) -> u64;
 }
+
+/// The cause of such a park, with which its line in the audit ends.
+pub(crate) const PUT_OFF: &str = "not_now";
 
 /// The key of this number that a load writes to.
 pub fn load_key(number: u32) -> String {

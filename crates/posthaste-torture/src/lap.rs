@@ -121,7 +121,7 @@ impl Lap {
             faults,
         };
         outcome.violations = self.violations(&outcome, &drained.source);
-        let parked = database.audited("park").await;
+        let parked = database.parked_with_an_attempt().await;
         let refused = [Fault::Poison, Fault::TopicsDeleted];
         if parked > 0
             && !refused

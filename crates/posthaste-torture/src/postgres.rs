@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 use crate::{
     database::{
-        Database, Fact, KEYS, LOOSE, LOOSE_EVENTS_MAX, Plan, Savepoint, Step, Trouble, Writer,
-        payload,
+        Database, Fact, KEYS, LOOSE, LOOSE_EVENTS_MAX, PUT_OFF, Plan, Savepoint, Step, Trouble,
+        Writer, payload,
     },
     relay::posthaste,
 };
@@ -195,6 +195,13 @@ impl Database for Postgres {
     async fn audited(&self, action: &str) -> u64 {
         self.number(&format!(
             "select count(*) from posthaste.audit where action like '%{action}%'"
+        ))
+    }
+
+    async fn parked_with_an_attempt(&self) -> u64 {
+        self.number(&format!(
+            "select count(*) from posthaste.audit
+             where action = 'park' and detail not like '%: {PUT_OFF}'"
         ))
     }
 }

@@ -11,7 +11,9 @@ use sqlx::{
 use uuid::Uuid;
 
 use crate::{
-    database::{Database, Fact, KEYS, Plan, Savepoint, Step, Trouble, Writer, load_key, payload},
+    database::{
+        Database, Fact, KEYS, PUT_OFF, Plan, Savepoint, Step, Trouble, Writer, load_key, payload,
+    },
     relay::posthaste,
 };
 
@@ -172,6 +174,20 @@ impl Database for Sqlite {
             "select count(*) from posthaste_audit where action like '%' || ? || '%'",
         );
         let number: i64 = count.bind(action).fetch_one(&mut connection).await.unwrap();
+        number.try_into().unwrap()
+    }
+
+    async fn parked_with_an_attempt(&self) -> u64 {
+        let mut connection = self.connect(Duration::from_secs(5)).await.unwrap();
+        let count = sqlx::query_scalar(
+            "select count(*) from posthaste_audit
+             where action = 'park' and detail not like '%: ' || ?",
+        );
+        let number: i64 = count
+            .bind(PUT_OFF)
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
         number.try_into().unwrap()
     }
 }
