@@ -26,6 +26,7 @@ use crate::{
     config::{self, DestinationTuning, LogFormat, RelayConfig, RelayFlags, RelayTuning, units},
     failure::{Failure, Status},
     http, open, output,
+    task::AbortOnDrop,
 };
 use stop::Stop;
 
@@ -100,7 +101,7 @@ impl Relay {
         let relay = build(&config, store, destinations, self.until_drained)?;
         let health = relay.health();
         let serving = server.map(|server| server.serve(health.clone(), Arc::clone(&asked)));
-        check_sinks(&config, &sinks).await?;
+        let checks = check_sinks(&config, &sinks).await?;
 
         let timed_out = Arc::clone(&stop.timed_out);
         let watchdog = service_manager::started(health.clone());
@@ -109,7 +110,7 @@ impl Relay {
             service_manager::stopping();
         };
         let summary = relay.run(stop).await?;
-        drop((serving, watchdog));
+        drop((serving, watchdog, checks));
         if summary.clean {
             report_end(&health.destinations(), &summary);
         }
@@ -256,33 +257,50 @@ fn open_sinks(config: &RelayConfig, json: bool) -> Result<Vec<Arc<dyn Sink>>, Fa
 
 /// Looks whether every sink is there. One that is away is waited for while running; one that is set
 /// up wrongly, or refuses us, ends the start, while somebody is looking, unless there are others to
-/// deliver to.
-async fn check_sinks(config: &RelayConfig, sinks: &[Arc<dyn Sink>]) -> Result<(), Failure> {
-    for (known, sink) in config.destinations.iter().zip(sinks) {
-        let name = &known.name;
-        match sink.check().await {
-            Ok(report) => {
-                let findings = report.findings().iter();
-                // Risks stay: `posthaste check` tells of them.
-                for finding in findings.filter(|found| found.severity == Severity::Stops) {
-                    let Finding {
-                        place, fault, mend, ..
-                    } = finding;
-                    warn!(destination = %name, "{place}: {fault}; {mend}");
-                }
+/// deliver to: those wait for no answer of another, so the checks go on while the relay runs.
+async fn check_sinks(
+    config: &RelayConfig,
+    sinks: &[Arc<dyn Sink>],
+) -> Result<Vec<AbortOnDrop>, Failure> {
+    if let ([only], [sink]) = (&*config.destinations, sinks) {
+        let name = &only.name;
+        return match check_sink(name, &**sink).await {
+            Err(error @ (SinkError::Denied { .. } | SinkError::Misconfigured { .. })) => {
+                Err(Failure::from(error).of(&format!("destination `{name}`")))
             }
-            // One destination that is set up wrongly must not keep the others waiting.
-            Err(error @ (SinkError::Denied { .. } | SinkError::Misconfigured { .. }))
-                if config.destinations.len() == 1 =>
-            {
-                return Err(Failure::from(error).of(&format!("destination `{name}`")));
+            checked => {
+                warn_of_error(name, checked);
+                Ok(Vec::new())
             }
-            Err(error) => {
-                warn!(destination = %name, "not reachable yet, will be tried again: {error}")
-            }
-        }
+        };
+    }
+    let checks = config.destinations.iter().zip(sinks).map(|(known, sink)| {
+        let (name, sink) = (known.name.clone(), Arc::clone(sink));
+        AbortOnDrop(tokio::spawn(async move {
+            let checked = check_sink(&name, &*sink).await;
+            warn_of_error(&name, checked);
+        }))
+    });
+    Ok(checks.collect())
+}
+
+/// Tells of what keeps events back. Risks stay: `posthaste check` tells of them.
+async fn check_sink(name: &str, sink: &dyn Sink) -> Result<(), SinkError> {
+    let report = sink.check().await?;
+    let findings = report.findings().iter();
+    for finding in findings.filter(|found| found.severity == Severity::Stops) {
+        let Finding {
+            place, fault, mend, ..
+        } = finding;
+        warn!(destination = %name, "{place}: {fault}; {mend}");
     }
     Ok(())
+}
+
+fn warn_of_error(name: &str, checked: Result<(), SinkError>) {
+    if let Err(error) = checked {
+        warn!(destination = %name, "not reachable yet, will be tried again: {error}");
+    }
 }
 
 fn destinations(

@@ -5,6 +5,7 @@ use std::time::Instant;
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
+    net::TcpListener,
     process::{Command, Stdio},
     thread,
     time::Duration,
@@ -210,6 +211,27 @@ fn all_threads_share_one_heap_unless_the_environment_says_otherwise() {
         relay.terminate();
         relay.wait(LIMIT).expect_status(0);
     }
+}
+
+#[test]
+fn brokers_that_never_answer_hold_up_no_other_destination_at_the_start() {
+    let world = World::with_outbox();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    world.write(
+        "relay.toml",
+        &format!(
+            "[destinations.silent]\nurl = \"amqp://{address}/?exchange=x\"\n\
+             [destinations.sound]\nurl = \"file:out.jsonl\"\n\
+             [[routes]]\nto = [\"silent\", \"sound\"]\n"
+        ),
+    );
+    world.emit("t", "k", "1");
+    let relay = world.start(&[&RELAY[..], &["--config", "relay.toml"]].concat());
+    relay.wait_for_stderr("not reachable yet", LIMIT);
+    assert_eq!(world.payloads("out.jsonl"), ["1"]);
+    relay.terminate();
+    relay.wait(LIMIT).expect_status(0);
 }
 
 #[test]
