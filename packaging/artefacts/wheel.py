@@ -12,9 +12,11 @@ import zipfile
 
 from common import LICENCES, NOTICES, PACKAGING, SUMMARY, Entry, Failure, environment, run
 
+# On PyPI, `posthaste` and `posthaste-cli` belong to others.
+NAME = "posthaste-relay"
 METADATA = """\
 Metadata-Version: 2.4
-Name: posthaste
+Name: {name}
 Version: {version}
 Summary: {summary}
 License-Expression: MIT OR Apache-2.0
@@ -36,7 +38,7 @@ def python_version(version):
 
 def build(release):
     version = python_version(release.version)
-    stem = f"posthaste-{version}"
+    stem = f"{NAME.replace('-', '_')}-{version}"
     minor = release.glibc[1]
     platform = f"manylinux2014_{release.machine}"
     if release.glibc > (2, 17):
@@ -45,7 +47,7 @@ def build(release):
     texts = [*LICENCES, NOTICES]
     url = f"Project-URL: Source, {release.repository}\n" if release.repository else ""
     metadata = METADATA.format(
-        version=version, summary=SUMMARY, readme=release.readme(), urls=url,
+        name=NAME, version=version, summary=SUMMARY, readme=release.readme(), urls=url,
         licences="".join(f"License-File: {name}\n" for name in texts),
     )
     wheel = f"Wheel-Version: 1.0\nGenerator: posthaste\nRoot-Is-Purelib: false\nTag: {tag}\n"

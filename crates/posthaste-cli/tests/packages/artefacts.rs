@@ -139,6 +139,34 @@ fn the_same_binary_makes_the_same_artefacts() {
     assert_eq!(sums(made().folder()), sums(again.path()));
 }
 
+/// A folder of downloads may have sums of its own.
+#[test]
+fn a_folder_with_other_files_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sums, other) = (
+        folder.path().join("SHA256SUMS"),
+        folder.path().join("other"),
+    );
+    fs::write(&sums, "abc  other\n").unwrap();
+    fs::write(&other, "x").unwrap();
+    let refused = release(folder.path()).expect_status(1);
+    assert!(
+        refused.stderr.contains("is not empty"),
+        "{}",
+        refused.stderr
+    );
+    let refused = release(&other).expect_status(1);
+    assert!(
+        refused.stderr.contains("is no folder"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(
+        (read(&sums), read(&other)),
+        ("abc  other\n".into(), "x".into())
+    );
+}
+
 #[test]
 fn the_changes_are_those_of_the_version() {
     let changes = fs::read_to_string(made().folder().join("CHANGES.md")).unwrap();

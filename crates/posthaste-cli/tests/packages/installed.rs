@@ -115,7 +115,7 @@ fn wheel(folder: TempDir) -> Installed {
     );
     let mut pip = Command::new(environment.join("bin/pip"));
     pip.args(["install", "--quiet", "--no-index", "--no-deps"]);
-    done(pip.arg(made().artefact("posthaste-", ".whl")));
+    done(pip.arg(made().artefact("posthaste_relay-", ".whl")));
     let program = environment.join("bin/posthaste");
     Installed::new(folder, &[program.to_str().unwrap()], SYSTEM)
 }
