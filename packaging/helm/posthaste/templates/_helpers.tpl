@@ -61,7 +61,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail "config: the chart writes the section [relay]; give its settings below relay.settings" }}
 {{- end }}
 {{- $literal := regexReplaceAll "\\$\\{[^}]*\\}" .Values.config "" }}
-{{- if regexMatch "://[^/@\"'\\s]*:[^@/?\"'\\s]+@|[?&]password=[^&\"'\\s]" $literal }}
+{{- $login := "://[^/@\"'\\s]*:[^@/?\"'\\s]+@" }}
+{{- $token := "nats://[^/@\"'\\s]+@" }}
+{{- $parameter := "(?i)[?&][a-z]*password=[^&\"'\\s]" }}
+{{- if regexMatch (printf "%s|%s|%s" $login $token $parameter) $literal }}
 {{- $fix := "put the address into the Secret, and name its key here as ${KEY}" }}
 {{- fail (printf "config: an address holds a password, and a ConfigMap is no secret; %s" $fix) }}
 {{- end }}

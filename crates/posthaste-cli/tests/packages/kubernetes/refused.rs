@@ -51,6 +51,8 @@ fn a_password_in_the_configuration_is_refused() {
         "amqp://:x@broker",
         "postgres://db/shop?user=posthaste&password=geheim",
         "postgres://${USER}:geheim@db/shop",
+        "postgres://db/shop?sslPassword=geheim",
+        "nats://token@nats:4222",
     ] {
         let config = format!("config=[destinations.a]\nurl = \"{url}\"\n");
         let said = helm_template(&["--set-literal", &config]).expect_status(1);
@@ -63,6 +65,7 @@ fn a_password_in_the_configuration_is_refused() {
         "postgres://${USER}:${file:/etc/password}@db/shop?password=${PASSWORD}",
         "kafka://one:9092,two:9092?client_id=a@b",
         "amqp://user@[::1]:5672/%2f",
+        "nats://${TOKEN}@nats:4222",
     ] {
         let config = format!("config=[destinations.a]\nurl = \"{url}\"\n");
         helm_template(&["--set-literal", &config]).expect_status(0);
