@@ -154,7 +154,8 @@ def depends(release):
     line = re.search(r"^shlibs:Depends=(.*)$", found, re.MULTILINE)
     if not line:
         raise Failure(f"dpkg-shlibdeps named no package of the libraries:\n{found}")
-    return line[1]
+    # It knows the symbols of this system's libc6 alone, and asks for all of them.
+    return re.sub(r"libc6 \(>= [^)]*\)", "libc6 (>= {}.{})".format(*release.glibc), line[1])
 
 
 def changelog(release):
