@@ -13,5 +13,5 @@ function placeOrder(PDO $database, array $lines): void
     $database->commit();
 }
 
-$database = new PDO(getenv('DATABASE_URL'));  // pgsql:host=localhost;dbname=shop;user=app
+$database = new PDO(getenv('DATABASE_URL'));  // pgsql:host=localhost;dbname=shop;user=shop
 placeOrder($database, [['item' => 'book', 'count' => 2]]);

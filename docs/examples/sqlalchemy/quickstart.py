@@ -15,7 +15,7 @@ class Order(Base):
     state: Mapped[str]
 
 
-engine = create_engine(os.environ["DATABASE_URL"])  # postgresql+psycopg://app@localhost/shop
+engine = create_engine(os.environ["DATABASE_URL"])  # postgresql+psycopg://shop@localhost/shop
 with Session(engine) as session, session.begin():  # commits, or rolls back
     order = Order(id=uuid4(), state="placed")
     session.add(order)
