@@ -34,6 +34,7 @@ pub struct Counters {
     latency_sum: AtomicU64,
     progress: SharedMoment,
     state: Mutex<(&'static str, Option<String>)>,
+    store_failure: Mutex<Option<(Moment, String)>>,
     places: Mutex<(usize, Vec<HeldPlace>)>,
 }
 
@@ -69,7 +70,8 @@ pub struct CountersSnapshot {
     /// The breaker: `closed`, `open` or `half_open`; `waiting` while this relay does not hold the
     /// destination.
     pub breaker: &'static str,
-    /// Why the breaker is open, or why the destination was let go.
+    /// Why the breaker is open, or why the destination was let go; else how the store failed since
+    /// the last progress.
     pub last_error: Option<String>,
     /// Places of the destination that take nothing for now, or not everything yet.
     pub places_held: usize,
@@ -106,7 +108,7 @@ impl Counters {
                 .collect(),
             latency_sum_micros: self.latency_sum.load(Relaxed),
             breaker: if state.0.is_empty() { WAITING } else { state.0 },
-            last_error: state.1.clone(),
+            last_error: state.1.clone().or_else(|| self.store_failure()),
             places_held,
             places,
         }
@@ -160,6 +162,25 @@ impl Counters {
         *self.locked_places() = (0, Vec::new());
     }
 
+    /// A call to the store failed, which ended the claim. A new claim is no sign that the next such
+    /// call succeeds: only progress is.
+    pub(crate) fn store_failed(&self, at: Moment, why: &str) {
+        self.let_go(Some(why));
+        *self.locked_store_failure() = Some((at, why.to_owned()));
+    }
+
+    fn store_failure(&self) -> Option<String> {
+        let failure = self.locked_store_failure();
+        let (at, why) = failure.as_ref()?;
+        (*at >= self.progress()).then(|| why.clone())
+    }
+
+    fn locked_store_failure(&self) -> MutexGuard<'_, Option<(Moment, String)>> {
+        self.store_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn locked_places(&self) -> MutexGuard<'_, (usize, Vec<HeldPlace>)> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,5 +203,28 @@ impl Counters {
             *state = (breaker, last_error.map(str::to_owned));
         }
         changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_of_the_store_stays_the_reason_through_new_claims_until_progress() {
+        let counters = Counters::default();
+        let at = |seconds| Moment(Duration::from_secs(seconds));
+        let reason = || counters.snapshot().last_error;
+        counters.progressed(at(1));
+        counters.store_failed(at(2), "no answer");
+        counters.breaker("closed", None);
+        assert_eq!(reason().as_deref(), Some("no answer"));
+        counters.breaker("open", Some("refused"));
+        assert_eq!(reason().as_deref(), Some("refused"));
+        counters.breaker("closed", None);
+        counters.progressed(at(3));
+        assert_eq!(reason(), None);
     }
 }

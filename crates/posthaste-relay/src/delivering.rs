@@ -210,8 +210,10 @@ impl DestinationTask {
     }
 
     fn note_failure(&self, error: &StoreError, across: &mut AcrossClaims) {
-        self.destination.counters.let_go(Some(&error.to_string()));
-        across.failed.warn(self.clock.now(), || {
+        let now = self.clock.now();
+        let counters = &self.destination.counters;
+        counters.store_failed(now, &error.to_string());
+        across.failed.warn(now, || {
             format!("destination `{}`: {error}", self.destination.name)
         });
     }
