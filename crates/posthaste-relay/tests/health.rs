@@ -518,7 +518,8 @@ async fn a_place_that_takes_nothing_is_told_of_until_it_returns() {
         }
         sink.set_fault(MemorySinkFault::None);
         emit(&store, "full", "c", "3");
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        // The longest wait of a copy, and its jitter.
+        tokio::time::sleep(Duration::from_secs(400)).await;
         let counted = relay.destination("d").counted;
         assert_eq!((counted.places_held, counted.accepted), (0, 3));
         let told = store.status().await.unwrap().destinations.remove(0);
