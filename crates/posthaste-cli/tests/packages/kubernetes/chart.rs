@@ -163,7 +163,7 @@ fn versions_are_those_of_the_workspace() {
     let image = |release: Release| release.container()["image"].as_str().unwrap().to_owned();
     let by_default = image(Release::by_default());
     assert_eq!(by_default, format!("posthaste/posthaste:{version}"));
-    let pushed = read("../.github/workflows/release.yml");
+    let pushed = read(".github/workflows/release.yml");
     assert!(pushed.contains("IMAGE: docker.io/posthaste/posthaste\n"));
     let by_digest = image(Release::of(EXISTING_SECRETS));
     let expected = "registry.example.com/posthaste@sha256:";
