@@ -61,7 +61,7 @@ mod window;
 
 use std::collections::BTreeSet;
 
-use crate::{EventRef, Marker, Moment, Router, SinkInfo, StoredEvent};
+use crate::{EventRef, Marker, Moment, Router, SinkInfo};
 use breaker::Breaker;
 use lane::LaneUse;
 use progress::Progress;
@@ -69,7 +69,7 @@ use reading::Reading;
 use refusals::Refusals;
 use reports::Reports;
 use retries::Retries;
-use side::{Side, has_key};
+use side::Side;
 use ticket::Group;
 use trials::Trials;
 use waiting::Waiting;
@@ -211,19 +211,12 @@ impl Pipeline {
 
     /// Parts of the destination that take nothing for now, or not everything yet: how many, and the
     /// first few, so many at the most.
-    pub fn held_places(&mut self, most: usize, now: Moment) -> (usize, Vec<HeldPlace>) {
-        let Self {
-            main,
-            side,
-            waiting,
-            router,
-            ..
-        } = self;
-        let is_main = |event: &&StoredEvent| !waiting.is_parked(event);
-        let (window, keys) = side.gathered();
-        let in_side = window.undone().filter(|event| has_key(keys, event));
-        let undone = main.undone().filter(is_main).chain(in_side);
-        waiting.held_places(most, undone, router, now)
+    #[must_use]
+    pub fn held_places(&self, most: usize, now: Moment) -> (usize, Vec<HeldPlace>) {
+        let in_main = self.main.undone();
+        let in_main = in_main.filter(|event| !self.waiting.is_parked(event));
+        let undone = in_main.chain(self.side.undone());
+        self.waiting.held_places(most, undone, &self.router, now)
     }
 
     /// Operators want the destination to stand still, or to go on. Answers whether that is news.

@@ -92,9 +92,13 @@ impl Pipeline {
             ..
         } = self;
         let is_held = |event: &StoredEvent| waiting.held_place(event, router).is_some();
-        let mut in_main = main.put_off(|event| is_held(event) && !waiting.is_parked(event));
         let (window, keys) = side.gathered();
-        let mut in_side = window.put_off(|event| is_held(event) && has_key(keys, event));
+        let put_off = |is: &dyn Fn(&StoredEvent) -> bool| {
+            let in_main = main.put_off(|event| is(event) && !waiting.is_parked(event));
+            let in_side = window.put_off(|event| is(event) && has_key(keys, event));
+            (in_main, in_side)
+        };
+        let (mut in_main, mut in_side) = put_off(&is_held);
         let events = in_main.events + in_side.events;
         let bytes = in_main.bytes + in_side.bytes;
         if events == 0 {
@@ -107,11 +111,8 @@ impl Pipeline {
                 return;
             }
             // A place may be held back for hours, or paused, and another one for a moment.
-            let stays = |event: &StoredEvent| !waiting.is_held_for((event, router), STAY, now);
-            in_main =
-                main.put_off(|event| is_held(event) && !waiting.is_parked(event) && !stays(event));
-            in_side =
-                window.put_off(|event| is_held(event) && has_key(keys, event) && !stays(event));
+            let is_long = |event: &StoredEvent| waiting.is_held_for((event, router), STAY, now);
+            (in_main, in_side) = put_off(&|event| is_held(event) && is_long(event));
         }
         let main = in_main.first.into_iter().map(|of| (Group::Main, of));
         let side = in_side.first.into_iter().map(|of| (Group::Side, of));

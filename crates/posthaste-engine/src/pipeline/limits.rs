@@ -37,7 +37,7 @@ pub struct PipelineLimits {
 }
 
 impl PipelineLimits {
-    /// Whether so many events and bytes are one part of so many of the window.
+    /// So many events and bytes are one part of so many of the window.
     pub(super) fn is_much(&self, (events, bytes): (usize, usize), parts: usize) -> bool {
         events * parts >= self.window_events || bytes * parts >= self.window_bytes
     }

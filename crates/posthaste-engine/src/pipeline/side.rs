@@ -170,6 +170,11 @@ impl Side {
         (&mut self.window, &self.keys)
     }
 
+    /// Events of the keys that are read now, which are not done.
+    pub(super) fn undone(&self) -> impl Iterator<Item = &StoredEvent> {
+        self.window.undone().filter(|event| self.reads(event))
+    }
+
     /// Whether all that was read is accepted or parked.
     pub(super) fn is_done(&mut self) -> bool {
         self.window.is_done()

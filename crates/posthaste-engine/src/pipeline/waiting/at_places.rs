@@ -61,12 +61,12 @@ impl Waiting {
         true
     }
 
-    /// Whether an operator has paused the event's place.
+    /// An operator has paused the event's place.
     pub(in super::super) fn is_place_paused(&self, event: &StoredEvent, router: &Router) -> bool {
         !self.paused_places.is_empty() && self.places.is_paused(self.place_of(event, router))
     }
 
-    /// Whether the event's place has not taken everything for so long.
+    /// The event's place has not taken everything for so long.
     pub(in super::super) fn is_held_for(
         &self,
         (event, router): (&StoredEvent, &Router),
