@@ -4,8 +4,8 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use posthaste_engine::{
     AfterFailure, Budget, Claim, ClaimOutcome, ClaimRequest, Claimed, Cursor, HostIdentity, Page,
-    Parking, Progress, Registered, Registration, RelayReport, Settlement, SideRead, Start, Store,
-    StoreError, StoredEvent,
+    Parking, Progress, Registered, Registration, RelayReport, Renewal, Settlement, SideRead, Start,
+    Store, StoreError, StoredEvent,
 };
 use uuid::Uuid;
 
@@ -78,12 +78,18 @@ impl Bench {
             .unwrap()
     }
 
+    /// Renews the relay's lease, with nothing to report.
+    pub(super) async fn renew(
+        &self,
+        relay: Registered,
+        lease: Duration,
+    ) -> Result<Renewal, StoreError> {
+        self.store.renew(relay, lease, &RelayReport::new()).await
+    }
+
     /// Lets the relay's lease end soon.
     pub(super) async fn let_expire(&self, relay: Registered) {
-        self.store
-            .renew(relay, SHORT, &RelayReport::new())
-            .await
-            .unwrap();
+        self.renew(relay, SHORT).await.unwrap();
     }
 
     /// A relay that owns [`DESTINATION`] from the oldest event on.

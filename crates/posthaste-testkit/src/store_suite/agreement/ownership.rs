@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use posthaste_engine::{Claim, ClaimOutcome, ClaimRequest, Registered, RelayReport, Start, Want};
+use posthaste_engine::{
+    Claim, ClaimOutcome, ClaimRequest, Registered, RelayReport, Renewal, Start, Want,
+};
 
 use super::{
     operation::Operation,
@@ -120,18 +122,10 @@ impl Driver {
         let Some(relay) = &self.relays[slot] else {
             return false;
         };
-        let registered = relay.registered;
-        let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
-        let subject = ours
-            .renew(registered.subject, LONG, &RelayReport::new())
-            .await;
-        let reference = theirs
-            .renew(registered.reference, LONG, &RelayReport::new())
-            .await;
-        let Some(renewals) = agreed("renew", subject, reference) else {
+        let Some(renewals) = self.renewed(&relay.registered, LONG).await else {
             return true;
         };
-        let told = |renewal: posthaste_engine::Renewal| -> Vec<_> {
+        let told = |renewal: Renewal| -> Vec<_> {
             let served = renewal.destinations.into_iter();
             served
                 .map(|(name, state, shares)| (name, state, self.shares_seen(shares)))
@@ -144,18 +138,20 @@ impl Driver {
         true
     }
 
+    async fn renewed(&self, relay: &Both<Registered>, lease: Duration) -> Option<Both<Renewal>> {
+        let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
+        let report = RelayReport::new();
+        let subject = ours.renew(relay.subject, lease, &report).await;
+        let reference = theirs.renew(relay.reference, lease, &report).await;
+        agreed("renew", subject, reference)
+    }
+
     async fn expire(&mut self, slot: usize) -> bool {
         let Some(relay) = self.awake(slot) else {
             return false;
         };
-        let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
-        let subject = ours
-            .renew(relay.subject, NO_LEASE, &RelayReport::new())
-            .await;
-        let reference = theirs
-            .renew(relay.reference, NO_LEASE, &RelayReport::new())
-            .await;
-        if agreed("renew", subject, reference).is_some() {
+        if self.renewed(&relay, NO_LEASE).await.is_some() {
+            let (ours, theirs) = (&self.worlds.subject.store, &self.worlds.reference.store);
             for (store, relay) in [(ours, relay.subject), (theirs, relay.reference)] {
                 loop {
                     let status = store.status().await.expect("a status");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    DeadAction, DestinationState, ParkedFilter, ParkedState, RelayReport, Start, StoreError,
+    DeadAction, DestinationState, ParkedFilter, ParkedState, Start, StoreError,
 };
 
 use super::{Case, cases};
@@ -229,11 +229,7 @@ async fn a_destination_is_paused_and_resumed(bench: Bench) {
                 .await
                 .unwrap()
         );
-        let renewal = bench
-            .store
-            .renew(owner.relay, LONG, &RelayReport::new())
-            .await
-            .unwrap();
+        let renewal = bench.renew(owner.relay, LONG).await.unwrap();
         let [(name, seen, _)] = &renewal.destinations[..] else {
             panic!("one destination: {renewal:?}");
         };

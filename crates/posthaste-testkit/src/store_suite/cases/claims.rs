@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use posthaste_engine::{
-    ClaimOutcome, ClaimRequest, DeadAction, DestinationState, ParkedFilter, RelayReport,
-    Settlement, Start, StoreError, Wanted,
+    ClaimOutcome, ClaimRequest, DeadAction, DestinationState, ParkedFilter, Settlement, Start,
+    StoreError, Wanted,
 };
 
 use super::{Case, cases};
@@ -87,12 +87,7 @@ async fn a_lease_that_ended_is_taken_over(bench: Bench) {
     let heir = bench.open(heir, claim).await;
 
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
-    assert_fenced(
-        bench
-            .store
-            .renew(owner.relay, LONG, &RelayReport::new())
-            .await,
-    );
+    assert_fenced(bench.renew(owner.relay, LONG).await);
     assert_eq!(ids(&heir.events().await), written[2..]);
 }
 
@@ -119,12 +114,7 @@ async fn a_fenced_relay_never_comes_back(bench: Bench) {
         .fence(other, owner.relay.registration, "its process is gone")
         .await
         .unwrap();
-    assert_fenced(
-        bench
-            .store
-            .renew(owner.relay, LONG, &RelayReport::new())
-            .await,
-    );
+    assert_fenced(bench.renew(owner.relay, LONG).await);
     assert_fenced(bench.store.claim(owner.relay, &whole(DESTINATION)).await);
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
     // Its name may: a restart registers anew.
@@ -158,11 +148,7 @@ async fn fencing_needs_a_relay_that_is_not_fenced(bench: Bench) {
         .fence(other, owner.relay.registration, "revenge")
         .await;
     assert_fenced(back);
-    bench
-        .store
-        .renew(owner.relay, LONG, &RelayReport::new())
-        .await
-        .unwrap();
+    bench.renew(owner.relay, LONG).await.unwrap();
 }
 
 async fn claiming_again_raises_the_epoch(bench: Bench) {
@@ -224,12 +210,7 @@ async fn an_old_claim_cannot_be_opened(bench: Bench) {
 async fn a_renewal_tells_what_is_held(bench: Bench) {
     let owner = bench.own().await;
     bench.claim(owner.relay, "other", Start::Oldest).await;
-    let mut held = bench
-        .store
-        .renew(owner.relay, LONG, &RelayReport::new())
-        .await
-        .unwrap()
-        .destinations;
+    let mut held = bench.renew(owner.relay, LONG).await.unwrap().destinations;
     held.sort_by(|(a, ..), (b, ..)| a.cmp(b));
     for ((name, wanted, shares), expected) in held.iter().zip([DESTINATION, "other"]) {
         assert_eq!(
@@ -241,12 +222,7 @@ async fn a_renewal_tells_what_is_held(bench: Bench) {
     }
     assert_eq!(held.len(), 2);
     let stranger = bench.register("relay-b", LONG).await;
-    let held = bench
-        .store
-        .renew(stranger, LONG, &RelayReport::new())
-        .await
-        .unwrap()
-        .destinations;
+    let held = bench.renew(stranger, LONG).await.unwrap().destinations;
     assert!(held.is_empty(), "{held:?}");
 }
 
@@ -255,11 +231,7 @@ async fn a_renewed_lease_is_not_taken(bench: Bench) {
     bench.let_expire(owner.relay).await;
     // Before anybody took over, a late renewal still counts.
     tokio::time::sleep(SHORT * 2).await;
-    bench
-        .store
-        .renew(owner.relay, LONG, &RelayReport::new())
-        .await
-        .unwrap();
+    bench.renew(owner.relay, LONG).await.unwrap();
     let other = bench.register("relay-b", LONG).await;
     let outcome = bench.claim(other, DESTINATION, Start::Oldest).await;
     let ClaimOutcome::Held(shares) = outcome else {
@@ -284,12 +256,7 @@ async fn leaving_releases_at_once(bench: Bench) {
     assert_eq!(heir.claim.settle, Duration::ZERO);
     assert!(heir.claim.epoch > owner.claim.epoch);
     assert_fenced(owner.claimed.advance(read.end(), &seqs(&read.events)).await);
-    assert_fenced(
-        bench
-            .store
-            .renew(owner.relay, LONG, &RelayReport::new())
-            .await,
-    );
+    assert_fenced(bench.renew(owner.relay, LONG).await);
     assert_eq!(ids(&heir.events().await), written);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{Registered, RelayReport, StoreError};
+use posthaste_engine::{Registered, StoreError};
 
 use super::{Case, cases};
 use crate::store_suite::{
@@ -120,23 +120,14 @@ async fn cut_connections_are_unavailable_for_a_moment(bench: Bench) {
         matches!(refused, Err(StoreError::Unavailable { .. })),
         "expected Unavailable, got {refused:?}"
     );
-    heals(async || {
-        bench
-            .store
-            .renew(owner.relay, LONG, &RelayReport::new())
-            .await
-    })
-    .await;
+    heals(async || bench.renew(owner.relay, LONG).await).await;
     let owner = owner.again(&bench).await;
     assert_eq!(ids(&owner.deliver_all().await), written);
     bench.outbox.cut_connections().await;
     heals(|| async { bench.store.status().await.map(drop) }).await;
     let owner = {
         let claim = heals(|| async {
-            bench
-                .store
-                .renew(owner.relay, LONG, &RelayReport::new())
-                .await?;
+            bench.renew(owner.relay, LONG).await?;
             Ok(bench.take_over(owner.relay, DESTINATION).await)
         })
         .await;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{ClaimRequest, Registered, RelayReport, Want};
+use posthaste_engine::{ClaimRequest, Registered, Want};
 
 use super::{
     Case, cases,
@@ -71,12 +71,7 @@ async fn a_restart_under_the_same_name_orphans_nothing(bench: Bench) {
     let claim = owned(ask(&bench, restarted, Want::AtMost(u16::MAX)).await);
     assert!(claim.partitions.is_all() && claim.settle > SETTLE / 2);
     assert!(claim.epoch > before.claim.epoch);
-    assert_fenced(
-        bench
-            .store
-            .renew(before.relay, LONG, &RelayReport::new())
-            .await,
-    );
+    assert_fenced(bench.renew(before.relay, LONG).await);
     let owner = bench.open(restarted, claim).await;
     assert_eq!(ids(&owner.events().await), written);
 }
@@ -182,12 +177,7 @@ async fn a_dead_relays_part_settles_before_others_get_it(bench: Bench) {
     assert_eq!((seen.dead, seen.free, seen.settling), (0, 0, half));
     let wait = seen.settled_in.unwrap();
     assert!(wait <= SETTLE && wait > SETTLE / 2, "{wait:?}");
-    assert_fenced(
-        bench
-            .store
-            .renew(dead.relay, LONG, &RelayReport::new())
-            .await,
-    );
+    assert_fenced(bench.renew(dead.relay, LONG).await);
     assert_fenced(dead.claimed.advance(read.end(), &seqs(&read.events)).await);
     // Revoking touched nothing of the heir's, and gives it no partition that is to settle.
     let mut delivered = ids(&heir.deliver_all().await);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use posthaste_engine::{DestinationState, PAUSED_PLACES_MAX, RelayReport, StoreError, Wanted};
+use posthaste_engine::{DestinationState, PAUSED_PLACES_MAX, StoreError, Wanted};
 
 use super::{Case, cases};
 use crate::store_suite::bench::{Bench, DESTINATION, LONG};
@@ -23,8 +23,7 @@ async fn a_place_is_paused_and_resumed(bench: Bench) {
     let set = async |place, paused| {
         let known = bench.store.set_place(DESTINATION, place, paused).await;
         assert!(known.unwrap(), "there is such a destination");
-        let report = RelayReport::new();
-        let renewal = bench.store.renew(owner.relay, LONG, &report).await;
+        let renewal = bench.renew(owner.relay, LONG).await;
         let (_, renewed, _) = renewal.unwrap().destinations.remove(0);
         let claimed = owner.again(&bench).await.claim.wanted;
         let seen = bench.store.status().await.unwrap().destinations.remove(0);

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, DeadAction, Member, ParkedFilter, Partitions, Registered,
-    RelayReport, Settlement, Shares, Want,
+    Settlement, Shares, Want,
 };
 
 use super::{Case, cases};
@@ -92,11 +92,7 @@ async fn wanting_none_only_enlists(bench: Bench) {
     );
     assert_eq!(seen.member(relay.registration).map(|m| m.owned), Some(0));
     assert_eq!(shares(&bench).await.members.len(), 1);
-    let renewal = bench
-        .store
-        .renew(relay, LONG, &RelayReport::new())
-        .await
-        .unwrap();
+    let renewal = bench.renew(relay, LONG).await.unwrap();
     assert_eq!(renewal.destinations.len(), 1);
     let unknown = bench.store.shares("unknown").await;
     assert!(unknown.is_err_and(|error| !error.is_retryable()));
@@ -160,11 +156,7 @@ async fn members_see_each_other(bench: Bench) {
     }
     owner.claimed.report("closed", None).await.unwrap();
     bench.store.announce_leaving(owner.relay).await.unwrap();
-    let renewal = bench
-        .store
-        .renew(other, LONG, &RelayReport::new())
-        .await
-        .unwrap();
+    let renewal = bench.renew(other, LONG).await.unwrap();
     let (_, _, seen) = &renewal.destinations[0];
     let a = find(seen, owner.relay);
     assert_eq!((a.reaches, a.leaving), (Some(true), true));
@@ -183,11 +175,7 @@ async fn who_withdraws_serves_no_longer(bench: Bench) {
     withdraw(&bench, owner.relay, Duration::ZERO).await;
     let seen = shares(&bench).await;
     assert_eq!((seen.members.len(), seen.free), (0, seen.partitions));
-    let renewal = bench
-        .store
-        .renew(owner.relay, LONG, &RelayReport::new())
-        .await
-        .unwrap();
+    let renewal = bench.renew(owner.relay, LONG).await.unwrap();
     assert!(renewal.destinations.is_empty(), "{renewal:?}");
     assert_fenced(bench.store.open(&owner.claim).await.map(|_| "opened"));
     withdraw(&bench, owner.relay, Duration::ZERO).await;
@@ -359,11 +347,7 @@ async fn another_look_is_asked_for_when_shares_change(bench: Bench) {
     let other = bench.register("relay-b", LONG).await;
     bench.commit_numbered("k", 1).await;
     owner.deliver_all().await;
-    bench
-        .store
-        .renew(owner.relay, LONG, &RelayReport::new())
-        .await
-        .unwrap();
+    bench.renew(owner.relay, LONG).await.unwrap();
     assert_eq!(shares(&bench).await.version, version, "nothing changed");
 
     let mut changed = async |what: &str| {
