@@ -170,7 +170,7 @@ impl Metrics {
             self.each(|destination| Whole(destination.counted.places_held as u64)),
         )?;
         let places = self.destinations.iter().flat_map(|destination| {
-            // Nobody is to be called for what an operator wants.
+            // An operator wants it so: nobody is to be called.
             let held = destination.counted.places.iter();
             held.filter(|place| !place.is_paused).map(|place| {
                 let labels = [
