@@ -15,6 +15,9 @@ START_SECONDS_MAX = 0.050
 # The C library's own, which every system has; anything else would have to be installed.
 LIBRARIES = re.compile(
     r"(libc|libm|libdl|librt|libpthread|libutil|libresolv|ld-linux[\w-]*)\.so\.\d")
+# jemalloc refuses to start where pages are larger than it was built for: some kernels of ARM have
+# pages of 64 KiB, as a power of two.
+LARGEST_PAGE = "16"
 # zig itself and not cargo-zigbuild's wrapper of it: that one starts a Python for each of a thousand
 # files. Crates name the target in Rust's words, which zig does not know.
 COMPILER = """\
@@ -62,6 +65,7 @@ def build(release):
         "PKG_CONFIG_LIBDIR": "/nonexistent",
         "ZIG_GLOBAL_CACHE_DIR": str(cache() / "zig"),
         "POSTHASTE_COMMIT": release.commit,
+        **({"JEMALLOC_SYS_WITH_LG_PAGE": LARGEST_PAGE} if release.machine == "aarch64" else {}),
     }
     run("cargo", "zigbuild", "--locked", "--profile", "dist", "--package", "posthaste-cli",
         "--bin", "posthaste", "--all-features",
@@ -124,6 +128,9 @@ def problems(release):
     if seconds > START_SECONDS_MAX:
         found.append(f"it starts in {seconds * 1e3:.0f} ms, more than "
                      f"{START_SECONDS_MAX * 1e3:.0f} ms")
+    if "jemalloc" not in run(release.binary, "--version", stderr=subprocess.STDOUT,
+                             env={**os.environ, "_RJEM_MALLOC_CONF": "stats_print:true"}):
+        found.append("its memory is the C library's, which grows from outage to outage")
     data = release.binary.read_bytes()
     for place in [str(ROOT), cargo_home(), str(cache())]:
         if place.encode() in data:

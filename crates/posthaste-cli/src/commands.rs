@@ -110,11 +110,6 @@ impl StoreArgs {
 }
 
 impl Command {
-    /// Whether what the process holds matters, since it stays.
-    pub(crate) fn runs_for_long(&self) -> bool {
-        matches!(self, Self::Relay(_))
-    }
-
     pub(crate) async fn run(self) -> Result<Status, Failure> {
         match self {
             Self::Init(command) => command.run().await,

@@ -3,7 +3,6 @@
 mod commands;
 mod config;
 mod failure;
-mod heaps;
 mod http;
 mod open;
 mod output;
@@ -22,6 +21,12 @@ use rustix::process::{Resource, getrlimit};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::Failure;
+
+/// glibc gives each thread a heap of its own that keeps its largest size. A relay's window is read
+/// now by one thread and now by another, so its memory would grow from outage to outage.
+#[cfg(all(feature = "jemalloc", target_os = "linux"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Moves every committed event of a transactional outbox to its destination: in order, at least
 /// once, none lost.
@@ -43,9 +48,6 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => without_secrets(error).exit(),
     };
-    if command.runs_for_long() {
-        heaps::share();
-    }
     let ended = match runtime() {
         Ok(runtime) => runtime.block_on(command.run()),
         Err(failure) => Err(failure),

@@ -13,10 +13,7 @@ use std::{
 
 #[cfg(feature = "kafka")]
 use posthaste_testkit::servers::kafka::KafkaServer;
-use posthaste_testkit::{
-    process::{Running, run},
-    servers::postgres::PostgresServer,
-};
+use posthaste_testkit::{process::run, servers::postgres::PostgresServer};
 use rustix::process::{Pid, Signal, kill_process};
 #[cfg(feature = "kafka")]
 use uuid::Uuid;
@@ -189,28 +186,14 @@ fn another_cluster_behind_the_same_address_is_said() {
     );
 }
 
-/// Else each thread keeps what it once held, and memory grows with every outage.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(all(feature = "jemalloc", target_os = "linux"))]
 #[test]
-fn all_threads_share_one_heap_unless_the_environment_says_otherwise() {
-    for (given, expected) in [
-        (None, "MALLOC_ARENA_MAX=1"),
-        (Some("3"), "MALLOC_ARENA_MAX=3"),
-    ] {
-        let world = World::with_outbox();
-        let mut command = world.command(&[&RELAY[..], &["--to", "null:"]].concat());
-        command.env_remove("MALLOC_ARENA_MAX");
-        command.envs(given.map(|value| ("MALLOC_ARENA_MAX", value)));
-        let relay = Running::start(&mut command);
-        relay.wait_for_stderr("claimed", LIMIT);
-        let process = format!("/proc/{}", relay.id());
-        let environment = fs::read_to_string(format!("{process}/environ")).unwrap();
-        assert!(environment.split('\0').any(|setting| setting == expected));
-        let name = fs::read_to_string(format!("{process}/comm")).unwrap();
-        assert_eq!(name.trim_end(), "posthaste");
-        relay.terminate();
-        relay.wait(LIMIT).expect_status(0);
-    }
+fn memory_is_jemallocs() {
+    let world = World::empty();
+    let mut command = world.command(&["--version"]);
+    command.env("_RJEM_MALLOC_CONF", "stats_print:true");
+    let ended = run(&mut command, LIMIT).expect_status(0);
+    says(&ended, &["jemalloc statistics"]);
 }
 
 #[test]
