@@ -16,7 +16,8 @@ pub(crate) enum Status {
     Done = 0,
     /// Something failed that may pass.
     Failure = 1,
-    /// The command line, the configuration or the set-up is wrong: a restart does not help.
+    /// Somebody has to act: the command line, the configuration or the set-up is wrong, here or
+    /// elsewhere.
     Usage = 2,
     /// Drained, but some events are parked, or blocked behind parked ones.
     Parked = 3,

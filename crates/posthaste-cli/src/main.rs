@@ -38,8 +38,8 @@ struct Cli {
 }
 
 const EXIT_STATUS: &str = "\
-Exit status: 0 done, 1 failure, 2 usage or configuration, 3 drained with parked or blocked events,
-4 drain time-out.
+Exit status: 0 done, 1 failure, 2 usage, configuration or set-up, 3 drained with parked or blocked
+events, 4 drain time-out.
 
 Start with:  posthaste demo";
 

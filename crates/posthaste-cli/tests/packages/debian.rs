@@ -140,6 +140,23 @@ fn systemd_takes_the_units() {
     }
 }
 
+/// A relay is down for good only if somebody stops it: what ends it with status 2, such as an older
+/// schema after an upgrade, is mended elsewhere.
+#[test]
+fn systemd_starts_a_relay_again_after_every_failure() {
+    let unit = read(&root().join("packaging/debian/posthaste.service"));
+    let settings: Vec<_> = unit
+        .lines()
+        .filter(|line| line.starts_with("Restart") || line.starts_with("StartLimit"))
+        .collect();
+    let expected = [
+        "StartLimitIntervalSec=0",
+        "Restart=on-failure",
+        "RestartSec=5s",
+    ];
+    assert_eq!(settings, expected);
+}
+
 /// The waits of the unit are above those of the relay, as its example states them.
 #[test]
 fn systemd_waits_for_a_planned_stop() {
