@@ -28,6 +28,7 @@ use crate::{
     http, open, output,
     task::AbortOnDrop,
 };
+use service_manager::ServiceManager;
 use stop::Stop;
 
 /// The variable that sets the log's level, in the syntax of `RUST_LOG`.
@@ -104,10 +105,11 @@ impl Relay {
         let checks = check_sinks(&config, &sinks).await?;
 
         let timed_out = Arc::clone(&stop.timed_out);
-        let watchdog = service_manager::started(health.clone());
+        let manager = ServiceManager::new()?;
+        let watchdog = manager.started(health.clone());
         let stop = async {
             stop.wait().await;
-            service_manager::stopping();
+            manager.stopping().await;
         };
         let summary = relay.run(stop).await?;
         drop((serving, watchdog, checks));
