@@ -35,6 +35,9 @@ const HINT: &str = "posthaste serves /healthz, /readyz and /metrics\n";
 const HOST_HINT: &str = "the header `Host` names another host; ask for localhost or an address, \
                          and let a proxy do so\n";
 
+/// The answer of `/healthz`.
+pub(crate) const ALIVE: &str = "alive\n";
+
 /// Parses an address to listen on.
 ///
 /// # Errors
@@ -148,7 +151,7 @@ fn names_this_machine(host: &str) -> bool {
 }
 
 async fn healthz() -> &'static str {
-    "alive\n"
+    ALIVE
 }
 
 async fn readyz(State(watched): State<Watched>) -> Response {

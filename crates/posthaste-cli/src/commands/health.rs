@@ -15,6 +15,7 @@ use tokio::{net::TcpStream, time::timeout};
 
 use crate::{
     failure::{Failure, Status},
+    http::ALIVE,
     output,
 };
 
@@ -61,17 +62,49 @@ impl Health {
         let (status, body) = answer
             .map_err(|_| none(format!("nothing came within {} s", LIMIT.as_secs())))?
             .map_err(|error| none(error.to_string()))?;
-        if status == StatusCode::OK {
-            output::print("healthy\n")?;
-            return Ok(Status::Done);
+        match Answer::of(status, &body) {
+            Answer::Healthy => {
+                output::print("healthy\n")?;
+                Ok(Status::Done)
+            }
+            Answer::NotReady(destinations) => Err(Failure::failed(format!(
+                "{destinations}\nfix: mend the cause; the log of the relay at {asked} says more"
+            ))),
+            Answer::Foreign => Err(Failure::failed(format!(
+                "{asked} answers {status}, and not as a relay does\nfix: give the address of a \
+                 relay's page /readyz or /healthz, such as http://127.0.0.1:9187/readyz"
+            ))),
         }
-        Err(Failure::failed(match serde_json::from_slice(&body) {
-            Ok(readiness) if status == StatusCode::SERVICE_UNAVAILABLE => not_ready(&readiness),
-            _ => format!(
-                "{asked} answers {status}\nfix: give the address of a relay's page, such as \
-                 http://127.0.0.1:9187/readyz"
-            ),
-        }))
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Healthy,
+    /// A line for each destination that stands still.
+    NotReady(String),
+    /// No page of a relay that tells its health: another program may have the port.
+    Foreign,
+}
+
+impl Answer {
+    fn of(status: StatusCode, body: &[u8]) -> Self {
+        if status == StatusCode::OK && body == ALIVE.as_bytes() {
+            return Self::Healthy;
+        }
+        let readiness: Value = serde_json::from_slice(body).unwrap_or_default();
+        let ready = match readiness["standstill_seconds"].is_u64() {
+            true => readiness["ready"].as_bool(),
+            false => None,
+        };
+        let standing = not_ready(&readiness);
+        match (status, ready) {
+            (StatusCode::OK, Some(true)) => Self::Healthy,
+            (StatusCode::SERVICE_UNAVAILABLE, Some(false)) if !standing.is_empty() => {
+                Self::NotReady(standing)
+            }
+            _ => Self::Foreign,
+        }
     }
 }
 
@@ -117,6 +150,32 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn only_a_relays_own_answers_count() {
+        let (ok, unavailable) = (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE);
+        let ready = br#"{"ready":true,"standstill_seconds":30,"destinations":[]}"#;
+        for healthy in [ALIVE.as_bytes(), ready] {
+            assert_eq!(Answer::of(ok, healthy), Answer::Healthy);
+            assert_eq!(Answer::of(unavailable, healthy), Answer::Foreign);
+        }
+        for other in [
+            "",
+            "{}",
+            "[1]",
+            "<html>",
+            r#"{"ready":true}"#,
+            r#"{"ready":false}"#,
+        ] {
+            for status in [ok, unavailable] {
+                assert_eq!(
+                    Answer::of(status, other.as_bytes()),
+                    Answer::Foreign,
+                    "{other}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn each_destination_that_stands_still_has_a_line() {

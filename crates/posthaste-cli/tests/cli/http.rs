@@ -388,7 +388,11 @@ fn readiness_tells_a_standstill_by_its_destination() {
     if red {
         says(
             &probed,
-            &["`default` has made no progress for", "away/out.jsonl"],
+            &[
+                "`default` has made no progress for",
+                "away/out.jsonl",
+                "fix: ",
+            ],
         );
     }
     assert_eq!(destination["ready"], !red);
@@ -449,6 +453,8 @@ fn a_probe_is_told_by_health() {
     world.ends(&["health", "--url", &page("/healthz")], 0);
     let lost = world.ends(&["health", "--url", &page("/ready")], 1);
     says(&lost, &["404", "fix: "]);
+    let numbers = world.ends(&["health", "--url", &page("/metrics")], 1);
+    says(&numbers, &["200 OK, and not as a relay does", "fix: "]);
     for wrong in ["https://localhost/readyz", "/readyz", "localhost:9187"] {
         says(&world.ends(&["health", "--url", wrong], 2), &["fix: "]);
     }
