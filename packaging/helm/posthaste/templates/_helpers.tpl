@@ -4,18 +4,23 @@
 
 {{/* Short enough for what is appended to it. */}}
 {{- define "posthaste.fullname" -}}
+{{- $full := printf "%s-%s" .Release.Name (include "posthaste.name" .) }}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- $full = .Values.fullnameOverride }}
 {{- else if contains (include "posthaste.name" .) .Release.Name }}
-{{- .Release.Name | trunc 52 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name (include "posthaste.name" .) | trunc 52 | trimSuffix "-" }}
+{{- $full = .Release.Name }}
 {{- end }}
+{{- $full = $full | trunc 52 | trimSuffix "-" }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $full) }}
+{{- $rule := "a Service's name begins with a letter, and has letters, digits and - alone" }}
+{{- fail (printf "the name %q: %s; set fullnameOverride" $full $rule) }}
+{{- end }}
+{{- $full }}
 {{- end }}
 
 {{- define "posthaste.releaseLabels" -}}
-app.kubernetes.io/name: {{ include "posthaste.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "posthaste.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* The init Job's pods must not be taken for relays. */}}
@@ -57,7 +62,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The relay's configuration file. */}}
 {{- define "posthaste.config" -}}
-{{- if regexMatch "(?m)^\\s*\\[\\s*relay\\s*\\]" .Values.config }}
+{{- if regexMatch "(?m)^\\s*(\\[\\s*)?[\"']?relay[\"']?\\s*[\\]=.]" .Values.config }}
 {{- fail "config: the chart writes the section [relay]; give its settings below relay.settings" }}
 {{- end }}
 {{- $literal := regexReplaceAll "\\$\\{[^}]*\\}" .Values.config "" }}
@@ -68,6 +73,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $fix := "put the address into the Secret, and name its key here as ${KEY}" }}
 {{- fail (printf "config: an address holds a password, and a ConfigMap is no secret; %s" $fix) }}
 {{- end }}
+{{- /* Before the section: a key at its head belongs to no section. */}}
+{{- .Values.config | trim }}
+
 [relay]
 http = {{ printf "%s:%d" .Values.http.address (int64 .Values.http.port) | toJson }}
 http_allow_remote = true
@@ -75,8 +83,6 @@ shutdown_timeout = "{{ int64 .Values.relay.shutdownTimeoutSeconds }}s"
 {{- range $key, $value := .Values.relay.settings }}
 {{ $key }} = {{ if kindIs "string" $value }}{{ toJson $value }}{{ else }}{{ int64 $value }}{{ end }}
 {{- end }}
-
-{{ .Values.config }}
 {{- end }}
 
 {{/* Of relays and of the init Job alike. */}}
@@ -101,6 +107,6 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}

@@ -77,8 +77,13 @@ impl Release {
 }
 
 pub(super) fn helm_template(options: &[&str]) -> Finished {
+    helm_template_as("posthaste", options)
+}
+
+/// Of a release with this name.
+pub(super) fn helm_template_as(name: &str, options: &[&str]) -> Finished {
     let mut helm = kubernetes_tool("helm");
-    helm.args(["template", "posthaste", CHART, "--namespace", "shop"]);
+    helm.args(["template", name, CHART, "--namespace", "shop"]);
     helm.args(ON_KUBERNETES);
     run(helm.args(options).current_dir(root()), LIMIT)
 }
@@ -106,6 +111,41 @@ fn kubernetes_knows_every_field_of_what_is_rendered() {
     assert_eq!(objects, [6, 12, 4]);
     let all: String = releases.into_iter().map(|release| release.text).collect();
     assert_eq!(kubeconform(&all), objects.iter().sum::<usize>());
+}
+
+/// YAML takes such names for numbers and for truth values where they are not quoted.
+#[test]
+fn names_stay_names() {
+    let names = [
+        "nameOverride=true",
+        "fullnameOverride=no",
+        "secret.name=123",
+        "serviceAccount.name=1e3",
+        "image.repository=0x1",
+        "topologySpread.keys={1}",
+        "priorityClassName=1",
+        "autoscaling.metric.name=1",
+        "init.existingSecretKey=1",
+    ];
+    let options: Vec<_> = names
+        .iter()
+        .flat_map(|name| ["--set-string", name])
+        .collect();
+    let values = format!("{CHART}/{EVERYTHING}");
+    for secret in [
+        "existingSecret=1,adminUrl=",
+        "adminUrl=postgres://admin@db/shop",
+    ] {
+        let secret = secret.split(',').map(|value| format!("init.{value}"));
+        let secret = secret.collect::<Vec<_>>().join(",");
+        let given = [
+            &["--values", &values, "--set-string", &secret],
+            &options[..],
+        ]
+        .concat();
+        let manifests = helm_template_as("123", &given).expect_status(0).stdout;
+        assert_eq!(kubeconform(&manifests), yaml(&manifests).len());
+    }
 }
 
 #[test]
@@ -173,12 +213,7 @@ fn versions_are_those_of_the_workspace() {
 /// Two releases in a namespace share no object, and neither's selector takes the other's pods.
 #[test]
 fn releases_do_not_meet() {
-    let named = |name: &str| {
-        let mut helm = kubernetes_tool("helm");
-        helm.args(["template", name, CHART]).args(ON_KUBERNETES);
-        helm.current_dir(root());
-        yaml(&run(&mut helm, LIMIT).expect_status(0).stdout)
-    };
+    let named = |name: &str| yaml(&helm_template_as(name, &[]).expect_status(0).stdout);
     let names = |objects: &[Value]| -> Vec<(String, String)> {
         let name = |object: &Value| {
             let text = |value: &Value| value.as_str().unwrap().to_owned();

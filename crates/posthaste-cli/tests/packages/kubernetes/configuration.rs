@@ -113,6 +113,16 @@ fn the_relay_understands_the_example_for_kustomize() {
     assert_understood(&away, &["`orders` (kafka)", "`mail` (rabbitmq)"]);
 }
 
+/// The chart's own section must not take them in.
+#[test]
+fn keys_at_the_head_of_the_configuration_belong_to_no_section() {
+    let routes = "routes = [{ to = [\"audit\"] }]\n[destinations.audit]\nurl = \"null:\"\n";
+    let release = Release::with(&["--set-literal", &format!("config={routes}")]);
+    let configuration: toml::Table = release.configuration().parse().unwrap();
+    assert!(configuration["routes"].is_array(), "{configuration}");
+    assert!(configuration["relay"]["http"].is_str(), "{configuration}");
+}
+
 /// The chart sets some itself, and they can be set in no other way.
 #[test]
 fn every_setting_of_a_relay_is_known_to_the_chart() {

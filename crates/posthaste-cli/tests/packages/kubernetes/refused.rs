@@ -1,6 +1,6 @@
 //! Values that the chart does not take.
 
-use super::chart::helm_template;
+use super::chart::{helm_template, helm_template_as};
 
 #[test]
 fn wrong_values_are_refused_and_named() {
@@ -11,6 +11,10 @@ fn wrong_values_are_refused_and_named() {
         ("image.digest=1234", "digest"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("fullnameOverride=Events", "fullnameOverride"),
+        (
+            "podLabels.app\\.kubernetes\\.io/name=mine",
+            "podLabels/app.kubernetes.io~1name",
+        ),
         ("secret.data.NOT-A-VARIABLE=x", "NOT-A-VARIABLE"),
         ("relay.shutdownSpareSeconds=0", "shutdownSpareSeconds"),
         ("relay.shutdownTimeoutSeconds=10s", "shutdownTimeoutSeconds"),
@@ -89,9 +93,29 @@ fn contradictions_are_refused() {
             ],
             "not both",
         ),
+        (
+            &["--set-literal", "config=relay.lease = \"20s\""],
+            "[relay]",
+        ),
+        (
+            &[
+                "--set",
+                "autoscaling.enabled=true,autoscaling.minReplicas=5",
+            ],
+            "minReplicas is above maxReplicas",
+        ),
         (&["--kube-version", "1.26.0"], "kubeVersion"),
     ] {
         let said = helm_template(values).expect_status(1).stderr;
         assert!(said.contains(named), "{values:?}: {said}");
+    }
+}
+
+#[test]
+fn a_release_whose_name_no_service_can_have_is_refused() {
+    for name in ["shop.v1", "1shop"] {
+        let said = helm_template_as(name, &[]).expect_status(1).stderr;
+        assert!(said.contains("set fullnameOverride"), "{said}");
+        helm_template_as(name, &["--set", "fullnameOverride=shop"]).expect_status(0);
     }
 }
