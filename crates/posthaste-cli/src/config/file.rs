@@ -47,7 +47,8 @@ impl FileConfig {
                  --config"
             ))
         })?;
-        Self::parse(Source { name, text })
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Self::parse(Source { name, folder, text })
     }
 
     pub(super) fn parse(source: Source) -> Result<Self, ConfigError> {

@@ -1,6 +1,9 @@
 //! Input that people write: configuration files, units, references, addresses, arguments.
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bolero::check;
 use clap::Parser;
@@ -25,7 +28,8 @@ const FILE_WORDS: &str = "\
 
 fn parse(text: String) -> Result<(), String> {
     let name = "p.toml".to_owned();
-    let file = FileConfig::parse(Source { name, text });
+    let folder = PathBuf::new();
+    let file = FileConfig::parse(Source { name, folder, text });
     let routes = file.and_then(|file| file.routes.compile(&file.destinations));
     routes.map(|_| ()).map_err(|error| error.to_string())
 }
@@ -195,11 +199,14 @@ fn fuzz_references() {
             let text = spelled(input, &words(REFERENCE_WORDS));
             let env = |name: &str| (name == "A").then(|| format!("${{A}}{SECRET}"));
             let escaped = text.replace('$', "$$");
-            assert_eq!(secrets::resolve_with(&escaped, env), Ok(text.clone()));
+            assert_eq!(
+                secrets::resolve_with(&escaped, Path::new(""), env),
+                Ok(text.clone())
+            );
             if text.contains("file:") {
                 return;
             }
-            match secrets::resolve_with(&text, env) {
+            match secrets::resolve_with(&text, Path::new(""), env) {
                 Ok(resolved) => {
                     let brought = resolved.matches(SECRET).count();
                     assert!(

@@ -1,12 +1,14 @@
 //! Errors in a configuration file: file, line, caret, fix.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, path::PathBuf};
 
 use posthaste_engine::is_plain_name;
 
 /// The text of a configuration file and where it came from.
 pub(crate) struct Source {
     pub(crate) name: String,
+    /// Where relative paths of secrets begin.
+    pub(crate) folder: PathBuf,
     pub(crate) text: String,
 }
 
@@ -143,6 +145,7 @@ mod tests {
             let text = format!("a = {quotes}amqp://u:\nhunter2==\n{quotes}\nb = 1\n");
             let source = Source {
                 name: "p.toml".to_owned(),
+                folder: PathBuf::new(),
                 text,
             };
             let error = |word: &str| {
@@ -158,6 +161,7 @@ mod tests {
     fn the_caret_stands_under_the_fault() {
         let source = Source {
             name: "p.toml".to_owned(),
+            folder: PathBuf::new(),
             text: "a = 1\r\n bc= \"ü\" # end\n".to_owned(),
         };
         let start = source.text.find("\"ü").unwrap();

@@ -1,21 +1,24 @@
 //! References to secrets inside a configuration file: `${NAME}` for an environment variable,
 //! `${file:/path}` for the contents of a file, `$$` for a dollar sign.
 
+use std::path::Path;
+
 use posthaste_engine::shown;
 
 use crate::secret::SecretUrl;
 
-/// Replaces every reference.
+/// Replaces every reference. Relative paths begin in this folder.
 ///
 /// # Errors
 /// The missing part, with the fix; never a secret.
-pub(crate) fn resolve(text: &str) -> Result<String, String> {
-    resolve_with(text, |name| std::env::var(name).ok())
+pub(crate) fn resolve(text: &str, folder: &Path) -> Result<String, String> {
+    resolve_with(text, folder, |name| std::env::var(name).ok())
 }
 
 /// [`resolve`] in this environment.
 pub(super) fn resolve_with(
     text: &str,
+    folder: &Path,
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
     let mut resolved = String::new();
@@ -31,7 +34,7 @@ pub(super) fn resolve_with(
                 "a `${` is never closed; write ${NAME} or ${file:/path}, and $$ for a dollar sign",
             )?;
             resolved.push_str(&match name.strip_prefix("file:") {
-                Some(path) => from_file(path)?,
+                Some(path) => from_file(&folder.join(path))?,
                 None => env(name).ok_or_else(|| {
                     format!(
                         "the environment variable `{}` is not set; set it, or write \
@@ -50,9 +53,9 @@ pub(super) fn resolve_with(
     Ok(resolved)
 }
 
-fn from_file(path: &str) -> Result<String, String> {
+fn from_file(path: &Path) -> Result<String, String> {
     let contents = std::fs::read_to_string(path).map_err(|error| {
-        let path = SecretUrl::new(path);
+        let path = SecretUrl::new(path.display().to_string());
         format!("cannot read the secret in `{path}`: {error}; create the file, or correct the path")
     })?;
     // Every editor ends a file with a line end, no secret does.
@@ -68,22 +71,18 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "from-file\n").unwrap();
         let env = |name: &str| (name == "PW").then(|| "pa$$w".to_owned());
-        let text = format!("a${{PW}}b${{file:{}}}c$$d$e", file.path().display());
-        assert_eq!(resolve_with(&text, env).unwrap(), "apa$$wbfrom-filec$d$e");
-        assert!(
-            resolve_with("${NO}", env)
-                .unwrap_err()
-                .contains("`NO` is not set")
-        );
-        assert!(
-            resolve_with("${file:/no/such}", env)
-                .unwrap_err()
-                .contains("/no/such")
-        );
-        assert!(
-            resolve_with("x${PW", env)
-                .unwrap_err()
-                .contains("never closed")
-        );
+        let resolve = |text: &str| resolve_with(text, file.path().parent().unwrap(), env);
+        let name = Path::new(file.path().file_name().unwrap());
+        for path in [file.path(), name] {
+            let text = format!("a${{PW}}b${{file:{}}}c$$d$e", path.display());
+            assert_eq!(resolve(&text).unwrap(), "apa$$wbfrom-filec$d$e");
+        }
+        for (wrong, named) in [
+            ("${NO}", "`NO` is not set"),
+            ("${file:/no/such}", "/no/such"),
+            ("x${PW", "never closed"),
+        ] {
+            assert!(resolve(wrong).unwrap_err().contains(named), "{wrong}");
+        }
     }
 }

@@ -217,7 +217,7 @@ impl<'a, 'i> Section<'a, 'i> {
 
     /// A URL, its references to secrets resolved.
     pub(crate) fn url(&self, key: &str) -> Read<SecretUrl> {
-        match self.parsed(key, secrets::resolve)? {
+        match self.parsed(key, |text| secrets::resolve(text, &self.source.folder))? {
             Some(url) => Ok(SecretUrl::new(url)),
             None => Err(self.source.error(
                 &self.span,

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use posthaste_engine::{OnDead, Start};
 
@@ -9,6 +9,7 @@ const EXAMPLE: &str = include_str!("../../posthaste.example.toml");
 fn parse(text: &str) -> Result<FileConfig, ConfigError> {
     FileConfig::parse(Source {
         name: "p.toml".to_owned(),
+        folder: PathBuf::new(),
         text: text.to_owned(),
     })
 }

@@ -185,12 +185,15 @@ fn nothing_but_the_file_redirects_a_destination_of_the_file() {
 #[test]
 fn secrets_come_from_files_and_a_password_on_the_command_line_warns() {
     let world = World::with_outbox();
+    let configuration = "[stores.main]\nurl = \"${file:url.secret}\"\n";
     world.write("url.secret", "sqlite:shop.db\n");
-    world.write(
-        "relay.toml",
-        "[stores.main]\nurl = \"${file:url.secret}\"\n",
-    );
+    world.write("relay.toml", configuration);
     world.ends(&["status", "--config", "relay.toml"], 0);
+    // Beside the file, as systemd and an administrator have both in folders of their own.
+    fs::create_dir(world.path("etc")).unwrap();
+    fs::rename(world.path("url.secret"), world.path("etc/url.secret")).unwrap();
+    world.write("etc/relay.toml", configuration);
+    world.ends(&["status", "--config", "etc/relay.toml"], 0);
 
     let warned = world.ends(&["status", "--store", "sqlite:shop.db?password=hunter2"], 2);
     says(
