@@ -128,13 +128,13 @@ async fn init_by(client: &mut Client, options: &InitOptions) -> Result<Initialis
         false => create(client, options).await?,
     };
     let mut patience = Patience::default();
-    loop {
+    let version = loop {
         match apply_next(client, options.placeholders()?).await? {
             Step::Applied(version) => applied.push(version),
             Step::Locked => patience.wait(client).await?,
-            Step::None => break,
+            Step::None { version } => break version,
         }
-    }
+    };
     let new_era = match options.new_era {
         true => eras::begin(client).await?,
         false => None,
@@ -150,7 +150,7 @@ async fn init_by(client: &mut Client, options: &InitOptions) -> Result<Initialis
     committed.map_err(|error| classify(OPERATION, error))?;
     Ok(Initialised {
         applied,
-        version: Dialect::Postgres.schema_version(),
+        version,
         new_era,
     })
 }
@@ -213,8 +213,10 @@ enum Step {
     Applied(u32),
     /// Somebody else's lock is in the way; nothing was changed.
     Locked,
-    /// None is missing.
-    None,
+    /// None is missing; the schema may be newer than this build.
+    None {
+        version: u32,
+    },
 }
 
 async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<Step, StoreError> {
@@ -230,7 +232,8 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
         .iter()
         .find(|migration| i64::from(migration.version) > i64::from(version))
     else {
-        return Ok(Step::None);
+        let version = u32::try_from(version).unwrap_or_default();
+        return Ok(Step::None { version });
     };
     match transaction.batch_execute(&text(next, placeholders)).await {
         Ok(()) => {}

@@ -57,6 +57,8 @@ async fn schema_and_rights() {
     checked(&database.url())
         .await
         .expect("a newer schema that allows this build");
+    let told = init(&database.url(), &InitOptions::default()).await;
+    assert_eq!(told.unwrap().version, 9, "the database's, not the build's");
     database.psql("insert into posthaste.migrations values (10, 'farther', 10)");
     assert_eq!(
         refused(&database.url(), "upgrade Posthaste").await,
