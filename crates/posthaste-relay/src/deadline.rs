@@ -13,10 +13,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -49,8 +46,12 @@ pub struct BoundedStore {
     inner: Arc<dyn Store>,
     limits: Limits,
     /// The limits of reads, by destination: they outlive a claim.
-    reads: Mutex<HashMap<String, Arc<AtomicU32>>>,
+    reads: Mutex<HashMap<String, Doublings>>,
 }
+
+/// How often the limit of each kind of read is doubled. The quick ones, which every claim begins
+/// with, tell nothing about a slow one.
+type Doublings = Arc<Mutex<HashMap<&'static str, u32>>>;
 
 #[derive(Debug, Clone, Copy)]
 struct Limits {
@@ -270,12 +271,18 @@ impl Store for BoundedStore {
 #[derive(Debug, Clone)]
 struct ReadLimit {
     first: Duration,
-    doublings: Arc<AtomicU32>,
+    doublings: Doublings,
 }
 
 impl ReadLimit {
-    fn now(&self) -> Duration {
-        let doublings = self.doublings.load(Relaxed);
+    fn doublings(&self) -> MutexGuard<'_, HashMap<&'static str, u32>> {
+        self.doublings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self, operation: &'static str) -> Duration {
+        let doublings = self.doublings().get(operation).copied().unwrap_or(0);
         let doubled = self.first.saturating_mul(1 << doublings);
         doubled.min(READ_MAX.max(self.first))
     }
@@ -285,17 +292,18 @@ impl ReadLimit {
         operation: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let (limit, began) = (self.now(), Instant::now());
+        let (limit, began) = (self.now(operation), Instant::now());
         let answer = within(limit, operation, call).await;
         let took = began.elapsed();
-        let doublings = self.doublings.load(Relaxed);
+        let mut all = self.doublings();
+        let doublings = all.entry(operation).or_default();
         if took >= limit {
-            self.doublings
-                .store((doublings + 1).min(DOUBLINGS_MAX), Relaxed);
+            *doublings = (*doublings + 1).min(DOUBLINGS_MAX);
         } else if answer.is_ok() && took < limit / 4 {
             // A step at a time: reads that are slow once are slow again soon.
-            self.doublings.store(doublings.saturating_sub(1), Relaxed);
+            *doublings = doublings.saturating_sub(1);
         }
+        drop(all);
         answer
     }
 }
@@ -492,6 +500,10 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..8 {
             waits.push(gives_up(claimed.next(budget)).await.as_secs());
+            // As each claim does.
+            claimed.set_aside().await.unwrap();
+            claimed.markers(None, 10).await.unwrap();
+            claimed.due(10).await.unwrap();
         }
         assert_eq!(waits, [15, 30, 60, 120, 240, 480, 660, 660]);
         script.always(Call::Next, Fault::Slow(Duration::from_secs(599)));
