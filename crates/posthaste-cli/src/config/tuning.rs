@@ -80,7 +80,8 @@ pub(crate) struct RelayTuning {
     /// Answer /healthz, /readyz and /metrics there; port 0 takes any free one
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = http::address)]
     pub(crate) http: Option<SocketAddr>,
-    /// Let --http listen on an address that other machines reach; whoever reaches it may read
+    /// Let --http listen on an address that other machines reach; whoever reaches it may read, also
+    /// by a web page in a browser there
     #[arg(long)]
     pub(crate) http_allow_remote: bool,
 }
@@ -206,9 +207,14 @@ impl RelayTuning {
             Some(address) if !self.http_allow_remote => Err(format!(
                 "--http {address} can be reached from other machines, and there is no access \
                  control\nfix: give --http 127.0.0.1:{}, or --http-allow-remote if whoever reaches \
-                 it may read the numbers",
+                 it may read the numbers, and errors that name brokers",
                 address.port()
             )),
+            None if self.http_allow_remote && self.http.is_none() => Err(
+                "--http-allow-remote does nothing without --http\nfix: give --http ADDRESS:PORT \
+                 too, or leave it out"
+                    .to_owned(),
+            ),
             _ => Ok(()),
         }
     }

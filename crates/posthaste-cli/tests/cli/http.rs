@@ -168,6 +168,8 @@ fn other_machines_are_not_answered_unasked_and_a_port_that_is_taken_ends_the_sta
     for wrong in ["9187", "localhost:9187", "127.0.0.1:port"] {
         refused(wrong, &["127.0.0.1:9187"]);
     }
+    let nowhere = world.ends(&[&relay[..], &["--http-allow-remote"]].concat(), 2);
+    says(&nowhere, &["does nothing without --http", "fix: "]);
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = holder.local_addr().unwrap().to_string();
     refused(&taken, &[&taken, "in use", "another port"]);
