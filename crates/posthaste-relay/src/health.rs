@@ -40,6 +40,9 @@ pub struct DestinationHealth {
 impl DestinationHealth {
     /// The destination stands still, this relay holds it, and nothing says why: a fault of the
     /// relay itself, which a new start may mend.
+    ///
+    /// Waiting for a share needs no limit here: it consists of calls to the store, which have a
+    /// deadline each, and of settle times, which may be longer than [`STANDSTILL`].
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let has_reason = self.counted.last_error.is_some() || self.counted.breaker == WAITING;
