@@ -177,3 +177,23 @@ fn the_changes_are_those_of_the_version() {
     assert!(changes.contains("### Added"), "{changes}");
     assert_eq!(changes.matches("\n## ").count(), 0, "{changes}");
 }
+
+/// Neither of its candidates, nor of a version whose number begins with the same digits.
+#[test]
+fn a_release_has_the_changes_of_its_own_section() {
+    let titles = ["0.2.0-rc.1", "0.2.01", "[0.2.0] - 2030-01-31", "0.1.0"];
+    let changelog: String = titles
+        .map(|title| format!("## {title}\n\nOf {title}.\n"))
+        .concat();
+    let ask = "import runpy, sys; print(*runpy.run_path('release')['changes'](*sys.argv[1:]))";
+    for (version, of) in [
+        ("0.2.0-rc.1", "0.2.0-rc.1"),
+        ("0.2.0", "[0.2.0] - 2030-01-31"),
+    ] {
+        let mut python = Command::new("python3");
+        python.args(["-c", ask, version, &changelog]);
+        let asked = done(python.current_dir(root())).stdout;
+        let expected = format!("# Posthaste {version}\n\nOf {of}.\n {version}\n");
+        assert_eq!(asked, expected);
+    }
+}
