@@ -2,12 +2,11 @@
 
 use std::{
     env::{self, consts::ARCH},
-    fs::{self, File},
-    io::Write,
+    fs,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::Command,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use posthaste_testkit::{
@@ -19,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::{
-    installed::{Installed, read},
+    installed::Installed,
     made::{LIMIT, done, made},
 };
 
@@ -53,9 +52,25 @@ fn launch(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// The installed package, and an outbox beside it.
+fn with_outbox() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    install(folder.path(), &[MAIN, PLATFORM]);
+    let init = ["init", "--store", "sqlite:shop.db"];
+    done(&mut launch(folder.path(), &init));
+    folder
+}
+
+const RELAY: [&str; 5] = [
+    "relay",
+    "--from",
+    "sqlite:shop.db",
+    "--to",
+    "file:events.jsonl",
+];
+
 fn relay(folder: &Path, until: &str) -> Running {
-    let store = ["--from", "sqlite:shop.db", "--to", "file:events.jsonl"];
-    let relay = Running::start(&mut launch(folder, &[&["relay"], &store[..]].concat()));
+    let relay = Running::start(&mut launch(folder, &RELAY));
     relay.wait_for_stderr(until, LIMIT);
     relay
 }
@@ -71,10 +86,8 @@ fn left(folder: &Path) -> Vec<String> {
 
 #[test]
 fn signals_and_statuses_pass_through_the_launcher() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = with_outbox();
     let folder = folder.path();
-    install(folder, &[MAIN, PLATFORM]);
-    done(&mut launch(folder, &["init", "--store", "sqlite:shop.db"]));
     let wrong = run(&mut launch(folder, &["relay", "--no-such-option"]), LIMIT);
     assert_eq!(wrong.status.code(), Some(2), "{wrong}");
 
@@ -113,21 +126,19 @@ fn path_with_node() -> String {
 
 #[test]
 fn the_program_takes_the_place_of_the_launcher_where_node_can_do_that() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = with_outbox();
     let folder = folder.path();
-    install(folder, &[MAIN, PLATFORM]);
     let path = path_with_node();
     let start = |args: &[&str]| {
         let mut command = launch(folder, args);
         command.env("PATH", &path);
         command
     };
-    done(&mut start(&["init", "--store", "sqlite:shop.db"]));
+    done(&mut start(&["--version"]));
     let wrong = run(&mut start(&["relay", "--no-such-option"]), LIMIT);
     assert_eq!(wrong.status.code(), Some(2), "{wrong}");
 
-    let args = ["relay", "--from", "sqlite:shop.db", "--to", "file:events"];
-    let relay = Running::start(&mut start(&args));
+    let relay = Running::start(&mut start(&RELAY));
     relay.wait_for_stderr("claimed", LIMIT);
     let program = fs::read_link(format!("/proc/{}/exe", relay.id())).unwrap();
     assert_eq!(program.file_name().unwrap(), "posthaste");
@@ -152,105 +163,49 @@ fn binary(folder: &Path) -> PathBuf {
     package.path().join("posthaste")
 }
 
-/// A relay on a terminal of its own, in the foreground.
-struct OnTerminal {
-    terminal: Child,
-    output: PathBuf,
-    launcher: Pid,
-}
-
-impl OnTerminal {
-    fn start(folder: &Path, command: &str) -> Self {
-        let output = folder.join("terminal");
-        // `script` of util-linux would stop with its child.
-        let terminal = "import os, pty, sys\n\
-            sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
-        // Of a shell that runs nothing besides: no other process takes the terminal.
-        let command = format!("echo $$ >launcher; exec {command}");
-        let terminal = Command::new("python3")
-            .args(["-c", terminal, "sh", "-c", &command])
-            .current_dir(folder)
-            .stdin(Stdio::piped())
-            .stdout(File::create(&output).unwrap())
-            .spawn()
-            .unwrap();
-        let mut started = Self {
-            terminal,
-            output,
-            launcher: Pid::INIT,
-        };
-        started.wait_for("claimed");
-        let launcher = read(&folder.join("launcher")).trim().parse().unwrap();
-        started.launcher = Pid::from_raw(launcher).unwrap();
-        started
-    }
-
-    fn wait_for(&self, text: &str) {
-        let end = Instant::now() + LIMIT;
-        while !self.shown().contains(text) {
-            assert!(Instant::now() < end, "without {text}: {}", self.shown());
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn shown(&self) -> String {
-        String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()
-    }
-
-    fn ended(&mut self) -> ExitStatus {
-        let end = Instant::now() + LIMIT;
-        loop {
-            if let Some(status) = self.terminal.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < end, "goes on: {}", self.shown());
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn type_in(&mut self, keys: &[u8]) {
-        let input = self.terminal.stdin.as_mut().unwrap();
-        input.write_all(keys).unwrap();
-        input.flush().unwrap();
-    }
-}
-
-impl Drop for OnTerminal {
-    fn drop(&mut self) {
-        // With its terminal a relay ends that a failed test has left.
-        let _ = self.terminal.kill();
-        let _ = self.terminal.wait();
-    }
-}
+/// Runs a command in the foreground of its own terminal, tells its process id, and types Ctrl-C
+/// there when it gets SIGUSR1. `script` of util-linux would stop with its child.
+const TERMINAL: &str = r#"
+import os, pty, signal, sys
+child, terminal = pty.fork()
+if child == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+signal.signal(signal.SIGUSR1, lambda *_: os.write(terminal, b"\x03"))
+print(child, flush=True)
+try:
+    while said := os.read(terminal, 1024):
+        os.write(2, said)
+except OSError:
+    pass  # Nobody has the terminal open any longer.
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"#;
 
 /// The terminal has sent Ctrl-C to the relay as well; a launcher that comes later must not ask
 /// again, which would end the planned stop.
 #[test]
 fn ctrl_c_reaches_the_relay_once_however_late_the_launcher_is() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = with_outbox();
     let folder = folder.path();
-    install(folder, &[MAIN, PLATFORM]);
-    done(&mut launch(folder, &["init", "--store", "sqlite:shop.db"]));
-    let command = "node_modules/.bin/posthaste relay --from sqlite:shop.db --to file:events";
-    let mut relay = OnTerminal::start(folder, command);
+    let mut terminal = Command::new("python3");
+    terminal.args(["-c", TERMINAL, "node_modules/.bin/posthaste"]);
+    let relay = Running::start(terminal.args(RELAY).current_dir(folder));
+    relay.wait_for_stderr("claimed", LIMIT);
+    relay.wait_for_stdout("\n", LIMIT);
+    let launcher = Pid::from_raw(relay.stdout().trim().parse().unwrap()).unwrap();
+    let terminal = Pid::from_raw(relay.id().cast_signed()).unwrap();
     // The planned stop lasts as long as the file is locked: it has to give its share back.
     let database = Connection::open(folder.join("shop.db")).unwrap();
     database.busy_timeout(LIMIT).unwrap();
     database.execute_batch("begin immediate").unwrap();
     let later = Duration::from_millis(500);
-    kill_process(relay.launcher, Signal::STOP).unwrap();
-    relay.type_in(b"\x03");
+    kill_process(launcher, Signal::STOP).unwrap();
+    kill_process(terminal, Signal::USR1).unwrap();
     thread::sleep(later);
-    kill_process(relay.launcher, Signal::CONT).unwrap();
+    kill_process(launcher, Signal::CONT).unwrap();
     thread::sleep(later);
     database.execute_batch("commit").unwrap();
-    let ended = relay.ended();
-    assert_eq!(ended.code(), Some(0), "{}", relay.shown());
-    assert!(
-        !relay.shown().contains("second signal"),
-        "{}",
-        relay.shown()
-    );
+    let ended = relay.wait(LIMIT).expect_status(0);
+    assert!(!ended.stderr.contains("second signal"), "{ended}");
 }
 
 #[test]
