@@ -133,16 +133,11 @@ fn names_stay_names() {
         .collect();
     let values = format!("{CHART}/{EVERYTHING}");
     for secret in [
-        "existingSecret=1,adminUrl=",
-        "adminUrl=postgres://admin@db/shop",
+        "init.existingSecret=1,init.adminUrl=",
+        "init.adminUrl=postgres://admin@db/shop",
     ] {
-        let secret = secret.split(',').map(|value| format!("init.{value}"));
-        let secret = secret.collect::<Vec<_>>().join(",");
-        let given = [
-            &["--values", &values, "--set-string", &secret],
-            &options[..],
-        ]
-        .concat();
+        let more = ["--values", &values, "--set-string", secret];
+        let given = [&more, &options[..]].concat();
         let manifests = helm_template_as("123", &given).expect_status(0).stdout;
         assert_eq!(kubeconform(&manifests), yaml(&manifests).len());
     }
