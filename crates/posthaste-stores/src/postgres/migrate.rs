@@ -132,7 +132,7 @@ async fn init_by(client: &mut Client, options: &InitOptions) -> Result<Initialis
         match apply_next(client, options.placeholders()?).await? {
             Step::Applied(version) => applied.push(version),
             Step::Locked => patience.wait(client).await?,
-            Step::None { version } => break version,
+            Step::UpToDate(version) => break version,
         }
     };
     let new_era = match options.new_era {
@@ -213,10 +213,8 @@ enum Step {
     Applied(u32),
     /// Somebody else's lock is in the way; nothing was changed.
     Locked,
-    /// None is missing; the schema may be newer than this build.
-    None {
-        version: u32,
-    },
+    /// All are there. The schema has this version, which may be newer than this build.
+    UpToDate(u32),
 }
 
 async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<Step, StoreError> {
@@ -230,10 +228,9 @@ async fn apply_next(client: &mut Client, placeholders: Placeholders) -> Result<S
     let version = version(&transaction).await?;
     let Some(next) = migrations()
         .iter()
-        .find(|migration| i64::from(migration.version) > i64::from(version))
+        .find(|migration| migration.version > version)
     else {
-        let version = u32::try_from(version).unwrap_or_default();
-        return Ok(Step::None { version });
+        return Ok(Step::UpToDate(version));
     };
     match transaction.batch_execute(&text(next, placeholders)).await {
         Ok(()) => {}
@@ -277,7 +274,7 @@ async fn is_created(client: &Client) -> Result<bool, StoreError> {
 }
 
 /// The schema's version; a newer one that asks for a newer build is refused.
-async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
+async fn version(transaction: &Transaction<'_>) -> Result<u32, StoreError> {
     let row = transaction
         .query_typed_one(
             "select coalesce(max(version), 0), coalesce(max(min_relay), 0) \
@@ -290,7 +287,8 @@ async fn version(transaction: &Transaction<'_>) -> Result<i32, StoreError> {
     if min_relay > LEVEL {
         return Err(check::newer(version));
     }
-    Ok(version)
+    // The lowest that `init` writes is 1.
+    Ok(u32::try_from(version).unwrap_or(0))
 }
 
 /// A migration with all that belongs to it; to be run in one transaction.
