@@ -303,7 +303,6 @@ impl ReadLimit {
             // A step at a time: reads that are slow once are slow again soon.
             *doublings = doublings.saturating_sub(1);
         }
-        drop(all);
         answer
     }
 }
