@@ -163,13 +163,26 @@ impl Window {
         self.done_prefix() == self.entries.len()
     }
 
-    /// Whether nothing in the window waits for the destination: what is not done waits behind a
-    /// blocked key.
+    /// Whether nothing in the window waits for the destination: what is not done is blocked, or
+    /// follows a blocked event in its key.
     pub(super) fn is_done_but_for(&mut self, blocked: impl Fn(&StoredEvent) -> bool) -> bool {
-        let done = self.done_prefix();
-        let waits = |entry: &Entry| entry.state == State::Ready && blocked(&entry.event);
-        let mut rest = self.entries.iter().skip(done);
-        rest.all(|entry| matches!(entry.state, State::Done { .. }) || waits(entry))
+        let (done, mut keys) = (self.done_prefix(), HashSet::new());
+        self.entries.iter().skip(done).all(|entry| {
+            let mut waits = || {
+                let key = entry.order_key;
+                if key.is_some_and(|key| keys.contains(&key)) {
+                    return true;
+                }
+                let is_blocked = blocked(&entry.event);
+                keys.extend(key.filter(|_| is_blocked));
+                is_blocked
+            };
+            match entry.state {
+                State::Done { .. } => true,
+                State::Ready => waits(),
+                _ => false,
+            }
+        })
     }
 
     /// Takes in a page. `pass` says of each event whether the cursor may pass it at once: finished
