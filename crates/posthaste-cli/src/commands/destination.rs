@@ -10,6 +10,9 @@ use crate::{
     output,
 };
 
+/// Longer than the names of any broker's topics.
+const PLACE_BYTES_MAX: usize = 1_024;
+
 #[derive(Debug, Args)]
 pub(crate) struct DestinationArgs {
     #[command(subcommand)]
@@ -120,6 +123,14 @@ impl DestinationArgs {
                  `topic/3`, after --place",
             ));
         }
+        if paused && place.len() > PLACE_BYTES_MAX {
+            return Err(Failure::usage(format!(
+                "a place's name has at most {PLACE_BYTES_MAX} bytes, and this one has {}; nothing \
+                 was changed\nfix: name a topic, or a partition as `topic/3`, as `posthaste \
+                 status` does",
+                place.len()
+            )));
+        }
         if !store.set_place(name, place, paused).await? {
             return Err(unknown(store, name).await?);
         }
@@ -131,11 +142,12 @@ impl DestinationArgs {
         let said = match paused {
             true => {
                 "is paused:\nits events wait and are kept, and so do all events of their keys. \
-                 Relays learn\nit within a third of their lease (5 s by default)."
+                 Relays learn\nit within a third of their lease (5 s by default). A name that no \
+                 event goes to\nholds up nothing: `posthaste status` tells how many wait."
             }
             false => {
-                "is not paused:\nits events go on in their order. Those that were set aside come \
-                 with their next\nattempt, or at once by `posthaste dead retry --all`."
+                "is not paused:\nits events go on in their order. Relays learn it within a third \
+                 of their lease\n(5 s by default)."
             }
         };
         let place = place.escape_debug();

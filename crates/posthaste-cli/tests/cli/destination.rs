@@ -97,6 +97,9 @@ fn a_place_is_paused_by_itself() {
     );
     let nameless = ["destination", "pause", "default", "--place", ""];
     says(&world.on_store(&nameless, 2), &["a place has a name"]);
+    let name = "x".repeat(1_025);
+    let endless = ["destination", "pause", "default", "--place", &name];
+    says(&world.on_store(&endless, 2), &["at most 1024 bytes"]);
 }
 
 #[test]
