@@ -43,6 +43,7 @@ mod model;
 mod next_read;
 mod pacer;
 mod parking;
+mod place;
 mod places;
 mod progress;
 mod reading;
@@ -50,6 +51,7 @@ mod refusals;
 mod reports;
 mod rest;
 mod retries;
+mod returns;
 mod sending;
 mod side;
 mod side_read;
@@ -105,6 +107,8 @@ pub struct Pipeline {
     paused: bool,
     /// The relay stops: the first number of the main group that is not sent any more.
     stop_behind: Option<u64>,
+    /// And events may have to leave the window first.
+    stop_leaves: bool,
 }
 
 impl Pipeline {
@@ -131,6 +135,7 @@ impl Pipeline {
             put_off_alone: 0,
             paused: false,
             stop_behind: None,
+            stop_leaves: false,
             limits,
             info,
             router,
@@ -233,5 +238,6 @@ impl Pipeline {
     /// Read and send nothing new; only what is needed so that nothing accepted is repeated.
     pub fn stop(&mut self) {
         self.stop_behind = Some(self.lane.first_unsent());
+        self.stop_leaves = true;
     }
 }

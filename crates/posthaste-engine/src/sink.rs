@@ -89,9 +89,12 @@ pub struct SinkInfo {
 /// its topic, or a part of that: [`Outcome::Later`](crate::Outcome::Later) holds back a place.
 pub trait TopicParts: fmt::Debug + Send + Sync {
     /// The part that the record goes to; none where any will do, or where the sink does not know
-    /// yet. It is asked of each event that is read while some place is held back: it computes, and
-    /// waits for nothing.
+    /// yet, and finds out. It is asked of each event that is read while some place is held back: it
+    /// computes, and waits for nothing.
     fn part(&self, record: &Record) -> Option<u32>;
+
+    /// Whether it knows the parts of this topic; if not, it finds out.
+    fn knows(&self, topic: &str) -> bool;
 }
 
 /// Whose events a lane carries. The name by which a broker fences, or under which it keeps

@@ -21,9 +21,9 @@ use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimMarkers, ClaimOutcome, ClaimParking,
     ClaimProgress, ClaimReader, ClaimReports, ClaimRequest, Claimed, Cursor, DeadAction,
-    DestinationState, Due, EventRef, Housekeeping, Leases, Marker, Ownership, Page, ParkedEvent,
-    ParkedFilter, Parking, Registered, Registration, RelayReport, Renewal, Retained, Retention,
-    Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    DestinationState, Due, DueAt, EventRef, Housekeeping, Leases, Marker, Ownership, Page,
+    ParkedEvent, ParkedFilter, Parking, PutOff, Registered, Registration, RelayReport, Renewal,
+    Retained, Retention, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
     rule::{Rule, left_out},
 };
 use tokio::time::Instant;
@@ -352,6 +352,11 @@ impl ClaimParking for Bounded<Arc<dyn Claimed>> {
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
         let call = self.inner.due(limit);
         self.read.bound("look for due events", call).await
+    }
+
+    async fn put_off(&self, after: Option<DueAt>, limit: usize) -> Result<Vec<PutOff>, StoreError> {
+        let call = self.inner.put_off(after, limit);
+        self.read.bound("look for what was put off", call).await
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{MarkerRow, Tables, from_micros, micros};
 use crate::{
-    AfterFailure, DeadAction, Due, EventRef, ParkedCopy, ParkedState, Parking, Settlement,
-    StoredEvent, audit, was_never_tried,
+    AfterFailure, DeadAction, Due, DueAt, EventRef, ParkedCopy, ParkedState, Parking, PutOff,
+    Settlement, StoredEvent, audit, was_never_tried, was_put_off,
 };
 
 /// A parked event.
@@ -38,6 +38,16 @@ impl ParkedRow {
     /// `holds_key.sql`. The key of a skipped event has gone on.
     pub fn holds_key(&self) -> bool {
         self.waits() && self.settled_at.is_none()
+    }
+
+    fn copy(&self, id: i64) -> ParkedCopy {
+        ParkedCopy {
+            id,
+            event: self.event.clone(),
+            attempts: self.attempts,
+            holds_key: self.holds_key(),
+            never_tried: was_never_tried(&self.kind),
+        }
     }
 
     pub(super) fn is_of(&self, destination_id: i64, key: &str) -> bool {
@@ -215,22 +225,43 @@ impl<P> Tables<P> {
             }
         }
         found.sort_by_key(|(at, copy, _)| (*at, *copy));
-        let copy = |(_, id, row): (i64, i64, &ParkedRow)| ParkedCopy {
-            id,
-            event: row.event.clone(),
-            attempts: row.attempts,
-            holds_key: row.holds_key(),
-            never_tried: was_never_tried(&row.kind),
-        };
         let mut released = self.markers_of(destination_id, owns);
         released.sort_by_key(|(key, row)| (row.since, *key));
         released.retain(|(key, _)| !self.holds(destination_id, key));
         let released = released.into_iter().take(limit);
+        let events = found.into_iter().take(limit);
         Due {
-            events: found.into_iter().take(limit).map(copy).collect(),
+            events: events.map(|(_, copy, row)| row.copy(copy)).collect(),
             released: released.map(|(key, _)| key.to_owned()).collect(),
             next_in: next_at.map(|at| from_micros(at - now)),
         }
+    }
+
+    /// `put_off.sql`.
+    pub fn put_off(
+        &self,
+        destination_id: i64,
+        owns: impl Fn(u16) -> bool,
+        after: Option<DueAt>,
+        limit: usize,
+        now: i64,
+    ) -> Vec<PutOff> {
+        let found = self.parked.iter().filter_map(|(copy, row)| {
+            let at = DueAt(row.due_at.filter(|at| *at > now)?, *copy);
+            let waits = row.destination_id == destination_id
+                && row.state == ParkedState::Parked
+                && was_put_off(&row.kind)
+                && owns(row.event.slot())
+                && after.is_none_or(|after| at > after);
+            waits.then_some((at, row))
+        });
+        let mut found: Vec<(DueAt, &ParkedRow)> = found.collect();
+        found.sort_by_key(|(at, _)| *at);
+        let put_off = |(at, row): (DueAt, &ParkedRow)| PutOff {
+            at,
+            copy: row.copy(at.1),
+        };
+        found.into_iter().take(limit).map(put_off).collect()
     }
 
     /// `settle.sql`.

@@ -58,7 +58,7 @@ impl Pipeline {
             if took
                 && self
                     .waiting
-                    .place_took(ticket, self.info.in_flight_events_max)
+                    .place_took(ticket, self.info.in_flight_events_max, now)
             {
                 self.send_passed_over();
             }
@@ -349,6 +349,7 @@ impl Pipeline {
         match outcome {
             Outcome::Accepted(_) => {
                 self.took(&retry.copy.event);
+                self.waiting.took_copy(&retry.copy.event, &self.router);
                 if retry.copy.event.key().is_none() {
                     self.put_off_alone = self.put_off_alone.saturating_sub(1);
                 }

@@ -1,4 +1,4 @@
-use crate::{Cursor, Parking, Settlement};
+use crate::{Cursor, DueAt, Parking, Settlement};
 
 /// A change that the store is to make; one at a time.
 #[derive(Debug)]
@@ -28,6 +28,13 @@ pub enum Change {
     },
     /// [`crate::ClaimParking::due`].
     Due {
+        /// How many.
+        limit: usize,
+    },
+    /// [`crate::ClaimParking::put_off`].
+    PutOff {
+        /// Behind which copy.
+        after: Option<DueAt>,
         /// How many.
         limit: usize,
     },

@@ -46,6 +46,10 @@ impl Evidence {
         }
     }
 
+    pub(super) fn is_none(&self) -> bool {
+        self.alone == 0 && self.answers_at_failure.is_none()
+    }
+
     /// Whether it looks as if the event were at fault.
     pub(super) fn is_against(&self) -> bool {
         self.alone > 0

@@ -164,9 +164,13 @@ impl LaneUse {
     /// Whether the open lane is to be told that it has caught up: once, when so many events are
     /// stored and nothing else waits.
     pub(super) fn tell_caught_up(&mut self, stored: u64) -> bool {
-        let tell = self.is_open() && !self.told_caught_up && stored >= self.read_before;
+        let tell = self.may_have_caught_up(stored);
         self.told_caught_up |= tell;
         tell
+    }
+
+    pub(super) fn may_have_caught_up(&self, stored: u64) -> bool {
+        self.is_open() && !self.told_caught_up && stored >= self.read_before
     }
 
     #[cfg(feature = "model")]

@@ -81,9 +81,17 @@ impl Pipeline {
     /// Once for each lane: everything that was visible at the claim, or read before the lane was
     /// opened, is behind what the store holds ([`crate::StoredProgress::CaughtUp`]).
     pub fn take_caught_up(&mut self) -> bool {
-        self.retries.none_is_due()
+        self.retries.none_waits()
             && self.is_drained()
             && self.lane.tell_caught_up(self.progress.stored())
+    }
+
+    /// Whether the lane would be told so if it were known that no copy was put off: its event may
+    /// be one that was accepted, and that the lane has to know again.
+    pub(super) fn may_have_caught_up(&self, now: Moment) -> bool {
+        self.retries.may_ask_for_put_off(now)
+            && self.is_drained()
+            && self.lane.may_have_caught_up(self.progress.stored())
     }
 
     /// Whether the breaker is open: nothing is sent.

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use super::{
     Pipeline,
+    progress::UnderWay,
     side::has_key,
     ticket::{Group, Ticket},
 };
 use crate::{
-    Moment, Rejection, RejectionKind, Settlement, StoredEvent,
+    DueAt, Moment, PutOff, Rejection, RejectionKind, Settlement, StoredEvent,
     rule::{Rule, left_out},
 };
 
@@ -45,6 +46,9 @@ impl Pipeline {
     /// Lets events leave that wait for places, where they fill the window or have waited long. Once
     /// as many keys are blocked as may be, they stay.
     pub(super) fn leave_window(&mut self, now: Moment) {
+        if self.stop_leaves {
+            return self.leave_before_the_stop(now);
+        }
         if self.paused || now < self.leave_at {
             return;
         }
@@ -54,13 +58,25 @@ impl Pipeline {
         {
             self.suspects_leave();
         }
-        // While nothing can be tried, nothing new is known of a place.
-        if self.breaker.is_closed()
-            && !left_out(Rule::LongWaitLeavesWindow)
+        if !left_out(Rule::LongWaitLeavesWindow)
             && let Some(since) = self.waiting.held_back_since()
         {
             self.held_back_leave(since, now);
         }
+    }
+
+    /// Else events that were delivered behind those that wait for their place would come again.
+    fn leave_before_the_stop(&mut self, now: Moment) {
+        let since = self.waiting.held_back_since();
+        let leaves = since.map_or(0, |since| self.held_back_leave(since, now));
+        if self.paused {
+            // Nothing is gathered, which would pass what follows them.
+            let waiting = &self.waiting;
+            for number in self.main.ready_of(|event| waiting.is_parked(event)) {
+                self.main.finish(number, false);
+            }
+        }
+        self.stop_leaves = leaves > 0;
     }
 
     fn suspects_leave(&mut self) {
@@ -81,7 +97,10 @@ impl Pipeline {
         }
     }
 
-    fn held_back_leave(&mut self, since: Moment, now: Moment) {
+    /// How many leave.
+    fn held_back_leave(&mut self, since: Moment, now: Moment) -> usize {
+        // While nothing can be tried, nothing new is known of a place, but that it is paused.
+        let is_away = !self.breaker.is_closed();
         let Self {
             main,
             side,
@@ -89,9 +108,13 @@ impl Pipeline {
             router,
             limits,
             progress,
+            stop_behind,
             ..
         } = self;
-        let is_held = |event: &StoredEvent| waiting.held_place(event, router).is_some();
+        let is_held = |event: &StoredEvent| match is_away {
+            false => waiting.held_place(event, router).is_some(),
+            true => waiting.is_place_paused(event, router),
+        };
         let (window, keys) = side.gathered();
         let put_off = |is: &dyn Fn(&StoredEvent) -> bool| {
             let in_main = main.put_off(|event| is(event) && !waiting.is_parked(event));
@@ -102,22 +125,25 @@ impl Pipeline {
         let events = in_main.events + in_side.events;
         let bytes = in_main.bytes + in_side.bytes;
         if events == 0 {
-            return;
+            return 0;
         }
-        let is_full = limits.is_much((events, bytes), PARTS)
+        let is_full = stop_behind.is_some()
+            || limits.is_much((events, bytes), PARTS)
             || limits.is_much(progress.unstored(), PARTS_BEHIND);
         if !is_full {
             if now < since.after(STAY) {
-                return;
+                return 0;
             }
             // A place may be held back for hours, or paused, and another one for a moment.
             let is_long = |event: &StoredEvent| waiting.is_held_for((event, router), STAY, now);
             (in_main, in_side) = put_off(&|event| is_held(event) && is_long(event));
         }
-        let main = in_main.first.into_iter().map(|of| (Group::Main, of));
+        let unsent = stop_behind.unwrap_or(u64::MAX);
+        let main = in_main.first.into_iter().filter(|(n, _)| *n < unsent);
+        let main = main.map(|of| (Group::Main, of));
         let side = in_side.first.into_iter().map(|of| (Group::Side, of));
         let max = self.limits.blocked_keys_max;
-        let mut no_room = None;
+        let (mut no_room, mut left) = (None, 0);
         for (group, (number, is_keyed)) in main.chain(side).take(self.limits.batch_events) {
             if !self.may_leave(is_keyed) {
                 no_room = Some(max);
@@ -126,9 +152,11 @@ impl Pipeline {
             let ticket = group.ticket(number);
             if let Some(rejection) = self.not_now(ticket) {
                 self.fail(ticket, rejection);
+                left += 1;
             }
         }
         self.waiting.has_no_room(no_room);
+        left
     }
 
     /// Whether there is room for a parked key, or for another event without one.
@@ -144,7 +172,7 @@ impl Pipeline {
     fn not_now(&mut self, ticket: Ticket) -> Option<Rejection> {
         let window = self.window_of(ticket.group())?;
         let event = window.entry_mut(ticket.number())?.event.clone();
-        let (place, _, reason) = self.waiting.held_place(&event, &self.router)?;
+        let (place, reason) = self.waiting.held_place(&event, &self.router)?;
         let rejection = Rejection {
             kind: RejectionKind::NotNow,
             reason: reason.to_owned(),
@@ -153,9 +181,9 @@ impl Pipeline {
         Some(rejection)
     }
 
-    /// Copies that are due and whose place is held back are tried when it returns: one of each is
-    /// kept for that, the others fall due again later.
-    pub(super) fn put_off_retries(&mut self, random: f64) {
+    /// Copies that are due and whose place is held back are due again later: one at the place's
+    /// next turn. None of them stays in memory, where an operator's decision would not be seen.
+    pub(super) fn put_off_retries(&mut self, now: Moment, random: f64) {
         if !self.waiting.holds_back() {
             return;
         }
@@ -163,14 +191,56 @@ impl Pipeline {
             retries,
             waiting,
             router,
-            limits,
             ..
         } = self;
-        let place = |event: &StoredEvent| waiting.held_place(event, router);
-        retries.put_off(place, |copy, refusals, reason| Settlement::Postponed {
-            kind: copy.kind_when_postponed(),
-            reason: reason.to_owned(),
-            retry_in: limits.retry.delay(refusals, random),
-        });
+        let held = retries.take_held(|event| waiting.stays_held(event, router));
+        for copy in held {
+            let reason = self.waiting.held_place(&copy.event, &self.router);
+            let reason = reason.map_or(String::new(), |(_, reason)| reason.to_owned());
+            let settlement = Settlement::Postponed {
+                kind: copy.kind_when_postponed(),
+                reason,
+                retry_in: self.wait_of_copy(&copy.event, now, random),
+            };
+            self.retries.settle_unsent(copy.id, settlement);
+        }
+    }
+
+    /// How soon the copy of an event that waits for its place is tried again.
+    pub(super) fn wait_of_copy(
+        &mut self,
+        event: &StoredEvent,
+        now: Moment,
+        random: f64,
+    ) -> Duration {
+        let of = (event, &self.router);
+        self.waiting
+            .wait_of_copy(of, self.limits.retry, now, random)
+    }
+
+    /// The answer to [`Change::PutOff`](super::Change::PutOff): copies of places that have returned
+    /// are sent before they are due.
+    pub fn put_off_are(&mut self, found: Vec<PutOff>, now: Moment) {
+        if let Some(UnderWay::PutOff(after)) = self.progress.take_change() {
+            self.looked(after, &found, now);
+        }
+        let Self {
+            retries,
+            waiting,
+            router,
+            ..
+        } = self;
+        let copies = found.into_iter().map(|of| of.copy);
+        retries.send_early(copies.filter(|copy| waiting.has_returned(&copy.event, router)));
+    }
+
+    /// A look behind this copy has found these.
+    pub(super) fn looked(&mut self, after: Option<DueAt>, found: &[PutOff], now: Moment) {
+        self.waiting.looked(after, found.last().map(|of| of.at));
+        if after.is_none() {
+            let every = self.limits.due_every;
+            self.retries
+                .looked_for_put_off(found.is_empty(), every, now);
+        }
     }
 }

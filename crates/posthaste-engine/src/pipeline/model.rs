@@ -30,6 +30,7 @@ impl Pipeline {
             put_off_alone,
             paused,
             stop_behind,
+            stop_leaves,
         } = self;
         let answers = reports.counts.accepted + refusals.total();
         main.describe(answers, out);
@@ -46,7 +47,7 @@ impl Pipeline {
         reports.describe(out);
         out(number(*put_off_alone));
         out(Part::Number((*paused).into()));
-        out(Part::Text(&format!("{stop_behind:?}")));
+        out(Part::Text(&format!("{stop_behind:?} {stop_leaves}")));
     }
 
     /// Whether the pipeline is in a state that [`describe`](Self::describe) tells only where events

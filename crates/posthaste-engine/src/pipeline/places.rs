@@ -11,22 +11,23 @@ use std::{
     time::Duration,
 };
 
-use super::{reports::HeldPlace, ticket::Ticket};
+use super::{
+    place::{PLACES_MAX, Place},
+    reports::HeldPlace,
+    returns::Returns,
+    ticket::Ticket,
+};
 use crate::{
     Backoff, Moment, Postponement,
     outcome::ASKED_WAIT_MAX,
     rule::{Rule, left_out},
 };
 
-/// More places than this that take nothing are a destination that takes nothing.
-const PLACES_MAX: usize = 10_000;
+/// A copy that is due a moment before its place's turn would be put off once more.
+const NOT_BEFORE_THE_TURN: Duration = Duration::from_millis(10);
 
 /// The words for a place that an operator has paused.
 const PAUSED: &str = "paused by an operator";
-
-/// A topic, or a part of one that fails alone ([`crate::TopicParts`]), by a hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Place(pub(super) u64);
 
 #[derive(Debug, Clone)]
 struct State {
@@ -46,7 +47,7 @@ struct State {
     is_unused: bool,
     /// Its events that have left the window for the time being.
     set_aside: usize,
-    /// One of these comes back soon, for the place to be tried with.
+    /// A copy of one of these comes back at its next turn, for the place to be tried with.
     has_probe: bool,
     name: Box<str>,
     /// Its words.
@@ -92,6 +93,8 @@ pub(super) struct Places {
     in_flight: HashMap<Ticket, Place>,
     /// Places that left an event unanswered, and have taken none since.
     in_doubt: HashSet<Place>,
+    /// Those that take events again.
+    pub(super) returns: Returns,
     /// As many keys wait as may, so many: others of these places stay in the window.
     no_room: Option<usize>,
     /// The report to operators.
@@ -145,10 +148,10 @@ impl Places {
         self.in_doubt.remove(&place);
     }
 
-    /// How often a place that is held back refused events in a row, and its words.
-    pub(super) fn held(&self, place: Place) -> Option<(u32, &str)> {
+    /// The words of a place that is held back.
+    pub(super) fn held(&self, place: Place) -> Option<&str> {
         let state = self.states.get(&place)?;
-        (state.limit == 0).then_some((state.refusals, &state.reason))
+        (state.limit == 0).then_some(&*state.reason)
     }
 
     /// Operators want just these places to get nothing. One that they want to go on is tried at
@@ -157,11 +160,18 @@ impl Places {
         let paused = self.states.iter().filter(|(_, state)| state.is_paused);
         let resumed = paused.filter(|(place, _)| !wanted.contains_key(place));
         for place in resumed.map(|(place, _)| *place).collect::<Vec<_>>() {
-            self.change(place, |state| {
+            let since = self.change(place, |state| {
                 (state.is_paused, state.refusals) = (false, 0);
                 (state.limit, state.turn) = (0, now);
                 state.reason = "it was paused".into();
+                std::mem::replace(&mut state.since, now)
             });
+            if let Some(since) = since {
+                self.since.remove(&(since, place));
+                self.since.insert((now, place));
+            }
+            self.returns.took(place);
+            self.returns.returned(place, now);
         }
         for (place, name) in wanted {
             if !self.is_limited(place) {
@@ -177,6 +187,7 @@ impl Places {
                     state.reason = PAUSED.into();
                 }
             });
+            self.returns.held(place, now, 0.5);
         }
         self.tell();
     }
@@ -204,6 +215,7 @@ impl Places {
             let is_left = self.change(place, |state| {
                 if state.limit == 0 {
                     (state.limit, state.turn) = (1, now);
+                    state.has_probe = false;
                     turn = turn.max(Turn::Open);
                     return true;
                 }
@@ -213,6 +225,7 @@ impl Places {
             });
             if is_left == Some(false) {
                 self.forget(place);
+                self.returns.returned(place, now);
             }
         }
         turn
@@ -236,7 +249,7 @@ impl Places {
 
     /// A place took an event; `all` may be in flight where nothing is wrong. Whether more may be
     /// sent than before.
-    pub(super) fn accepted(&mut self, ticket: Ticket, all: usize) -> bool {
+    pub(super) fn accepted(&mut self, ticket: Ticket, all: usize, now: Moment) -> bool {
         let Some(place) = self.answered(ticket) else {
             return false;
         };
@@ -254,6 +267,7 @@ impl Places {
         };
         if is_back {
             self.forget(place);
+            self.returns.returned(place, now);
             self.in_flight.retain(|_, of| *of != place);
         }
         true
@@ -289,16 +303,18 @@ impl Places {
             Entry::Occupied(known) if !was_tried || known.get().limit == 0 => return true,
             Entry::Occupied(_) => {}
         }
+        self.returns.held(place, now, random);
         self.change(place, |state| {
+            if state.refusals == 0 {
+                state.reason = why.reason.as_str().into();
+            }
             state.refusals = state.refusals.saturating_add(1);
             state.limit = 0;
             let wait = probe.delay(state.refusals, random);
             let asked = why.wait.unwrap_or_default().min(ASKED_WAIT_MAX);
             state.turn = now.after(wait.max(asked));
         });
-        if is_new {
-            self.tell();
-        }
+        self.tell();
         true
     }
 
@@ -350,15 +366,24 @@ impl Places {
         held.collect()
     }
 
-    /// How soon an event that leaves the window for this place is tried again: as after so many
-    /// refusals. None: at once, since a place that no event is there for would be forgotten.
-    pub(super) fn refusals_of_copy(&mut self, place: Place) -> Option<u32> {
-        let Some(state) = self.states.get_mut(&place) else {
-            return Some(1);
-        };
-        let is_probe = !state.is_paused && !std::mem::replace(&mut state.has_probe, true);
-        let refusals = if state.limit > 0 { 1 } else { state.refusals };
-        (!is_probe).then_some(refusals)
+    /// How soon a copy that waits for this place is tried again. One comes at the place's next
+    /// turn, since a place that no event is there for would be forgotten.
+    pub(super) fn wait_of_copy(
+        &mut self,
+        place: Place,
+        retry: Backoff,
+        now: Moment,
+        random: f64,
+    ) -> Duration {
+        match self.states.get_mut(&place) {
+            Some(state) if state.limit == 0 => {
+                if !state.is_paused && !std::mem::replace(&mut state.has_probe, true) {
+                    return now.until(state.turn) + NOT_BEFORE_THE_TURN;
+                }
+                retry.delay(state.refusals, random)
+            }
+            _ => retry.delay(1, random),
+        }
     }
 
     /// An event of this place leaves the window.
@@ -428,62 +453,9 @@ impl Places {
             format!("`{name}`: {reason}{others}{no_room}")
         });
     }
-
-    #[cfg(feature = "model")]
-    pub(super) fn describe(&self, out: crate::model::Out<'_>) {
-        use crate::model::{Part, number};
-        let Self {
-            states,
-            // Told by the states.
-            turns: _,
-            since: _,
-            in_flight,
-            in_doubt,
-            // For operators alone.
-            no_room: _,
-            trouble: _,
-        } = self;
-        let mut states: Vec<_> = states.iter().collect();
-        states.sort_unstable_by_key(|(place, _)| **place);
-        out(number(states.len()));
-        for (place, state) in states {
-            let State {
-                limit,
-                in_flight,
-                // No operator is in the model.
-                is_paused: _,
-                // Only the length of a wait hangs on it, and no time passes.
-                refusals: _,
-                // Every moment is the first one.
-                since: _,
-                turn: _,
-                unused: _,
-                is_unused,
-                // For operators alone.
-                set_aside: _,
-                // As `refusals`.
-                has_probe: _,
-                name: _,
-                reason: _,
-            } = state;
-            out(Part::Number(place.0));
-            out(number(*limit));
-            out(number(*in_flight));
-            out(Part::Number((*is_unused).into()));
-        }
-        let mut in_flight: Vec<_> = in_flight.keys().map(|ticket| ticket.name()).collect();
-        in_flight.sort_unstable();
-        in_flight
-            .into_iter()
-            .for_each(|name| out(Part::Number(name)));
-        let mut in_doubt: Vec<_> = in_doubt.iter().map(|place| place.0).collect();
-        in_doubt.sort_unstable();
-        out(number(in_doubt.len()));
-        in_doubt
-            .into_iter()
-            .for_each(|place| out(Part::Number(place)));
-    }
 }
 
+#[cfg(feature = "model")]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -9,21 +9,23 @@ use super::{
     ticket::Ticket,
     window::{Passed, Window},
 };
-use crate::Moment;
+use crate::{DueAt, Moment};
 
 /// The change under way, as its answer will need it.
 #[derive(Debug, Clone)]
 pub(super) enum UnderWay {
     /// Tickets, and whether the key goes on without the event.
     Park(Vec<(Ticket, bool)>),
-    /// The ticket of the attempt.
-    Settle(Ticket),
+    /// The ticket of the attempt; none where the copy was not sent.
+    Settle(Option<Ticket>),
     Report,
     Advance {
         events: usize,
         bytes: usize,
     },
     Due,
+    /// Behind this copy.
+    PutOff(Option<DueAt>),
 }
 
 /// At most one change is under way; the cursor moves in the order of reading.

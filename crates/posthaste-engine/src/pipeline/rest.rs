@@ -10,10 +10,11 @@ impl Pipeline {
         let away = self.paused
             || self.breaker.state(now) != BreakerState::Closed
             || !self.lane.is_open() && !self.waiting.has_suspects()
-            || self.waiting.has_refused()
-            || self.waiting.holds_back();
+            || self.waiting.has_refused();
         let sent = self.lane.in_flight() == 0 && (away || !self.has_unsent(now));
-        sent && !self.progress.is_changing()
+        sent && !self.stop_leaves
+            && self.failed_events() == 0
+            && !self.progress.is_changing()
             && self.main.done_prefix() == 0
             && self.side.is_stored()
             && !self.retries.has_settlements()

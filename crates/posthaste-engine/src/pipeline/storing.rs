@@ -6,7 +6,7 @@ use super::{
     progress::UnderWay,
     ticket::{Group, Ticket},
 };
-use crate::{Due, Moment};
+use crate::{Due, DueAt, Moment};
 
 /// Parked events that are in memory at once, and released keys that are looked for at once. Events
 /// may be of any size: how many bytes of them come, the store bounds.
@@ -19,9 +19,13 @@ impl Pipeline {
         if self.progress.is_changing() {
             return None;
         }
+        let may_send = !self.paused && !self.is_open(now);
+        if !may_send && self.retries.leave_unsent() {
+            self.waiting.look_anew();
+        }
         self.leave_window(now);
-        self.put_off_retries(random);
-        if let Some(park) = self.next_parkings(random) {
+        self.put_off_retries(now, random);
+        if let Some(park) = self.next_parkings(now, random) {
             return Some(park);
         }
         // Before settlements, of which there may be thousands.
@@ -46,11 +50,26 @@ impl Pipeline {
         // A look beside a join may see keys as released that have joined before it is answered.
         // They would be read apart a second time, without a marker.
         let may_look = self.stop_behind.is_none() && !self.side.is_joining();
-        if may_look && self.retries.is_look_due(now) {
+        let is_of_use = may_send || !self.retries.has_looked();
+        if may_look && is_of_use && self.retries.is_look_due(now) {
             self.progress.begin(UnderWay::Due);
             return Some(Change::Due { limit: DUE_EVENTS });
         }
+        if may_look
+            && may_send
+            && self.retries.has_none()
+            && let Some((after, limit)) = self.next_look(now)
+        {
+            self.progress.begin(UnderWay::PutOff(after));
+            return Some(Change::PutOff { after, limit });
+        }
         None
+    }
+
+    /// The next look at what was put off: behind which copy, and how many.
+    fn next_look(&self, now: Moment) -> Option<(Option<DueAt>, usize)> {
+        let of_places = self.waiting.next_look();
+        of_places.or_else(|| self.may_have_caught_up(now).then_some((None, 1)))
     }
 
     fn next_report(&mut self, now: Moment) -> Option<Change> {
@@ -60,7 +79,8 @@ impl Pipeline {
         self.reports.next(state, error.as_deref(), reached, now)
     }
 
-    /// The change under way was made, durably. `due` is the answer of [`Change::Due`].
+    /// The change under way was made, durably. `due` is the answer of [`Change::Due`]; that of
+    /// [`Change::PutOff`], where there is one, goes to [`put_off_are`](Self::put_off_are).
     pub fn change_done(&mut self, due: Option<Due>, read_at_once: bool, now: Moment) {
         match self.progress.take_change() {
             Some(UnderWay::Park(tickets)) => self.parked(tickets, now),
@@ -74,9 +94,11 @@ impl Pipeline {
             }
             // The next look sees what a settlement released or left due.
             Some(UnderWay::Settle(ticket)) => {
-                let number = ticket.number();
-                let names = ticket.group().names(number..number + 1);
-                self.progress.behind_the_store(names);
+                if let Some(ticket) = ticket {
+                    let number = ticket.number();
+                    let names = ticket.group().names(number..number + 1);
+                    self.progress.behind_the_store(names);
+                }
                 self.retries.look_again(now);
             }
             Some(UnderWay::Due) => {
@@ -84,6 +106,7 @@ impl Pipeline {
                 let released = self.retries.looked(due, self.limits.due_every, now);
                 self.side.release(released);
             }
+            Some(UnderWay::PutOff(after)) => self.looked(after, &[], now),
             Some(UnderWay::Report) | None => {}
         }
     }

@@ -27,11 +27,12 @@ use std::{
 };
 
 use super::{
+    place::Place,
     places::Places,
     trials::{Failed, Rank, part},
 };
 use crate::{
-    Marker, Router, StoredEvent, TopicParts,
+    Marker, Moment, Router, StoredEvent, TopicParts,
     record::key_hash,
     rule::{Rule, left_out},
 };
@@ -77,6 +78,16 @@ pub(super) enum Of {
     Suspects(Rank, Rank),
 }
 
+/// A part of a topic that an operator has paused.
+#[derive(Debug, Clone)]
+struct PausedPart {
+    place: Place,
+    topic: Place,
+    topic_name: String,
+    /// The sink knows the topic's parts.
+    is_known: bool,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     parts: Option<Arc<dyn TopicParts>>,
@@ -87,6 +98,10 @@ pub(super) struct Waiting {
     places: Places,
     /// The places that operators have paused, by name.
     paused_places: BTreeSet<String>,
+    /// Of these, the parts of topics.
+    paused_parts: Vec<PausedPart>,
+    /// When the sink is asked anew for the parts of these topics.
+    parts_at: Moment,
     /// How many of the map are parked, refused, probed, tried and unanswered.
     parked: usize,
     refused: usize,
@@ -106,6 +121,8 @@ impl Waiting {
             next_suspect: 0,
             places: Places::default(),
             paused_places: BTreeSet::new(),
+            paused_parts: Vec::new(),
+            parts_at: Moment::default(),
             parked: 0,
             refused: 0,
             probed: 0,
@@ -416,6 +433,8 @@ impl Waiting {
             places,
             // No operator is in the model.
             paused_places: _,
+            paused_parts: _,
+            parts_at: _,
             // Counted over the map.
             parked: _,
             refused: _,

@@ -63,6 +63,13 @@ pub fn was_never_tried(kind: &str) -> bool {
     matches!(kind, "evacuated" | "not_routed")
 }
 
+/// Whether a copy that is due later and is of this kind was put off
+/// ([`ParkedCopy::kind_when_postponed`]). SQL says the same in `put_off.sql`.
+#[must_use]
+pub fn was_put_off(kind: &str) -> bool {
+    matches!(kind, "not_now" | "evacuated")
+}
+
 /// A parked event that is due, with what is needed to send it.
 #[derive(Debug, Clone)]
 pub struct ParkedCopy {
@@ -102,6 +109,20 @@ pub struct Due {
     pub released: Vec<String>,
     /// When the next parked event falls due, from now.
     pub next_in: Option<Duration>,
+}
+
+/// When a copy is due, by the database's clock in microseconds since 1970-01-01 UTC, and its id:
+/// the order of those that are due later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DueAt(pub i64, pub i64);
+
+/// A copy that was put off, and is due later.
+#[derive(Debug)]
+pub struct PutOff {
+    /// Its place among these.
+    pub at: DueAt,
+    /// The copy.
+    pub copy: ParkedCopy,
 }
 
 /// How an attempt with a parked copy ended.
@@ -211,6 +232,13 @@ pub trait ClaimParking: Send + Sync {
     /// # Errors
     /// [`StoreError`].
     async fn due(&self, limit: usize) -> Result<Due, StoreError>;
+
+    /// Copies that were put off, for their place's sake or their own, and are due later: the first
+    /// ones behind this place, in their order. None: there are no more.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn put_off(&self, after: Option<DueAt>, limit: usize) -> Result<Vec<PutOff>, StoreError>;
 
     /// Records how an attempt with a parked copy ended. An operator may have decided on it
     /// meanwhile: that stands, unless the copy was delivered, which is what happened.

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque},
 };
 
-use posthaste_engine::{Budget, FailedKeys, StoredEvent};
+use posthaste_engine::{Budget, DueAt, FailedKeys, PutOff, StoredEvent, was_put_off};
 
 use super::*;
 
@@ -48,6 +48,7 @@ struct Row {
     seq: i64,
     attempts: u32,
     due_at: Moment,
+    was_put_off: bool,
 }
 
 /// A side read: the keys, and how far it has come.
@@ -76,6 +77,7 @@ pub(super) struct Statements {
     pub(super) advances: usize,
     pub(super) reports: usize,
     pub(super) dues: usize,
+    pub(super) put_offs: usize,
     /// Copies that were inserted.
     pub(super) rows: usize,
 }
@@ -158,6 +160,22 @@ impl Flow {
             self.delivered.push(false);
             self.pipeline.hint(self.now);
         }
+    }
+
+    /// An operator discards all that is parked. Answers how many there were.
+    pub(super) fn discard_all(&mut self) -> usize {
+        self.due.clear();
+        let rows = std::mem::take(&mut self.rows);
+        for row in rows.values() {
+            let ((_, key), _) = &self.log[usize::try_from(row.seq - 1).unwrap()];
+            self.free.extend(key.clone());
+        }
+        rows.len()
+    }
+
+    /// The last event that the stored cursor has passed.
+    pub(super) fn stored(&self) -> i64 {
+        self.cursor
     }
 
     pub(super) fn is_all_delivered(&self) -> bool {
@@ -261,6 +279,7 @@ impl Flow {
             Change::Advance { .. } => &mut self.statements.advances,
             Change::Report { .. } => &mut self.statements.reports,
             Change::Due { .. } => &mut self.statements.dues,
+            Change::PutOff { .. } => &mut self.statements.put_offs,
         };
         *count += 1;
         let due = match change {
@@ -284,6 +303,11 @@ impl Flow {
             }
             Change::Report { .. } => None,
             Change::Due { limit } => Some(self.due(limit)),
+            Change::PutOff { after, limit } => {
+                let found = self.put_off(after, limit);
+                self.pipeline.put_off_are(found, self.now);
+                return true;
+            }
         };
         self.pipeline.change_done(due, false, self.now);
         true
@@ -295,6 +319,7 @@ impl Flow {
                 seq: parking.event.seq(),
                 attempts: parking.attempts,
                 due_at: self.now.after(parking.next.retry_in().unwrap()),
+                was_put_off: was_put_off(parking.kind),
             };
             self.statements.rows += 1;
             self.due.insert((row.due_at, self.next_row));
@@ -316,9 +341,13 @@ impl Flow {
                 self.free.extend(key.clone());
                 return;
             }
-            Settlement::Postponed { retry_in, .. } => *retry_in,
+            Settlement::Postponed { retry_in, kind, .. } => {
+                row.was_put_off = was_put_off(kind);
+                *retry_in
+            }
             Settlement::Failed { next, .. } => {
                 row.attempts += 1;
+                row.was_put_off = false;
                 next.retry_in().unwrap()
             }
         };
@@ -327,24 +356,37 @@ impl Flow {
         self.rows.insert(id, row);
     }
 
+    fn copy(&self, id: i64) -> ParkedCopy {
+        let row = &self.rows[&id];
+        ParkedCopy {
+            id,
+            event: self.page([row.seq], row.seq).events.remove(0),
+            attempts: row.attempts,
+            holds_key: true,
+            never_tried: false,
+        }
+    }
+
     fn due(&self, limit: usize) -> Due {
-        let copy = |&(_, id): &(Moment, i64)| {
-            let row = &self.rows[&id];
-            ParkedCopy {
-                id,
-                event: self.page([row.seq], row.seq).events.remove(0),
-                attempts: row.attempts,
-                holds_key: true,
-                never_tried: false,
-            }
-        };
         let end = (self.now, i64::MAX);
         let next = self.due.range(end..).next();
+        let due = self.due.range(..end).take(limit);
         Due {
-            events: self.due.range(..end).take(limit).map(copy).collect(),
+            events: due.map(|(_, id)| self.copy(*id)).collect(),
             released: self.free.iter().take(limit).cloned().collect(),
             next_in: next.map(|(at, _)| self.now.until(*at)),
         }
+    }
+
+    fn put_off(&self, after: Option<DueAt>, limit: usize) -> Vec<PutOff> {
+        let later = self.due.range((self.now, i64::MAX)..);
+        let later = later.filter(|(_, id)| self.rows[id].was_put_off);
+        let put_off = later.map(|(due_at, id)| PutOff {
+            at: DueAt(due_at.0.as_nanos().try_into().unwrap(), *id),
+            copy: self.copy(*id),
+        });
+        let behind = put_off.filter(|of| after.is_none_or(|after| of.at > after));
+        behind.take(limit).collect()
     }
 
     fn side_reads(&mut self) -> bool {

@@ -371,44 +371,39 @@ fn few_events_for_a_full_queue_stay_for_a_minute() {
     assert_eq!(put_off(&changes).len(), 3);
 }
 
-/// One tries the queue, the other falls due again later; no attempt is used up.
+/// One tries the queue at its next turn, the other falls due again later; no attempt is used up.
+/// Once the queue takes the first one, the other is asked for.
 #[test]
 fn copies_for_a_full_queue_are_put_off_and_hold_up_no_others() {
-    let mut pipeline = pipeline_with(KeyOrder::OneAtATime);
+    let mut pipeline = pipeline_that_probes(PROBES, KeyOrder::OneAtATime, &[]);
     let now = Moment(Duration::from_secs(1));
     let topic = |seq| if seq <= 2 { "full" } else { "healthy" };
     pipeline.next_read(now).unwrap();
     pipeline.read(empty_page(), now);
-    let copies = page_of(1..=3, 3, topic).events.into_iter().enumerate();
-    let mut due = copies
-        .map(|(id, event)| ParkedCopy {
-            id: i64::try_from(id).unwrap(),
-            event,
-            attempts: 0,
-            holds_key: true,
-            never_tried: false,
-        })
-        .collect();
+    let copies = copies_of_page(page_of(1..=3, 3, topic));
     let full = |record: &Record| match record.topic() {
         "full" => Some(Outcome::later("a queue is full")),
         _ => Some(Outcome::accepted()),
     };
-    let settled = |changes: &[Change]| {
-        let settled = changes.iter().filter_map(|change| match change {
-            Change::Settle { id, settlement } => {
-                Some((*id, settlement.attempted().kind.to_owned()))
-            }
-            _ => None,
-        });
-        settled.collect::<Vec<_>>()
-    };
-    let changes = deliver_with(&mut pipeline, &mut due, now, 1, full);
-    let [(2, accepted), (put_off, kind)] = &settled(&changes)[..] else {
+    let changes = deliver_with(&mut pipeline, &mut copies.clone(), now, 1, full);
+    let settled = changes.iter().filter_map(|change| match change {
+        Change::Settle { id, settlement } => Some((*id, settlement.attempted())),
+        _ => None,
+    });
+    let [(3, accepted), (first, tries), (second, waits)] = settled.collect::<Vec<_>>()[..] else {
         panic!("{changes:?}");
     };
-    assert_eq!((&**accepted, &**kind), ("accepted", "not_now"));
+    assert_eq!(accepted.kind, "accepted");
+    let kinds = [tries, waits].map(|of| (of.kind, of.counts));
+    assert_eq!(kinds, [("not_now", false); 2]);
+    assert!(tries.retry_in < Some(2 * PROBES.first));
+
     let later = now.after(Duration::from_secs(1));
+    let of = |id| copies.iter().filter(move |copy| copy.id == id).cloned();
     let accept = |_: &Record| Some(Outcome::accepted());
-    let changes = deliver_with(&mut pipeline, &mut Vec::new(), later, 1, accept);
-    assert_eq!(settled(&changes), [(1 - put_off, "accepted".to_owned())]);
+    let mut due = of(first).collect();
+    let changes = deliver_with(&mut pipeline, &mut due, later, 3, accept);
+    assert_eq!(settlements(&changes), ["accepted"]);
+    let asks = |change: &Change| matches!(change, Change::PutOff { after: None, .. });
+    assert!(changes.iter().any(asks) && of(second).next().is_some());
 }

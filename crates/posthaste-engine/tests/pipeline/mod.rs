@@ -279,7 +279,7 @@ impl History {
                 );
                 self.model.cursor = place(&up_to);
             }
-            Change::Report { .. } => {}
+            Change::Report { .. } | Change::PutOff { .. } => {}
             Change::Due { limit } => return Some(self.model.due(limit)),
         }
         None

@@ -89,7 +89,8 @@ impl Memory {
         let mut memory = self.clone();
         loop {
             let asked = match memory.pipeline.next_change(memory.now, RANDOM)? {
-                Change::Report { .. } => {
+                // Copies are always due here.
+                Change::Report { .. } | Change::PutOff { .. } => {
                     memory.pipeline.change_done(None, false, memory.now);
                     continue;
                 }

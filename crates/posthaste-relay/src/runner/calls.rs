@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use posthaste_engine::{
     AdvanceOutcome, Budget, Change, ClaimMarkers, ClaimReports, Claimed, Cursor, Due, Lane,
-    LaneSpec, Page, SideRead, SideStep, Sink, SinkError, StoreError,
+    LaneSpec, Page, PutOff, SideRead, SideStep, Sink, SinkError, StoreError,
     rule::{Rule, left_out},
 };
 use tracing::warn;
@@ -14,6 +14,7 @@ pub(super) enum Changed {
     Done,
     Advanced(AdvanceOutcome),
     Due(Due),
+    PutOff(Vec<PutOff>),
 }
 
 /// The answer to a step of the side read.
@@ -113,6 +114,7 @@ pub(super) async fn make(claimed: Arc<dyn Claimed>, change: Change) -> Result<Ch
             .await
             .map(|()| Changed::Done),
         Change::Due { limit } => claimed.due(limit).await.map(Changed::Due),
+        Change::PutOff { after, limit } => claimed.put_off(after, limit).await.map(Changed::PutOff),
     }
 }
 

@@ -31,6 +31,7 @@ impl Runner<'_> {
                 self.task.destination.counters.progressed(now);
             }
             Input::Changed(Changed::Due(due)) => self.pipeline.change_done(Some(due), false, now),
+            Input::Changed(Changed::PutOff(found)) => self.pipeline.put_off_are(found, now),
             Input::Side(answer) => self.side_answered(answer, now),
             Input::Lane(Ok(lane)) => {
                 self.lane = Some(lane);

@@ -67,6 +67,10 @@ impl TopicParts for KafkaPartitions {
         let hash = record.order_key()?;
         u32::try_from(hash % u64::from(KAFKA_PARTITIONS)).ok()
     }
+
+    fn knows(&self, _: &str) -> bool {
+        true
+    }
 }
 
 /// A broker's answer to a bad key.

@@ -6,8 +6,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    AdvanceOutcome, AfterFailure, Claim, Cursor, Due, Page, Parking, RejectionKind, Settlement,
-    StoreError,
+    AdvanceOutcome, AfterFailure, Claim, Cursor, Due, Page, ParkedCopy, Parking, PutOff,
+    RejectionKind, Settlement, StoreError,
 };
 use posthaste_testkit::faulty::watch::{Answered, ClaimWatch, SideWatch};
 use uuid::Uuid;
@@ -156,6 +156,12 @@ impl ObservedClaim {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn know<'a>(&self, copies: impl IntoIterator<Item = &'a ParkedCopy>) {
+        let copies = copies.into_iter();
+        let copies = copies.map(|copy| (copy.id, copy.event.id()));
+        self.copies().extend(copies);
+    }
+
     fn copies(&self) -> MutexGuard<'_, HashMap<i64, Uuid>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -238,8 +244,15 @@ impl ClaimWatch for ObservedClaim {
     fn due(&self) -> Answered<'_, Due> {
         Box::new(move |answer| {
             if let Ok(due) = answer {
-                let copies = due.events.iter().map(|copy| (copy.id, copy.event.id()));
-                self.copies().extend(copies);
+                self.know(&due.events);
+            }
+        })
+    }
+
+    fn put_off(&self) -> Answered<'_, Vec<PutOff>> {
+        Box::new(move |answer| {
+            if let Ok(put_off) = answer {
+                self.know(put_off.iter().map(|of| &of.copy));
             }
         })
     }

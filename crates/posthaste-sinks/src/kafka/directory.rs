@@ -92,6 +92,9 @@ struct KnownTopics {
 
 struct DirectoryEntry {
     state: EntryState,
+    /// How many partitions it had before its answer was doubted. It has as many, but for a while
+    /// after it was cut anew.
+    partitions_before: Option<usize>,
     asked: Asked,
     /// It is in `behind`.
     is_behind: bool,
@@ -182,18 +185,31 @@ impl Directory {
         answer
     }
 
-    /// How many partitions a topic has, as far as it is known; nothing is asked.
+    /// The cluster is asked for this topic, if it is not known.
+    pub(super) fn ask(&self, name: &str, now: Instant) {
+        if matches!(self.answer(name, now), Answer::NotYet) {
+            // A lane asks.
+            self.changed.send_replace(());
+        }
+    }
+
+    /// How many partitions a topic has, as far as it was ever known; nothing is asked.
     pub(super) fn partitions(&self, name: &str) -> Option<usize> {
-        match &self.known().topics.get(name)?.state {
+        let known = self.known();
+        let topic = known.topics.get(name)?;
+        match &topic.state {
             EntryState::Known { layout, .. } => Some(layout.partitions),
-            _ => None,
+            _ => topic.partitions_before,
         }
     }
 
     /// The answer for this topic was wrong.
     pub(super) fn forget(&self, name: &str) {
-        if let Some(topic) = self.known().topics.get_mut(name) {
-            topic.state = EntryState::Unknown;
+        if let Some(topic) = self.known().topics.get_mut(name)
+            && let EntryState::Known { layout, .. } =
+                mem::replace(&mut topic.state, EntryState::Unknown)
+        {
+            topic.partitions_before = Some(layout.partitions);
         }
     }
 
@@ -277,6 +293,7 @@ impl Default for DirectoryEntry {
     fn default() -> Self {
         Self {
             state: EntryState::Unknown,
+            partitions_before: None,
             asked: Asked::No,
             is_behind: false,
         }

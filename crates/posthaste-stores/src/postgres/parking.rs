@@ -2,17 +2,18 @@
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimParking, Due, EventRef, PageBuilder, ParkedCopy, Parking, Settlement, StoreError,
-    StoredEvent,
+    ClaimParking, Due, DueAt, EventRef, PageBuilder, ParkedCopy, Parking, PutOff, Settlement,
+    StoreError, StoredEvent,
 };
 use tokio_postgres::{Row, types::Type};
 
 use super::{
     claimed::PostgresClaimed,
-    client::Typed,
+    client::{Rows, Typed},
     error::classify,
     markers::Places,
     micros::{from_micros, micros},
+    prepared::{PUT_OFF, PUT_OFF_TYPES},
     read::push,
     server_connection::ServerConnection,
     side_read::marker_at,
@@ -110,10 +111,6 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
         const OPERATION: &str = "read what is due";
         let failed = |error| classify(OPERATION, error);
-        let bug = |reason: String| StoreError::Bug {
-            operation: OPERATION,
-            reason,
-        };
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (mask, shift) = self.connection.slots();
         let rows = self
@@ -126,33 +123,38 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
             .await;
         let mut rows = rows.map_err(failed)?;
         let header = rows.next().await.map_err(failed)?;
-        let header = header.ok_or_else(|| bug("the answer has no header".to_owned()))?;
+        let header = header.ok_or_else(|| bug(OPERATION, "the answer has no header".to_owned()))?;
         let next_in: Option<i64> = header.try_get("seq").map_err(failed)?;
-        let mut page = PageBuilder::default();
-        let mut copies = Vec::new();
-        while let Some(row) = rows.next().await.map_err(failed)? {
-            if !page.is_empty() && page.bytes() + row.raw_size_bytes() > DUE_BYTES_MAX {
-                break;
-            }
-            push(&mut page, &row)
-                .map_err(|reason| bug(format!("a parked event cannot be read: {reason}")))?;
-            let attempts: i32 = row.get("attempts");
-            let (id, holds_key, never_tried): (i64, bool, bool) =
-                (row.get("id"), row.get("holds_key"), row.get("never_tried"));
-            copies.push(move |event: StoredEvent| ParkedCopy {
-                id,
-                event,
-                attempts: u32::try_from(attempts).unwrap_or(0),
-                holds_key,
-                never_tried,
-            });
-        }
-        let copies = copies.into_iter().zip(page.finish());
+        let copies = copies(OPERATION, rows, |_| Ok(())).await?;
         Ok(Due {
-            events: copies.map(|(copy, event)| copy(event)).collect(),
             released: header.try_get("headers").map_err(failed)?,
             next_in: next_in.map(from_micros),
+            events: copies.into_iter().map(|((), copy)| copy).collect(),
         })
+    }
+
+    async fn put_off(&self, after: Option<DueAt>, limit: usize) -> Result<Vec<PutOff>, StoreError> {
+        const OPERATION: &str = "read what was put off";
+        let failed = |error| classify(OPERATION, error);
+        let at_most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (mask, shift) = self.connection.slots();
+        let (due_at, id) = after.map(|DueAt(due_at, id)| (due_at, id)).unzip();
+        let writer = &self.connection.writer;
+        let statement = writer.prepare(PUT_OFF.to_owned(), &PUT_OFF_TYPES).await;
+        let of = &self.connection.grant.destination_id;
+        let rows = writer
+            .read(
+                &statement.map_err(failed)?,
+                &[of, &at_most, &mask, &shift, &due_at, &id],
+            )
+            .await;
+        let due_at = |row: &Row| row.try_get::<_, i64>("due_at");
+        let copies = copies(OPERATION, rows.map_err(failed)?, due_at).await?;
+        let put_off = |(due_at, copy): (i64, ParkedCopy)| PutOff {
+            at: DueAt(due_at, copy.id),
+            copy,
+        };
+        Ok(copies.into_iter().map(put_off).collect())
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {
@@ -173,4 +175,46 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
             .await
             .map(drop)
     }
+}
+
+/// The copies in these rows, as many as fit, with what else of their rows is asked for.
+async fn copies<T>(
+    operation: &'static str,
+    mut rows: Rows<'_>,
+    also: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
+) -> Result<Vec<(T, ParkedCopy)>, StoreError> {
+    let failed = |error| classify(operation, error);
+    let mut page = PageBuilder::default();
+    let mut copies = Vec::new();
+    while let Some(row) = rows.next().await.map_err(failed)? {
+        if !page.is_empty() && page.bytes() + row.raw_size_bytes() > DUE_BYTES_MAX {
+            break;
+        }
+        push(&mut page, &row).map_err(|reason| {
+            bug(
+                operation,
+                format!("a parked event cannot be read: {reason}"),
+            )
+        })?;
+        let attempts: i32 = row.get("attempts");
+        let (id, holds_key, never_tried): (i64, bool, bool) =
+            (row.get("id"), row.get("holds_key"), row.get("never_tried"));
+        let also = also(&row).map_err(failed)?;
+        copies.push(move |event: StoredEvent| {
+            let copy = ParkedCopy {
+                id,
+                event,
+                attempts: u32::try_from(attempts).unwrap_or(0),
+                holds_key,
+                never_tried,
+            };
+            (also, copy)
+        });
+    }
+    let copies = copies.into_iter().zip(page.finish());
+    Ok(copies.map(|(copy, event)| copy(event)).collect())
+}
+
+fn bug(operation: &'static str, reason: String) -> StoreError {
+    StoreError::Bug { operation, reason }
 }

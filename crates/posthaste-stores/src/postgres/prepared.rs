@@ -27,6 +27,16 @@ const TYPES: [Type; 11] = [
 pub(super) static DUE: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/due.sql")));
 pub(super) const DUE_TYPES: [Type; 4] = [Type::INT8, Type::INT8, Type::BYTEA, Type::INT4];
+/// Seldom needed: prepared each time.
+pub(super) const PUT_OFF: &str = include_str!("sql/put_off.sql");
+pub(super) const PUT_OFF_TYPES: [Type; 6] = [
+    Type::INT8,
+    Type::INT8,
+    Type::BYTEA,
+    Type::INT4,
+    Type::INT8,
+    Type::INT8,
+];
 
 /// How the place of a claim's row is stored.
 #[derive(Debug)]

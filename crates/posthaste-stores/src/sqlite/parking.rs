@@ -4,10 +4,10 @@ use std::{fmt::Display, sync::LazyLock, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AfterFailure, Attempted, ClaimParking, Due, EventRef, Field, ParkedCopy, ParkedState, Parking,
-    Settlement, StoreError, audit as words,
+    AfterFailure, Attempted, ClaimParking, Due, DueAt, EventRef, Field, ParkedCopy, ParkedState,
+    Parking, PutOff, Settlement, StoreError, audit as words,
 };
-use rusqlite::{Transaction, named_params};
+use rusqlite::{Row, ToSql, Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
@@ -85,6 +85,28 @@ impl ClaimParking for SqliteClaimed {
                     released: released(tx, OPERATION, destination_id, limit)?,
                     next_in: next.map(|at| until(now, at)),
                 })
+            })
+            .await
+    }
+
+    async fn put_off(&self, after: Option<DueAt>, limit: usize) -> Result<Vec<PutOff>, StoreError> {
+        const OPERATION: &str = "read what was put off";
+        let destination_id = self.guard().destination_id();
+        let worker = self.parking(OPERATION).await?;
+        self.guard()
+            .read(&worker, OPERATION, move |tx, _| {
+                let DueAt(due_at, id) = after.unwrap_or(DueAt(i64::MIN, i64::MIN));
+                let of = named_params! {
+                    ":destination_id": destination_id, ":now": clock(tx, OPERATION)?,
+                    ":due_at": due_at, ":id": id, ":limit": limit_of(limit)
+                };
+                let due_at = |row: &Row<'_>| row.get(row::BEHIND + 4);
+                let copies = copies(tx, OPERATION, include_str!("sql/put_off.sql"), of, due_at)?;
+                let put_off = |(due_at, copy): (i64, ParkedCopy)| PutOff {
+                    at: DueAt(due_at, copy.id),
+                    copy,
+                };
+                Ok(copies.into_iter().map(put_off).collect())
             })
             .await
     }
@@ -233,28 +255,39 @@ fn due_events(
     now: i64,
     limit: usize,
 ) -> Result<Vec<ParkedCopy>, StoreError> {
+    let of = named_params! {
+        ":destination_id": destination_id, ":now": now, ":limit": limit_of(limit)
+    };
+    let copies = copies(tx, operation, &DUE, of, |_| Ok(()))?;
+    Ok(copies.into_iter().map(|((), copy)| copy).collect())
+}
+
+/// The copies that a statement answers, as many as fit, with what else of their rows is asked for.
+fn copies<T>(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+    sql: &str,
+    of: &[(&str, &dyn ToSql)],
+    also: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<(T, ParkedCopy)>, StoreError> {
     let fail = |error| classify(operation, error);
-    let mut statement = tx.prepare_cached(&DUE).map_err(fail)?;
-    let mut rows = statement
-        .query(named_params! {
-            ":destination_id": destination_id, ":now": now, ":limit": limit_of(limit)
-        })
-        .map_err(fail)?;
-    let mut copies: Vec<ParkedCopy> = Vec::new();
-    let mut bytes = 0;
+    let mut statement = tx.prepare_cached(sql).map_err(fail)?;
+    let mut rows = statement.query(of).map_err(fail)?;
+    let (mut copies, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next().map_err(fail)? {
         let event = row::event(operation, row)?;
         bytes += event.footprint();
         if !copies.is_empty() && bytes > DUE_BYTES_MAX {
             break;
         }
-        copies.push(ParkedCopy {
+        let copy = ParkedCopy {
             id: row.get(row::BEHIND).map_err(fail)?,
             event,
             attempts: row.get(row::BEHIND + 1).map_err(fail)?,
             holds_key: row.get(row::BEHIND + 2).map_err(fail)?,
             never_tried: row.get(row::BEHIND + 3).map_err(fail)?,
-        });
+        };
+        copies.push((also(row).map_err(fail)?, copy));
     }
     Ok(copies)
 }

@@ -69,6 +69,8 @@ pub enum Call {
     Park,
     /// `ClaimParking::due`.
     Due,
+    /// `ClaimParking::put_off`.
+    PutOff,
     /// `ClaimParking::settle`.
     Settle,
     /// `ClaimMarkers::side_read`.
@@ -121,6 +123,7 @@ impl Call {
             Self::Advance => "advance",
             Self::Park => "park",
             Self::Due => "due",
+            Self::PutOff => "put off",
             Self::Settle => "settle",
             Self::SideRead => "side read",
             Self::SideNext => "side read's next",

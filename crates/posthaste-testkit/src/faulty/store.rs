@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimMarkers, ClaimOutcome, ClaimParking,
     ClaimProgress, ClaimReader, ClaimReports, ClaimRequest, Claimed, Cursor, DeadAction,
-    DestinationState, Due, EventRef, Housekeeping, Leases, Marker, Ownership, Page, ParkedEvent,
-    ParkedFilter, Parking, Registered, Registration, RelayReport, Renewal, Retained, Retention,
-    Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    DestinationState, Due, DueAt, EventRef, Housekeeping, Leases, Marker, Ownership, Page,
+    ParkedEvent, ParkedFilter, Parking, PutOff, Registered, Registration, RelayReport, Renewal,
+    Retained, Retention, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
 
@@ -233,6 +233,11 @@ impl<W: ClaimWatch> ClaimParking for Faulty<Arc<dyn Claimed>, W> {
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
         let work = watched(self.watch.due(), self.inner.due(limit));
         self.script.run(Call::Due, unavailable, work).await
+    }
+
+    async fn put_off(&self, after: Option<DueAt>, limit: usize) -> Result<Vec<PutOff>, StoreError> {
+        let work = watched(self.watch.put_off(), self.inner.put_off(after, limit));
+        self.script.run(Call::PutOff, unavailable, work).await
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 
 use posthaste_engine::{
     AdvanceOutcome, Claim, ClaimOutcome, Cursor, Due, Housekeeping, LaneSpec, Page, Parking,
-    Record, Registered, Settlement, StoreError,
+    PutOff, Record, Registered, Settlement, StoreError,
 };
 
 /// Takes the answer to a call. A method of a watch returns it before the call is made.
@@ -66,6 +66,11 @@ pub trait ClaimWatch: Send + Sync {
 
     /// `ClaimParking::due`.
     fn due(&self) -> Answered<'_, Due> {
+        ignored()
+    }
+
+    /// `ClaimParking::put_off`.
+    fn put_off(&self) -> Answered<'_, Vec<PutOff>> {
         ignored()
     }
 

@@ -27,7 +27,7 @@ fn a_place_is_tried_ever_more_slowly_and_returns_twice_as_fast_each_time() {
     refuse(&mut places, 1, 0, now);
     // In flight when the place was held back.
     refuse(&mut places, 1, 1, now);
-    assert!(!places.accepted(ticket(2), 100));
+    assert!(!places.accepted(ticket(2), 100, at(3)));
     for wait in [2, 4, 8, 8] {
         assert!(!places.takes(full) && places.takes(Place(2)));
         let due = now.after(Duration::from_secs(wait));
@@ -48,7 +48,7 @@ fn a_place_is_tried_ever_more_slowly_and_returns_twice_as_fast_each_time() {
             number += 1;
         }
         flights.push(number - first);
-        let taken = (first..number).all(|number| places.accepted(ticket(number), 8));
+        let taken = (first..number).all(|number| places.accepted(ticket(number), 8, at(3)));
         assert!(taken || places.is_empty());
     }
     assert_eq!(flights, [1, 2, 4]);
@@ -106,4 +106,41 @@ fn no_broker_asks_for_more_than_five_minutes() {
     let of = (Place(1), ticket(0));
     places.refused(of, Some("t".to_owned()), &why, PROBE, at(0), 0.5);
     assert_eq!(places.next_turn(), Some(at(300)));
+}
+
+#[test]
+fn one_copy_comes_at_the_next_turn_of_its_place() {
+    let (mut places, place) = (Places::default(), Place(1));
+    let retry = Backoff {
+        first: Duration::from_secs(100),
+        ..PROBE
+    };
+    let wait = |places: &mut Places, now| places.wait_of_copy(place, retry, now, 0.5).as_secs();
+    assert_eq!(wait(&mut places, at(0)), 8, "it takes everything");
+    refuse(&mut places, 1, 0, at(0));
+    assert_eq!([0; 2].map(|_| wait(&mut places, at(1))), [1, 8]);
+    places.turn(at(2));
+    assert_eq!(wait(&mut places, at(2)), 8);
+    places.sends(place, ticket(1));
+    refuse(&mut places, 1, 1, at(2));
+    assert_eq!([0; 2].map(|_| wait(&mut places, at(2))), [4, 8]);
+}
+
+#[test]
+fn a_place_has_returned_when_it_takes_everything_or_nothing_of_it_is_left() {
+    let (mut places, place) = (Places::default(), Place(1));
+    refuse(&mut places, 1, 0, at(0));
+    places.turn(at(2));
+    places.sends(place, ticket(1));
+    places.accepted(ticket(1), 3, at(3));
+    assert!(!places.returns.contains(place), "it may take one");
+    places.sends(place, ticket(2));
+    places.accepted(ticket(2), 3, at(3));
+    assert!(places.is_empty() && places.returns.contains(place));
+    refuse(&mut places, 1, 3, at(3));
+    assert!(!places.returns.contains(place));
+    for seconds in [5, 7, 9] {
+        places.turn(at(seconds));
+    }
+    assert!(places.is_empty() && places.returns.contains(place));
 }

@@ -1,23 +1,22 @@
 //! Events that wait for their places.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
 use super::{
-    super::{
-        places::{Place, Turn},
-        reports::HeldPlace,
-        ticket::Ticket,
-    },
-    Waiter, Waiting,
+    super::{place::Place, places::Turn, reports::HeldPlace, ticket::Ticket},
+    PausedPart, Waiter, Waiting,
 };
 use crate::{
-    Backoff, Moment, Postponement, Record, Router, StoredEvent,
+    Backoff, DueAt, Moment, Postponement, Record, Router, StoredEvent,
     record::key_hash,
     rule::{Rule, left_out},
 };
+
+/// How often the sink is asked anew for the parts of topics of which one is paused.
+const PARTS_EVERY: Duration = Duration::from_secs(1);
 
 impl Waiting {
     pub(super) fn place_of(&self, event: &StoredEvent, router: &Router) -> Place {
@@ -27,18 +26,31 @@ impl Waiting {
             return topic();
         }
         match self.part_of(event, router) {
-            None => topic(),
+            // It may go to any of them, or it is not known yet to which.
+            None => self.paused_part(topic()).unwrap_or_else(topic),
             Some((record, part)) => Place(mixed(key_hash(record.topic()), part)),
         }
     }
 
-    /// The place of this name: as [`name_of`](Self::name_of), or a topic with all its parts.
-    fn place_named(&self, name: &str) -> Place {
+    /// A part of this topic that an operator has paused.
+    fn paused_part(&self, topic: Place) -> Option<Place> {
+        let mut parts = self.paused_parts.iter();
+        parts.find(|part| part.topic == topic).map(|of| of.place)
+    }
+
+    /// The place of this name, as [`name_of`](Self::name_of), or a topic with all its parts.
+    fn place_named(&self, name: &str) -> Result<PausedPart, Place> {
         let part = name.rsplit_once('/').filter(|_| self.parts.is_some());
         let part = part.and_then(|(topic, part)| Some((topic, part.parse().ok()?)));
-        Place(match part {
-            None => key_hash(name),
-            Some((topic, part)) => mixed(key_hash(topic), part),
+        let Some((topic_name, part)) = part else {
+            return Err(Place(key_hash(name)));
+        };
+        let topic = key_hash(topic_name);
+        Ok(PausedPart {
+            place: Place(mixed(topic, part)),
+            topic: Place(topic),
+            topic_name: topic_name.to_owned(),
+            is_known: false,
         })
     }
 
@@ -53,11 +65,20 @@ impl Waiting {
             return false;
         }
         self.paused_places.clone_from(names);
-        let named = |name: &'_ String| self.place_named(name);
-        let places: Vec<Place> = names.iter().map(named).collect();
-        let names = names.iter().map(String::as_str);
-        let wanted = places.into_iter().zip(names).collect();
+        let (mut wanted, mut parts) = (BTreeMap::new(), Vec::new());
+        for name in names {
+            let part = self.place_named(name);
+            let place = part.as_ref().map_or_else(|topic| *topic, |part| part.place);
+            wanted.insert(place, name.as_str());
+            parts.extend(part);
+        }
         self.places.pause(wanted, probe, now);
+        for part in std::mem::replace(&mut self.paused_parts, parts) {
+            if !self.places.is_paused(part.place) {
+                // Events that may go to any of them waited, too.
+                self.places.returns.returned(part.topic, now);
+            }
+        }
         true
     }
 
@@ -107,19 +128,23 @@ impl Waiting {
         self.places.takes(place) && !(self.places.is_limited(place) && was_tried())
     }
 
-    /// The event's place where that is held back, how often it refused events in a row, and its
-    /// words.
+    /// Whether the event's place takes nothing, and has not just returned.
+    pub(in super::super) fn stays_held(&self, event: &StoredEvent, router: &Router) -> bool {
+        let held = self.held_place(event, router);
+        held.is_some_and(|(place, _)| !self.places.returns.contains(place))
+    }
+
+    /// The event's place where that is held back, and its words.
     pub(in super::super) fn held_place(
         &self,
         event: &StoredEvent,
         router: &Router,
-    ) -> Option<(Place, u32, &str)> {
+    ) -> Option<(Place, &str)> {
         if !self.holds_back() {
             return None;
         }
         let place = self.place_of(event, router);
-        let (refusals, reason) = self.places.held(place)?;
-        Some((place, refusals, reason))
+        Some((place, self.places.held(place)?))
     }
 
     /// Whether the event's place takes nothing, or not everything.
@@ -156,14 +181,50 @@ impl Waiting {
         (self.places.len(), first)
     }
 
-    /// As `Places::refusals_of_copy`.
-    pub(in super::super) fn refusals_of_copy(
+    /// As `Places::wait_of_copy`.
+    pub(in super::super) fn wait_of_copy(
         &mut self,
-        event: &StoredEvent,
-        router: &Router,
-    ) -> Option<u32> {
+        (event, router): (&StoredEvent, &Router),
+        retry: Backoff,
+        now: Moment,
+        random: f64,
+    ) -> Duration {
         let place = self.place_of(event, router);
-        self.places.refusals_of_copy(place)
+        self.places.wait_of_copy(place, retry, now, random)
+    }
+
+    /// As `Returns::next_look`.
+    pub(in super::super) fn next_look(&self) -> Option<(Option<DueAt>, usize)> {
+        self.places.returns.next_look()
+    }
+
+    /// As `Returns::looked`.
+    pub(in super::super) fn looked(&mut self, after: Option<DueAt>, last: Option<DueAt>) {
+        self.places.returns.looked(after, last);
+    }
+
+    /// The event's place took a copy of it.
+    pub(in super::super) fn took_copy(&mut self, event: &StoredEvent, router: &Router) {
+        if self.places.returns.has_refused() {
+            self.places.returns.took(self.place_of(event, router));
+        }
+    }
+
+    /// The look begins anew.
+    pub(in super::super) fn look_anew(&mut self) {
+        self.places.returns.look_anew();
+    }
+
+    /// Whether the event waits for its place alone, and that, or its whole topic, has returned.
+    pub(in super::super) fn has_returned(&self, event: &StoredEvent, router: &Router) -> bool {
+        let silent = self.reasons(Waiter::of(event)).map(|r| r.silences);
+        if silent.is_some_and(|silences| silences > 0) {
+            return false;
+        }
+        let returns = &self.places.returns;
+        // It may have been paused as a whole topic.
+        returns.contains(Place(router.topic_hash(event)))
+            || returns.contains(self.place_of(event, router))
     }
 
     /// An event that waits for its place leaves the window.
@@ -179,6 +240,12 @@ impl Waiting {
     /// Lets places have their turn whose wait is over. Whether more may be sent than before.
     pub(in super::super) fn places_turn(&mut self, now: Moment) -> bool {
         match self.places.turn(now) {
+            // The sink may know parts by now that it did not know.
+            Turn::Same if !self.paused_parts.is_empty() && now >= self.parts_at => {
+                self.parts_at = now.after(PARTS_EVERY);
+                self.find_out(now);
+                true
+            }
             Turn::Same => false,
             Turn::Open => true,
             Turn::Unused => {
@@ -188,9 +255,28 @@ impl Waiting {
         }
     }
 
+    /// Once the sink knows the parts of a topic, events wait no longer that are for another part
+    /// than the paused one.
+    fn find_out(&mut self, now: Moment) {
+        let Self {
+            parts,
+            paused_parts,
+            places,
+            ..
+        } = self;
+        for part in paused_parts {
+            let is_known = parts.as_ref().is_none_or(|of| of.knows(&part.topic_name));
+            if is_known && !part.is_known {
+                places.returns.returned(part.topic, now);
+            }
+            part.is_known = is_known;
+        }
+    }
+
     /// When the next place has its turn.
     pub(in super::super) fn next_place_at(&self) -> Option<Moment> {
-        self.places.next_turn()
+        let parts = (!self.paused_parts.is_empty()).then_some(self.parts_at);
+        self.places.next_turn().into_iter().chain(parts).min()
     }
 
     /// An event is handed to the lane.
@@ -202,8 +288,8 @@ impl Waiting {
 
     /// The event's place took it; `all` may be in flight where nothing is wrong. Whether more may
     /// be sent than before.
-    pub(in super::super) fn place_took(&mut self, ticket: Ticket, all: usize) -> bool {
-        let more = self.holds_back() && self.places.accepted(ticket, all);
+    pub(in super::super) fn place_took(&mut self, ticket: Ticket, all: usize, now: Moment) -> bool {
+        let more = self.holds_back() && self.places.accepted(ticket, all, now);
         if more && !self.holds_back() {
             self.forget_tried();
         }

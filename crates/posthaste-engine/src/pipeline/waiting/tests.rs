@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::{
-    super::{places::Place, ticket::Group},
+    super::{place::Place, ticket::Group},
     *,
 };
 use crate::{
@@ -58,6 +58,10 @@ impl TopicParts for Thirds {
     fn part(&self, record: &Record) -> Option<u32> {
         let id = record.event().id().as_u128();
         record.order_key().and(u32::try_from(id % 3).ok())
+    }
+
+    fn knows(&self, _: &str) -> bool {
+        true
     }
 }
 
@@ -158,7 +162,7 @@ proptest! {
                 (8, _) if n == 0 => {
                     for place in std::mem::take(&mut sets.open) {
                         waiting.places.sends(place, Group::Side.ticket(place.0));
-                        waiting.place_took(Group::Side.ticket(place.0), 2);
+                        waiting.place_took(Group::Side.ticket(place.0), 2, now);
                         sets.unused.remove(&place);
                     }
                     if !waiting.holds_back() {

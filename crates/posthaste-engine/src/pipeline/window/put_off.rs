@@ -28,7 +28,14 @@ impl Window {
         undone.map(|entry| &entry.event)
     }
 
-    /// The ready events of which this is so.
+    /// The numbers of the ready events of which this is so.
+    pub(in super::super) fn ready_of(&self, is: impl Fn(&StoredEvent) -> bool) -> Vec<u64> {
+        let entries = (self.first..).zip(&self.entries).skip(self.done_prefix);
+        let ready = entries.filter(|(_, of)| of.state == State::Ready && is(&of.event));
+        ready.map(|(number, _)| number).collect()
+    }
+
+    /// The ready events of which this is so, as they would leave the window.
     pub(in super::super) fn put_off(&self, is: impl Fn(&StoredEvent) -> bool) -> PutOff {
         let (mut put_off, mut undone) = (PutOff::default(), HashSet::new());
         for (number, entry) in (self.first..).zip(&self.entries).skip(self.done_prefix) {

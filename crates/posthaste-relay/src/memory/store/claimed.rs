@@ -6,8 +6,8 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     AdvanceOutcome, AfterFailure, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress,
-    ClaimReader, ClaimReports, Cursor, Due, EventRef, Marker, Page, Parking, Settlement, SideRead,
-    StoreError, StoredEvent,
+    ClaimReader, ClaimReports, Cursor, Due, DueAt, EventRef, Marker, Page, Parking, PutOff,
+    Settlement, SideRead, StoreError, StoredEvent,
     rule::{Rule, left_out},
 };
 use uuid::Uuid;
@@ -204,6 +204,13 @@ impl ClaimParking for MemoryClaimed {
         let inner = self.lock("looking for due events")?;
         let now = wall_micros();
         Ok(inner.tables.due(self.id(), self.owns(), limit, now))
+    }
+
+    async fn put_off(&self, after: Option<DueAt>, limit: usize) -> Result<Vec<PutOff>, StoreError> {
+        let inner = self.lock("looking for what was put off")?;
+        let now = wall_micros();
+        let tables = &inner.tables;
+        Ok(tables.put_off(self.id(), self.owns(), after, limit, now))
     }
 
     async fn settle(&self, id: i64, settlement: &Settlement) -> Result<(), StoreError> {

@@ -1,7 +1,9 @@
 //! Parked events and their attempts.
 
 use async_trait::async_trait;
-use posthaste_engine::{ClaimParking, Due, EventRef, Parking, Settlement, StoreError};
+use posthaste_engine::{
+    ClaimParking, Due, DueAt, EventRef, Parking, PutOff, Settlement, StoreError,
+};
 
 use super::owner::Owner;
 use crate::postgres::{claimed::PostgresClaimed, side_read::marker_at};
@@ -58,6 +60,16 @@ impl ClaimParking for PostgresClaimed<Owner> {
             let (id, now) = (owner.grant.destination_id, database.clock());
             let tables = &database.now.tables;
             tables.due(id, |slot| owner.owns(slot), limit, now)
+        });
+        look.await
+    }
+
+    async fn put_off(&self, after: Option<DueAt>, limit: usize) -> Result<Vec<PutOff>, StoreError> {
+        let owner = &self.connection;
+        let look = owner.connection.look("read what was put off", |database| {
+            let (id, now) = (owner.grant.destination_id, database.clock());
+            let tables = &database.now.tables;
+            tables.put_off(id, |slot| owner.owns(slot), after, limit, now)
         });
         look.await
     }

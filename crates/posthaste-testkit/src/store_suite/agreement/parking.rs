@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use posthaste_engine::{AfterFailure, Cursor, Due, ParkedCopy, Parking, Settlement, StoredEvent};
+use posthaste_engine::{
+    AfterFailure, Cursor, Due, ParkedCopy, Parking, PutOff, Settlement, StoredEvent,
+};
 
 use super::{
     operation::{Fate, Operation},
@@ -33,7 +35,10 @@ pub(super) fn parking(event: &StoredEvent, at: &Cursor, fate: Fate) -> Parking {
         event: event.clone(),
         at: at.clone(),
         attempts: 1,
-        kind: KIND,
+        kind: match fate {
+            Fate::RetryLater => "not_now",
+            _ => KIND,
+        },
         reason: REASON.to_owned(),
         next: fate.next(),
     }
@@ -197,6 +202,19 @@ impl Driver {
             reference: self.told(&all.reference),
         };
         assert_eq!(told.subject, told.reference, "what is due");
+        let put_off = Both {
+            subject: claimed.subject.put_off(None, ALL).await.expect("put off"),
+            reference: claimed.reference.put_off(None, ALL).await.expect("put off"),
+        };
+        let labels = |found: &[PutOff]| -> BTreeSet<Label> {
+            let ids = found.iter().map(|of| of.copy.event.id());
+            ids.map(|id| self.label_of(id)).collect()
+        };
+        assert_eq!(
+            labels(&put_off.subject),
+            labels(&put_off.reference),
+            "what was put off"
+        );
         let few = claimed.subject.due(limit).await.expect("due");
         let (few, few_released) = (few.events, few.released);
         assert!(few.len() <= limit, "{} due events of {limit}", few.len());

@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_delivered_copy_releases_its_key,
         a_failed_attempt_waits_anew,
         what_is_put_off_uses_up_no_attempt,
+        what_was_put_off_is_found_before_it_is_due,
         the_last_failure_makes_it_dead,
         a_skipped_failure_releases_its_key,
         a_delivery_counts_although_it_was_skipped_meanwhile,
@@ -142,6 +143,45 @@ async fn due_events_come_in_due_order(bench: Bench) {
         next <= HOUR && next > HOUR - Duration::from_secs(600),
         "{next:?}"
     );
+}
+
+/// In due order; nothing else is found, neither what was refused nor what is due.
+async fn what_was_put_off_is_found_before_it_is_due(bench: Bench) {
+    let events: Vec<_> = (0..4)
+        .map(|number| NewEvent::keyed(&format!("k{number}"), "x"))
+        .collect();
+    let written = bench.commit(&events).await;
+    let owner = bench.own().await;
+    assert!(owner.claimed.put_off(None, 1).await.unwrap().is_empty());
+    let read = owner.whole().await;
+    let waits = [Some(2 * HOUR), NOW, Some(HOUR), Some(HOUR)];
+    let parked = (0..4).map(|index| Parking {
+        kind: if index == 3 { "too_large" } else { "not_now" },
+        ..parking(&read, index, waits[index])
+    });
+    let parked: Vec<Parking> = parked.collect();
+    owner.claimed.park(&parked).await.unwrap();
+    let now = due(&owner).await;
+    assert_eq!(ids(now.events.iter().map(|copy| &copy.event)), [written[1]]);
+    let found = owner.claimed.put_off(None, 100).await.unwrap();
+    let found_ids = ids(found.iter().map(|of| &of.copy.event));
+    assert_eq!(found_ids, [written[2], written[0]]);
+    let [first, last] = &found[..] else {
+        unreachable!()
+    };
+    events[2].assert_stored_as(written[2], &first.copy.event);
+    assert!(first.copy.holds_key && first.at < last.at && first.at.1 == first.copy.id);
+    let one = owner.claimed.put_off(None, 1).await.unwrap();
+    assert_eq!((one.len(), one[0].at), (1, first.at));
+    let behind = owner.claimed.put_off(Some(first.at), 100).await.unwrap();
+    assert_eq!((behind.len(), behind[0].at), (1, last.at));
+    let behind = owner.claimed.put_off(Some(last.at), 100).await.unwrap();
+    assert!(behind.is_empty(), "{behind:?}");
+    for of in &found {
+        let delivered = &Settlement::Delivered;
+        owner.claimed.settle(of.copy.id, delivered).await.unwrap();
+    }
+    assert!(owner.claimed.put_off(None, 1).await.unwrap().is_empty());
 }
 
 async fn the_limit_of_due_events_is_kept(bench: Bench) {
