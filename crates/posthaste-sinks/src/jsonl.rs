@@ -40,6 +40,7 @@ fn write_object(out: &mut Vec<u8>, record: &Record) -> Result<(), Unwritable> {
     write_bytes(out, "key", record.key())?;
     write_field(out, "type", record.attribute(Field::Type));
     write_field(out, "content_type", record.attribute(Field::ContentType));
+    out.extend_from_slice(br#","headers":"#);
     write_headers(out, record);
     write_bytes(out, "payload", record.value())?;
     out.extend_from_slice(br#","occurred_at":""#);
@@ -72,9 +73,10 @@ fn write_field(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
     write_optional(out, value);
 }
 
-/// Pairs, not an object: a repeated name and the order survive (I9).
-fn write_headers(out: &mut Vec<u8>, record: &Record) {
-    out.extend_from_slice(br#","headers":["#);
+/// Appends the headers without attributes as a JSON array. Pairs, not an object: a repeated name and
+/// the order survive (I9).
+pub(crate) fn write_headers(out: &mut Vec<u8>, record: &Record) {
+    out.push(b'[');
     for (index, (name, value)) in record.own_headers().enumerate() {
         out.extend_from_slice(if index == 0 { b"[" } else { b",[" });
         write_text(out, name);

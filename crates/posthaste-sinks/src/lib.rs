@@ -14,6 +14,7 @@ mod descriptors {
     pub(crate) mod nats;
     pub(crate) mod null;
     pub(crate) mod rabbitmq;
+    pub(crate) mod redis;
     pub(crate) mod stdout;
 }
 mod file;
@@ -28,8 +29,15 @@ mod null;
 pub mod publisher;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 mod stdout;
 #[cfg(feature = "_transport")]
+// Redis has a client of others, which reads and writes by itself.
+#[cfg_attr(
+    not(any(feature = "nats", feature = "rabbitmq")),
+    allow(dead_code, unused_imports)
+)]
 mod transport;
 mod writer;
 
@@ -37,6 +45,8 @@ use std::sync::Arc;
 
 use posthaste_engine::{PlugIn, Sink, SinkError};
 
+#[cfg(feature = "redis")]
+pub use self::redis::RedisSink;
 pub use descriptor::{SinkDescriptor, SinkSummary};
 pub use file::FileSink;
 #[cfg(feature = "kafka")]
@@ -70,6 +80,11 @@ pub static SINKS: &[SinkDescriptor] = &[
         #[cfg(feature = "rabbitmq")]
         open: Some(|address| Ok(Arc::new(RabbitMqSink::from_address(address)?))),
         ..descriptors::rabbitmq::RABBITMQ
+    },
+    SinkDescriptor {
+        #[cfg(feature = "redis")]
+        open: Some(|address| Ok(Arc::new(RedisSink::from_address(address)?))),
+        ..descriptors::redis::REDIS
     },
     SinkDescriptor {
         open: Some(|address| Ok(Arc::new(NullSink::from_address(address)?))),

@@ -7,3 +7,4 @@ pub mod nats;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod rabbitmq;
+pub mod redis;

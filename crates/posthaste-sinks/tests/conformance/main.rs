@@ -16,6 +16,8 @@ mod nats;
 mod null;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 mod stdout;
 #[cfg(feature = "_servers")]
 mod trial;
@@ -57,6 +59,11 @@ const TESTS: &[Tests] = &[
     Tests {
         rows: rabbitmq::rows,
         trials: rabbitmq::trials,
+    },
+    #[cfg(feature = "redis")]
+    Tests {
+        rows: redis::rows,
+        trials: redis::trials,
     },
     Tests {
         rows: stdout::rows,
