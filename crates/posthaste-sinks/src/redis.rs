@@ -66,10 +66,12 @@ impl RedisSink {
             ..Login::default()
         };
         match authority.user.map(|user| (user.name, user.password)) {
-            Some((user, Some(password))) => {
-                (login.user, login.password) = (Some(user), Some(password));
+            Some((user, Some(password))) => login.user = Some((user, password)),
+            Some((_, None)) => {
+                let reason = "the login has no password; write `USER:PASSWORD@`, and for a \
+                              password alone the user `default`";
+                return Err(address.misconfigured(reason.to_owned()));
             }
-            Some((password, None)) => login.password = Some(password),
             None => {}
         }
         let number = |option| address.number(option);
@@ -219,16 +221,14 @@ mod tests {
         let url = "rediss://me:p%40ss@a,b:7/3?stream=x:{topic}&maxlen=~9&wait=1";
         let sink = sink(url).ok().unwrap();
         assert_eq!(sink.name(), "redis a:6379,b:7");
-        assert_eq!(sink.login.user.as_deref(), Some("me"));
-        assert_eq!(sink.login.password.as_deref(), Some("p@ss"));
+        let login = ("me".to_owned(), "p@ss".to_owned());
+        assert_eq!(sink.login.user, Some(login));
         assert!(sink.login.tls.is_some() && sink.login.database == 3);
         assert_eq!(sink.target.stream.stream("t"), Ok("x:t".to_owned()));
         assert_eq!((sink.target.maxlen, sink.target.wait), (("~", 9), Some(1)));
-        let other = super::tests::sink("redis://s3cret@[::1]?maxlen=9")
-            .ok()
-            .unwrap();
-        assert_eq!((other.login.user, other.login.tls.is_none()), (None, true));
-        assert_eq!(other.login.password.as_deref(), Some("s3cret"));
+        let other = super::tests::sink("redis://[::1]?maxlen=9").ok().unwrap();
+        assert_eq!(other.login.user, None);
+        assert!(other.login.tls.is_none());
         assert_eq!((other.target.maxlen, other.target.wait), (("=", 9), None));
     }
 
@@ -236,6 +236,7 @@ mod tests {
     fn wrong_addresses_name_the_fix() {
         for (url, fix) in [
             ("redis://", "a host is"),
+            ("redis://s3cret@h", "the user `default`"),
             ("redis://h/orders", "number of a database"),
             ("redis://h/-1", "number of a database"),
             ("redis://h?straem=S", "did you mean `stream`"),

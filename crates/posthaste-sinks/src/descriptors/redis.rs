@@ -13,7 +13,7 @@ pub(crate) const REDIS: SinkDescriptor = SinkDescriptor {
         title: "Redis Streams",
         schemes: &["redis", "rediss"],
         example: "redis://HOST/?stream={topic}",
-        address: AddressForm::ServersOrToken,
+        address: AddressForm::Servers,
         options: &[
             STREAM,
             MAXLEN,

@@ -7,47 +7,57 @@
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return {{}, 'FENCED', 1}
 end
+local function failed(answer)
+  return type(answer) == 'table' and answer.err
+end
 local function add(first, last)
   if ARGV[4] == '' then
     return redis.pcall('XADD', KEYS[3], '*', unpack(ARGV, first, last))
   end
   return redis.pcall('XADD', KEYS[3], 'MAXLEN', ARGV[4], ARGV[5], '*', unpack(ARGV, first, last))
 end
-local function failed(answer)
-  return type(answer) == 'table' and answer.err
+-- Changes nothing, and fails where noting the ids would: an event that is added and not noted would
+-- come again, and one that is noted and not added would be lost.
+local noting = redis.pcall('ZADD', KEYS[2], 'XX', 1, '')
+if failed(noting) then
+  return {{}, noting.err, 2}
 end
-local newest = redis.pcall('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
-if failed(newest) then
-  return {{}, newest.err, 2}
-end
-local number = tonumber(newest[2] or 0)
-local answers = {}
-local stopped, at_key = '', 0
+local ids, starts = {}, {}
 local at = 6
 while at < #ARGV do
-  local id, words = ARGV[at], tonumber(ARGV[at + 1])
-  number = number + 1
-  local noted = redis.pcall('ZADD', KEYS[2], 'NX', number, id)
-  if failed(noted) then
-    stopped, at_key = noted.err, 2
-    break
+  ids[#ids + 1], starts[#starts + 1] = ARGV[at], at + 1
+  at = at + 2 + tonumber(ARGV[at + 1])
+end
+local known = {}
+for number, score in ipairs(redis.call('ZMSCORE', KEYS[2], unpack(ids))) do
+  if score then
+    known[ids[number]] = true
   end
-  if noted == 1 then
-    local added = add(at + 2, at + 1 + words)
+end
+local score = tonumber(redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2] or 0)
+local answers, noted = {}, {}
+local stopped = ''
+for number, id in ipairs(ids) do
+  if known[id] then
+    answers[number] = 0
+  else
+    local start = starts[number]
+    local added = add(start + 1, start + tonumber(ARGV[start]))
     if failed(added) then
-      redis.call('ZREM', KEYS[2], id)
-      stopped, at_key = added.err, 3
+      stopped = added.err
       break
     end
+    score = score + 1
+    noted[#noted + 1], noted[#noted + 2] = score, id
+    known[id], answers[number] = true, 1
   end
-  answers[#answers + 1] = noted
-  at = at + 2 + words
 end
-if #answers > 0 then
+if #noted > 0 then
+  redis.call('ZADD', KEYS[2], unpack(noted))
   local superfluous = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[2])
   if superfluous > 0 then
     redis.call('ZREMRANGEBYRANK', KEYS[2], 0, superfluous - 1)
   end
-  redis.call('EXPIRE', KEYS[2], ARGV[3])
 end
-return {answers, stopped, at_key}
+redis.call('EXPIRE', KEYS[2], ARGV[3])
+return {answers, stopped, 3}

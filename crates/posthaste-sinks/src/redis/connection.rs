@@ -14,9 +14,8 @@ use crate::transport::{self, Stream, Tls};
 /// How to log in. It has no `Debug`: it holds a password.
 #[derive(Default)]
 pub(super) struct Login {
-    /// None: the user `default`.
-    pub(super) user: Option<String>,
-    pub(super) password: Option<String>,
+    /// User and password; none: the server asks for none.
+    pub(super) user: Option<(String, String)>,
     pub(super) database: u32,
     /// How to encrypt the connection, if it is to be.
     pub(super) tls: Option<Tls>,
@@ -73,9 +72,9 @@ impl Connection {
 
 impl Client {
     async fn log_in(&mut self, login: &Login) -> Result<(), ServerFault> {
-        if let Some(password) = &login.password {
+        if let Some((user, password)) = &login.user {
             let mut auth = cmd("AUTH");
-            auth.arg(login.user.as_deref()).arg(password);
+            auth.arg(user).arg(password);
             let answer: Result<(), _> = auth.query_async(&mut self.0).await;
             answer.map_err(|error| ServerFault::of_login(&error))?;
         }

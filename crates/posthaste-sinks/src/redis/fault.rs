@@ -202,11 +202,16 @@ fn classify(code: &str, words: &str) -> (Blame, &'static str) {
             "; the key holds something else than a stream: rename that, or give `stream` another \
              name",
         ),
-        "NOPERM" if words.contains("key") => (
+        "NOPERM" if words.contains("one of the keys") || words.contains("access a key") => (
             Blame::StreamDenied,
             "; allow the user the stream's key, and keys that begin with `posthaste:`",
         ),
         "NOPERM" => server(Cause::Denied, "; allow the user this command"),
+        // Redis 7.0 says so of a command within a script.
+        "ERR" if words.contains("user executing the script") => server(
+            Cause::Denied,
+            "; allow the user the commands that the sink's page names",
+        ),
         "NOAUTH" | "WRONGPASS" => server(Cause::Denied, "; correct user and password"),
         "DENIED" => server(Cause::Denied, ""),
         "OOM" => server(
@@ -320,6 +325,11 @@ mod tests {
                 "MISCONF",
                 "Redis is configured to save RDB snapshots, but it's currently unable to",
                 server(Cause::Misconfigured),
+            ),
+            (
+                "ERR",
+                "The user executing the script can't run this command or subcommand",
+                server(Cause::Denied),
             ),
             ("ERR", "something new", server(Cause::Unknown)),
         ] {

@@ -140,7 +140,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port())
     }
 
-    /// The address for a login as an address has it: `user:password`, or a password.
+    /// The address for a login as an address has it: `user:password`.
     #[must_use]
     pub fn url_of(&self, login: &str) -> String {
         format!("redis://{login}@127.0.0.1:{}", self.port())
