@@ -3,11 +3,20 @@
 //! Everything that it promises is decided by one script, which the server runs as a whole
 //! (`add.lua`): whether the lane is still the newest, which events the stream has already, and
 //! where to stop.
+//!
+//! The newest lane is the one that was opened last (`open.lua`), and no token is compared: epochs
+//! begin again where a database was recovered to an earlier point, and its relays must go on. A
+//! relay confirms its lease between opening and sending, so one that was replaced sends nothing.
+//!
+//! The client is used for the protocol alone. It takes any stream of bytes, so sockets and TLS are
+//! those of the other sinks.
 
 mod adding;
 mod connection;
 mod entry;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod keys;
 mod lane;
 mod stream_name;

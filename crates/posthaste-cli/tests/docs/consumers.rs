@@ -308,3 +308,42 @@ fn the_rabbitmq_consumer_survives_kills_and_repeats() {
         },
     });
 }
+
+/// The stream forgets the ids that it knows, as after a failover to a replica that lags: or no repeat
+/// would reach it.
+#[cfg(feature = "redis")]
+#[test]
+fn the_redis_consumer_survives_kills_and_repeats() {
+    use posthaste_testkit::servers::redis::{RedisServer, Reply};
+    let server = RedisServer::start();
+    let proxy = Proxy::to_local_port(server.port()).unwrap();
+    let forget = || {
+        let Reply::List(Some(keys)) = server.client().ask(&["KEYS", "posthaste:*:ids:*"]) else {
+            panic!("no list of keys");
+        };
+        for key in keys {
+            let Reply::Bytes(Some(key)) = key else {
+                panic!("{key:?}");
+            };
+            let key = String::from_utf8(key).unwrap();
+            server.client().ask(&["DEL", &key]);
+        }
+    };
+    let id = |entry: posthaste_testkit::servers::redis::StreamEntry| {
+        let id = entry.fields.into_iter().find(|(name, _)| name == "id");
+        String::from_utf8(id.unwrap().1).unwrap()
+    };
+    each_effect_happens_once_and_in_order(&Broker {
+        to: server.url_through(&proxy),
+        proxy: &proxy,
+        script: "consumer_redis.py",
+        environment: ("REDIS", server.url()),
+        taken: &|| {
+            let count = server.client().number(&["XLEN", "orders"]);
+            // Those that were counted, at least.
+            forget();
+            usize::try_from(count).unwrap()
+        },
+        ids: &|| server.client().entries("orders").into_iter().map(id).collect(),
+    });
+}

@@ -206,3 +206,17 @@ fn the_guide_to_rabbitmq_works_as_it_is_written() {
     };
     follow("docs/guides/postgres-to-rabbitmq.md", &broker, |_| {});
 }
+
+#[cfg(feature = "redis")]
+#[test]
+fn the_guide_to_redis_works_as_it_is_written() {
+    use posthaste_testkit::servers::redis::RedisServer;
+    let server = RedisServer::start();
+    let broker = Broker {
+        address: "localhost:6379",
+        host_and_port: format!("127.0.0.1:{}", server.port()),
+        pause: &|| server.pause(),
+        resume: &|| server.resume(),
+    };
+    follow("docs/guides/postgres-to-redis.md", &broker, |_| {});
+}
