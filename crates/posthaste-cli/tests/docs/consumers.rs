@@ -344,6 +344,13 @@ fn the_redis_consumer_survives_kills_and_repeats() {
             forget();
             usize::try_from(count).unwrap()
         },
-        ids: &|| server.client().entries("orders").into_iter().map(id).collect(),
+        ids: &|| {
+            server
+                .client()
+                .entries("orders")
+                .into_iter()
+                .map(id)
+                .collect()
+        },
     });
 }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{
     connection::Client,
     entry::Entry,
-    fault::ServerFault,
+    fault::{Blame, ServerFault},
     keys::{self, Keys},
     target::Target,
 };
@@ -131,6 +131,12 @@ impl OpenLane {
             || (stopped.is_none() && taken.len() < entries.len())
         {
             return Err(ServerFault::strange("adding events"));
+        }
+        // What was taken before is known when it comes again.
+        if let Some(fault) = &stopped
+            && let Blame::Server(_) = fault.blame
+        {
+            return Err(fault.clone());
         }
         self.wait_for_replicas().await?;
         let known = taken.into_iter().map(|added| added == 0).collect();

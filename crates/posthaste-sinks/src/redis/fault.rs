@@ -119,7 +119,8 @@ impl ServerFault {
     }
 
     fn closed() -> Self {
-        let reason = "the server closed the connection without saying why; see its log";
+        let reason = "the connection ended without an answer; see the server's log, or correct \
+                      host, port and scheme (`rediss:` for TLS) where no such Redis listens";
         Self::new(Cause::Connection, reason)
     }
 
@@ -223,6 +224,9 @@ fn classify(code: &str, words: &str) -> (Blame, &'static str) {
             Cause::Connection,
             "; the server is a replica: name all servers, of which the sink finds the primary",
         ),
+        "ERR" if words.contains("WAIT cannot be used with replica") => {
+            server(Cause::Connection, "; the server has become a replica")
+        }
         "CROSSSLOT" => server(
             Cause::Misconfigured,
             "; a cluster's streams must be in one slot: give `stream` a hash tag, as in \

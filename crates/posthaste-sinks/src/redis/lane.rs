@@ -22,8 +22,7 @@ use crate::{
     publisher::{Publisher, RecordsOf},
 };
 
-/// Events of a call at the most: the server does nothing else meanwhile, which is two milliseconds
-/// or so.
+/// Events of a call at the most: the server does nothing else meanwhile, for a few milliseconds.
 const CALL_EVENTS_MAX: usize = 256;
 /// Bytes of a call at the most, but for one larger event.
 const CALL_BYTES_MAX: usize = 1 << 20;

@@ -120,6 +120,7 @@ impl RedisServer {
              save \"\"\n\
              appendonly yes\n\
              appendfsync always\n\
+             repl-diskless-sync-delay 0\n\
              {}\n",
             self.daemon.folder().display(),
             lines.join("\n")

@@ -2,8 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    io::Write,
-    net::{Ipv4Addr, TcpListener},
+    io::{self, Write},
+    net::{Ipv4Addr, Shutdown, TcpListener},
     time::Duration,
 };
 
@@ -124,9 +124,10 @@ async fn another_host_is_tried() {
 
 async fn a_port_of_something_else_is_said() {
     for (words, fix) in [
-        (&b"220 mail.example ready\r\n"[..], "does not speak Redis"),
+        // Read before the question was sent, it ends the connection.
+        (&b"220 mail.example ready\r\n"[..], "correct host"),
         // Nothing, and the end.
-        (b"", "closed the connection"),
+        (b"", "without an answer"),
     ] {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -134,9 +135,9 @@ async fn a_port_of_something_else_is_said() {
             for stream in listener.incoming().take(2) {
                 let mut stream = stream.unwrap();
                 stream.write_all(words).unwrap();
-                // Closed at once with the question unread, it would be reset.
-                stream.shutdown(std::net::Shutdown::Write).unwrap();
-                std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+                // Closed with the question unread, it would be reset. The sink may hang up first.
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = io::copy(&mut stream, &mut io::sink());
             }
         });
         let sink = open(&format!("redis://127.0.0.1:{port}")).unwrap();
