@@ -132,7 +132,7 @@ impl OpenLane {
         {
             return Err(ServerFault::strange("adding events"));
         }
-        // What was taken before is known when it comes again.
+        // Those that were taken before it are known when they come again.
         if let Some(fault) = &stopped
             && let Blame::Server(_) = fault.blame
         {

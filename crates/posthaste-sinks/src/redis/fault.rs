@@ -22,7 +22,7 @@ pub(super) struct ServerFault {
     pub(super) moved_to: Option<String>,
 }
 
-/// Who is to blame.
+/// The part of a destination that is to blame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blame {
     /// The whole destination. The lane ends.

@@ -7,7 +7,7 @@ use posthaste_engine::{CheckReport, Fact, Finding, Severity};
 
 use super::{connection::Client, fault::ServerFault, keys::Keys, target::Target};
 
-/// What the server says of itself; empty where we may not ask.
+/// The words of the server about itself, by name; empty where we may not ask.
 #[derive(Debug, Default)]
 struct Told(HashMap<String, String>);
 

@@ -17,7 +17,7 @@ pub(super) struct Target {
 /// Reads a value of `maxlen`.
 ///
 /// # Errors
-/// What would be right.
+/// The form that it must have.
 pub(super) fn maxlen(text: &str) -> Result<(&'static str, u64), String> {
     let (trim, length) = match text.strip_prefix('~') {
         Some(length) => ("~", length),

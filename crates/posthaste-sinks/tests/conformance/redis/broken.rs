@@ -80,7 +80,7 @@ async fn restarts_and_kills_lose_and_repeat_nothing() {
     assert!(events.iter().all(|event| distinct.contains(&event.id)));
 }
 
-/// Nothing comes back, not even a reset. What it does later is known then.
+/// Nothing comes back, not even a reset. Events that it adds later are known when they come again.
 async fn a_silent_server_is_noticed() {
     let server = RedisServer::start();
     let place = Place::new(&server);

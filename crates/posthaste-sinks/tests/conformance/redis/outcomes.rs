@@ -149,7 +149,11 @@ async fn no_memory_is_no_events_fault() {
     assert!(words_seen && !taken.is_empty());
     let there: BTreeSet<_> = place.events("suite").iter().map(|event| event.id).collect();
     assert_eq!(there, taken);
-    server.client().ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    let mut client = server.client();
+    client.ask(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    let said = sink.check().await.unwrap_err().to_string();
+    assert!(said.contains("`maxmemory`"), "{said}");
+    client.ask(&["CONFIG", "SET", "maxmemory", "0"]);
     let mut next = sink.open_lane(spec(&scope, 1, 2)).await.unwrap();
     accept(&mut next, &events).await;
     assert_eq!(place.count("suite"), 200);
