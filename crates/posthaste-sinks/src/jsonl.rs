@@ -73,8 +73,8 @@ fn write_field(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
     write_optional(out, value);
 }
 
-/// Appends the headers without attributes as a JSON array. Pairs, not an object: a repeated name and
-/// the order survive (I9).
+/// Appends the headers without attributes as a JSON array. Pairs, not an object: a repeated name
+/// and the order survive (I9).
 pub(crate) fn write_headers(out: &mut Vec<u8>, record: &Record) {
     out.push(b'[');
     for (index, (name, value)) in record.own_headers().enumerate() {

@@ -46,7 +46,7 @@ def read(streams, stream, position):
     answer = streams.xreadgroup(GROUP, CONSUMER, {stream: position}, count=100, block=500)
     for entry, fields in answer[0][1] if answer else []:
         if not fields:
-            raise RuntimeError(f"{stream}: entry {entry.decode()} was trimmed before it was handled")
+            raise RuntimeError(f"{stream}: {entry.decode()} was trimmed before it was handled")
         yield entry, fields
 
 

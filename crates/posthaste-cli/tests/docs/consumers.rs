@@ -309,8 +309,8 @@ fn the_rabbitmq_consumer_survives_kills_and_repeats() {
     });
 }
 
-/// The stream forgets the ids that it knows, as after a failover to a replica that lags: or no repeat
-/// would reach it.
+/// The stream forgets the ids that it knows, as after a failover to a replica that lags: or no
+/// repeat would reach it.
 #[cfg(feature = "redis")]
 #[test]
 fn the_redis_consumer_survives_kills_and_repeats() {

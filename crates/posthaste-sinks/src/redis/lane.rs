@@ -27,8 +27,9 @@ const CALL_EVENTS_MAX: usize = 256;
 /// Bytes of a call at the most, but for one larger event.
 const CALL_BYTES_MAX: usize = 1 << 20;
 
-/// The publisher of a lane. Of each stream one call is under way at a time, and of each key all that
-/// is in flight is in one call: so nothing of a key is added behind an event of it that was not.
+/// The publisher of a lane. Of each stream one call is under way at a time, and of each key all
+/// that is in flight is in one call: so nothing of a key is added behind an event of it that was
+/// not.
 pub(super) struct RedisPublisher {
     /// None once the lane has ended.
     open: Option<(Connection, OpenLane)>,
