@@ -4,11 +4,15 @@
 -- nothing) and to what length; then for each event its id, the number of words of its entry, and
 -- these words.
 -- Answers for each event 1 (added) or 0 (known), and why it stopped and at which of the keys.
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  return {{}, 'FENCED', 1}
-end
 local function failed(answer)
   return type(answer) == 'table' and answer.err
+end
+local is_open = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
+if failed(is_open) then
+  return {{}, is_open.err, 1}
+end
+if is_open == 0 then
+  return {{}, 'FENCED', 1}
 end
 local function add(first, last)
   if ARGV[4] == '' then

@@ -91,7 +91,10 @@ impl OpenLane {
             .arg(&lane.keys.lanes);
         open.arg(&lane.name)
             .arg(keys::ranges(&spec.scope.partitions));
-        lane.client.ask::<()>(&open).await?;
+        let refusal: String = lane.client.ask(&open).await?;
+        if !refusal.is_empty() {
+            return Err(ServerFault::at_own_key(&refusal, &lane.keys.lanes));
+        }
         lane.wait_for_replicas().await?;
         Ok(lane)
     }
@@ -120,11 +123,18 @@ impl OpenLane {
             let with_text = self.command(false, stream, entries);
             answer = self.client.ask(&with_text).await;
         }
+        if let Err(fault) = &answer
+            && fault.blame == Blame::StreamDenied
+        {
+            self.try_own_keys().await?;
+        }
         let (taken, stopped, at_key): (Vec<u8>, String, u8) = answer?;
+        let lanes = &self.keys.lanes;
         let stopped = match (&*stopped, at_key) {
             ("", _) => None,
-            ("FENCED", _) => return Err(ServerFault::fenced()),
-            (words, 2) => Some(ServerFault::of_script(words).of_key(&self.keys.ids(stream))),
+            ("FENCED", _) => return Err(ServerFault::fenced(lanes)),
+            (words, 1) => return Err(ServerFault::at_own_key(words, lanes).of_all_streams()),
+            (words, 2) => Some(ServerFault::at_own_key(words, &self.keys.ids(stream))),
             (words, _) => Some(ServerFault::of_script(words)),
         };
         if taken.len() + usize::from(stopped.is_some()) > entries.len()
@@ -141,6 +151,14 @@ impl OpenLane {
         self.wait_for_replicas().await?;
         let known = taken.into_iter().map(|added| added == 0).collect();
         Ok(Added { known, stopped })
+    }
+
+    /// The server does not say which key is forbidden: where the lanes' is, no stream is at fault.
+    async fn try_own_keys(&mut self) -> Result<(), ServerFault> {
+        let mut nothing = cmd("EVAL");
+        nothing.arg("return 1").arg(1).arg(&self.keys.lanes);
+        let answer = self.client.ask::<()>(&nothing).await;
+        answer.map_err(ServerFault::of_all_streams)
     }
 
     /// Waits until so many replicas as the address asks for have what this connection has sent.

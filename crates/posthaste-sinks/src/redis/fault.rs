@@ -64,10 +64,12 @@ impl ServerFault {
         Self::new(Cause::Unknown, reason)
     }
 
-    /// A newer lane owns what this one did.
-    pub(super) fn fenced() -> Self {
-        let reason = "a newer lane of this destination was opened; if another relay did, it owns \
-                      the partitions now";
+    /// The server does not have this lane: a newer one owns what it did, or `key` is lost.
+    pub(super) fn fenced(key: &str) -> Self {
+        let reason = format!(
+            "a newer lane of this destination was opened, and if another relay did, it owns the \
+             partitions now; or the server has lost the key `{key}`, which names the lanes"
+        );
         Self::new(Cause::LaneEnded, reason)
     }
 
@@ -142,10 +144,26 @@ impl ServerFault {
         Self::said(code, words)
     }
 
-    /// The fault is at this key of ours.
-    pub(super) fn of_key(self, key: &str) -> Self {
+    /// The same of a command at this key of ours.
+    pub(super) fn at_own_key(words: &str, key: &str) -> Self {
+        let words = words.trim_start_matches('-');
+        let fault = Self::of_script(words);
+        match fault.blame {
+            Blame::Stream => Self {
+                reason: format!(
+                    "the server said: {words}; the sink keeps its own data in the key `{key}`: \
+                     remove what it holds"
+                ),
+                ..fault
+            },
+            _ => fault,
+        }
+    }
+
+    /// The same where all streams meet it.
+    pub(super) fn of_all_streams(self) -> Self {
         Self {
-            reason: format!("its key `{key}`: {}", self.reason),
+            blame: Blame::Server(self.cause()),
             ..self
         }
     }
@@ -205,13 +223,15 @@ fn classify(code: &str, words: &str) -> (Blame, &'static str) {
         ),
         "NOPERM" if words.contains("one of the keys") || words.contains("access a key") => (
             Blame::StreamDenied,
-            "; allow the user the stream's key, and keys that begin with `posthaste:`",
+            "; allow the user to read and write the stream's key, and keys that begin with \
+             `posthaste:`",
         ),
         "NOPERM" => server(Cause::Denied, "; allow the user this command"),
         // Redis 7.0 says so of a command within a script.
         "ERR" if words.contains("user executing the script") => server(
             Cause::Denied,
-            "; allow the user the commands that the sink's page names",
+            "; allow the user the commands that the sink's page names (`posthaste check` says \
+             which one it lacks)",
         ),
         "NOAUTH" | "WRONGPASS" => server(Cause::Denied, "; correct user and password"),
         "DENIED" => server(Cause::Denied, ""),

@@ -4,6 +4,7 @@ mod broken;
 mod cluster;
 mod fence;
 mod outcomes;
+mod own_keys;
 mod place;
 mod read;
 mod replicas;
@@ -45,6 +46,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     all.extend(broken::trials());
     all.extend(cluster::trials());
     all.extend(fence::trials());
+    all.extend(own_keys::trials());
     all.extend(replicas::trials());
     all
 }

@@ -136,7 +136,11 @@ async fn a_lost_fence_ends_its_lane() {
     for key in place.keys() {
         server.client().ask(&["DEL", &key]);
     }
-    expect_fenced(&mut lane).await;
+    for outcome in send(&mut lane, &plain(3)).await {
+        let (why, words) = cause(&outcome);
+        assert_eq!(why, Cause::LaneEnded, "{words}");
+        assert!(words.contains("has lost the key `posthaste:"), "{words}");
+    }
     let mut next = open(&sink, spec(&scope, 1, 2)).await;
     accept(&mut next, &plain(3)).await;
     assert_eq!(place.count(""), 3);
