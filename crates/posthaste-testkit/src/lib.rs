@@ -13,6 +13,8 @@
 //!   for [`KafkaServer::shared`](servers::kafka::KafkaServer::shared).
 //! - `POSTHASTE_TEST_RABBITMQ`: `amqp://user:password@host:port` of an administrator of a running
 //!   RabbitMQ, for [`RabbitMqServer::shared`](servers::rabbitmq::RabbitMqServer::shared).
+//! - `POSTHASTE_TEST_REDIS_SERVER`: the program of another Redis or Valkey than the system's, for
+//!   [`RedisServer`](servers::redis::RedisServer).
 //! - `POSTHASTE_TEST_CACHE`: where downloaded servers and cluster templates are kept, by default
 //!   `${XDG_CACHE_HOME:-$HOME/.cache}/posthaste`.
 //! - `POSTHASTE_TEST_LONG`: see [`long_form`].

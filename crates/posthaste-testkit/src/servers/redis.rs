@@ -2,6 +2,7 @@
 
 mod client;
 
+use std::env;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -20,7 +21,8 @@ const PROGRAMS: [&str; 3] = [
     "/opt/homebrew/bin/redis-server",
 ];
 
-/// A Redis server that syncs its log before it answers, unless a test says otherwise.
+/// A Redis server that syncs its log before it answers, unless a test says otherwise. The variable
+/// `POSTHASTE_TEST_REDIS_SERVER` names another program, as a Valkey's.
 ///
 /// Dropping it kills the process and deletes its data; so does the death of the test process, by
 /// `kill -9` too. Tests that leave the server alone share one, and give their streams names of
@@ -217,6 +219,9 @@ impl RedisServer {
 }
 
 fn program() -> PathBuf {
+    if let Some(other) = env::var_os("POSTHASTE_TEST_REDIS_SERVER") {
+        return other.into();
+    }
     let mut programs = PROGRAMS.iter().map(PathBuf::from);
     programs
         .find(|program| program.exists())
