@@ -75,6 +75,9 @@ impl ServerFault {
 
     /// The client's error.
     pub(super) fn of(error: &RedisError) -> Self {
+        if let Some(words) = error.detail().and_then(of_line) {
+            return Self::of_script(words);
+        }
         match error.code() {
             Some(code) => Self {
                 moved_to: error.redirect_node().map(|(node, _)| node.to_owned()),
@@ -139,14 +142,18 @@ impl ServerFault {
 
     /// A command of a script was refused in these words.
     pub(super) fn of_script(words: &str) -> Self {
-        let words = words.trim_start_matches('-');
-        let (code, words) = words.split_once(' ').unwrap_or((words, ""));
-        Self::said(code, words)
+        let words = of_line(words).unwrap_or(words).trim_end();
+        let words = words.strip_prefix('-').unwrap_or(words);
+        match words.split_once(' ') {
+            Some((code, words)) if code.bytes().all(|byte| byte.is_ascii_uppercase()) => {
+                Self::said(code, words)
+            }
+            _ => Self::said("ERR", words),
+        }
     }
 
     /// The same of a command at this key of ours.
     pub(super) fn at_own_key(words: &str, key: &str) -> Self {
-        let words = words.trim_start_matches('-');
         let fault = Self::of_script(words);
         match fault.blame {
             Blame::Stream => Self {
@@ -212,6 +219,15 @@ impl From<TransportError> for ServerFault {
     }
 }
 
+/// The refusal behind the line of a script, as Redis 6.2 says it: `@user_script: 25: -OOM command`.
+fn of_line(words: &str) -> Option<&str> {
+    let (_, behind) = words.split_once("@user_script: ")?;
+    let (line, refusal) = behind.split_once(": ")?;
+    line.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then_some(refusal)
+}
+
 /// The blame for a refusal, and the fix.
 fn classify(code: &str, words: &str) -> (Blame, &'static str) {
     let server = |cause, fix| (Blame::Server(cause), fix);
@@ -227,7 +243,10 @@ fn classify(code: &str, words: &str) -> (Blame, &'static str) {
              `posthaste:`",
         ),
         "NOPERM" => server(Cause::Denied, "; allow the user this command"),
-        // Redis 7.0 says so of a command within a script.
+        // Redis 7.2 and Valkey name the command within a script; Redis 7.0 does not.
+        "ERR" if words.contains("ACL failure in script") => {
+            server(Cause::Denied, "; allow the user this command")
+        }
         "ERR" if words.contains("user executing the script") => server(
             Cause::Denied,
             "; allow the user the commands that the sink's page names (`posthaste check` says \
@@ -262,6 +281,11 @@ fn classify(code: &str, words: &str) -> (Blame, &'static str) {
         "ERR" if words.contains("unknown command") => server(
             Cause::Misconfigured,
             "; use Redis 6.2 or later, and do not rename its commands",
+        ),
+        // It ends the connection, so it cannot say which event it is.
+        "ERR" if words.contains("invalid bulk length") => server(
+            Cause::Unknown,
+            "; an event is over the server's `proto-max-bulk-len`: lower `max_event_bytes`",
         ),
         // The most entries that a stream can have: it takes nothing more.
         "ERR" if words.contains("exhausted the last possible ID") => {
@@ -355,12 +379,60 @@ mod tests {
                 "The user executing the script can't run this command or subcommand",
                 server(Cause::Denied),
             ),
+            (
+                "ERR",
+                "ACL failure in script: User u has no permissions to run the 'xadd' command",
+                server(Cause::Denied),
+            ),
+            (
+                "ERR",
+                "Protocol error: invalid bulk length",
+                server(Cause::Unknown),
+            ),
             ("ERR", "something new", server(Cause::Unknown)),
         ] {
             let fault = ServerFault::said(code, words);
             assert_eq!(fault.blame, blame, "{code} {words}");
             assert!(fault.reason.contains(words), "{}", fault.reason);
         }
+    }
+
+    #[test]
+    fn a_refusal_within_a_script_is_read_in_the_form_of_each_version() {
+        let server = Blame::Server;
+        for (words, blame, said) in [
+            (
+                "OOM command not allowed",
+                server(Cause::Throttled),
+                "said: OOM command not allowed;",
+            ),
+            (
+                "@user_script: 25: -OOM command not allowed\r\n",
+                server(Cause::Throttled),
+                "said: OOM command not allowed;",
+            ),
+            (
+                "@user_script: 11: The user executing the script can't run this command",
+                server(Cause::Denied),
+                "said: ERR The user executing",
+            ),
+            ("WRONGTYPE Operation", Blame::Stream, "said: WRONGTYPE Op"),
+        ] {
+            let fault = ServerFault::of_script(words);
+            assert_eq!(fault.blame, blame, "{words}");
+            assert!(fault.reason.contains(said), "{}", fault.reason);
+        }
+        // Raised by the script, and not answered.
+        let words = "Error running script (call to f_1): @user_script:27: @user_script: 27: \
+                     -READONLY You can't write against a read only replica.";
+        let error = ::redis::make_extension_error("ERR".to_owned(), Some(words.to_owned()));
+        let fault = ServerFault::of(&error);
+        assert_eq!(fault.blame, server(Cause::Connection));
+        assert!(
+            fault.reason.contains("said: READONLY You"),
+            "{}",
+            fault.reason
+        );
     }
 
     #[test]

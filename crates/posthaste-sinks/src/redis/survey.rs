@@ -54,11 +54,8 @@ async fn try_commands(client: &mut Client, target: &Target) -> Result<(), Server
 impl Told {
     async fn by(client: &mut Client) -> Self {
         let mut told = HashMap::new();
-        let mut info = cmd("INFO");
-        for section in ["server", "replication", "persistence", "memory"] {
-            info.arg(section);
-        }
-        match client.ask::<String>(&info).await {
+        // Before Redis 7.0 it takes one section at the most, so all are asked for.
+        match client.ask::<String>(&cmd("INFO")).await {
             Ok(text) => {
                 let lines = text.lines().filter_map(|line| line.split_once(':'));
                 told.extend(lines.map(|(name, value)| (name.to_owned(), value.to_owned())));
