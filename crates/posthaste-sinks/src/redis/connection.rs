@@ -6,10 +6,14 @@ use ::redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, RedisConnectionInfo, aio::MultiplexedConnection,
     cmd,
 };
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
 
 use super::fault::ServerFault;
 use crate::transport::{self, Stream, Tls};
+
+/// A server without TLS waits for the end of a line that never comes. A little less than opening
+/// may take in all, which could not say so.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How to log in. It has no `Debug`: it holds a password.
 #[derive(Default)]
@@ -52,7 +56,10 @@ impl Connection {
     ) -> Result<Self, ServerFault> {
         let stream = transport::connect(address, patience).await?;
         let stream: Box<dyn Stream> = match &login.tls {
-            Some(tls) => Box::new(tls.wrap(host, stream).await?),
+            Some(tls) => {
+                let wrapped = timeout(HANDSHAKE_LIMIT, tls.wrap(host, stream)).await;
+                Box::new(wrapped.map_err(|_| ServerFault::no_handshake(HANDSHAKE_LIMIT))??)
+            }
             None => Box::new(stream),
         };
         // It says nothing by itself: the answer to a login is read here, with its words.

@@ -49,6 +49,14 @@ impl ServerFault {
         Self::new(Cause::Unknown, reason)
     }
 
+    /// The server does not begin TLS.
+    pub(super) fn no_handshake(limit: Duration) -> Self {
+        let reason = format!(
+            "no answer to TLS within {limit:?}; write `redis://` where the port speaks none"
+        );
+        Self::new(Cause::Connection, reason)
+    }
+
     /// The answer is none that the sink knows.
     pub(super) fn strange(doing: &str) -> Self {
         let reason = format!("{doing}: the server's answer has another form than Redis gives it");

@@ -467,4 +467,8 @@ async fn tls_trusts_whom_it_is_told_to() {
     let without = open(&by_name.replace("rediss:", "redis:")).unwrap();
     let said = without.check().await.unwrap_err().to_string();
     assert!(said.contains("`rediss:"), "{said}");
+    let plain = place.on(&RedisServer::shared().url());
+    let other = open(&plain.replace("redis:", "rediss:")).unwrap();
+    let said = other.check().await.unwrap_err().to_string();
+    assert!(said.contains("write `redis:"), "{said}");
 }
