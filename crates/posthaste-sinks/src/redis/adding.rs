@@ -4,7 +4,7 @@ use std::{sync::LazyLock, time::Duration};
 
 use ::redis::{Cmd, cmd};
 use posthaste_engine::LaneSpec;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
     connection::Client,
@@ -54,6 +54,10 @@ pub(super) struct OpenLane {
     known_ids: u64,
     /// How long an answer may take.
     limit: Duration,
+    /// An idle connection is used after this time. Servers (`timeout`) and firewalls close idle
+    /// ones, commonly after a minute at the earliest, and some firewalls without a word: the next
+    /// event would wait for its answer in vain.
+    idle_limit: Duration,
 }
 
 /// The server's answer for a call.
@@ -84,6 +88,7 @@ impl OpenLane {
             known_ids: target.known_ids,
             // A little less than the relay waits for any answer: it could not say what is missing.
             limit: spec.publish_timeout * 9 / 10,
+            idle_limit: spec.publish_timeout * 3,
         };
         let mut open = cmd("EVAL");
         open.arg(include_str!("open.lua"))
@@ -151,6 +156,21 @@ impl OpenLane {
         self.wait_for_replicas().await?;
         let known = taken.into_iter().map(|added| added == 0).collect();
         Ok(Added { known, stopped })
+    }
+
+    /// Uses the connection from time to time, until it is lost. Answers why.
+    pub(super) async fn lost_while_idle(&mut self) -> ServerFault {
+        loop {
+            sleep(self.idle_limit).await;
+            let answer = timeout(self.limit, self.client.ask::<()>(&cmd("PING"))).await;
+            match answer {
+                // The user may not ask; the connection is there.
+                Ok(Err(fault)) if fault.code.is_some() => {}
+                Ok(Err(fault)) => return fault,
+                Ok(Ok(())) => {}
+                Err(_) => return ServerFault::slow("using an idle connection", self.limit),
+            }
+        }
     }
 
     /// The server does not say which key is forbidden: where the lanes' is, no stream is at fault.

@@ -36,6 +36,8 @@ pub(super) struct RedisPublisher {
     target: Arc<Target>,
     calls: JoinSet<Answered>,
     answered: Option<Answered>,
+    /// Why an idle connection is of no use any more.
+    lost: Option<ServerFault>,
     /// Streams with a call under way.
     busy: HashSet<Arc<str>>,
     /// Keys in flight, each with its stream.
@@ -74,6 +76,7 @@ impl RedisPublisher {
             target,
             calls: JoinSet::new(),
             answered: None,
+            lost: None,
             busy: HashSet::new(),
             keys: HashMap::new(),
         }
@@ -237,12 +240,14 @@ impl Publisher for RedisPublisher {
     }
 
     fn advance(&mut self, records: &mut Records) {
-        let answered = self.answered.take();
+        let (answered, lost) = (self.answered.take(), self.lost.take());
         if self.open.is_some() {
             if let Some(answered) = answered {
                 self.settle(answered, records);
             }
-
+            if let Some(fault) = lost {
+                self.end(&fault, records);
+            }
             for call in self.gather(records) {
                 self.send(call);
             }
@@ -250,6 +255,12 @@ impl Publisher for RedisPublisher {
     }
 
     async fn changed(&mut self) {
+        if self.calls.is_empty()
+            && let Some((_, lane)) = &mut self.open
+        {
+            self.lost = Some(lane.lost_while_idle().await);
+            return;
+        }
         match self.calls.join_next().await {
             Some(Ok(answered)) => self.answered = Some(answered),
             Some(Err(broken)) if broken.is_panic() => resume_unwind(broken.into_panic()),

@@ -29,6 +29,7 @@ pub(super) fn trials() -> Vec<Trial> {
             restarts_and_kills_lose_and_repeat_nothing,
         ),
         trial("a_silent_server_is_noticed", a_silent_server_is_noticed),
+        trial("an_idle_connection_is_used", an_idle_connection_is_used),
         trial("another_host_is_tried", another_host_is_tried),
         trial(
             "a_port_of_something_else_is_said",
@@ -106,6 +107,37 @@ async fn a_silent_server_is_noticed() {
     let mut next = sink.open_lane(short(3)).await.unwrap();
     accept(&mut next, &events[3..]).await;
     assert_eq!(place.events("suite"), events);
+}
+
+/// A server or a firewall would close it, and the next event meet that.
+async fn an_idle_connection_is_used() {
+    let server = RedisServer::start();
+    let place = Place::new(&server);
+    // A user without the right to ask is answered, too.
+    let mut client = server.client();
+    client.ask(&["ACL", "SETUSER", "mute", "on", ">w", "~*", "+@all", "-ping"]);
+    for login in ["default:", "mute:w"] {
+        client.ask(&["CONFIG", "RESETSTAT"]);
+        let url = match login {
+            "default:" => server.url(),
+            login => server.url_of(login),
+        };
+        let short = LaneSpec {
+            publish_timeout: Duration::from_millis(300),
+            ..lane_spec(1)
+        };
+        let mut lane = open(&place.on(&url))
+            .unwrap()
+            .open_lane(short)
+            .await
+            .unwrap();
+        accept(&mut lane, &plain(3)).await;
+        client.wait_until(&["INFO", "commandstats"], |stats| {
+            stats.contains("cmdstat_ping")
+        });
+        accept(&mut lane, &plain(3)).await;
+    }
+    assert_eq!(place.count("suite"), 12);
 }
 
 async fn another_host_is_tried() {
