@@ -3,12 +3,13 @@
 use std::{
     collections::{HashMap, HashSet},
     future::pending,
+    mem,
     panic::resume_unwind,
     sync::Arc,
 };
 
 use posthaste_engine::{Acceptance, Cause, Decision, Outcome, RejectionKind, WaitingRecord};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet, yield_now};
 
 use super::{
     adding::{Added, OpenLane},
@@ -35,7 +36,7 @@ pub(super) struct RedisPublisher {
     open: Option<(Connection, OpenLane)>,
     target: Arc<Target>,
     calls: JoinSet<Answered>,
-    answered: Option<Answered>,
+    answered: Vec<Answered>,
     /// Why an idle connection is of no use any more.
     lost: Option<ServerFault>,
     /// Streams with a call under way.
@@ -75,10 +76,19 @@ impl RedisPublisher {
             open: Some((connection, lane)),
             target,
             calls: JoinSet::new(),
-            answered: None,
+            answered: Vec::new(),
             lost: None,
             busy: HashSet::new(),
             keys: HashMap::new(),
+        }
+    }
+
+    fn note(&mut self, ended: Result<Answered, JoinError>) {
+        match ended {
+            Ok(answered) => self.answered.push(answered),
+            Err(broken) if broken.is_panic() => resume_unwind(broken.into_panic()),
+            // Of a lane that has ended.
+            Err(_) => {}
         }
     }
 
@@ -240,11 +250,13 @@ impl Publisher for RedisPublisher {
     }
 
     fn advance(&mut self, records: &mut Records) {
-        let (answered, lost) = (self.answered.take(), self.lost.take());
-        if self.open.is_some() {
-            if let Some(answered) = answered {
+        let lost = self.lost.take();
+        for answered in mem::take(&mut self.answered) {
+            if self.open.is_some() {
                 self.settle(answered, records);
             }
+        }
+        if self.open.is_some() {
             if let Some(fault) = lost {
                 self.end(&fault, records);
             }
@@ -262,11 +274,13 @@ impl Publisher for RedisPublisher {
             return;
         }
         match self.calls.join_next().await {
-            Some(Ok(answered)) => self.answered = Some(answered),
-            Some(Err(broken)) if broken.is_panic() => resume_unwind(broken.into_panic()),
-            // Of a lane that has ended.
-            Some(Err(_)) => {}
+            Some(ended) => self.note(ended),
             None => pending().await,
+        }
+        // The server answers several calls at once, and each look at all that waits takes its time.
+        yield_now().await;
+        while let Some(ended) = self.calls.try_join_next() {
+            self.note(ended);
         }
     }
 }
