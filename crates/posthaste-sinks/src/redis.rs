@@ -45,7 +45,7 @@ use crate::{
 use adding::OpenLane;
 use connection::{Connection, Login};
 use fault::ServerFault;
-use lane::RedisPublisher;
+use lane::{EVENTS_MAX, RedisPublisher};
 use stream_name::StreamPattern;
 use target::Target;
 
@@ -179,8 +179,7 @@ impl Sink for RedisSink {
             kind: "redis",
             batch_events_max: 1_000,
             batch_bytes_max: 1 << 20,
-            // The relay's window by default: while a script runs, the next ones gather.
-            in_flight_events_max: 10_000,
+            in_flight_events_max: EVENTS_MAX,
             event_bytes_max: self.target.event_bytes_max,
             requests_max: Some(CALLS_MAX),
             deduplication: Some(Deduplication {

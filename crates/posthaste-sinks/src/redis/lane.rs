@@ -25,6 +25,9 @@ use crate::{
 
 /// Events of a call at the most: the server does nothing else meanwhile, for a few milliseconds.
 const CALL_EVENTS_MAX: usize = 256;
+/// Events of a lane: what can be under way. More would wait here, while the time for their answer
+/// runs.
+pub(super) const EVENTS_MAX: usize = CALLS_MAX as usize * CALL_EVENTS_MAX;
 /// Bytes of a call at the most, but for one larger event.
 const CALL_BYTES_MAX: usize = 1 << 20;
 
