@@ -185,16 +185,18 @@ impl Directory {
         answer
     }
 
-    /// The cluster is asked for this topic, if it is not known.
-    pub(super) fn ask(&self, name: &str, now: Instant) {
-        if matches!(self.answer(name, now), Answer::NotYet) {
+    /// How many partitions a topic has. If that was never known, the cluster is asked.
+    pub(super) fn partitions_or_ask(&self, name: &str) -> Option<usize> {
+        let partitions = self.partitions(name);
+        if partitions.is_none() && matches!(self.answer(name, Instant::now()), Answer::NotYet) {
             // A lane asks.
             self.changed.send_replace(());
         }
+        partitions
     }
 
     /// How many partitions a topic has, as far as it was ever known; nothing is asked.
-    pub(super) fn partitions(&self, name: &str) -> Option<usize> {
+    fn partitions(&self, name: &str) -> Option<usize> {
         let known = self.known();
         let topic = known.topics.get(name)?;
         match &topic.state {

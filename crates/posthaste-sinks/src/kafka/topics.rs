@@ -362,19 +362,12 @@ impl std::fmt::Debug for Directory {
 
 impl TopicParts for Directory {
     fn part(&self, record: &Record) -> Option<u32> {
-        if !self.knows(record.topic()) {
-            return None;
-        }
-        let partitions = self.partitions(record.topic())?;
+        let partitions = self.partitions_or_ask(record.topic())?;
         u32::try_from(bound_to(record, partitions)?).ok()
     }
 
     fn knows(&self, topic: &str) -> bool {
-        let is_known = self.partitions(topic).is_some();
-        if !is_known {
-            self.ask(topic, Instant::now());
-        }
-        is_known
+        self.partitions_or_ask(topic).is_some()
     }
 }
 
