@@ -101,6 +101,9 @@ impl Pipeline {
     fn held_back_leave(&mut self, since: Moment, now: Moment) -> usize {
         // While nothing can be tried, nothing new is known of a place, but that it is paused.
         let is_away = !self.breaker.is_closed();
+        if is_away && !self.waiting.pauses_places() {
+            return 0;
+        }
         let Self {
             main,
             side,

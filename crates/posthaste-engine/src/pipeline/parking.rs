@@ -117,10 +117,8 @@ impl Pipeline {
             rejection,
         } = to_park;
         let (attempts, next) = if rejection.kind == RejectionKind::NotNow {
-            (
-                0,
-                AfterFailure::RetryIn(self.wait_of_copy(&event, now, random)),
-            )
+            let wait = self.wait_of_copy(&event, now, random);
+            (0, AfterFailure::RetryIn(wait))
         } else {
             let policy = self.router.policy(&event);
             let next = self.after_attempt(1, policy, &rejection, random);

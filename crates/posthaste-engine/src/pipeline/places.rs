@@ -187,7 +187,7 @@ impl Places {
                     state.reason = PAUSED.into();
                 }
             });
-            self.returns.held(place, now, 0.5);
+            self.returns.gone(place);
         }
         self.tell();
     }

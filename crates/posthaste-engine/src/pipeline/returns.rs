@@ -42,15 +42,18 @@ impl Returns {
         }
     }
 
-    /// The place is held back again.
-    pub(super) fn held(&mut self, place: Place, now: Moment, random: f64) {
-        if !self.places.remove(&place) {
-            return;
-        }
+    /// The place takes nothing any more. Whether its copies were looked for.
+    pub(super) fn gone(&mut self, place: Place) -> bool {
+        let was_looked_for = self.places.remove(&place);
         if self.places.is_empty() {
             self.look_anew();
         }
-        if self.refused.len() < PLACES_MAX {
+        was_looked_for
+    }
+
+    /// The place has refused an event.
+    pub(super) fn held(&mut self, place: Place, now: Moment, random: f64) {
+        if self.gone(place) && self.refused.len() < PLACES_MAX {
             let (times, until) = self.refused.entry(place).or_default();
             *times += 1;
             *until = now.after(AGAIN.delay(*times, random));

@@ -22,7 +22,7 @@ impl Waiting {
     pub(super) fn place_of(&self, event: &StoredEvent, router: &Router) -> Place {
         let topic = || Place(router.topic_hash(event));
         // A topic that is paused as a whole is one place.
-        if !self.paused_places.is_empty() && self.places.is_paused(topic()) {
+        if self.pauses_places() && self.places.is_paused(topic()) {
             return topic();
         }
         match self.part_of(event, router) {
@@ -82,9 +82,14 @@ impl Waiting {
         true
     }
 
+    /// Whether an operator has paused some place.
+    pub(in super::super) fn pauses_places(&self) -> bool {
+        !self.paused_places.is_empty()
+    }
+
     /// An operator has paused the event's place.
     pub(in super::super) fn is_place_paused(&self, event: &StoredEvent, router: &Router) -> bool {
-        !self.paused_places.is_empty() && self.places.is_paused(self.place_of(event, router))
+        self.pauses_places() && self.places.is_paused(self.place_of(event, router))
     }
 
     /// The event's place has not taken everything for so long.
