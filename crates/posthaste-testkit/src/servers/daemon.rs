@@ -26,6 +26,19 @@ tries=0
 until rm -rf "$1" || [ $tries -ge 200 ]; do sleep 0.05; tries=$((tries+1)); done
 "#;
 
+/// The program of a package, at the first of these paths where it is.
+pub(super) fn installed(product: &str, paths: &[&str], package: &str) -> PathBuf {
+    let mut programs = paths.iter().map(PathBuf::from);
+    programs
+        .find(|program| program.exists())
+        .unwrap_or_else(|| {
+            panic!(
+                "{product} is not installed (looked in {paths:?}); ./test installs it, or by \
+                 hand: apt-get install {package}"
+            )
+        })
+}
+
 /// Writes its own process id and becomes the program: so there is no moment at which a server runs
 /// that the guard does not know.
 const BECOME: &str = r#"echo $$ >"$0" && exec "$@""#;

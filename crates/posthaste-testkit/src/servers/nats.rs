@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, installed};
 use crate::account::Account;
 use crate::ports::Port;
 use crate::proxy::Proxy;
@@ -228,13 +228,5 @@ impl NatsServer {
 }
 
 fn program() -> PathBuf {
-    let mut programs = PROGRAMS.iter().map(PathBuf::from);
-    programs
-        .find(|program| program.exists())
-        .unwrap_or_else(|| {
-            panic!(
-                "NATS is not installed (looked in {PROGRAMS:?}); ./test installs it, or by hand: \
-             apt-get install nats-server"
-            )
-        })
+    installed("NATS", &PROGRAMS, "nats-server")
 }

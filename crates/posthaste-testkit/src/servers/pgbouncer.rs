@@ -1,7 +1,7 @@
 //! PgBouncer for tests: the pooler that most applications reach PostgreSQL by, where a connection
 //! of the database is a client's for one transaction only.
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, installed};
 use super::postgres::PostgresServer;
 use crate::account::Account;
 use crate::ports::Port;
@@ -126,11 +126,5 @@ impl PgBouncer {
 }
 
 fn program() -> PathBuf {
-    let mut programs = PROGRAMS.iter().map(PathBuf::from);
-    programs.find(|program| program.exists()).unwrap_or_else(|| {
-        panic!(
-            "PgBouncer is not installed (looked in {PROGRAMS:?}); ./test installs it, or by hand: \
-             apt-get install pgbouncer"
-        )
-    })
+    installed("PgBouncer", &PROGRAMS, "pgbouncer")
 }

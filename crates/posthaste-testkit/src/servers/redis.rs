@@ -6,7 +6,7 @@ use std::env;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, installed};
 use crate::account::Account;
 use crate::ports::Port;
 use crate::proxy::Proxy;
@@ -222,13 +222,5 @@ fn program() -> PathBuf {
     if let Some(other) = env::var_os("POSTHASTE_TEST_REDIS_SERVER") {
         return other.into();
     }
-    let mut programs = PROGRAMS.iter().map(PathBuf::from);
-    programs
-        .find(|program| program.exists())
-        .unwrap_or_else(|| {
-            panic!(
-                "Redis is not installed (looked in {PROGRAMS:?}); ./test installs it, or by hand: \
-                 apt-get install redis-server"
-            )
-        })
+    installed("Redis", &PROGRAMS, "redis-server")
 }
