@@ -3,8 +3,10 @@
 
 mod daemon;
 pub mod kafka;
+pub mod mysql;
 pub mod nats;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod rabbitmq;
 pub mod redis;
+mod run;

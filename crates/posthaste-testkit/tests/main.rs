@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Clippy's own exception ends at helpers.
 
 mod kafka;
+mod mysql;
 mod pgbouncer;
 mod postgres;
 mod process;

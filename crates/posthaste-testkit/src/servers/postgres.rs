@@ -8,10 +8,10 @@ mod upgrade;
 
 pub use settings::odd_settings;
 
+use super::run::run;
 use crate::tls::TestCa;
 use address::Address;
 use cluster::Cluster;
-use install::run;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;

@@ -2,8 +2,9 @@
 
 use crate::account::Account;
 use crate::cache::{cache_dir, cached_dir};
+use crate::servers::run::{copy_all, run};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 /// The version whose client programs (`psql`, `pg_basebackup`) serve all others.
 pub(super) const PACKAGED: u16 = 15;
@@ -100,27 +101,4 @@ impl Programs {
         });
         copy_all(&template, data);
     }
-}
-
-/// Copies a folder with modes and owners.
-fn copy_all(from: &Path, to: &Path) {
-    run(Command::new("cp").arg("-a").arg(from).arg(to));
-}
-
-/// Runs a command to its end and returns its standard output; panics with both streams if it fails.
-pub(super) fn run(command: &mut Command) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command
-        .output()
-        .unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));
-    let stdout = String::from_utf8_lossy(&stdout).into_owned();
-    let stderr = String::from_utf8_lossy(&stderr);
-    assert!(
-        status.success(),
-        "{command:?} failed, {status}\n{stdout}{stderr}"
-    );
-    stdout
 }

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use crate::servers::run;
+
 use super::{
     cluster::Cluster,
     install::{self, Programs, account},
@@ -44,5 +46,5 @@ pub(super) fn run(old: &Cluster, data: &Path) {
         .args(["--username=postgres", "-p", &port, "-P", &port]);
     upgrade.arg("-b").arg(&bin).arg("-B").arg(&new.bin);
     upgrade.arg("-d").arg(old.data()).arg("-D").arg(data);
-    install::run(upgrade.arg("-s").arg(folder));
+    run::run(upgrade.arg("-s").arg(folder));
 }
