@@ -1,5 +1,6 @@
 //! The databases that events are written to, one file each.
 
+mod mysql;
 mod postgres;
 mod sqlite;
 
@@ -16,6 +17,8 @@ pub enum Dialect {
     Postgres,
     /// SQLite; parameters are `?`, in order.
     Sqlite,
+    /// MySQL 8.0, MariaDB 10.6 and later ones of both; parameters are `?`, in order.
+    Mysql,
 }
 
 impl Dialect {
@@ -25,6 +28,7 @@ impl Dialect {
         match self {
             Self::Postgres => postgres::MIGRATIONS,
             Self::Sqlite => sqlite::MIGRATIONS,
+            Self::Mysql => mysql::MIGRATIONS,
         }
     }
 
@@ -40,18 +44,29 @@ impl Dialect {
         events: &'a [Event],
         locks: &[i64],
     ) -> Result<Statement<'a>, EmitError> {
-        match self {
-            Self::Postgres => Ok(postgres::statement(events, locks)),
-            Self::Sqlite if events.is_empty() || events.len() > sqlite::ROWS_MAX => {
-                Err(EmitError::Limit {
-                    field: "events",
-                    size: events.len(),
-                    limit: sqlite::ROWS_MAX,
-                    unit: "events",
-                })
+        let most = match self {
+            Self::Postgres => return Ok(postgres::statement(events, locks)),
+            Self::Sqlite => sqlite::ROWS_MAX,
+            Self::Mysql if !locks.is_empty() => {
+                return Err(EmitError::Configuration {
+                    problem: mysql::LOCKS_APART,
+                    source: None,
+                });
             }
-            Self::Sqlite => Ok(sqlite::statement(events)),
+            Self::Mysql => mysql::ROWS_MAX,
+        };
+        if events.is_empty() || events.len() > most {
+            return Err(EmitError::Limit {
+                field: "events",
+                size: events.len(),
+                limit: most,
+                unit: "events",
+            });
         }
+        Ok(match self {
+            Self::Mysql => mysql::statement(events),
+            _ => sqlite::statement(events),
+        })
     }
 }
 
@@ -62,7 +77,7 @@ mod tests {
 
     #[test]
     fn versions_count_up_from_one_and_no_placeholder_is_left() {
-        for dialect in [Dialect::Postgres, Dialect::Sqlite] {
+        for dialect in [Dialect::Postgres, Dialect::Sqlite, Dialect::Mysql] {
             for (number, migration) in (1..).zip(dialect.migrations()) {
                 assert_eq!(migration.version, number);
                 assert!(migration.min_relay <= migration.version);

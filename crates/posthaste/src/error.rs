@@ -5,8 +5,9 @@ use std::error::Error;
 /// Why an event was not written.
 ///
 /// After [`EmitError::Database`] the transaction may be beyond use: PostgreSQL refuses every
-/// further statement until it (or the savepoint around the emit) is rolled back. The other kinds
-/// are found before anything is sent, except for rights and schema, which the database reports.
+/// further statement until it (or the savepoint around the emit) is rolled back, and a deadlock in
+/// MySQL has rolled back all of it: what follows would be in no transaction. The other kinds are
+/// found before anything is sent, except for rights and schema, which the database reports.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmitError {

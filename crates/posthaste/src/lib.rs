@@ -23,10 +23,10 @@
 //! # }
 //! ```
 //!
-//! Choose the client that your application uses by feature: `sqlx-postgres`, `sqlx-sqlite` or
-//! `tokio-postgres`; `testing` adds helpers for your own tests. The table is made by
-//! `posthaste init`, or from [`schema`] by a migration tool of your own, and is open to writers in
-//! every language.
+//! Choose the client that your application uses by feature: `sqlx-postgres`, `sqlx-mysql`,
+//! `sqlx-sqlite`, `tokio-postgres` or `mysql_async`; `testing` adds helpers for your own tests. The
+//! table is made by `posthaste init`, or from [`schema`] by a migration tool of your own, and is
+//! open to writers in every language.
 
 mod dialect;
 mod error;

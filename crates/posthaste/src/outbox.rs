@@ -58,15 +58,20 @@ impl Outbox {
         self
     }
 
-    /// Whether each emit first takes a lock on the event's key (PostgreSQL's
-    /// `pg_advisory_xact_lock`, held until the transaction ends), for writers who have no row of
-    /// their own to lock. Default no.
+    /// Whether each emit first takes a lock on the event's key, held until the transaction ends,
+    /// for writers who have no row of their own to lock. Default no.
     ///
     /// [`Outbox::emit_all`] takes the locks of all its keys first, in one global order, so that two
     /// batches cannot deadlock; separate emits for several keys in one transaction can, like row
-    /// locks taken in different orders. Each key occupies an entry of the server's lock table
-    /// (`max_locks_per_transaction`). In SQLite this changes nothing: there is one writer at a
-    /// time.
+    /// locks taken in different orders.
+    ///
+    /// - PostgreSQL: `pg_advisory_xact_lock`. Each key occupies an entry of the server's lock table
+    ///   (`max_locks_per_transaction`).
+    /// - MySQL and MariaDB: the row of the key's slot in `posthaste_key_locks`, `FOR UPDATE`. Keys
+    ///   of one slot, of which there are 16 384, wait for each other. The writer needs the rights
+    ///   `SELECT` and `UPDATE` on that table, and must be in a transaction: in autocommit the lock
+    ///   is gone before the event is written.
+    /// - SQLite: this changes nothing, as there is one writer at a time.
     #[must_use]
     pub fn lock_key(mut self, lock_key: bool) -> Self {
         self.lock_key = lock_key;
@@ -127,7 +132,9 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// [`EmitError::Limit`], also for more events than one statement of SQLite can hold (2 520).
+    /// [`EmitError::Limit`], also for more events than one statement can hold: in SQLite 2 520, in
+    /// MySQL 5 041. [`EmitError::Configuration`] for MySQL with [`Outbox::lock_key`], whose lock is
+    /// a statement of its own.
     pub fn statement<'a>(
         &self,
         dialect: Dialect,

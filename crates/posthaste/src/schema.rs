@@ -2,11 +2,13 @@
 //! team's own migration tool.
 //!
 //! A migration for PostgreSQL sets the search path for itself and puts the caller's back at its
-//! end.
+//! end; one for MySQL does so with `sql_mode` and `collation_connection`.
 //!
 //! Applying them needs no more than running [`Migration::render`]'s text in one transaction and
-//! adding its line to the table of migrations (`posthaste.migrations`, in SQLite
-//! `posthaste_migrations`). A released migration never changes; the next one has the next number.
+//! adding its line to the table of migrations (`posthaste.migrations`, elsewhere
+//! `posthaste_migrations`). MySQL has no transactions for such statements: each can be run again,
+//! so a migration that broke off is run once more. A released migration never changes; the next one
+//! has the next number.
 
 /// One step of the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub struct Migration {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placeholders {
     /// PostgreSQL: a leaf of the ring holds 2 to the power of this many rows. Fixed for the life of
-    /// the table, since it decides which leaf a row belongs to. SQLite has no leaves.
+    /// the table, since it decides which leaf a row belongs to. Others have no leaves.
     pub leaf_bits: u8,
 }
 

@@ -33,7 +33,8 @@ pub struct Mark(i64);
 #[async_trait]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction whose events can be read back",
-    note = "enable the feature of your client: `sqlx-postgres`, `sqlx-sqlite` or `tokio-postgres`",
+    note = "enable the feature of your client: `sqlx-postgres`, `sqlx-mysql`, `sqlx-sqlite`, \
+            `tokio-postgres` or `mysql_async`",
     note = "with sqlx hand over the connection inside the transaction: `&mut *tx`"
 )]
 pub trait Inspect: Send {
@@ -43,9 +44,9 @@ pub trait Inspect: Send {
 
 /// The events that this transaction has emitted so far, in order.
 ///
-/// SQLite does not tell which transaction wrote a row: there the answer is every event in the
-/// outbox. Take a [`mark`] first and ask for [`emitted_since`], unless the test's database is
-/// empty.
+/// SQLite and MySQL do not tell which transaction wrote a row: there the answer is every event in
+/// the outbox that the transaction sees. Take a [`mark`] first and ask for [`emitted_since`],
+/// unless the test's database is empty.
 ///
 /// # Errors
 ///

@@ -7,15 +7,17 @@ use crate::statement::Batch;
 
 /// The caller's open transaction.
 ///
-/// Implemented for `sqlx::PgConnection` and `sqlx::SqliteConnection` (hand over `&mut *tx`, also
-/// for a nested transaction, which is a savepoint) and for `tokio_postgres::Transaction` (hand over
-/// `&mut tx`), each behind the feature of its name. An application with another client implements
-/// this one method, or runs what [`Outbox::statement`](crate::Outbox::statement) gives it.
+/// Implemented for `sqlx::PgConnection`, `sqlx::MySqlConnection` and `sqlx::SqliteConnection` (hand
+/// over `&mut *tx`, also for a nested transaction, which is a savepoint), for
+/// `tokio_postgres::Transaction` and for `mysql_async::Transaction` (hand over `&mut tx`), each
+/// behind the feature of its name. An application with another client implements this one method,
+/// or runs what [`Outbox::statement`](crate::Outbox::statement) gives it.
 #[async_trait]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an open transaction that posthaste can write to",
     label = "not a transaction of an enabled client",
-    note = "enable the feature of your client: `sqlx-postgres`, `sqlx-sqlite` or `tokio-postgres`",
+    note = "enable the feature of your client: `sqlx-postgres`, `sqlx-mysql`, `sqlx-sqlite`, \
+            `tokio-postgres` or `mysql_async`",
     note = "with sqlx hand over the connection inside the transaction: `&mut *tx`"
 )]
 pub trait Tx: Send {

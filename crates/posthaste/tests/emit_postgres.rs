@@ -1,36 +1,13 @@
 //! Emitting on a real PostgreSQL, through both clients, as a role that may only insert.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-use crate::support::{Outboxes, edge_events, full_event};
+use crate::support::{Outboxes, edge_events, full_event, ids, numbered};
 use posthaste::testing::{self, Expected, assert_emitted};
 use posthaste::{Dialect, EmitError, Event, Limits, Outbox, Param, slot};
 use sqlx::Connection;
 
 const COUNT: &str = "select count(*) from posthaste.outbox";
 const IDS: &str = "select id from posthaste.outbox order by seq";
-
-fn numbered(count: usize) -> Vec<Event> {
-    (0..count)
-        .map(|n| {
-            let event = Event::builder("numbers")
-                .key(format!("k{}", n % 97))
-                .payload(n.to_string());
-            // Ragged headers, in a pattern of their own.
-            (0..n % 3)
-                .fold(event, |event, h| event.header(format!("h{h}"), "v"))
-                .build()
-                .unwrap()
-        })
-        .collect()
-}
-
-fn ids(events: &[Event]) -> String {
-    events
-        .iter()
-        .map(|event| event.id().to_string())
-        .collect::<Vec<_>>()
-        .join("\n")
-}
 
 #[tokio::test]
 async fn every_field_comes_back_unchanged_through_sqlx() {

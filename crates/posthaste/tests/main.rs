@@ -1,10 +1,12 @@
 //! The library on real databases, in one binary.
 
+mod emit_mysql;
 mod emit_postgres;
 mod emit_sqlite;
 mod emit_types;
 mod foreign_languages;
 mod limits;
+mod mysql_table;
 mod sql_contract;
 mod support;
 mod table_contract;

@@ -4,11 +4,12 @@
 mod sqlx_sqlite;
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use crate::event::Event;
 use crate::schema::Migration;
-use crate::statement::{Batch, COLUMNS, Headers, Statement, elements, row};
+use crate::statement::{
+    ADAPTER_ROWS_MAX, Batch, COLUMNS, Statement, chunks, json_array, row, values,
+};
 
 pub(super) const MIGRATIONS: &[Migration] = &[
     Migration {
@@ -58,33 +59,21 @@ pub(super) const MIGRATIONS: &[Migration] = &[
 /// Rows of one statement in SQLite: its parameters are numbered up to 32 766.
 pub(super) const ROWS_MAX: usize = 32_766 / COLUMNS;
 
-/// Rows of one statement of our own adapter. Batches are cut into powers of two up to this, so that
-/// a client's statement cache meets eight texts and no more.
-const ADAPTER_ROWS_MAX: usize = 128;
-
 impl<'a> Batch<'a> {
     /// The statements that write the batch to SQLite, to be run in this order. There is one writer
     /// at a time, so commit order is free and no lock is taken.
     pub fn sqlite(&self) -> impl Iterator<Item = Statement<'a>> + use<'a> {
-        let mut rest = self.events;
-        std::iter::from_fn(move || {
-            let power = rest.len().checked_ilog2()?;
-            let (now, later) = rest.split_at((1 << power).min(ADAPTER_ROWS_MAX));
-            rest = later;
-            Some(statement(now))
-        })
+        chunks(self.events, ADAPTER_ROWS_MAX).map(statement)
     }
 }
 
 pub(super) fn statement(events: &[Event]) -> Statement<'_> {
-    let mut sql = String::from(
+    let sql = values(
         "insert into posthaste_outbox (id, topic, key, type, content_type, payload, headers, \
          occurred_at, correlation_id, causation_id, tenant_id, traceparent, tracestate) values ",
+        "(?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        events.len(),
     );
-    for index in 0..events.len() {
-        sql.push_str(if index == 0 { "" } else { "," });
-        sql.push_str("(?,?,?,?,?,?,?,?,?,?,?,?,?)");
-    }
     let params = events
         .iter()
         .flat_map(|event| row(event, json_array))
@@ -93,36 +82,6 @@ pub(super) fn statement(events: &[Event]) -> Statement<'_> {
         sql: Cow::Owned(sql),
         params,
     }
-}
-
-/// Headers as a JSON array, SQLite's form.
-fn json_array(headers: &Headers) -> Cow<'static, str> {
-    if headers.is_empty() {
-        return Cow::Borrowed("[]");
-    }
-    let mut array = String::from("[");
-    for element in elements(headers) {
-        array.push_str(if array.len() > 1 { "," } else { "" });
-        match element {
-            None => array.push_str("null"),
-            Some(text) => {
-                array.push('"');
-                for character in text.chars() {
-                    match character {
-                        '"' | '\\' => array.extend(['\\', character]),
-                        '\0'..='\x1f' => {
-                            // Writing to a String cannot fail.
-                            let _ = write!(array, "\\u{:04x}", u32::from(character));
-                        }
-                        _ => array.push(character),
-                    }
-                }
-                array.push('"');
-            }
-        }
-    }
-    array.push(']');
-    Cow::Owned(array)
 }
 
 #[cfg(test)]
@@ -141,17 +100,5 @@ mod tests {
         .map(|statement| statement.params().len() / COLUMNS)
         .collect();
         assert_eq!(rows, [128, 128, 32, 8, 4]);
-    }
-
-    #[test]
-    fn headers_are_quoted() {
-        let headers = [
-            ("a\"\\,{}".to_owned(), None),
-            ("NULL".to_owned(), Some("\n".to_owned())),
-        ];
-        assert_eq!(
-            json_array(&headers),
-            "[\"a\\\"\\\\,{}\",null,\"NULL\",\"\\u000a\"]"
-        );
     }
 }

@@ -3,6 +3,7 @@
 
 use posthaste::schema::{EVENT_COLUMNS, Placeholders};
 use posthaste::{Event, Timestamp};
+use posthaste_testkit::servers::mysql::{self, MysqlServer, Version};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -82,6 +83,63 @@ impl Drop for Outboxes {
             let writer = &self.writer;
             self.rows(&format!("drop owned by {writer}; drop role {writer}"));
         }
+    }
+}
+
+/// A MySQL or MariaDB database with the schema and a user that may do what writers may, no more.
+pub(crate) struct MysqlOutboxes {
+    pub(crate) server: &'static MysqlServer,
+    pub(crate) database: mysql::Database,
+    pub(crate) writer: String,
+}
+
+impl MysqlOutboxes {
+    pub(crate) fn new(version: Version) -> Self {
+        let outboxes = Self::without_rights(version);
+        let (writer, columns) = (&outboxes.writer, EVENT_COLUMNS.join("`, `"));
+        outboxes.rows(&format!(
+            "grant insert (`{columns}`) on posthaste_outbox to {writer}@'127.0.0.1'; \
+             grant select, update on posthaste_key_locks to {writer}@'127.0.0.1'"
+        ));
+        outboxes
+    }
+
+    /// The user may do nothing yet.
+    pub(crate) fn without_rights(version: Version) -> Self {
+        let server = MysqlServer::shared(version);
+        let database = server.create_database();
+        for migration in posthaste::Dialect::Mysql.migrations() {
+            database.sql(&migration.render(Placeholders::default()));
+        }
+        // A user's name has at most 32 characters.
+        let writer = format!("writer_{}", &database.name()[3..19]);
+        database.sql(&format!("create user {writer}@'127.0.0.1'"));
+        Self {
+            server,
+            database,
+            writer,
+        }
+    }
+
+    /// Rows of a query, as administrator: one a line, columns separated by tabs.
+    pub(crate) fn rows(&self, sql: &str) -> String {
+        self.database.sql(sql)
+    }
+
+    pub(crate) fn admin_url(&self) -> String {
+        self.database.url()
+    }
+
+    pub(crate) fn writer_url(&self) -> String {
+        self.database.url_for(&self.writer)
+    }
+
+    pub(crate) async fn sqlx(&self, url: &str) -> sqlx::MySqlConnection {
+        sqlx::MySqlConnection::connect(url).await.unwrap()
+    }
+
+    pub(crate) async fn mysql_async(&self, url: &str) -> mysql_async::Conn {
+        mysql_async::Conn::from_url(url).await.unwrap()
     }
 }
 
@@ -166,4 +224,29 @@ pub(crate) fn edge_events() -> Vec<Event> {
             .build()
             .unwrap(),
     ]
+}
+
+/// Events with one of 97 keys, each with its number as its payload.
+pub(crate) fn numbered(count: usize) -> Vec<Event> {
+    (0..count)
+        .map(|n| {
+            let event = Event::builder("numbers")
+                .key(format!("k{}", n % 97))
+                .payload(n.to_string());
+            // Ragged headers, in a pattern of their own.
+            (0..n % 3)
+                .fold(event, |event, h| event.header(format!("h{h}"), "v"))
+                .build()
+                .unwrap()
+        })
+        .collect()
+}
+
+/// Their ids, one a line.
+pub(crate) fn ids(events: &[Event]) -> String {
+    events
+        .iter()
+        .map(|event| event.id().to_string())
+        .collect::<Vec<_>>()
+        .join("\n")
 }

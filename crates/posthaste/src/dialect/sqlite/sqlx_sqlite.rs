@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use crate::error::EmitError;
-use crate::statement::{Batch, Param};
+use crate::statement::{Batch, Param, no_arrays};
 use crate::tx::Tx;
 
 #[async_trait]
@@ -21,10 +21,7 @@ impl Tx for SqliteConnection {
                     Param::Bytes(bytes) => query.bind(*bytes),
                     Param::BigInt(number) => query.bind(*number),
                     Param::TextArray(_) | Param::BytesArray(_) | Param::BigIntArray(_) => {
-                        return Err(EmitError::Configuration {
-                            problem: "SQLite has no arrays: this statement is PostgreSQL's",
-                            source: None,
-                        });
+                        return Err(no_arrays());
                     }
                 };
             }
