@@ -5,6 +5,7 @@ mod emit_postgres;
 mod emit_sqlite;
 mod emit_types;
 mod foreign_languages;
+mod foreign_mysql;
 mod limits;
 mod mysql_table;
 mod sql_contract;

@@ -1,7 +1,9 @@
 //! Runs every SQL block of docs/sql-contract.md.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-use crate::support::{Outboxes, SqliteFile};
+use posthaste_testkit::servers::mysql::Version;
+
+use crate::support::{MysqlOutboxes, Outboxes, SqliteFile};
 use sqlx::{AssertSqlSafe, Row, ValueRef};
 
 const DOCUMENT: &str = include_str!("../../../docs/sql-contract.md");
@@ -89,6 +91,7 @@ async fn sqlite() {
     let file = SqliteFile::new().await;
     let mut connection = file.connect().await;
     let (_, page) = DOCUMENT.split_once("\n## SQLite").unwrap();
+    let (page, _) = page.split_once("\n## MySQL").unwrap();
     let blocks = blocks(page);
     assert!(blocks.len() > 2);
     for block in &blocks {
@@ -108,4 +111,44 @@ async fn sqlite() {
     assert_eq!(events[1].headers()[2], ("no-value".to_owned(), None));
     assert_eq!(events[2].key(), Some("42"));
     assert_eq!(events[1].occurred_at().as_micros(), 1_700_000_000_123_456);
+}
+
+#[tokio::test]
+async fn mysql() {
+    let (_, page) = DOCUMENT.split_once("\n## MySQL").unwrap();
+    let blocks = blocks(page);
+    assert!(blocks.len() > 6);
+    for version in Version::ALL {
+        let outboxes = MysqlOutboxes::without_rights(version);
+        let account = format!("{}@'127.0.0.1'", outboxes.writer);
+        outboxes.rows(&format!(
+            "create table orders (id varchar(40) primary key, state varchar(40)); \
+             grant insert on orders to {account}"
+        ));
+        let mut administrator = outboxes.sqlx(&outboxes.admin_url()).await;
+        let mut writer = None;
+        for block in &blocks {
+            if block.error.is_some() && !version.has_checks() {
+                continue;
+            }
+            let sql = block.sql.replace(" to shop", &format!(" to {account}"));
+            // A user may choose the database once it has a right in it.
+            let connection = if block.admin {
+                &mut administrator
+            } else {
+                if writer.is_none() {
+                    writer = Some(outboxes.sqlx(&outboxes.writer_url()).await);
+                }
+                writer.as_mut().unwrap()
+            };
+            let rows = sqlx::raw_sql(AssertSqlSafe(sql))
+                .fetch_all(connection)
+                .await;
+            check(block, rows, |row| row.get(0));
+        }
+        let payloads = "select group_concat(hex(payload) order by seq) from posthaste_outbox \
+                        where topic = 'orders'";
+        let expected = "7B22746F74616C223A2031322E357D,00FFFE,6D6F766564";
+        assert_eq!(outboxes.rows(payloads), expected);
+    }
 }
