@@ -2,6 +2,7 @@
 
 #[cfg(feature = "kafka")]
 mod admin;
+mod classes;
 #[cfg(feature = "kafka")]
 mod console;
 mod install;

@@ -1,6 +1,6 @@
 //! Where Kafka's jars come from, and the formatted data folder that every broker copies.
 
-use super::properties;
+use super::{classes, properties};
 use crate::account::Account;
 use crate::cache::{cache_dir, cached_dir};
 use crate::servers::daemon::Daemon;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const VERSION: &str = "4.1.0";
+pub(super) const VERSION: &str = "4.1.0";
 
 /// The user that brokers run as when the tests run as root: Kafka needs none of its own.
 pub(super) fn account() -> Account {
@@ -26,36 +26,44 @@ pub(super) fn cached_jars() -> PathBuf {
     cached
 }
 
-/// Kafka's jars in a folder that the broker's user may read.
+/// Kafka's jars in the broker's folder, which the broker's user may enter: the cache is usually
+/// below root's home.
 #[derive(Debug)]
 pub(super) struct Programs {
-    jars: PathBuf,
+    /// The jars by paths relative to the folder, in one order: as an archive of classes knows them.
+    class_path: String,
+    /// Whether the archive of classes is there too.
+    has_classes: bool,
     /// Java compiles for speed. A broker of a test is gone before that pays: without, it takes half
     /// the processor time until it serves.
     for_speed: bool,
 }
 
 impl Programs {
-    /// Finds the jars in the cache, and makes them readable by way of the broker's folder.
+    /// Finds jars and classes in the cache.
     pub(super) fn stage(daemon: &Daemon, for_speed: bool) -> Self {
-        let cached = cached_jars();
-        if !account().is_another_user() {
-            return Self {
-                jars: cached,
-                for_speed,
-            };
+        link_or_copy(&classes::archive(), &daemon.folder().join(classes::FILE));
+        Self {
+            has_classes: true,
+            ..Self::without_classes(daemon, for_speed)
         }
-        // The cache is usually below root's home, which the broker's user may not enter.
-        let jars = daemon.make_folder("jars");
-        for jar in fs::read_dir(&cached).expect("read the cache") {
+    }
+
+    /// The same without the archive of classes.
+    pub(super) fn without_classes(daemon: &Daemon, for_speed: bool) -> Self {
+        let staged = daemon.make_folder("jars");
+        let mut jars = Vec::new();
+        for jar in fs::read_dir(cached_jars()).expect("read the cache") {
             let jar = jar.expect("read the cache");
-            let staged = jars.join(jar.file_name());
-            // A link saves 54 MB, but cannot leave its file system.
-            if fs::hard_link(jar.path(), &staged).is_err() {
-                fs::copy(jar.path(), &staged).expect("copy a jar");
-            }
+            link_or_copy(&jar.path(), &staged.join(jar.file_name()));
+            jars.push(format!("jars/{}", jar.file_name().display()));
         }
-        Self { jars, for_speed }
+        jars.sort_unstable();
+        Self {
+            class_path: jars.join(":"),
+            has_classes: false,
+            for_speed,
+        }
     }
 
     /// Java with Kafka's classes, to be given a main class; for [`Daemon::launch`].
@@ -71,6 +79,7 @@ impl Programs {
         let template = cached_dir(&format!("kafka-formatted-{VERSION}"), |unfinished| {
             let config = daemon.write("format.properties", &properties::for_format(unfinished));
             let mut command = Command::new("java");
+            command.current_dir(daemon.folder());
             self.add_options(&mut command);
             command.args(["kafka.tools.StorageTool", "format", "--config"]);
             command.arg(config).args(["--cluster-id", &uuid()]);
@@ -112,6 +121,9 @@ impl Programs {
         if !self.for_speed {
             command.arg("-XX:TieredStopAtLevel=1");
         }
+        if self.has_classes {
+            command.arg(format!("-XX:SharedArchiveFile={}", classes::FILE));
+        }
         command
             .args([
                 "-Xmx512m",
@@ -123,8 +135,14 @@ impl Programs {
                 // Hundreds of lines with every setting there is.
                 "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
             ])
-            .arg("-cp")
-            .arg(self.jars.join("*"));
+            .args(["-cp", &self.class_path]);
+    }
+}
+
+/// A link saves 54 MB of jars for each broker, but cannot leave its file system.
+fn link_or_copy(from: &Path, to: &Path) {
+    if fs::hard_link(from, to).is_err() {
+        fs::copy(from, to).unwrap_or_else(|e| panic!("copy {}: {e}", from.display()));
     }
 }
 
