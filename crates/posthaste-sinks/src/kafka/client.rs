@@ -53,6 +53,8 @@ pub(super) struct Shared {
     inbox: Mutex<Inbox>,
     changed: Notify,
     ended: AtomicBool,
+    /// Locked while a record is handed over: see [`Client::hand_over`].
+    is_purged: Mutex<bool>,
     born: Instant,
     /// Milliseconds after `born` at which an answer is overdue.
     overdue_at: AtomicU64,
@@ -107,6 +109,13 @@ impl Shared {
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         // Nothing panics while it holds the lock.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_purged(&self) -> MutexGuard<'_, bool> {
+        // What a panic left undone was one record, which was handed over or was not.
+        self.is_purged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn tell(&self, change: impl FnOnce(&mut News)) {
@@ -260,6 +269,7 @@ impl Client {
             inbox: Mutex::default(),
             changed: Notify::new(),
             ended: AtomicBool::new(false),
+            is_purged: Mutex::new(false),
             born: Instant::now(),
             overdue_at: AtomicU64::new(NEVER),
         });
@@ -295,6 +305,13 @@ impl Client {
     /// The producer, unless its thread has ended it. Give it back soon.
     pub(super) fn producer(&self) -> Option<Arc<Producer>> {
         self.producer.upgrade()
+    }
+
+    /// Hands a record over by `send`, unless the thread has purged the producer: the record would
+    /// be sent while those that were purged in front of it are not.
+    pub(super) fn hand_over<T>(&self, send: impl FnOnce() -> T) -> Option<T> {
+        let is_purged = self.shared.is_purged();
+        (!*is_purged).then(send)
     }
 
     /// The producer, for a task that may outlive the client.
@@ -415,7 +432,9 @@ pub(super) fn collect_reports(producer: &Producer) -> bool {
 }
 
 fn destroy(mut producer: Arc<Producer>, shared: &Shared) {
-    // Before the lane can learn that an answer is overdue: what is purged is not sent.
+    // Nothing is handed over behind the purge, and that comes before the lane can learn that an
+    // answer is overdue: what is purged is not sent.
+    *shared.is_purged() = true;
     purge(&producer);
     if shared.is_overdue() {
         shared.tell(|news| news.overdue = true);
@@ -467,5 +486,33 @@ fn reach(
             });
             return Err(error(target, trouble.code, &trouble.words));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::producer::BaseRecord;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_handed_over_behind_a_purge() {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", "127.0.0.1:1");
+        let client = Client::start(&config, "kafka", "kafka-lane".to_owned()).unwrap();
+        // As a lane that is sending holds it: the thread can purge it, and not destroy it.
+        let producer = client.producer().unwrap();
+        let record = |at| {
+            let record = BaseRecord::with_opaque_to("topic", at).payload("");
+            producer.send(record.key("")).is_ok()
+        };
+        assert_eq!(client.hand_over(|| record(0)), Some(true));
+        client.owes_since(Some(Instant::now()), Duration::ZERO);
+        let started = Instant::now();
+        while !client.news().overdue {
+            assert!(started.elapsed() < Duration::from_secs(60));
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(client.hand_over(|| record(1)), None);
     }
 }
