@@ -2,6 +2,7 @@
 //! whatever is refused.
 
 mod failures;
+mod silence;
 
 use std::{
     collections::BTreeSet,
@@ -50,12 +51,20 @@ pub(super) struct IdempotentPublisher {
     failing: Vec<(usize, Code)>,
     /// Spreads records that no key binds.
     rotation: usize,
+    /// How many records were sent.
+    sent: u64,
+    /// The number of the last one sent that was accepted.
+    last_accepted: u64,
     /// Why the lane is to end.
     fault: Option<Unavailability>,
 }
 
 /// A record that the client library holds. Its slot comes back with the client's report.
 pub(super) struct SentRecord {
+    slot: usize,
+    /// In the order of sending, from 1.
+    number: u64,
+    at: Instant,
     order_key: Option<u64>,
     place: TopicPartition,
     event: u128,
@@ -88,6 +97,8 @@ impl IdempotentPublisher {
             alone: false,
             failing: Vec::new(),
             rotation: 0,
+            sent: 0,
+            last_accepted: 0,
             fault: None,
         })
     }
@@ -164,6 +175,9 @@ impl IdempotentPublisher {
             return Decision::Wait;
         }
         let sent = SentRecord {
+            slot: next.slot,
+            number: self.sent + 1,
+            at: now,
             order_key: record.order_key(),
             place,
             event: id(record),
@@ -171,6 +185,7 @@ impl IdempotentPublisher {
         };
         let decision = self.hand_to_client(producer, item, next, sent);
         if let Decision::Sent(sent) = &decision {
+            self.sent += 1;
             self.topics.sent(place, bytes, now);
             self.key_partitions.sent(sent.order_key, place);
             self.alone = alone;
@@ -194,8 +209,11 @@ impl IdempotentPublisher {
             Ok(message) => message,
             Err(rejected) => return Decision::Answered(rejected),
         };
-        let Err((error, _)) = producer.send(message) else {
-            return Decision::Sent(sent);
+        let error = match self.client.hand_over(|| producer.send(message)) {
+            Some(Ok(())) => return Decision::Sent(sent),
+            Some(Err((error, _))) => error,
+            // The news of it is on its way.
+            None => return Decision::WaitAll,
         };
         match error.rdkafka_error_code().unwrap_or(Code::Unknown) {
             Code::QueueFull if next.in_flight > 0 => Decision::WaitAll,
@@ -241,10 +259,13 @@ impl IdempotentPublisher {
             let words = format!("topic `{name}` could not be looked up: {code}");
             return self.end(records, self.trouble(*code, &words));
         }
+        self.failing.extend(news.failures);
         if news.overdue {
             self.topics.doubt_leaders();
+            if let Some(fault) = self.answer_silent(records, now) {
+                return self.go_on_without(records, fault, now);
+            }
         }
-        self.failing.extend(news.failures);
         let is_all = self.failing.len() == records.in_flight_count();
         if !self.failing.is_empty() && (is_all || news.overdue) {
             let failures = mem::take(&mut self.failing);
@@ -263,6 +284,7 @@ impl IdempotentPublisher {
         let Some(sent) = records.answer(slot, Outcome::Accepted(acceptance)) else {
             return;
         };
+        self.last_accepted = self.last_accepted.max(sent.number);
         self.topics.accepted(sent.place, sent.bytes, now);
         self.key_partitions.answered(sent.order_key);
         if mem::take(&mut self.alone) {

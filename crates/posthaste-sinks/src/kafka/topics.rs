@@ -24,7 +24,7 @@ use super::{
 const OPEN_FOR: Duration = Duration::from_secs(60);
 
 /// A topic and a partition of it: within one, the broker keeps the order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TopicPartition {
     /// Index in [`Topics`].
     pub(super) topic: usize,

@@ -49,14 +49,18 @@ impl IdempotentPublisher {
         })
     }
 
-    /// The producer has ended with the refusal, and nothing else was in flight: another one goes
-    /// on.
+    /// The producer has ended with the refusal, and nothing else was in flight.
     fn refused_alone(&mut self, records: &mut Records, slot: usize, outcome: Outcome) {
         let Some(sent) = records.answer(slot, outcome) else {
             return;
         };
         self.alone = false;
         self.key_partitions.answered(sent.order_key);
+        self.begin_anew(records);
+    }
+
+    /// The producer has ended, and nothing is in flight: the lane goes on with another one.
+    pub(super) fn begin_anew(&mut self, records: &mut Records) {
         let config = self.settings.producer();
         match Client::start(&config, &self.settings.target, thread_name(self.number)) {
             Ok(client) => {

@@ -28,6 +28,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials![
         a_partition_without_a_leader_is_put_off_and_holds_up_no_other,
         a_partition_without_a_leader_ends_a_transactional_lane_behind_all_others,
+        a_topic_with_too_few_replicas_is_put_off_and_holds_up_no_other,
         too_few_replicas_are_unavailable_and_delivery_resumes,
         an_unclean_election_loses_what_one_replica_had_and_wedges_nothing,
     ]
@@ -170,6 +171,52 @@ async fn a_partition_without_a_leader_ends_a_transactional_lane_behind_all_other
     server.until_in_sync("away", &[2]);
     let driven = drive(&sink, &[event("away", Some("k"), "1")]).await;
     assert_eq!(driven.accepted.len(), 1);
+}
+
+/// One of two brokers is gone: the leader of the topic answers that too few replicas are in sync,
+/// and the client asks again until the lane is late.
+async fn a_topic_with_too_few_replicas_is_put_off_and_holds_up_no_other() {
+    let server = KafkaServer::start();
+    let gone = server.add_broker(2);
+    let config = [("min.insync.replicas", "2"), ("retention.ms", "-1")];
+    server.create_replicated("thin", &[1, 2], &config);
+    server.create_replicated("here", &[1], &[("retention.ms", "-1")]);
+    gone.stop();
+    server.until_in_sync("thin", &[1]);
+    let sink = sink_at(&server.bootstrap());
+    let mut open = lane_with(&sink, impatient()).await;
+    let sent = [
+        event("thin", Some("k"), "1"),
+        event("thin", Some("other"), "2"),
+        event("here", Some("own"), "3"),
+        event("here", None, "4"),
+        event("here", Some("k"), "5"),
+    ];
+    let outcomes = submit(&mut open, records(&sent, 0)).await;
+    for at in [0, 1] {
+        let Outcome::Later(why) = &outcomes[&at] else {
+            panic!("{:?}", outcomes[&at]);
+        };
+        assert!(why.reason.contains("of topic `thin`"), "{}", why.reason);
+        // The first record opens the partition, and the other was not sent.
+        assert_eq!(why.is_silent, at == 0);
+    }
+    for at in [2, 3] {
+        let outcome = &outcomes[&at];
+        assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
+    }
+    assert_eq!(cause(&outcomes[&4]), Cause::BehindFailure);
+
+    gone.start_again();
+    server.until_in_sync("thin", &[1, 2]);
+    // The lane has gone on.
+    for event in [&sent[0], &sent[1], &sent[4]] {
+        expect_accepted(&mut open, event).await;
+    }
+    let found = consume(&server, &["thin", "here"]);
+    let found: Vec<_> = found.iter().map(|m| brokers::read(m).id).collect();
+    assert_eq!(found.len(), sent.len(), "nothing comes twice");
+    assert_eq!(BTreeSet::from_iter(found), ids(&sent));
 }
 
 /// `min.insync.replicas=2`, and one of two brokers gone.

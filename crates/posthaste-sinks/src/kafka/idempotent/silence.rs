@@ -1,0 +1,97 @@
+//! Partitions that answer nothing while others answer: too few replicas are in sync, or one broker
+//! stands still. Their records are put off, and hold up no other place.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Instant,
+};
+
+use posthaste_engine::{Cause, Decision, Outcome, Unavailability};
+
+use super::{IdempotentPublisher, Records, SentRecord};
+use crate::{
+    kafka::topics::{Route, TopicPartition},
+    publisher::InPlacePublisher as _,
+};
+
+impl IdempotentPublisher {
+    /// Answers the records of partitions that are silent by themselves, now that an answer is
+    /// overdue and all was purged. Answers the words for it, where there are any.
+    pub(super) fn answer_silent(&mut self, records: &mut Records, now: Instant) -> Option<String> {
+        let places = self.silent(records, now);
+        let place = *places.first()?;
+        let is_silent = |sent: &&SentRecord| places.contains(&sent.place);
+        let mut silent: Vec<_> = records.in_flight().filter(is_silent).collect();
+        silent.sort_unstable_by_key(|sent| sent.number);
+        let silent: Vec<_> = silent.iter().map(|sent| (sent.slot, sent.place)).collect();
+        for (slot, place) in silent {
+            let outcome = Outcome::silent(self.words(place));
+            if let Some(sent) = records.answer(slot, outcome) {
+                self.key_partitions.answered(sent.order_key);
+            }
+        }
+        self.put_off_waiting(records, &places, now);
+        // They may be led by another broker by now.
+        let topics = places.iter().map(|place| place.topic).collect();
+        self.topics.doubt(&topics, now);
+        Some(self.words(place))
+    }
+
+    /// What waits for these partitions has waited long, too: sent now it would be overdue at once.
+    fn put_off_waiting(
+        &mut self,
+        records: &mut Records,
+        places: &BTreeSet<TopicPartition>,
+        now: Instant,
+    ) {
+        records.decide(|item, _| {
+            let (rotation, limit) = (self.rotation, self.publish_timeout);
+            match self.topics.route(item, rotation, limit, now) {
+                Route::To(place) if places.contains(&place) => {
+                    Decision::Answered(Outcome::later(self.words(place)))
+                }
+                _ => Decision::Wait,
+            }
+        });
+    }
+
+    /// The partitions whose first record in flight has waited long, although one that was sent
+    /// behind it was accepted. That one went to another partition: in one, answers keep the order.
+    fn silent(&self, records: &Records, now: Instant) -> BTreeSet<TopicPartition> {
+        let mut first: HashMap<TopicPartition, (u64, Instant)> = HashMap::new();
+        for sent in records.in_flight() {
+            let entry = first.entry(sent.place).or_insert((u64::MAX, now));
+            *entry = (*entry).min((sent.number, sent.at));
+        }
+        let long = self.publish_timeout / 2;
+        let is_silent = |(number, at): (u64, Instant)| {
+            number < self.last_accepted && now.duration_since(at) >= long
+        };
+        let silent = first.into_iter().filter(|(_, first)| is_silent(*first));
+        silent.map(|(place, _)| place).collect()
+    }
+
+    fn words(&self, place: TopicPartition) -> String {
+        format!(
+            "partition {} of topic `{}` answered nothing within {:?}, and others did: look whether \
+             it has as many replicas in sync as min.insync.replicas asks for",
+            place.partition,
+            self.topics.name(place.topic),
+            self.publish_timeout
+        )
+    }
+
+    /// The records of silent partitions are answered, and all else in flight was purged with them:
+    /// it is sent again by the next lane, or there is none.
+    pub(super) fn go_on_without(&mut self, records: &mut Records, silent: String, now: Instant) {
+        let mut failures = std::mem::take(&mut self.failing);
+        failures.retain(|(slot, _)| records.get(*slot).is_some());
+        if !failures.is_empty() {
+            self.failed(records, &failures, now);
+        } else if records.in_flight_count() == 0 {
+            self.begin_anew(records);
+        } else {
+            self.end(records, Unavailability::new(Cause::LaneEnded, silent));
+        }
+    }
+}
