@@ -13,6 +13,7 @@ use super::{
     progress::UnderWay,
     side::has_key,
     ticket::{Group, Ticket},
+    waiting::Of,
 };
 use crate::{
     DueAt, Moment, PutOff, Rejection, RejectionKind, Settlement, StoredEvent,
@@ -80,8 +81,21 @@ impl Pipeline {
     }
 
     fn suspects_leave(&mut self) {
-        let Self { main, waiting, .. } = self;
-        let leaving = main.failing_alone(|event| !waiting.is_parked(event));
+        let Self {
+            main,
+            waiting,
+            router,
+            ..
+        } = self;
+        // All others were answered before lanes failed: nobody in memory can be a witness.
+        let is_other = |event: &StoredEvent| {
+            !waiting.is_parked(event) && waiting.has_turn(Of::Others, event, router)
+        };
+        let no_witness = waiting.untried_suspects(1) == 0 && main.ready_up_to(1, is_other) == 0;
+        let leaving = main.suspects(|event, is_against| {
+            let failed = is_against || no_witness && waiting.has_failed_alone(event);
+            failed && !waiting.is_parked(event)
+        });
         for (number, event) in leaving.into_iter().take(self.limits.batch_events) {
             if !self.may_leave(event.key().is_some()) {
                 continue;
@@ -89,8 +103,8 @@ impl Pipeline {
             self.waiting.clear(&event);
             let rejection = Rejection {
                 kind: RejectionKind::NotNow,
-                reason: "the lane ended with nothing else in flight, and others were taken \
-                         before; it is tried again"
+                reason: "the lane ended with nothing else in flight, and all others were taken; \
+                         it is tried again"
                     .to_owned(),
             };
             self.fail(Group::Main.ticket(number), rejection);

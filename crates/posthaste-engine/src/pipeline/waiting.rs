@@ -254,6 +254,12 @@ impl Waiting {
         self.has_suspects().then(rank).flatten()
     }
 
+    /// Whether a lane failed over it, and nothing else was in flight.
+    pub(super) fn has_failed_alone(&self, event: &StoredEvent) -> bool {
+        let rank = self.rank(event);
+        rank.is_some_and(|rank| rank.failed > Failed::AmongOthers)
+    }
+
     pub(super) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty()
     }

@@ -109,6 +109,33 @@ fn events_that_silence_lanes_leave_others_their_time() {
     );
 }
 
+/// All others in memory were answered before the first lane failed: nobody is left to show that
+/// the destination is there.
+#[test]
+fn a_window_that_was_delivered_behind_a_silent_event_is_read_on() {
+    const STEP: Duration = Duration::from_millis(10);
+    const OTHERS: usize = 30_000;
+    for order in [KeyOrder::OneAtATime, KeyOrder::Pipelined] {
+        let mut flow = Flow::new(LIMITS, order);
+        let answer = |record: &Record| match record.topic() {
+            "silent" => (2 * PUBLISH_TIMEOUT, Outcome::accepted()),
+            _ => (STEP, Outcome::accepted()),
+        };
+        flow.write([("silent", Some("s".to_owned()))]);
+        flow.write((0..OTHERS).map(|n| ("t", Some(format!("k{}", n % 3_000)))));
+        let begin = flow.now;
+        while flow.waits("t", begin).len() < OTHERS {
+            flow.step(STEP, &answer);
+            let took = begin.until(flow.now);
+            assert!(
+                took < Duration::from_secs(60),
+                "{order:?}: {:?}",
+                flow.pipeline.counts()
+            );
+        }
+    }
+}
+
 /// All of the few others are in flight with some of the bad ones, so that all are suspects.
 #[test]
 fn many_events_that_end_lanes_in_front_of_a_few_keys_are_told_apart_within_seconds() {

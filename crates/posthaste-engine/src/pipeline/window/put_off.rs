@@ -54,11 +54,11 @@ impl Window {
         put_off
     }
 
-    /// The ready events over which lanes failed alone, and of which this is so, before which
-    /// nothing of their key waits.
-    pub(in super::super) fn failing_alone(
+    /// The ready events before which nothing of their key waits, and of which this is so; it is
+    /// told whether the evidence is against an event, too.
+    pub(in super::super) fn suspects(
         &self,
-        is: impl Fn(&StoredEvent) -> bool,
+        is: impl Fn(&StoredEvent, bool) -> bool,
     ) -> Vec<(u64, StoredEvent)> {
         let mut undone = HashSet::new();
         let entries = (self.first..).zip(&self.entries).skip(self.done_prefix);
@@ -66,7 +66,7 @@ impl Window {
             let is_undone = !matches!(entry.state, State::Done { .. });
             let is_first = is_undone && entry.order_key.is_none_or(|key| undone.insert(key));
             let is_ready = entry.state == State::Ready;
-            is_first && is_ready && entry.evidence.is_against() && is(&entry.event)
+            is_first && is_ready && is(&entry.event, entry.evidence.is_against())
         });
         let leaving = leaving.map(|(number, entry)| (number, entry.event.clone()));
         leaving.collect()
