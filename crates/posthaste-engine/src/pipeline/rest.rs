@@ -28,12 +28,14 @@ impl Pipeline {
     }
 
     /// Whether everything that was visible when this claim was opened is accepted, parked, or
-    /// blocked behind a parked event, and that is stored.
+    /// blocked behind a parked event, and that is stored; and no copy is looked for that may be
+    /// sent before it is due.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let target = self.reading.drain_target();
         target.is_some_and(|target| self.progress.stored() >= target)
             && self.retries.has_looked()
+            && self.waiting.next_look().is_none()
             && self.is_idle_but_for_main()
     }
 

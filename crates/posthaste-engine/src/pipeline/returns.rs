@@ -25,6 +25,9 @@ const LOOK: usize = 500;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Returns {
     places: BTreeSet<Place>,
+    /// All places whose copies were put off before this pipeline began: they may have returned
+    /// since, and nobody has seen it.
+    former: bool,
     /// So far it has come.
     after: Option<DueAt>,
     /// A place returned meanwhile: it may have copies among those that were seen.
@@ -34,6 +37,20 @@ pub(super) struct Returns {
 }
 
 impl Returns {
+    /// Copies were put off before this pipeline began.
+    pub(super) fn look_for_former(&mut self) {
+        self.former = true;
+    }
+
+    /// Whether the copies of all places that are not held back are looked for.
+    pub(super) fn looks_for_former(&self) -> bool {
+        self.former
+    }
+
+    fn is_empty(&self) -> bool {
+        self.places.is_empty() && !self.former
+    }
+
     /// The place takes events again.
     pub(super) fn returned(&mut self, place: Place, now: Moment) {
         let refused = self.refused.get(&place);
@@ -45,7 +62,7 @@ impl Returns {
     /// The place takes nothing any more. Whether its copies were looked for.
     pub(super) fn gone(&mut self, place: Place) -> bool {
         let was_looked_for = self.places.remove(&place);
-        if self.places.is_empty() {
+        if self.is_empty() {
             self.look_anew();
         }
         was_looked_for
@@ -81,7 +98,7 @@ impl Returns {
         } else {
             FIRST_LOOK
         };
-        (!self.places.is_empty()).then_some((self.after, limit))
+        (!self.is_empty()).then_some((self.after, limit))
     }
 
     /// The look begins anew.
@@ -92,7 +109,7 @@ impl Returns {
     /// A look behind this copy came so far; none: there was nothing more.
     pub(super) fn looked(&mut self, after: Option<DueAt>, last: Option<DueAt>) {
         // Else it was one of places that are held back again.
-        if after != self.after || self.places.is_empty() {
+        if after != self.after || self.is_empty() {
             return;
         }
         match last {
@@ -100,6 +117,7 @@ impl Returns {
             None if self.is_late => self.look_anew(),
             None => {
                 self.places.clear();
+                self.former = false;
                 self.look_anew();
             }
         }
@@ -110,6 +128,7 @@ impl Returns {
         use crate::model::{Part, number};
         let Self {
             places,
+            former,
             after,
             is_late,
             // Only the length of a wait hangs on it, and no time passes.
@@ -117,7 +136,7 @@ impl Returns {
         } = self;
         out(number(places.len()));
         places.iter().for_each(|place| out(Part::Number(place.0)));
-        out(Part::Text(&format!("{after:?} {is_late}")));
+        out(Part::Text(&format!("{former} {after:?} {is_late}")));
     }
 }
 

@@ -103,6 +103,9 @@ impl Pipeline {
             }
             Some(UnderWay::Due) => {
                 let due = due.unwrap_or_default();
+                if !self.retries.has_looked() && due.next_in.is_some() {
+                    self.waiting.look_for_former();
+                }
                 let released = self.retries.looked(due, self.limits.due_every, now);
                 self.side.release(released);
             }

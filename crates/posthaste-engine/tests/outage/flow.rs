@@ -173,6 +173,19 @@ impl Flow {
         rows.len()
     }
 
+    /// Another relay claims the destination, after a planned stop.
+    pub(super) fn begin_anew(&mut self) {
+        let marker = |(key, at): (&String, &i64)| Marker {
+            key: key.clone(),
+            at: Cursor::whole(Arc::new(*at)),
+            released: self.free.contains(key),
+        };
+        let markers: Vec<_> = self.markers.iter().map(marker).collect();
+        self.pipeline = pipeline_within(LIMITS, self.order, &markers);
+        (self.read_to, self.side, self.sent) = (self.cursor, None, Sent::default());
+        (self.sizes, self.unstored_bytes) = (VecDeque::new(), 0);
+    }
+
     /// The last event that the stored cursor has passed.
     pub(super) fn stored(&self) -> i64 {
         self.cursor

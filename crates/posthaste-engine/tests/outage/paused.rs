@@ -261,6 +261,35 @@ fn a_pause_that_ends_while_the_destination_is_away_leaves_no_copy_waiting() {
     until_all_is_delivered(&mut flow, 20);
 }
 
+/// Nobody has seen that the pause ended.
+#[test]
+fn what_was_set_aside_is_sent_by_the_next_relay_once_the_pause_has_ended() {
+    for order in [KeyOrder::OneAtATime, KeyOrder::Pipelined] {
+        let mut flow = Flow::new(LIMITS, order);
+        pause(&mut flow, &["paused", "other"]);
+        let topics = |n| if n % 50 == 0 { "other" } else { "paused" };
+        flow.write((0..2_000).map(|n| (topics(n), Some(format!("{}", n % 700)))));
+        flow.write([("healthy", None)]);
+        for _ in 0..4 {
+            flow.step(STEP, &but_not(|event| event.topic() != "healthy"));
+        }
+        flow.pipeline.stop();
+        for _ in 0..4 {
+            flow.step(STEP, &but_not(|event| event.topic() != "healthy"));
+        }
+        assert_eq!((flow.stored(), flow.statements.rows), (2_001, 700));
+        flow.begin_anew();
+        pause(&mut flow, &["other"]);
+        for _ in 0..40 {
+            flow.step(STEP, &but_not(|event| event.topic() == "other"));
+        }
+        // What stands behind one of the paused topic in its key waits with it.
+        assert!(flow.waits("paused", Moment::default()).len() > 1_900);
+        pause(&mut flow, &[]);
+        until_all_is_delivered(&mut flow, 20);
+    }
+}
+
 /// Before that, all that goes to the topic waits, and is set aside.
 #[test]
 fn one_partition_is_paused_of_a_topic_whose_partitions_are_known_late() {

@@ -198,6 +198,11 @@ impl Waiting {
         self.places.wait_of_copy(place, retry, now, random)
     }
 
+    /// As `Returns::look_for_former`.
+    pub(in super::super) fn look_for_former(&mut self) {
+        self.places.returns.look_for_former();
+    }
+
     /// As `Returns::next_look`.
     pub(in super::super) fn next_look(&self) -> Option<(Option<DueAt>, usize)> {
         self.places.returns.next_look()
@@ -230,6 +235,7 @@ impl Waiting {
         // It may have been paused as a whole topic.
         returns.contains(Place(router.topic_hash(event)))
             || returns.contains(self.place_of(event, router))
+            || returns.looks_for_former() && self.held_place(event, router).is_none()
     }
 
     /// An event that waits for its place leaves the window.
