@@ -69,8 +69,9 @@ impl Pipeline {
     /// Else events that were delivered behind those that wait for their place would come again.
     fn leave_before_the_stop(&mut self, now: Moment) {
         let since = self.waiting.held_back_since();
-        let leaves = since.map_or(0, |since| self.held_back_leave(since, now));
+        let mut leaves = since.map_or(0, |since| self.held_back_leave(since, now));
         if self.paused {
+            leaves += self.unsent_leave();
             // Nothing is gathered, which would pass what follows them.
             let waiting = &self.waiting;
             for number in self.main.ready_of(|event| waiting.is_parked(event)) {
@@ -80,18 +81,42 @@ impl Pipeline {
         self.stop_leaves = leaves > 0;
     }
 
+    /// The pause of a place has ended, and the whole destination is paused: what waited for the
+    /// place is sent no more, though others were delivered behind it. How many leave.
+    fn unsent_leave(&mut self) -> usize {
+        let Self { main, waiting, .. } = self;
+        let first = main.put_off(|event| !waiting.is_parked(event)).first;
+        let unsent = self.stop_behind.unwrap_or(u64::MAX);
+        let first = first.into_iter().filter(|(number, _)| *number < unsent);
+        let mut left = 0;
+        for (number, is_keyed) in first.take(self.limits.batch_events) {
+            if self.may_leave(is_keyed) {
+                let rejection = Rejection {
+                    kind: RejectionKind::NotNow,
+                    reason: "the destination was paused by an operator".to_owned(),
+                };
+                self.fail(Group::Main.ticket(number), rejection);
+                left += 1;
+            }
+        }
+        left
+    }
+
     fn suspects_leave(&mut self) {
         let Self {
             main,
             waiting,
             router,
+            trials,
             ..
         } = self;
         // All others were answered before lanes failed: nobody in memory can be a witness.
         let is_other = |event: &StoredEvent| {
             !waiting.is_parked(event) && waiting.has_turn(Of::Others, event, router)
         };
-        let no_witness = waiting.untried_suspects(1) == 0 && main.ready_up_to(1, is_other) == 0;
+        let no_witness = trials.are_long_unanswered()
+            && waiting.untried_suspects(1) == 0
+            && main.ready_up_to(1, is_other) == 0;
         let leaving = main.suspects(|event, is_against| {
             let failed = is_against || no_witness && waiting.has_failed_alone(event);
             failed && !waiting.is_parked(event)

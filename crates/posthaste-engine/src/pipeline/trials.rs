@@ -26,6 +26,8 @@ pub(super) const OTHERS_MIN: Duration = Duration::from_millis(250);
 const FIRST_TRIAL: usize = 10;
 /// So many of a destination that answers nothing follow soon after one another.
 const UNANSWERED_SOON_MAX: u32 = 64;
+/// After so many it is no outage that began by chance, or one that lasts.
+const UNANSWERED_LONG: u32 = 3;
 
 /// How a suspect failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -198,6 +200,11 @@ impl Trials {
         self.answers_at_failure != Some(answers)
     }
 
+    /// Whether some trials have failed, and the destination has answered nothing in between.
+    pub(super) fn are_long_unanswered(&self) -> bool {
+        self.unanswered >= UNANSWERED_LONG
+    }
+
     /// Whether a few of the others are kept.
     pub(super) fn keep_witnesses(&self, now: Moment) -> bool {
         let since = self.witnesses_since.unwrap_or(now);
@@ -254,8 +261,8 @@ impl Trials {
             at_once,
             in_flight,
             answers_at_failure,
-            // Only the length of a wait hangs on it, and no time passes.
-            unanswered: _,
+            // Otherwise only the length of a wait hangs on it, and no time passes.
+            unanswered,
             failed,
             // Told as its place in their order.
             last: _,
@@ -265,8 +272,10 @@ impl Trials {
         } = self;
         // Only whether the destination has answered since is ever asked.
         let answered = *answers_at_failure != Some(answers);
-        let text =
-            format!("{turn:?} {at_once} {in_flight:?} {answered} {failed} {tried} {others_begin}");
+        let unanswered = (*unanswered).min(UNANSWERED_LONG);
+        let text = format!(
+            "{unanswered} {turn:?} {at_once} {in_flight:?} {answered} {failed} {tried} {others_begin}"
+        );
         out(crate::model::Part::Text(&text));
     }
 }

@@ -220,8 +220,13 @@ fn what_is_discarded_during_a_pause_is_not_sent_when_it_ends() {
 /// Else the next start would send again what was delivered behind them.
 #[test]
 fn a_planned_stop_sets_aside_what_waits_for_a_paused_place() {
-    let orders = [KeyOrder::OneAtATime, KeyOrder::Pipelined];
-    for (order, is_all_paused) in orders.into_iter().zip([false, true]) {
+    use KeyOrder::{OneAtATime, Pipelined};
+    for (order, is_all_paused, is_resumed) in [
+        (OneAtATime, false, false),
+        (Pipelined, true, false),
+        (OneAtATime, true, true),
+        (Pipelined, true, true),
+    ] {
         let mut flow = Flow::new(LIMITS, order);
         pause(&mut flow, &["paused"]);
         let paused = (0..30).map(|n| ("paused", Some(format!("{}", n % 3))));
@@ -232,6 +237,12 @@ fn a_planned_stop_sets_aside_what_waits_for_a_paused_place() {
         }
         assert_eq!((flow.stored(), flow.statements.parks), (0, 0));
         flow.pipeline.pause(is_all_paused);
+        if is_resumed {
+            pause(&mut flow, &[]);
+            for _ in 0..40 {
+                flow.step(STEP, &but_not(|_| true));
+            }
+        }
         flow.pipeline.stop();
         for _ in 0..4 {
             flow.step(STEP, &takes_all);
