@@ -163,7 +163,9 @@ fn options(url: &str, login_end: usize) -> impl Iterator<Item = Range<usize>> {
 
 /// Whether an option of ours holds a secret itself, and not the name of its file.
 fn names_a_secret(name: &str) -> bool {
-    name.contains("password")
+    ["password", "secret"]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 #[cfg(test)]
@@ -195,6 +197,14 @@ mod tests {
     #[test]
     fn passwords_are_masked_and_nothing_else() {
         for (url, shown) in [
+            (
+                "https://u:p@h/in?secret=whsec_a,whsec_b&proxy_password=a:b&requests=3",
+                "https://u:***@h/in?secret=***&proxy_password=***&requests=3",
+            ),
+            (
+                "http://h/in?secret_headers=a: b&secret_query=x%3D1&ca_file=/secret",
+                "http://h/in?secret_headers=***&secret_query=***&ca_file=/secret",
+            ),
             (
                 "postgres://app:s3cret@db:5432/shop",
                 "postgres://app:***@db:5432/shop",

@@ -94,6 +94,7 @@ fn fuzz_passwords() {
                     "kafka://one:9092,two:9092?sasl_password={}",
                     percent_encoded(&text)
                 ),
+                format!("https://host/in?secret={}", percent_encoded(&text)),
             ] {
                 let shown = SecretUrl::new(&*url).to_string();
                 assert!(!shown.contains(SECRET), "{url}: {shown}");
