@@ -68,7 +68,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $literal := regexReplaceAll "\\$\\{[^}]*\\}" .Values.config "" }}
 {{- $login := "://[^/@\"'\\s]*:[^@/?\"'\\s]+@" }}
 {{- $token := "nats://[^/@\"'\\s]+@" }}
-{{- $parameter := "(?i)[?&][a-z]*password=[^&\"'\\s]" }}
+{{- $parameter := "(?i)[?&][a-z_]*(password|secret[a-z_]*)=,*[^&,\"'\\s]" }}
 {{- if regexMatch (printf "%s|%s|%s" $login $token $parameter) $literal }}
 {{- $fix := "put the address into the Secret, and name its key here as ${KEY}" }}
 {{- fail (printf "config: an address holds a password, and a ConfigMap is no secret; %s" $fix) }}

@@ -57,6 +57,9 @@ fn a_password_in_the_configuration_is_refused() {
         "postgres://${USER}:geheim@db/shop",
         "postgres://db/shop?sslPassword=geheim",
         "nats://token@nats:4222",
+        "kafka://kafka:9092?sasl_password=geheim",
+        "https://hooks/in?secret=${NEW},whsec_geheim",
+        "https://hooks/in?secret_headers=Authorization: geheim",
     ] {
         let config = format!("config=[destinations.a]\nurl = \"{url}\"\n");
         let said = helm_template(&["--set-literal", &config]).expect_status(1);
@@ -70,6 +73,7 @@ fn a_password_in_the_configuration_is_refused() {
         "kafka://one:9092,two:9092?client_id=a@b",
         "amqp://user@[::1]:5672/%2f",
         "nats://${TOKEN}@nats:4222",
+        "https://hooks/in?secret=${NEW},${file:/old}&ca_file=/secret",
     ] {
         let config = format!("config=[destinations.a]\nurl = \"{url}\"\n");
         helm_template(&["--set-literal", &config]).expect_status(0);
