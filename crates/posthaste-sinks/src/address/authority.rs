@@ -76,6 +76,13 @@ impl Address {
         Ok(Authority { user, hosts, path })
     }
 
+    /// The text after the first `/`, with the percent escapes that it has; empty without a `/`. For
+    /// an address whose [authority](Self::authority) was read.
+    #[cfg(feature = "http")]
+    pub(crate) fn encoded_path(&self) -> &str {
+        self.path.split_once('/').map_or("", |(_, path)| path)
+    }
+
     fn user(&self, text: &str) -> Result<User, SinkError> {
         let (name, password) = match text.split_once(':') {
             Some((name, password)) => (name, Some(password)),

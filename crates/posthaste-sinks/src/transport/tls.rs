@@ -66,17 +66,30 @@ impl Tls {
         host: &str,
         stream: TcpStream,
     ) -> Result<TlsStream<TcpStream>, TransportError> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| wrong_setup(format!("`{host}` can be no name in a certificate")))?;
+        self.wrap_by(&self.connector().await?, host, stream).await
+    }
+
+    /// Reads the files, for handshakes of several connections.
+    pub(crate) async fn connector(&self) -> Result<TlsConnector, TransportError> {
         let tls = self.clone();
-        // Files are read, and the system's roots are hundreds.
+        // The system's roots are hundreds.
         let config = tokio::task::spawn_blocking(move || tls.config())
             .await
             .map_err(|_| TransportError::Connection("the TLS set-up broke down".to_owned()))??;
-        TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
-            .map_err(|error| self.refusal(&error))
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
+
+    /// The handshake with what was read before.
+    pub(crate) async fn wrap_by(
+        &self,
+        connector: &TlsConnector,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, TransportError> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| wrong_setup(format!("`{host}` can be no name in a certificate")))?;
+        let connected = connector.connect(name, stream).await;
+        connected.map_err(|error| self.refusal(&error))
     }
 
     fn config(&self) -> Result<ClientConfig, TransportError> {
