@@ -2,6 +2,7 @@
 //! folder, under an unprivileged user, gone when its value is dropped or the test process dies.
 
 mod daemon;
+pub mod http;
 pub mod kafka;
 pub mod mysql;
 pub mod nats;

@@ -64,7 +64,8 @@ impl TestCa {
         self.folder.path()
     }
 
-    /// A server certificate for exactly these names: DNS names, or IP addresses in text form.
+    /// A server certificate for exactly these names: DNS names, or IP addresses in text form. A
+    /// client may show it too.
     ///
     /// # Panics
     ///
@@ -76,7 +77,10 @@ impl TestCa {
         params
             .distinguished_name
             .push(DnType::CommonName, "Posthaste test server");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         let key = KeyPair::generate().expect("generate a key");
         let certificate = params
             .signed_by(&key, &self.issuer)
