@@ -10,6 +10,7 @@ mod descriptor;
 /// The row of each sink, compiled into every build.
 mod descriptors {
     pub(crate) mod file;
+    pub(crate) mod http;
     pub(crate) mod kafka;
     pub(crate) mod nats;
     pub(crate) mod null;
@@ -20,6 +21,8 @@ mod descriptors {
 mod file;
 #[cfg(test)]
 mod fuzz;
+#[cfg(feature = "http")]
+mod http;
 mod jsonl;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -49,6 +52,8 @@ use posthaste_engine::{PlugIn, Sink, SinkError};
 pub use self::redis::RedisSink;
 pub use descriptor::{SinkDescriptor, SinkSummary};
 pub use file::FileSink;
+#[cfg(feature = "http")]
+pub use http::HttpSink;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaSink;
 #[cfg(feature = "nats")]
@@ -65,6 +70,11 @@ pub static SINKS: &[SinkDescriptor] = &[
     SinkDescriptor {
         open: Some(|address| Ok(Arc::new(FileSink::from_address(address)?))),
         ..descriptors::file::FILE
+    },
+    SinkDescriptor {
+        #[cfg(feature = "http")]
+        open: Some(|address| Ok(Arc::new(HttpSink::from_address(address)?))),
+        ..descriptors::http::HTTP
     },
     SinkDescriptor {
         #[cfg(feature = "kafka")]

@@ -8,6 +8,8 @@ mod child;
 #[cfg(feature = "_transport")]
 mod driving;
 mod file;
+#[cfg(feature = "http")]
+mod http;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lines;
@@ -40,6 +42,11 @@ const TESTS: &[Tests] = &[
     Tests {
         rows: file::rows,
         trials: file::trials,
+    },
+    #[cfg(feature = "http")]
+    Tests {
+        rows: http::rows,
+        trials: http::trials,
     },
     #[cfg(feature = "kafka")]
     Tests {

@@ -1,0 +1,407 @@
+//! Posts the records of a lane, and turns answers into outcomes.
+//!
+//! A fault of the endpoint ends the lane, as it says nothing about an event; but requests under way
+//! are waited for, since each that is given up is sent again. Where each topic has an endpoint of
+//! its own, a fault of one is its topic's, and the lane goes on.
+
+use std::{
+    collections::{HashMap, HashSet},
+    future::pending,
+    mem,
+    panic::resume_unwind,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use posthaste_engine::{
+    Cause, Decision, LaneSpec, Outcome, Postponement, Record, RejectionKind, Unavailability,
+    WaitingRecord,
+};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use super::{
+    answer::{Answer, Meaning},
+    connection::{Connection, Dialer, Exchange},
+    fault::HostFault,
+    message::Message,
+    target::Target,
+};
+use crate::publisher::{Publisher, RecordsOf};
+
+/// A connection is closed after this time without a request. Servers close idle ones too, some
+/// after two seconds, and a request that meets that has an unknown fate.
+const IDLE_MAX: Duration = Duration::from_millis(1_500);
+/// An endpoint that is no more is asked again after this time, the longest that the engine waits.
+const GONE_WAIT: Duration = Duration::from_secs(300);
+
+/// How long each part of a request may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Until there is a connection.
+    pub(super) connection: Duration,
+    /// Until the answer has come, a connection included.
+    pub(super) answer: Duration,
+    /// Until an event that was answered has its verdict, while others are waited for.
+    verdict: Duration,
+    /// Until the peer's kernel has acknowledged sent bytes.
+    pub(super) acknowledgement: Duration,
+}
+
+impl Patience {
+    pub(super) fn of(spec: &LaneSpec) -> Self {
+        Self {
+            connection: super::OPEN_LIMIT.min(spec.publish_timeout / 2),
+            // A little less than the relay waits for any answer: it could not say what is missing.
+            answer: spec.publish_timeout * 9 / 10,
+            verdict: spec.publish_timeout * 19 / 20,
+            acknowledgement: spec.publish_timeout,
+        }
+    }
+}
+
+/// The publisher of a lane.
+pub(super) struct HttpPublisher {
+    dialer: Arc<Dialer>,
+    patience: Patience,
+    /// Connections without a request, and since when; the oldest first.
+    idle: Vec<(Instant, Connection)>,
+    calls: JoinSet<Ended>,
+    ended: Vec<Ended>,
+    /// Keys with a request under way.
+    keys: HashSet<u64>,
+    /// Endpoints with requests under way.
+    places: HashMap<Arc<str>, Place>,
+    /// When the youngest request was sent that any endpoint has answered.
+    answered: Option<Instant>,
+    ending: Option<Ending>,
+}
+
+/// Why the lane ends once no request is under way, or at this time.
+#[derive(Debug)]
+struct Ending {
+    fault: Unavailability,
+    at: Instant,
+    is_over: bool,
+}
+
+/// An endpoint with requests under way.
+#[derive(Debug, Default)]
+struct Place {
+    under_way: usize,
+    /// When the youngest request was sent that it has accepted.
+    accepted: Option<Instant>,
+}
+
+/// A request under way.
+struct Call {
+    slot: usize,
+    order_key: Option<u64>,
+    /// The topic, where each has its endpoint.
+    place: Arc<str>,
+    sent: Instant,
+}
+
+/// A request that is not under way any more.
+struct Ended {
+    call: Call,
+    told: Told,
+}
+
+/// The end of a request.
+enum Told {
+    Answer(Answer, Option<Connection>),
+    /// It may have arrived, and there is no answer.
+    Nothing(HostFault),
+    /// It was not sent.
+    Unsent(HostFault),
+    /// It cannot be sent.
+    Invalid(String),
+}
+
+type Records = RecordsOf<HttpPublisher>;
+
+impl HttpPublisher {
+    pub(super) fn new(dialer: Arc<Dialer>, patience: Patience, connection: Connection) -> Self {
+        Self {
+            dialer,
+            patience,
+            idle: vec![(Instant::now(), connection)],
+            calls: JoinSet::new(),
+            ended: Vec::new(),
+            keys: HashSet::new(),
+            places: HashMap::new(),
+            answered: None,
+            ending: None,
+        }
+    }
+
+    fn settle(&mut self, ended: Ended, records: &mut Records) {
+        let Ended { call, told } = ended;
+        if let Some(key) = call.order_key {
+            self.keys.remove(&key);
+        }
+        let outcome = match told {
+            Told::Answer(answer, connection) => {
+                self.answered = self.answered.max(Some(call.sent));
+                let connection = connection.map(|connection| (Instant::now(), connection));
+                self.idle.extend(connection);
+                self.judge(&call, &answer)
+            }
+            Told::Nothing(fault) => self.unanswered(&call, &fault),
+            Told::Unsent(fault) => Err(fault.unavailability()),
+            Told::Invalid(reason) => Ok(Outcome::rejected(RejectionKind::Invalid, reason)),
+        };
+        if let Some(place) = self.places.get_mut(&call.place) {
+            place.under_way -= 1;
+            if place.under_way == 0 {
+                self.places.remove(&call.place);
+            }
+        }
+        match outcome {
+            Ok(outcome) => drop(records.answer(call.slot, outcome)),
+            // It is answered with the others, once the lane ends.
+            Err(fault) => {
+                let at = call.sent + self.patience.verdict;
+                let ending = self.ending.get_or_insert(Ending {
+                    fault,
+                    at,
+                    is_over: false,
+                });
+                ending.at = ending.at.min(at);
+            }
+        }
+    }
+
+    /// The outcome of an answered request; or why the lane ends.
+    fn judge(&mut self, call: &Call, answer: &Answer) -> Result<Outcome, Unavailability> {
+        let target = Arc::clone(&self.dialer.target);
+        let words = |fix: &str| format!("{}{fix}", answer.words(&endpoint(&target, call)));
+        match answer.meaning() {
+            Meaning::Accepted => {
+                target.note_accepted();
+                if let Some(place) = self.places.get_mut(&call.place) {
+                    place.accepted = place.accepted.max(Some(call.sent));
+                }
+                Ok(Outcome::accepted())
+            }
+            Meaning::Rejected(kind) => Ok(Outcome::rejected(kind, words(""))),
+            Meaning::Denied => {
+                const FIX: &str = "; correct the login, `secret_headers` or `secret_query`, or \
+                                   allow it there";
+                let is_of_event = target.note_denied();
+                match is_of_event || target.path.has_topic() {
+                    true => Ok(Outcome::rejected(RejectionKind::Denied, words(FIX))),
+                    false => Err(Unavailability::new(Cause::Denied, words(FIX))),
+                }
+            }
+            Meaning::Busy => put_off(&target, Cause::Throttled, words(""), answer.wait),
+            Meaning::Failed => put_off(&target, Cause::Unknown, words(""), answer.wait),
+            Meaning::Setup(fix) => put_off(&target, Cause::Misconfigured, words(fix), answer.wait),
+            Meaning::Gone => {
+                let fix = "; it wants no more events: correct the address, or route them elsewhere \
+                           and remove the destination";
+                put_off(&target, Cause::Misconfigured, words(fix), Some(GONE_WAIT))
+            }
+        }
+    }
+
+    /// The outcome of a request without an answer; or why the lane ends.
+    fn unanswered(&self, call: &Call, fault: &HostFault) -> Result<Outcome, Unavailability> {
+        let target = &*self.dialer.target;
+        let reason = format!("{}: {}", endpoint(target, call), fault.reason);
+        let fault = Unavailability::new(fault.cause, reason);
+        if fault.cause != Cause::Unknown {
+            return Err(fault);
+        }
+        // An endpoint that hangs answers nothing that was sent behind this, or shortly before it
+        // began to hang.
+        let late = Some(call.sent + self.patience.answer / 2);
+        let place = self.places.get(&call.place);
+        match place.is_some_and(|place| place.accepted >= late) {
+            true => Ok(Outcome::silent(fault.reason)),
+            false if target.path.has_topic() && self.answered >= late => {
+                Ok(Outcome::later(fault.reason))
+            }
+            false => Err(fault),
+        }
+    }
+
+    fn send(&mut self, record: &Record, slot: usize) -> Result<(), Outcome> {
+        let target = &self.dialer.target;
+        let message = Message::of(record, target)?;
+        let place: Arc<str> = match target.path.has_topic() {
+            true => record.topic().into(),
+            false => "".into(),
+        };
+        let under_way = self.places.entry(Arc::clone(&place)).or_default();
+        under_way.under_way += 1;
+        let order_key = record.order_key();
+        self.keys.extend(order_key);
+        let call = Call {
+            slot,
+            order_key,
+            place,
+            sent: Instant::now(),
+        };
+        let connection = self.idle.pop().map(|(_, connection)| connection);
+        let (dialer, patience) = (Arc::clone(&self.dialer), self.patience);
+        self.calls.spawn(async move {
+            let told = post(&dialer, patience, connection, &message).await;
+            Ended { call, told }
+        });
+        Ok(())
+    }
+
+    fn decide(&mut self, item: &WaitingRecord, slot: usize) -> Decision {
+        let key = item.record.order_key();
+        if key.is_some_and(|key| self.keys.contains(&key)) {
+            return Decision::Wait;
+        }
+        match self.send(&item.record, slot) {
+            Ok(()) => Decision::Sent(()),
+            Err(outcome) => Decision::Answered(outcome),
+        }
+    }
+
+    fn close_idle(&mut self) {
+        let is_of_no_use = |(since, connection): &mut (Instant, Connection)| {
+            since.elapsed() >= IDLE_MAX || connection.is_closed()
+        };
+        for (_, connection) in self.idle.extract_if(.., is_of_no_use) {
+            connection.close();
+        }
+    }
+
+    async fn next_ended(&mut self) {
+        match self.calls.join_next().await {
+            Some(Ok(ended)) => self.ended.push(ended),
+            Some(Err(broken)) if broken.is_panic() => resume_unwind(broken.into_panic()),
+            // Of a lane that is aborted.
+            Some(Err(_)) => {}
+            None => pending().await,
+        }
+    }
+}
+
+/// The endpoint in words. Its path may hold a secret.
+fn endpoint(target: &Target, call: &Call) -> String {
+    match target.path.has_topic() {
+        true => format!("the endpoint of topic `{}`", call.place),
+        false => "the endpoint".to_owned(),
+    }
+}
+
+/// Not now: the endpoint of a topic holds back its topic, and a destination's only one ends the
+/// lane.
+fn put_off(
+    target: &Target,
+    cause: Cause,
+    reason: String,
+    wait: Option<Duration>,
+) -> Result<Outcome, Unavailability> {
+    match target.path.has_topic() {
+        true => Ok(Outcome::Later(Box::new(Postponement {
+            wait,
+            ..Postponement::new(reason)
+        }))),
+        false => Err(Unavailability {
+            wait,
+            ..Unavailability::new(cause, reason)
+        }),
+    }
+}
+
+/// Posts a message, on this connection or on another one.
+async fn post(
+    dialer: &Dialer,
+    patience: Patience,
+    mut idle: Option<Connection>,
+    message: &Message,
+) -> Told {
+    let end = Instant::now() + patience.answer;
+    loop {
+        let is_reused = idle.is_some();
+        let connection = match idle.take() {
+            Some(connection) => connection,
+            None => {
+                let end = end.min(Instant::now() + patience.connection);
+                match dialer.connect(end, patience.acknowledgement).await {
+                    Ok(connection) => connection,
+                    Err(fault) => return Told::Unsent(fault),
+                }
+            }
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |time| time.as_secs());
+        let request = match message.request(&dialer.target, now) {
+            Ok(request) => request,
+            Err(error) => return Told::Invalid(format!("it makes no request: {error}")),
+        };
+        return match timeout_at(end, connection.ask(request)).await {
+            Ok(Exchange::Answered(answer, connection)) => Told::Answer(answer, connection),
+            // It was closed meanwhile.
+            Ok(Exchange::Unsent) if is_reused => continue,
+            Ok(Exchange::Unsent) => Told::Unsent(HostFault::connection(
+                "a new connection was closed before a request was sent",
+            )),
+            Ok(Exchange::Broken(fault)) if fault.cause != Cause::Connection => Told::Unsent(fault),
+            Ok(Exchange::Broken(fault)) => Told::Nothing(fault),
+            Err(_) => Told::Nothing(HostFault {
+                cause: Cause::Unknown,
+                reason: format!("no whole answer within {:?}", patience.answer),
+            }),
+        };
+    }
+}
+
+impl Publisher for HttpPublisher {
+    type InFlight = ();
+    type Note = ();
+
+    fn value_bytes_max(&self) -> Option<u64> {
+        self.dialer.target.event_bytes_max
+    }
+
+    fn advance(&mut self, records: &mut Records) {
+        for ended in mem::take(&mut self.ended) {
+            self.settle(ended, records);
+        }
+        self.close_idle();
+        let Some(ending) = &mut self.ending else {
+            let requests_max = self.dialer.target.requests_max as usize;
+            return records.decide(|item, next| match next.in_flight < requests_max {
+                true => self.decide(item, next.slot),
+                false => Decision::WaitAll,
+            });
+        };
+        let is_over = self.calls.is_empty() || ending.at <= Instant::now();
+        if is_over && !ending.is_over {
+            ending.is_over = true;
+            self.calls.abort_all();
+            self.idle.clear();
+            records.end(ending.fault.clone());
+        }
+    }
+
+    async fn changed(&mut self) {
+        let idle_end = self.idle.first().map(|(since, _)| *since + IDLE_MAX);
+        let ending = self.ending.as_ref().filter(|ending| !ending.is_over);
+        let next = [idle_end, ending.map(|ending| ending.at)];
+        match next.into_iter().flatten().min() {
+            Some(end) => tokio::select! {
+                () = self.next_ended() => {}
+                () = sleep_until(end) => {}
+            },
+            None => self.next_ended().await,
+        }
+    }
+
+    async fn goodbye(&mut self) {
+        for (_, connection) in self.idle.drain(..) {
+            connection.close();
+        }
+    }
+}
