@@ -31,6 +31,8 @@ pub(crate) struct Broker<'a> {
     /// As the page writes it.
     pub(crate) address: &'static str,
     pub(crate) host_and_port: String,
+    /// Another address on the page, and the one that stands for it here.
+    pub(crate) also: Option<(&'static str, String)>,
     pub(crate) pause: &'a dyn Fn(),
     pub(crate) resume: &'a dyn Fn(),
 }
@@ -47,17 +49,22 @@ pub(crate) fn follow(
     install_tools(&folder.path().join("bin"));
     let mut reader = Reader {
         broker,
-        replacements: vec![
-            (
-                "@localhost/".to_owned(),
-                format!("@127.0.0.1:{}/", postgres.port()),
-            ),
-            (broker.address.to_owned(), broker.host_and_port.clone()),
-            (
-                "127.0.0.1:9187".to_owned(),
-                format!("127.0.0.1:{}", http.number()),
-            ),
-        ],
+        replacements: broker
+            .also
+            .iter()
+            .map(|(from, to)| ((*from).to_owned(), to.clone()))
+            .chain([
+                (
+                    "@localhost/".to_owned(),
+                    format!("@127.0.0.1:{}/", postgres.port()),
+                ),
+                (broker.address.to_owned(), broker.host_and_port.clone()),
+                (
+                    "127.0.0.1:9187".to_owned(),
+                    format!("127.0.0.1:{}", http.number()),
+                ),
+            ])
+            .collect(),
         folder,
         terminals: Vec::new(),
     };
@@ -105,8 +112,10 @@ impl Reader<'_> {
                 continue;
             }
             match *line {
-                "docker pause broker" => (self.broker.pause)(),
-                "docker unpause broker" => (self.broker.resume)(),
+                "docker pause broker" | "pkill -STOP -f consumer_http.py" => (self.broker.pause)(),
+                "docker unpause broker" | "pkill -CONT -f consumer_http.py" => {
+                    (self.broker.resume)();
+                }
                 line if line.contains("posthaste relay ") || line.contains("consumer_") => {
                     let terminal = Running::start(&mut self.command(line));
                     if let Some(shown) = shown {
@@ -183,6 +192,7 @@ fn the_guide_to_kafka_works_as_it_is_written() {
     let broker = Broker {
         address: "localhost:9092",
         host_and_port: server.bootstrap(),
+        also: None,
         pause: &|| server.pause(),
         resume: &|| server.resume(),
     };
@@ -201,6 +211,7 @@ fn the_guide_to_rabbitmq_works_as_it_is_written() {
     let broker = Broker {
         address: "localhost:5672",
         host_and_port: format!("127.0.0.1:{}", server.port()),
+        also: None,
         pause: &|| server.pause(),
         resume: &|| server.resume(),
     };
@@ -215,8 +226,26 @@ fn the_guide_to_redis_works_as_it_is_written() {
     let broker = Broker {
         address: "localhost:6379",
         host_and_port: format!("127.0.0.1:{}", server.port()),
+        also: None,
         pause: &|| server.pause(),
         resume: &|| server.resume(),
     };
     follow("docs/guides/postgres-to-redis.md", &broker, |_| {});
+}
+
+/// The endpoint is the consumer; it hangs behind a proxy, since other tests have one too.
+#[cfg(feature = "http")]
+#[test]
+fn the_guide_to_http_works_as_it_is_written() {
+    use posthaste_testkit::proxy::Proxy;
+    let endpoint = Port::reserve();
+    let proxy = Proxy::to_local_port(endpoint.number()).unwrap();
+    let broker = Broker {
+        address: "localhost:8080",
+        host_and_port: format!("127.0.0.1:{}", proxy.port()),
+        also: Some(("127.0.0.1:8080", format!("127.0.0.1:{}", endpoint.number()))),
+        pause: &|| proxy.stall(),
+        resume: &|| proxy.resume(),
+    };
+    follow("docs/guides/postgres-to-http.md", &broker, |_| {});
 }
