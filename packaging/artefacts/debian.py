@@ -18,7 +18,7 @@ MAINTAINER = "Posthaste maintainers <maintainers@posthaste.invalid>"
 DESCRIPTION = """
 Services write events to an outbox table in the transaction that changes their data. Posthaste reads
 the table of a PostgreSQL or SQLite database and publishes each event at least once, in the order of
-its key, to Kafka, RabbitMQ, NATS JetStream, Redis Streams or a file.
+its key, to Kafka, RabbitMQ, NATS JetStream, Redis Streams, webhooks or a file.
 """
 # Most exposure that `systemd-analyze security` may find; 0 is none, 10 is all.
 EXPOSURE_MAX = 2.0
