@@ -209,9 +209,10 @@ impl IdempotentPublisher {
             Ok(message) => message,
             Err(rejected) => return Decision::Answered(rejected),
         };
-        let error = match self.client.hand_over(|| producer.send(message)) {
-            Some(Ok(())) => return Decision::Sent(sent),
-            Some(Err((error, _))) => error,
+        let refusal = || producer.send(message).err().map(|(error, _)| error);
+        let error = match self.client.hand_over(refusal) {
+            Some(None) => return Decision::Sent(sent),
+            Some(Some(error)) => error,
             // The news of it is on its way.
             None => return Decision::WaitAll,
         };
