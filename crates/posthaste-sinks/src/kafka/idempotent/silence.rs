@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use posthaste_engine::{Cause, Decision, Outcome, Unavailability};
+use posthaste_engine::{Cause, Decision, Outcome, Postponement, Unavailability};
 
 use super::{IdempotentPublisher, Records, SentRecord};
 use crate::{
@@ -25,7 +25,13 @@ impl IdempotentPublisher {
         silent.sort_unstable_by_key(|sent| sent.number);
         let silent: Vec<_> = silent.iter().map(|sent| (sent.slot, sent.place)).collect();
         for (slot, place) in silent {
-            let outcome = Outcome::silent(self.words(place));
+            // What was under way may still arrive, over a connection that the next record of the
+            // place does not take.
+            let outcome = Outcome::Later(Box::new(Postponement {
+                wait: Some(self.publish_timeout / 2),
+                is_silent: true,
+                ..Postponement::new(self.words(place))
+            }));
             if let Some(sent) = records.answer(slot, outcome) {
                 self.key_partitions.answered(sent.order_key);
             }
