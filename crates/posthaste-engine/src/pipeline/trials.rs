@@ -274,7 +274,8 @@ impl Trials {
         let answered = *answers_at_failure != Some(answers);
         let unanswered = (*unanswered).min(UNANSWERED_LONG);
         let text = format!(
-            "{unanswered} {turn:?} {at_once} {in_flight:?} {answered} {failed} {tried} {others_begin}"
+            "{turn:?} {at_once} {in_flight:?} {answered} {unanswered} {failed} {tried} \
+             {others_begin}"
         );
         out(crate::model::Part::Text(&text));
     }

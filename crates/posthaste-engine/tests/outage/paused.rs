@@ -294,7 +294,7 @@ fn what_was_set_aside_is_sent_by_the_next_relay_once_the_pause_has_ended() {
         for _ in 0..40 {
             flow.step(STEP, &but_not(|event| event.topic() == "other"));
         }
-        // What stands behind one of the paused topic in its key waits with it.
+        // Events behind one of the paused topic in their key wait with it.
         assert!(flow.waits("paused", Moment::default()).len() > 1_900);
         pause(&mut flow, &[]);
         until_all_is_delivered(&mut flow, 20);

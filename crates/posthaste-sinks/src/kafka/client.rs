@@ -112,7 +112,7 @@ impl Shared {
     }
 
     fn is_purged(&self) -> MutexGuard<'_, bool> {
-        // What a panic left undone was one record, which was handed over or was not.
+        // A panic leaves one record behind, which was handed over or was not.
         self.is_purged
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -124,7 +124,7 @@ impl Builder {
     #[must_use]
     pub fn start(self) -> KafkaServer {
         let daemon = Daemon::new("Kafka", install::account());
-        let programs = Programs::stage(&daemon, self.for_speed);
+        let programs = classes::programs(&daemon, self.for_speed);
         let ports = Ports::reserve(self.certificate.is_some(), self.ways);
         let proxy = self
             .proxied

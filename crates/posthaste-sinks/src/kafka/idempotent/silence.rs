@@ -25,8 +25,8 @@ impl IdempotentPublisher {
         silent.sort_unstable_by_key(|sent| sent.number);
         let silent: Vec<_> = silent.iter().map(|sent| (sent.slot, sent.place)).collect();
         for (slot, place) in silent {
-            // What was under way may still arrive, over a connection that the next record of the
-            // place does not take.
+            // Bytes that were under way may still arrive, over another connection than that of the
+            // place's next record.
             let outcome = Outcome::Later(Box::new(Postponement {
                 wait: Some(self.publish_timeout / 2),
                 is_silent: true,
@@ -43,7 +43,8 @@ impl IdempotentPublisher {
         Some(self.words(place))
     }
 
-    /// What waits for these partitions has waited long, too: sent now it would be overdue at once.
+    /// Records that wait for these partitions have waited long, too: sent now they would be overdue
+    /// at once.
     fn put_off_waiting(
         &mut self,
         records: &mut Records,

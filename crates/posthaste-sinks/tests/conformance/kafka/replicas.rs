@@ -45,7 +45,7 @@ fn ids(events: &[SuiteEvent]) -> BTreeSet<Uuid> {
     events.iter().map(|event| event.id).collect()
 }
 
-/// A check leaves out what the cluster does not tell in time, as beside a broker that has just gone.
+/// A check leaves out what the cluster does not tell in time, beside a broker that has just gone.
 async fn until_settings_are_told(sink: &Arc<dyn Sink>) -> CheckReport {
     tokio::time::timeout(HANG, async {
         loop {

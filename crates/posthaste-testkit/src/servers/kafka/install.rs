@@ -1,6 +1,6 @@
 //! Where Kafka's jars come from, and the formatted data folder that every broker copies.
 
-use super::{classes, properties};
+use super::properties;
 use crate::account::Account;
 use crate::cache::{cache_dir, cached_dir};
 use crate::servers::daemon::Daemon;
@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(super) const VERSION: &str = "4.1.0";
+
+/// The name of an archive of classes.
+pub(super) const CLASSES: &str = "classes.jsa";
 
 /// The user that brokers run as when the tests run as root: Kafka needs none of its own.
 pub(super) fn account() -> Account {
@@ -40,17 +43,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Finds jars and classes in the cache.
+    /// Finds the jars in the cache.
     pub(super) fn stage(daemon: &Daemon, for_speed: bool) -> Self {
-        link_or_copy(&classes::archive(), &daemon.folder().join(classes::FILE));
-        Self {
-            has_classes: true,
-            ..Self::without_classes(daemon, for_speed)
-        }
-    }
-
-    /// The same without the archive of classes.
-    pub(super) fn without_classes(daemon: &Daemon, for_speed: bool) -> Self {
         let staged = daemon.make_folder("jars");
         let mut jars = Vec::new();
         for jar in fs::read_dir(cached_jars()).expect("read the cache") {
@@ -63,6 +57,15 @@ impl Programs {
             class_path: jars.join(":"),
             has_classes: false,
             for_speed,
+        }
+    }
+
+    /// Brokers map this archive of classes.
+    pub(super) fn with_classes(self, archive: &Path, daemon: &Daemon) -> Self {
+        link_or_copy(archive, &daemon.folder().join(CLASSES));
+        Self {
+            has_classes: true,
+            ..self
         }
     }
 
@@ -122,7 +125,7 @@ impl Programs {
             command.arg("-XX:TieredStopAtLevel=1");
         }
         if self.has_classes {
-            command.arg(format!("-XX:SharedArchiveFile={}", classes::FILE));
+            command.arg(format!("-XX:SharedArchiveFile={}", CLASSES));
         }
         command
             .args([

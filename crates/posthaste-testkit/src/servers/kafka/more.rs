@@ -2,7 +2,7 @@
 
 use super::KafkaServer;
 use super::install::{self, Programs};
-use super::{READY, properties};
+use super::{READY, classes, properties};
 use crate::ports::Port;
 use crate::servers::daemon::Daemon;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ impl KafkaServer {
     pub fn add_broker(&self, node: u32) -> MoreBroker {
         let own = self.own();
         let daemon = Daemon::new("Kafka", install::account());
-        let programs = Programs::stage(&daemon, false);
+        let programs = classes::programs(&daemon, false);
         let ports = [Port::reserve(), Port::reserve()];
         let data = programs.joining_data(&daemon, &own.daemon, node);
         let controller = own.ports.controller.number();
