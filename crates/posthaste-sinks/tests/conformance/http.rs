@@ -9,7 +9,7 @@ mod secure;
 mod topics;
 mod verified;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
@@ -114,6 +114,10 @@ impl Fixture for HttpFixture {
 
     async fn take_away(&self) {
         self.proxy.refuse();
+        // A request over a connection that is still open would be answered.
+        while self.proxy.connections() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     async fn bring_back(&self) {
