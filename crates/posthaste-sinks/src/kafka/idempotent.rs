@@ -319,7 +319,8 @@ impl Publisher for IdempotentPublisher {
             self.topics
                 .look_up(&self.client, self.publish_timeout, Instant::now());
         }
-        // A little less than the relay waits for any answer: it could not say which place is silent.
+        // A little less than the relay waits for any answer, which could not say what place is
+        // silent.
         self.client
             .owes_since(records.oldest(), self.publish_timeout * 9 / 10);
     }
