@@ -13,7 +13,6 @@ use super::{
     progress::UnderWay,
     side::has_key,
     ticket::{Group, Ticket},
-    waiting::Of,
 };
 use crate::{
     DueAt, Moment, PutOff, Rejection, RejectionKind, Settlement, StoredEvent,
@@ -103,20 +102,9 @@ impl Pipeline {
     }
 
     fn suspects_leave(&mut self) {
-        let Self {
-            main,
-            waiting,
-            router,
-            trials,
-            ..
-        } = self;
-        // All others were answered before lanes failed: nobody in memory can be a witness.
-        let is_other = |event: &StoredEvent| {
-            !waiting.is_parked(event) && waiting.has_turn(Of::Others, event, router)
-        };
-        let no_witness = trials.are_long_unanswered()
-            && waiting.untried_suspects(1) == 0
-            && main.ready_up_to(1, is_other) == 0;
+        // All others were answered before lanes failed.
+        let no_witness = self.trials.are_long_unanswered() && self.witnesses(1) == 0;
+        let Self { main, waiting, .. } = self;
         let leaving = main.suspects(|event, is_against| {
             let failed = is_against || no_witness && waiting.has_failed_alone(event);
             failed && !waiting.is_parked(event)

@@ -191,6 +191,13 @@ impl Pipeline {
         if !self.trials.keep_witnesses(now) {
             return usize::MAX;
         }
+        let most = most.saturating_add(WITNESSES);
+        self.witnesses(most).saturating_sub(WITNESSES)
+    }
+
+    /// How many events in memory are, as far as is known, not at fault; counted up to so many of
+    /// suspects, and of others.
+    pub(super) fn witnesses(&mut self, most: usize) -> usize {
         let Self {
             main,
             waiting,
@@ -200,9 +207,7 @@ impl Pipeline {
         let is_turn = |event: &StoredEvent| {
             !waiting.is_parked(event) && waiting.has_turn(Of::Others, event, router)
         };
-        let most = most.saturating_add(WITNESSES);
-        let others = main.ready_up_to(most, is_turn);
-        (waiting.untried_suspects(most) + others).saturating_sub(WITNESSES)
+        waiting.untried_suspects(most) + main.ready_up_to(most, is_turn)
     }
 
     /// Where only witnesses are left, the answer of one is enough for a trial.
