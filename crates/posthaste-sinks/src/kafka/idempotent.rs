@@ -2,6 +2,7 @@
 //! whatever is refused.
 
 mod failures;
+mod leaders;
 mod silence;
 
 use std::{
@@ -11,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use leaders::Leaders;
 use posthaste_engine::{
     Acceptance, Cause, Decision, LaneSpec, NextSlot, Outcome, Record, RejectionKind, SinkError,
     Unavailability, WaitingRecord,
@@ -55,6 +57,7 @@ pub(super) struct IdempotentPublisher {
     sent: u64,
     /// The number of the last one sent that was accepted.
     last_accepted: u64,
+    leaders: Leaders,
     /// Why the lane is to end.
     fault: Option<Unavailability>,
 }
@@ -99,6 +102,7 @@ impl IdempotentPublisher {
             rotation: 0,
             sent: 0,
             last_accepted: 0,
+            leaders: Leaders::default(),
             fault: None,
         })
     }
@@ -316,8 +320,9 @@ impl Publisher for IdempotentPublisher {
         self.take_news(records);
         self.send_waiting(records);
         if !records.has_ended() {
-            self.topics
-                .look_up(&self.client, self.publish_timeout, Instant::now());
+            let now = Instant::now();
+            self.topics.look_up(&self.client, self.publish_timeout, now);
+            self.ask_leaders(records, now);
         }
         // A little less than the relay waits for any answer, which could not say what place is
         // silent.
@@ -326,7 +331,10 @@ impl Publisher for IdempotentPublisher {
     }
 
     async fn changed(&mut self) {
-        self.topics.changed(self.client.shared()).await;
+        tokio::select! {
+            () = self.topics.changed(self.client.shared()) => {}
+            () = self.leaders.are_to_be_asked() => {}
+        }
     }
 }
 

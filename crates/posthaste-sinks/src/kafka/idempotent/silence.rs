@@ -1,5 +1,6 @@
-//! Partitions that answer nothing while others answer: too few replicas are in sync, or one broker
-//! stands still. Their records are put off, and hold up no other place.
+//! Partitions that accept nothing while others do, and whose leaders answer: too few replicas are
+//! in sync. Their records are put off, and hold up no other place. Where the leader is silent too,
+//! its broker may be away, or all are: then the lane ends, and the next one looks who leads.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,6 +16,20 @@ use crate::{
 };
 
 impl IdempotentPublisher {
+    /// Has the leaders asked of all that is in flight, when it is time.
+    pub(super) fn ask_leaders(&mut self, records: &Records, now: Instant) {
+        let due = records
+            .oldest()
+            .map(|oldest| oldest + self.publish_timeout / 2);
+        if self.leaders.is_time(due, now) {
+            let places: BTreeSet<_> = records.in_flight().map(|sent| sent.place).collect();
+            let name = |place: TopicPartition| (place, self.topics.name(place.topic).into());
+            let places = places.into_iter().map(name).collect();
+            self.leaders
+                .ask(&self.client, places, self.publish_timeout / 5);
+        }
+    }
+
     /// Answers the records of partitions that are silent by themselves, now that an answer is
     /// overdue and all was purged. Answers the words for it, where there are any.
     pub(super) fn answer_silent(&mut self, records: &mut Records, now: Instant) -> Option<String> {
@@ -62,19 +77,24 @@ impl IdempotentPublisher {
         });
     }
 
-    /// The partitions whose first record in flight has waited long, although one that was sent
-    /// behind it was accepted. That one went to another partition: in one, answers keep the order.
-    fn silent(&self, records: &Records, now: Instant) -> BTreeSet<TopicPartition> {
+    /// The partitions whose first record in flight has waited long, although their leader answers
+    /// and one that was sent behind it was accepted. That one went to another partition: in one,
+    /// answers keep the order.
+    fn silent(&mut self, records: &Records, now: Instant) -> BTreeSet<TopicPartition> {
         let mut first: HashMap<TopicPartition, (u64, Instant)> = HashMap::new();
         for sent in records.in_flight() {
             let entry = first.entry(sent.place).or_insert((u64::MAX, now));
             *entry = (*entry).min((sent.number, sent.at));
         }
         let long = self.publish_timeout / 2;
-        let is_silent = |(number, at): (u64, Instant)| {
-            number < self.last_accepted && now.duration_since(at) >= long
+        let leaders = self.leaders.answers();
+        let is_silent = |place: TopicPartition, (number, at): (u64, Instant)| {
+            let has_waited = number < self.last_accepted && now.duration_since(at) >= long;
+            has_waited && leaders.came_since(place, at)
         };
-        let silent = first.into_iter().filter(|(_, first)| is_silent(*first));
+        let silent = first
+            .into_iter()
+            .filter(|(of, first)| is_silent(*of, *first));
         silent.map(|(place, _)| place).collect()
     }
 
