@@ -27,12 +27,20 @@ macro_rules! protected {
     };
 }
 
-pub(super) const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "outbox",
-    min_relay: 1,
-    sql: protected!("0001_outbox.sql"),
-}];
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "outbox",
+        min_relay: 1,
+        sql: protected!("0001_outbox.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "relay_state",
+        min_relay: 2,
+        sql: protected!("0002_relay_state.sql"),
+    },
+];
 
 /// Rows of one statement: it counts its parameters in 16 bits.
 pub(super) const ROWS_MAX: usize = 65_535 / COLUMNS;
