@@ -77,6 +77,18 @@ impl Builder {
         self
     }
 
+    /// With what the store needs to see who writes: MySQL shows it by itself, MariaDB does not.
+    #[must_use]
+    pub fn shows_locks(self) -> Self {
+        match self.version.is_mariadb() {
+            true => self.setting("performance-schema", "ON").setting(
+                "performance-schema-instrument",
+                "wait/lock/metadata/sql/mdl=ON",
+            ),
+            false => self,
+        }
+    }
+
     /// Starts the server and returns when it accepts connections.
     ///
     /// # Panics
@@ -110,8 +122,8 @@ impl MysqlServer {
         }
     }
 
-    /// The server of a version that all tests of this process share, which never waits for a disk;
-    /// make a database each, and leave the server's state alone.
+    /// The server of a version that all tests of this process share, which never waits for a disk
+    /// and shows who writes; make a database each, and leave the server's state alone.
     ///
     /// # Panics
     ///
@@ -126,6 +138,7 @@ impl MysqlServer {
             // Never dropped: the guard process stops the server when this process ends.
             Box::leak(Box::new(
                 Self::builder(version)
+                    .shows_locks()
                     .setting("innodb-flush-log-at-trx-commit", "0")
                     .setting("sync-binlog", "0")
                     // For payloads of the largest size.
