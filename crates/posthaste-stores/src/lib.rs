@@ -5,13 +5,18 @@
 mod descriptor;
 /// The row of each store, compiled into every build.
 mod descriptors {
+    pub(crate) mod mysql;
     pub(crate) mod postgres;
     pub(crate) mod sqlite;
 }
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod headers;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod held_places;
 mod init;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod percent;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -27,6 +32,11 @@ pub use init::{EraDestination, InitOption, InitOptions, Initialised, NewEra};
 
 /// Every store, also those that this build left out.
 pub static STORES: &[StoreDescriptor] = &[
+    StoreDescriptor {
+        #[cfg(feature = "mysql")]
+        functions: Some(mysql::FUNCTIONS),
+        ..descriptors::mysql::MYSQL
+    },
     StoreDescriptor {
         #[cfg(feature = "postgres")]
         functions: Some(postgres::FUNCTIONS),

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
+#[cfg(feature = "mysql")]
+#[path = "conformance/mysql.rs"]
+mod mysql;
 #[cfg(feature = "postgres")]
 #[path = "conformance/postgres.rs"]
 mod postgres;
@@ -16,6 +19,8 @@ use std::process::ExitCode;
 
 use libtest_mimic::Trial;
 use posthaste_stores::STORES;
+#[cfg(feature = "mysql")]
+use posthaste_testkit::servers::mysql::Version;
 use posthaste_testkit::store_suite::{Capability, Row, SERVER, run};
 
 /// The rows of all stores of the build. A row's name begins with its store's.
@@ -35,6 +40,12 @@ fn rows() -> Vec<Row> {
                 Capability::Migrations,
             ],
         ),
+        #[cfg(feature = "mysql")]
+        Row::new(of_mysql("mysql_8", Version::MySql8), SERVER),
+        #[cfg(feature = "mysql")]
+        Row::new(of_mysql("mysql_mariadb_10", Version::MariaDb10), SERVER),
+        #[cfg(feature = "mysql")]
+        Row::new(of_mysql("mysql_mariadb_11", Version::MariaDb11), SERVER),
         #[cfg(feature = "postgres")]
         Row::new(server("postgres_14", 14), SERVER),
         #[cfg(feature = "postgres")]
@@ -75,6 +86,11 @@ fn main() -> ExitCode {
         Ok(())
     });
     run(&rows, vec![every_store_has_its_rows])
+}
+
+#[cfg(feature = "mysql")]
+fn of_mysql(name: &'static str, version: Version) -> mysql::MysqlFixture {
+    mysql::MysqlFixture { name, version }
 }
 
 #[cfg(feature = "postgres")]

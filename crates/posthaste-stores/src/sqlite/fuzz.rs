@@ -8,7 +8,8 @@ use posthaste_engine::{Field, StoredEvent};
 use posthaste_testkit::fuzz::{iterations, percent_encoded, spelled, words};
 use rusqlite::{Connection, params_from_iter, types::Value};
 
-use super::{SqliteConfig, headers, row};
+use super::{SqliteConfig, row};
+use crate::headers;
 
 const ADDRESS_WORDS: &str = "\
     sqlite:|//|/|?|&|=|%|%2|%20|%+1|%ff|:memory:|orders.db|busy_timeout=|5s|500ms|\

@@ -22,7 +22,6 @@ mod file;
 #[cfg(test)]
 mod fuzz;
 mod guard;
-mod headers;
 mod holds_key;
 mod live;
 mod markers;

@@ -17,10 +17,10 @@ use super::{
     cursor, destination,
     error::{classify, unexpected},
     guard::Changed,
-    headers,
     holds_key::with_holds_key,
     row,
 };
+use crate::headers;
 
 /// Bytes of due events that one answer holds at the most, beyond its first event.
 const DUE_BYTES_MAX: usize = 8 << 20;

@@ -6,10 +6,8 @@ use posthaste_engine::{Budget, Field, PageBuilder, StoreError, StoredEvent, Stor
 use rusqlite::{Row, types::ValueRef};
 use uuid::Uuid;
 
-use super::{
-    error::{classify, unexpected},
-    headers,
-};
+use super::error::{classify, unexpected};
+use crate::headers;
 
 // The columns of an event, in the order in which a statement selects them, before any other. Texts
 // stand in the order of `Field`.

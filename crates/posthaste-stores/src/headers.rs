@@ -8,7 +8,7 @@ use posthaste_engine::StoredEvent;
 ///
 /// An escape that names half a surrogate pair (JavaScript writes them for damaged strings) has no
 /// UTF-8 form; it becomes U+FFFD, as it would in JavaScript's own encoder.
-pub(super) fn parse(json: &str) -> Option<Vec<Option<String>>> {
+pub(crate) fn parse(json: &str) -> Option<Vec<Option<String>>> {
     let mut reader = Reader { rest: json };
     reader.expect('[')?;
     let mut texts = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn parse(json: &str) -> Option<Vec<Option<String>>> {
 }
 
 /// Name and value pairs of a parsed array. None when a name is absent or the last value is missing.
-pub(super) fn pairs(texts: &[Option<String>]) -> Option<Vec<(&str, Option<&str>)>> {
+pub(crate) fn pairs(texts: &[Option<String>]) -> Option<Vec<(&str, Option<&str>)>> {
     if !texts.len().is_multiple_of(2) {
         return None;
     }
@@ -42,7 +42,7 @@ pub(super) fn pairs(texts: &[Option<String>]) -> Option<Vec<(&str, Option<&str>)
 }
 
 /// An event's headers as the table holds them.
-pub(super) fn to_json(event: &StoredEvent) -> String {
+pub(crate) fn to_json(event: &StoredEvent) -> String {
     let mut json = String::from("[");
     for (name, value) in event.headers() {
         if json.len() > 1 {

@@ -1,0 +1,254 @@
+//! Events between the tables' rows and memory.
+
+use std::borrow::Cow;
+
+use mysql_async::{Row, Value};
+use posthaste_engine::{Budget, Field, PageBuilder, StoreError, StoredEvent, StoredFields};
+use uuid::Uuid;
+
+use super::error::unexpected;
+use crate::headers;
+
+/// The columns of an event of the outbox `o`, in the order of those below. Times may be none: rows
+/// of a server, or of a session, that checks nothing.
+pub(super) const OUTBOX: &str = "o.seq, o.slot, o.id, \
+     timestampdiff(microsecond, timestamp'1970-01-01 00:00:00', o.occurred_at), \
+     timestampdiff(microsecond, timestamp'1970-01-01 00:00:00', o.inserted_at), \
+     convert(o.headers using utf8mb4), o.payload, o.topic, o.`key`, o.`type`, o.content_type, \
+     o.correlation_id, o.causation_id, o.tenant_id, o.traceparent, o.tracestate";
+
+/// The same of a parked copy `p`.
+pub(super) const PARKED: &str = "p.seq, p.slot, p.event_id, p.occurred_at, p.inserted_at, \
+     p.headers, p.payload, p.topic, p.`key`, p.`type`, p.content_type, p.correlation_id, \
+     p.causation_id, p.tenant_id, p.traceparent, p.tracestate";
+
+// Texts stand in the order of `Field`.
+const SEQ: usize = 0;
+const SLOT: usize = 1;
+const ID: usize = 2;
+const OCCURRED_AT: usize = 3;
+const INSERTED_AT: usize = 4;
+const HEADERS: usize = 5;
+const PAYLOAD: usize = 6;
+const TEXTS: usize = 7;
+/// The first column that a statement may add behind the event's.
+pub(super) const BEHIND: usize = TEXTS + 9;
+
+/// The bytes that each text may have.
+const TEXTS_MAX: [usize; 9] = [249, 1_024, 255, 255, 255, 255, 255, 255, 512];
+
+/// The times that the contract allows an event to bear: the years 1 to 9999.
+const TIMES: std::ops::Range<i64> = -62_135_596_800_000_000..253_402_300_800_000_000;
+
+/// Whether an event was added to the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// Added.
+    Added,
+    /// It does not fit into what is left of the budget.
+    NoRoom,
+}
+
+/// An empty page with room for a usual one.
+pub(super) fn page(budget: Budget) -> PageBuilder {
+    PageBuilder::with_capacity(budget.events.min(256), budget.bytes.min(64 << 10))
+}
+
+/// The row's number and slot.
+pub(super) fn place(operation: &'static str, row: &Row) -> Result<(u64, u16), StoreError> {
+    let columns = Columns { row, fault: None };
+    let number = columns.number(SEQ);
+    let seq = number.and_then(|seq| u64::try_from(seq).ok());
+    let slot = columns
+        .number(SLOT)
+        .and_then(|slot| u16::try_from(slot).ok());
+    seq.zip(slot)
+        .ok_or_else(|| unexpected(operation, "a row without number and slot"))
+}
+
+/// Whether the statement has the row's event, and not only its place.
+pub(super) fn has_event(row: &Row) -> bool {
+    !matches!(row.as_ref(HEADERS), None | Some(Value::NULL))
+}
+
+/// Copies the row's event into the page. The first event of a page always fits. Where a column
+/// cannot be read, the event says so, and the reading goes on: one bad row is no reason to stop a
+/// destination.
+pub(super) fn push(
+    page: &mut PageBuilder,
+    budget: Budget,
+    operation: &'static str,
+    row: &Row,
+) -> Result<Pushed, StoreError> {
+    if page.len() >= budget.events.max(1) {
+        return Ok(Pushed::NoRoom);
+    }
+    let (seq, slot) = place(operation, row)?;
+    let seq = i64::try_from(seq).map_err(|_| unexpected(operation, "a number beyond 2^63"))?;
+    let mut columns = Columns { row, fault: None };
+    let texts = columns.texts();
+    let payload = columns.bytes(PAYLOAD);
+    let header_texts = columns.headers();
+    let headers = headers::pairs(&header_texts).unwrap_or_default();
+
+    let texts_bytes: usize = texts.iter().flatten().map(|text| text.len()).sum();
+    let header_bytes = header_texts
+        .iter()
+        .map(|text| 4 + text.as_ref().map_or(0, String::len));
+    let bytes = size_of::<StoredEvent>()
+        + texts_bytes
+        + header_bytes.sum::<usize>()
+        + payload.map_or(0, <[u8]>::len);
+    if !page.is_empty() && page.bytes() + bytes > budget.bytes {
+        return Ok(Pushed::NoRoom);
+    }
+    let fields = StoredFields {
+        seq,
+        id: columns.id(),
+        occurred_at: columns.time(OCCURRED_AT),
+        inserted_at: columns.time(INSERTED_AT),
+        slot,
+        texts: std::array::from_fn(|field| texts[field].as_deref()),
+        payload,
+    };
+    let pushed = match &columns.fault {
+        None => page.push(&fields, headers.into_iter()),
+        Some(fault) => page.push_faulty(&fields, fault),
+    };
+    match pushed {
+        Ok(()) => Ok(Pushed::Added),
+        Err(full) if page.is_empty() => Err(unexpected(operation, format!("event {seq}: {full}"))),
+        Err(_) => Ok(Pushed::NoRoom),
+    }
+}
+
+/// The one event of a row, whatever its size.
+pub(super) fn event(operation: &'static str, row: &Row) -> Result<StoredEvent, StoreError> {
+    let mut page = PageBuilder::default();
+    let budget = Budget {
+        events: 1,
+        bytes: 0,
+    };
+    push(&mut page, budget, operation, row)?;
+    page.finish()
+        .pop()
+        .ok_or_else(|| unexpected(operation, "a row without an event"))
+}
+
+/// The row's key.
+pub(super) fn key(row: &Row) -> Option<Cow<'_, str>> {
+    let columns = Columns { row, fault: None };
+    columns
+        .bytes(TEXTS + Field::Key as usize)
+        .map(String::from_utf8_lossy)
+}
+
+/// An event's id as the tables have it; none: it is no UUID.
+pub(super) fn event_id(bytes: Option<&[u8]>) -> Option<Uuid> {
+    bytes.and_then(|bytes| Uuid::from_slice(bytes).ok())
+}
+
+/// A row that may break the table's own checks.
+struct Columns<'a> {
+    row: &'a Row,
+    fault: Option<String>,
+}
+
+impl<'a> Columns<'a> {
+    fn bytes(&self, column: usize) -> Option<&'a [u8]> {
+        match self.row.as_ref(column) {
+            Some(Value::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// A number, of a statement that was sent as text or was prepared.
+    fn number(&self, column: usize) -> Option<i64> {
+        match self.row.as_ref(column)? {
+            Value::Int(number) => Some(*number),
+            Value::UInt(number) => i64::try_from(*number).ok(),
+            Value::Bytes(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+            _ => None,
+        }
+    }
+
+    fn id(&mut self) -> Uuid {
+        let id = event_id(self.bytes(ID));
+        if id.is_none() {
+            self.refuse(ID, "it has not 16 bytes");
+        }
+        id.unwrap_or_default()
+    }
+
+    fn texts(&mut self) -> [Option<Cow<'a, str>>; 9] {
+        let mut texts: [Option<Cow<'a, str>>; 9] = Default::default();
+        for ((column, text), max) in (TEXTS..).zip(&mut texts).zip(TEXTS_MAX) {
+            let Some(bytes) = self.bytes(column) else {
+                continue;
+            };
+            let read = String::from_utf8_lossy(bytes);
+            if matches!(read, Cow::Owned(_)) {
+                self.refuse(column, "it is not UTF-8");
+            }
+            if bytes.len() > max || bytes.contains(&0) {
+                self.refuse(column, "it breaks the table's own checks");
+            }
+            *text = Some(read);
+        }
+        if texts[Field::Topic as usize]
+            .as_ref()
+            .is_none_or(|topic| topic.is_empty())
+        {
+            self.refuse(TEXTS, "it is empty");
+        }
+        texts
+    }
+
+    /// Names and values in turn.
+    fn headers(&mut self) -> Vec<Option<String>> {
+        let texts = match self.bytes(HEADERS) {
+            // The usual row has none and pays nothing.
+            Some(b"[]") => return Vec::new(),
+            Some(json) => std::str::from_utf8(json).ok().and_then(headers::parse),
+            None => None,
+        };
+        let texts = texts.filter(|texts| headers::pairs(texts).is_some());
+        if texts.is_none() {
+            self.refuse(HEADERS, "it is no array of names and values");
+        }
+        texts.unwrap_or_default()
+    }
+
+    fn time(&mut self, column: usize) -> i64 {
+        let time = self.number(column).filter(|time| TIMES.contains(time));
+        if time.is_none() {
+            self.refuse(column, "it is not within the years 1 to 9999");
+        }
+        time.unwrap_or(0)
+    }
+
+    /// The first fault is the one that is told.
+    fn refuse(&mut self, column: usize, why: &str) {
+        const NAMES: [&str; BEHIND] = [
+            "seq",
+            "slot",
+            "id",
+            "occurred_at",
+            "inserted_at",
+            "headers",
+            "payload",
+            "topic",
+            "key",
+            "type",
+            "content_type",
+            "correlation_id",
+            "causation_id",
+            "tenant_id",
+            "traceparent",
+            "tracestate",
+        ];
+        let name = NAMES.get(column).unwrap_or(&"?");
+        let fault = || format!("its column `{name}` cannot be read: {why}");
+        self.fault.get_or_insert_with(fault);
+    }
+}

@@ -1,0 +1,6 @@
+insert into posthaste_relays
+    (registration, name, version, boot_id, pid_namespace, pid, process_started, registered_at,
+     lease_expires_at, rates, places)
+values
+    (:registration, :name, :version, :boot_id, :pid_namespace, :pid, :process_started, :now,
+     :lease_expires_at, '{}', '')

@@ -1,0 +1,8 @@
+select m.`key` from posthaste_markers as m
+where m.destination_id = :destination_id
+    and substr(:mask, (m.slot * :count div 16384) + 1, 1) = '1'
+    and not exists (
+        select 1 from posthaste_parked as p
+        where p.destination_id = m.destination_id and p.`key` = m.`key` and {holds_key})
+order by m.floor, m.`key`
+limit :limit

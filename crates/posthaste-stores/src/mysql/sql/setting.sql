@@ -1,0 +1,1 @@
+select value from posthaste_settings where name = :name
