@@ -6,6 +6,8 @@
 
 #[path = "conformance/store.rs"]
 mod memory;
+#[path = "../../posthaste-stores/tests/conformance/mysql.rs"]
+mod mysql;
 #[path = "../../posthaste-stores/tests/conformance/postgres.rs"]
 mod postgres;
 #[path = "../../posthaste-stores/tests/conformance/simulated.rs"]
@@ -19,11 +21,13 @@ use std::{
 };
 
 use memory::MemoryFixture;
+use mysql::MysqlFixture;
 use postgres::PostgresFixture;
 use posthaste_engine::rule::{Rule, leave_out};
 use posthaste_relay::memory::MemoryMode;
 use posthaste_testkit::{
     long_form,
+    servers::mysql::Version,
     store_suite::{
         Fixture,
         agreement::{Plan, SEED, Summary, agree},
@@ -127,6 +131,30 @@ fn postgres_15() {
 fn postgres_15_crashes() {
     let summary = run(server("postgres_15_crashes"), 1, 8, true);
     assert_reaches(&summary, &["crash"]);
+}
+
+#[test]
+fn mysql_8() {
+    assert_reaches(
+        &run(of_mysql("mysql_8", Version::MySql8), 6, 8, false),
+        WORK,
+    );
+}
+
+#[test]
+fn mysql_mariadb_10() {
+    let fixture = of_mysql("mysql_mariadb_10", Version::MariaDb10);
+    assert_reaches(&run(fixture, 6, 8, false), WORK);
+}
+
+#[test]
+fn mysql_mariadb_10_crashes() {
+    let fixture = of_mysql("mysql_mariadb_10_crashes", Version::MariaDb10);
+    assert_reaches(&run(fixture, 1, 8, true), &["crash"]);
+}
+
+fn of_mysql(name: &'static str, version: Version) -> MysqlFixture {
+    MysqlFixture { name, version }
 }
 
 fn server(name: &'static str) -> PostgresFixture {
