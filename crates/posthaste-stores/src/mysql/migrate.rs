@@ -188,18 +188,26 @@ fn grants(options: &InitOptions, at: Option<(&str, bool)>) -> Result<Vec<String>
     }
     if let Some(relay) = &options.relay {
         let account = account(relay)?;
-        all.push(format!(
-            "grant select, delete, lock tables on {database}* to {account}"
-        ));
         for table in RELAY_TABLES {
             all.push(format!(
-                "grant insert, update on {database}{table} to {account}"
+                "grant select, insert, update, delete on {database}{table} to {account}"
             ));
         }
+        let read = ["migrations", "identity", "outbox", "settings"];
+        for table in read {
+            all.push(format!(
+                "grant select on {database}posthaste_{table} to {account}"
+            ));
+        }
+        all.push(format!(
+            "grant delete on {database}posthaste_outbox to {account}"
+        ));
         // A lock of rows asks for more than reading them, on MySQL.
         all.push(format!(
             "grant update on {database}posthaste_settings to {account}"
         ));
+        // There is no such right on a table.
+        all.push(format!("grant lock tables on {database}* to {account}"));
         for table in ["metadata_locks", "threads", "replication_applier_status"] {
             all.push(format!(
                 "grant select on performance_schema.{table} to {account}"
