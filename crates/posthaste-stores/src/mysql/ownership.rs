@@ -182,7 +182,7 @@ impl Ownership for MysqlStore {
             let mut work = self.claims.begin(OPERATION).await?;
             let result = owning::claim(&mut work, relay, request, after).await;
             match work.end(result).await? {
-                Claiming::Done(outcome) => return Ok(outcome),
+                Claiming::Done(outcome) => return Ok(*outcome),
                 Claiming::After(last) => after = last,
                 Claiming::Again if races >= RACES_MAX => {
                     let name = request.destination;

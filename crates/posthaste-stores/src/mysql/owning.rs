@@ -211,7 +211,7 @@ pub(super) async fn give_up(
 
 /// How far a claim has come.
 pub(super) enum Claiming {
-    Done(ClaimOutcome),
+    Done(Box<ClaimOutcome>),
     /// Copies up to this one were discarded first: it goes on in another transaction.
     After(i64),
     /// The destination came or went meanwhile: once more from the beginning.
@@ -251,7 +251,8 @@ pub(super) async fn claim(
         let shares = shares_of(work, found.id).await?;
         if shares.is_served_beside(us) {
             let address = found.address;
-            return Ok(Claiming::Done(ClaimOutcome::Elsewhere { address, shares }));
+            let elsewhere = ClaimOutcome::Elsewhere { address, shares };
+            return Ok(Claiming::Done(Box::new(elsewhere)));
         }
     }
     let claim = OneClaim {
@@ -259,7 +260,8 @@ pub(super) async fn claim(
         relay_name: &relay_name,
         request,
     };
-    claim.run(work, found).await.map(Claiming::Done)
+    let outcome = claim.run(work, found).await?;
+    Ok(Claiming::Done(Box::new(outcome)))
 }
 
 async fn shares_of(work: &mut Work, destination_id: i64) -> Result<Shares, StoreError> {

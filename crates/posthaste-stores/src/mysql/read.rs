@@ -1,7 +1,6 @@
 //! The pages of the main group, and the samples between them.
 
 use std::{
-    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,7 +19,7 @@ use super::{
     proof::Proof,
     ranges::Ranges,
     row::{self, OUTBOX, Pushed},
-    sample::{self, Doubt, Instrument, Probe, Trust},
+    sample::{self, Doubt, Instrument, Prepared, Probe, Trust},
     slots::Slots,
 };
 
@@ -74,7 +73,7 @@ struct State {
 /// A lock that is asked for, about the numbers up to this one.
 struct Probing {
     high: u64,
-    task: JoinHandle<Result<Result<BTreeSet<Vec<u8>>, Doubt>, StoreError>>,
+    task: JoinHandle<Result<Result<Prepared, Doubt>, StoreError>>,
 }
 
 impl Drop for Probing {

@@ -27,6 +27,9 @@ pub(super) enum Instrument {
 /// Why a sample proves nothing, in words.
 pub(super) type Doubt = String;
 
+/// The prepared transactions of XA, by their identities.
+pub(super) type Prepared = BTreeSet<Vec<u8>>;
+
 /// Locks that only read. All others may be a writer's: which kinds a server has is not for us to
 /// list.
 const READS: [&str; 6] = [
@@ -180,7 +183,7 @@ async fn of_plugin(work: &mut Work) -> Result<Result<BTreeSet<Ticket>, Doubt>, S
 }
 
 /// The transactions that XA has prepared, of any session.
-async fn prepared(work: &mut Work) -> Result<BTreeSet<Vec<u8>>, StoreError> {
+async fn prepared(work: &mut Work) -> Result<Prepared, StoreError> {
     // No statement that can be prepared, on every server.
     let rows = work.query("xa recover").await?;
     let operation = work.operation();
@@ -213,7 +216,7 @@ impl Probe {
     pub(super) async fn try_it(
         &self,
         operation: &'static str,
-    ) -> Result<Result<BTreeSet<Vec<u8>>, Doubt>, StoreError> {
+    ) -> Result<Result<Prepared, Doubt>, StoreError> {
         let mut work = self.link.work(operation).await?;
         let result = async {
             // One packet: a relay that stands still in between would hold up all writers.
