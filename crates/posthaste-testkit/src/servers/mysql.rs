@@ -100,6 +100,7 @@ impl Builder {
         let daemon = Daemon::new("MySQL", install::account());
         let programs = Programs::stage(self.version, &daemon);
         programs.new_data(&daemon);
+        daemon.make_folder("tmp");
         let server = MysqlServer {
             version: self.version,
             daemon,
@@ -139,6 +140,7 @@ impl MysqlServer {
             Box::leak(Box::new(
                 Self::builder(version)
                     .shows_locks()
+                    .setting("innodb-flush-method", "nosync")
                     .setting("innodb-flush-log-at-trx-commit", "0")
                     .setting("sync-binlog", "0")
                     // For payloads of the largest size.
@@ -254,6 +256,8 @@ impl MysqlServer {
         command.arg(format!("--port={}", self.port()));
         command.arg("--bind-address=127.0.0.1");
         command.arg(format!("--socket={}", folder.join("socket").display()));
+        // MariaDB deletes at its start what others have in a folder that they share.
+        command.arg(format!("--tmpdir={}", folder.join("tmp").display()));
         // Not beside the kit's own file of this kind.
         command.arg(format!("--pid-file={}", folder.join("data/pid").display()));
         command.args(&self.settings);
