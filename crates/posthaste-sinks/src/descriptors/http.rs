@@ -58,8 +58,6 @@ pub(crate) const HTTP: SinkDescriptor = SinkDescriptor {
 /// Each is a connection, and a worker of most receivers: few of them have more than this for one
 /// sender.
 const REQUESTS_DEFAULT: u32 = 16;
-/// So many connections are no favour to anybody.
-pub(crate) const REQUESTS_MOST: u64 = 1_024;
 
 pub(crate) const FORMAT: OptionSpec = OptionSpec {
     name: "format",

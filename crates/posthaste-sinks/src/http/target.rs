@@ -14,8 +14,7 @@ use crate::{
     address::{Address, authority::Host},
     descriptors::http::{
         ALLOW_PRIVATE, CA_FILE, CERT_FILE, EVENT_BYTES_MAX, FORMAT, HEADER_BYTES_MAX, HTTP,
-        KEY_FILE, PROXY, PROXY_PASSWORD, REQUESTS, REQUESTS_MOST, SECRET, SECRET_HEADERS,
-        SECRET_QUERY, SOURCE,
+        KEY_FILE, PROXY, PROXY_PASSWORD, REQUESTS, SECRET, SECRET_HEADERS, SECRET_QUERY, SOURCE,
     },
     transport::Tls,
 };
