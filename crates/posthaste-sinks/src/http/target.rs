@@ -56,6 +56,8 @@ pub(super) struct Proxy {
     pub(super) login: Option<HeaderValue>,
 }
 
+/// So many connections are no favour to anybody.
+const REQUESTS_MOST: u64 = 1_024;
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 /// The port that proxies listen on by custom.

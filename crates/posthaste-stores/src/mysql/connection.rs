@@ -82,7 +82,7 @@ impl Link {
     /// Ends the connection, whoever works with it.
     pub(super) fn end(&self) {
         self.ended.send_modify(|count| *count += 1);
-        // Whoever holds it drops it.
+        // Its holder drops it.
         if let Ok(mut place) = self.place.try_lock() {
             *place = None;
         }
@@ -149,7 +149,7 @@ impl Work {
             match ended {
                 Ok(()) => {}
                 Err(error) if commits => return Err(error),
-                // What went wrong first is told; the connection goes.
+                // The first error is told; the connection goes.
                 Err(_) => return result,
             }
         }
@@ -197,8 +197,8 @@ impl Work {
         self.call(async |conn| conn.query(sql).await).await
     }
 
-    /// A statement as text, whose rows are handed over one by one. What it is told to end is read
-    /// to its end all the same: the connection goes on.
+    /// A statement as text, whose rows are handed over one by one. A read that is told to end is
+    /// read to its end all the same: the connection goes on.
     pub(super) async fn query_each(
         &mut self,
         sql: &str,
@@ -399,7 +399,7 @@ async fn connect(operation: &'static str, config: &MysqlConfig) -> Result<Conn, 
 fn is_of_tls(error: &Error) -> bool {
     match error {
         Error::Driver(DriverError::NoClientSslFlagFromServer) | Error::Io(IoError::Tls(_)) => true,
-        // What rustls says within a handshake comes as an error of its stream.
+        // The words of rustls within a handshake come as an error of its stream.
         Error::Io(IoError::Io(error)) => error.kind() == std::io::ErrorKind::InvalidData,
         _ => false,
     }

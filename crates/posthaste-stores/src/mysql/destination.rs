@@ -160,7 +160,7 @@ pub(super) async fn create(
     start: Start,
     by: Uuid,
 ) -> Result<(), StoreError> {
-    // What it is to read is not removed meanwhile.
+    // Nothing is removed meanwhile that it is to read.
     let sql = "select value from posthaste_settings where name = 'retention_seconds' for update";
     work.rows(sql, ()).await?;
     let now = clock(work).await?;
@@ -193,8 +193,8 @@ pub(super) async fn create(
     audit::write(work, words::DESTINATION_CREATED, about, &[&start]).await
 }
 
-/// The place behind everything that is visible now. What was drawn and is not there may be
-/// committed yet: it is a hole.
+/// The place behind everything that is visible now. A number that was drawn and is not there may
+/// be committed yet: it is a hole.
 async fn now_visible(work: &mut Work) -> Result<Place, StoreError> {
     let rows = work.rows(include_str!("sql/gaps.sql"), ()).await?;
     let mut holes = Ranges::default();

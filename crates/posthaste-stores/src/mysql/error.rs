@@ -76,7 +76,7 @@ fn of_server(operation: &'static str, answer: &ServerError) -> StoreError {
             operation,
             format!("{reason}: set binlog_format to ROW or MIXED"),
         ),
-        // Whatever else the server says may pass: a lock, memory, a disk, a stop, a fail-over.
+        // All else that the server says may pass: a lock, memory, a disk, a stop, a fail-over.
         _ => StoreError::Unavailable {
             operation,
             reason,

@@ -16,7 +16,7 @@ use super::{
     connection::{Work, clock, micros},
     destination,
     holds_key::with_holds_key,
-    markers,
+    marker_rows,
     place::Place,
     ranges::Ranges,
     settings,
@@ -108,8 +108,8 @@ async fn followers(
     let mut first = None;
     for row in &rows {
         let seq: u64 = row.get(0)?;
-        // What the marker has seen was delivered, or is parked.
-        if markers::place(row, 3, 4)?.has_seen(seq) {
+        // Events that the marker has seen were delivered, or are parked.
+        if marker_rows::place(row, 3, 4)?.has_seen(seq) {
             continue;
         }
         copies += 1;
@@ -133,7 +133,7 @@ async fn move_up(work: &mut Work, stop: u64) -> Result<(), StoreError> {
     let rows = work.rows(&sql, params! { "stop" => stop }).await?;
     let to = Place::start().and_seen(&Ranges::of(1, stop));
     for row in &rows {
-        markers::move_up(work, row.get(0)?, &row.text(1)?, &to).await?;
+        marker_rows::move_up(work, row.get(0)?, &row.text(1)?, &to).await?;
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ mod error;
 mod evacuate;
 mod guard;
 mod holds_key;
+mod marker_rows;
 mod markers;
 mod migrate;
 mod ownership;

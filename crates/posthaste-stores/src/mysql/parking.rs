@@ -17,7 +17,7 @@ use super::{
     destination,
     error::unexpected,
     holds_key::with_holds_key,
-    markers, plan,
+    marker_rows, plan,
     row::{self, PARKED},
     slots::Slots,
 };
@@ -148,11 +148,11 @@ async fn park(
     match event.key() {
         // It leaves no marker, but takes along one that stands: a side read would bring it again.
         Some(key) if parking.next == AfterFailure::Skip => {
-            markers::move_up(work, destination_id, key, &place).await?;
+            marker_rows::move_up(work, destination_id, key, &place).await?;
         }
         Some(key) => {
             let key = (key, event.slot());
-            markers::set(work, destination_id, key, &place, now).await?;
+            marker_rows::set(work, destination_id, key, &place, now).await?;
         }
         None => {}
     }

@@ -1,4 +1,4 @@
-//! What a claim reads next, and what an advance stores. Pure, no I/O.
+//! The next page of a claim, and the place that an advance stores. Pure, no I/O.
 //!
 //! A claim may own several rows of cursors at different places. They are brought to one place
 //! first: to what all of them together have seen. Every number that one of them has seen is
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(stored.merged, [(2, 1)]);
         plan.advanced(&stored);
         assert!(!plan.wants_advance());
-        // What is read from now on is of one group.
+        // From now on one group reads.
         let wanted = plan.wanted(100);
         assert_eq!(wanted.numbers.as_slice(), [(6, 6), (8, u64::MAX)]);
         let page = plan.answer(&wanted, &numbers(&[6]), u64::MAX, 0);

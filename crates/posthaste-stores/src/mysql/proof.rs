@@ -34,7 +34,7 @@ pub(super) struct Sample {
     pub(super) prepared: BTreeSet<Vec<u8>>,
 }
 
-/// What is proven of the holes of one connection. Nothing of it outlives the connection.
+/// The proofs about the holes of one connection. Nothing of it outlives the connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Proof {
     /// In the order of their beginning; each is about more numbers than the one before.
@@ -42,7 +42,7 @@ pub(super) struct Proof {
     decided: u64,
 }
 
-/// Whoever may still commit a number at or below `high`.
+/// All who may still commit a number at or below `high`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Obligation {
     high: u64,

@@ -229,7 +229,7 @@ impl Reader {
             Err(doubt) => doubt,
         };
         if state.doubt.is_none() {
-            // What the instruments told before may have been blind as well. Locks were not.
+            // The instruments may have been blind before as well. Locks were not.
             state.proof.doubt();
         }
         if self.hole_proof == HoleProof::Lock {

@@ -1,4 +1,4 @@
-//! Who may still commit: samples of the server's instruments ([`super::proof`]).
+//! Samples of who may still commit, by the server's instruments ([`super::proof`]).
 //!
 //! Any error, and any sign that an instrument sees less than everything, is *no proof*. It is never
 //! *nobody*.
@@ -15,7 +15,7 @@ use super::{
     proof::{Sample, Ticket},
 };
 
-/// What tells of the locks on the outbox.
+/// The instrument that tells of the locks on the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instrument {
     /// `performance_schema.metadata_locks`.

@@ -13,7 +13,7 @@ use super::{
     connection::{Link, Work},
     error::unexpected,
     guard::Guard,
-    markers,
+    marker_rows,
     place::Place,
     plan::{self, PagePlaces},
     ranges::Ranges,
@@ -51,7 +51,7 @@ impl MysqlSideRead {
         const OPERATION: &str = "begin a side read";
         let guard = claimed.guard().clone();
         let link = claimed.parking(OPERATION).await?;
-        let starts = markers::starts(claimed, &link, OPERATION, keys).await?;
+        let starts = marker_rows::starts(claimed, &link, OPERATION, keys).await?;
         Ok(Self {
             guard,
             link,
@@ -152,7 +152,7 @@ impl SideRead for MysqlSideRead {
         let mut guarded = self.guard.write(&self.link, OPERATION).await?;
         let result = async {
             for key in &keys {
-                if !markers::move_up(&mut guarded.work, destination_id, key, &place).await? {
+                if !marker_rows::move_up(&mut guarded.work, destination_id, key, &place).await? {
                     return Err(unexpected(OPERATION, "a key has no marker"));
                 }
             }

@@ -15,7 +15,7 @@ use super::{
     connection::{Fields, Work, clock, micros, until},
     destination::{wanted, with_breaker},
     error::unexpected,
-    markers::place,
+    marker_rows::place,
     place::Place,
     retention::retained,
     row,
@@ -69,7 +69,7 @@ async fn last_seq(work: &mut Work) -> Result<u64, StoreError> {
     work.one(sql, ()).await?.get(0)
 }
 
-/// What live relays tell.
+/// The words of live relays.
 struct Live {
     rates: Vec<serde_json::Value>,
     places: Vec<String>,

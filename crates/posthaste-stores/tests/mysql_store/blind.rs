@@ -46,7 +46,7 @@ async fn without_instruments_nothing_is_closed(version: Version) {
     let (mut a, relay) = with_a_hole(&outbox).await;
     relay.must_stay_open(&outbox).await;
     a.commit().await;
-    // What was not proven is looked for again and again.
+    // Numbers without a proof are looked for again and again.
     assert_eq!(relay.read_for(1).await, ["late"]);
     let outbox = outbox.with("hole-proof=none");
     outbox.store().check().await.unwrap();

@@ -106,7 +106,7 @@ fn a_granted_lock_stands_for_an_empty_list() {
     assert_eq!(proof.decided(), 9);
 }
 
-/// What a wrong rule leaves out.
+/// The part that a wrong rule leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Variant {
     Right,
