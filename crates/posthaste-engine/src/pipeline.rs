@@ -224,9 +224,14 @@ impl Pipeline {
         self.waiting.held_places(most, undone, &self.router, now)
     }
 
-    /// Operators want the destination to stand still, or to go on. Answers whether that is news.
+    /// Operators want the destination to stand still, or to go on: then it is tried at once,
+    /// however long it has asked to be left alone. Answers whether that is news.
     pub fn pause(&mut self, paused: bool) -> bool {
-        std::mem::replace(&mut self.paused, paused) != paused
+        let is_news = std::mem::replace(&mut self.paused, paused) != paused;
+        if is_news && !paused && !self.breaker.is_closed() {
+            self.breaker.begin_with_a_probe();
+        }
+        is_news
     }
 
     /// Operators want these places, by name, to get nothing ([`HeldPlace::name`]). Answers whether

@@ -74,7 +74,8 @@ impl Breaker {
         self.state == BreakerState::Closed
     }
 
-    /// Somebody else found the destination away: it is probed before anything flows.
+    /// It is probed before anything flows: somebody else found the destination away, or an operator
+    /// wants it to be tried.
     pub(super) fn begin_with_a_probe(&mut self) {
         self.state = BreakerState::HalfOpen;
     }

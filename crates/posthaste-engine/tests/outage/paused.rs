@@ -1,6 +1,6 @@
 //! Places that an operator has paused.
 
-use posthaste_engine::StoredEvent;
+use posthaste_engine::{StoredEvent, Unavailability};
 
 use super::{
     flow::{Answer, Flow, LIMITS, Written},
@@ -250,6 +250,30 @@ fn a_planned_stop_sets_aside_what_waits_for_a_paused_place() {
         assert!(flow.pipeline.is_stopped(flow.now));
         assert_eq!((flow.stored(), flow.statements.rows), (530, 3));
     }
+}
+
+/// It has asked to be left alone for five minutes.
+#[test]
+fn a_destination_is_tried_at_once_when_its_pause_ends() {
+    let mut flow = Flow::new(LIMITS, KeyOrder::OneAtATime);
+    flow.write([("healthy", Some("key".to_owned()))]);
+    let gone = |_: &Record| {
+        let why = Unavailability {
+            wait: Some(Duration::from_secs(300)),
+            ..Unavailability::new(Cause::Misconfigured, "it is gone".to_owned())
+        };
+        (QUICK, Outcome::Unavailable(why.into()))
+    };
+    for _ in 0..STEPS_A_MINUTE {
+        flow.step(STEP, &gone);
+    }
+    for _ in 0..2 {
+        flow.step(STEP, &but_not(|_| true));
+    }
+    flow.pipeline.pause(true);
+    flow.step(STEP, &but_not(|_| true));
+    flow.pipeline.pause(false);
+    until_all_is_delivered(&mut flow, 10);
 }
 
 /// Copies are looked for when the destination returns.

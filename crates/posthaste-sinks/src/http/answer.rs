@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use posthaste_engine::RejectionKind;
+use posthaste_engine::{Cause, RejectionKind};
 
 /// Characters of an endpoint's own words that are told, at the most.
 const EXCERPT_CHARS: usize = 200;
+
+/// An endpoint that is no more is asked again after this time, the longest that the engine waits.
+const GONE_WAIT: Duration = Duration::from_secs(300);
 
 /// An answer that came in whole, or as far as anybody wants to read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,16 +29,54 @@ pub(super) enum Meaning {
     Accepted,
     /// The event is at fault.
     Rejected(RejectionKind),
-    /// The endpoint refuses our login, or this event.
-    Denied,
+    /// The endpoint refuses this event, or us.
+    Refused(Refusal),
     /// The endpoint asks to slow down.
     Busy,
     /// The endpoint failed, over this event or over any.
     Failed,
     /// Somebody has to change something; how.
     Setup(&'static str),
-    /// The endpoint is no more.
+}
+
+/// A refusal that may be over one event, as by a firewall that reads it or an interface that says
+/// so of things, or over all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// A login is wrong, or an event not allowed.
+    Denied,
+    /// There is no endpoint.
+    Missing,
+    /// There is none any more.
     Gone,
+}
+
+impl Refusal {
+    /// Over one event: its kind. Over all: its cause, how to mend it, and when the endpoint is
+    /// asked again.
+    pub(super) fn parts(self) -> (RejectionKind, Cause, &'static str, Option<Duration>) {
+        match self {
+            Self::Denied => (
+                RejectionKind::Denied,
+                Cause::Denied,
+                "; correct the login, `secret_headers` or `secret_query`, or allow it there",
+                None,
+            ),
+            Self::Missing => (
+                RejectionKind::Unroutable,
+                Cause::Misconfigured,
+                "; correct the path, or make the endpoint",
+                None,
+            ),
+            Self::Gone => (
+                RejectionKind::Other,
+                Cause::Misconfigured,
+                "; it wants no more events: correct the address, or route them elsewhere and \
+                 remove the destination",
+                Some(GONE_WAIT),
+            ),
+        }
+    }
 }
 
 impl Answer {
@@ -44,11 +85,11 @@ impl Answer {
             200..=299 => Meaning::Accepted,
             300..=399 => Meaning::Setup("; redirections are not followed: correct the address"),
             400 | 415 | 422 => Meaning::Rejected(RejectionKind::Invalid),
-            401 | 403 => Meaning::Denied,
-            404 | 405 => Meaning::Rejected(RejectionKind::Unroutable),
+            401 | 403 => Meaning::Refused(Refusal::Denied),
+            404 | 405 => Meaning::Refused(Refusal::Missing),
             407 => Meaning::Setup("; correct `proxy_password`"),
             408 | 425 => Meaning::Failed,
-            410 => Meaning::Gone,
+            410 => Meaning::Refused(Refusal::Gone),
             413 | 431 => Meaning::Rejected(RejectionKind::TooLarge),
             429 => Meaning::Busy,
             503 if self.wait.is_some() => Meaning::Busy,
@@ -117,22 +158,23 @@ mod tests {
 
     #[test]
     fn each_status_blames_somebody() {
-        use Meaning::{Accepted, Busy, Denied, Failed, Gone, Rejected, Setup};
-        use RejectionKind::{Invalid, Other, TooLarge, Unroutable};
+        use Meaning::{Accepted, Busy, Failed, Refused, Rejected, Setup};
+        use Refusal::{Denied, Gone, Missing};
+        use RejectionKind::{Invalid, Other, TooLarge};
         for (status, expected) in [
             (200, Accepted),
             (202, Accepted),
             (204, Accepted),
             (299, Accepted),
             (400, Rejected(Invalid)),
-            (401, Denied),
+            (401, Refused(Denied)),
             (402, Rejected(Other)),
-            (403, Denied),
-            (404, Rejected(Unroutable)),
-            (405, Rejected(Unroutable)),
+            (403, Refused(Denied)),
+            (404, Refused(Missing)),
+            (405, Refused(Missing)),
             (408, Failed),
             (409, Rejected(Other)),
-            (410, Gone),
+            (410, Refused(Gone)),
             (413, Rejected(TooLarge)),
             (415, Rejected(Invalid)),
             (418, Rejected(Other)),

@@ -1,7 +1,7 @@
 //! Connections to the endpoint: made to addresses that were looked at, and asked for one answer at
 //! a time.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{error::Error as _, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use hyper::{
     Request,
     body::Incoming,
     client::conn::http1::{self, SendRequest},
-    header::{HeaderMap, LOCATION, RETRY_AFTER},
+    header::{CONTENT_LENGTH, HeaderMap, LOCATION, RETRY_AFTER, TRANSFER_ENCODING},
 };
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
@@ -157,9 +157,10 @@ impl Dialer {
             return self.only_public(host, addresses);
         };
         // The proxy looks the endpoint's name up, and is one that the operator named. An address
-        // needs no look.
-        if let Ok(address) = host.name.parse() {
-            self.only_public(host, vec![SocketAddr::new(address, self.target.port())])?;
+        // needs no look, in any of the forms that systems take: `127.1`, `0x7f000001`, `127.0.0.1.`
+        if is_address(&host.name) {
+            let addresses = self.look_up(host, self.target.port()).await?;
+            self.only_public(host, addresses)?;
         }
         self.look_up(&proxy.host, proxy.host.port.unwrap_or(PROXY_PORT))
             .await
@@ -250,6 +251,16 @@ impl Dialer {
     }
 }
 
+/// Whether a system takes the name for an address, or for itself, without asking anybody.
+fn is_address(name: &str) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let digits = last.strip_prefix("0x").unwrap_or(last);
+    let is_number = last.starts_with(|c: char| c.is_ascii_digit())
+        && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_number || last == "localhost" || name.contains(':')
+}
+
 /// Asks a proxy for a connection to `address`.
 async fn open_tunnel(
     stream: &mut TcpStream,
@@ -333,14 +344,15 @@ impl Connection {
             }
         };
         let (head, body) = response.into_parts();
-        let read = read_body(body).await;
-        match read {
+        let has_end =
+            [CONTENT_LENGTH, TRANSFER_ENCODING].map(|name| head.headers.contains_key(name));
+        match read_body(body, has_end.contains(&true)).await {
             Ok((kept, is_whole)) => {
                 let answer = Answer {
                     status: head.status,
                     wait: header(&head.headers, &RETRY_AFTER)
                         .and_then(|value| retry_after::wait(value, Timestamp::now())),
-                    location: header(&head.headers, &LOCATION).map(without_query),
+                    location: header(&head.headers, &LOCATION).map(without_secrets),
                     excerpt: excerpt(&kept),
                 };
                 Exchange::Answered(answer, is_whole.then_some(self))
@@ -358,11 +370,16 @@ impl Drop for Connection {
     }
 }
 
-/// Reads a body up to its end or its limit. Answers its beginning, and whether the end came.
-async fn read_body(mut body: Incoming) -> Result<(Vec<u8>, bool), hyper::Error> {
+/// Reads a body up to its end or its limit. Answers its beginning, and whether the end came. One
+/// without an end of its own ends with the connection, which some servers cut in TLS.
+async fn read_body(mut body: Incoming, has_end: bool) -> Result<(Vec<u8>, bool), hyper::Error> {
     let (mut kept, mut read) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
+        let frame = match frame {
+            Err(error) if !has_end && is_cut_tls(&error) => return Ok((kept, false)),
+            frame => frame?,
+        };
+        if let Ok(data) = frame.into_data() {
             read += data.len();
             let room = KEPT_BYTES - kept.len();
             kept.extend_from_slice(&data[..data.len().min(room)]);
@@ -374,14 +391,28 @@ async fn read_body(mut body: Incoming) -> Result<(Vec<u8>, bool), hyper::Error> 
     Ok((kept, true))
 }
 
+fn is_cut_tls(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref());
+    source.is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof)
+}
+
 fn header<'h>(headers: &'h HeaderMap, name: &hyper::header::HeaderName) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// A location as it may be told: a query may hold a secret.
-fn without_query(location: &str) -> String {
+/// A location as it may be told: a query may hold a secret, and so may a login.
+fn without_secrets(location: &str) -> String {
     let end = location.find(['?', '#']).unwrap_or(location.len());
-    excerpt(&location.as_bytes()[..end])
+    let location = &location[..end];
+    let told = match location.split_once("//") {
+        Some((scheme, rest)) if !scheme.contains('/') => {
+            let host = rest.split('/').next().unwrap_or_default();
+            let login = host.rfind('@').map_or(0, |at| at + 1);
+            format!("{scheme}//{}", &rest[login..])
+        }
+        _ => location.to_owned(),
+    };
+    excerpt(told.as_bytes())
 }
 
 #[cfg(test)]
@@ -447,6 +478,38 @@ mod tests {
         assert_eq!(fault.cause, posthaste_engine::Cause::Misconfigured);
         let next = tokio::time::timeout(Duration::from_millis(50), listener.accept());
         assert!(next.await.is_err(), "it was connected to");
+    }
+
+    #[test]
+    fn addresses_are_known_in_all_their_forms() {
+        for name in [
+            "127.0.0.1",
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "0177.0.0.1",
+            "169.254.169.254.",
+            "::1",
+            "localhost",
+            "a.LocalHost.",
+        ] {
+            assert!(is_address(name), "{name}");
+        }
+        for name in ["h", "hooks.example", "1.example", "0xabc.example", "a.b2"] {
+            assert!(!is_address(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn locations_are_told_without_secrets() {
+        for (location, told) in [
+            ("https://u:p@h/a?b#c", "https://h/a"),
+            ("//u@h", "//h"),
+            ("/a//b@c", "/a//b@c"),
+            ("/in?x=y", "/in"),
+        ] {
+            assert_eq!(without_secrets(location), told);
+        }
     }
 
     #[test]

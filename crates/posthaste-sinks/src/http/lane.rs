@@ -13,6 +13,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use hyper::StatusCode;
 use posthaste_engine::{
     Cause, Decision, LaneSpec, Outcome, Postponement, Record, RejectionKind, Unavailability,
     WaitingRecord,
@@ -32,10 +33,8 @@ use super::{
 use crate::publisher::{Publisher, RecordsOf};
 
 /// A connection is closed after this time without a request. Servers close idle ones too, some
-/// after two seconds, and a request that meets that has an unknown fate.
+/// after two seconds, and a request that meets that is sent twice.
 const IDLE_MAX: Duration = Duration::from_millis(1_500);
-/// An endpoint that is no more is asked again after this time, the longest that the engine waits.
-const GONE_WAIT: Duration = Duration::from_secs(300);
 
 /// How long each part of a request may take.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +65,8 @@ impl Patience {
 pub(super) struct HttpPublisher {
     dialer: Arc<Dialer>,
     patience: Patience,
-    /// Connections without a request, and since when; the oldest first.
+    /// Connections without a request, and since when; the oldest first. It is used first: bytes
+    /// that no request asked for have had time to show, and are not taken for an answer.
     idle: Vec<(Instant, Connection)>,
     calls: JoinSet<Ended>,
     ended: Vec<Ended>,
@@ -113,9 +113,9 @@ struct Ended {
 /// The end of a request.
 enum Told {
     Answer(Answer, Option<Connection>),
-    /// It may have arrived, and there is no answer.
+    /// It may have arrived, and there is no answer that counts.
     Nothing(HostFault),
-    /// It was not sent.
+    /// There is no connection.
     Unsent(HostFault),
     /// It cannot be sent.
     Invalid(String),
@@ -181,51 +181,55 @@ impl HttpPublisher {
         let words = |fix: &str| format!("{}{fix}", answer.words(&endpoint(&target, call)));
         match answer.meaning() {
             Meaning::Accepted => {
-                target.note_accepted();
+                target.note_accepted(&call.place);
                 if let Some(place) = self.places.get_mut(&call.place) {
                     place.accepted = place.accepted.max(Some(call.sent));
                 }
                 Ok(Outcome::accepted())
             }
             Meaning::Rejected(kind) => Ok(Outcome::rejected(kind, words(""))),
-            Meaning::Denied => {
-                const FIX: &str = "; correct the login, `secret_headers` or `secret_query`, or \
-                                   allow it there";
-                let is_of_event = target.note_denied();
-                match is_of_event || target.path.has_topic() {
-                    true => Ok(Outcome::rejected(RejectionKind::Denied, words(FIX))),
-                    false => Err(Unavailability::new(Cause::Denied, words(FIX))),
+            Meaning::Refused(refusal) => {
+                let (kind, cause, fix, wait) = refusal.parts();
+                match target.note_refused(&call.place) {
+                    true => Ok(Outcome::rejected(kind, words(fix))),
+                    false => put_off(&target, cause, words(fix), wait),
                 }
             }
             Meaning::Busy => put_off(&target, Cause::Throttled, words(""), answer.wait),
+            Meaning::Failed if self.accepts_since(call, call.sent) => {
+                Ok(Outcome::silent(words("")))
+            }
             Meaning::Failed => put_off(&target, Cause::Unknown, words(""), answer.wait),
             Meaning::Setup(fix) => put_off(&target, Cause::Misconfigured, words(fix), answer.wait),
-            Meaning::Gone => {
-                let fix = "; it wants no more events: correct the address, or route them elsewhere \
-                           and remove the destination";
-                put_off(&target, Cause::Misconfigured, words(fix), Some(GONE_WAIT))
-            }
         }
     }
 
-    /// The outcome of a request without an answer; or why the lane ends.
+    /// Whether its endpoint has accepted a request that was sent after this time.
+    fn accepts_since(&self, call: &Call, since: Instant) -> bool {
+        let place = self.places.get(&call.place);
+        place.is_some_and(|place| place.accepted >= Some(since))
+    }
+
+    /// The outcome of a request without an answer; or why the lane ends. A host that lets us
+    /// connect is there: if each topic has an endpoint, the topic's is at fault.
     fn unanswered(&self, call: &Call, fault: &HostFault) -> Result<Outcome, Unavailability> {
         let target = &*self.dialer.target;
         let reason = format!("{}: {}", endpoint(target, call), fault.reason);
-        let fault = Unavailability::new(fault.cause, reason);
         if fault.cause != Cause::Unknown {
-            return Err(fault);
+            return match self.accepts_since(call, call.sent) {
+                true => Ok(Outcome::silent(reason)),
+                false => put_off(target, fault.cause, reason, None),
+            };
         }
         // An endpoint that hangs answers nothing that was sent behind this, or shortly before it
         // began to hang.
-        let late = Some(call.sent + self.patience.answer / 2);
-        let place = self.places.get(&call.place);
-        match place.is_some_and(|place| place.accepted >= late) {
-            true => Ok(Outcome::silent(fault.reason)),
-            false if target.path.has_topic() && self.answered >= late => {
-                Ok(Outcome::later(fault.reason))
-            }
-            false => Err(fault),
+        let late = call.sent + self.patience.answer / 2;
+        match self.accepts_since(call, late) {
+            true => Ok(Outcome::silent(reason)),
+            false if self.answered >= Some(late) => put_off(target, fault.cause, reason, None),
+            // It may be silent over this event alone.
+            false if target.path.has_topic() => Ok(Outcome::silent(reason)),
+            false => Err(Unavailability::new(fault.cause, reason)),
         }
     }
 
@@ -246,7 +250,7 @@ impl HttpPublisher {
             place,
             sent: Instant::now(),
         };
-        let connection = self.idle.pop().map(|(_, connection)| connection);
+        let connection = (!self.idle.is_empty()).then(|| self.idle.remove(0).1);
         let (dialer, patience) = (Arc::clone(&self.dialer), self.patience);
         self.calls.spawn(async move {
             let told = post(&dialer, patience, connection, &message).await;
@@ -314,7 +318,9 @@ fn put_off(
     }
 }
 
-/// Posts a message, on this connection or on another one.
+/// Posts a message, on this connection or on another one. One that broke says little: a server may
+/// close it at any time, and does not say which requests it has taken before. So it is sent again,
+/// under the same id, unless new connections break twice.
 async fn post(
     dialer: &Dialer,
     patience: Patience,
@@ -322,6 +328,7 @@ async fn post(
     message: &Message,
 ) -> Told {
     let end = Instant::now() + patience.answer;
+    let mut has_broken = false;
     loop {
         let is_reused = idle.is_some();
         let connection = match idle.take() {
@@ -341,13 +348,25 @@ async fn post(
             Err(error) => return Told::Invalid(format!("it makes no request: {error}")),
         };
         return match timeout_at(end, connection.ask(request)).await {
+            // Some servers say so before they close a connection that was idle.
+            Ok(Exchange::Answered(answer, _))
+                if is_reused && answer.status == StatusCode::REQUEST_TIMEOUT =>
+            {
+                continue;
+            }
             Ok(Exchange::Answered(answer, connection)) => Told::Answer(answer, connection),
             // It was closed meanwhile.
             Ok(Exchange::Unsent) if is_reused => continue,
             Ok(Exchange::Unsent) => Told::Unsent(HostFault::connection(
                 "a new connection was closed before a request was sent",
             )),
-            Ok(Exchange::Broken(fault)) if fault.cause != Cause::Connection => Told::Unsent(fault),
+            // On one that was used before, bytes that are no answer may be left of the last one.
+            Ok(Exchange::Broken(fault))
+                if is_reused || fault.cause == Cause::Connection && !has_broken =>
+            {
+                has_broken |= !is_reused;
+                continue;
+            }
             Ok(Exchange::Broken(fault)) => Told::Nothing(fault),
             Err(_) => Told::Nothing(HostFault {
                 cause: Cause::Unknown,

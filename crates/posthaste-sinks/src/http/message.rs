@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     Request,
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
     http,
 };
 use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
@@ -113,7 +113,10 @@ impl Message {
     /// # Errors
     /// When it has something that no request may have.
     pub(super) fn request(&self, target: &Target, now: u64) -> http::Result<Request<Full<Bytes>>> {
-        let mut request = Request::post(&self.uri).header("webhook-timestamp", now);
+        let mut request = Request::post(&self.uri)
+            .header("webhook-timestamp", now)
+            // Of an empty body, too: some servers ask for it.
+            .header(CONTENT_LENGTH, self.body.len());
         if let Some(signature) = target.signer.sign(&self.id, now, &self.body) {
             request = request.header("webhook-signature", signature);
         }
@@ -202,6 +205,7 @@ mod tests {
         let (lines, body) = written(event, "source=/shop").unwrap();
         let expected = [
             "webhook-timestamp: 7".to_owned(),
+            "content-length: 7".to_owned(),
             "user-agent: posthaste/0.1.0".to_owned(),
             "host: h".to_owned(),
             "ce-specversion: 1.0".to_owned(),
@@ -235,6 +239,7 @@ mod tests {
             names,
             [
                 "webhook-timestamp",
+                "content-length",
                 "user-agent",
                 "host",
                 "id",

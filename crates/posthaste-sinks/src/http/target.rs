@@ -1,6 +1,9 @@
 //! The endpoint of an address, and what its requests have in common.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
@@ -45,8 +48,9 @@ pub(super) struct Target {
     pub(super) requests_max: u32,
     pub(super) event_bytes_max: Option<u64>,
     pub(super) header_bytes_max: usize,
-    /// An event was accepted since the endpoint last denied us, on any lane.
-    accepted: AtomicBool,
+    /// Endpoints that have accepted an event since they last refused one, on any lane: the topics,
+    /// where each has its own, and otherwise one without a name.
+    accepted: Mutex<HashSet<Arc<str>>>,
 }
 
 /// An HTTP proxy between us and the endpoint.
@@ -56,6 +60,8 @@ pub(super) struct Proxy {
     pub(super) login: Option<HeaderValue>,
 }
 
+/// Endpoints that are remembered, before all are forgotten.
+const PLACES_MAX: usize = 16_384;
 /// So many connections are no favour to anybody.
 const REQUESTS_MOST: u64 = 1_024;
 const HTTP_PORT: u16 = 80;
@@ -113,7 +119,7 @@ impl Target {
                 .number(&HEADER_BYTES_MAX)?
                 .and_then(|bytes| usize::try_from(bytes).ok())
                 .unwrap_or(usize::MAX),
-            accepted: AtomicBool::new(false),
+            accepted: Mutex::default(),
         };
         target.headers = headers(address, &target)?;
         if let Some(user) = authority.user {
@@ -173,14 +179,25 @@ impl Target {
     }
 
     /// The endpoint has accepted an event.
-    pub(super) fn note_accepted(&self) {
-        self.accepted.store(true, Ordering::Relaxed);
+    pub(super) fn note_accepted(&self, place: &Arc<str>) {
+        let mut accepted = self.accepted();
+        if !accepted.contains(place) {
+            if accepted.len() >= PLACES_MAX {
+                accepted.clear();
+            }
+            accepted.insert(Arc::clone(place));
+        }
     }
 
-    /// The endpoint denied us. Answers whether it had accepted an event since it last did: so it
-    /// was this event that it refused, for all that anybody knows.
-    pub(super) fn note_denied(&self) -> bool {
-        self.accepted.swap(false, Ordering::Relaxed)
+    /// The endpoint refused an event, or us. Answers whether it had accepted an event since it last
+    /// did: so it was this event that it refused, for all that anybody knows.
+    pub(super) fn note_refused(&self, place: &str) -> bool {
+        self.accepted().remove(place)
+    }
+
+    fn accepted(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        // Nothing panics while it holds the lock.
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

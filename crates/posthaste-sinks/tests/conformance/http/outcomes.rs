@@ -21,7 +21,10 @@ pub(super) fn trials() -> Vec<Trial> {
             "a_refusal_tells_the_endpoint_s_words",
             a_refusal_tells_the_endpoint_s_words,
         ),
-        trial("a_denial_blames_no_event", a_denial_blames_no_event),
+        trial(
+            "a_refusal_of_all_blames_no_event",
+            a_refusal_of_all_blames_no_event,
+        ),
         trial("the_endpoint_may_ask_to_wait", the_endpoint_may_ask_to_wait),
         trial("a_failing_endpoint_is_away", a_failing_endpoint_is_away),
         trial(
@@ -93,24 +96,55 @@ async fn a_refusal_tells_the_endpoint_s_words() {
 }
 
 /// The first one behind an accepted event may be that event's own; the others are not.
-async fn a_denial_blames_no_event() {
+async fn a_refusal_of_all_blames_no_event() {
     let place = Place::new(server());
     let sink = place.sink();
-    for status in [401, 403] {
+    for (status, expected, fix, kind) in [
+        (
+            401,
+            Cause::Denied,
+            "`secret_headers`",
+            RejectionKind::Denied,
+        ),
+        (
+            403,
+            Cause::Denied,
+            "`secret_headers`",
+            RejectionKind::Denied,
+        ),
+        (
+            404,
+            Cause::Misconfigured,
+            "correct the path",
+            RejectionKind::Unroutable,
+        ),
+        (
+            405,
+            Cause::Misconfigured,
+            "correct the path",
+            RejectionKind::Unroutable,
+        ),
+        (
+            410,
+            Cause::Misconfigured,
+            "route them elsewhere",
+            RejectionKind::Other,
+        ),
+    ] {
         place.fail(&json!({ "status": status }));
         for _ in 0..2 {
             let outcomes = send(&mut lane(&sink).await, &plain(1)).await;
             let (why, words, _) = cause(&outcomes[0]);
-            assert_eq!(why, Cause::Denied);
-            assert!(words.contains("`secret_headers`"), "{words}");
+            assert_eq!(why, expected);
+            assert!(words.contains(fix), "{words}");
         }
         place.heal();
         accept(&mut lane(&sink).await, &plain(3)).await;
         place.fail(&json!({ "status": status }));
         let outcomes = send(&mut lane(&sink).await, &plain(1)).await;
-        assert_eq!(rejection(&outcomes[0]).0, RejectionKind::Denied);
+        assert_eq!(rejection(&outcomes[0]).0, kind);
         let outcomes = send(&mut lane(&sink).await, &plain(1)).await;
-        assert_eq!(cause(&outcomes[0]).0, Cause::Denied);
+        assert_eq!(cause(&outcomes[0]).0, expected);
     }
 }
 

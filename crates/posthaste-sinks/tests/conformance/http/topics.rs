@@ -25,6 +25,10 @@ pub(super) fn trials() -> Vec<Trial> {
             a_silent_endpoint_is_its_topic_s,
         ),
         trial(
+            "silent_and_broken_endpoints_end_no_lane_of_topics",
+            silent_and_broken_endpoints_end_no_lane_of_topics,
+        ),
+        trial(
             "topics_that_make_no_path_are_refused",
             topics_that_make_no_path_are_refused,
         ),
@@ -73,11 +77,42 @@ async fn a_fault_of_one_endpoint_is_its_topic_s() {
         assert!(why.reason.starts_with(&told), "{}", why.reason);
         assert!(!why.is_silent && accepted(&outcomes[1]), "{outcomes:?}");
     }
+    for act in ["reset", "garbage"] {
+        place.fail(&json!({ "act": act, "only": "/bad" }));
+        let outcomes = send(&mut flight, &[of_topic("bad"), of_topic("good")]).await;
+        let why = put_off(&outcomes[0]);
+        assert!(
+            why.reason.starts_with("the endpoint of topic `bad`"),
+            "{}",
+            why.reason
+        );
+        assert!(!why.is_silent && accepted(&outcomes[1]), "{outcomes:?}");
+    }
     for status in [401, 403] {
+        place.fail(&json!({}));
+        accept(&mut flight, &[of_topic("bad")]).await;
         place.fail(&json!({ "status": status, "only": "/bad" }));
+        // It may be over this event, until another one is denied.
         let outcomes = send(&mut flight, &[of_topic("bad"), of_topic("good")]).await;
         assert_eq!(rejection(&outcomes[0]).0, RejectionKind::Denied);
         assert!(accepted(&outcomes[1]), "{outcomes:?}");
+        let outcomes = send(&mut flight, &[of_topic("bad"), of_topic("good")]).await;
+        let why = put_off(&outcomes[0]);
+        assert!(why.reason.contains("correct the login"), "{}", why.reason);
+        assert!(accepted(&outcomes[1]), "{outcomes:?}");
+    }
+}
+
+/// The host is there, as it lets us connect.
+async fn silent_and_broken_endpoints_end_no_lane_of_topics() {
+    let place = Place::new(WebhookServer::shared());
+    let sink = place.sink_of_topics();
+    for (act, is_silent) in [("silent", true), ("reset", false), ("garbage", false)] {
+        place.fail(&json!({ "act": act, "only": "/bad" }));
+        let mut flight = sink.open_lane(short(1)).await.unwrap();
+        let outcomes = send(&mut flight, &[of_topic("bad")]).await;
+        assert_eq!(put_off(&outcomes[0]).is_silent, is_silent, "{act}");
+        accept(&mut flight, &[of_topic("good")]).await;
     }
 }
 
