@@ -22,9 +22,12 @@ use super::{
 const SESSION: &str = "set names utf8mb4 collate utf8mb4_bin; \
      set session autocommit = 1, session time_zone = '+00:00', \
      session sql_mode = 'STRICT_ALL_TABLES', session lock_wait_timeout = 5, \
-     session innodb_lock_wait_timeout = 5 /*M!100000 , session query_cache_type = 0 */ \
-     /*!80000 , session information_schema_stats_expiry = 0 */; \
-     set session transaction isolation level read committed";
+     session innodb_lock_wait_timeout = 5, session wait_timeout = 28800, \
+     session completion_type = 0, session sql_select_limit = 18446744073709551615, \
+     session sql_big_selects = 1, session sql_safe_updates = 0 \
+     /*M!100000 , session query_cache_type = 0 , session max_statement_time = 0 */ \
+     /*!80000 , session information_schema_stats_expiry = 0 , session max_execution_time = 0 */; \
+     set session transaction isolation level read committed, read write";
 
 /// A transaction whose relay stands still ends after so many seconds, so that it keeps no other
 /// relay waiting for long.

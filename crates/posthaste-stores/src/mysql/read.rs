@@ -73,6 +73,8 @@ struct State {
 /// A lock that is asked for, about the numbers up to this one.
 struct Probing {
     high: u64,
+    /// How many looks were blind before it, unless the last one was.
+    saw: Option<u64>,
     task: JoinHandle<Result<Result<Prepared, Doubt>, StoreError>>,
 }
 
@@ -216,6 +218,7 @@ impl Reader {
             return Ok(());
         }
         state.sampled_at = Some(now);
+        let blind_looks = self.trust.blind_looks();
         let sampled = match &state.instrument {
             Ok(instrument) => sample::sample(work, *instrument, &self.trust).await?,
             Err(doubt) => Err(doubt.clone()),
@@ -233,7 +236,8 @@ impl Reader {
             state.proof.doubt();
         }
         if self.hole_proof == HoleProof::Lock {
-            self.probe(state, high).await?;
+            let saw = state.instrument.is_ok() && self.trust.blind_looks() == blind_looks;
+            self.probe(state, high, saw.then_some(blind_looks)).await?;
         } else if self.hole_proof == HoleProof::Instruments && state.doubt.as_ref() != Some(&doubt)
         {
             tracing::warn!(
@@ -248,7 +252,12 @@ impl Reader {
 
     /// Takes the answer of a lock that was asked for, and asks for the next one. Reading goes on
     /// meanwhile.
-    async fn probe(&self, state: &mut State, high: u64) -> Result<(), StoreError> {
+    async fn probe(
+        &self,
+        state: &mut State,
+        high: u64,
+        saw: Option<u64>,
+    ) -> Result<(), StoreError> {
         if let Some(mut probing) = state.probing.take() {
             if !probing.task.is_finished() {
                 state.probing = Some(probing);
@@ -258,8 +267,10 @@ impl Reader {
             let answer = answer.map_err(|_| unavailable(OPERATION, "a lock was given up"))?;
             if let Ok(prepared) = answer? {
                 state.proof.granted(probing.high, prepared);
-                // Nobody of a time of blindness is left.
-                self.trust.regain();
+                // Nobody of a time of blindness is left, if it was over before.
+                if let Some(blind_looks) = probing.saw {
+                    self.trust.regain(blind_looks);
+                }
             }
         }
         let now = Instant::now();
@@ -268,7 +279,7 @@ impl Reader {
             state.probed_at = Some(now);
             let probe = Arc::clone(&self.probe);
             let task = tokio::spawn(async move { probe.try_it(OPERATION).await });
-            state.probing = Some(Probing { high, task });
+            state.probing = Some(Probing { high, saw, task });
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use posthaste_engine::StoreError;
@@ -42,23 +42,33 @@ const READS: [&str; 6] = [
 ];
 
 /// Whether the instruments can be trusted with what is open now. Once one was blind, transactions
-/// of that time stay invisible to it: only a lock that was granted while nobody wrote ends that.
+/// of that time stay invisible to it: only a lock ends that which was asked for when it saw again,
+/// and was granted while nobody wrote.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    lost: AtomicBool,
+    /// How many looks found an instrument blind.
+    blind: AtomicU64,
+    /// Up to which of them nobody is left.
+    forgiven: AtomicU64,
 }
 
 impl Trust {
     pub(super) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+        self.blind_looks() > self.forgiven.load(Ordering::Acquire)
+    }
+
+    /// How many looks found an instrument blind, for [`regain`](Self::regain).
+    pub(super) fn blind_looks(&self) -> u64 {
+        self.blind.load(Ordering::Acquire)
     }
 
     fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
+        self.blind.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn regain(&self) {
-        self.lost.store(false, Ordering::Release);
+    /// A lock was granted that was asked for behind so many blind looks, and one that was not.
+    pub(super) fn regain(&self, blind_looks: u64) {
+        self.forgiven.fetch_max(blind_looks, Ordering::AcqRel);
     }
 }
 
@@ -230,5 +240,23 @@ impl Probe {
         };
         let result = result.await;
         work.end(result).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_forgives_no_blindness_that_came_after_it_was_asked_for() {
+        let trust = Trust::default();
+        assert!(!trust.is_lost());
+        trust.lose();
+        let asked_behind = trust.blind_looks();
+        trust.lose();
+        trust.regain(asked_behind);
+        assert!(trust.is_lost());
+        trust.regain(trust.blind_looks());
+        assert!(!trust.is_lost());
     }
 }

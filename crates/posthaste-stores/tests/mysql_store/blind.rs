@@ -13,6 +13,7 @@ super::on_all! {
     a_lock_that_waits_holds_up_no_writer
     more_locks_than_the_instrument_holds_are_no_proof
     more_threads_than_the_instrument_holds_are_no_proof
+    settings_of_the_server_reach_no_statement_of_ours
 }
 
 async fn refused(outbox: &Outbox) -> String {
@@ -99,6 +100,27 @@ async fn crowd(outbox: &Outbox, writers: usize) -> Vec<Writer> {
         crowd.push(writer);
     }
     crowd
+}
+
+/// One of them would cut off the list of those who write, and another one would begin transactions
+/// that nobody ends.
+async fn settings_of_the_server_reach_no_statement_of_ours(version: Version) {
+    let server = block_in_place(|| MysqlServer::builder(version).shows_locks().start());
+    let outbox = Outbox::on(&server).await;
+    let mut open = crowd(&outbox, 5).await;
+    outbox.writer().await.insert("early").await;
+    let mut root = connect(&outbox.database.url()).await;
+    use mysql_async::prelude::Queryable;
+    let odd = "set global completion_type = 1, global sql_select_limit = 2, \
+               global max_join_size = 1, global sql_safe_updates = 1";
+    root.query_drop(odd).await.unwrap();
+    let relay = Relay::new(&outbox).await;
+    assert_eq!(relay.read_all().await, ["early"]);
+    relay.must_stay_open(&outbox).await;
+    for writer in &mut open {
+        writer.commit().await;
+    }
+    assert_eq!(relay.read_for(5).await.len(), 5);
 }
 
 /// T10
