@@ -1,40 +1,39 @@
-//! PostgreSQL stopped like a crash, so that it issues again the transaction numbers and `seq` that
-//! only aborted transactions had used.
+//! A server stopped like a crash, so that it gives again the numbers that only aborted transactions
+//! had drawn.
 
-use posthaste_testkit::servers::postgres::PostgresServer;
+use std::any::Any;
 
-use crate::{
-    database::{Database, Plan},
-    postgres::Postgres,
-};
+use async_trait::async_trait;
 
-/// Aborts transactions, crashes the server at once, starts it again, and looks whether their
-/// numbers are free again.
+/// A server and the tortured database on it.
+#[async_trait]
+pub trait Crashing: Send + Sync {
+    /// Draws numbers that nobody has made durable. Answers the next one, and the value that has to
+    /// live until the crash.
+    async fn draw(&self) -> (u64, Box<dyn Any + Send>);
+
+    /// Stops it, as `kill -9` does.
+    fn crash(&self);
+
+    /// Starts it with what it has written.
+    fn start_again(&self);
+
+    /// The next number that will be drawn.
+    fn next(&self) -> u64;
+}
+
+/// Crashes the server behind numbers that were drawn in vain, starts it again, and counts whether
+/// it gives them again.
 pub async fn crash_server<T>(
-    server: &PostgresServer,
-    postgres: &Postgres,
+    server: &dyn Crashing,
     again: &mut u32,
     meanwhile: impl FnOnce() -> T,
 ) -> T {
-    let client = postgres.client().await.unwrap();
-    let mut writer = postgres.writer().await.unwrap();
-    for _ in 0..5 {
-        // More draws than PostgreSQL logs ahead.
-        let plan = Plan {
-            rolls_back: true,
-            ..Plan::of("aborted", 100)
-        };
-        writer.transact(&plan).await.unwrap();
-        client
-            .batch_execute("begin; select pg_current_xact_id(); rollback")
-            .await
-            .unwrap();
-    }
-    let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
-    let before: i64 = client.query_one(next, &[]).await.unwrap().get(0);
+    let (next, drawn) = server.draw().await;
     server.crash();
+    drop(drawn);
     let outcome = meanwhile();
     server.start_again();
-    *again += u32::from(postgres.number(next) < u64::try_from(before).unwrap());
+    *again += u32::from(server.next() < next);
     outcome
 }

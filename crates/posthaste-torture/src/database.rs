@@ -11,6 +11,8 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use posthaste::{Event, Outbox, Tx};
+use posthaste_testkit::long_form;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -188,8 +190,39 @@ pub fn load_key(number: u32) -> String {
     format!("k{number:03}")
 }
 
+/// The longest pause of a paced writer between two transactions.
+pub(crate) const PACE: Duration = Duration::from_millis(100);
+
+/// A load leaves some processor to the tests beside it. The long form has none.
+pub(crate) fn pace() -> Duration {
+    if long_form() { Duration::ZERO } else { PACE }
+}
+
+/// The events of a step, which have these numbers.
+pub(crate) fn events(step: &Step, numbers: &[i64]) -> Result<Vec<Event>, Trouble> {
+    let event = |n: &i64| {
+        let event = Event::builder(&*step.topic).key(&*step.key);
+        Ok(event.payload(payload(*n, step.payload_bytes)).build()?)
+    };
+    numbers.iter().map(event).collect()
+}
+
+/// Emits the events of a step, one by itself and several at once. Answers their ids.
+pub(crate) async fn emit_numbered<T: Tx + ?Sized>(
+    tx: &mut T,
+    step: &Step,
+    numbers: &[i64],
+) -> Result<Vec<Uuid>, Trouble> {
+    let mut made = events(step, numbers)?;
+    let emitted = match made.as_slice() {
+        [_] => vec![Outbox::new().emit(tx, made.remove(0)).await?],
+        events => Outbox::new().emit_all(tx, events).await?,
+    };
+    Ok(emitted.iter().map(|event| event.id).collect())
+}
+
 /// The number, and blanks up to the wanted length.
-pub fn payload(n: i64, bytes: usize) -> Vec<u8> {
+fn payload(n: i64, bytes: usize) -> Vec<u8> {
     let mut payload = n.to_string().into_bytes();
     payload.resize(payload.len().max(bytes), b' ');
     payload

@@ -49,10 +49,10 @@ faults! {
     Stop = "relay stopped in order",
     /// The server ends all connections of relays.
     EndBackends = "relays' backends ended",
-    /// PostgreSQL, stopped like a crash.
-    Crash = "PostgreSQL crashed",
-    /// PostgreSQL, stopped in order and started again.
-    Restart = "PostgreSQL restarted",
+    /// The database's server, stopped like a crash.
+    Crash = "database crashed",
+    /// The database's server, stopped in order and started again.
+    Restart = "database restarted",
     /// Row-level security hides the outbox's rows from the relays for a while.
     RowSecurity = "row-level security switched on",
     /// New sessions of the relays' role begin with settings that do not suit their statements, for

@@ -93,7 +93,7 @@ pub struct DrainedFixture {
     pub experience: Experience,
     /// Events that the operator skipped: they must not be there.
     pub skipped: Vec<Uuid>,
-    /// Crashes after which PostgreSQL issued transaction numbers a second time.
+    /// Crashes after which the database issued numbers a second time.
     pub numbers_issued_again: u32,
 }
 
@@ -142,7 +142,7 @@ impl LapFixture {
             | Fault::CutBroker
             | Fault::SilentDatabase
             | Fault::SilentBroker => self.a_relay_meets(fault).await,
-            Fault::EndBackends => self.end_backends(),
+            Fault::EndBackends => self.end_backends().await,
             Fault::Crash => self.crash().await,
             Fault::Restart => self.restart().await,
             Fault::RowSecurity => self.row_security().await,
@@ -324,7 +324,7 @@ impl LapFixture {
     fn sqlite(&self) -> &Sqlite {
         match &*self.source {
             Source::Sqlite(file) => file,
-            Source::Postgres { .. } => panic!("{} is no file", self.setting),
+            _ => panic!("{} is no file", self.setting),
         }
     }
 

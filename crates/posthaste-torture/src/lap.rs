@@ -56,7 +56,7 @@ pub struct Outcome {
     pub repeats_max: u64,
     /// Leaves of the outbox that retention emptied.
     pub truncated_leaves: u64,
-    /// Crashes after which PostgreSQL issued transaction numbers a second time.
+    /// Crashes after which the database issued numbers a second time.
     pub numbers_issued_again: u32,
     /// Events that the operator skipped.
     pub skipped: usize,
@@ -166,10 +166,8 @@ impl Lap {
         if !violations.is_empty() {
             violations.extend(report.examples.iter().cloned());
         }
-        if let Source::Postgres { postgres, .. } = source {
-            let thefts = postgres.thefts();
-            violations.extend(thefts.into_iter().map(|theft| format!("I8: {theft}")));
-        }
+        let thefts = source.thefts().into_iter();
+        violations.extend(thefts.map(|theft| format!("I8: {theft}")));
         let troubles = outcome.experience.troubles.iter();
         violations.extend(troubles.map(|trouble| format!("I11: a writer failed: {trouble}")));
         let waits = source.long_waits().into_iter();

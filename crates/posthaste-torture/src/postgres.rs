@@ -1,23 +1,19 @@
 //! Business tables on PostgreSQL, written through tokio-postgres.
 
-use std::time::Duration;
+use std::{any::Any, time::Duration};
 
 use async_trait::async_trait;
-use posthaste::{Event, Outbox};
-use posthaste_testkit::{
-    long_form,
-    servers::postgres::{self, PostgresServer},
-};
+use posthaste_testkit::servers::postgres::{self, PostgresServer};
 use tokio_postgres::{
     Client, NoTls, Transaction,
     types::{ToSql, Type},
 };
-use uuid::Uuid;
 
 use crate::{
+    crash::Crashing,
     database::{
-        Database, Fact, KEYS, LOOSE, LOOSE_EVENTS_MAX, PUT_OFF, Plan, Savepoint, Step, Trouble,
-        Writer, payload,
+        Database, Fact, KEYS, LOOSE, LOOSE_EVENTS_MAX, PACE, PUT_OFF, Plan, Savepoint, Step,
+        Trouble, Writer, emit_numbered, pace,
     },
     relay::posthaste,
 };
@@ -31,6 +27,9 @@ const TABLES: &str = "
 
 const LOCK: &str = "insert into counters as c values ($1, $2)
     on conflict (key) do update set n = c.n + excluded.n returning n";
+
+/// The next transaction's number.
+const NEXT: &str = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
 
 /// Notes whoever takes what another one owns, and every epoch that goes back (I8), past whatever
 /// the relays do.
@@ -57,9 +56,6 @@ const WATCH: &str = "
     create trigger watch before update on posthaste.cursors for each row execute function watch();
 ";
 
-/// The longest pause of a paced writer between two transactions.
-const PACE: Duration = Duration::from_millis(100);
-
 /// One database of a server.
 pub struct Postgres {
     database: postgres::Database,
@@ -85,7 +81,7 @@ impl Postgres {
         ));
         Self {
             database,
-            longest_think: if long_form() { Duration::ZERO } else { PACE },
+            longest_think: pace(),
         }
     }
 
@@ -122,6 +118,15 @@ impl Postgres {
         let found = [self.rows("select what from thefts"), self.rows(uncovered)];
         let lines = found.iter().flat_map(|rows| rows.lines());
         lines.map(str::to_owned).collect()
+    }
+
+    /// Ends all connections of relays; answers how many there were.
+    #[must_use]
+    pub fn end_connections(&self) -> u64 {
+        self.number(
+            "select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity
+             where application_name = 'posthaste' and datname = current_database()",
+        )
     }
 
     /// The database's name.
@@ -250,21 +255,7 @@ async fn emit(tx: &mut Transaction<'_>, step: &Step) -> Result<(), Trouble> {
         rows[0].get::<_, i64>(0) - events + 1
     };
     let numbers: Vec<i64> = (first..first + events).collect();
-    let mut made = Vec::new();
-    for n in &numbers {
-        let payload = payload(*n, step.payload_bytes);
-        made.push(
-            Event::builder(&*step.topic)
-                .key(&*step.key)
-                .payload(payload)
-                .build()?,
-        );
-    }
-    let emitted = match made.as_slice() {
-        [_] => vec![Outbox::new().emit(tx, made.remove(0)).await?],
-        events => Outbox::new().emit_all(tx, events).await?,
-    };
-    let ids: Vec<Uuid> = emitted.iter().map(|event| event.id).collect();
+    let ids = emit_numbered(tx, step, &numbers).await?;
     tx.execute_typed(
         "insert into facts select $1, n, id from unnest($2, $3) f (n, id)",
         &[
@@ -275,4 +266,39 @@ async fn emit(tx: &mut Transaction<'_>, step: &Step) -> Result<(), Trouble> {
     )
     .await?;
     Ok(())
+}
+
+#[async_trait]
+impl Crashing for (&PostgresServer, &Postgres) {
+    /// The numbers of transactions; those of the outbox are drawn besides.
+    async fn draw(&self) -> (u64, Box<dyn Any + Send>) {
+        let client = self.1.client().await.unwrap();
+        let mut writer = self.1.writer().await.unwrap();
+        for _ in 0..5 {
+            // More draws than PostgreSQL logs ahead.
+            let plan = Plan {
+                rolls_back: true,
+                ..Plan::of("aborted", 100)
+            };
+            writer.transact(&plan).await.unwrap();
+            client
+                .batch_execute("begin; select pg_current_xact_id(); rollback")
+                .await
+                .unwrap();
+        }
+        let next: i64 = client.query_one(NEXT, &[]).await.unwrap().get(0);
+        (next.try_into().unwrap(), Box::new(()))
+    }
+
+    fn crash(&self) {
+        self.0.crash();
+    }
+
+    fn start_again(&self) {
+        self.0.start_again();
+    }
+
+    fn next(&self) -> u64 {
+        self.1.number(NEXT)
+    }
 }

@@ -170,7 +170,7 @@ impl Report {
             ("kills (`kill -9`)", grouped(self.kills())),
             ("standstills (SIGSTOP)", grouped(standstills)),
             (
-                "crashes that issued transaction numbers again",
+                "crashes that issued numbers again",
                 grouped(self.sum(|o| u64::from(o.numbers_issued_again))),
             ),
             (

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use posthaste_testkit::servers::mysql::Version;
+
 use crate::{
     brokers::{Brokered, Shared, Target, kafka::Kafka, rabbitmq::RabbitMq},
     faults::Fault,
@@ -16,6 +18,10 @@ pub enum DatabaseKind {
     /// One relay delivers, the others stand by. It has no clock but the machine's, so that one is
     /// left alone.
     Sqlite,
+    /// MySQL 8, which has a binary log; as [`Self::Postgres`].
+    Mysql,
+    /// MariaDB 11 without a binary log; as [`Self::Postgres`].
+    MariaDb,
 }
 
 /// Where they deliver to.
@@ -31,7 +37,7 @@ pub enum SinkKind {
     File,
 }
 
-use DatabaseKind::{Postgres, Sqlite};
+use DatabaseKind::{MariaDb, Mysql, Postgres, Sqlite};
 
 /// A database and a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,13 +50,15 @@ pub struct Setting {
 
 impl Setting {
     /// Those that a run has, in turn.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::new(Postgres, SinkKind::Kafka),
         Self::new(Sqlite, SinkKind::File),
         Self::new(Postgres, SinkKind::RabbitMq),
         Self::new(Postgres, SinkKind::File),
         Self::new(Postgres, SinkKind::KafkaTransactional),
         Self::new(Sqlite, SinkKind::RabbitMq),
+        Self::new(Mysql, SinkKind::Kafka),
+        Self::new(MariaDb, SinkKind::RabbitMq),
     ];
 
     /// From this database to this destination.
@@ -71,12 +79,14 @@ impl Setting {
         }
     }
 
-    /// The database, with a standby if so; SQLite has none.
+    /// The database, with a standby if so, which only PostgreSQL has.
     pub async fn start_database(self, has_standby: bool) -> Source {
         match self.database {
             Sqlite => Source::sqlite().await,
             Postgres if has_standby => Source::postgres_with_standby(),
             Postgres => Source::postgres(),
+            Mysql => Source::mysql(Version::MySql8),
+            MariaDb => Source::mysql(Version::MariaDb11),
         }
     }
 
@@ -99,7 +109,11 @@ impl Setting {
     /// Whether relays have wall clocks that are wrong.
     #[must_use]
     pub fn has_wrong_clocks(self) -> bool {
-        self == Self::new(Postgres, SinkKind::RabbitMq)
+        !self.is_on_sqlite() && self.sink == SinkKind::RabbitMq
+    }
+
+    pub(crate) fn is_on_postgres(self) -> bool {
+        self.database == Postgres
     }
 
     pub(crate) fn is_on_sqlite(self) -> bool {
@@ -131,7 +145,7 @@ impl Setting {
             | Fault::Elsewhere
             | Fault::Poison => self.is_to_file(),
             Fault::TopicsDeleted => self.is_to_kafka(),
-            // PostgreSQL has a clock of its own.
+            // A server has a clock of its own.
             Fault::ClockSetBack | Fault::WriterKill => self.is_on_sqlite(),
             // A transaction that is held open stops every other writer of SQLite.
             Fault::CutDatabase
@@ -139,11 +153,9 @@ impl Setting {
             | Fault::EndBackends
             | Fault::Crash
             | Fault::Restart
-            | Fault::RowSecurity
-            | Fault::Settings
-            | Fault::StandbyReader
             | Fault::Long
             | Fault::Giant => !self.is_on_sqlite(),
+            Fault::RowSecurity | Fault::Settings | Fault::StandbyReader => self.is_on_postgres(),
         }
     }
 }
@@ -153,6 +165,8 @@ impl fmt::Display for Setting {
         let database = match self.database {
             Postgres => "PostgreSQL",
             Sqlite => "SQLite",
+            Mysql => "MySQL",
+            MariaDb => "MariaDB",
         };
         let sink = match self.sink {
             SinkKind::Kafka => "Kafka",

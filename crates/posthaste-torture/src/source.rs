@@ -2,9 +2,17 @@
 
 use std::sync::Arc;
 
-use posthaste_testkit::{proxy::Proxy, servers::postgres::PostgresServer};
+use posthaste_testkit::{
+    proxy::Proxy,
+    servers::{
+        mysql::{MysqlServer, Version},
+        postgres::PostgresServer,
+    },
+};
 
-use crate::{database::Database, postgres::Postgres, sqlite::Sqlite};
+use crate::{
+    crash::Crashing, database::Database, mysql::Mysql, postgres::Postgres, sqlite::Sqlite,
+};
 
 /// The role of the relays: no superuser and not the owner of the outbox, so that policies and
 /// rights count for it.
@@ -34,6 +42,13 @@ pub enum Source {
         standby: Option<Box<PostgresServer>>,
         /// The database on the server.
         postgres: Arc<Postgres>,
+    },
+    /// Relays reach it through proxies.
+    Mysql {
+        /// The server, which may be crashed.
+        server: Box<MysqlServer>,
+        /// The database on the server.
+        mysql: Arc<Mysql>,
     },
     /// Relays open it.
     Sqlite(Arc<Sqlite>),
@@ -83,6 +98,25 @@ impl Source {
         }
     }
 
+    /// A server of its own, which loses nothing that has committed when it crashes. MySQL has a
+    /// binary log; MariaDB has none, and shows what it has not written yet.
+    #[must_use]
+    pub fn mysql(version: Version) -> Self {
+        let builder = MysqlServer::builder(version).shows_locks();
+        // A killed process leaves what it has handed to the operating system.
+        let builder = builder.setting("innodb-flush-method", "nosync");
+        let server = Box::new(builder.start());
+        let role = format!("{RELAYS_ROLE}@127.0.0.1");
+        server.sql("", &format!("create user '{RELAYS_ROLE}'@'127.0.0.1'"));
+        let init = ["--retention", "1s", "--relay", &role];
+        let mysql = Mysql::with_init(&server, &init).with_paced_writers();
+        mysql.watch_ownership();
+        Self::Mysql {
+            server,
+            mysql: Arc::new(mysql),
+        }
+    }
+
     /// A file of its own.
     pub async fn sqlite() -> Self {
         Self::Sqlite(Arc::new(Sqlite::new().await))
@@ -93,6 +127,7 @@ impl Source {
     pub fn database(&self) -> Arc<dyn Database> {
         match self {
             Self::Postgres { postgres, .. } => Arc::clone(postgres) as Arc<dyn Database>,
+            Self::Mysql { mysql, .. } => Arc::clone(mysql) as Arc<dyn Database>,
             Self::Sqlite(file) => Arc::clone(file) as Arc<dyn Database>,
         }
     }
@@ -113,6 +148,10 @@ impl Source {
                 let url = format!("postgres://{RELAYS_ROLE}@127.0.0.1:{port}/{name}");
                 (url, Some(proxy))
             }
+            Self::Mysql { server, mysql } => {
+                let proxy = Proxy::to_local_port(server.port()).unwrap();
+                (mysql.url_of(RELAYS_ROLE, proxy.port()), Some(proxy))
+            }
             Self::Sqlite(file) => (file.url(), None),
         }
     }
@@ -120,11 +159,56 @@ impl Source {
     /// Whether several relays deliver from it at once, where the destination lets them.
     #[must_use]
     pub fn is_shared_out(&self) -> bool {
-        matches!(self, Self::Postgres { .. })
+        !matches!(self, Self::Sqlite(_))
     }
 
-    /// Writers that waited too long for a table, in the server's words: they wait for us. One that
-    /// only reads one is none: a relay may wait until a leaf is emptied.
+    /// The server, for whoever crashes it.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    #[must_use]
+    pub fn crashing(&self) -> Box<dyn Crashing + '_> {
+        match self {
+            Self::Postgres {
+                server, postgres, ..
+            } => Box::new((&**server, &**postgres)),
+            Self::Mysql { server, mysql } => Box::new((&**server, &**mysql)),
+            Self::Sqlite(_) => panic!("SQLite has no server"),
+        }
+    }
+
+    /// Stops the server in order, and starts it again.
+    pub fn restart(&self) {
+        match self {
+            Self::Postgres { server, .. } => server.stop_fast(),
+            Self::Mysql { server, .. } => server.stop(),
+            Self::Sqlite(_) => {}
+        }
+        self.crashing().start_again();
+    }
+
+    /// Ends the relays' connections, and answers how many.
+    pub async fn end_connections(&self) -> u64 {
+        match self {
+            Self::Postgres { postgres, .. } => postgres.end_connections(),
+            Self::Mysql { mysql, .. } => mysql.end_connections(RELAYS_ROLE).await,
+            Self::Sqlite(_) => 0,
+        }
+    }
+
+    /// Thefts of partitions (I8), as far as somebody watched.
+    #[must_use]
+    pub fn thefts(&self) -> Vec<String> {
+        match self {
+            Self::Postgres { postgres, .. } => postgres.thefts(),
+            Self::Mysql { mysql, .. } => mysql.thefts(),
+            Self::Sqlite(_) => Vec::new(),
+        }
+    }
+
+    /// Writers that waited too long for a table, in PostgreSQL's words: they wait for us. One that
+    /// only reads one is none: a relay may wait until a leaf is emptied. Those of MySQL fail.
     #[must_use]
     pub fn long_waits(&self) -> Vec<String> {
         let Self::Postgres { server, .. } = self else {
@@ -142,7 +226,7 @@ impl Source {
             Self::Postgres { postgres, .. } => {
                 postgres.number("select count(*) from posthaste.audit where action = 'truncate'")
             }
-            Self::Sqlite(_) => 0,
+            Self::Mysql { .. } | Self::Sqlite(_) => 0,
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use posthaste::{Event, Outbox};
 use sqlx::{
     Connection, Row, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
@@ -12,9 +11,10 @@ use uuid::Uuid;
 
 use crate::{
     database::{
-        Database, Fact, KEYS, PUT_OFF, Plan, Savepoint, Step, Trouble, Writer, load_key, payload,
+        Database, Fact, KEYS, PUT_OFF, Plan, Step, Trouble, Writer, emit_numbered, load_key,
     },
     relay::posthaste,
+    sqlx_writer::{Emits, transact},
 };
 
 const TABLES: [&str; 2] = [
@@ -199,62 +199,32 @@ impl Writer for SqliteWriter {
     async fn transact(&mut self, plan: &Plan) -> Result<(), Trouble> {
         // A transaction that reads first and writes later may be refused at once, whatever the
         // time-out.
-        let mut tx = self.0.begin_with("begin immediate").await?;
-        for step in &plan.steps {
-            if step.savepoint == Savepoint::None {
-                emit(&mut tx, step).await?;
-                continue;
-            }
-            let mut savepoint = tx.begin().await?;
-            emit(&mut savepoint, step).await?;
-            if step.savepoint == Savepoint::Kept {
-                savepoint.commit().await?;
-            } else {
-                savepoint.rollback().await?;
-            }
-        }
-        plan.hold.pass().await;
-        if plan.rolls_back {
-            tx.rollback().await?;
-        } else {
-            tx.commit().await?;
-        }
-        Ok(())
+        transact(self.0.begin_with("begin immediate").await?, plan).await
     }
 }
 
-async fn emit(tx: &mut SqliteConnection, step: &Step) -> Result<(), Trouble> {
-    let events = i64::from(step.events);
-    let last: i64 = sqlx::query_scalar(
-        "insert into counters values (?, ?)
-         on conflict (key) do update set n = n + excluded.n returning n",
-    )
-    .bind(&step.key)
-    .bind(events)
-    .fetch_one(&mut *tx)
-    .await?;
-    let numbers: Vec<i64> = (last - events + 1..=last).collect();
-    let mut made = Vec::new();
-    for n in &numbers {
-        let payload = payload(*n, step.payload_bytes);
-        made.push(
-            Event::builder(&*step.topic)
-                .key(&*step.key)
-                .payload(payload)
-                .build()?,
-        );
+#[async_trait]
+impl Emits for SqliteConnection {
+    async fn emit_step(&mut self, step: &Step) -> Result<(), Trouble> {
+        let events = i64::from(step.events);
+        let last: i64 = sqlx::query_scalar(
+            "insert into counters values (?, ?)
+             on conflict (key) do update set n = n + excluded.n returning n",
+        )
+        .bind(&step.key)
+        .bind(events)
+        .fetch_one(&mut *self)
+        .await?;
+        let numbers: Vec<i64> = (last - events + 1..=last).collect();
+        let ids = emit_numbered(self, step, &numbers).await?;
+        for (n, id) in numbers.iter().zip(ids) {
+            let fact = sqlx::query("insert into facts values (?, ?, ?)");
+            fact.bind(&step.key)
+                .bind(n)
+                .bind(id.to_string())
+                .execute(&mut *self)
+                .await?;
+        }
+        Ok(())
     }
-    let emitted = match made.as_slice() {
-        [_] => vec![Outbox::new().emit(tx, made.remove(0)).await?],
-        events => Outbox::new().emit_all(tx, events).await?,
-    };
-    for (n, event) in numbers.iter().zip(emitted) {
-        let fact = sqlx::query("insert into facts values (?, ?, ?)");
-        fact.bind(&step.key)
-            .bind(n)
-            .bind(event.id.to_string())
-            .execute(&mut *tx)
-            .await?;
-    }
-    Ok(())
 }

@@ -16,7 +16,7 @@ const LAP_MAX: Duration = Duration::from_secs(240);
 /// Less is over before anything has happened.
 const LAP_MIN: Duration = Duration::from_secs(15);
 /// A whole run has so many laps at least, so that a short one has several too.
-const LAPS: u32 = 6;
+const LAPS: u32 = 8;
 /// From this on giants are as large as they come.
 const LONG: Duration = Duration::from_secs(1_800);
 
@@ -56,7 +56,7 @@ impl Torture {
             (false, SinkKind::File) | (true, _) => 200_000,
             (false, _) => 20_000,
         };
-        let standby = !setting.is_on_sqlite() && has_standby(self.seed, number);
+        let standby = setting.is_on_postgres() && has_standby(self.seed, number);
         let lap = Lap {
             setting,
             options: LapOptions {
@@ -116,7 +116,7 @@ mod tests {
             }
             let on_postgres = (0..settings).filter(|lap| {
                 let setting = Setting::ALL[usize::try_from(*lap).unwrap()];
-                !setting.is_on_sqlite() && has_standby(seed, *lap)
+                setting.is_on_postgres() && has_standby(seed, *lap)
             });
             assert_eq!(on_postgres.count(), 2);
         }

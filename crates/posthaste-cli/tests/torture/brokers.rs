@@ -271,7 +271,7 @@ async fn outages_and_crashes_lose_and_park_nothing(broker: Arc<dyn Broker>) {
         }
         assert_no_panic(&running.kill9().stderr);
         let paused = load.pause().await;
-        running = crash_server(&server, &postgres, &mut again, || relay.start()).await;
+        running = crash_server(&(&server, &*postgres), &mut again, || relay.start()).await;
         drop(paused);
         broker.start_again();
         delivers(&*broker).await;

@@ -7,13 +7,20 @@ use std::{
 };
 
 use posthaste_testkit::{
-    long_form, process::Running, proxy::Proxy, servers::postgres::PostgresServer,
+    long_form,
+    process::Running,
+    proxy::Proxy,
+    servers::{
+        mysql::{MysqlServer, Version},
+        postgres::PostgresServer,
+    },
 };
 
 use crate::verdict::{Lives, Verdict};
 use posthaste_torture::{
     database::{Database, Plan},
     load::{Load, OnTrouble},
+    mysql::Mysql,
     postgres::Postgres,
     relay::{Delivered, LIMIT, RelayCommand, assert_no_panic, posthaste, until},
 };
@@ -38,23 +45,30 @@ async fn ended_backends_cost_neither_events_nor_order() {
     let faults = async |_: &Running, _: &Load| {
         let mut ended = 0;
         while ended < rounds {
-            ended += postgres.number(
-                "select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity
-                 where application_name = 'posthaste' and datname = current_database()",
-            );
+            ended += postgres.end_connections();
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let (said, _) = under_load(&postgres, &relay, &delivered, OnTrouble::Fail, faults).await;
+    let database = Arc::clone(&postgres) as _;
+    let (said, _) = under_load(&database, &relay, &delivered, OnTrouble::Fail, faults).await;
     assert_said_seldom(&said, began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order() {
     let server = PostgresServer::builder().start();
-    let postgres = Arc::new(Postgres::new(&server));
+    cut_stalled_and_half_closed(Arc::new(Postgres::new(&server)), server.port()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_stalled_and_half_closed_connections_to_mysql_cost_neither_events_nor_order() {
+    let server = MysqlServer::shared(Version::MySql8);
+    cut_stalled_and_half_closed(Arc::new(Mysql::new(server)), server.port()).await;
+}
+
+async fn cut_stalled_and_half_closed(database: Arc<dyn Database>, port: u16) {
     let delivered = Delivered::new();
-    let (proxy, url) = proxied(&server, &postgres);
+    let (proxy, url) = proxied(&*database, port);
     let relay = RelayCommand::new(&url, &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 5 } else { 1 };
@@ -74,11 +88,11 @@ async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order()
                 fault(&proxy);
                 tokio::time::sleep(Duration::from_secs(4)).await;
                 proxy.resume();
-                delivers(&postgres, &delivered).await;
+                delivers(&*database, &delivered).await;
             }
         }
     };
-    let (said, _) = under_load(&postgres, &relay, &delivered, OnTrouble::Fail, faults).await;
+    let (said, _) = under_load(&database, &relay, &delivered, OnTrouble::Fail, faults).await;
     assert_said_seldom(&said, began.elapsed());
 }
 
@@ -86,19 +100,28 @@ async fn cut_stalled_and_half_closed_connections_cost_neither_events_nor_order()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_never_answer_again_are_replaced() {
     let server = PostgresServer::builder().start();
-    let postgres = Arc::new(Postgres::new(&server));
+    never_answer_again(Arc::new(Postgres::new(&server)), server.port()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_to_mariadb_that_never_answer_again_are_replaced() {
+    let server = MysqlServer::shared(Version::MariaDb11);
+    never_answer_again(Arc::new(Mysql::new(server)), server.port()).await;
+}
+
+async fn never_answer_again(database: Arc<dyn Database>, port: u16) {
     let delivered = Delivered::new();
-    let (proxy, url) = proxied(&server, &postgres);
+    let (proxy, url) = proxied(&*database, port);
     let relay = RelayCommand::new(&url, &delivered).flags(&FLAGS);
     let began = Instant::now();
     let rounds = if long_form() { 20 } else { 3 };
     let faults = async |_: &Running, _: &Load| {
         for _ in 0..rounds {
             proxy.freeze();
-            delivers(&postgres, &delivered).await;
+            delivers(&*database, &delivered).await;
         }
     };
-    let (said, _) = under_load(&postgres, &relay, &delivered, OnTrouble::Fail, faults).await;
+    let (said, _) = under_load(&database, &relay, &delivered, OnTrouble::Fail, faults).await;
     assert!(said.contains("no answer within"), "{said}");
     assert_said_seldom(&said, began.elapsed());
 }
@@ -107,8 +130,17 @@ async fn connections_that_never_answer_again_are_replaced() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_end_where_the_server_never_answers() {
     let server = PostgresServer::builder().start();
-    let postgres = Postgres::new(&server);
-    let (proxy, url) = proxied(&server, &postgres);
+    commands_end(&Postgres::new(&server), server.port());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_end_where_mysql_never_answers() {
+    let server = MysqlServer::shared(Version::MySql8);
+    commands_end(&Mysql::new(server), server.port());
+}
+
+fn commands_end(database: &dyn Database, port: u16) {
+    let (proxy, url) = proxied(database, port);
     proxy.stall();
     std::thread::scope(|scope| {
         for command in [
@@ -129,30 +161,27 @@ async fn commands_end_where_the_server_never_answers() {
 }
 
 /// A way to the database that can be broken.
-fn proxied(server: &PostgresServer, postgres: &Postgres) -> (Proxy, String) {
-    let proxy = Proxy::to_local_port(server.port()).unwrap();
-    let url = postgres.url().replace(
-        &format!(":{}/", server.port()),
-        &format!(":{}/", proxy.port()),
-    );
+fn proxied(database: &dyn Database, port: u16) -> (Proxy, String) {
+    let proxy = Proxy::to_local_port(port).unwrap();
+    let there = format!(":{}/", proxy.port());
+    let url = database.url().replace(&format!(":{port}/"), &there);
     (proxy, url)
 }
 
 /// Runs writers and a relay beside the faults, then asserts that all is there; answers what the
 /// relay said, and what was repeated.
 pub(crate) async fn under_load(
-    postgres: &Arc<Postgres>,
+    database: &Arc<dyn Database>,
     relay: &RelayCommand,
     delivered: &Delivered,
     on_trouble: OnTrouble,
     faults: impl AsyncFnOnce(&Running, &Load),
 ) -> (String, Verdict) {
-    let database: Arc<dyn Database> = Arc::clone(postgres) as Arc<dyn Database>;
-    let load = Load::start(&database, on_trouble);
+    let load = Load::start(database, on_trouble);
     let mut running = relay.start();
     running.wait_for_stderr("claimed", LIMIT);
     faults(&running, &load).await;
-    delivers(postgres, delivered).await;
+    delivers(&**database, delivered).await;
     assert!(
         running.is_running(),
         "the relay ended:\n{}",
@@ -162,7 +191,7 @@ pub(crate) async fn under_load(
     running.terminate();
     let stopped = running.wait(LIMIT).expect_status(0);
     relay.drain(0);
-    let verdict = Lives::first().judge(&*database, delivered).await;
+    let verdict = Lives::first().judge(&**database, delivered).await;
     println!("{}", verdict.report);
     verdict.report.assert_good();
     assert_no_panic(&stopped.stderr);
@@ -170,9 +199,9 @@ pub(crate) async fn under_load(
 }
 
 /// A fresh event arrives.
-pub(crate) async fn delivers(postgres: &Postgres, delivered: &Delivered) {
+pub(crate) async fn delivers(database: &dyn Database, delivered: &Delivered) {
     let key = format!("after-{}", uuid::Uuid::new_v4());
-    postgres
+    database
         .writer()
         .await
         .unwrap()

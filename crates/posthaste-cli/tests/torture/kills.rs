@@ -2,13 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use posthaste_testkit::{long_form, process::Running, servers::postgres::PostgresServer};
+use posthaste_testkit::{
+    long_form,
+    process::Running,
+    servers::{
+        mysql::{MysqlServer, Version},
+        postgres::PostgresServer,
+    },
+};
 use rand::Rng;
 
 use crate::verdict::{After, Lives};
 use posthaste_torture::{
     database::{Database, Gate, Hold, KEYS, Plan, Step, load_key},
     load::{Load, OnTrouble},
+    mysql::Mysql,
     postgres::Postgres,
     relay::{Delivered, LIMIT, RelayCommand, assert_no_panic, until},
     sqlite::Sqlite,
@@ -64,7 +72,22 @@ impl Size {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_loses_nothing_through_kills_of_the_relay() {
     let server = PostgresServer::builder().start();
-    let database: Arc<dyn Database> = Arc::new(Postgres::new(&server));
+    beside_a_long_transaction(Arc::new(Postgres::new(&server))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_loses_nothing_through_kills_of_the_relay() {
+    let server = MysqlServer::shared(Version::MySql8);
+    beside_a_long_transaction(Arc::new(Mysql::new(server))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_loses_nothing_through_kills_of_the_relay() {
+    let server = MysqlServer::shared(Version::MariaDb11);
+    beside_a_long_transaction(Arc::new(Mysql::new(server))).await;
+}
+
+async fn beside_a_long_transaction(database: Arc<dyn Database>) {
     let delivered = Arc::new(Delivered::new());
     let long = LongTransaction::open(&database).await;
     let probes =

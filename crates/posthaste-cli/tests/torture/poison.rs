@@ -3,11 +3,18 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use posthaste_testkit::{lines, long_form, servers::postgres::PostgresServer};
+use posthaste_testkit::{
+    lines, long_form,
+    servers::{
+        mysql::{MysqlServer, Version},
+        postgres::PostgresServer,
+    },
+};
 
 use crate::verdict::Lives;
 use posthaste_torture::{
     database::{Database, Fact, Plan, Step, load_key},
+    mysql::Mysql,
     postgres::Postgres,
     relay::{Delivered, LIMIT, MEMORY_KIB_MAX, RelayCommand, posthaste, posthaste_json, until},
     sqlite::Sqlite,
@@ -121,6 +128,16 @@ async fn retry_releases_in_order(database: &dyn Database) {
 #[tokio::test]
 async fn postgres_poison_blocks_its_key_and_retry_releases_it_in_order() {
     retry_releases_in_order(&Postgres::new(PostgresServer::shared(15))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysql_poison_blocks_its_key_and_retry_releases_it_in_order() {
+    retry_releases_in_order(&Mysql::new(MysqlServer::shared(Version::MySql8))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mariadb_poison_blocks_its_key_and_retry_releases_it_in_order() {
+    retry_releases_in_order(&Mysql::new(MysqlServer::shared(Version::MariaDb11))).await;
 }
 
 #[tokio::test]
@@ -255,7 +272,15 @@ async fn a_long_queue_behind_a_poison_event_is_not_copied() {
 /// Events that come while their key is blocked, and while it is released, find their place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_released_under_load_keeps_its_order() {
-    let database: Arc<dyn Database> = Arc::new(Postgres::new(PostgresServer::shared(15)));
+    released_under_load(Arc::new(Postgres::new(PostgresServer::shared(15)))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_mysql_released_under_load_keeps_its_order() {
+    released_under_load(Arc::new(Mysql::new(MysqlServer::shared(Version::MySql8)))).await;
+}
+
+async fn released_under_load(database: Arc<dyn Database>) {
     poison(&*database).await;
     let delivered = Delivered::new();
     let refusing = relay(&*database, &delivered, REFUSING).start();

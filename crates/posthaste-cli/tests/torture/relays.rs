@@ -75,6 +75,47 @@ async fn several_relays_to_rabbitmq_with_wrong_wall_clocks_lose_nothing_and_keep
     .await;
 }
 
+/// The second one has the wall clock of another time.
+#[cfg(feature = "rabbitmq")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn relays_that_share_a_mariadb_lose_nothing_and_keep_order() {
+    let faults = [
+        Fault::Kill,
+        Fault::Long,
+        Fault::CutDatabase,
+        Fault::Kill,
+        Fault::Crash,
+        Fault::EndBackends,
+    ];
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
+    laps(
+        Setting::new(DatabaseKind::MariaDb, SinkKind::RabbitMq),
+        sizes,
+        &faults,
+    )
+    .await;
+}
+
+#[cfg(feature = "kafka")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn relays_that_share_a_mysql_lose_nothing_and_keep_order() {
+    let faults = [
+        Fault::Kill,
+        Fault::Freeze,
+        Fault::Restart,
+        Fault::SilentDatabase,
+        Fault::Kill,
+        Fault::Crash,
+    ];
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
+    laps(
+        Setting::new(DatabaseKind::Mysql, SinkKind::Kafka),
+        sizes,
+        &faults,
+    )
+    .await;
+}
+
 /// A file has one lane: one relay owns all partitions, the other stands by.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_relays_to_a_file_lose_nothing_and_keep_order() {

@@ -57,7 +57,7 @@ async fn a_server_without_room_connections_or_locks_costs_neither_events_nor_ord
         running.wait_for_stderr("No space left on device", LIMIT);
         tokio::time::sleep(BEYOND_LEASE).await;
         postgres.rows(ROOM_AGAIN);
-        delivers(&postgres, &delivered).await;
+        delivers(&*postgres, &delivered).await;
 
         postgres.rows("alter role relay connection limit 0");
         postgres
@@ -65,15 +65,22 @@ async fn a_server_without_room_connections_or_locks_costs_neither_events_nor_ord
         running.wait_for_stderr("too many connections", LIMIT);
         tokio::time::sleep(BEYOND_LEASE).await;
         postgres.rows("alter role relay connection limit -1");
-        delivers(&postgres, &delivered).await;
+        delivers(&*postgres, &delivered).await;
 
         let holder = postgres.client().await.unwrap();
         holder.batch_execute(LOCKS).await.unwrap();
         tokio::time::sleep(2 * BEYOND_LEASE).await;
         holder.batch_execute("rollback").await.unwrap();
-        delivers(&postgres, &delivered).await;
+        delivers(&*postgres, &delivered).await;
     };
-    under_load(&postgres, &relay, &delivered, OnTrouble::Fail, troubles).await;
+    under_load(
+        &(Arc::clone(&postgres) as _),
+        &relay,
+        &delivered,
+        OnTrouble::Fail,
+        troubles,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,7 +95,14 @@ async fn a_server_that_turns_read_only_and_back_costs_neither_events_nor_order()
         running.wait_for_stderr("read replica", LIMIT);
         server.promote();
     };
-    under_load(&postgres, &relay, &delivered, OnTrouble::Reconnect, turn).await;
+    under_load(
+        &(Arc::clone(&postgres) as _),
+        &relay,
+        &delivered,
+        OnTrouble::Reconnect,
+        turn,
+    )
+    .await;
 }
 
 /// Each in a transaction of its own, as a DBA would type it.
@@ -115,10 +129,17 @@ async fn an_outbox_that_is_altered_beside_a_relay_loses_and_reorders_nothing() {
     let alter = async |_: &Running, _: &Load| {
         for statement in DDL {
             postgres.rows(statement);
-            delivers(&postgres, &delivered).await;
+            delivers(&*postgres, &delivered).await;
         }
     };
-    let (_, verdict) = under_load(&postgres, &relay, &delivered, OnTrouble::Fail, alter).await;
+    let (_, verdict) = under_load(
+        &(Arc::clone(&postgres) as _),
+        &relay,
+        &delivered,
+        OnTrouble::Fail,
+        alter,
+    )
+    .await;
     verdict.assert_good(0);
 }
 
@@ -138,7 +159,7 @@ async fn a_reader_that_pins_the_horizon_delays_nothing() {
     running.wait_for_stderr("claimed", LIMIT);
     let minutes = Duration::from_secs(if long_form() { 600 } else { 10 });
     tokio::time::sleep(minutes).await;
-    delivers(&postgres, &delivered).await;
+    delivers(&*postgres, &delivered).await;
     load.stop().await;
     let committed = database.committed().await;
     until("all of it", || delivered.lines() >= committed).await;
