@@ -387,14 +387,10 @@ async fn connect(operation: &'static str, config: &MysqlConfig) -> Result<Conn, 
             .map_err(|error| classify(operation, error).at(&config.place()))?;
         Ok(conn)
     };
-    tokio::time::timeout(
-        config.connect_timeout.max(Duration::from_millis(1)),
-        connecting,
-    )
-    .await
-    .map_err(|_| {
-        let reason = format!("{}: no connection within its time", config.place());
-        unavailable(operation, reason)
+    let limit = config.connect_timeout.max(Duration::from_millis(1));
+    tokio::time::timeout(limit, connecting).await.map_err(|_| {
+        let reason = format!("the server did not answer within {limit:?}");
+        unavailable(operation, reason).at(&config.place())
     })?
 }
 
