@@ -88,8 +88,12 @@ impl Mysql {
     }
 
     /// From now on [`thefts`](Self::thefts) knows.
-    pub fn watch_ownership(&self) {
+    pub fn watch_ownership(&self, relays_role: &str) {
         self.database.sql(WATCH);
+        // MySQL asks those who change two tables at once for it, whoever made the trigger.
+        self.database.sql(&format!(
+            "grant select on thefts to '{relays_role}'@'127.0.0.1'"
+        ));
     }
 
     /// See [`Postgres::thefts`](crate::postgres::Postgres::thefts).
@@ -136,7 +140,7 @@ impl Mysql {
     /// When the server does not do so.
     pub async fn end_connections(&self, user: &str) -> u64 {
         let mut connection = self.client().await.unwrap();
-        let list = "select id from information_schema.processlist where user = ?";
+        let list = "select cast(id as unsigned) from information_schema.processlist where user = ?";
         let list = sqlx::query_scalar(list).bind(user);
         let ids: Vec<u64> = list.fetch_all(&mut connection).await.unwrap();
         let mut ended = 0;

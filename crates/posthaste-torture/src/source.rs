@@ -110,7 +110,7 @@ impl Source {
         server.sql("", &format!("create user '{RELAYS_ROLE}'@'127.0.0.1'"));
         let init = ["--retention", "1s", "--relay", &role];
         let mysql = Mysql::with_init(&server, &init).with_paced_writers();
-        mysql.watch_ownership();
+        mysql.watch_ownership(RELAYS_ROLE);
         Self::Mysql {
             server,
             mysql: Arc::new(mysql),
