@@ -82,10 +82,8 @@ async fn relays_that_share_a_mariadb_lose_nothing_and_keep_order() {
     let faults = [
         Fault::Kill,
         Fault::Long,
-        Fault::CutDatabase,
         Fault::Kill,
         Fault::Crash,
-        Fault::EndBackends,
     ];
     let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
     laps(
@@ -102,9 +100,7 @@ async fn relays_that_share_a_mysql_lose_nothing_and_keep_order() {
     let faults = [
         Fault::Kill,
         Fault::Freeze,
-        Fault::Restart,
-        Fault::SilentDatabase,
-        Fault::Kill,
+        Fault::EndBackends,
         Fault::Crash,
     ];
     let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
