@@ -79,12 +79,7 @@ async fn several_relays_to_rabbitmq_with_wrong_wall_clocks_lose_nothing_and_keep
 #[cfg(feature = "rabbitmq")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relays_that_share_a_mariadb_lose_nothing_and_keep_order() {
-    let faults = [
-        Fault::Kill,
-        Fault::Long,
-        Fault::Kill,
-        Fault::Crash,
-    ];
+    let faults = [Fault::Kill, Fault::Long, Fault::Kill, Fault::Crash];
     let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
     laps(
         Setting::new(DatabaseKind::MariaDb, SinkKind::RabbitMq),
@@ -97,12 +92,7 @@ async fn relays_that_share_a_mariadb_lose_nothing_and_keep_order() {
 #[cfg(feature = "kafka")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relays_that_share_a_mysql_lose_nothing_and_keep_order() {
-    let faults = [
-        Fault::Kill,
-        Fault::Freeze,
-        Fault::EndBackends,
-        Fault::Crash,
-    ];
+    let faults = [Fault::Kill, Fault::Freeze, Fault::EndBackends, Fault::Crash];
     let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
     laps(
         Setting::new(DatabaseKind::Mysql, SinkKind::Kafka),
