@@ -177,7 +177,7 @@ impl Reader {
             end: Cursor::whole(Arc::clone(&base)),
             base,
             joinable,
-            caught_up: !wanted.converges && answer.covered == u64::MAX,
+            caught_up: !wanted.converges && !state.is_full && answer.covered == u64::MAX,
             store_end: answer.events.is_empty() && advances,
             shares_version: answer.shares_version,
             events: answer.events,

@@ -10,16 +10,25 @@ use super::error::unexpected;
 use crate::headers;
 
 /// The columns of an event of the outbox `o`, in the order of those below. Times may be none: rows
-/// of a server, or of a session, that checks nothing.
+/// of a server, or of a session, that checks nothing. A row that fits into no packet, which one row
+/// must, comes without headers and payload, and says so.
 pub(super) const OUTBOX: &str = "o.seq, o.slot, o.id, \
      timestampdiff(microsecond, timestamp'1970-01-01 00:00:00', o.occurred_at), \
      timestampdiff(microsecond, timestamp'1970-01-01 00:00:00', o.inserted_at), \
-     convert(o.headers using utf8mb4), o.payload, o.topic, o.`key`, o.`type`, o.content_type, \
+     if(coalesce(octet_length(o.payload), 0) + octet_length(o.headers) + 65536 \
+         > @@max_allowed_packet, 'too large', convert(o.headers using utf8mb4)), \
+     if(coalesce(octet_length(o.payload), 0) + octet_length(o.headers) + 65536 \
+         > @@max_allowed_packet, null, o.payload), \
+     o.topic, o.`key`, o.`type`, o.content_type, \
      o.correlation_id, o.causation_id, o.tenant_id, o.traceparent, o.tracestate";
 
 /// The same of a parked copy `p`.
 pub(super) const PARKED: &str = "p.seq, p.slot, p.event_id, p.occurred_at, p.inserted_at, \
-     p.headers, p.payload, p.topic, p.`key`, p.`type`, p.content_type, p.correlation_id, \
+     if(coalesce(octet_length(p.payload), 0) + octet_length(p.headers) + 65536 \
+         > @@max_allowed_packet, 'too large', p.headers), \
+     if(coalesce(octet_length(p.payload), 0) + octet_length(p.headers) + 65536 \
+         > @@max_allowed_packet, null, p.payload), \
+     p.topic, p.`key`, p.`type`, p.content_type, p.correlation_id, \
      p.causation_id, p.tenant_id, p.traceparent, p.tracestate";
 
 // Texts stand in the order of `Field`.
@@ -209,6 +218,10 @@ impl<'a> Columns<'a> {
         let texts = match self.bytes(HEADERS) {
             // The usual row has none and pays nothing.
             Some(b"[]") => return Vec::new(),
+            Some(b"too large") => {
+                self.refuse(PAYLOAD, "the row is over the server's max_allowed_packet");
+                return Vec::new();
+            }
             Some(json) => std::str::from_utf8(json).ok().and_then(headers::parse),
             None => None,
         };

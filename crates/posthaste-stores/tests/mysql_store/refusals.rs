@@ -5,13 +5,14 @@ use posthaste_stores::{InitOptions, mysql::init};
 use posthaste_testkit::servers::mysql::{MysqlServer, Version};
 use tokio::task::block_in_place;
 
-use super::support::{Outbox, Relay};
+use super::support::{Outbox, Relay, names};
 
 super::on_all! {
     an_outbox_that_was_emptied_is_refused
     a_server_that_is_read_only_is_refused
     a_table_of_another_engine_is_refused
     an_account_with_the_rights_of_a_relay_delivers
+    a_row_that_the_server_cannot_send_stops_no_other
 }
 
 fn said<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
@@ -49,6 +50,29 @@ async fn an_outbox_that_was_emptied_is_refused(version: Version) {
         a.insert(&format!("again {number}")).await;
     }
     assert!(said(outbox.store().check().await).contains("has another event under the number 3"));
+}
+
+/// The server makes its payload itself, and it fits into no packet.
+async fn a_row_that_the_server_cannot_send_stops_no_other(version: Version) {
+    let builder = MysqlServer::builder(version).shows_locks();
+    let builder = builder.setting("max-allowed-packet", "2M");
+    let server = block_in_place(|| builder.start());
+    let outbox = Outbox::on(&server).await;
+    let mut writer = outbox.writer().await;
+    writer.insert("before").await;
+    writer
+        .run(
+            "insert into posthaste_outbox (topic, `key`, payload)
+             values ('t', 'large', repeat('x', 2 * 1024 * 1024 - 100))",
+        )
+        .await;
+    writer.insert("behind").await;
+    let relay = Relay::new(&outbox).await;
+    let events = relay.try_read().await.unwrap();
+    assert_eq!(names(&events), ["before", "", "behind"]);
+    let fault = events[1].fault().unwrap();
+    assert!(fault.contains("max_allowed_packet"), "{fault}");
+    assert_eq!(events[1].key(), Some("large"));
 }
 
 async fn a_server_that_is_read_only_is_refused(version: Version) {
