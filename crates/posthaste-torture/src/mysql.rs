@@ -157,7 +157,7 @@ impl Mysql {
 
     async fn client(&self) -> sqlx::Result<MySqlConnection> {
         let mut connection = MySqlConnection::connect(&self.database.url()).await?;
-        // A writer that waits longer for a table waits for us (I11), and is told so by an error.
+        // A writer that waits longer for a table waits for us (I11), and fails.
         let session = sqlx::raw_sql("set session lock_wait_timeout = 1");
         session.execute(&mut connection).await?;
         Ok(connection)
