@@ -32,9 +32,10 @@ const SESSION: &str = "set names utf8mb4 collate utf8mb4_bin; \
 /// A transaction whose relay stands still ends after so many seconds, so that it keeps no other
 /// relay waiting for long.
 const BEGIN: &str = "set session wait_timeout = 10; start transaction";
-pub(super) const BEGIN_SNAPSHOT: &str = "set transaction isolation level repeatable read; \
-                              start transaction with consistent snapshot, read only";
-const COMMIT: &str = "commit; set session wait_timeout = 28800";
+pub(super) const BEGIN_SNAPSHOT: &str = "set session wait_timeout = 10; \
+     set transaction isolation level repeatable read; \
+     start transaction with consistent snapshot, read only";
+pub(super) const COMMIT: &str = "commit; set session wait_timeout = 28800";
 const ROLLBACK: &str = "rollback; set session wait_timeout = 28800";
 
 /// A connection that is made when it is first needed.

@@ -324,7 +324,7 @@ impl Reader {
                 let sql = self.sql(chunk, left);
                 work.query_each(&sql, |row| reading.take(&row)).await?;
             }
-            work.run("commit").await?;
+            work.run(super::connection::COMMIT).await?;
             version
         };
         let covered = match reading.full_behind {

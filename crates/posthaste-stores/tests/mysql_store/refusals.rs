@@ -102,7 +102,7 @@ async fn an_account_with_the_rights_of_a_relay_delivers(version: Version) {
         ..InitOptions::default()
     };
     init(&outbox.database.url(), &options).await.unwrap();
-    let outbox = outbox.as_user("relay");
+    let outbox = outbox.by_user("relay");
     outbox.store().check().await.unwrap();
     let relay = Relay::new(&outbox).await;
     let (mut a, mut b) = (outbox.writer().await, outbox.writer().await);

@@ -54,7 +54,7 @@ impl Outbox {
         self
     }
 
-    pub(crate) fn as_user(mut self, user: &'static str) -> Self {
+    pub(crate) fn by_user(mut self, user: &'static str) -> Self {
         self.user = user;
         self
     }
@@ -138,7 +138,7 @@ impl Relay {
     pub(crate) async fn new(outbox: &Outbox) -> Self {
         let store = outbox.store();
         let relay = store.register(&registration()).await.unwrap();
-        let claimed = claim(&*store, relay).await.unwrap();
+        let claimed = claim(&store, relay).await.unwrap();
         Self {
             store,
             relay,
@@ -161,7 +161,7 @@ impl Relay {
     pub(crate) async fn again(self) -> Self {
         let mut tries = 0;
         let claimed = loop {
-            match claim(&*self.store, self.relay).await {
+            match claim(&self.store, self.relay).await {
                 Ok(claimed) => break claimed,
                 Err(error) => {
                     tries += 1;
