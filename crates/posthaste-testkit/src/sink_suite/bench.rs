@@ -86,10 +86,18 @@ impl Bench {
 
     /// Tries to open a lane, with a higher number than any before it.
     pub(super) async fn try_lane(&self) -> Result<Flight, SinkError> {
+        self.try_lane_with(1).await
+    }
+
+    /// The same with so many times a relay's default times.
+    async fn try_lane_with(&self, patience: u32) -> Result<Flight, SinkError> {
         let number = 1 + self.lanes.fetch_add(1, Ordering::Relaxed);
+        let usual = lane_spec(number);
         let spec = LaneSpec {
             scope: Arc::clone(&self.scope),
-            ..lane_spec(number)
+            publish_timeout: usual.publish_timeout * patience,
+            lease: usual.lease * patience,
+            ..usual
         };
         let mut lane = self.sink.open_lane(spec).await?;
         match lane.take_over().await {
@@ -102,10 +110,12 @@ impl Bench {
     }
 
     pub(super) async fn lane(&self) -> Flight {
-        match self.try_lane().await {
-            Ok(flight) => flight,
-            Err(error) => panic!("a healthy destination gave no lane: {error}"),
-        }
+        given(self.try_lane().await)
+    }
+
+    /// A lane whose answers may take long: a busy machine does much for them.
+    pub(super) async fn patient_lane(&self) -> Flight {
+        given(self.try_lane_with(12).await)
     }
 
     /// A lane as soon as one is given: an earlier one that ended without being awaited may still
@@ -135,5 +145,12 @@ impl Bench {
         if let Err(fault) = check_arrivals(&sent, accepted, &arrived) {
             panic!("{fault}");
         }
+    }
+}
+
+fn given(lane: Result<Flight, SinkError>) -> Flight {
+    match lane {
+        Ok(flight) => flight,
+        Err(error) => panic!("a healthy destination gave no lane: {error}"),
     }
 }

@@ -66,7 +66,7 @@ impl Leaders {
             let left = || (at + limit).saturating_duration_since(Instant::now());
             let answers_in_time = |(place, topic): &(TopicPartition, Box<str>)| {
                 // A broker that is silent leaves time for the others.
-                let limit = left().min(limit / 4);
+                let limit = left().min(limit / 2);
                 let Ok(partition) = i32::try_from(place.partition) else {
                     return false;
                 };

@@ -26,7 +26,7 @@ impl IdempotentPublisher {
             let name = |place: TopicPartition| (place, self.topics.name(place.topic).into());
             let places = places.into_iter().map(name).collect();
             self.leaders
-                .ask(&self.client, places, self.publish_timeout / 5);
+                .ask(&self.client, places, self.publish_timeout * 3 / 10);
         }
     }
 

@@ -203,7 +203,7 @@ async fn a_topic_with_too_few_replicas_is_put_off_and_holds_up_no_other() {
     gone.stop();
     server.until_in_sync("thin", &[1]);
     let sink = sink_at(&server.bootstrap());
-    let mut open = lane_with(&sink, impatient()).await;
+    let mut open = lane(&sink).await;
     let sent = [
         event("thin", Some("k"), "1"),
         event("thin", Some("other"), "2"),

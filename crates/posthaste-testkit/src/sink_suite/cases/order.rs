@@ -22,7 +22,7 @@ pub(super) async fn order_is_kept_across_batches(bench: Bench) {
 pub(super) async fn order_is_kept_with_the_most_in_flight(bench: Bench) {
     let info = bench.sink.info();
     let events = plain(info.in_flight_events_max);
-    let mut flight = bench.lane().await;
+    let mut flight = bench.patient_lane().await;
     for batch in events.chunks(info.batch_events_max) {
         flight.submit(batch).await;
     }
