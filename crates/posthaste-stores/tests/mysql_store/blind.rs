@@ -112,7 +112,7 @@ async fn settings_of_the_server_reach_no_statement_of_ours(version: Version) {
     let mut root = connect(&outbox.database.url()).await;
     use mysql_async::prelude::Queryable;
     let odd = "set global completion_type = 1, global sql_select_limit = 2, \
-               global max_join_size = 1, global sql_safe_updates = 1";
+               global max_join_size = 100, global sql_safe_updates = 1";
     root.query_drop(odd).await.unwrap();
     let relay = Relay::new(&outbox).await;
     assert_eq!(relay.read_all().await, ["early"]);
