@@ -2,8 +2,8 @@
 //!
 //! The numbers of the outbox are drawn when rows are inserted, and transactions commit in any
 //! order. So a cursor is the greatest number that was seen and the ranges below it that were not:
-//! holes (`place.rs`). Each page is one consistent read of the holes and of what lies behind, in the
-//! order of the numbers: a late commit delays only itself, and the events of a key come in the
+//! holes (`place.rs`). Each page is one consistent read of the holes and of what lies behind, in
+//! the order of the numbers: a late commit delays only itself, and the events of a key come in the
 //! order of their commits where writers lock before they emit. A hole is closed when it is proven
 //! that nobody can commit it any more (`proof.rs`), never by its age.
 //!
