@@ -33,8 +33,8 @@ fn a_wrong_address_of_a_store() {
     refused(&world, "shop.db", &["no scheme", "sqlite:PATH"]);
     refused(
         &world,
-        "mysql://h/d",
-        &["no store `mysql`", "postgres and sqlite"],
+        "oracle://h/d",
+        &["no store `oracle`", "postgres", "and sqlite"],
     );
     refused(&world, "file:///run/secrets/url", &["${file:PATH}"]);
     refused(&world, "sqlite:", &["path is missing"]);
