@@ -2,6 +2,8 @@
 //!
 //! [`open`] makes a [`Store`] of a URL; [`STORES`] says what there is.
 
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod about;
 mod descriptor;
 /// The row of each store, compiled into every build.
 mod descriptors {
@@ -16,12 +18,16 @@ mod held_places;
 mod init;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod page;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod percent;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod wanted;
 
 use std::sync::Arc;
 

@@ -9,8 +9,7 @@ use posthaste_engine::{
 use serde_json::json;
 
 use super::{
-    MysqlStore,
-    audit::{self, About},
+    MysqlStore, audit,
     connection::{Fields, Work, clock, limit_of},
     destination::{self, COPIES_A_TRANSACTION, close_parked, end_progress, find},
     error::unexpected,
@@ -19,6 +18,7 @@ use super::{
     row::{self, PARKED},
     status::status,
 };
+use crate::about::About;
 
 /// Parked events that one transaction acts upon.
 const ACTS_A_TRANSACTION: usize = 200;

@@ -1,18 +1,17 @@
 //! Destinations: created by the first claim of their name, removed by an operator.
 
 use mysql_async::params;
-use posthaste_engine::{DestinationState, Start, StoreError, Wanted, audit as words};
+use posthaste_engine::{Start, StoreError, Wanted, audit as words};
 use uuid::Uuid;
 
 use super::{
-    audit::{self, About},
-    bits,
+    audit, bits,
     connection::{Work, clock, limit_of},
-    error::unexpected,
     place::Place,
     ranges::Ranges,
     settings,
 };
+use crate::{about::About, wanted::wanted};
 
 /// Copies that one transaction closes: there may be millions.
 pub(super) const COPIES_A_TRANSACTION: usize = 1_000;
@@ -240,30 +239,4 @@ pub(super) async fn end_progress(work: &mut Work, id: i64) -> Result<(), StoreEr
         work.execute(sql, params! { "id" => id }).await?;
     }
     Ok(())
-}
-
-/// The operators' wishes for a destination, as its row has them: a state, and places as a JSON
-/// array.
-pub(super) fn wanted(
-    operation: &'static str,
-    state: &str,
-    places: &str,
-) -> Result<Wanted, StoreError> {
-    let paused_places = serde_json::from_str(places)
-        .map_err(|error| unexpected(operation, format!("paused places: {error}")))?;
-    Ok(Wanted {
-        state: state_named(operation, state)?,
-        paused_places,
-    })
-}
-
-fn state_named(operation: &'static str, name: &str) -> Result<DestinationState, StoreError> {
-    [
-        DestinationState::Active,
-        DestinationState::Paused,
-        DestinationState::Removed,
-    ]
-    .into_iter()
-    .find(|state| state.as_str() == name)
-    .ok_or_else(|| unexpected(operation, format!("a destination in state `{name}`")))
 }

@@ -12,7 +12,7 @@ use mysql_async::params;
 use posthaste_engine::{Registered, StoreError, audit as words};
 
 use super::{
-    audit::{self, About},
+    audit,
     connection::{Work, clock, micros},
     destination,
     holds_key::with_holds_key,
@@ -21,6 +21,7 @@ use super::{
     ranges::Ranges,
     settings,
 };
+use crate::about::About;
 
 /// Numbers that one transaction looks through.
 const NUMBERS: u64 = 2_000;

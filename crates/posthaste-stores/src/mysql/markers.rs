@@ -6,7 +6,7 @@ use posthaste_engine::{ClaimMarkers, Cursor, Marker, SideRead, StoreError, audit
 use uuid::Uuid;
 
 use super::{
-    audit::{self, About},
+    audit,
     claimed::MysqlClaimed,
     connection::{Fields, Work, limit_of},
     destination,
@@ -19,6 +19,7 @@ use super::{
     ranges::Ranges,
     side_read::MysqlSideRead,
 };
+use crate::about::About;
 
 #[async_trait]
 impl ClaimMarkers for MysqlClaimed {

@@ -11,8 +11,7 @@ use posthaste_engine::{
 use uuid::Uuid;
 
 use super::{
-    audit::{self, About},
-    bits,
+    audit, bits,
     connection::{Work, clock, micros},
     destination::{self, Found},
     error::unexpected,
@@ -20,6 +19,7 @@ use super::{
     settings,
     shares::{self, Group, count_of, former_text, groups},
 };
+use crate::about::About;
 
 /// That the relay is not fenced. Its row is locked: nobody fences it while it changes who owns
 /// what. Answers its name.

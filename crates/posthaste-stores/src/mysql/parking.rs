@@ -11,7 +11,7 @@ use posthaste_engine::{
 use uuid::Uuid;
 
 use super::{
-    audit::{self, About},
+    audit,
     claimed::MysqlClaimed,
     connection::{Fields, Work, clock, limit_of, micros, until},
     destination,
@@ -21,7 +21,7 @@ use super::{
     row::{self, PARKED},
     slots::Slots,
 };
-use crate::headers;
+use crate::{about::About, headers};
 
 /// Bytes of due events that one answer holds at the most, beyond its first event.
 const DUE_BYTES_MAX: usize = 8 << 20;

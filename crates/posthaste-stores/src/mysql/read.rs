@@ -18,10 +18,11 @@ use super::{
     plan::{Plan, Wanted},
     proof::Proof,
     ranges::Ranges,
-    row::{self, OUTBOX, Pushed},
+    row::{self, OUTBOX},
     sample::{self, Doubt, Instrument, Prepared, Probe, Trust},
     slots::Slots,
 };
+use crate::page::{self, Pushed};
 
 const OPERATION: &str = "read the outbox";
 
@@ -296,7 +297,7 @@ impl Reader {
             plan: Arc::clone(&self.plan),
             wanted,
             budget,
-            page: row::page(budget),
+            page: page::page(budget),
             rows: Ranges::default(),
             count: 0,
             full_behind: None,

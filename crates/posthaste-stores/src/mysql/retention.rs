@@ -14,14 +14,14 @@ use posthaste_engine::{
 use tokio::time::Instant;
 
 use super::{
-    MysqlStore,
-    audit::{self, About},
+    MysqlStore, audit,
     check::refuse_all_set_back,
     connection::{Fields, Work, clock, limit_of, micros, until},
     evacuate::evacuate,
     parking::event_id_text,
     settings,
 };
+use crate::about::About;
 
 const OPERATION: &str = "housekeeping";
 

@@ -7,7 +7,10 @@ use posthaste_engine::{Budget, Field, PageBuilder, StoreError, StoredEvent, Stor
 use uuid::Uuid;
 
 use super::error::unexpected;
-use crate::headers;
+use crate::{
+    headers,
+    page::{self, Pushed},
+};
 
 /// The columns of an event of the outbox `o`, in the order of those below. Times may be none: rows
 /// of a server, or of a session, that checks nothing. A row that fits into no packet, which one row
@@ -49,20 +52,6 @@ const TEXTS_MAX: [usize; 9] = [249, 1_024, 255, 255, 255, 255, 255, 255, 512];
 /// The times that the contract allows an event to bear: the years 1 to 9999.
 const TIMES: std::ops::Range<i64> = -62_135_596_800_000_000..253_402_300_800_000_000;
 
-/// Whether an event was added to the page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pushed {
-    /// Added.
-    Added,
-    /// It does not fit into what is left of the budget.
-    NoRoom,
-}
-
-/// An empty page with room for a usual one.
-pub(super) fn page(budget: Budget) -> PageBuilder {
-    PageBuilder::with_capacity(budget.events.min(256), budget.bytes.min(64 << 10))
-}
-
 /// The row's number and slot.
 pub(super) fn place(operation: &'static str, row: &Row) -> Result<(u64, u16), StoreError> {
     let columns = Columns { row, fault: None };
@@ -98,19 +87,7 @@ pub(super) fn push(
     let texts = columns.texts();
     let payload = columns.bytes(PAYLOAD);
     let header_texts = columns.headers();
-    let headers = headers::pairs(&header_texts).unwrap_or_default();
 
-    let texts_bytes: usize = texts.iter().flatten().map(|text| text.len()).sum();
-    let header_bytes = header_texts
-        .iter()
-        .map(|text| 4 + text.as_ref().map_or(0, String::len));
-    let bytes = size_of::<StoredEvent>()
-        + texts_bytes
-        + header_bytes.sum::<usize>()
-        + payload.map_or(0, <[u8]>::len);
-    if !page.is_empty() && page.bytes() + bytes > budget.bytes {
-        return Ok(Pushed::NoRoom);
-    }
     let fields = StoredFields {
         seq,
         id: columns.id(),
@@ -120,15 +97,8 @@ pub(super) fn push(
         texts: std::array::from_fn(|field| texts[field].as_deref()),
         payload,
     };
-    let pushed = match &columns.fault {
-        None => page.push(&fields, headers.into_iter()),
-        Some(fault) => page.push_faulty(&fields, fault),
-    };
-    match pushed {
-        Ok(()) => Ok(Pushed::Added),
-        Err(full) if page.is_empty() => Err(unexpected(operation, format!("event {seq}: {full}"))),
-        Err(_) => Ok(Pushed::NoRoom),
-    }
+    let fault = columns.fault.as_deref();
+    page::push(page, budget, operation, &fields, &header_texts, fault)
 }
 
 /// The one event of a row, whatever its size.

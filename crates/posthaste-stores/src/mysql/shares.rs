@@ -9,10 +9,10 @@ use uuid::Uuid;
 use super::{
     bits,
     connection::{Fields, Work, until},
-    destination::wanted,
     error::unexpected,
     settings::{self, uuid},
 };
+use crate::wanted::wanted;
 
 /// A row of cursors: partitions at one place, with one owner.
 #[derive(Debug)]

@@ -18,9 +18,10 @@ use super::{
     plan::{self, PagePlaces},
     ranges::Ranges,
     read::{condition, page_size},
-    row::{self, OUTBOX, Pushed},
+    row::{self, OUTBOX},
     slots::Slots,
 };
+use crate::page::{self, Pushed};
 
 const OPERATION: &str = "side-read released keys";
 
@@ -188,7 +189,7 @@ impl MysqlSideRead {
             keys.join(","),
             size,
         );
-        let (mut page, mut count, mut full, mut behind) = (row::page(budget), 0, false, None);
+        let (mut page, mut count, mut full, mut behind) = (page::page(budget), 0, false, None);
         let starts = &self.starts;
         work.query_each(&sql, |row| {
             count += 1;

@@ -13,7 +13,7 @@ use posthaste_engine::{
 use super::{
     bits,
     connection::{Fields, Work, clock, micros, until},
-    destination::{wanted, with_breaker},
+    destination::with_breaker,
     error::unexpected,
     marker_rows::place,
     place::Place,
@@ -22,7 +22,7 @@ use super::{
     settings::uuid,
     shares::host,
 };
-use crate::held_places;
+use crate::{held_places, wanted::wanted};
 
 /// Up to here pending events are counted one by one.
 const PENDING_EXACT_MAX: u64 = 100_000;

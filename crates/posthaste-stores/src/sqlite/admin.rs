@@ -11,8 +11,7 @@ use rusqlite::{Row, Transaction, named_params};
 use serde_json::json;
 
 use super::{
-    SqliteStore,
-    audit::{self, About},
+    SqliteStore, audit,
     connection::{all, clock, execute, limit_of},
     destination::{COPIES_A_TRANSACTION, Found, close_parked, end_progress, find},
     error::{classify, unexpected},
@@ -20,6 +19,7 @@ use super::{
     row,
     status::status,
 };
+use crate::about::About;
 
 static PARKED_LIST: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/parked_list.sql")));

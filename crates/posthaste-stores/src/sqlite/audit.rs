@@ -4,29 +4,9 @@ use std::fmt::Display;
 
 use posthaste_engine::{AuditWords, StoreError};
 use rusqlite::{Transaction, named_params};
-use uuid::Uuid;
 
 use super::connection::{clock, execute};
-
-/// Whom and what a line of the audit is about.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct About<'a> {
-    /// The relay that did it; none: an operator did.
-    pub(super) relay: Option<Uuid>,
-    pub(super) destination: Option<&'a str>,
-    pub(super) event_id: Option<&'a str>,
-}
-
-impl<'a> About<'a> {
-    /// An act of a relay on a destination.
-    pub(super) fn relay(relay: Uuid, destination: &'a str) -> Self {
-        Self {
-            relay: Some(relay),
-            destination: Some(destination),
-            event_id: None,
-        }
-    }
-}
+use crate::about::About;
 
 /// Writes a line.
 pub(super) fn write(

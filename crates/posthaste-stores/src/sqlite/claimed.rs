@@ -18,8 +18,9 @@ use super::{
     error::classify,
     guard::{Changed, Guard},
     pause::Pause,
-    row::{self, Pushed},
+    row,
 };
+use crate::page::{self, Pushed};
 
 /// The connections of a claim's owner: one for pages, one for changes, and one, opened when it is
 /// first needed, for everything about parked events, so that a long search for the events of one
@@ -194,7 +195,7 @@ fn read_page(
     let mut rows = statement
         .query(named_params! { ":after": after, ":until": until })
         .map_err(fail)?;
-    let mut page = row::page(budget);
+    let mut page = page::page(budget);
     let mut all = true;
     while let Some(row) = rows.next().map_err(fail)? {
         if row::push(&mut page, budget, operation, row)? == Pushed::NoRoom {

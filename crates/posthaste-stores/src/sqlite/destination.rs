@@ -7,12 +7,12 @@ use rusqlite::{Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
-    audit::{self, About},
+    audit,
     connection::{all, at_most_one, clock, execute, limit_of, one},
-    error::unexpected,
     live::with_live,
     settings,
 };
+use crate::{about::About, wanted::wanted};
 
 static LIVE_MEMBER: LazyLock<String> =
     LazyLock::new(|| with_live(include_str!("sql/live_member.sql")));
@@ -295,31 +295,4 @@ fn set_back(operation: &'static str, found: &str) -> StoreError {
              events that the table holds delivered, some of them again; nothing is lost"
         ),
     }
-}
-
-/// The operators' wishes for a destination, as its row has them: a state, and places as a JSON
-/// array.
-pub(super) fn wanted(
-    operation: &'static str,
-    state: &str,
-    places: &str,
-) -> Result<Wanted, StoreError> {
-    let paused_places = serde_json::from_str(places)
-        .map_err(|error| unexpected(operation, format!("paused places: {error}")))?;
-    Ok(Wanted {
-        state: state_named(operation, state)?,
-        paused_places,
-    })
-}
-
-/// The state of this name.
-fn state_named(operation: &'static str, name: &str) -> Result<DestinationState, StoreError> {
-    [
-        DestinationState::Active,
-        DestinationState::Paused,
-        DestinationState::Removed,
-    ]
-    .into_iter()
-    .find(|state| state.as_str() == name)
-    .ok_or_else(|| unexpected(operation, format!("a destination in state `{name}`")))
 }

@@ -12,13 +12,14 @@ use posthaste_engine::{Registered, StoreError, audit as words};
 use rusqlite::{ToSql, Transaction, named_params};
 
 use super::{
-    audit::{self, About},
+    audit,
     connection::{at_most_one, clock, execute, micros},
     destination,
     error::classify,
     holds_key::with_holds_key,
     settings,
 };
+use crate::about::About;
 
 /// Rows that one transaction looks through: about a millisecond under the write lock.
 const NUMBERS: i64 = 2_000;

@@ -7,7 +7,7 @@ use posthaste_engine::{ClaimMarkers, Cursor, Marker, SideRead, StoreError, audit
 use rusqlite::named_params;
 
 use super::{
-    audit::{self, About},
+    audit,
     claimed::SqliteClaimed,
     connection::{execute, limit_of},
     cursor::{self, Position},
@@ -18,6 +18,7 @@ use super::{
     parking::marker,
     side_read::SqliteSideRead,
 };
+use crate::about::About;
 
 static MARKERS: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/markers.sql")));

@@ -10,7 +10,7 @@ use rusqlite::{Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
-    audit::{self, About},
+    audit,
     connection::{all, at_most_one, clock, execute, micros, one, until},
     destination::Found,
     error::unexpected,
@@ -19,6 +19,7 @@ use super::{
     shares::{owned, parse, shares},
     watch::Watch,
 };
+use crate::about::About;
 
 /// That the relay is neither fenced nor gone.
 pub(super) fn must_be_valid(

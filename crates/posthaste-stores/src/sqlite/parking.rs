@@ -11,7 +11,7 @@ use rusqlite::{Row, ToSql, Transaction, named_params};
 use uuid::Uuid;
 
 use super::{
-    audit::{self, About},
+    audit,
     claimed::SqliteClaimed,
     connection::{all, at_most_one, clock, execute, limit_of, micros, one, until},
     cursor, destination,
@@ -20,7 +20,7 @@ use super::{
     holds_key::with_holds_key,
     row,
 };
-use crate::headers;
+use crate::{about::About, headers};
 
 /// Bytes of due events that one answer holds at the most, beyond its first event.
 const DUE_BYTES_MAX: usize = 8 << 20;

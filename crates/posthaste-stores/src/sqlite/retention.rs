@@ -14,8 +14,7 @@ use rusqlite::{Row, Transaction, named_params};
 use tokio::time::Instant;
 
 use super::{
-    SqliteStore,
-    audit::{self, About},
+    SqliteStore, audit,
     connection::{all, at_most_one, clock, execute, micros, one, until},
     destination::{last_seq, refuse_set_back},
     error::unexpected,
@@ -23,6 +22,7 @@ use super::{
     live::with_live,
     settings,
 };
+use crate::about::About;
 
 const OPERATION: &str = "housekeeping";
 const OLDEST_LINE: &str = "select at from posthaste_audit order by id limit 1";

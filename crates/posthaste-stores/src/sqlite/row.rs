@@ -7,7 +7,10 @@ use rusqlite::{Row, types::ValueRef};
 use uuid::Uuid;
 
 use super::error::{classify, unexpected};
-use crate::headers;
+use crate::{
+    headers,
+    page::{self, Pushed},
+};
 
 // The columns of an event, in the order in which a statement selects them, before any other. Texts
 // stand in the order of `Field`.
@@ -20,20 +23,6 @@ const PAYLOAD: usize = 5;
 const TEXTS: usize = 6;
 /// The first column that a statement may add behind the event's.
 pub(super) const BEHIND: usize = TEXTS + 9;
-
-/// Whether an event was added to the page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pushed {
-    /// Added.
-    Added,
-    /// It does not fit into what is left of the budget.
-    NoRoom,
-}
-
-/// An empty page with room for a usual one.
-pub(super) fn page(budget: Budget) -> PageBuilder {
-    PageBuilder::with_capacity(budget.events.min(256), budget.bytes.min(64 << 10))
-}
 
 /// Copies the row's event into the page. The first event of a page always fits. Where a column
 /// cannot be read, the event says so, and the reading goes on: one bad row is no reason to stop a
@@ -57,18 +46,6 @@ pub(super) fn push(
     let texts = columns.texts().map_err(fail)?;
     let payload = columns.payload().map_err(fail)?;
     let header_texts = columns.headers().map_err(fail)?;
-    let headers = headers::pairs(&header_texts).unwrap_or_default();
-
-    let texts_bytes: usize = texts.iter().flatten().map(|text| text.len()).sum();
-    let headers_bytes: usize = header_texts
-        .iter()
-        .map(|text| 4 + text.as_ref().map_or(0, String::len))
-        .sum();
-    let bytes =
-        size_of::<StoredEvent>() + texts_bytes + headers_bytes + payload.map_or(0, <[u8]>::len);
-    if !page.is_empty() && page.bytes() + bytes > budget.bytes {
-        return Ok(Pushed::NoRoom);
-    }
 
     let id = columns.id().map_err(fail)?;
     let key = texts[Field::Key as usize].as_deref();
@@ -85,15 +62,8 @@ pub(super) fn push(
         texts: std::array::from_fn(|field| texts[field].as_deref()),
         payload,
     };
-    let pushed = match &columns.fault {
-        None => page.push(&fields, headers.into_iter()),
-        Some(fault) => page.push_faulty(&fields, fault),
-    };
-    match pushed {
-        Ok(()) => Ok(Pushed::Added),
-        Err(full) if page.is_empty() => Err(unexpected(operation, format!("event {seq}: {full}"))),
-        Err(_) => Ok(Pushed::NoRoom),
-    }
+    let fault = columns.fault.as_deref();
+    page::push(page, budget, operation, &fields, &header_texts, fault)
 }
 
 /// A row that may break the table's own checks: the file was changed behind them.

@@ -8,11 +8,11 @@ use uuid::Uuid;
 
 use super::{
     connection::{all, micros, one, until},
-    destination::wanted,
     error::{classify, unexpected},
     settings,
     watch::Watch,
 };
+use crate::wanted::wanted;
 
 /// A destination's row of ownership: one relay owns all of its partitions.
 pub(super) struct Owned {

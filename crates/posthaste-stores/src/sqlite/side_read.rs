@@ -15,9 +15,9 @@ use super::{
     cursor,
     error::{classify, unexpected},
     guard::{Changed, Guard},
-    parking,
-    row::{self, Pushed},
+    parking, row,
 };
+use crate::page::{self, Pushed};
 
 /// Rows that one transaction looks at. There is no index on the key, and a transaction that reads
 /// for long keeps the write-ahead log from being started over: this many rows take some
@@ -150,7 +150,7 @@ fn read_keys(
     let mut rows = statement
         .query(named_params! { ":after": after, ":until": until })
         .map_err(fail)?;
-    let mut events = row::page(budget);
+    let mut events = page::page(budget);
     let mut looked_at = after;
     let mut all = true;
     for number in 0.. {

@@ -11,14 +11,14 @@ use rusqlite::{Row, Transaction, named_params};
 
 use super::{
     connection::{all, clock, micros, until},
-    destination::{last_seq, wanted},
+    destination::last_seq,
     error::{classify, unexpected},
     live::with_live,
     retention::retained,
     row,
     shares::{host, registration},
 };
-use crate::held_places;
+use crate::{held_places, wanted::wanted};
 
 static DESTINATIONS: LazyLock<String> =
     LazyLock::new(|| with_live(include_str!("sql/status_destinations.sql")));
