@@ -1,11 +1,13 @@
 //! Scenarios in which every promise holds, and rules without which one of them breaks.
 
+mod holes;
 mod retention;
 
 use posthaste_engine::{KeyOrder, rule::Rule};
 
 use crate::{
     checker::{Found, explore},
+    holes::Holes,
     memories::Memories,
     polling::{Polling, Query},
     relay::Bounds,
@@ -39,6 +41,8 @@ pub enum Explored {
     Mechanism(System),
     /// Writers, destinations and retention.
     Retention(Keeping),
+    /// Writers, and a reader of a log with holes.
+    Holes(Holes),
     /// Writers, and relays that read in another way.
     Polling(Polling),
 }
@@ -50,7 +54,7 @@ impl Explored {
         match self {
             Self::Mechanism(system) => system.left_out,
             Self::Retention(keeping) => keeping.left_out,
-            Self::Polling(_) => None,
+            Self::Holes(_) | Self::Polling(_) => None,
         }
     }
 
@@ -60,6 +64,7 @@ impl Explored {
         match self {
             Self::Mechanism(system) => explore(system),
             Self::Retention(keeping) => explore(keeping),
+            Self::Holes(holes) => explore(holes),
             Self::Polling(polling) => explore(polling),
         }
     }
@@ -227,6 +232,7 @@ pub fn scenarios() -> Vec<Scenario> {
         .is_some_and(|value| !value.is_empty() && value != "0");
     let mut scenarios = every_scenario();
     scenarios.extend(retention::scenarios());
+    scenarios.extend(holes::scenarios());
     scenarios.retain(|scenario| long_form || !scenario.long);
     scenarios
 }
@@ -484,5 +490,6 @@ pub fn controls() -> Vec<Control> {
         ),
     ];
     controls.extend(retention::controls());
+    controls.extend(holes::controls());
     controls
 }

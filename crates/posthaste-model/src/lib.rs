@@ -12,6 +12,7 @@ mod canonical;
 pub mod checker;
 pub mod configurations;
 pub mod database;
+pub mod holes;
 pub mod memories;
 mod park;
 pub mod polling;

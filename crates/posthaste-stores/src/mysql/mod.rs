@@ -25,6 +25,9 @@ mod holds_key;
 mod marker_rows;
 mod markers;
 mod migrate;
+#[cfg(feature = "model")]
+#[doc(hidden)]
+pub mod model;
 mod ownership;
 mod owning;
 mod parking;
