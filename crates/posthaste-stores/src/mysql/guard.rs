@@ -77,14 +77,28 @@ impl Guard {
         (self.grant.destination_id, self.grant.registration)
     }
 
-    /// Reads under this claim.
+    /// Reads under this claim, in one snapshot.
     pub(super) async fn read(
         &self,
         link: &Link,
         operation: &'static str,
     ) -> Result<Work, StoreError> {
         let seen = self.seen.load(Ordering::Acquire);
-        let mut work = link.snapshot(operation).await?;
+        self.tested(link.snapshot(operation).await?, seen).await
+    }
+
+    /// Reads under this claim, each statement by itself.
+    pub(super) async fn look(
+        &self,
+        link: &Link,
+        operation: &'static str,
+    ) -> Result<Work, StoreError> {
+        let seen = self.seen.load(Ordering::Acquire);
+        self.tested(link.work(operation).await?, seen).await
+    }
+
+    /// `seen`: the version as it was before the view of this work was taken.
+    async fn tested(&self, mut work: Work, seen: i64) -> Result<Work, StoreError> {
         match self
             .test(&mut work, seen, include_str!("sql/guard.sql"))
             .await

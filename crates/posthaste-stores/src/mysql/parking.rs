@@ -68,6 +68,12 @@ impl ClaimParking for MysqlClaimed {
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
         const OPERATION: &str = "look for due events";
         let link = self.parking(OPERATION).await?;
+        let mut work = self.guard().look(&link, OPERATION).await?;
+        let waits = something_waits(&mut work, self.guard().destination_id()).await;
+        // Most of the time nothing does.
+        if !work.end(waits).await? {
+            return Ok(Due::default());
+        }
         let mut work = self.guard().read(&link, OPERATION).await?;
         let result = due(
             &mut work,
@@ -195,6 +201,14 @@ async fn attempt(
     let sql = "insert into posthaste_attempts (parked_id, attempt, at, kind, reason) \
                values (:parked_id, :attempt, :now, :kind, :reason)";
     work.execute(sql, of).await.map(drop)
+}
+
+async fn something_waits(work: &mut Work, destination_id: i64) -> Result<bool, StoreError> {
+    let of = params! { "id" => destination_id };
+    let sql = "select exists (select 1 from posthaste_parked \
+                   where destination_id = :id and state = 'parked') \
+               or exists (select 1 from posthaste_markers where destination_id = :id)";
+    work.one(sql, of).await?.flag(0)
 }
 
 async fn due(

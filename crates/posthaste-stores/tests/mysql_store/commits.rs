@@ -18,6 +18,7 @@ super::on_all! {
     a_change_of_the_table_that_waits_holds_up_one_read
     a_claim_goes_on_with_the_holes_of_the_last_one
     uncommitted_rows_are_never_read
+    a_claim_with_as_many_holes_as_may_be_has_not_caught_up
 }
 
 /// T1: A draws 1 and stays open, B commits 2, then A commits.
@@ -232,4 +233,25 @@ async fn uncommitted_rows_are_never_read(version: Version) {
     assert_eq!(b.behind(0).await, ["never"], "the simple reader reads it");
     assert_eq!(relay.read_all().await, Vec::<String>::new());
     a.rollback().await;
+}
+
+/// It reads nothing new, and nobody may take it for drained.
+async fn a_claim_with_as_many_holes_as_may_be_has_not_caught_up(version: Version) {
+    let outbox = Outbox::shared(version).await.with("hole-proof=none");
+    let relay = Relay::new(&outbox).await;
+    let mut a = outbox.writer().await;
+    // Each number is followed by one that nobody draws.
+    a.run("set session auto_increment_increment = 2").await;
+    for _ in 0..11 {
+        a.run(
+            "insert into posthaste_outbox (topic, payload)
+             with recursive n (i) as (select 1 union all select i + 1 from n where i < 1000)
+             select 't', '' from n",
+        )
+        .await;
+    }
+    assert!(relay.read_all().await.len() >= 10_000);
+    a.insert("unread").await;
+    let page = relay.claimed.next(PLENTY).await.unwrap();
+    assert!(page.events.is_empty() && !page.caught_up);
 }
