@@ -38,16 +38,12 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report, broker: &dyn Broker) -
     let mut rounds = Vec::new();
     for number in 0..plan.rounds {
         let name = |what: &str| format!("{what}-{number}");
-        let nothing = relayed::drained(
-            &outbox,
-            &broker.fresh_place(),
-            &["--destination", &name("nothing"), "--start", "now"],
-            0,
-        )?;
+        let flags = ["--destination", &name("nothing"), "--start", "now"];
+        let nothing = relayed::drained(outbox.relay(&broker.fresh_place(), &flags), 0)?;
         let relay = || {
             let place = broker.fresh_place();
             let flags = ["--destination", &name("round")];
-            let drained = relayed::drained(&outbox, &place, &flags, plan.events)?;
+            let drained = relayed::drained(outbox.relay(&place, &flags), plan.events)?;
             anyhow::ensure!(broker.arrived() == plan.events, "not all have arrived");
             Ok(drained)
         };

@@ -132,18 +132,15 @@ async fn round(outbox: &Outbox, client: &Client, events: u64, number: usize) -> 
 }
 
 fn relay(outbox: &Outbox, destination: &str, events: u64) -> Result<Drained> {
-    relayed::drained(outbox, "null:", &["--destination", destination], events)
+    let relay = outbox.relay("null:", &["--destination", destination]);
+    relayed::drained(relay, events)
 }
 
 /// The cost of a start and a stop: a new destination that has nothing before it.
 fn relay_nothing(outbox: &Outbox, number: usize) -> Result<Drained> {
     let name = format!("nothing-{number}");
-    relayed::drained(
-        outbox,
-        "null:",
-        &["--destination", &name, "--start", "now"],
-        0,
-    )
+    let flags = ["--destination", &name, "--start", "now"];
+    relayed::drained(outbox.relay("null:", &flags), 0)
 }
 
 /// A column as it came; looks at every byte, as the null sink does.

@@ -70,7 +70,7 @@ pub(crate) async fn transactions(plan: &Plan, report: &mut Report, kafka: &Kafka
             let drain = |name: &str, more: &[&str], events| -> Result<Drained> {
                 let name = format!("{name}-{delivery}-{number}");
                 let flags = [&["--destination", &name], more].concat();
-                relayed::drained(&outbox, &place, &flags, events)
+                relayed::drained(outbox.relay(&place, &flags), events)
             };
             let nothing = drain("nothing", &["--start", "now"], 0)?;
             let drained = drain("all", &[], plan.events)?;

@@ -22,6 +22,8 @@ mod idle;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod latency;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod outbox;
 mod poll;
 #[cfg(feature = "rabbitmq")]
@@ -82,6 +84,9 @@ enum Part {
     /// A backlog and single events to Kafka, beside Debezium Server; only if it is named
     #[cfg(feature = "kafka")]
     Debezium,
+    /// A backlog of MySQL and MariaDB into null, with and without holes, against a bare client
+    #[cfg(feature = "mysql")]
+    Mysql,
     /// A backlog to RabbitMQ, against a bare client
     #[cfg(feature = "rabbitmq")]
     Rabbitmq,
@@ -164,6 +169,8 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Kafka => "kafka",
         #[cfg(feature = "kafka")]
         Part::Debezium => "debezium",
+        #[cfg(feature = "mysql")]
+        Part::Mysql => "mysql",
         #[cfg(feature = "rabbitmq")]
         Part::Rabbitmq => "rabbitmq",
     });
@@ -189,6 +196,8 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         }
         #[cfg(feature = "kafka")]
         Part::Debezium => debezium::run(plan, report).await,
+        #[cfg(feature = "mysql")]
+        Part::Mysql => mysql::run(plan, report).await,
         #[cfg(feature = "rabbitmq")]
         Part::Rabbitmq => {
             let rabbitmq = rabbitmq::RabbitMq::start();

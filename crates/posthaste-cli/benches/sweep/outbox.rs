@@ -10,7 +10,7 @@ use posthaste_testkit::{
 use tokio_postgres::{Client, NoTls};
 
 /// Far more than anything here takes on any machine that is worth measuring on.
-const LIMIT: Duration = Duration::from_secs(1_800);
+pub(crate) const LIMIT: Duration = Duration::from_secs(1_800);
 
 /// A fresh server with `posthaste init`'s schema in a database of its own.
 #[derive(Debug)]
@@ -141,6 +141,6 @@ pub(crate) async fn connect(url: &str) -> Result<Client> {
     Ok(client)
 }
 
-fn posthaste() -> Command {
+pub(crate) fn posthaste() -> Command {
     Command::new(env!("CARGO_BIN_EXE_posthaste"))
 }

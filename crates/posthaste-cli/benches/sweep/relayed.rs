@@ -1,14 +1,16 @@
 //! A relay that drains a backlog, and what that took.
 
 use std::{
-    fs, thread,
+    fs,
+    process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, ensure};
 use posthaste_testkit::process::Running;
 
-use crate::outbox::{self, Outbox};
+use crate::outbox;
 
 pub(crate) struct Drained {
     /// Seconds from start to end.
@@ -19,10 +21,10 @@ pub(crate) struct Drained {
 }
 
 /// Delivers everything that waits, in a process of its own.
-pub(crate) fn drained(outbox: &Outbox, to: &str, flags: &[&str], events: u64) -> Result<Drained> {
-    let mut command = outbox.relay(to, &["--until-drained", "--json"]);
+pub(crate) fn drained(mut relay: Command, events: u64) -> Result<Drained> {
+    relay.args(["--until-drained", "--json"]);
     let started = Instant::now();
-    let mut relay = Running::start(command.args(flags));
+    let mut relay = Running::start(&mut relay);
     let (mut peak_kib, mut cpu) = (0, 0.0);
     while relay.is_running() {
         peak_kib = peak_memory_kib(relay.id()).unwrap_or(peak_kib);
