@@ -1,25 +1,27 @@
 //! Many writers at once: nothing is lost, nothing comes twice, and each key keeps its order.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mysql_async::prelude::Queryable;
+use posthaste_engine::{ClaimOutcome, ClaimRequest, Ownership, Start, Store};
 use posthaste_testkit::servers::mysql::{MysqlServer, Version};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::task::block_in_place;
 
-use super::support::{Outbox, Relay, Writer, connect};
+use super::support::{Outbox, PLENTY, Relay, Writer, connect, names};
 
 super::on_all! {
     eight_writers
     eight_writers_with_numbers_far_apart
     rollbacks_beside_a_long_transaction
+    destinations_that_are_created_beside_writers_miss_nothing
 }
 
 /// Keys, each with a counter that a writer locks before it emits.
@@ -158,4 +160,60 @@ async fn rollbacks_beside_a_long_transaction(version: Version) {
     long.commit().await;
     let rest = relay.until_closed(&outbox).await;
     assert!(rest.contains(&"long".to_owned()));
+}
+
+/// What is committed once a destination is there comes to it, also where the number was drawn
+/// before.
+async fn destinations_that_are_created_beside_writers_miss_nothing(version: Version) {
+    let outbox = Outbox::shared(version).await;
+    let relay = Relay::new(&outbox).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let write = |w: u64| {
+        let (url, stop) = (outbox.database.url(), Arc::clone(&stop));
+        async move {
+            let (mut writer, mut written) = (Writer(connect(&url).await), Vec::new());
+            while !stop.load(Ordering::Relaxed) {
+                let name = format!("{w} {}", written.len());
+                writer.begin().await;
+                writer.insert_keyed(&name, &format!("key {w}")).await;
+                let commits_behind = Instant::now();
+                writer.commit().await;
+                written.push((name, commits_behind));
+            }
+            written
+        }
+    };
+    let writers: Vec<_> = (0..WRITERS).map(|w| tokio::spawn(write(w))).collect();
+    let mut destinations = Vec::new();
+    for n in 0..30 {
+        let name = format!("destination {n}");
+        let request = ClaimRequest {
+            start: Start::Now,
+            ..ClaimRequest::all(&name, "null:")
+        };
+        let claim = match relay.store.claim(relay.relay, &request).await.unwrap() {
+            ClaimOutcome::Owned(claim) => claim,
+            other => panic!("{other:?}"),
+        };
+        let created = Instant::now();
+        destinations.push((created, relay.store.open(&claim).await.unwrap()));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut written = Vec::new();
+    for writer in writers {
+        written.extend(writer.await.unwrap());
+    }
+    for (created, claimed) in destinations {
+        let mut came = HashSet::new();
+        loop {
+            let events = claimed.next(PLENTY).await.unwrap().events;
+            if events.is_empty() {
+                break;
+            }
+            came.extend(names(&events));
+        }
+        let owed = written.iter().filter(|(_, behind)| *behind > created);
+        let missing: Vec<_> = owed.filter(|(name, _)| !came.contains(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
 }
