@@ -243,12 +243,7 @@ async fn a_claim_with_as_many_holes_as_may_be_has_not_caught_up(version: Version
     // Each number is followed by one that nobody draws.
     a.run("set session auto_increment_increment = 2").await;
     for _ in 0..11 {
-        a.run(
-            "insert into posthaste_outbox (topic, payload)
-             with recursive n (i) as (select 1 union all select i + 1 from n where i < 1000)
-             select 't', '' from n",
-        )
-        .await;
+        a.insert_a_thousand().await;
     }
     assert!(relay.read_all().await.len() >= 10_000);
     a.insert("unread").await;

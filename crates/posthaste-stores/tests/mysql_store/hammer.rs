@@ -167,6 +167,11 @@ async fn rollbacks_beside_a_long_transaction(version: Version) {
 async fn destinations_that_are_created_beside_writers_miss_nothing(version: Version) {
     let outbox = Outbox::shared(version).await;
     let relay = Relay::new(&outbox).await;
+    // A look at all of them takes its time, in which others commit.
+    let mut before = outbox.writer().await;
+    for _ in 0..20 {
+        before.insert_a_thousand().await;
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let write = |w: u64| {
         let (url, stop) = (outbox.database.url(), Arc::clone(&stop));
@@ -176,6 +181,9 @@ async fn destinations_that_are_created_beside_writers_miss_nothing(version: Vers
                 let name = format!("{w} {}", written.len());
                 writer.begin().await;
                 writer.insert_keyed(&name, &format!("key {w}")).await;
+                if written.len() % 3 == 0 {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
                 let commits_behind = Instant::now();
                 writer.commit().await;
                 written.push((name, commits_behind));

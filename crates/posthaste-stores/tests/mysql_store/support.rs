@@ -108,6 +108,15 @@ impl Writer {
         self.0.last_insert_id().unwrap()
     }
 
+    pub(crate) async fn insert_a_thousand(&mut self) {
+        self.run(
+            "insert into posthaste_outbox (topic, payload)
+             with recursive n (i) as (select 1 union all select i + 1 from n where i < 1000)
+             select 't', '' from n",
+        )
+        .await;
+    }
+
     pub(crate) async fn begin(&mut self) {
         self.run("start transaction").await;
     }
