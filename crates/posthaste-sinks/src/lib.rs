@@ -6,6 +6,8 @@
 mod address;
 #[cfg(feature = "rabbitmq")]
 mod amqp;
+#[cfg(feature = "_aws")]
+mod aws;
 mod descriptor;
 /// The row of each sink, compiled into every build.
 mod descriptors {
@@ -16,6 +18,8 @@ mod descriptors {
     pub(crate) mod null;
     pub(crate) mod rabbitmq;
     pub(crate) mod redis;
+    pub(crate) mod sns;
+    pub(crate) mod sqs;
     pub(crate) mod stdout;
 }
 mod file;
@@ -34,6 +38,10 @@ pub mod publisher;
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "sns")]
+mod sns;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod stdout;
 #[cfg(feature = "_transport")]
 // Redis has a client of others, which reads and writes by itself.
@@ -61,6 +69,10 @@ pub use nats::NatsSink;
 pub use null::{NullSink, Taken};
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMqSink;
+#[cfg(feature = "sns")]
+pub use sns::SnsSink;
+#[cfg(feature = "sqs")]
+pub use sqs::SqsSink;
 pub use stdout::StdoutSink;
 
 use address::Address;
@@ -95,6 +107,16 @@ pub static SINKS: &[SinkDescriptor] = &[
         #[cfg(feature = "redis")]
         open: Some(|address| Ok(Arc::new(RedisSink::from_address(address)?))),
         ..descriptors::redis::REDIS
+    },
+    SinkDescriptor {
+        #[cfg(feature = "sns")]
+        open: Some(|address| Ok(Arc::new(SnsSink::from_address(address)?))),
+        ..descriptors::sns::SNS
+    },
+    SinkDescriptor {
+        #[cfg(feature = "sqs")]
+        open: Some(|address| Ok(Arc::new(SqsSink::from_address(address)?))),
+        ..descriptors::sqs::SQS
     },
     SinkDescriptor {
         open: Some(|address| Ok(Arc::new(NullSink::from_address(address)?))),

@@ -1,0 +1,144 @@
+//! Our account at AWS: credentials and region as all programs there find them.
+
+use std::{sync::Arc, time::Duration};
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use posthaste_engine::{Cause, LaneSpec, SinkError};
+use tokio::sync::OnceCell;
+
+use super::{
+    connector::{Connections, TlsRoots},
+    fault::Refusal,
+};
+use crate::{
+    address::Address,
+    descriptors::sqs::{CA_FILE, ENDPOINT, PROFILE, REGION},
+    transport::Tls,
+};
+
+/// Opening takes no longer than this, however long a publish may take.
+pub(crate) const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
+
+/// Credentials, region and endpoint of a sink.
+#[derive(Debug)]
+pub(crate) struct Account {
+    region: Option<String>,
+    profile: Option<String>,
+    endpoint: Option<String>,
+    roots: Arc<TlsRoots>,
+    loaded: OnceCell<SdkConfig>,
+}
+
+impl Account {
+    /// The account of an address. `region` is what the address says in another place.
+    pub(crate) fn of(address: &Address, region: Option<&str>) -> Result<Self, SinkError> {
+        let wrong = |reason: &str| Err(address.misconfigured(reason.to_owned()));
+        let text = |option| address.text(option).map(str::to_owned);
+        let region = text(&REGION).or(region.map(str::to_owned));
+        let may_stand = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if region
+            .as_ref()
+            .is_some_and(|region| region.is_empty() || !region.bytes().all(may_stand))
+        {
+            return wrong("`region` is the name of a region, such as `eu-central-1`");
+        }
+        let endpoint = text(&ENDPOINT);
+        if endpoint.as_deref().is_some_and(|url| !is_endpoint(url)) {
+            return wrong("`endpoint` is the URL of a server, such as `http://127.0.0.1:9324`");
+        }
+        let tls = Tls {
+            ca_file: address.file(&CA_FILE),
+            identity: None,
+            without: "write `endpoint=http://…`",
+        };
+        Ok(Self {
+            region,
+            profile: text(&PROFILE),
+            endpoint,
+            roots: Arc::new(TlsRoots::new(tls)),
+            loaded: OnceCell::new(),
+        })
+    }
+
+    /// Where the service is, in words.
+    pub(crate) fn place(&self) -> &str {
+        let region = self.region.as_deref();
+        self.endpoint.as_deref().or(region).unwrap_or("AWS")
+    }
+
+    /// Connections of their own, for a lane.
+    pub(crate) fn connections(&self, spec: &LaneSpec) -> Connections {
+        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        Connections::new(Arc::clone(&self.roots), limit, spec.publish_timeout)
+    }
+
+    /// Connections for a check.
+    pub(crate) fn connections_to_check(&self) -> Connections {
+        Connections::new(Arc::clone(&self.roots), OPEN_LIMIT, OPEN_LIMIT)
+    }
+
+    /// The configuration of clients, with the region. Credentials are asked for when the first
+    /// request needs some, and again before they expire.
+    ///
+    /// # Errors
+    /// There is no region.
+    pub(crate) async fn config(&self) -> Result<&SdkConfig, Refusal> {
+        let load = async || {
+            let config = self.load().await;
+            match config.region() {
+                Some(_) => Ok(config),
+                None => Err(Refusal::of_service(
+                    Cause::Misconfigured,
+                    "no region is set: add `region=` to the address, or set `AWS_REGION`",
+                )),
+            }
+        };
+        self.loaded.get_or_try_init(load).await
+    }
+
+    async fn load(&self) -> SdkConfig {
+        let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
+            .http_client(self.connections_to_check());
+        if let Some(region) = &self.region {
+            loader = loader.region(Region::new(region.clone()));
+        }
+        if let Some(profile) = &self.profile {
+            loader = loader.profile_name(profile);
+        }
+        if let Some(endpoint) = &self.endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        loader.load().await
+    }
+}
+
+/// Whether it is a URL of a server alone, without a login.
+fn is_endpoint(url: &str) -> bool {
+    let server = url
+        .strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"));
+    let server = server.map(|server| server.strip_suffix('/').unwrap_or(server));
+    let authority = server.map(str::parse::<hyper::http::uri::Authority>);
+    matches!(authority, Some(Ok(authority)) if !authority.as_str().contains('@'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_server() {
+        for (url, is_one) in [
+            ("http://127.0.0.1:9324", true),
+            ("https://vpce-1.sqs.eu-central-1.vpce.amazonaws.com/", true),
+            ("http://[::1]:1", true),
+            ("127.0.0.1:9324", false),
+            ("http://", false),
+            ("http://me:secret@h", false),
+            ("http://h/path", false),
+            ("ftp://h", false),
+        ] {
+            assert_eq!(is_endpoint(url), is_one, "{url}");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Requests of the SDK over connections of our own: TLS, limits and their end are those of the
+//! other sinks, and dropping a request destroys its socket.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use aws_smithy_runtime_api::{
+    client::{
+        http::{
+            HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings,
+            SharedHttpConnector,
+        },
+        orchestrator::{HttpRequest, HttpResponse},
+        result::ConnectorError,
+        runtime_components::RuntimeComponents,
+    },
+    http::StatusCode,
+};
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{
+    Request, Response, Uri,
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+    header::HOST,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    sync::Mutex as AsyncMutex,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+use tokio_rustls::TlsConnector;
+
+use super::fault::CallFault;
+use crate::transport::{self, Stream, Tls};
+
+/// Bytes of an answer at the most. One to ten events has a few thousand.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Files of TLS are read again after this time, so that a renewed one counts.
+const TLS_AGE_MAX: Duration = Duration::from_secs(60);
+/// A connection is closed after this time without a request. Servers close idle ones too, AWS after
+/// twenty seconds and others sooner, and a request that meets that is sent twice.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+
+/// The roots of TLS, for all lanes of a sink.
+#[derive(Debug)]
+pub(crate) struct TlsRoots {
+    tls: Tls,
+    /// Since when, and what its files said.
+    connector: AsyncMutex<Option<(Instant, Ready)>>,
+}
+
+/// It has no `Debug` of its own.
+#[derive(Clone)]
+struct Ready(TlsConnector);
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsConnector")
+    }
+}
+
+impl TlsRoots {
+    pub(crate) fn new(tls: Tls) -> Self {
+        Self {
+            tls,
+            connector: AsyncMutex::new(None),
+        }
+    }
+
+    async fn connector(&self) -> Result<TlsConnector, CallFault> {
+        let mut kept = self.connector.lock().await;
+        if let Some((since, ready)) = &*kept
+            && since.elapsed() < TLS_AGE_MAX
+        {
+            return Ok(ready.0.clone());
+        }
+        let connector = self.tls.connector().await?;
+        *kept = Some((Instant::now(), Ready(connector.clone())));
+        Ok(connector)
+    }
+}
+
+/// The connections of a lane, or of the search for credentials.
+#[derive(Debug, Clone)]
+pub(crate) struct Connections(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    roots: Arc<TlsRoots>,
+    /// Until there is a connection, unless a request has less time.
+    connect_limit: Duration,
+    /// Until the peer's kernel has acknowledged sent bytes.
+    acknowledgement: Duration,
+    idle: Mutex<Vec<Idle>>,
+}
+
+/// A connection without a request.
+#[derive(Debug)]
+struct Idle {
+    server: Server,
+    since: Instant,
+    connection: Connection,
+}
+
+/// The other end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Server {
+    host: String,
+    port: u16,
+    is_encrypted: bool,
+}
+
+/// Dropping it destroys the socket: what the kernel had not sent yet is thrown away.
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    /// None once it ends by itself.
+    driver: Option<JoinHandle<()>>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(driver) = &self.driver {
+            driver.abort();
+        }
+    }
+}
+
+/// The end of a request.
+enum Exchange {
+    Answered(HttpResponse, Connection),
+    /// Nothing of it was sent.
+    Unsent,
+    /// It may have arrived.
+    Broken(CallFault),
+}
+
+impl Connections {
+    pub(crate) fn new(
+        roots: Arc<TlsRoots>,
+        connect_limit: Duration,
+        acknowledgement: Duration,
+    ) -> Self {
+        Self(Arc::new(Pool {
+            roots,
+            connect_limit,
+            acknowledgement,
+            idle: Mutex::default(),
+        }))
+    }
+
+    /// Takes leave of the servers to which no request is under way: they read an end, not a reset.
+    pub(crate) fn close_idle(&self) {
+        for mut idle in self.0.idle().drain(..) {
+            idle.connection.driver = None;
+        }
+    }
+}
+
+impl HttpClient for Connections {
+    fn http_connector(
+        &self,
+        settings: &HttpConnectorSettings,
+        _components: &RuntimeComponents,
+    ) -> SharedHttpConnector {
+        SharedHttpConnector::new(Caller {
+            pool: Arc::clone(&self.0),
+            connect_limit: settings.connect_timeout(),
+            answer_limit: settings.read_timeout(),
+        })
+    }
+}
+
+/// Makes requests within limits of the SDK's, which it sets for those of its own.
+#[derive(Debug)]
+struct Caller {
+    pool: Arc<Pool>,
+    connect_limit: Option<Duration>,
+    answer_limit: Option<Duration>,
+}
+
+impl HttpConnector for Caller {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let pool = Arc::clone(&self.pool);
+        let connect_limit = self.connect_limit.map_or(pool.connect_limit, |limit| {
+            limit.min(pool.connect_limit)
+        });
+        let answer_limit = self.answer_limit;
+        HttpConnectorFuture::new(async move {
+            let asking = pool.ask(&request, connect_limit);
+            let answer = match answer_limit {
+                None => asking.await,
+                Some(limit) => match timeout(connect_limit + limit, asking).await {
+                    Ok(answer) => answer,
+                    Err(_) => Err(CallFault::slow("waiting for the answer", limit)),
+                },
+            };
+            answer.map_err(|fault| ConnectorError::io(fault.into()))
+        })
+    }
+}
+
+impl Pool {
+    /// Sends a request, on a connection that is idle or on another one. One that broke says little:
+    /// a server may close it at any time, so it is sent again on a new one.
+    async fn ask(
+        &self,
+        request: &HttpRequest,
+        connect_limit: Duration,
+    ) -> Result<HttpResponse, CallFault> {
+        let (server, request) = of_hyper(request)?;
+        loop {
+            let idle = self.take_idle(&server);
+            let is_reused = idle.is_some();
+            let connection = match idle {
+                Some(connection) => connection,
+                None => self.connect(&server, connect_limit).await?,
+            };
+            match connection.ask(request.clone()).await {
+                Exchange::Answered(answer, connection) => {
+                    self.keep(server, connection);
+                    return Ok(answer);
+                }
+                Exchange::Unsent | Exchange::Broken(_) if is_reused => {}
+                Exchange::Unsent => {
+                    let reason = "a new connection was closed before a request was sent";
+                    return Err(CallFault::connection(reason));
+                }
+                Exchange::Broken(fault) => return Err(fault),
+            }
+        }
+    }
+
+    fn take_idle(&self, server: &Server) -> Option<Connection> {
+        let mut idle = self.idle();
+        let is_of_no_use = |idle: &mut Idle| {
+            idle.since.elapsed() >= IDLE_MAX || idle.connection.sender.is_closed()
+        };
+        for mut closed in idle.extract_if(.., is_of_no_use) {
+            closed.connection.driver = None;
+        }
+        let at = idle.iter().position(|idle| idle.server == *server)?;
+        Some(idle.remove(at).connection)
+    }
+
+    fn keep(&self, server: Server, connection: Connection) {
+        self.idle().push(Idle {
+            server,
+            since: Instant::now(),
+            connection,
+        });
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        // Nothing panics while it holds the lock.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connect(&self, server: &Server, limit: Duration) -> Result<Connection, CallFault> {
+        let connected = timeout(limit, self.connect_to(server)).await;
+        connected.unwrap_or_else(|_| {
+            let doing = format!("connecting to {}:{}", server.host, server.port);
+            Err(CallFault::slow(&doing, limit))
+        })
+    }
+
+    async fn connect_to(&self, server: &Server) -> Result<Connection, CallFault> {
+        let address = format!("{}:{}", server.host, server.port);
+        let stream = transport::connect(&address, self.acknowledgement).await?;
+        let stream: Box<dyn Stream> = match server.is_encrypted {
+            false => Box::new(stream),
+            true => {
+                let connector = self.roots.connector().await?;
+                let name = server.host.trim_matches(['[', ']']);
+                match self.roots.tls.wrap_by(&connector, name, stream).await {
+                    Ok(stream) => Box::new(stream),
+                    Err(error) => {
+                        // The files may have been the fault, and mended.
+                        *self.roots.connector.lock().await = None;
+                        return Err(error.into());
+                    }
+                }
+            }
+        };
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) =
+            handshake.map_err(|error| CallFault::connection(format!("beginning HTTP: {error}")))?;
+        let driver = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to AWS ended");
+            }
+        });
+        Ok(Connection {
+            sender,
+            driver: Some(driver),
+        })
+    }
+}
+
+impl Connection {
+    async fn ask(mut self, request: Request<Full<Bytes>>) -> Exchange {
+        if self.sender.ready().await.is_err() {
+            return Exchange::Unsent;
+        }
+        let response = match self.sender.try_send_request(request).await {
+            Ok(response) => response,
+            Err(mut error) => {
+                return match error.take_message() {
+                    Some(_) => Exchange::Unsent,
+                    None => Exchange::Broken(broken(&error.into_error())),
+                };
+            }
+        };
+        match of_sdk(response).await {
+            Ok(response) => Exchange::Answered(response, self),
+            Err(fault) => Exchange::Broken(fault),
+        }
+    }
+}
+
+/// The connection broke, by the client's error.
+fn broken(error: &hyper::Error) -> CallFault {
+    if error.is_parse() {
+        return CallFault::setup(format!(
+            "what answers there does not speak HTTP/1.1 ({error}); correct `endpoint`"
+        ));
+    }
+    let mut root: &dyn std::error::Error = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    CallFault::connection(format!("the connection broke: {root}"))
+}
+
+/// The server of a request, and the request as it is sent there.
+fn of_hyper(request: &HttpRequest) -> Result<(Server, Request<Full<Bytes>>), CallFault> {
+    let wrong = || CallFault::setup("the endpoint makes no request; correct `endpoint`");
+    let uri: Uri = request.uri().parse().map_err(|_| wrong())?;
+    let authority = uri.authority().ok_or_else(wrong)?;
+    let is_encrypted = uri.scheme_str() == Some("https");
+    let default_port = if is_encrypted { 443 } else { 80 };
+    let server = Server {
+        host: authority.host().to_owned(),
+        port: authority.port_u16().unwrap_or(default_port),
+        is_encrypted,
+    };
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut sent = Request::builder().method(request.method()).uri(path);
+    for (name, value) in request.headers().iter() {
+        sent = sent.header(name, value);
+    }
+    if !request.headers().contains_key("host") {
+        let host = match server.port == default_port {
+            true => server.host.clone(),
+            false => format!("{}:{}", server.host, server.port),
+        };
+        sent = sent.header(HOST, host);
+    }
+    // The SDK has no request with a body that is a stream, but for services that store files.
+    let body = Bytes::copy_from_slice(request.body().bytes().ok_or_else(wrong)?);
+    let sent = sent.body(Full::new(body)).map_err(|_| wrong())?;
+    Ok((server, sent))
+}
+
+/// An answer for the SDK, read as a whole.
+async fn of_sdk(response: Response<Incoming>) -> Result<HttpResponse, CallFault> {
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| match error.downcast_ref::<hyper::Error>() {
+        Some(error) => broken(error),
+        None => CallFault::setup("an answer of more than 1 MiB; correct `endpoint`"),
+    })?;
+    let wrong = || CallFault::setup("an answer that the SDK does not take; correct `endpoint`");
+    let status = StatusCode::try_from(head.status.as_u16()).map_err(|_| wrong())?;
+    let mut answer = HttpResponse::new(status, SdkBody::from(body.to_bytes()));
+    for (name, value) in &head.headers {
+        let value = value.to_str().map_err(|_| wrong())?.to_owned();
+        let headers = answer.headers_mut();
+        headers
+            .try_append(name.as_str().to_owned(), value)
+            .map_err(|_| wrong())?;
+    }
+    Ok(answer)
+}

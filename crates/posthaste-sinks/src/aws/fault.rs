@@ -1,0 +1,381 @@
+//! The meaning of a refusal, or of a request without an answer.
+
+use std::{error::Error, fmt, time::Duration};
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_smithy_runtime_api::{
+    client::{orchestrator::HttpResponse, result::SdkError},
+    http::Headers,
+};
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use posthaste_engine::{Cause, RejectionKind, SinkError, Unavailability};
+
+use crate::transport::TransportError;
+
+/// Characters of a service's own words that are told, at the most.
+const EXCERPT_CHARS: usize = 300;
+
+/// The part of the world that is at fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// One event. Of a request with several, nobody knows which.
+    Event(RejectionKind),
+    /// The queue or topic, for now or until somebody changes something.
+    Place(Cause),
+    /// The service, our account, or the way to it.
+    Service(Cause),
+}
+
+/// Why an event, or a request, was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) blame: Blame,
+    /// In words, with the fix where one is known.
+    pub(crate) reason: String,
+}
+
+/// The way to a service is broken: why there was no answer. Passes through the SDK.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallFault {
+    pub(crate) cause: Cause,
+    pub(crate) reason: String,
+}
+
+impl fmt::Display for CallFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl Error for CallFault {}
+
+impl CallFault {
+    pub(crate) fn connection(reason: impl Into<String>) -> Self {
+        Self {
+            cause: Cause::Connection,
+            reason: reason.into(),
+        }
+    }
+
+    /// Somebody has to change something.
+    pub(crate) fn setup(reason: impl Into<String>) -> Self {
+        Self {
+            cause: Cause::Misconfigured,
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn slow(doing: &str, limit: Duration) -> Self {
+        Self::connection(format!("{doing}: no answer within {limit:?}"))
+    }
+}
+
+impl From<TransportError> for CallFault {
+    fn from(error: TransportError) -> Self {
+        let (cause, reason) = match error {
+            TransportError::Connection(words) => (Cause::Connection, words),
+            TransportError::Setup(words) => (Cause::Misconfigured, words),
+            TransportError::Certificate(words) => (Cause::Denied, words),
+        };
+        Self { cause, reason }
+    }
+}
+
+impl Refusal {
+    /// The service, or the way to it, is at fault.
+    pub(crate) fn of_service(cause: Cause, reason: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::Service(cause),
+            reason: reason.into(),
+        }
+    }
+
+    /// One event of a request was refused with this code and these words.
+    pub(crate) fn of_entry(code: &str, words: Option<&str>, is_our_fault: bool) -> Self {
+        let blame = match blame(code) {
+            Some(blame) => blame,
+            None if is_our_fault => Blame::Event(RejectionKind::Other),
+            None => Blame::Place(Cause::Unknown),
+        };
+        Self::said(blame, code, words)
+    }
+
+    /// A request was refused, or had no answer.
+    pub(crate) fn of_request<E>(error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+    {
+        match error {
+            SdkError::ServiceError(refused) => {
+                let meta = refused.err().meta();
+                match meta.code() {
+                    Some(code) => {
+                        // Where it is not known, an event is the last to be blamed.
+                        let blame = blame(code).unwrap_or(Blame::Place(Cause::Unknown));
+                        Self::said(blame, code, meta.message())
+                    }
+                    None => Self::of_status(refused.raw()),
+                }
+            }
+            SdkError::ResponseError(strange) => Self::of_status(strange.raw()),
+            _ => Self::of_no_answer(error),
+        }
+    }
+
+    fn said(blame: Blame, code: &str, words: Option<&str>) -> Self {
+        let name = plain(code);
+        let mut reason = format!("the service answered {name}");
+        // Of a signature it would tell what was signed, the session's token among it.
+        let is_told = !matches!(blame, Blame::Service(_));
+        if let Some(words) = words.filter(|words| is_told && !words.is_empty()) {
+            reason += &format!(": {}", excerpt(words));
+        }
+        reason += fix(name, blame);
+        Self { blame, reason }
+    }
+
+    /// An answer that says nothing that is known.
+    fn of_status(response: &HttpResponse) -> Self {
+        let status = response.status().as_u16();
+        if status >= 500 {
+            let reason = format!("the service answered {status}");
+            return Self::of_service(Cause::Unknown, reason);
+        }
+        let is_other = !names_a_request(response.headers());
+        let fix = match is_other {
+            true => "; what answers there is no such service: correct `endpoint`",
+            false => "",
+        };
+        let reason = format!("the service answered {status} without a code{fix}");
+        Self::of_service(Cause::Misconfigured, reason)
+    }
+
+    fn of_no_answer(error: &(dyn Error + 'static)) -> Self {
+        let mut credentials = None;
+        let mut source = Some(error);
+        let mut root = error;
+        while let Some(inner) = source {
+            if let Some(CallFault { cause, reason }) = inner.downcast_ref() {
+                let reason = match credentials {
+                    Some(_) => format!("asking for credentials: {reason}"),
+                    None => reason.clone(),
+                };
+                return Self::of_service(*cause, reason);
+            }
+            if let Some(found) = inner.downcast_ref::<CredentialsError>() {
+                credentials.get_or_insert(found);
+            }
+            root = inner;
+            source = inner.source();
+        }
+        match credentials {
+            Some(found) => Self::of_credentials(found),
+            None => {
+                let reason = format!("the request was not made: {}", excerpt(&root.to_string()));
+                Self::of_service(Cause::Unknown, reason)
+            }
+        }
+    }
+
+    /// There are no credentials. Of the errors below, only the kind is told: what a server of
+    /// credentials answers may hold some.
+    pub(crate) fn of_credentials(error: &CredentialsError) -> Self {
+        let (cause, fix) = match error {
+            CredentialsError::ProviderTimedOut(_) => (Cause::Connection, ""),
+            CredentialsError::CredentialsNotLoaded(_) => (
+                Cause::Denied,
+                "; set `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or give the relay a \
+                 profile or a role",
+            ),
+            _ => (Cause::Denied, "; see profile, role and their rights"),
+        };
+        Self::of_service(cause, format!("there are no credentials: {error}{fix}"))
+    }
+
+    /// Nothing was said of an event, in an answer that says something of each.
+    pub(crate) fn unanswered() -> Self {
+        let reason = "the service's answer says nothing of this event";
+        Self {
+            blame: Blame::Place(Cause::Unknown),
+            ..Self::of_service(Cause::Unknown, reason)
+        }
+    }
+
+    /// There was no answer in time.
+    pub(crate) fn slow(limit: Duration) -> Self {
+        Self::of_service(Cause::Connection, format!("no answer within {limit:?}"))
+    }
+
+    /// The same as the end of a lane.
+    pub(crate) fn unavailability(&self) -> Unavailability {
+        let cause = match self.blame {
+            Blame::Place(cause) | Blame::Service(cause) => cause,
+            Blame::Event(_) => Cause::Unknown,
+        };
+        Unavailability::new(cause, self.reason.as_str())
+    }
+
+    /// The same as the answer of `check` and `open_lane`.
+    pub(crate) fn into_error(self, target: String) -> SinkError {
+        SinkError::new(self.unavailability().cause, target, self.reason)
+    }
+}
+
+/// Whether an answer is one of AWS, or of a server like it.
+fn names_a_request(headers: &Headers) -> bool {
+    let mut names = ["x-amzn-requestid", "x-amz-request-id"].iter();
+    names.any(|name| headers.contains_key(name))
+}
+
+/// The code without what stands before and behind it in one of the protocols:
+/// `AWS.SimpleQueueService.NonExistentQueue`, `com.amazonaws.sqs#QueueDoesNotExist`,
+/// `NotFoundException`.
+fn plain(code: &str) -> &str {
+    let code = code.rsplit(['#', '.']).next().unwrap_or(code);
+    code.strip_suffix("Exception").unwrap_or(code)
+}
+
+/// The part of the world that a code blames, if it is known.
+fn blame(code: &str) -> Option<Blame> {
+    use Blame::{Event, Place, Service};
+    Some(match plain(code) {
+        "BatchRequestTooLong" | "MessageTooLong" => Event(RejectionKind::TooLarge),
+        "InvalidMessageContents"
+        | "InvalidAttributeName"
+        | "InvalidAttributeValue"
+        | "InvalidParameter"
+        | "InvalidParameterValue"
+        | "MissingParameter"
+        | "Validation" => Event(RejectionKind::Invalid),
+        "NonExistentQueue"
+        | "QueueDoesNotExist"
+        | "QueueDeletedRecently"
+        | "NotFound"
+        | "InvalidAddress"
+        | "UnsupportedOperation"
+        | "KmsDisabled"
+        | "KMSDisabled"
+        | "KmsInvalidKeyUsage"
+        | "KmsInvalidState"
+        | "KMSInvalidState"
+        | "KmsNotFound"
+        | "KMSNotFound"
+        | "KmsOptInRequired"
+        | "KMSOptInRequired" => Place(Cause::Misconfigured),
+        "AccessDenied" | "AuthorizationError" | "KmsAccessDenied" | "KMSAccessDenied" => {
+            Place(Cause::Denied)
+        }
+        "RequestThrottled" | "Throttled" | "Throttling" | "RequestLimitExceeded"
+        | "TooManyRequests" | "OverLimit" | "KmsThrottled" | "KMSThrottling" | "KmsThrottling" => {
+            Place(Cause::Throttled)
+        }
+        "InternalError" | "InternalFailure" | "InternalServerError" | "ServiceUnavailable" => {
+            Place(Cause::Unknown)
+        }
+        "ExpiredToken"
+        | "IncompleteSignature"
+        | "InvalidAccessKeyId"
+        | "InvalidClientTokenId"
+        | "InvalidSecurity"
+        | "InvalidSignature"
+        | "MissingAuthenticationToken"
+        | "NotAuthorized"
+        | "OptInRequired"
+        | "RequestExpired"
+        | "RequestTimeTooSkewed"
+        | "SignatureDoesNotMatch"
+        | "UnrecognizedClient" => Service(Cause::Denied),
+        _ => return None,
+    })
+}
+
+/// How to mend it.
+fn fix(name: &str, blame: Blame) -> &'static str {
+    match (name, blame) {
+        ("ExpiredToken" | "RequestExpired" | "RequestTimeTooSkewed", _) => {
+            "; renew the credentials, or set the clock"
+        }
+        (_, Blame::Service(Cause::Denied)) => "; correct the credentials, or the region",
+        (name, Blame::Place(Cause::Denied | Cause::Misconfigured))
+            if name.to_ascii_lowercase().starts_with("kms") =>
+        {
+            "; see the key by which it is encrypted, and the right to use it"
+        }
+        (_, Blame::Place(Cause::Denied)) => "; allow it to our user or role",
+        ("NonExistentQueue" | "QueueDoesNotExist" | "NotFound", _) => {
+            "; create it, or correct name, region and account"
+        }
+        _ => "",
+    }
+}
+
+/// The beginning of a text from outside, in one line.
+fn excerpt(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(EXCERPT_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_blames_somebody() {
+        use Blame::{Event, Place, Service};
+        use RejectionKind::{Invalid, Other, TooLarge};
+        for (code, is_our_fault, expected) in [
+            (
+                "AWS.SimpleQueueService.BatchRequestTooLong",
+                true,
+                Event(TooLarge),
+            ),
+            (
+                "com.amazonaws.sqs#InvalidMessageContents",
+                true,
+                Event(Invalid),
+            ),
+            ("InvalidParameterValueException", true, Event(Invalid)),
+            ("SomethingNew", true, Event(Other)),
+            ("SomethingNew", false, Place(Cause::Unknown)),
+            ("InternalError", false, Place(Cause::Unknown)),
+            ("ThrottlingException", false, Place(Cause::Throttled)),
+            ("RequestThrottled", true, Place(Cause::Throttled)),
+            (
+                "AWS.SimpleQueueService.NonExistentQueue",
+                true,
+                Place(Cause::Misconfigured),
+            ),
+            ("NotFound", true, Place(Cause::Misconfigured)),
+            ("AccessDeniedException", true, Place(Cause::Denied)),
+            ("AuthorizationError", true, Place(Cause::Denied)),
+            ("KMS.AccessDeniedException", true, Place(Cause::Denied)),
+            ("SignatureDoesNotMatch", true, Service(Cause::Denied)),
+            ("ExpiredTokenException", true, Service(Cause::Denied)),
+        ] {
+            let refusal = Refusal::of_entry(code, None, is_our_fault);
+            assert_eq!(refusal.blame, expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn words_of_a_signature_are_not_told() {
+        let words = Some("x-amz-security-token:s3cret\n");
+        let refusal = Refusal::of_entry("SignatureDoesNotMatch", words, true);
+        assert_eq!(
+            refusal.reason,
+            "the service answered SignatureDoesNotMatch; correct the credentials, or the region"
+        );
+        let words = Some("The specified\nqueue\u{0} does not exist");
+        let refusal = Refusal::of_entry("a#QueueDoesNotExist", words, true);
+        assert_eq!(
+            refusal.reason,
+            "the service answered QueueDoesNotExist: The specified queue does not exist; create \
+             it, or correct name, region and account"
+        );
+    }
+}

@@ -1,0 +1,439 @@
+//! Sends the records of a lane in requests of ten, and turns answers into outcomes.
+//!
+//! Of each key one event is in flight: a part of a request may fail, and requests overtake each
+//! other. A fault of the service ends the lane, once the requests under way are answered or out of
+//! time; a fault of a queue or topic is its own where each topic has one.
+
+use std::{
+    collections::{HashMap, HashSet},
+    future::pending,
+    mem,
+    panic::resume_unwind,
+    sync::Arc,
+    time::Duration,
+};
+
+use posthaste_engine::{
+    Cause, Decision, LaneSpec, Outcome, Record, RejectionKind, Unavailability, WaitingRecord,
+};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use super::{
+    connector::Connections,
+    fault::{Blame, Refusal},
+    message::Message,
+    place_name::NamePattern,
+};
+use crate::{
+    descriptors::sqs::CALLS_MAX,
+    publisher::{Publisher, RecordsOf},
+};
+
+/// Messages of a request at the most, for each of the services.
+pub(crate) const CALL_EVENTS_MAX: usize = 10;
+/// Events of a lane: what can be under way. More would wait here, while the time for their answer
+/// runs.
+pub(crate) const EVENTS_MAX: usize = CALLS_MAX as usize * CALL_EVENTS_MAX;
+/// Requests to one queue or topic at once. While so many are under way, others gather, so that
+/// requests are full when there is much to send.
+const PLACE_CALLS_MAX: usize = 8;
+
+/// The end of an event's way to a service.
+pub(crate) type Answer = Result<(), Refusal>;
+
+/// The answers to the messages of a request, which are named by their place in it.
+pub(crate) struct Answers {
+    pub(crate) all: Vec<Answer>,
+}
+
+impl Answers {
+    /// Nothing is said yet of so many messages.
+    pub(crate) fn of(count: usize) -> Self {
+        Self {
+            all: vec![Err(Refusal::unanswered()); count],
+        }
+    }
+
+    /// The message of this id is stored.
+    pub(crate) fn stored(&mut self, id: &str) {
+        self.put(id, Ok(()));
+    }
+
+    /// The message of this id is not.
+    pub(crate) fn failed(&mut self, id: &str, refusal: Refusal) {
+        self.put(id, Err(refusal));
+    }
+
+    fn put(&mut self, id: &str, answer: Answer) {
+        let at = id.parse::<usize>().ok();
+        if let Some(place) = at.and_then(|at| self.all.get_mut(at)) {
+            *place = answer;
+        }
+    }
+}
+
+/// A service that takes messages in requests of several.
+pub(crate) trait Service: Send + Sync + 'static {
+    /// Sends messages to this queue or topic in one request, and answers for each. Takes as long as
+    /// it takes.
+    ///
+    /// # Errors
+    /// Why the request was refused as a whole.
+    fn send(
+        &self,
+        place: &str,
+        messages: &[Arc<Message>],
+    ) -> impl Future<Output = Result<Vec<Answer>, Refusal>> + Send;
+}
+
+/// Where records go.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// `queue` or `topic`.
+    pub(crate) kind: &'static str,
+    pub(crate) names: NamePattern,
+    pub(crate) event_bytes_max: Option<u64>,
+    /// Bytes of a message, and of all messages of a request.
+    pub(crate) message_bytes_max: usize,
+}
+
+/// How long each part of a request may take.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Until the answer has come.
+    answer: Duration,
+    /// Until an event that was answered has its verdict, while others are waited for.
+    verdict: Duration,
+}
+
+/// The publisher of a lane.
+pub(crate) struct BatchPublisher<S> {
+    service: Arc<S>,
+    target: Arc<Target>,
+    connections: Connections,
+    patience: Patience,
+    calls: JoinSet<Ended>,
+    ended: Vec<Ended>,
+    /// Keys with an event under way.
+    keys: HashSet<u64>,
+    /// Requests under way, by queue or topic.
+    under_way: HashMap<Arc<str>, usize>,
+    ending: Option<Ending>,
+}
+
+/// Why the lane ends once no request is under way, or at this time.
+struct Ending {
+    fault: Unavailability,
+    at: Instant,
+    is_over: bool,
+}
+
+/// A request.
+struct Call {
+    place: Arc<str>,
+    events: Vec<InCall>,
+    messages: Vec<Arc<Message>>,
+    bytes: usize,
+}
+
+/// An event of a request.
+struct InCall {
+    slot: usize,
+    order_key: Option<u64>,
+}
+
+/// A request that is not under way any more.
+struct Ended {
+    place: Arc<str>,
+    events: Vec<InCall>,
+    sent: Instant,
+    /// None: the event was under way when the time was over.
+    answers: Vec<Option<Told>>,
+}
+
+/// What is told of an event.
+struct Told {
+    answer: Answer,
+    /// Others of the same request may have been taken.
+    is_of_event: bool,
+}
+
+/// Where a record goes, and its message, once they were made.
+pub(crate) type Note = Option<(Arc<str>, Arc<Message>)>;
+
+impl<S: Service> BatchPublisher<S> {
+    pub(crate) fn new(
+        service: S,
+        target: Arc<Target>,
+        connections: Connections,
+        spec: &LaneSpec,
+    ) -> Self {
+        Self {
+            service: Arc::new(service),
+            target,
+            connections,
+            patience: Patience {
+                // A little less than the relay waits for any answer: it could not say what is
+                // missing.
+                answer: spec.publish_timeout * 9 / 10,
+                verdict: spec.publish_timeout * 19 / 20,
+            },
+            calls: JoinSet::new(),
+            ended: Vec::new(),
+            keys: HashSet::new(),
+            under_way: HashMap::new(),
+            ending: None,
+        }
+    }
+
+    fn settle(&mut self, ended: Ended, records: &mut RecordsOf<Self>) {
+        if let Some(count) = self.under_way.get_mut(&ended.place) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&ended.place);
+            }
+        }
+        for (event, told) in ended.events.iter().zip(ended.answers) {
+            if let Some(key) = event.order_key {
+                self.keys.remove(&key);
+            }
+            let outcome = match told {
+                Some(told) => self.outcome(&ended.place, told),
+                None => {
+                    let limit = self.patience.answer;
+                    let reason = format!("no whole answer within {limit:?}");
+                    Err(Unavailability::new(Cause::Unknown, reason))
+                }
+            };
+            match outcome {
+                Ok(outcome) => drop(records.answer(event.slot, outcome)),
+                // It is answered with the others, once the lane ends.
+                Err(fault) => {
+                    let at = ended.sent + self.patience.verdict;
+                    let ending = self.ending.get_or_insert(Ending {
+                        fault,
+                        at,
+                        is_over: false,
+                    });
+                    ending.at = ending.at.min(at);
+                }
+            }
+        }
+    }
+
+    /// The outcome of an event; or why the lane ends.
+    fn outcome(&self, place: &str, told: Told) -> Result<Outcome, Unavailability> {
+        let Err(refusal) = told.answer else {
+            return Ok(Outcome::accepted());
+        };
+        let is_alone = told.is_of_event || self.target.names.has_topic();
+        let words = |refusal: Refusal| {
+            let kind = self.target.kind;
+            format!("{kind} `{place}`: {}", refusal.reason)
+        };
+        match refusal.blame {
+            Blame::Event(kind) => Ok(Outcome::rejected(kind, words(refusal))),
+            Blame::Place(_) if is_alone => Ok(Outcome::later(words(refusal))),
+            Blame::Place(cause) => Err(Unavailability::new(cause, words(refusal))),
+            Blame::Service(_) => Err(refusal.unavailability()),
+        }
+    }
+
+    /// Puts the records that may be sent into requests.
+    fn gather(&mut self, records: &mut RecordsOf<Self>) -> Vec<Call> {
+        let Self {
+            target,
+            keys,
+            under_way,
+            calls: running,
+            ..
+        } = self;
+        let mut calls: Vec<Call> = Vec::new();
+        let mut by_place: HashMap<Arc<str>, usize> = HashMap::new();
+        records.decide(|item, next| {
+            let order_key = item.record.order_key();
+            if order_key.is_some_and(|key| keys.contains(&key)) {
+                return Decision::Wait;
+            }
+            let (place, message) = match made(item, target) {
+                Ok(made) => made,
+                Err(outcome) => return Decision::Answered(outcome),
+            };
+            let has_room = |at: &&usize| {
+                let call: &Call = &calls[**at];
+                call.events.len() < CALL_EVENTS_MAX
+                    && call.bytes + message.bytes <= target.message_bytes_max
+            };
+            let at = match by_place.get(place).filter(has_room) {
+                Some(at) => *at,
+                None => {
+                    let new = calls.iter().filter(|call| call.place == *place).count();
+                    let of_place = under_way.get(place).copied().unwrap_or_default() + new;
+                    let all = running.len() + calls.len();
+                    if of_place >= PLACE_CALLS_MAX || all >= CALLS_MAX as usize {
+                        return Decision::Wait;
+                    }
+                    by_place.insert(Arc::clone(place), calls.len());
+                    calls.push(Call::new(Arc::clone(place)));
+                    calls.len() - 1
+                }
+            };
+            keys.extend(order_key);
+            let call = &mut calls[at];
+            call.bytes += message.bytes;
+            call.messages.push(Arc::clone(message));
+            call.events.push(InCall {
+                slot: next.slot,
+                order_key,
+            });
+            Decision::Sent(())
+        });
+        calls
+    }
+
+    fn send(&mut self, call: Call) {
+        *self.under_way.entry(Arc::clone(&call.place)).or_default() += 1;
+        let service = Arc::clone(&self.service);
+        let limit = self.patience.answer;
+        self.calls.spawn(async move {
+            let sent = Instant::now();
+            let mut answers = Vec::new();
+            let sending = send(&*service, &call, &mut answers);
+            // What is over by then is told below: the others have no answer.
+            let _ = timeout_at(sent + limit, sending).await;
+            answers.resize_with(call.events.len(), || None);
+            Ended {
+                place: call.place,
+                events: call.events,
+                sent,
+                answers,
+            }
+        });
+    }
+
+    async fn next_ended(&mut self) {
+        match self.calls.join_next().await {
+            Some(Ok(ended)) => self.ended.push(ended),
+            Some(Err(broken)) if broken.is_panic() => resume_unwind(broken.into_panic()),
+            // Of a lane that has ended.
+            Some(Err(_)) => {}
+            None => pending().await,
+        }
+    }
+}
+
+impl Call {
+    fn new(place: Arc<str>) -> Self {
+        Self {
+            place,
+            events: Vec::new(),
+            messages: Vec::new(),
+            bytes: 0,
+        }
+    }
+}
+
+/// Sends a request. Where one of its events is at fault and nobody knows which, it sends each in a
+/// request of its own.
+async fn send<S: Service>(service: &S, call: &Call, answers: &mut Vec<Option<Told>>) {
+    let refusal = match service.send(&call.place, &call.messages).await {
+        Ok(told) => {
+            let told = told.into_iter().map(|answer| Told {
+                answer,
+                is_of_event: true,
+            });
+            return answers.extend(told.map(Some));
+        }
+        Err(refusal) => refusal,
+    };
+    let is_open = matches!(refusal.blame, Blame::Event(_)) && call.messages.len() > 1;
+    if !is_open {
+        answers.extend(call.messages.iter().map(|_| {
+            Some(Told {
+                answer: Err(refusal.clone()),
+                is_of_event: false,
+            })
+        }));
+        return;
+    }
+    for message in call.messages.chunks(1) {
+        let told = match service.send(&call.place, message).await {
+            Ok(mut told) => told.pop().map(|answer| Told {
+                answer,
+                is_of_event: true,
+            }),
+            Err(refusal) => Some(Told {
+                answer: Err(refusal),
+                is_of_event: false,
+            }),
+        };
+        answers.push(told);
+    }
+}
+
+/// The place and the message of a record, made once however often it is looked at.
+fn made<'i>(
+    item: &'i mut WaitingRecord<Note>,
+    target: &Target,
+) -> Result<(&'i Arc<str>, &'i Arc<Message>), Outcome> {
+    let note = match item.note.take() {
+        Some(note) => note,
+        None => make(&item.record, target)?,
+    };
+    let (place, message) = item.note.insert(note);
+    Ok((place, message))
+}
+
+fn make(record: &Record, target: &Target) -> Result<(Arc<str>, Arc<Message>), Outcome> {
+    let place = target.names.name(record.topic()).map_err(|fault| {
+        let reason = format!("its topic makes no name of a {}: {fault}", target.kind);
+        Outcome::rejected(RejectionKind::Invalid, reason)
+    })?;
+    let message = Message::of(record, target.names.is_fifo(), target.message_bytes_max)?;
+    Ok((place.into(), Arc::new(message)))
+}
+
+impl<S: Service> Publisher for BatchPublisher<S> {
+    type InFlight = ();
+    type Note = Note;
+
+    fn value_bytes_max(&self) -> Option<u64> {
+        self.target.event_bytes_max
+    }
+
+    fn advance(&mut self, records: &mut RecordsOf<Self>) {
+        for ended in mem::take(&mut self.ended) {
+            self.settle(ended, records);
+        }
+        let Some(ending) = &mut self.ending else {
+            for call in self.gather(records) {
+                self.send(call);
+            }
+            return;
+        };
+        let is_over = self.calls.is_empty() || ending.at <= Instant::now();
+        if is_over && !ending.is_over {
+            ending.is_over = true;
+            self.calls.abort_all();
+            records.end(ending.fault.clone());
+        }
+    }
+
+    async fn changed(&mut self) {
+        let ending = self.ending.as_ref().filter(|ending| !ending.is_over);
+        match ending.map(|ending| ending.at) {
+            Some(end) => tokio::select! {
+                () = self.next_ended() => {}
+                () = sleep_until(end) => {}
+            },
+            None => self.next_ended().await,
+        }
+    }
+
+    async fn goodbye(&mut self) {
+        self.connections.close_idle();
+    }
+}

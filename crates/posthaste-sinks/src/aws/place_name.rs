@@ -1,0 +1,122 @@
+//! The name of a queue or a topic, with the topic of an event in it.
+
+/// What stands for the topic in a name.
+const TOPIC: &str = "{topic}";
+
+/// How the name of a FIFO queue or topic ends.
+const FIFO: &str = ".fifo";
+
+/// The name in an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamePattern {
+    /// Each but the last has a topic behind it.
+    texts: Vec<String>,
+    bytes_max: usize,
+}
+
+impl NamePattern {
+    /// The pattern of this text, whose names have so many bytes at the most.
+    ///
+    /// # Errors
+    /// The mistake, in words.
+    pub(crate) fn new(text: &str, bytes_max: usize) -> Result<Self, &'static str> {
+        let texts: Vec<_> = text.split(TOPIC).map(str::to_owned).collect();
+        if texts.iter().any(|text| text.contains(['{', '}'])) {
+            return Err("its name knows `{topic}` alone in braces");
+        }
+        let pattern = Self { texts, bytes_max };
+        match pattern.name("topic") {
+            Ok(_) => Ok(pattern),
+            Err(_) => Err("its name has letters, digits, `-` and `_` of ASCII, and may end in \
+                           `.fifo`"),
+        }
+    }
+
+    /// Whether the queue or topic is FIFO. Its name says so, and the address alone decides: what a
+    /// topic says is not known before an event has it.
+    pub(crate) fn is_fifo(&self) -> bool {
+        self.texts.last().is_some_and(|last| last.ends_with(FIFO))
+    }
+
+    /// Whether each topic has a queue or topic of its own.
+    pub(crate) fn has_topic(&self) -> bool {
+        self.texts.len() > 1
+    }
+
+    /// The name, where all topics have the same one.
+    pub(crate) fn only_name(&self) -> Option<&str> {
+        match &*self.texts {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The name for a topic.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn name(&self, topic: &str) -> Result<String, &'static str> {
+        let name = self.texts.join(topic);
+        let stem = match self.is_fifo() {
+            true => &name[..name.len() - FIFO.len()],
+            false => &name,
+        };
+        let may_stand = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if stem.is_empty() {
+            return Err("it is empty");
+        }
+        if !stem.bytes().all(may_stand) {
+            return Err("it has other characters than letters, digits, `-` and `_` of ASCII");
+        }
+        match name.len() > self.bytes_max {
+            true => Err("it is too long"),
+            false => Ok(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_stands_in_its_pattern() {
+        for (pattern, topic, name) in [
+            ("orders", "any", Ok("orders")),
+            ("orders", "", Ok("orders")),
+            ("{topic}", "orders", Ok("orders")),
+            ("shop-{topic}.fifo", "orders_1", Ok("shop-orders_1.fifo")),
+            ("{topic}", "", Err("empty")),
+            ("{topic}.fifo", "", Err("empty")),
+            ("{topic}", "orders.fifo", Err("other characters")),
+            ("{topic}.fifo", "orders.fifo", Err("other characters")),
+            ("{topic}", "orders.eu", Err("other characters")),
+            ("{topic}", "a/b", Err("other characters")),
+            ("{topic}", &"t".repeat(81), Err("too long")),
+            ("{topic}.fifo", &"t".repeat(76), Err("too long")),
+        ] {
+            let found = NamePattern::new(pattern, 80).unwrap().name(topic);
+            match name {
+                Ok(name) => assert_eq!(found.as_deref(), Ok(name)),
+                Err(words) => assert!(found.unwrap_err().contains(words), "{pattern}: {topic}"),
+            }
+        }
+        assert!(NamePattern::new("{topic}.fifo", 80).unwrap().is_fifo());
+        assert!(!NamePattern::new("{topic}", 80).unwrap().is_fifo());
+    }
+
+    #[test]
+    fn a_wrong_pattern_names_the_mistake() {
+        for (pattern, words) in [
+            ("{key}", "`{topic}` alone"),
+            ("a}", "`{topic}` alone"),
+            ("", "letters, digits"),
+            (".fifo", "letters, digits"),
+            ("a.b", "letters, digits"),
+            ("a/b", "letters, digits"),
+        ] {
+            let error = NamePattern::new(pattern, 80).unwrap_err();
+            assert!(error.contains(words), "{pattern}: {error}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The sink that sends to queues of Amazon SQS, or of a server that speaks the same.
+
+mod queues;
+mod survey;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use posthaste_engine::{
+    CheckReport, FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo,
+};
+use tokio::time::timeout;
+
+use crate::{
+    address::Address,
+    aws::{
+        account::{Account, OPEN_LIMIT},
+        fault::Refusal,
+        lane::{BatchPublisher, EVENTS_MAX, Target},
+        place_name::NamePattern,
+    },
+    descriptors::sqs::{CALLS_MAX, EVENT_BYTES_MAX, FIFO_DEDUPLICATION, SQS},
+    publisher::WorkerLane,
+};
+
+use queues::{Queues, QueueUrls};
+
+/// Bytes of a message, and of the messages of a request: 1 MiB since August 2025, before it was a
+/// quarter of that.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+const NAME_BYTES_MAX: usize = 80;
+
+/// Sends each record to a queue, and accepts it once SQS has answered that it has it.
+pub struct SqsSink {
+    account: Account,
+    /// The account of the queues, where it is not ours.
+    owner: Option<String>,
+    target: Arc<Target>,
+    urls: Arc<QueueUrls>,
+}
+
+impl SqsSink {
+    pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
+        address.check(&SQS.plug_in)?;
+        let path = String::from_utf8(address.path()?).unwrap_or_default();
+        let (owner, name) = match path.split_once('/') {
+            Some((owner, name)) => (Some(owner), name),
+            None => (None, &*path),
+        };
+        let is_account = |text: &str| text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit());
+        if owner.is_some_and(|owner| !is_account(owner)) {
+            let reason = "before the `/` stands the account of the queue, a number of 12 digits";
+            return Err(address.misconfigured(reason.to_owned()));
+        }
+        let names = NamePattern::new(name, NAME_BYTES_MAX)
+            .map_err(|fault| address.misconfigured(format!("a queue is `sqs://NAME`: {fault}")))?;
+        Ok(Self {
+            account: Account::of(address, None)?,
+            owner: owner.map(str::to_owned),
+            target: Arc::new(Target {
+                kind: "queue",
+                names,
+                event_bytes_max: address.number(&EVENT_BYTES_MAX)?,
+                message_bytes_max: MESSAGE_BYTES_MAX,
+            }),
+            urls: Arc::default(),
+        })
+    }
+
+    /// Its name in errors.
+    fn name(&self) -> String {
+        format!("sqs {}", self.account.place())
+    }
+
+    async fn open(&self, spec: &LaneSpec) -> Result<BatchPublisher<Queues>, Refusal> {
+        let connections = self.account.connections(spec);
+        let config = self.account.config().await?;
+        let queues = Queues::new(
+            config,
+            connections.clone(),
+            self.owner.clone(),
+            Arc::clone(&self.urls),
+        );
+        if let Some(name) = self.target.names.only_name() {
+            queues.url(name).await?;
+        }
+        let target = Arc::clone(&self.target);
+        Ok(BatchPublisher::new(queues, target, connections, spec))
+    }
+}
+
+#[async_trait]
+impl Sink for SqsSink {
+    fn info(&self) -> SinkInfo {
+        SinkInfo {
+            kind: "sqs",
+            batch_events_max: EVENTS_MAX,
+            batch_bytes_max: MESSAGE_BYTES_MAX,
+            in_flight_events_max: EVENTS_MAX,
+            event_bytes_max: self.target.event_bytes_max,
+            requests_max: Some(CALLS_MAX),
+            deduplication: self.target.names.is_fifo().then_some(FIFO_DEDUPLICATION),
+            // Requests overtake each other, and a part of one may fail. A standard queue promises
+            // no order on top of that.
+            key_order: KeyOrder::OneAtATime,
+            fence: FenceKind::Timing,
+            single_lane: false,
+            parts: None,
+        }
+    }
+
+    async fn check(&self) -> Result<CheckReport, SinkError> {
+        let surveyed = timeout(OPEN_LIMIT, survey::survey(self)).await;
+        let surveyed = surveyed.unwrap_or_else(|_| Err(Refusal::slow(OPEN_LIMIT)));
+        surveyed.map_err(|refusal| refusal.into_error(self.name()))
+    }
+
+    async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
+        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let opened = timeout(limit, self.open(&spec)).await;
+        let opened = opened.unwrap_or_else(|_| Err(Refusal::slow(limit)));
+        let publisher = opened.map_err(|refusal| refusal.into_error(self.name()))?;
+        Ok(Box::new(WorkerLane::spawn(publisher)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sink(url: &str) -> Result<SqsSink, SinkError> {
+        SqsSink::from_address(&Address::parse(url)?)
+    }
+
+    #[test]
+    fn addresses_name_a_queue() {
+        let sink = sink("sqs://123456789012/{topic}.fifo?region=eu-central-1").ok();
+        let sink = sink.unwrap();
+        assert_eq!(sink.name(), "sqs eu-central-1");
+        assert_eq!(sink.owner.as_deref(), Some("123456789012"));
+        assert_eq!(sink.target.names.name("t"), Ok("t.fifo".to_owned()));
+        assert!(sink.info().deduplication.is_some());
+        let other = super::tests::sink("sqs:orders?endpoint=http://127.0.0.1:9324").ok();
+        let other = other.unwrap();
+        assert_eq!(other.name(), "sqs http://127.0.0.1:9324");
+        assert_eq!(other.target.names.only_name(), Some("orders"));
+        assert!(other.info().deduplication.is_none());
+    }
+
+    #[test]
+    fn wrong_addresses_name_the_fix() {
+        for (url, fix) in [
+            ("sqs://", "`sqs://NAME`"),
+            ("sqs://me:s3cret@h", "`sqs://NAME`"),
+            ("sqs://{key}", "`{topic}` alone"),
+            ("sqs://12/orders", "12 digits"),
+            ("sqs://orders?regoin=x", "did you mean `region`"),
+            ("sqs://orders?region=", "`region` is"),
+            ("sqs://orders?region=a.b", "`region` is"),
+            ("sqs://orders?endpoint=localhost:1", "`endpoint` is"),
+            (
+                "sqs://orders?endpoint=http://u:s3cret%40h",
+                "`endpoint` is",
+            ),
+            ("sqs://orders?max_event_bytes=0", "at least 1"),
+        ] {
+            let error = sink(url).err().unwrap();
+            assert!(matches!(error, SinkError::Misconfigured { .. }), "{url}");
+            let said = error.to_string();
+            assert!(said.contains(fix), "{url}: {said}");
+            assert!(!said.contains("s3cret"), "{url}: {said}");
+        }
+    }
+}

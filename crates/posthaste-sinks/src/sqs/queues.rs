@@ -1,0 +1,159 @@
+//! Requests to queues: their URLs, and messages.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use aws_config::{SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_sdk_sqs::{
+    Client,
+    config::{Builder, StalledStreamProtectionConfig},
+    error::BuildError,
+    types::{MessageAttributeValue, SendMessageBatchRequestEntry},
+};
+use posthaste_engine::{Cause, RejectionKind};
+
+use crate::aws::{
+    connector::Connections,
+    fault::{Blame, Refusal},
+    lane::{Answer, Answers, Service},
+    message::{Message, STRING},
+};
+
+/// Queues that are remembered, before all are forgotten.
+const QUEUES_MAX: usize = 16_384;
+
+/// The URLs of queues, by name.
+#[derive(Debug, Default)]
+pub(super) struct QueueUrls(Mutex<HashMap<String, Arc<str>>>);
+
+impl QueueUrls {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<str>>> {
+        // Nothing panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The queues of an account.
+#[derive(Debug)]
+pub(super) struct Queues {
+    pub(super) client: Client,
+    owner: Option<String>,
+    urls: Arc<QueueUrls>,
+}
+
+impl Queues {
+    pub(super) fn new(
+        config: &SdkConfig,
+        connections: Connections,
+        owner: Option<String>,
+        urls: Arc<QueueUrls>,
+    ) -> Self {
+        let config = Builder::from(config)
+            .http_client(connections)
+            // Deciding is the engine's, and the lane's the time.
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::disabled())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .build();
+        Self {
+            client: Client::from_conf(config),
+            owner,
+            urls,
+        }
+    }
+
+    /// The URL of a queue, looked up once.
+    ///
+    /// # Errors
+    /// Why it was not told.
+    pub(super) async fn url(&self, name: &str) -> Result<Arc<str>, Refusal> {
+        if let Some(url) = self.urls.known().get(name) {
+            return Ok(Arc::clone(url));
+        }
+        let asked = self.client.get_queue_url().queue_name(name);
+        let asked = asked.set_queue_owner_aws_account_id(self.owner.clone());
+        let told = asked.send().await;
+        let told = told.map_err(|error| of_queue(Refusal::of_request(&error), name))?;
+        let url: Arc<str> = told.queue_url().unwrap_or_default().into();
+        let mut known = self.urls.known();
+        if known.len() >= QUEUES_MAX {
+            known.clear();
+        }
+        known.insert(name.to_owned(), Arc::clone(&url));
+        Ok(url)
+    }
+}
+
+/// A refusal to tell a URL is the queue's, whatever is wrong with its name.
+fn of_queue(refusal: Refusal, name: &str) -> Refusal {
+    let blame = match refusal.blame {
+        Blame::Event(_) => Blame::Place(Cause::Misconfigured),
+        other => other,
+    };
+    let reason = match blame {
+        Blame::Place(_) => format!("looking up `{name}`: {}", refusal.reason),
+        _ => refusal.reason,
+    };
+    Refusal {
+        blame,
+        reason,
+        ..refusal
+    }
+}
+
+impl Service for Queues {
+    async fn send(
+        &self,
+        place: &str,
+        messages: &[Arc<Message>],
+    ) -> Result<Vec<Answer>, Refusal> {
+        let url = self.url(place).await?;
+        let entries = messages.iter().enumerate();
+        let entries: Result<Vec<_>, _> = entries.map(|(at, message)| entry(at, message)).collect();
+        let entries = entries.map_err(|error| Refusal {
+            blame: Blame::Event(RejectionKind::Invalid),
+            reason: format!("it makes no message: {error}"),
+        })?;
+        let batch = self.client.send_message_batch().queue_url(&*url);
+        let sent = batch.set_entries(Some(entries)).send().await;
+        let answered = sent.map_err(|error| {
+            let refusal = Refusal::of_request(&error);
+            if refusal.blame == Blame::Place(Cause::Misconfigured) {
+                // It may be gone, and another one made.
+                self.urls.known().remove(place);
+            }
+            refusal
+        })?;
+        let mut answers = Answers::of(messages.len());
+        for stored in answered.successful() {
+            answers.stored(stored.id());
+        }
+        for failed in answered.failed() {
+            let refusal =
+                Refusal::of_entry(failed.code(), failed.message(), failed.sender_fault());
+            answers.failed(failed.id(), refusal);
+        }
+        Ok(answers.all)
+    }
+}
+
+fn entry(at: usize, message: &Message) -> Result<SendMessageBatchRequestEntry, BuildError> {
+    let mut entry = SendMessageBatchRequestEntry::builder()
+        .id(at.to_string())
+        .message_body(&message.body);
+    for (name, value) in &message.attributes {
+        let value = MessageAttributeValue::builder()
+            .data_type(STRING)
+            .string_value(value)
+            .build()?;
+        entry = entry.message_attributes(*name, value);
+    }
+    if let Some(fifo) = &message.fifo {
+        entry = entry
+            .message_group_id(&fifo.group)
+            .message_deduplication_id(&fifo.dedup);
+    }
+    entry.build()
+}
