@@ -162,6 +162,10 @@ mod tests {
                 "sqs://orders?endpoint=http://u:s3cret%40h",
                 "`endpoint` is",
             ),
+            (
+                "sqs://orders?secret_access_key=s3cret",
+                "belong together",
+            ),
             ("sqs://orders?max_event_bytes=0", "at least 1"),
         ] {
             let error = sink(url).err().unwrap();

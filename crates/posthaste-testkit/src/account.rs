@@ -27,6 +27,11 @@ impl Account {
         Self(Some((id("-u"), id("-g"))))
     }
 
+    /// The user of the tests, for a server that may run as anybody.
+    pub(crate) fn of_the_tests() -> Self {
+        Self(None)
+    }
+
     /// Whether a server runs as somebody else than the tests.
     pub(crate) fn is_another_user(self) -> bool {
         self.0.is_some()

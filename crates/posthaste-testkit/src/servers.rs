@@ -11,3 +11,5 @@ pub mod postgres;
 pub mod rabbitmq;
 pub mod redis;
 mod run;
+pub mod sns;
+pub mod sqs;

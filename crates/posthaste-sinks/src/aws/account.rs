@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_config::{BehaviorVersion, Region, SdkConfig, identity::IdentityCache};
+use aws_credential_types::Credentials;
 use posthaste_engine::{Cause, LaneSpec, SinkError};
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::timeout};
 
 use super::{
     connector::{Connections, TlsRoots},
@@ -12,12 +13,18 @@ use super::{
 };
 use crate::{
     address::Address,
-    descriptors::sqs::{CA_FILE, ENDPOINT, PROFILE, REGION},
+    descriptors::sqs::{
+        ACCESS_KEY_ID, CA_FILE, ENDPOINT, PROFILE, REGION, SECRET_ACCESS_KEY,
+    },
     transport::Tls,
 };
 
 /// Opening takes no longer than this, however long a publish may take.
 pub(crate) const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
+
+/// The search for region or credentials takes no longer than this: off AWS it ends with a machine
+/// that does not answer. Less than opening, so that it is told what was missing.
+const SEARCH_LIMIT: Duration = Duration::from_millis(2_000);
 
 /// Credentials, region and endpoint of a sink.
 #[derive(Debug)]
@@ -25,6 +32,8 @@ pub(crate) struct Account {
     region: Option<String>,
     profile: Option<String>,
     endpoint: Option<String>,
+    /// Those of the address; none: they are looked for.
+    credentials: Option<Credentials>,
     roots: Arc<TlsRoots>,
     loaded: OnceCell<SdkConfig>,
 }
@@ -46,6 +55,17 @@ impl Account {
         if endpoint.as_deref().is_some_and(|url| !is_endpoint(url)) {
             return wrong("`endpoint` is the URL of a server, such as `http://127.0.0.1:9324`");
         }
+        let credentials = match (text(&ACCESS_KEY_ID), text(&SECRET_ACCESS_KEY)) {
+            (Some(id), Some(secret)) => {
+                Some(Credentials::new(id, secret, None, None, "the address"))
+            }
+            (None, None) => None,
+            _ => {
+                return wrong(
+                    "`access_key_id` and `secret_access_key` belong together: give both or none",
+                );
+            }
+        };
         let tls = Tls {
             ca_file: address.file(&CA_FILE),
             identity: None,
@@ -55,6 +75,7 @@ impl Account {
             region,
             profile: text(&PROFILE),
             endpoint,
+            credentials,
             roots: Arc::new(TlsRoots::new(tls)),
             loaded: OnceCell::new(),
         })
@@ -84,10 +105,9 @@ impl Account {
     /// There is no region.
     pub(crate) async fn config(&self) -> Result<&SdkConfig, Refusal> {
         let load = async || {
-            let config = self.load().await;
-            match config.region() {
-                Some(_) => Ok(config),
-                None => Err(Refusal::of_service(
+            match timeout(SEARCH_LIMIT, self.load()).await {
+                Ok(config) if config.region().is_some() => Ok(config),
+                _ => Err(Refusal::of_service(
                     Cause::Misconfigured,
                     "no region is set: add `region=` to the address, or set `AWS_REGION`",
                 )),
@@ -98,7 +118,8 @@ impl Account {
 
     async fn load(&self) -> SdkConfig {
         let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
-            .http_client(self.connections_to_check());
+            .http_client(self.connections_to_check())
+            .identity_cache(IdentityCache::lazy().load_timeout(SEARCH_LIMIT).build());
         if let Some(region) = &self.region {
             loader = loader.region(Region::new(region.clone()));
         }
@@ -107,6 +128,9 @@ impl Account {
         }
         if let Some(endpoint) = &self.endpoint {
             loader = loader.endpoint_url(endpoint);
+        }
+        if let Some(credentials) = &self.credentials {
+            loader = loader.credentials_provider(credentials.clone());
         }
         loader.load().await
     }

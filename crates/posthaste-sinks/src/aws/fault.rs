@@ -172,7 +172,7 @@ impl Refusal {
             Some(found) => Self::of_credentials(found),
             None => {
                 let reason = format!("the request was not made: {}", excerpt(&root.to_string()));
-                Self::of_service(Cause::Unknown, reason)
+                Self::of_service(Cause::Connection, reason)
             }
         }
     }

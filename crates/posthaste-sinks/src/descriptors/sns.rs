@@ -5,7 +5,10 @@ use posthaste_engine::{
     SinkMode,
 };
 
-use super::sqs::{CA_FILE, CALLS_MAX, ENDPOINT, FIFO_DEDUPLICATION, PROFILE, REGION};
+use super::sqs::{
+    ACCESS_KEY_ID, CA_FILE, CALLS_MAX, ENDPOINT, FIFO_DEDUPLICATION, PROFILE, REGION,
+    SECRET_ACCESS_KEY,
+};
 use crate::descriptor::{SinkDescriptor, SinkSummary};
 
 pub(crate) const SNS: SinkDescriptor = SinkDescriptor {
@@ -15,7 +18,15 @@ pub(crate) const SNS: SinkDescriptor = SinkDescriptor {
         schemes: &["sns"],
         example: "sns://arn:aws:sns:REGION:ACCOUNT:TOPIC",
         address: AddressForm::Servers,
-        options: &[REGION, PROFILE, ENDPOINT, EVENT_BYTES_MAX, CA_FILE],
+        options: &[
+            REGION,
+            PROFILE,
+            ACCESS_KEY_ID,
+            SECRET_ACCESS_KEY,
+            ENDPOINT,
+            EVENT_BYTES_MAX,
+            CA_FILE,
+        ],
         feature: Some(Feature {
             name: "sns",
             needs: None,

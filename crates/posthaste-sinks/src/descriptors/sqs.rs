@@ -14,7 +14,15 @@ pub(crate) const SQS: SinkDescriptor = SinkDescriptor {
         schemes: &["sqs"],
         example: "sqs://QUEUE?region=REGION",
         address: AddressForm::Servers,
-        options: &[REGION, PROFILE, ENDPOINT, EVENT_BYTES_MAX, CA_FILE],
+        options: &[
+            REGION,
+            PROFILE,
+            ACCESS_KEY_ID,
+            SECRET_ACCESS_KEY,
+            ENDPOINT,
+            EVENT_BYTES_MAX,
+            CA_FILE,
+        ],
         feature: Some(Feature {
             name: "sqs",
             needs: None,
@@ -71,6 +79,20 @@ pub(crate) const PROFILE: OptionSpec = OptionSpec {
     value: OptionValue::Text,
     default: OptionDefault::Unset("`AWS_PROFILE`, or `default`"),
     help: "The profile of `~/.aws/config` that credentials and region are of.",
+};
+
+pub(crate) const ACCESS_KEY_ID: OptionSpec = OptionSpec {
+    name: "access_key_id",
+    value: OptionValue::Text,
+    default: OptionDefault::Unset("found as all programs on AWS do"),
+    help: "An access key, for servers that have no other credentials.",
+};
+
+pub(crate) const SECRET_ACCESS_KEY: OptionSpec = OptionSpec {
+    name: "secret_access_key",
+    value: OptionValue::Text,
+    default: OptionDefault::Unset("none"),
+    help: "Its secret. It is never shown.",
 };
 
 pub(crate) const ENDPOINT: OptionSpec = OptionSpec {

@@ -4,6 +4,8 @@
 // Test code throughout, where a failed expectation is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[cfg(feature = "_aws")]
+mod aws;
 mod child;
 #[cfg(feature = "_transport")]
 mod driving;
@@ -20,6 +22,10 @@ mod null;
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "sns")]
+mod sns;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod stdout;
 #[cfg(feature = "_servers")]
 mod trial;
@@ -71,6 +77,16 @@ const TESTS: &[Tests] = &[
     Tests {
         rows: redis::rows,
         trials: redis::trials,
+    },
+    #[cfg(feature = "sns")]
+    Tests {
+        rows: sns::rows,
+        trials: sns::trials,
+    },
+    #[cfg(feature = "sqs")]
+    Tests {
+        rows: sqs::rows,
+        trials: sqs::trials,
     },
     Tests {
         rows: stdout::rows,

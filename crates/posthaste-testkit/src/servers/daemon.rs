@@ -19,6 +19,13 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 const LOG_TAIL_LINES: usize = 60;
 
+/// A link saves tens of megabytes of jars for each server, but cannot leave its file system.
+pub(super) fn link_or_copy(from: &Path, to: &Path) {
+    if fs::hard_link(from, to).is_err() {
+        fs::copy(from, to).unwrap_or_else(|e| panic!("copy {}: {e}", from.display()));
+    }
+}
+
 /// Run by the guard with the folder as `$1`. A process that is still ending may write once more.
 const CLEAN_UP: &str = r#"
 for file in "$1"/*.pid; do [ -e "$file" ] && kill -KILL "$(cat "$file")"; done

@@ -24,6 +24,8 @@ pub struct Expected {
     pub event_bytes_max: Option<u64>,
     /// Declared: the receiver suppresses a repeated id.
     pub deduplication: Option<Deduplication>,
+    /// The receiver says of a repeat that it is one.
+    pub tells_repeats: bool,
     /// The receiver gives each record a number that grows with each record of a key.
     pub receipts: bool,
     /// Topics have three partitions, of which a record may name one.
@@ -56,6 +58,7 @@ impl Expected {
             requests_max: promised.requests_max,
             event_bytes_max: None,
             deduplication: promised.deduplication,
+            tells_repeats: true,
             receipts: false,
             partitions: false,
             readable: true,
@@ -78,7 +81,11 @@ pub(super) enum Need {
     Pipelined,
     Deduplicating,
     Limited,
+    Roomy,
 }
+
+/// Bytes that a sink takes unless its protocol has a lower limit for good.
+const ROOM: u64 = 10_000_000;
 
 impl Need {
     /// Why a sink with these capabilities is excused from the case.
@@ -105,6 +112,10 @@ impl Need {
             Self::Limited => (
                 expected.event_bytes_max.is_some(),
                 "no limit of its own is the same for all events",
+            ),
+            Self::Roomy => (
+                expected.event_bytes_max.is_none_or(|max| max >= ROOM),
+                "it takes no event of ten megabytes",
             ),
             Self::Deduplicating => (
                 expected.deduplication.is_some(),

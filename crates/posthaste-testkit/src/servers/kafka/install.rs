@@ -3,7 +3,7 @@
 use super::properties;
 use crate::account::Account;
 use crate::cache::{cache_dir, cached_dir};
-use crate::servers::daemon::Daemon;
+use crate::servers::daemon::{Daemon, link_or_copy};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -139,13 +139,6 @@ impl Programs {
                 "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
             ])
             .args(["-cp", &self.class_path]);
-    }
-}
-
-/// A link saves 54 MB of jars for each broker, but cannot leave its file system.
-fn link_or_copy(from: &Path, to: &Path) {
-    if fs::hard_link(from, to).is_err() {
-        fs::copy(from, to).unwrap_or_else(|e| panic!("copy {}: {e}", from.display()));
     }
 }
 

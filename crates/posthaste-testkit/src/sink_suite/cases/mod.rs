@@ -49,7 +49,7 @@ pub(super) const CASES: &[Case] = cases![
     verdicts::receipts_are_given_as_expected,
     verdicts::a_repeated_id_is_suppressed[Readable, Deduplicating],
     contents::everything_arrives_unchanged[Readable],
-    contents::ten_megabytes_arrive_unchanged[Readable],
+    contents::ten_megabytes_arrive_unchanged[Readable, Roomy],
     contents::routed_topic_and_key_arrive[Readable],
     overrides::a_key_of_bytes_arrives[Readable],
     overrides::another_value_arrives[Readable],

@@ -1,0 +1,106 @@
+//! The meaning of refusals, and what a check sees.
+
+use libtest_mimic::Trial;
+use posthaste_engine::{Cause, RejectionKind, Severity};
+use posthaste_sinks::open;
+use posthaste_testkit::{servers::sns::SnsServer, sink_suite::SuiteEvent, unique_name};
+
+use super::{place::Place, trial};
+use crate::{
+    aws::{cause, put_off, rejection},
+    driving::{accept, accepted, lane, plain, send},
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        trial(
+            "a_topic_that_is_not_there_is_waited_for",
+            a_topic_that_is_not_there_is_waited_for,
+        ),
+        trial("topics_fail_alone", topics_fail_alone),
+        trial(
+            "a_message_is_measured_with_its_attributes",
+            a_message_is_measured_with_its_attributes,
+        ),
+        trial(
+            "a_check_shows_the_topic_and_who_gets_its_events",
+            a_check_shows_the_topic_and_who_gets_its_events,
+        ),
+    ]
+}
+
+/// It is the destination's only one.
+async fn a_topic_that_is_not_there_is_waited_for() {
+    let server = SnsServer::shared();
+    let place = Place::new(server, "");
+    let sink = place.sink_with("");
+    let mut flight = lane(&sink).await;
+    accept(&mut flight, &plain(3)).await;
+    server.delete_topic(&place.name);
+    for outcome in send(&mut flight, &plain(1)).await {
+        let (why, words) = cause(&outcome);
+        assert_eq!(why, Cause::Misconfigured, "{words}");
+        assert!(words.contains(&place.name), "{words}");
+    }
+    assert_eq!(sink.check().await.unwrap_err().cause(), Cause::Misconfigured);
+    server.create_topic(&place.name);
+    accept(&mut lane(&sink).await, &plain(3)).await;
+}
+
+async fn topics_fail_alone() {
+    let server = SnsServer::shared();
+    let name = unique_name("sink");
+    let arn = server.arn(&format!("{name}-{{topic}}"));
+    let sink = open(&format!("sns://{arn}?{}", server.options())).unwrap();
+    server.create_topic(&format!("{name}-there"));
+    let mut events = plain(20);
+    for (at, event) in events.iter_mut().enumerate() {
+        event.topic = if at % 2 == 0 { "there" } else { "away" }.to_owned();
+    }
+    let mut wrong = SuiteEvent::new(None, "x");
+    wrong.topic = "a.b".to_owned();
+    events.push(wrong);
+    let mut flight = lane(&sink).await;
+    let outcomes = send(&mut flight, &events).await;
+    for (at, outcome) in outcomes.iter().enumerate() {
+        match at {
+            20 => assert_eq!(rejection(outcome).0, RejectionKind::Invalid),
+            _ if at % 2 == 0 => assert!(accepted(outcome), "{outcome:?}"),
+            _ => assert!(put_off(outcome).contains(&format!("{name}-away"))),
+        }
+    }
+    assert_eq!(server.messages(&format!("{name}-there")).len(), 10);
+    sink.check().await.unwrap();
+}
+
+async fn a_message_is_measured_with_its_attributes() {
+    let place = Place::new(SnsServer::shared(), "");
+    let mut flight = lane(&place.sink_with("")).await;
+    let mut wide = SuiteEvent::new(None, "x".repeat(200_000));
+    wide.headers = vec![("a".to_owned(), Some("x".repeat(60_000)))];
+    // In base64 it is a third larger.
+    let bytes = SuiteEvent::new(None, vec![0xff; 200_000]);
+    accept(&mut flight, &[SuiteEvent::new(None, "x".repeat(200_000))]).await;
+    let outcomes = send(&mut flight, &[wide, bytes]).await;
+    let (kind, words) = rejection(&outcomes[0]);
+    assert_eq!(kind, RejectionKind::TooLarge, "{words}");
+    let (kind, words) = rejection(&outcomes[1]);
+    assert_eq!(kind, RejectionKind::TooLarge, "{words}");
+    assert!(words.contains("in base64"), "{words}");
+    assert_eq!(place.events().len(), 1);
+}
+
+async fn a_check_shows_the_topic_and_who_gets_its_events() {
+    let server = SnsServer::shared();
+    let place = Place::new(server, "");
+    let report = place.sink_with("").check().await.unwrap();
+    assert!(report.findings().is_empty(), "{:?}", report.findings());
+    let lonely = unique_name("sink");
+    let _ = server
+        .client()
+        .ask_sns(&[("Action", "CreateTopic"), ("Name", &lonely)]);
+    let url = format!("sns://{}?{}", server.arn(&lonely), server.options());
+    let report = open(&url).unwrap().check().await.unwrap();
+    let severities: Vec<_> = report.findings().iter().map(|f| f.severity).collect();
+    assert_eq!(severities, [Severity::Risk]);
+}

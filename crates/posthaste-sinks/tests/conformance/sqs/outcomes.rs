@@ -1,0 +1,133 @@
+//! The meaning of refusals, of one event, of a queue, and of all.
+
+use libtest_mimic::Trial;
+use posthaste_engine::{Cause, RejectionKind};
+use posthaste_sinks::open;
+use posthaste_testkit::{
+    servers::sqs::SqsServer,
+    sink_suite::SuiteEvent,
+    unique_name,
+};
+
+use super::{place::Place, trial};
+use crate::{
+    aws::{cause, put_off, rejection},
+    driving::{accept, accepted, lane, plain, refusal, send},
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        trial(
+            "an_event_is_refused_alone_in_its_request",
+            an_event_is_refused_alone_in_its_request,
+        ),
+        trial(
+            "a_queue_that_is_not_there_is_waited_for",
+            a_queue_that_is_not_there_is_waited_for,
+        ),
+        trial(
+            "a_queue_of_a_topic_fails_alone",
+            a_queue_of_a_topic_fails_alone,
+        ),
+        trial(
+            "a_topic_that_makes_no_name_is_refused",
+            a_topic_that_makes_no_name_is_refused,
+        ),
+        trial(
+            "events_of_a_key_wait_for_each_other",
+            events_of_a_key_wait_for_each_other,
+        ),
+    ]
+}
+
+/// The server takes less than AWS, and refuses the request as a whole.
+async fn an_event_is_refused_alone_in_its_request() {
+    for suffix in ["", ".fifo"] {
+        let place = Place::new(SqsServer::shared(), suffix);
+        let mut events = plain(25);
+        events[13].payload = Some(vec![b'x'; 300_000]);
+        let outcomes = send(&mut lane(&place.sink()).await, &events).await;
+        for (at, outcome) in outcomes.iter().enumerate() {
+            match at {
+                13 => assert_eq!(rejection(outcome).0, RejectionKind::TooLarge, "{outcome:?}"),
+                _ => assert!(accepted(outcome), "{outcome:?}"),
+            }
+        }
+        assert_eq!(place.events().len(), 24);
+    }
+}
+
+/// It is the destination's only one.
+async fn a_queue_that_is_not_there_is_waited_for() {
+    let place = Place::new(SqsServer::shared(), "");
+    let sink = place.sink();
+    let mut flight = lane(&sink).await;
+    accept(&mut flight, &plain(3)).await;
+    place.delete();
+    for outcome in send(&mut flight, &plain(1)).await {
+        let (why, words) = cause(&outcome);
+        assert_eq!(why, Cause::Misconfigured, "{words}");
+        assert!(words.contains(&place.name), "{words}");
+        assert!(words.contains("create it"), "{words}");
+    }
+    let error = refusal(&sink).await;
+    assert_eq!(error.cause(), Cause::Misconfigured, "{error}");
+    assert_eq!(sink.check().await.unwrap_err().cause(), Cause::Misconfigured);
+    place.make_again();
+    accept(&mut lane(&sink).await, &plain(3)).await;
+}
+
+async fn a_queue_of_a_topic_fails_alone() {
+    let server = SqsServer::shared();
+    let name = unique_name("sink");
+    let url = format!("sqs://{name}-{{topic}}?{}", server.options());
+    let sink = open(&url).unwrap();
+    let there = server.client().create_queue(&format!("{name}-there"), &[]);
+    let mut events = plain(20);
+    for (at, event) in events.iter_mut().enumerate() {
+        event.topic = if at % 2 == 0 { "there" } else { "away" }.to_owned();
+    }
+    let mut flight = lane(&sink).await;
+    for _ in 0..2 {
+        let outcomes = send(&mut flight, &events).await;
+        for (at, outcome) in outcomes.iter().enumerate() {
+            match at % 2 {
+                0 => assert!(accepted(outcome), "{outcome:?}"),
+                _ => assert!(put_off(outcome).contains(&format!("{name}-away"))),
+            }
+        }
+    }
+    let away = server.client().create_queue(&format!("{name}-away"), &[]);
+    accept(&mut flight, &events).await;
+    assert_eq!(server.client().drain(&there).len(), 30);
+    assert_eq!(server.client().drain(&away).len(), 10);
+    sink.check().await.unwrap();
+}
+
+async fn a_topic_that_makes_no_name_is_refused() {
+    let url = format!("sqs://{{topic}}?{}", SqsServer::shared().options());
+    let mut flight = lane(&open(&url).unwrap()).await;
+    for topic in ["a.b", "", "a/b", "a.fifo", &*"t".repeat(81)] {
+        let mut event = SuiteEvent::new(None, "x");
+        event.topic = topic.to_owned();
+        let outcomes = send(&mut flight, &[event]).await;
+        assert_eq!(rejection(&outcomes[0]).0, RejectionKind::Invalid, "{topic}");
+    }
+}
+
+/// Two of a key are never in one request: a part of it may fail.
+async fn events_of_a_key_wait_for_each_other() {
+    let place = Place::new(SqsServer::shared(), ".fifo");
+    let mut events: Vec<_> = (0..20)
+        .map(|n| SuiteEvent::new(Some("one"), format!("{n}")))
+        .collect();
+    events[7].payload = Some(vec![b'x'; 300_000]);
+    let outcomes = send(&mut lane(&place.sink()).await, &events).await;
+    let first: Vec<_> = outcomes.iter().take_while(|o| accepted(o)).collect();
+    assert_eq!(first.len(), 7);
+    assert_eq!(rejection(&outcomes[7]).0, RejectionKind::TooLarge);
+    for outcome in &outcomes[8..] {
+        assert_eq!(cause(outcome).0, Cause::BehindFailure);
+    }
+    assert_eq!(place.events().len(), 7);
+}
