@@ -105,7 +105,9 @@ fn login(url: &str) -> Option<Range<usize>> {
     }
     let start = colon + if slashes { "://".len() } else { 1 };
     let Some(end) = url[start..].rfind('@').map(|end| start + end) else {
-        let names_servers = slashes || form.is_some();
+        // The name of a resource of AWS has colons, and no password.
+        let is_arn = url[start..].starts_with("arn:aws");
+        let names_servers = (slashes || form.is_some()) && !is_arn;
         return names_servers.then(|| after_colon(url, start)).flatten();
     };
     let login = &url[start..end];
@@ -255,6 +257,11 @@ mod tests {
             ("nats:t0ken@one/?stream=s", "nats:***@one/?stream=s"),
             ("nats://app:s3cret@one", "nats://app:***@one"),
             ("nats://one:4222,two", "nats://one:4222,two"),
+            (
+                "sns://arn:aws:sns:eu-central-1:123456789012:a?region=b&secret_access_key=c/d+e",
+                "sns://arn:aws:sns:eu-central-1:123456789012:a?region=b&secret_access_key=***",
+            ),
+            ("sqs://{topic}.fifo?region=b", "sqs://{topic}.fifo?region=b"),
             ("sqlite:shop.db", "sqlite:shop.db"),
             ("sqlite:/srv/a:b@c.db", "sqlite:/srv/a:b@c.db"),
             ("file:///srv/a:b@c", "file:///srv/a:b@c"),
