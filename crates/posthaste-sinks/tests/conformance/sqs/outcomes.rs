@@ -1,10 +1,10 @@
 //! The meaning of refusals, of one event, of a queue, and of all.
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, RejectionKind};
+use posthaste_engine::{Cause, RejectionKind, Severity};
 use posthaste_sinks::open;
 use posthaste_testkit::{
-    servers::sqs::SqsServer,
+    servers::{sns::SnsServer, sqs::SqsServer},
     sink_suite::SuiteEvent,
     unique_name,
 };
@@ -40,20 +40,31 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The server takes less than AWS, and refuses the request as a whole.
+/// moto refuses the request as a whole over one of its messages.
 async fn an_event_is_refused_alone_in_its_request() {
+    let server = SnsServer::shared();
     for suffix in ["", ".fifo"] {
-        let place = Place::new(SqsServer::shared(), suffix);
+        let name = unique_name("sink") + suffix;
+        let small = [("MaximumMessageSize", "1024")];
+        let _ = server.client().create_queue(&name, &small);
+        let sink = open(&format!("sqs://{name}?{}", server.options())).unwrap();
         let mut events = plain(25);
-        events[13].payload = Some(vec![b'x'; 300_000]);
-        let outcomes = send(&mut lane(&place.sink()).await, &events).await;
+        events[13].payload = Some(vec![b'x'; 2_000]);
+        let outcomes = send(&mut lane(&sink).await, &events).await;
         for (at, outcome) in outcomes.iter().enumerate() {
             match at {
-                13 => assert_eq!(rejection(outcome).0, RejectionKind::TooLarge, "{outcome:?}"),
+                13 => {
+                    let (kind, words) = rejection(outcome);
+                    assert_eq!(kind, RejectionKind::Invalid, "{words}");
+                    assert!(words.contains("must be shorter than 1024 bytes"), "{words}");
+                }
                 _ => assert!(accepted(outcome), "{outcome:?}"),
             }
         }
-        assert_eq!(place.events().len(), 24);
+        assert_eq!(server.messages(&name).len(), 24);
+        let report = sink.check().await.unwrap();
+        let severities: Vec<_> = report.findings().iter().map(|f| f.severity).collect();
+        assert_eq!(severities, [Severity::Stops]);
     }
 }
 
@@ -121,7 +132,7 @@ async fn events_of_a_key_wait_for_each_other() {
     let mut events: Vec<_> = (0..20)
         .map(|n| SuiteEvent::new(Some("one"), format!("{n}")))
         .collect();
-    events[7].payload = Some(vec![b'x'; 300_000]);
+    events[7].payload = Some(vec![b'x'; 1_000_000]);
     let outcomes = send(&mut lane(&place.sink()).await, &events).await;
     let first: Vec<_> = outcomes.iter().take_while(|o| accepted(o)).collect();
     assert_eq!(first.len(), 7);

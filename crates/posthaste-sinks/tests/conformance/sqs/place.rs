@@ -23,17 +23,8 @@ pub(super) struct Place<'a> {
 impl<'a> Place<'a> {
     /// A queue whose name ends so.
     pub(super) fn new(server: &'a SqsServer, suffix: &str) -> Self {
-        Self::with(server, suffix, &[])
-    }
-
-    /// The same with attributes.
-    pub(super) fn with(
-        server: &'a SqsServer,
-        suffix: &str,
-        attributes: &[(&str, &str)],
-    ) -> Self {
         let name = unique_name("sink") + suffix;
-        let url = server.client().create_queue(&name, attributes);
+        let url = server.client().create_queue(&name, &[]);
         Self {
             server,
             name,

@@ -2,7 +2,11 @@
 
 use libtest_mimic::Trial;
 use posthaste_engine::{CheckReport, Severity};
-use posthaste_testkit::servers::sqs::SqsServer;
+use posthaste_sinks::open;
+use posthaste_testkit::{
+    servers::{sns::SnsServer, sqs::SqsServer},
+    unique_name,
+};
 
 use super::{place::Place, trial};
 
@@ -23,29 +27,32 @@ fn fact<'r>(report: &'r CheckReport, part: &str, name: &str) -> Option<&'r str> 
     facts.find(|fact| fact.name == name).unwrap().value.as_deref()
 }
 
+/// ElasticMQ tells less of a queue than moto.
 async fn a_check_shows_the_queue() {
-    let place = Place::with(
-        SqsServer::shared(),
-        ".fifo",
-        &[("MessageRetentionPeriod", "1209600")],
-    );
-    let report = place.sink().check().await.unwrap();
+    let report = Place::new(SqsServer::shared(), ".fifo")
+        .sink()
+        .check()
+        .await
+        .unwrap();
     assert_eq!(fact(&report, "service", "region"), Some("eu-central-1"));
     assert_eq!(fact(&report, "service", "fifo"), Some("true"));
-    assert_eq!(fact(&report, "queue", "retention_seconds"), Some("1209600"));
-    let severities: Vec<_> = report.findings().iter().map(|f| f.severity).collect();
-    assert!(!severities.contains(&Severity::Risk), "{severities:?}");
+    assert_eq!(fact(&report, "queue", "messages"), Some("0"));
+    assert_eq!(fact(&report, "queue", "retention_seconds"), None);
+    assert!(report.findings().is_empty(), "{:?}", report.findings());
 }
 
 async fn a_check_finds_what_loses_events() {
-    let place = Place::with(
-        SqsServer::shared(),
-        "",
-        &[("MessageRetentionPeriod", "3600")],
-    );
-    let report = place.sink().check().await.unwrap();
-    let findings = report.findings().iter();
-    let findings: Vec<_> = findings.map(|f| (f.severity, &*f.fault)).collect();
-    let expected = "it deletes messages after 3600 seconds, read or not";
-    assert!(findings.contains(&(Severity::Risk, expected)), "{findings:?}");
+    let server = SnsServer::shared();
+    for (seconds, is_short) in [("1209600", false), ("3600", true)] {
+        let name = unique_name("sink");
+        let attributes = [("MessageRetentionPeriod", seconds)];
+        let _ = server.client().create_queue(&name, &attributes);
+        let sink = open(&format!("sqs://{name}?{}", server.options())).unwrap();
+        let report = sink.check().await.unwrap();
+        assert_eq!(fact(&report, "queue", "retention_seconds"), Some(seconds));
+        assert_eq!(fact(&report, "queue", "encryption"), Some("sqs"));
+        let findings: Vec<_> = report.findings().iter().map(|f| f.severity).collect();
+        let expected: &[Severity] = if is_short { &[Severity::Risk] } else { &[] };
+        assert_eq!(findings, expected);
+    }
 }

@@ -3,27 +3,20 @@
     python server.py PORT [PLAIN_PORT CERTIFICATE KEY]
 """
 
-import base64
 import json
 import sys
 from threading import Thread
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from moto.sqs.models import sqs_backends
+from moto.sqs.models import Queue, sqs_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 ACCOUNT, REGION, QUEUE = "123456789012", "eu-central-1", "/queue/"
 
-
-def message(found):
-    attributes = {}
-    for name, value in found.message_attributes.items():
-        kind = value["data_type"]
-        text = value.get("string_value")
-        if text is None:
-            text = base64.b64encode(value["binary_value"]).decode()
-        attributes[name] = {"DataType": kind, "StringValue": text}
-    return {"Body": found.original_body, "MessageAttributes": attributes}
+# With each message that is sent all of its queue are counted, three times: nobody asks for these.
+Queue.approximate_number_of_messages = 0
+Queue.approximate_number_of_messages_delayed = 0
+Queue.approximate_number_of_messages_not_visible = 0
 
 
 def application(moto):
@@ -32,7 +25,11 @@ def application(moto):
         if environ["REQUEST_METHOD"] != "GET" or not path.startswith(QUEUE):
             return moto(environ, start_response)
         queue = sqs_backends[ACCOUNT][REGION].queues[path.removeprefix(QUEUE)]
-        body = json.dumps([message(found) for found in list(queue._messages)]).encode()
+        messages = [
+            {"Body": message.body, "MessageAttributes": message.message_attributes}
+            for message in list(queue._messages)
+        ]
+        body = json.dumps(messages).encode()
         head = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         start_response("200 OK", head)
         return [body]
@@ -43,14 +40,12 @@ def application(moto):
 def main():
     port, *tls = sys.argv[1:]
     moto = application(DomainDispatcherApplication(create_backend_app))
-    servers = [make_server("127.0.0.1", int(port), moto, threaded=True, ssl_context=tuple(tls[1:]) or None)]
-    if tls:
-        servers.append(make_server("127.0.0.1", int(tls[0]), moto, threaded=True))
+    ports = [(port, tuple(tls[1:]) or None)] + [(plain, None) for plain in tls[:1]]
     # Or each request would have a connection of its own.
     WSGIRequestHandler.protocol_version = "HTTP/1.1"
-    threads = [Thread(target=server.serve_forever) for server in servers]
-    for thread in threads:
-        thread.start()
+    for port, context in ports:
+        server = make_server("127.0.0.1", int(port), moto, threaded=True, ssl_context=context)
+        Thread(target=server.serve_forever).start()
     print("all ports are served", flush=True)
 
 
