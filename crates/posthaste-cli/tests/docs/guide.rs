@@ -298,3 +298,18 @@ fn the_guide_to_http_works_as_it_is_written() {
     };
     follow("docs/guides/postgres-to-http.md", &broker, |_| {});
 }
+
+#[cfg(feature = "sqs")]
+#[test]
+fn the_guide_to_sqs_works_as_it_is_written() {
+    use posthaste_testkit::servers::sqs::SqsServer;
+    let server = SqsServer::start();
+    let broker = Broker {
+        address: "localhost:9324",
+        host_and_port: format!("127.0.0.1:{}", server.port()),
+        also: None,
+        pause: &|| server.pause(),
+        resume: &|| server.resume(),
+    };
+    follow("docs/guides/postgres-to-sqs.md", &broker, |_| {});
+}
