@@ -134,7 +134,10 @@ mod tests {
             ("sns://", "`sns://arn:aws:sns:"),
             ("sns://orders", "`sns://arn:aws:sns:"),
             ("sns://me:s3cret@h", "`sns://arn:aws:sns:"),
-            ("sns://arn:aws:sqs:eu-central-1:123456789012:a", "sns:REGION"),
+            (
+                "sns://arn:aws:sqs:eu-central-1:123456789012:a",
+                "sns:REGION",
+            ),
             ("sns://arn:aws:sns:eu-central-1:12:a", "sns:REGION"),
             ("sns://arn:aws:sns:eu-central-1:123456789012:a:b", "letters"),
             (

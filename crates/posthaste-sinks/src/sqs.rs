@@ -23,7 +23,7 @@ use crate::{
     publisher::WorkerLane,
 };
 
-use queues::{Queues, QueueUrls};
+use queues::{QueueUrls, Queues};
 
 /// Bytes of a message, and of the messages of a request: 1 MiB since August 2025, before it was a
 /// quarter of that.
@@ -158,14 +158,8 @@ mod tests {
             ("sqs://orders?region=", "`region` is"),
             ("sqs://orders?region=a.b", "`region` is"),
             ("sqs://orders?endpoint=localhost:1", "`endpoint` is"),
-            (
-                "sqs://orders?endpoint=http://u:s3cret%40h",
-                "`endpoint` is",
-            ),
-            (
-                "sqs://orders?secret_access_key=s3cret",
-                "belong together",
-            ),
+            ("sqs://orders?endpoint=http://u:s3cret%40h", "`endpoint` is"),
+            ("sqs://orders?secret_access_key=s3cret", "belong together"),
             ("sqs://orders?max_event_bytes=0", "at least 1"),
         ] {
             let error = sink(url).err().unwrap();

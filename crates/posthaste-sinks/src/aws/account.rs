@@ -13,9 +13,7 @@ use super::{
 };
 use crate::{
     address::Address,
-    descriptors::sqs::{
-        ACCESS_KEY_ID, CA_FILE, ENDPOINT, PROFILE, REGION, SECRET_ACCESS_KEY,
-    },
+    descriptors::sqs::{ACCESS_KEY_ID, CA_FILE, ENDPOINT, PROFILE, REGION, SECRET_ACCESS_KEY},
     transport::Tls,
 };
 
@@ -104,14 +102,12 @@ impl Account {
     /// # Errors
     /// There is no region.
     pub(crate) async fn config(&self) -> Result<&SdkConfig, Refusal> {
-        let load = async || {
-            match timeout(SEARCH_LIMIT, self.load()).await {
-                Ok(config) if config.region().is_some() => Ok(config),
-                _ => Err(Refusal::of_service(
-                    Cause::Misconfigured,
-                    "no region is set: add `region=` to the address, or set `AWS_REGION`",
-                )),
-            }
+        let load = async || match timeout(SEARCH_LIMIT, self.load()).await {
+            Ok(config) if config.region().is_some() => Ok(config),
+            _ => Err(Refusal::of_service(
+                Cause::Misconfigured,
+                "no region is set: add `region=` to the address, or set `AWS_REGION`",
+            )),
         };
         self.loaded.get_or_try_init(load).await
     }
@@ -138,12 +134,15 @@ impl Account {
 
 /// Whether it is a URL of a server alone, without a login.
 fn is_endpoint(url: &str) -> bool {
-    let server = url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"));
-    let server = server.map(|server| server.strip_suffix('/').unwrap_or(server));
-    let authority = server.map(str::parse::<hyper::http::uri::Authority>);
-    matches!(authority, Some(Ok(authority)) if !authority.as_str().contains('@'))
+    let Ok(address) = Address::parse(url) else {
+        return false;
+    };
+    let has_no_path = |path: &Option<Vec<u8>>| path.as_ref().is_none_or(Vec::is_empty);
+    let is_server = address.authority().is_ok_and(|server| {
+        server.hosts.len() == 1 && server.user.is_none() && has_no_path(&server.path)
+    });
+    let scheme = ["http://", "https://"].iter();
+    is_server && scheme.into_iter().any(|scheme| url.starts_with(scheme)) && !url.contains('?')
 }
 
 #[cfg(test)]

@@ -157,8 +157,8 @@ impl Connections {
 
     /// Takes leave of the servers to which no request is under way: they read an end, not a reset.
     pub(crate) fn close_idle(&self) {
-        for mut idle in self.0.idle().drain(..) {
-            idle.connection.driver = None;
+        for idle in self.0.idle().drain(..) {
+            idle.connection.close();
         }
     }
 }
@@ -188,9 +188,9 @@ struct Caller {
 impl HttpConnector for Caller {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let pool = Arc::clone(&self.pool);
-        let connect_limit = self.connect_limit.map_or(pool.connect_limit, |limit| {
-            limit.min(pool.connect_limit)
-        });
+        let connect_limit = self
+            .connect_limit
+            .map_or(pool.connect_limit, |limit| limit.min(pool.connect_limit));
         let answer_limit = self.answer_limit;
         HttpConnectorFuture::new(async move {
             let asking = pool.ask(&request, connect_limit);
@@ -242,8 +242,8 @@ impl Pool {
         let is_of_no_use = |idle: &mut Idle| {
             idle.since.elapsed() >= IDLE_MAX || idle.connection.sender.is_closed()
         };
-        for mut closed in idle.extract_if(.., is_of_no_use) {
-            closed.connection.driver = None;
+        for useless in idle.extract_if(.., is_of_no_use) {
+            useless.connection.close();
         }
         let at = idle.iter().position(|idle| idle.server == *server)?;
         Some(idle.remove(at).connection)
@@ -304,6 +304,11 @@ impl Pool {
 }
 
 impl Connection {
+    /// Takes leave of a server to which no request is under way: it reads an end, not a reset.
+    fn close(mut self) {
+        self.driver = None;
+    }
+
     async fn ask(mut self, request: Request<Full<Bytes>>) -> Exchange {
         if self.sender.ready().await.is_err() {
             return Exchange::Unsent;

@@ -265,10 +265,15 @@ fn blame(code: &str) -> Option<Blame> {
         "AccessDenied" | "AuthorizationError" | "KmsAccessDenied" | "KMSAccessDenied" => {
             Place(Cause::Denied)
         }
-        "RequestThrottled" | "Throttled" | "Throttling" | "RequestLimitExceeded"
-        | "TooManyRequests" | "OverLimit" | "KmsThrottled" | "KMSThrottling" | "KmsThrottling" => {
-            Place(Cause::Throttled)
-        }
+        "RequestThrottled"
+        | "Throttled"
+        | "Throttling"
+        | "RequestLimitExceeded"
+        | "TooManyRequests"
+        | "OverLimit"
+        | "KmsThrottled"
+        | "KMSThrottling"
+        | "KmsThrottling" => Place(Cause::Throttled),
         "InternalError" | "InternalFailure" | "InternalServerError" | "ServiceUnavailable" => {
             Place(Cause::Unknown)
         }

@@ -27,8 +27,10 @@ impl NamePattern {
         let pattern = Self { texts, bytes_max };
         match pattern.name("topic") {
             Ok(_) => Ok(pattern),
-            Err(_) => Err("its name has letters, digits, `-` and `_` of ASCII, and may end in \
-                           `.fifo`"),
+            Err(_) => Err(
+                "its name has letters, digits, `-` and `_` of ASCII, and may end in \
+                           `.fifo`",
+            ),
         }
     }
 

@@ -1,6 +1,8 @@
 //! A check's report of the topic. It asks for its attributes, which needs a right that delivering
 //! does not: they are not seen without it.
 
+use std::sync::Arc;
+
 use aws_sdk_sns::operation::get_topic_attributes::GetTopicAttributesOutput;
 use posthaste_engine::{Cause, CheckReport, Fact, Finding, Severity};
 
@@ -18,7 +20,7 @@ pub(super) async fn survey(sink: &SnsSink) -> Result<CheckReport, Refusal> {
     let config = sink.account.config().await?;
     let region = config.region().map(ToString::to_string);
     let connections = sink.account.connections_to_check();
-    let topics = Topics::new(config, connections.clone(), sink.arn.clone());
+    let topics = Topics::new(config, connections.clone(), Arc::clone(&sink.arn));
     let mut report = CheckReport::default();
     let service = vec![
         Fact::new("region", region),

@@ -43,11 +43,7 @@ impl Topics {
 }
 
 impl Service for Topics {
-    async fn send(
-        &self,
-        place: &str,
-        messages: &[Arc<Message>],
-    ) -> Result<Vec<Answer>, Refusal> {
+    async fn send(&self, place: &str, messages: &[Arc<Message>]) -> Result<Vec<Answer>, Refusal> {
         let entries = messages.iter().enumerate();
         let entries: Result<Vec<_>, _> = entries.map(|(at, message)| entry(at, message)).collect();
         let entries = entries.map_err(|error| Refusal {
@@ -66,8 +62,7 @@ impl Service for Topics {
             answers.stored(stored.id().unwrap_or_default());
         }
         for failed in answered.failed() {
-            let refusal =
-                Refusal::of_entry(failed.code(), failed.message(), failed.sender_fault());
+            let refusal = Refusal::of_entry(failed.code(), failed.message(), failed.sender_fault());
             answers.failed(failed.id(), refusal);
         }
         Ok(answers.all)

@@ -76,7 +76,13 @@ impl Queues {
         let asked = asked.set_queue_owner_aws_account_id(self.owner.clone());
         let told = asked.send().await;
         let told = told.map_err(|error| of_queue(Refusal::of_request(&error), name))?;
-        let url: Arc<str> = told.queue_url().unwrap_or_default().into();
+        let url: Arc<str> = match told.queue_url() {
+            Some(url) => url.into(),
+            None => {
+                let reason = "what answers there is no SQS; correct `endpoint`";
+                return Err(Refusal::of_service(Cause::Misconfigured, reason));
+            }
+        };
         let mut known = self.urls.known();
         if known.len() >= QUEUES_MAX {
             known.clear();
@@ -104,11 +110,7 @@ fn of_queue(refusal: Refusal, name: &str) -> Refusal {
 }
 
 impl Service for Queues {
-    async fn send(
-        &self,
-        place: &str,
-        messages: &[Arc<Message>],
-    ) -> Result<Vec<Answer>, Refusal> {
+    async fn send(&self, place: &str, messages: &[Arc<Message>]) -> Result<Vec<Answer>, Refusal> {
         let url = self.url(place).await?;
         let entries = messages.iter().enumerate();
         let entries: Result<Vec<_>, _> = entries.map(|(at, message)| entry(at, message)).collect();
@@ -131,8 +133,7 @@ impl Service for Queues {
             answers.stored(stored.id());
         }
         for failed in answered.failed() {
-            let refusal =
-                Refusal::of_entry(failed.code(), failed.message(), failed.sender_fault());
+            let refusal = Refusal::of_entry(failed.code(), failed.message(), failed.sender_fault());
             answers.failed(failed.id(), refusal);
         }
         Ok(answers.all)

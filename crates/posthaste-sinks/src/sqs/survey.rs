@@ -4,10 +4,7 @@
 use aws_sdk_sqs::types::QueueAttributeName;
 use posthaste_engine::{Cause, CheckReport, Fact, Finding, Severity};
 
-use super::{
-    SqsSink,
-    queues::Queues,
-};
+use super::{SqsSink, queues::Queues};
 use crate::aws::fault::{Blame, Refusal};
 
 /// Messages that nobody has read are deleted after this time by default, and after less than it if

@@ -105,7 +105,8 @@ impl SnsServer {
             .args(self.plain_port.iter().map(|port| port.number().to_string()))
             .args(&self.tls)
             .env("MOTO_ACCOUNT_ID", ACCOUNT);
-        self.daemon.launch(command, |log| log.contains("all ports are served"));
+        self.daemon
+            .launch(command, |log| log.contains("all ports are served"));
     }
 
     /// Options of an address: its endpoint, region and credentials.

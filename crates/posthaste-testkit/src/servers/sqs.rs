@@ -97,7 +97,8 @@ impl SqsServer {
                 "org.elasticmq.server.Main",
             ])
             .env_remove("JAVA_TOOL_OPTIONS");
-        self.daemon.launch(command, |log| log.contains("started in"));
+        self.daemon
+            .launch(command, |log| log.contains("started in"));
     }
 
     /// Options of an address: its endpoint, region and credentials.

@@ -7,7 +7,10 @@ use posthaste_engine::{Cause, SinkError};
 use posthaste_testkit::{servers::sns::SnsServer, tls::TestCa};
 
 use super::{place::Place, trial};
-use crate::driving::{accept, lane, plain};
+use crate::{
+    aws::cause,
+    driving::{accept, lane, plain, send},
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![trial(
@@ -26,17 +29,17 @@ async fn tls_trusts_whom_it_is_told_to() {
     accept(&mut lane(&trusting).await, &plain(100)).await;
     assert_eq!(place.events().len(), 100);
 
-    let other = TestCa::new().certificate_file();
+    let other = TestCa::new();
     for (sink, fix) in [
         (place.sink_with(""), "with `ca_file`"),
-        (sink(&other), "correct `ca_file`"),
+        (sink(&other.certificate_file()), "correct `ca_file`"),
         (sink(Path::new("/absent")), "`/absent`"),
     ] {
         let error = sink.check().await.unwrap_err();
         let said = error.to_string();
         assert!(matches!(error, SinkError::Misconfigured { .. }), "{said}");
         assert!(said.contains(fix), "{said}");
-        let outcomes = crate::driving::send(&mut lane(&sink).await, &plain(1)).await;
-        assert_eq!(crate::aws::cause(&outcomes[0]).0, Cause::Misconfigured);
+        let outcomes = send(&mut lane(&sink).await, &plain(1)).await;
+        assert_eq!(cause(&outcomes[0]).0, Cause::Misconfigured);
     }
 }

@@ -5,7 +5,7 @@ use posthaste_engine::Cause;
 use posthaste_sinks::open;
 use posthaste_testkit::{
     ports::Port,
-    servers::{http::WebhookServer, nats::NatsServer, sqs::SqsServer},
+    servers::{http::WebhookServer, sqs::SqsServer},
 };
 
 use super::{place::Place, trial};
@@ -38,7 +38,10 @@ async fn a_server_that_dies_is_away_and_comes_back() {
     server.kill9();
     for outcome in send(&mut flight, &plain(30)).await {
         let (why, words) = cause(&outcome);
-        assert!([Cause::Connection, Cause::LaneEnded].contains(&why), "{words}");
+        assert!(
+            [Cause::Connection, Cause::LaneEnded].contains(&why),
+            "{words}"
+        );
     }
     // The queue's URL is known, so that a lane is given.
     let outcomes = send(&mut lane(&sink).await, &plain(1)).await;
@@ -69,11 +72,10 @@ async fn a_silent_server_is_noticed() {
 
 async fn what_answers_there_may_be_something_else() {
     let nobody = Port::reserve();
-    let (http, nats) = (WebhookServer::shared(), NatsServer::shared());
+    let http = WebhookServer::shared();
     for (port, expected) in [
         (nobody.number(), Cause::Connection),
         (http.port(), Cause::Misconfigured),
-        (nats.port(), Cause::Misconfigured),
     ] {
         let options = "region=eu-central-1&access_key_id=a&secret_access_key=s3cret";
         let url = format!("sqs://orders?{options}&endpoint=http://127.0.0.1:{port}");

@@ -83,7 +83,10 @@ async fn a_queue_that_is_not_there_is_waited_for() {
     }
     let error = refusal(&sink).await;
     assert_eq!(error.cause(), Cause::Misconfigured, "{error}");
-    assert_eq!(sink.check().await.unwrap_err().cause(), Cause::Misconfigured);
+    assert_eq!(
+        sink.check().await.unwrap_err().cause(),
+        Cause::Misconfigured
+    );
     place.make_again();
     accept(&mut lane(&sink).await, &plain(3)).await;
 }

@@ -24,7 +24,11 @@ fn fact<'r>(report: &'r CheckReport, part: &str, name: &str) -> Option<&'r str> 
     let mut parts = report.parts().iter();
     let part = parts.find(|found| found.kind == part).unwrap();
     let mut facts = part.facts.iter();
-    facts.find(|fact| fact.name == name).unwrap().value.as_deref()
+    facts
+        .find(|fact| fact.name == name)
+        .unwrap()
+        .value
+        .as_deref()
 }
 
 /// ElasticMQ tells less of a queue than moto.

@@ -114,7 +114,9 @@ impl AwsClient {
     #[must_use]
     pub fn attributes(&self, url: &str) -> Value {
         let question = json!({ "QueueUrl": url, "AttributeNames": ["All"] });
-        let mut told = self.ask("GetQueueAttributes", &question).expect("attributes");
+        let mut told = self
+            .ask("GetQueueAttributes", &question)
+            .expect("attributes");
         told["Attributes"].take()
     }
 
@@ -172,12 +174,17 @@ impl AwsClient {
             self.port,
             body.len()
         );
-        stream.write_all(request.as_bytes()).expect("ask the server");
+        stream
+            .write_all(request.as_bytes())
+            .expect("ask the server");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("read the answer");
         let answer = String::from_utf8(answer).expect("an answer in UTF-8");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
         assert!(!head.to_ascii_lowercase().contains("chunked"), "{head}");
         (status.expect("a status"), body.to_owned())
     }

@@ -158,10 +158,7 @@ pub(super) async fn repeats_are_told_by_their_dedup_id(bench: Bench) {
     let tells = bench.expected.tells_repeats;
     assert_eq!(told, known.map(|known| known && tells));
     let found = bench.fixture.arrived_records().await;
-    assert_eq!(
-        found.len(),
-        known.iter().filter(|known| !**known).count()
-    );
+    assert_eq!(found.len(), known.iter().filter(|known| !**known).count());
     let id = event.id.to_string();
     assert!(
         found

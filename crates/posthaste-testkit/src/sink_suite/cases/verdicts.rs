@@ -155,7 +155,10 @@ pub(super) async fn a_repeated_id_is_suppressed(bench: Bench) {
         flight.settle().await;
     }
     let told: Vec<_> = flight.log().acceptances().map(|a| a.is_duplicate).collect();
-    assert_eq!(told, [[false; 5], [bench.expected.tells_repeats; 5]].concat());
+    assert_eq!(
+        told,
+        [[false; 5], [bench.expected.tells_repeats; 5]].concat()
+    );
     let accepted = flight.log().accepted();
     bench.expect_arrivals(&events, &accepted).await;
 }
