@@ -1,6 +1,17 @@
 //! Addresses of sinks: `scheme:path?option=value&…`, with or without `//` before the path.
 
 #[cfg(feature = "_servers")]
+// An endpoint of AWS has no login.
+#[cfg_attr(
+    not(any(
+        feature = "http",
+        feature = "kafka",
+        feature = "nats",
+        feature = "rabbitmq",
+        feature = "redis"
+    )),
+    allow(dead_code)
+)]
 pub(crate) mod authority;
 
 use std::{path::PathBuf, time::Duration};
