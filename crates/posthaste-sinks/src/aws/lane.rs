@@ -154,7 +154,7 @@ struct Ended {
     answers: Vec<Option<Told>>,
 }
 
-/// What is told of an event.
+/// The answer for an event.
 struct Told {
     answer: Answer,
     /// Others of the same request may have been taken.
@@ -302,7 +302,7 @@ impl<S: Service> BatchPublisher<S> {
             let sent = Instant::now();
             let mut answers = Vec::new();
             let sending = send(&*service, &call, &mut answers);
-            // What is over by then is told below: the others have no answer.
+            // The limit is an end as good as the other: the events without an answer are told below.
             let _ = timeout_at(sent + limit, sending).await;
             answers.resize_with(call.events.len(), || None);
             Ended {

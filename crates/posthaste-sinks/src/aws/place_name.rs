@@ -1,6 +1,6 @@
 //! The name of a queue or a topic, with the topic of an event in it.
 
-/// What stands for the topic in a name.
+/// Stands for the topic in a name.
 const TOPIC: &str = "{topic}";
 
 /// How the name of a FIFO queue or topic ends.

@@ -1,4 +1,4 @@
-//! What the tests of the sinks on AWS have in common.
+//! The tests of all sinks on AWS share these.
 
 use posthaste_engine::{Cause, LaneSpec, Outcome, RejectionKind};
 use posthaste_testkit::sink_suite::lane_spec;

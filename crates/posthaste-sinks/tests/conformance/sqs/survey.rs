@@ -1,4 +1,4 @@
-//! What a check sees and finds.
+//! The report and the findings of a check.
 
 use libtest_mimic::Trial;
 use posthaste_engine::{CheckReport, Severity};
