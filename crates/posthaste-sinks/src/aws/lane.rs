@@ -302,7 +302,7 @@ impl<S: Service> BatchPublisher<S> {
             let sent = Instant::now();
             let mut answers = Vec::new();
             let sending = send(&*service, &call, &mut answers);
-            // The limit is an end as good as the other: the events without an answer are told below.
+            // The limit is as good an end as the other: events without an answer are told below.
             let _ = timeout_at(sent + limit, sending).await;
             answers.resize_with(call.events.len(), || None);
             Ended {
