@@ -100,6 +100,16 @@ pub(crate) struct Target {
     pub(crate) message_bytes_max: usize,
 }
 
+impl Target {
+    /// The order that consumers can count on, in words.
+    pub(crate) fn order(&self) -> &'static str {
+        match self.names.is_fifo() {
+            true => "of each key",
+            false => "none, as it is not FIFO",
+        }
+    }
+}
+
 /// How long each part of a request may take.
 #[derive(Debug, Clone, Copy)]
 struct Patience {

@@ -32,7 +32,7 @@ pub(super) async fn survey(sink: &SqsSink) -> Result<CheckReport, Refusal> {
     let service = vec![
         Fact::new("region", region),
         Fact::seen("endpoint", sink.account.place()),
-        Fact::seen("fifo", sink.target.names.is_fifo()),
+        Fact::seen("order", sink.target.order()),
         Fact::seen("largest_message_bytes", sink.target.message_bytes_max),
     ];
     report.part("service", "sqs", service);

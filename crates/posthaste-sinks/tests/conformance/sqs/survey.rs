@@ -39,7 +39,7 @@ async fn a_check_shows_the_queue() {
         .await
         .unwrap();
     assert_eq!(fact(&report, "service", "region"), Some("eu-central-1"));
-    assert_eq!(fact(&report, "service", "fifo"), Some("true"));
+    assert_eq!(fact(&report, "service", "order"), Some("of each key"));
     assert_eq!(fact(&report, "queue", "messages"), Some("0"));
     assert_eq!(fact(&report, "queue", "retention_seconds"), None);
     assert!(report.findings().is_empty(), "{:?}", report.findings());
