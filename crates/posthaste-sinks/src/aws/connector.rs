@@ -134,7 +134,7 @@ impl Drop for Connection {
 
 /// The end of a request.
 enum Exchange {
-    Answered(HttpResponse, Connection),
+    Answered(Box<HttpResponse>, Connection),
     /// Nothing of it was sent.
     Unsent,
     /// It may have arrived.
@@ -225,7 +225,7 @@ impl Pool {
             match connection.ask(request.clone()).await {
                 Exchange::Answered(answer, connection) => {
                     self.keep(server, connection);
-                    return Ok(answer);
+                    return Ok(*answer);
                 }
                 Exchange::Unsent | Exchange::Broken(_) if is_reused => {}
                 Exchange::Unsent => {
@@ -323,7 +323,7 @@ impl Connection {
             }
         };
         match of_sdk(response).await {
-            Ok(response) => Exchange::Answered(response, self),
+            Ok(response) => Exchange::Answered(Box::new(response), self),
             Err(fault) => Exchange::Broken(fault),
         }
     }

@@ -102,11 +102,7 @@ fn of_queue(refusal: Refusal, name: &str) -> Refusal {
         Blame::Place(_) => format!("looking up `{name}`: {}", refusal.reason),
         _ => refusal.reason,
     };
-    Refusal {
-        blame,
-        reason,
-        ..refusal
-    }
+    Refusal { blame, reason }
 }
 
 impl Service for Queues {
