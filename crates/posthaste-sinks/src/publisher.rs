@@ -13,6 +13,8 @@
 //! - on a thread ([`WorkerLane::start_thread`]), where each call blocks. A thread is no publisher:
 //!   it loops over its [`FarEnd`].
 
+#[cfg(any(feature = "http", feature = "_aws"))]
+mod ending;
 mod far_end;
 mod in_place;
 #[cfg(test)]
@@ -23,6 +25,8 @@ use std::time::Instant;
 
 use posthaste_engine::LaneRecords;
 
+#[cfg(any(feature = "http", feature = "_aws"))]
+pub(crate) use ending::Ending;
 pub use far_end::FarEnd;
 pub use in_place::{InPlaceLane, InPlacePublisher};
 pub use worker_lane::{Stop, WorkerLane};

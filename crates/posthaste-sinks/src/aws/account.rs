@@ -7,14 +7,11 @@ use aws_credential_types::Credentials;
 use posthaste_engine::{Cause, LaneSpec, SinkError};
 use tokio::{sync::OnceCell, time::timeout};
 
-use super::{
-    connector::{Connections, TlsRoots},
-    fault::Refusal,
-};
+use super::{connector::Connections, fault::Refusal};
 use crate::{
     address::Address,
     descriptors::sqs::{ACCESS_KEY_ID, CA_FILE, ENDPOINT, PROFILE, REGION, SECRET_ACCESS_KEY},
-    transport::Tls,
+    transport::{KeptTls, Tls},
 };
 
 /// Opening takes no longer than this, however long a publish may take.
@@ -32,7 +29,7 @@ pub(crate) struct Account {
     endpoint: Option<String>,
     /// Those of the address; none: they are looked for.
     credentials: Option<Credentials>,
-    roots: Arc<TlsRoots>,
+    tls: Arc<KeptTls>,
     loaded: OnceCell<SdkConfig>,
 }
 
@@ -74,7 +71,7 @@ impl Account {
             profile: text(&PROFILE),
             endpoint,
             credentials,
-            roots: Arc::new(TlsRoots::new(tls)),
+            tls: Arc::new(KeptTls::new(tls)),
             loaded: OnceCell::new(),
         })
     }
@@ -88,12 +85,12 @@ impl Account {
     /// Connections of their own, for a lane.
     pub(crate) fn connections(&self, spec: &LaneSpec) -> Connections {
         let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
-        Connections::new(Arc::clone(&self.roots), limit, spec.publish_timeout)
+        Connections::new(Arc::clone(&self.tls), limit, spec.publish_timeout)
     }
 
     /// Connections for a check.
     pub(crate) fn connections_to_check(&self) -> Connections {
-        Connections::new(Arc::clone(&self.roots), OPEN_LIMIT, OPEN_LIMIT)
+        Connections::new(Arc::clone(&self.tls), OPEN_LIMIT, OPEN_LIMIT)
     }
 
     /// The configuration of clients, with the region. Credentials are asked for when the first

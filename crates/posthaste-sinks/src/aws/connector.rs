@@ -2,7 +2,6 @@
 //! other sinks, and dropping a request destroys its socket.
 
 use std::{
-    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -30,61 +29,18 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
-    sync::Mutex as AsyncMutex,
     task::JoinHandle,
     time::{Instant, timeout},
 };
-use tokio_rustls::TlsConnector;
 
 use super::fault::CallFault;
-use crate::transport::{self, Stream, Tls};
+use crate::transport::{self, KeptTls, Stream};
 
 /// Bytes of an answer at the most. One to ten events has a few thousand.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Files of TLS are read again after this time, so that a renewed one counts.
-const TLS_AGE_MAX: Duration = Duration::from_secs(60);
 /// A connection is closed after this time without a request. Servers close idle ones too, AWS after
 /// twenty seconds and others sooner, and a request that meets that is sent twice.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-
-/// The roots of TLS, for all lanes of a sink.
-#[derive(Debug)]
-pub(crate) struct TlsRoots {
-    tls: Tls,
-    /// Since when, and what its files said.
-    connector: AsyncMutex<Option<(Instant, Ready)>>,
-}
-
-/// It has no `Debug` of its own.
-#[derive(Clone)]
-struct Ready(TlsConnector);
-
-impl fmt::Debug for Ready {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TlsConnector")
-    }
-}
-
-impl TlsRoots {
-    pub(crate) fn new(tls: Tls) -> Self {
-        Self {
-            tls,
-            connector: AsyncMutex::new(None),
-        }
-    }
-
-    async fn connector(&self) -> Result<TlsConnector, CallFault> {
-        let mut kept = self.connector.lock().await;
-        if let Some((since, ready)) = &*kept
-            && since.elapsed() < TLS_AGE_MAX
-        {
-            return Ok(ready.0.clone());
-        }
-        let connector = self.tls.connector().await?;
-        *kept = Some((Instant::now(), Ready(connector.clone())));
-        Ok(connector)
-    }
-}
 
 /// The connections of a lane, or of the search for credentials.
 #[derive(Debug, Clone)]
@@ -92,7 +48,7 @@ pub(crate) struct Connections(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
-    roots: Arc<TlsRoots>,
+    tls: Arc<KeptTls>,
     /// Until there is a connection, unless a request has less time.
     connect_limit: Duration,
     /// Until the peer's kernel has acknowledged sent bytes.
@@ -143,12 +99,12 @@ enum Exchange {
 
 impl Connections {
     pub(crate) fn new(
-        roots: Arc<TlsRoots>,
+        tls: Arc<KeptTls>,
         connect_limit: Duration,
         acknowledgement: Duration,
     ) -> Self {
         Self(Arc::new(Pool {
-            roots,
+            tls,
             connect_limit,
             acknowledgement,
             idle: Mutex::default(),
@@ -276,16 +232,8 @@ impl Pool {
         let stream: Box<dyn Stream> = match server.is_encrypted {
             false => Box::new(stream),
             true => {
-                let connector = self.roots.connector().await?;
                 let name = server.host.trim_matches(['[', ']']);
-                match self.roots.tls.wrap_by(&connector, name, stream).await {
-                    Ok(stream) => Box::new(stream),
-                    Err(error) => {
-                        // The files may have been the fault, and mended.
-                        *self.roots.connector.lock().await = None;
-                        return Err(error.into());
-                    }
-                }
+                Box::new(self.tls.wrap(name, stream).await?)
             }
         };
         let handshake = http1::handshake(TokioIo::new(stream)).await;

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     descriptors::sqs::CALLS_MAX,
-    publisher::{Publisher, RecordsOf},
+    publisher::{Ending, Publisher, RecordsOf},
 };
 
 /// Messages of a request at the most, for each of the services.
@@ -131,14 +131,7 @@ pub(crate) struct BatchPublisher<S> {
     keys: HashSet<u64>,
     /// Requests under way, by queue or topic.
     under_way: HashMap<Arc<str>, usize>,
-    ending: Option<Ending>,
-}
-
-/// Why the lane ends once no request is under way, or at this time.
-struct Ending {
-    fault: Unavailability,
-    at: Instant,
-    is_over: bool,
+    ending: Ending,
 }
 
 /// A request.
@@ -195,7 +188,7 @@ impl<S: Service> BatchPublisher<S> {
             ended: Vec::new(),
             keys: HashSet::new(),
             under_way: HashMap::new(),
-            ending: None,
+            ending: Ending::default(),
         }
     }
 
@@ -223,12 +216,7 @@ impl<S: Service> BatchPublisher<S> {
                 // It is answered with the others, once the lane ends.
                 Err(fault) => {
                     let at = ended.sent + self.patience.verdict;
-                    let ending = self.ending.get_or_insert(Ending {
-                        fault,
-                        at,
-                        is_over: false,
-                    });
-                    ending.at = ending.at.min(at);
+                    self.ending.begin(fault, at);
                 }
             }
         }
@@ -418,23 +406,20 @@ impl<S: Service> Publisher for BatchPublisher<S> {
         for ended in mem::take(&mut self.ended) {
             self.settle(ended, records);
         }
-        let Some(ending) = &mut self.ending else {
-            for call in self.gather(records) {
-                self.send(call);
-            }
-            return;
-        };
-        let is_over = self.calls.is_empty() || ending.at <= Instant::now();
-        if is_over && !ending.is_over {
-            ending.is_over = true;
+        if let Some(fault) = self.ending.take_due(!self.calls.is_empty()) {
             self.calls.abort_all();
-            records.end(ending.fault.clone());
+            records.end(fault);
+        }
+        if self.ending.has_begun() {
+            return;
+        }
+        for call in self.gather(records) {
+            self.send(call);
         }
     }
 
     async fn changed(&mut self) {
-        let ending = self.ending.as_ref().filter(|ending| !ending.is_over);
-        match ending.map(|ending| ending.at) {
+        match self.ending.at() {
             Some(end) => tokio::select! {
                 () = self.next_ended() => {}
                 () = sleep_until(end) => {}

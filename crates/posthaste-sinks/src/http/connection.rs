@@ -17,11 +17,9 @@ use jiff::Timestamp;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, lookup_host},
-    sync::Mutex,
     task::JoinHandle,
     time::{Instant, timeout_at},
 };
-use tokio_rustls::TlsConnector;
 
 use super::{
     answer::{Answer, excerpt},
@@ -32,7 +30,7 @@ use super::{
 };
 use crate::{
     address::authority::Host,
-    transport::{self, Stream, Tls},
+    transport::{self, KeptTls, Stream},
 };
 
 /// Bytes of an answer's head at the most. Servers send hundreds.
@@ -44,9 +42,6 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const KEPT_BYTES: usize = 1 << 10;
 /// Bytes of a proxy's answer at the most.
 const PROXY_BYTES_MAX: usize = 8 << 10;
-/// Files of TLS are read again after this time, so that a renewed one counts.
-const TLS_AGE_MAX: Duration = Duration::from_secs(60);
-
 /// The addresses of names.
 #[async_trait]
 pub(super) trait Resolve: Send + Sync {
@@ -67,8 +62,7 @@ impl Resolve for SystemResolver {
 pub(super) struct Dialer {
     pub(super) target: Arc<Target>,
     resolver: Arc<dyn Resolve>,
-    /// Since when, and what its files said.
-    connector: Mutex<Option<(Instant, TlsConnector)>>,
+    tls: Option<KeptTls>,
 }
 
 /// A connection to the endpoint. Dropping it destroys the socket: what the kernel had not sent yet
@@ -103,9 +97,9 @@ pub(super) enum Exchange {
 impl Dialer {
     pub(super) fn new(target: Arc<Target>, resolver: Arc<dyn Resolve>) -> Self {
         Self {
+            tls: target.tls.clone().map(KeptTls::new),
             target,
             resolver,
-            connector: Mutex::new(None),
         }
     }
 
@@ -200,25 +194,13 @@ impl Dialer {
         patience: Duration,
     ) -> Result<Connection, HostFault> {
         let mut stream = transport::connect(&address.to_string(), patience).await?;
-        let Target {
-            tls, proxy, host, ..
-        } = &*self.target;
-        if let (Some(proxy), Some(_)) = (proxy, tls) {
+        let Target { proxy, host, .. } = &*self.target;
+        if let (Some(proxy), Some(_)) = (proxy, &self.tls) {
             open_tunnel(&mut stream, proxy, &self.target.address()).await?;
         }
-        let stream: Box<dyn Stream> = match tls {
+        let stream: Box<dyn Stream> = match &self.tls {
             None => Box::new(stream),
-            Some(tls) => {
-                let connector = self.connector(tls).await?;
-                match tls.wrap_by(&connector, &host.name, stream).await {
-                    Ok(stream) => Box::new(stream),
-                    Err(error) => {
-                        // The files may have been the fault, and mended.
-                        *self.connector.lock().await = None;
-                        return Err(error.into());
-                    }
-                }
-            }
+            Some(tls) => Box::new(tls.wrap(&host.name, stream).await?),
         };
         let handshake = http1::Builder::new()
             .max_buf_size(HEAD_BYTES_MAX)
@@ -236,18 +218,6 @@ impl Dialer {
             driver: Some(driver),
             peer: address,
         })
-    }
-
-    async fn connector(&self, tls: &Tls) -> Result<TlsConnector, HostFault> {
-        let mut kept = self.connector.lock().await;
-        if let Some((since, connector)) = &*kept
-            && since.elapsed() < TLS_AGE_MAX
-        {
-            return Ok(connector.clone());
-        }
-        let connector = tls.connector().await?;
-        *kept = Some((Instant::now(), connector.clone()));
-        Ok(connector)
     }
 }
 

@@ -30,7 +30,7 @@ use super::{
     message::Message,
     target::Target,
 };
-use crate::publisher::{Publisher, RecordsOf};
+use crate::publisher::{Ending, Publisher, RecordsOf};
 
 /// A connection is closed after this time without a request. Servers close idle ones too, some
 /// after two seconds, and a request that meets that is sent twice.
@@ -76,15 +76,7 @@ pub(super) struct HttpPublisher {
     places: HashMap<Arc<str>, Place>,
     /// When the youngest request was sent that any endpoint has answered.
     answered: Option<Instant>,
-    ending: Option<Ending>,
-}
-
-/// Why the lane ends once no request is under way, or at this time.
-#[derive(Debug)]
-struct Ending {
-    fault: Unavailability,
-    at: Instant,
-    is_over: bool,
+    ending: Ending,
 }
 
 /// An endpoint with requests under way.
@@ -134,7 +126,7 @@ impl HttpPublisher {
             keys: HashSet::new(),
             places: HashMap::new(),
             answered: None,
-            ending: None,
+            ending: Ending::default(),
         }
     }
 
@@ -165,12 +157,7 @@ impl HttpPublisher {
             // It is answered with the others, once the lane ends.
             Err(fault) => {
                 let at = call.sent + self.patience.verdict;
-                let ending = self.ending.get_or_insert(Ending {
-                    fault,
-                    at,
-                    is_over: false,
-                });
-                ending.at = ending.at.min(at);
+                self.ending.begin(fault, at);
             }
         }
     }
@@ -389,26 +376,24 @@ impl Publisher for HttpPublisher {
             self.settle(ended, records);
         }
         self.close_idle();
-        let Some(ending) = &mut self.ending else {
-            let requests_max = self.dialer.target.requests_max as usize;
-            return records.decide(|item, next| match next.in_flight < requests_max {
-                true => self.decide(item, next.slot),
-                false => Decision::WaitAll,
-            });
-        };
-        let is_over = self.calls.is_empty() || ending.at <= Instant::now();
-        if is_over && !ending.is_over {
-            ending.is_over = true;
+        if let Some(fault) = self.ending.take_due(!self.calls.is_empty()) {
             self.calls.abort_all();
             self.idle.clear();
-            records.end(ending.fault.clone());
+            records.end(fault);
         }
+        if self.ending.has_begun() {
+            return;
+        }
+        let requests_max = self.dialer.target.requests_max as usize;
+        records.decide(|item, next| match next.in_flight < requests_max {
+            true => self.decide(item, next.slot),
+            false => Decision::WaitAll,
+        });
     }
 
     async fn changed(&mut self) {
         let idle_end = self.idle.first().map(|(since, _)| *since + IDLE_MAX);
-        let ending = self.ending.as_ref().filter(|ending| !ending.is_over);
-        let next = [idle_end, ending.map(|ending| ending.at)];
+        let next = [idle_end, self.ending.at()];
         match next.into_iter().flatten().min() {
             Some(end) => tokio::select! {
                 () = self.next_ended() => {}
