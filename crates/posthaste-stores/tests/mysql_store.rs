@@ -12,6 +12,7 @@ mod hammer;
 mod refusals;
 mod retention;
 mod support;
+mod tls;
 mod xa;
 
 /// Each history as a test for each server.

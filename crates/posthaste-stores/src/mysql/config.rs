@@ -45,9 +45,9 @@ pub enum SslMode {
     Preferred,
     /// TLS, whoever the server is.
     Required,
-    /// A certificate of a known authority.
+    /// A certificate of a known authority. The driver asks for the host's name in it, too.
     VerifyCa,
-    /// The same, and it has the host's name.
+    /// A certificate of a known authority, with the host's name.
     VerifyIdentity,
 }
 
@@ -157,6 +157,14 @@ impl MysqlConfig {
             .with_danger_accept_invalid_certs(!verifies)
             .with_danger_skip_domain_validation(self.ssl_mode != SslMode::VerifyIdentity);
         if let Some(file) = &self.ssl_ca {
+            // The driver's own words name no file.
+            std::fs::File::open(file).map_err(|error| {
+                let file = file.display();
+                misconfigured(
+                    operation,
+                    format!("`ssl-ca={file}` cannot be read: {error}"),
+                )
+            })?;
             let roots = vec![file.clone().into()];
             return Ok(options
                 .with_disable_built_in_roots(true)

@@ -1,6 +1,6 @@
 //! The server's answers, told apart by what the caller will do.
 
-use mysql_async::{DriverError, Error, ServerError};
+use mysql_async::{DriverError, Error, IoError, ServerError};
 use posthaste_engine::StoreError;
 
 /// A rule of this code, or an assumption on the database, that does not hold.
@@ -27,6 +27,9 @@ pub(super) fn misconfigured(operation: &'static str, reason: impl Into<String>) 
 }
 
 pub(super) fn classify(operation: &'static str, error: Error) -> StoreError {
+    if let Some(fault) = refused_certificate(&error) {
+        return misconfigured(operation, fault);
+    }
     match &error {
         Error::Server(answer) => of_server(operation, answer),
         Error::Driver(
@@ -43,6 +46,10 @@ pub(super) fn classify(operation: &'static str, error: Error) -> StoreError {
                 "{error}: give the user one of mysql_native_password and caching_sha2_password"
             ),
         },
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => misconfigured(
+            operation,
+            "the server has no TLS: switch it on there, or write `ssl-mode=disabled`",
+        ),
         Error::Url(_) => misconfigured(operation, error.to_string()),
         _ => StoreError::Unavailable {
             operation,
@@ -50,6 +57,22 @@ pub(super) fn classify(operation: &'static str, error: Error) -> StoreError {
             source: Some(Box::new(error)),
         },
     }
+}
+
+/// Why the server's certificate is not believed, if that is the fault.
+fn refused_certificate(error: &Error) -> Option<String> {
+    let Error::Io(IoError::Io(error)) = error else {
+        return None;
+    };
+    let refused = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    let rustls::Error::InvalidCertificate(_) = refused else {
+        return None;
+    };
+    // The driver does not tell a wrong name from a wrong authority.
+    Some(format!(
+        "{refused}: check `ssl-ca`, and that the host's name stands in the certificate, which \
+         `ssl-mode=verify-ca` asks for, too"
+    ))
 }
 
 fn of_server(operation: &'static str, answer: &ServerError) -> StoreError {

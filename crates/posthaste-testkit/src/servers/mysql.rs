@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::daemon::Daemon;
 use super::run::run;
-use crate::ports::Port;
+use crate::{ports::Port, tls::ServerCertificate};
 use install::Programs;
 
 /// A version that the kit has.
@@ -58,6 +58,7 @@ pub struct MysqlServer {
 pub struct Builder {
     version: Version,
     settings: Vec<String>,
+    certificate: Option<ServerCertificate>,
 }
 
 /// A database of its own on a [`MysqlServer`].
@@ -89,6 +90,13 @@ impl Builder {
         }
     }
 
+    /// With TLS, and this certificate instead of one that nobody knows.
+    #[must_use]
+    pub fn certificate(mut self, certificate: ServerCertificate) -> Self {
+        self.certificate = Some(certificate);
+        self
+    }
+
     /// Starts the server and returns when it accepts connections.
     ///
     /// # Panics
@@ -101,12 +109,19 @@ impl Builder {
         let programs = Programs::stage(self.version, &daemon);
         programs.new_data(&daemon);
         daemon.make_folder("tmp");
+        let mut settings = self.settings;
+        if let Some(of) = self.certificate {
+            for (option, pem) in [("ssl-cert", of.certificate_pem), ("ssl-key", of.key_pem)] {
+                let file = daemon.write(&format!("{option}.pem"), &pem);
+                settings.push(format!("--{option}={}", file.display()));
+            }
+        }
         let server = MysqlServer {
             version: self.version,
             daemon,
             programs,
             port: Port::reserve(),
-            settings: self.settings,
+            settings,
         };
         server.launch();
         server
@@ -120,6 +135,7 @@ impl MysqlServer {
         Builder {
             version,
             settings: Vec::new(),
+            certificate: None,
         }
     }
 
