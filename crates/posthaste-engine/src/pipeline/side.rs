@@ -290,6 +290,7 @@ impl Side {
         if self.phase != Phase::Delivering || self.window.has_sent() {
             return None;
         }
+        self.pass_what_has_left();
         let passed = self
             .window
             .take_passed()
@@ -297,8 +298,19 @@ impl Side {
         Some(self.advance_step(passed))
     }
 
-    /// Whether all that was delivered is stored, and nothing is under way that would be.
+    /// Nothing is gathered any more, which would pass what follows an event of a key that has left:
+    /// what was delivered behind it could not be stored.
+    fn pass_what_has_left(&mut self) {
+        let Self { window, keys, .. } = self;
+        for number in window.ready_of(|event| !has_key(keys, event)) {
+            window.finish(number, false);
+        }
+    }
+
+    /// When the relay stops: whether all that was delivered is stored, and nothing is under way that
+    /// would be.
     pub(super) fn is_stored(&mut self) -> bool {
+        self.pass_what_has_left();
         self.phase != Phase::Advancing && self.window.done_prefix() == 0
     }
 

@@ -252,6 +252,35 @@ fn a_planned_stop_sets_aside_what_waits_for_a_paused_place() {
     }
 }
 
+/// One of two keys that come back by a side read waits for another place, and leaves it at the stop.
+#[test]
+fn a_planned_stop_stores_what_was_delivered_behind_a_key_that_leaves_its_side_read() {
+    for order in [KeyOrder::OneAtATime, KeyOrder::Pipelined] {
+        let mut flow = Flow::new(LIMITS, order);
+        pause(&mut flow, &["first"]);
+        let key = |name: &str| Some(name.to_owned());
+        let of_a = ["first", "late", "t"].map(|topic| (topic, key("a")));
+        let of_b = ["first", "t", "t"].map(|topic| (topic, key("b")));
+        flow.write(of_a.into_iter().chain(of_b));
+        for _ in 0..2 * STEPS_A_MINUTE {
+            flow.step(STEP, &takes_all);
+        }
+        assert_eq!(flow.pipeline.blocked_keys(), 2);
+        pause(&mut flow, &["late"]);
+        for _ in 0..STEPS_A_MINUTE / 4 {
+            flow.step(STEP, &but_not(|event| event.topic() == "late"));
+        }
+        assert_eq!(flow.pipeline.counts().accepted, 4, "all but two of a");
+        flow.pipeline.stop();
+        for _ in 0..8 {
+            flow.step(STEP, &takes_all);
+        }
+        assert!(flow.pipeline.is_stopped(flow.now));
+        flow.begin_anew();
+        until_all_is_delivered(&mut flow, 10);
+    }
+}
+
 /// It has asked to be left alone for five minutes.
 #[test]
 fn a_destination_is_tried_at_once_when_its_pause_ends() {
