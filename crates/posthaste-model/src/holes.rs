@@ -1,8 +1,8 @@
 //! A log with holes, as MySQL and MariaDB have it, and the proof that closes them.
 //!
 //! Where the reader has read to, and its proof, are the MySQL store's own. Modelled are the server:
-//! numbers, commits, metadata locks, XA, an instrument that may be blind, crashes and fail-over; and
-//! the order of the reader's statements. A read is one consistent view, delivered at once.
+//! numbers, commits, metadata locks, XA, an instrument that may be blind, crashes and fail-over;
+//! and the order of the reader's statements. A read is one consistent view, delivered at once.
 
 mod action;
 mod server;

@@ -1,5 +1,5 @@
-//! A backlog of MySQL and MariaDB into null, against a bare client of the same driver that reads the
-//! same columns; with no hole, and with a hundred that stay open.
+//! A backlog of MySQL and MariaDB into null, against a bare client of the same driver that reads
+//! the same columns; with no hole, and with a hundred that stay open.
 
 use std::time::Instant;
 

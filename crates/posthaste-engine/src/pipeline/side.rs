@@ -307,8 +307,8 @@ impl Side {
         }
     }
 
-    /// When the relay stops: whether all that was delivered is stored, and nothing is under way that
-    /// would be.
+    /// When the relay stops: whether all that was delivered is stored, and nothing is under way
+    /// that would be.
     pub(super) fn is_stored(&mut self) -> bool {
         self.pass_what_has_left();
         self.phase != Phase::Advancing && self.window.done_prefix() == 0

@@ -252,7 +252,8 @@ fn a_planned_stop_sets_aside_what_waits_for_a_paused_place() {
     }
 }
 
-/// One of two keys that come back by a side read waits for another place, and leaves it at the stop.
+/// One of two keys that come back by a side read waits for another place, and leaves it at the
+/// stop.
 #[test]
 fn a_planned_stop_stores_what_was_delivered_behind_a_key_that_leaves_its_side_read() {
     for order in [KeyOrder::OneAtATime, KeyOrder::Pipelined] {

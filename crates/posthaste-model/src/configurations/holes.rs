@@ -97,7 +97,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             true,
         ),
         scenario(
-            "holes: MariaDB, 1 of 3 transactions is prepared, the instrument is blind once, 1 crash",
+            "holes: MariaDB, 1 of 3 transactions is prepared, the instrument is blind once, 1 \
+             crash",
             holes(&[PREPARED_B, A, A], MariaDb, Faults { blind: 1, ..crash }),
             true,
         ),

@@ -260,7 +260,7 @@ impl Server {
         self.make_durable();
     }
 
-    /// What the replica has not received is gone, and prepared transactions with it.
+    /// All that the replica has not received is gone, and prepared transactions with it.
     pub(super) fn promote(&mut self, left: usize) {
         self.keep(left);
         for writer in &mut self.writers {

@@ -10,7 +10,7 @@ use super::{Tls, TransportError};
 /// Files are read again after this time, so that a renewed one counts.
 const AGE_MAX: Duration = Duration::from_secs(60);
 
-/// What the files of TLS said a while ago.
+/// TLS by what its files said a while ago.
 pub(crate) struct KeptTls {
     tls: Tls,
     connector: Mutex<Option<(Instant, TlsConnector)>>,

@@ -42,7 +42,7 @@ impl Stored {
     }
 }
 
-/// What a connection knows.
+/// All that a connection knows.
 #[derive(Debug, Clone)]
 pub struct Reader {
     plan: Plan,

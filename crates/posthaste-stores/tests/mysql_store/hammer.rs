@@ -162,8 +162,8 @@ async fn rollbacks_beside_a_long_transaction(version: Version) {
     assert!(rest.contains(&"long".to_owned()));
 }
 
-/// What is committed once a destination is there comes to it, also where the number was drawn
-/// before.
+/// An event that is committed once a destination is there comes to it, also where its number was
+/// drawn before.
 async fn destinations_that_are_created_beside_writers_miss_nothing(version: Version) {
     let outbox = Outbox::shared(version).await;
     let relay = Relay::new(&outbox).await;
