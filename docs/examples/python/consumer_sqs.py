@@ -4,7 +4,7 @@
     psql "$DATABASE_URL" -f consumer.sql
     DATABASE_URL=postgres://app@localhost/app python consumer_sqs.py orders.fifo
 
-The reasons: docs/guides/consumers.md. Whatever goes wrong ends the process; a supervisor starts it again.
+The reasons: docs/guides/consumers.md. Any fault ends the process; a supervisor starts it again.
 """
 
 import base64
