@@ -6,20 +6,17 @@ mod survey;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use posthaste_engine::{
-    CheckReport, FenceKind, KeyOrder, Lane, LaneSpec, Sink, SinkError, SinkInfo,
-};
-use tokio::time::timeout;
+use posthaste_engine::{CheckReport, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
 use crate::{
     address::Address,
     aws::{
         account::{Account, OPEN_LIMIT},
-        fault::Refusal,
-        lane::{BatchPublisher, EVENTS_MAX, Target},
+        fault::{Refusal, within},
+        lane::{BatchPublisher, Target},
         place_name::NamePattern,
     },
-    descriptors::sqs::{CALLS_MAX, EVENT_BYTES_MAX, FIFO_DEDUPLICATION, SQS},
+    descriptors::sqs::{EVENT_BYTES_MAX, SQS},
     publisher::WorkerLane,
 };
 
@@ -92,34 +89,16 @@ impl SqsSink {
 #[async_trait]
 impl Sink for SqsSink {
     fn info(&self) -> SinkInfo {
-        SinkInfo {
-            kind: "sqs",
-            batch_events_max: EVENTS_MAX,
-            batch_bytes_max: MESSAGE_BYTES_MAX,
-            in_flight_events_max: EVENTS_MAX,
-            event_bytes_max: self.target.event_bytes_max,
-            requests_max: Some(CALLS_MAX),
-            deduplication: self.target.names.is_fifo().then_some(FIFO_DEDUPLICATION),
-            // Requests overtake each other, and a part of one may fail. A standard queue promises
-            // no order on top of that.
-            key_order: KeyOrder::OneAtATime,
-            fence: FenceKind::Timing,
-            single_lane: false,
-            parts: None,
-        }
+        self.target.info("sqs", MESSAGE_BYTES_MAX)
     }
 
     async fn check(&self) -> Result<CheckReport, SinkError> {
-        let surveyed = timeout(OPEN_LIMIT, survey::survey(self)).await;
-        let surveyed = surveyed.unwrap_or_else(|_| Err(Refusal::slow(OPEN_LIMIT)));
-        surveyed.map_err(|refusal| refusal.into_error(self.name()))
+        within(OPEN_LIMIT, Box::pin(survey::survey(self)), || self.name()).await
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
         let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
-        let opened = timeout(limit, self.open(&spec)).await;
-        let opened = opened.unwrap_or_else(|_| Err(Refusal::slow(limit)));
-        let publisher = opened.map_err(|refusal| refusal.into_error(self.name()))?;
+        let publisher = within(limit, Box::pin(self.open(&spec)), || self.name()).await?;
         Ok(Box::new(WorkerLane::spawn(publisher)))
     }
 }

@@ -9,6 +9,7 @@ use aws_smithy_runtime_api::{
 };
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use posthaste_engine::{Cause, RejectionKind, SinkError, Unavailability};
+use tokio::time::timeout;
 
 use crate::transport::TransportError;
 
@@ -202,7 +203,7 @@ impl Refusal {
     }
 
     /// There was no answer in time.
-    pub(crate) fn slow(limit: Duration) -> Self {
+    fn slow(limit: Duration) -> Self {
         Self::of_service(Cause::Connection, format!("no answer within {limit:?}"))
     }
 
@@ -216,9 +217,21 @@ impl Refusal {
     }
 
     /// The same as the answer of `check` and `open_lane`.
-    pub(crate) fn into_error(self, target: String) -> SinkError {
+    fn into_error(self, target: String) -> SinkError {
         SinkError::new(self.unavailability().cause, target, self.reason)
     }
+}
+
+/// An answer within this time, or the error of a sink of this name. Futures of the SDK are large:
+/// the caller boxes them.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    asking: impl Future<Output = Result<T, Refusal>>,
+    name: impl FnOnce() -> String,
+) -> Result<T, SinkError> {
+    let answer = timeout(limit, asking).await;
+    let answer = answer.unwrap_or_else(|_| Err(Refusal::slow(limit)));
+    answer.map_err(|refusal| refusal.into_error(name()))
 }
 
 /// Whether an answer is one of AWS, or of a server like it.

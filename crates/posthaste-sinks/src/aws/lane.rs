@@ -14,7 +14,8 @@ use std::{
 };
 
 use posthaste_engine::{
-    Cause, Decision, LaneSpec, Outcome, Record, RejectionKind, Unavailability, WaitingRecord,
+    Cause, Decision, FenceKind, KeyOrder, LaneSpec, Outcome, Record, RejectionKind, SinkInfo,
+    Unavailability, WaitingRecord,
 };
 use tokio::{
     task::JoinSet,
@@ -28,7 +29,7 @@ use super::{
     place_name::NamePattern,
 };
 use crate::{
-    descriptors::sqs::CALLS_MAX,
+    descriptors::sqs::{CALLS_MAX, FIFO_DEDUPLICATION},
     publisher::{Ending, Publisher, RecordsOf},
 };
 
@@ -36,7 +37,7 @@ use crate::{
 pub(crate) const CALL_EVENTS_MAX: usize = 10;
 /// Events of a lane: what can be under way. More would wait here, while the time for their answer
 /// runs.
-pub(crate) const EVENTS_MAX: usize = CALLS_MAX as usize * CALL_EVENTS_MAX;
+const EVENTS_MAX: usize = CALLS_MAX as usize * CALL_EVENTS_MAX;
 /// Requests to one queue or topic at once. While so many are under way, others gather, so that
 /// requests are full when there is much to send.
 const PLACE_CALLS_MAX: usize = 8;
@@ -101,6 +102,25 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// The limits of its sink.
+    pub(crate) fn info(&self, kind: &'static str, batch_bytes_max: usize) -> SinkInfo {
+        SinkInfo {
+            kind,
+            batch_events_max: EVENTS_MAX,
+            batch_bytes_max,
+            in_flight_events_max: EVENTS_MAX,
+            event_bytes_max: self.event_bytes_max,
+            requests_max: Some(CALLS_MAX),
+            deduplication: self.names.is_fifo().then_some(FIFO_DEDUPLICATION),
+            // Requests overtake each other, and a part of one may fail. A queue or topic that is
+            // not FIFO promises no order on top of that.
+            key_order: KeyOrder::OneAtATime,
+            fence: FenceKind::Timing,
+            single_lane: false,
+            parts: None,
+        }
+    }
+
     /// The order that consumers can count on, in words.
     pub(crate) fn order(&self) -> &'static str {
         match self.names.is_fifo() {
