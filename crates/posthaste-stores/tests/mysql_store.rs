@@ -8,6 +8,7 @@
 mod blind;
 mod commits;
 mod crash;
+mod fail_over;
 mod hammer;
 mod refusals;
 mod retention;
