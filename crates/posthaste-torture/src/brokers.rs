@@ -1,15 +1,19 @@
 //! Where relays deliver to: brokers and a file, which can fail.
 
 pub mod kafka;
+pub mod nats;
 pub mod rabbitmq;
+pub mod redis;
 
 use std::{
     fs,
-    io::Write,
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
+    time::{Duration, Instant},
 };
 
 use posthaste_testkit::{lines, proxy::Proxy, ways::Ways};
@@ -46,6 +50,34 @@ pub trait Broker: Send + Sync {
     fn arrived(&self) -> u64;
     /// All of them, in order for each key.
     fn deliveries(&self) -> Vec<Delivery>;
+}
+
+/// Time for the answer to a probe.
+const PROBE_LIMIT: Duration = Duration::from_millis(500);
+
+/// Says this through the proxy, in the broker's own words, and tells whether an answer with that in
+/// it comes in time.
+fn is_answered(proxy: &Proxy, says: &str, answer: &str) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let began = Instant::now();
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port()))?;
+        stream.write_all(says.as_bytes())?;
+        let mut heard = Vec::new();
+        while let Some(left) = PROBE_LIMIT.checked_sub(began.elapsed()) {
+            stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+            let mut piece = [0; 1024];
+            match stream.read(&mut piece)? {
+                0 => return Ok(false),
+                count => heard.extend_from_slice(&piece[..count]),
+            }
+            if String::from_utf8_lossy(&heard).contains(answer) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    // A broker that is away refuses, cuts or is silent: each is an answer to a probe.
+    ask().unwrap_or(false)
 }
 
 /// Where a fleet delivers to.

@@ -5,7 +5,9 @@ use std::{fmt, sync::Arc};
 use posthaste_testkit::servers::mysql::Version;
 
 use crate::{
-    brokers::{Brokered, Shared, Target, kafka::Kafka, rabbitmq::RabbitMq},
+    brokers::{
+        Brokered, Shared, Target, kafka::Kafka, nats::Nats, rabbitmq::RabbitMq, redis::Redis,
+    },
     faults::Fault,
     source::Source,
 };
@@ -33,6 +35,10 @@ pub enum SinkKind {
     KafkaTransactional,
     /// The relays' wall clocks are wrong, drift and jump, unless the database goes by them.
     RabbitMq,
+    /// Streams suppress repeats of the last two minutes.
+    Nats,
+    /// A script fences relays' lanes, and suppresses repeats of the last events.
+    Redis,
     /// One relay delivers, the others stand by.
     File,
 }
@@ -50,14 +56,16 @@ pub struct Setting {
 
 impl Setting {
     /// Those that a run has, in turn.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::new(Postgres, SinkKind::Kafka),
         Self::new(Sqlite, SinkKind::File),
         Self::new(Postgres, SinkKind::RabbitMq),
         Self::new(Postgres, SinkKind::File),
         Self::new(Postgres, SinkKind::KafkaTransactional),
         Self::new(Sqlite, SinkKind::RabbitMq),
+        Self::new(Postgres, SinkKind::Redis),
         Self::new(Mysql, SinkKind::Kafka),
+        Self::new(Postgres, SinkKind::Nats),
         Self::new(MariaDb, SinkKind::RabbitMq),
     ];
 
@@ -75,6 +83,8 @@ impl Setting {
             SinkKind::Kafka => Arc::new(Brokered(Arc::new(kafka()))),
             SinkKind::KafkaTransactional => Arc::new(Brokered(Arc::new(kafka().transactional()))),
             SinkKind::RabbitMq => Arc::new(Brokered(Arc::new(RabbitMq::for_relays(relays)))),
+            SinkKind::Nats => Arc::new(Brokered(Arc::new(Nats::for_relays(relays)))),
+            SinkKind::Redis => Arc::new(Brokered(Arc::new(Redis::for_relays(relays)))),
             SinkKind::File => Arc::new(Shared::new()),
         }
     }
@@ -172,6 +182,8 @@ impl fmt::Display for Setting {
             SinkKind::Kafka => "Kafka",
             SinkKind::KafkaTransactional => "Kafka, transactional",
             SinkKind::RabbitMq => "RabbitMQ",
+            SinkKind::Nats => "NATS",
+            SinkKind::Redis => "Redis",
             SinkKind::File => "a file",
         };
         write!(f, "{database} to {sink}")

@@ -16,7 +16,7 @@ const LAP_MAX: Duration = Duration::from_secs(240);
 /// Less is over before anything has happened.
 const LAP_MIN: Duration = Duration::from_secs(15);
 /// A whole run has so many laps at least, so that a short one has several too.
-const LAPS: u32 = 8;
+const LAPS: u32 = 10;
 /// From this on giants are as large as they come.
 const LONG: Duration = Duration::from_secs(1_800);
 
@@ -51,8 +51,8 @@ impl Torture {
         let seed = lap_seed(self.seed, number);
         let giant_events = match (self.time >= LONG, setting.sink) {
             (true, SinkKind::File) => 1_000_000,
-            // It confirms the events of a key one after the other, each when it was flushed.
-            (_, SinkKind::RabbitMq) => 20_000,
+            // The events of a key are confirmed one after the other.
+            (_, SinkKind::RabbitMq | SinkKind::Nats) => 20_000,
             (false, SinkKind::File) | (true, _) => 200_000,
             (false, _) => 20_000,
         };
@@ -92,7 +92,7 @@ impl Torture {
 /// Every other time that a setting has its turn; the seed says which of its turns that is.
 fn has_standby(seed: u64, lap: u32) -> bool {
     let settings = u32::try_from(Setting::ALL.len()).unwrap();
-    // Two of the four settings on PostgreSQL have one in each round.
+    // Three of the six settings on PostgreSQL have one in each round.
     let (round, pair) = (lap / settings, lap % settings / 2);
     (seed ^ u64::from(round) ^ u64::from(pair)) & 1 == 1
 }
@@ -118,7 +118,7 @@ mod tests {
                 let setting = Setting::ALL[usize::try_from(*lap).unwrap()];
                 setting.is_on_postgres() && has_standby(seed, *lap)
             });
-            assert_eq!(on_postgres.count(), 2);
+            assert_eq!(on_postgres.count(), 3);
         }
     }
 }

@@ -23,6 +23,11 @@ pub(crate) trait Broker: Sync {
     fn memory_mib_max(&self) -> f64;
 }
 
+/// The payload of the events of the outbox.
+pub(crate) fn payload() -> String {
+    format!("{{\"order\":1000000,\"note\":\"{}\"}}", "x".repeat(270))
+}
+
 struct Round {
     bare: f64,
     bare_cpu: f64,

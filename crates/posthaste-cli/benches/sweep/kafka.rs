@@ -16,7 +16,7 @@ use rdkafka::{
 
 use crate::{
     Plan,
-    brokers::Broker,
+    brokers::{Broker, payload},
     outbox::Outbox,
     relayed::{self, Drained},
     report::{Report, median},
@@ -109,7 +109,7 @@ impl Broker for Kafka {
             .set("linger.ms", "1")
             .set("queue.buffering.max.messages", "5000")
             .create_with_context(Counted::default())?;
-        let payload = format!("{{\"order\":1000000,\"note\":\"{}\"}}", "x".repeat(270));
+        let payload = payload();
         for number in 0..events {
             let key = format!("order-{}", number % 10_000);
             let header = |key, value| Header {

@@ -13,7 +13,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A set-up that fails ends the run.
 
-#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+#[cfg(any(
+    feature = "kafka",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis"
+))]
 mod brokers;
 #[cfg(feature = "kafka")]
 mod debezium;
@@ -24,10 +29,16 @@ mod kafka;
 mod latency;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "nats")]
+mod nats;
 mod outbox;
+#[cfg(any(feature = "nats", feature = "redis"))]
+mod pipelined;
 mod poll;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 mod relayed;
 mod report;
 mod sharing;
@@ -87,9 +98,15 @@ enum Part {
     /// A backlog of MySQL and MariaDB into null, with and without holes, against a bare client
     #[cfg(feature = "mysql")]
     Mysql,
+    /// A backlog to NATS JetStream, against a bare client
+    #[cfg(feature = "nats")]
+    Nats,
     /// A backlog to RabbitMQ, against a bare client
     #[cfg(feature = "rabbitmq")]
     Rabbitmq,
+    /// A backlog to Redis Streams, against a bare client
+    #[cfg(feature = "redis")]
+    Redis,
 }
 
 impl Part {
@@ -109,8 +126,12 @@ const FILE: Bounds = bounds(10.0, 50.0);
 const KAFKA: Bounds = bounds(5.0, 15.0);
 #[cfg(feature = "kafka")]
 const TRANSACTIONS: Bounds = bounds(50.0, 200.0);
+#[cfg(feature = "nats")]
+const NATS: Bounds = bounds(5.0, 15.0);
 #[cfg(feature = "rabbitmq")]
 const RABBITMQ: Bounds = bounds(10.0, 50.0);
+#[cfg(feature = "redis")]
+const REDIS: Bounds = bounds(10.0, 50.0);
 
 const fn bounds(p50: f64, p99: f64) -> Bounds {
     Bounds { p50, p99 }
@@ -171,8 +192,12 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Debezium => "debezium",
         #[cfg(feature = "mysql")]
         Part::Mysql => "mysql",
+        #[cfg(feature = "nats")]
+        Part::Nats => "nats",
         #[cfg(feature = "rabbitmq")]
         Part::Rabbitmq => "rabbitmq",
+        #[cfg(feature = "redis")]
+        Part::Redis => "redis",
     });
     match part {
         Part::Drain => drain::run(plan, report).await,
@@ -188,8 +213,7 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         #[cfg(feature = "kafka")]
         Part::Kafka => {
             let kafka = kafka::Kafka::start();
-            brokers::run(plan, report, &kafka).await?;
-            latency::run(plan, report, &brokers::Broker::fresh_place(&kafka), KAFKA).await?;
+            measured(plan, report, &kafka, KAFKA).await?;
             report.begin("kafka, transactional");
             kafka::transactions(plan, report, &kafka).await?;
             latency::run(plan, report, &kafka.transactional_place(), TRANSACTIONS).await
@@ -198,17 +222,28 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Debezium => debezium::run(plan, report).await,
         #[cfg(feature = "mysql")]
         Part::Mysql => mysql::run(plan, report).await,
+        #[cfg(feature = "nats")]
+        Part::Nats => measured(plan, report, &nats::Nats::start(), NATS).await,
         #[cfg(feature = "rabbitmq")]
-        Part::Rabbitmq => {
-            let rabbitmq = rabbitmq::RabbitMq::start();
-            brokers::run(plan, report, &rabbitmq).await?;
-            latency::run(
-                plan,
-                report,
-                &brokers::Broker::fresh_place(&rabbitmq),
-                RABBITMQ,
-            )
-            .await
-        }
+        Part::Rabbitmq => measured(plan, report, &rabbitmq::RabbitMq::start(), RABBITMQ).await,
+        #[cfg(feature = "redis")]
+        Part::Redis => measured(plan, report, &redis::Redis::start(), REDIS).await,
     }
+}
+
+/// A backlog, and single events.
+#[cfg(any(
+    feature = "kafka",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis"
+))]
+async fn measured(
+    plan: &Plan,
+    report: &mut Report,
+    broker: &dyn brokers::Broker,
+    bounds: Bounds,
+) -> Result<()> {
+    brokers::run(plan, report, broker).await?;
+    latency::run(plan, report, &broker.fresh_place(), bounds).await
 }

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use posthaste_testkit::servers::rabbitmq::RabbitMqServer;
 use tokio::sync::watch;
 
-use crate::brokers::Broker;
+use crate::brokers::{Broker, payload};
 
 const EXCHANGE: &str = "events";
 const QUEUE: &str = "events";
@@ -74,7 +74,7 @@ async fn publish(port: u16, events: u64) -> Result<()> {
     channel
         .confirm_select(ConfirmSelectArguments::default())
         .await?;
-    let payload = format!("{{\"order\":1000000,\"note\":\"{}\"}}", "x".repeat(270)).into_bytes();
+    let payload = payload().into_bytes();
     for number in 0..events {
         seen.wait_for(|confirmed| number < confirmed + WINDOW)
             .await?;

@@ -19,8 +19,12 @@ use posthaste_testkit::{
 
 #[cfg(feature = "kafka")]
 use posthaste_torture::brokers::kafka::Kafka;
+#[cfg(feature = "nats")]
+use posthaste_torture::brokers::nats::Nats;
 #[cfg(feature = "rabbitmq")]
 use posthaste_torture::brokers::rabbitmq::RabbitMq;
+#[cfg(feature = "redis")]
+use posthaste_torture::brokers::redis::Redis;
 use posthaste_torture::{
     brokers::Broker,
     crash::crash_server,
@@ -96,6 +100,40 @@ async fn outages_of_rabbitmq_lose_and_park_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outages_of_rabbitmq_with_kills_and_crashes_lose_and_park_nothing() {
     outages_and_crashes_lose_and_park_nothing(rabbitmq()).await;
+}
+
+#[cfg(feature = "nats")]
+fn nats() -> Arc<dyn Broker> {
+    Arc::new(Nats::for_relays(0))
+}
+
+#[cfg(feature = "nats")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_nats_lose_and_park_nothing() {
+    outages_lose_and_park_nothing(nats()).await;
+}
+
+#[cfg(feature = "nats")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_nats_with_kills_and_crashes_lose_and_park_nothing() {
+    outages_and_crashes_lose_and_park_nothing(nats()).await;
+}
+
+#[cfg(feature = "redis")]
+fn redis() -> Arc<dyn Broker> {
+    Arc::new(Redis::for_relays(0))
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_redis_lose_and_park_nothing() {
+    outages_lose_and_park_nothing(redis()).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_redis_with_kills_and_crashes_lose_and_park_nothing() {
+    outages_and_crashes_lose_and_park_nothing(redis()).await;
 }
 
 #[cfg(feature = "rabbitmq")]

@@ -75,6 +75,32 @@ async fn several_relays_to_rabbitmq_with_wrong_wall_clocks_lose_nothing_and_keep
     .await;
 }
 
+#[cfg(feature = "nats")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_to_nats_lose_nothing_and_keep_order() {
+    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::Nats),
+        sizes,
+        &faults,
+    )
+    .await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_to_redis_lose_nothing_and_keep_order() {
+    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::Redis),
+        sizes,
+        &faults,
+    )
+    .await;
+}
+
 /// The second one has the wall clock of another time.
 #[cfg(feature = "rabbitmq")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
