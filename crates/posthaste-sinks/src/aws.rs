@@ -3,7 +3,9 @@
 
 pub(crate) mod account;
 pub(crate) mod connector;
+pub(crate) mod digest;
 pub(crate) mod fault;
 pub(crate) mod lane;
+#[cfg(any(feature = "sns", feature = "sqs"))]
 pub(crate) mod message;
 pub(crate) mod place_name;

@@ -13,8 +13,9 @@ use crate::{
     aws::{
         account::{Account, OPEN_LIMIT},
         fault::{Refusal, within},
-        lane::{BatchPublisher, Target},
-        place_name::NamePattern,
+        lane::{BatchPublisher, CallLimits, Target},
+        message::CALL_EVENTS_MAX,
+        place_name::{Dots, NamePattern},
     },
     descriptors::sqs::{EVENT_BYTES_MAX, SQS},
     publisher::WorkerLane,
@@ -49,7 +50,7 @@ impl SqsSink {
             let reason = "before the `/` stands the account of the queue, a number of 12 digits";
             return Err(address.misconfigured(reason.to_owned()));
         }
-        let names = NamePattern::new(name, NAME_BYTES_MAX)
+        let names = NamePattern::new(name, NAME_BYTES_MAX, Dots::OfFifo)
             .map_err(|fault| address.misconfigured(format!("a queue is `sqs://NAME`: {fault}")))?;
         Ok(Self {
             account: Account::of(address, None)?,
@@ -59,6 +60,10 @@ impl SqsSink {
                 names,
                 event_bytes_max: address.number(&EVENT_BYTES_MAX)?,
                 message_bytes_max: MESSAGE_BYTES_MAX,
+                call: CallLimits {
+                    events: CALL_EVENTS_MAX,
+                    bytes: MESSAGE_BYTES_MAX,
+                },
             }),
             urls: Arc::default(),
         })

@@ -36,7 +36,7 @@ use tokio::{
 use super::fault::CallFault;
 use crate::transport::{self, KeptTls, Stream};
 
-/// Bytes of an answer at the most. One to ten events has a few thousand.
+/// Bytes of an answer at the most. One to 500 events has some 100 000.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// A connection is closed after this time without a request. Servers close idle ones too, AWS after
 /// twenty seconds and others sooner, and a request that meets that is sent twice.

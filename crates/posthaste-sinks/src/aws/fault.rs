@@ -21,7 +21,7 @@ const EXCERPT_CHARS: usize = 300;
 pub(crate) enum Blame {
     /// One event. Of a request with several, nobody knows which.
     Event(RejectionKind),
-    /// The queue or topic, for now or until somebody changes something.
+    /// The queue, topic or stream, for now or until somebody changes something.
     Place(Cause),
     /// The service, our account, or the way to it.
     Service(Cause),
@@ -254,6 +254,7 @@ fn blame(code: &str) -> Option<Blame> {
     Some(match plain(code) {
         "BatchRequestTooLong" | "MessageTooLong" => Event(RejectionKind::TooLarge),
         "InvalidMessageContents"
+        | "InvalidArgument"
         | "InvalidAttributeName"
         | "InvalidAttributeValue"
         | "InvalidParameter"
@@ -264,6 +265,7 @@ fn blame(code: &str) -> Option<Blame> {
         | "QueueDoesNotExist"
         | "QueueDeletedRecently"
         | "NotFound"
+        | "ResourceNotFound"
         | "InvalidAddress"
         | "UnsupportedOperation"
         | "KmsDisabled"
@@ -279,6 +281,8 @@ fn blame(code: &str) -> Option<Blame> {
             Place(Cause::Denied)
         }
         "RequestThrottled"
+        | "LimitExceeded"
+        | "ProvisionedThroughputExceeded"
         | "Throttled"
         | "Throttling"
         | "RequestLimitExceeded"
@@ -287,9 +291,11 @@ fn blame(code: &str) -> Option<Blame> {
         | "KmsThrottled"
         | "KMSThrottling"
         | "KmsThrottling" => Place(Cause::Throttled),
-        "InternalError" | "InternalFailure" | "InternalServerError" | "ServiceUnavailable" => {
-            Place(Cause::Unknown)
-        }
+        "InternalError"
+        | "InternalFailure"
+        | "InternalServerError"
+        | "ResourceInUse"
+        | "ServiceUnavailable" => Place(Cause::Unknown),
         "ExpiredToken"
         | "IncompleteSignature"
         | "InvalidAccessKeyId"
@@ -320,9 +326,10 @@ fn fix(name: &str, blame: Blame) -> &'static str {
             "; see the key by which it is encrypted, and the right to use it"
         }
         (_, Blame::Place(Cause::Denied)) => "; allow it to our user or role",
-        ("NonExistentQueue" | "QueueDoesNotExist" | "NotFound", _) => {
+        ("NonExistentQueue" | "QueueDoesNotExist" | "NotFound" | "ResourceNotFound", _) => {
             "; create it, or correct name, region and account"
         }
+        ("ProvisionedThroughputExceeded", _) => "; give it more shards, or on-demand capacity",
         _ => "",
     }
 }
@@ -363,6 +370,17 @@ mod tests {
             ("InternalError", false, Place(Cause::Unknown)),
             ("ThrottlingException", false, Place(Cause::Throttled)),
             ("RequestThrottled", true, Place(Cause::Throttled)),
+            (
+                "ProvisionedThroughputExceededException",
+                false,
+                Place(Cause::Throttled),
+            ),
+            ("InternalFailure", false, Place(Cause::Unknown)),
+            (
+                "ResourceNotFoundException",
+                true,
+                Place(Cause::Misconfigured),
+            ),
             (
                 "AWS.SimpleQueueService.NonExistentQueue",
                 true,

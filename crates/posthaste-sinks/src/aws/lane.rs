@@ -1,8 +1,8 @@
-//! Sends the records of a lane in requests of ten, and turns answers into outcomes.
+//! Sends the records of a lane in requests of several, and turns answers into outcomes.
 //!
 //! Of each key one event is in flight: a part of a request may fail, and requests overtake each
 //! other. A fault of the service ends the lane, once the requests under way are answered or out of
-//! time; a fault of a queue or topic is its own where each topic has one.
+//! time; a fault of a queue, topic or stream is its own where each topic has one.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,7 +25,6 @@ use tokio::{
 use super::{
     connector::Connections,
     fault::{Blame, Refusal},
-    message::Message,
     place_name::NamePattern,
 };
 use crate::{
@@ -33,12 +32,7 @@ use crate::{
     publisher::{Ending, Publisher, RecordsOf},
 };
 
-/// Messages of a request at the most, for each of the services.
-pub(crate) const CALL_EVENTS_MAX: usize = 10;
-/// Events of a lane: what can be under way. More would wait here, while the time for their answer
-/// runs.
-const EVENTS_MAX: usize = CALLS_MAX as usize * CALL_EVENTS_MAX;
-/// Requests to one queue or topic at once. While so many are under way, others gather, so that
+/// Requests to one queue, topic or stream at once. While so many are under way, others gather, so that
 /// requests are full when there is much to send.
 const PLACE_CALLS_MAX: usize = 8;
 
@@ -46,10 +40,12 @@ const PLACE_CALLS_MAX: usize = 8;
 pub(crate) type Answer = Result<(), Refusal>;
 
 /// The answers to the messages of a request, which are named by their place in it.
+#[cfg(any(feature = "sns", feature = "sqs"))]
 pub(crate) struct Answers {
     pub(crate) all: Vec<Answer>,
 }
 
+#[cfg(any(feature = "sns", feature = "sqs"))]
 impl Answers {
     /// Nothing is said yet of so many messages.
     pub(crate) fn of(count: usize) -> Self {
@@ -76,44 +72,68 @@ impl Answers {
     }
 }
 
+/// A record as a service takes it.
+pub(crate) trait Encoded: Sized + Send + Sync + 'static {
+    /// The record for this target.
+    ///
+    /// # Errors
+    /// The outcome of a record that the service cannot take.
+    fn encode(record: &Record, target: &Target) -> Result<Self, Outcome>;
+
+    /// Its bytes, as the service counts.
+    fn bytes(&self) -> usize;
+}
+
 /// A service that takes messages in requests of several.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// Sends messages to this queue or topic in one request, and answers for each. Takes as long as
-    /// it takes.
+    type Message: Encoded;
+
+    /// Sends messages to this queue, topic or stream in one request, and answers for each. Takes as
+    /// long as it takes.
     ///
     /// # Errors
     /// Why the request was refused as a whole.
     fn send(
         &self,
         place: &str,
-        messages: &[Arc<Message>],
+        messages: &[Arc<Self::Message>],
     ) -> impl Future<Output = Result<Vec<Answer>, Refusal>> + Send;
+}
+
+/// The size of a request, at the most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallLimits {
+    pub(crate) events: usize,
+    /// A single larger message is still sent alone.
+    pub(crate) bytes: usize,
 }
 
 /// Where records go.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// `queue` or `topic`.
+    /// `queue`, `topic` or `stream`.
     pub(crate) kind: &'static str,
     pub(crate) names: NamePattern,
     pub(crate) event_bytes_max: Option<u64>,
-    /// Bytes of a message, and of all messages of a request.
     pub(crate) message_bytes_max: usize,
+    pub(crate) call: CallLimits,
 }
 
 impl Target {
     /// The limits of its sink.
     pub(crate) fn info(&self, kind: &'static str, batch_bytes_max: usize) -> SinkInfo {
+        // What can be under way. More would wait here, while the time for their answer runs.
+        let events_max = CALLS_MAX as usize * self.call.events;
         SinkInfo {
             kind,
-            batch_events_max: EVENTS_MAX,
+            batch_events_max: events_max,
             batch_bytes_max,
-            in_flight_events_max: EVENTS_MAX,
+            in_flight_events_max: events_max,
             event_bytes_max: self.event_bytes_max,
             requests_max: Some(CALLS_MAX),
             deduplication: self.names.is_fifo().then_some(FIFO_DEDUPLICATION),
             // Requests overtake each other, and a part of one may fail. A queue or topic that is
-            // not FIFO promises no order on top of that.
+            // not FIFO promises no order on top of that. A stream keeps the order of what it took.
             key_order: KeyOrder::OneAtATime,
             fence: FenceKind::Timing,
             single_lane: false,
@@ -122,6 +142,7 @@ impl Target {
     }
 
     /// The order that consumers can count on, in words.
+    #[cfg(any(feature = "sns", feature = "sqs"))]
     pub(crate) fn order(&self) -> &'static str {
         match self.names.is_fifo() {
             true => "of each key",
@@ -140,7 +161,7 @@ struct Patience {
 }
 
 /// The publisher of a lane.
-pub(crate) struct BatchPublisher<S> {
+pub(crate) struct BatchPublisher<S: Service> {
     service: Arc<S>,
     target: Arc<Target>,
     connections: Connections,
@@ -149,16 +170,16 @@ pub(crate) struct BatchPublisher<S> {
     ended: Vec<Ended>,
     /// Keys with an event under way.
     keys: HashSet<u64>,
-    /// Requests under way, by queue or topic.
+    /// Requests under way, by queue, topic or stream.
     under_way: HashMap<Arc<str>, usize>,
     ending: Ending,
 }
 
 /// A request.
-struct Call {
+struct Call<M> {
     place: Arc<str>,
     events: Vec<InCall>,
-    messages: Vec<Arc<Message>>,
+    messages: Vec<Arc<M>>,
     bytes: usize,
 }
 
@@ -185,7 +206,7 @@ struct Told {
 }
 
 /// Where a record goes, and its message, once they were made.
-pub(crate) type Note = Option<(Arc<str>, Arc<Message>)>;
+pub(crate) type Note<M> = Option<(Arc<str>, Arc<M>)>;
 
 impl<S: Service> BatchPublisher<S> {
     pub(crate) fn new(
@@ -261,7 +282,7 @@ impl<S: Service> BatchPublisher<S> {
     }
 
     /// Puts the records that may be sent into requests.
-    fn gather(&mut self, records: &mut RecordsOf<Self>) -> Vec<Call> {
+    fn gather(&mut self, records: &mut RecordsOf<Self>) -> Vec<Call<S::Message>> {
         let Self {
             target,
             keys,
@@ -269,7 +290,7 @@ impl<S: Service> BatchPublisher<S> {
             calls: running,
             ..
         } = self;
-        let mut calls: Vec<Call> = Vec::new();
+        let mut calls: Vec<Call<S::Message>> = Vec::new();
         let mut by_place: HashMap<Arc<str>, usize> = HashMap::new();
         records.decide(|item, next| {
             let order_key = item.record.order_key();
@@ -281,9 +302,9 @@ impl<S: Service> BatchPublisher<S> {
                 Err(outcome) => return Decision::Answered(outcome),
             };
             let has_room = |at: &&usize| {
-                let call: &Call = &calls[**at];
-                call.events.len() < CALL_EVENTS_MAX
-                    && call.bytes + message.bytes <= target.message_bytes_max
+                let call: &Call<_> = &calls[**at];
+                call.events.len() < target.call.events
+                    && call.bytes + message.bytes() <= target.call.bytes
             };
             let at = match by_place.get(place).filter(has_room) {
                 Some(at) => *at,
@@ -301,7 +322,7 @@ impl<S: Service> BatchPublisher<S> {
             };
             keys.extend(order_key);
             let call = &mut calls[at];
-            call.bytes += message.bytes;
+            call.bytes += message.bytes();
             call.messages.push(Arc::clone(message));
             call.events.push(InCall {
                 slot: next.slot,
@@ -312,7 +333,7 @@ impl<S: Service> BatchPublisher<S> {
         calls
     }
 
-    fn send(&mut self, call: Call) {
+    fn send(&mut self, call: Call<S::Message>) {
         *self.under_way.entry(Arc::clone(&call.place)).or_default() += 1;
         let service = Arc::clone(&self.service);
         let limit = self.patience.answer;
@@ -343,7 +364,7 @@ impl<S: Service> BatchPublisher<S> {
     }
 }
 
-impl Call {
+impl<M> Call<M> {
     fn new(place: Arc<str>) -> Self {
         Self {
             place,
@@ -354,49 +375,41 @@ impl Call {
     }
 }
 
-/// Sends a request. Where one of its events is at fault and nobody knows which, it sends each in a
-/// request of its own.
-async fn send<S: Service>(service: &S, call: &Call, answers: &mut Vec<Option<Told>>) {
-    let refusal = match service.send(&call.place, &call.messages).await {
-        Ok(told) => {
-            let told = told.into_iter().map(|answer| Told {
-                answer,
-                is_of_event: true,
-            });
-            return answers.extend(told.map(Some));
+/// Sends a request. Where one of its events is at fault and nobody knows which, it sends each half
+/// in a request of its own, until that event is alone. The answers are in the order of the events.
+async fn send<S: Service>(service: &S, call: &Call<S::Message>, answers: &mut Vec<Option<Told>>) {
+    let mut open = vec![&*call.messages];
+    while let Some(messages) = open.pop() {
+        let refusal = match service.send(&call.place, messages).await {
+            Ok(told) => {
+                let told = told.into_iter().map(|answer| Told {
+                    answer,
+                    is_of_event: true,
+                });
+                answers.extend(told.map(Some));
+                continue;
+            }
+            Err(refusal) => refusal,
+        };
+        if matches!(refusal.blame, Blame::Event(_)) && messages.len() > 1 {
+            let (first, second) = messages.split_at(messages.len() / 2);
+            open.extend([second, first]);
+            continue;
         }
-        Err(refusal) => refusal,
-    };
-    let is_open = matches!(refusal.blame, Blame::Event(_)) && call.messages.len() > 1;
-    if !is_open {
-        answers.extend(call.messages.iter().map(|_| {
+        answers.extend(messages.iter().map(|_| {
             Some(Told {
                 answer: Err(refusal.clone()),
                 is_of_event: false,
             })
         }));
-        return;
-    }
-    for message in call.messages.chunks(1) {
-        let told = match service.send(&call.place, message).await {
-            Ok(mut told) => told.pop().map(|answer| Told {
-                answer,
-                is_of_event: true,
-            }),
-            Err(refusal) => Some(Told {
-                answer: Err(refusal),
-                is_of_event: false,
-            }),
-        };
-        answers.push(told);
     }
 }
 
 /// The place and the message of a record, made once however often it is looked at.
-fn made<'i>(
-    item: &'i mut WaitingRecord<Note>,
+fn made<'i, M: Encoded>(
+    item: &'i mut WaitingRecord<Note<M>>,
     target: &Target,
-) -> Result<(&'i Arc<str>, &'i Arc<Message>), Outcome> {
+) -> Result<(&'i Arc<str>, &'i Arc<M>), Outcome> {
     let note = match item.note.take() {
         Some(note) => note,
         None => make(&item.record, target)?,
@@ -405,18 +418,17 @@ fn made<'i>(
     Ok((place, message))
 }
 
-fn make(record: &Record, target: &Target) -> Result<(Arc<str>, Arc<Message>), Outcome> {
+fn make<M: Encoded>(record: &Record, target: &Target) -> Result<(Arc<str>, Arc<M>), Outcome> {
     let place = target.names.name(record.topic()).map_err(|fault| {
         let reason = format!("its topic makes no name of a {}: {fault}", target.kind);
         Outcome::rejected(RejectionKind::Invalid, reason)
     })?;
-    let message = Message::of(record, target.names.is_fifo(), target.message_bytes_max)?;
-    Ok((place.into(), Arc::new(message)))
+    Ok((place.into(), Arc::new(M::encode(record, target)?)))
 }
 
 impl<S: Service> Publisher for BatchPublisher<S> {
     type InFlight = ();
-    type Note = Note;
+    type Note = Note<S::Message>;
 
     fn value_bytes_max(&self) -> Option<u64> {
         self.target.event_bytes_max

@@ -7,7 +7,14 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
 use serde_json::{Map, Value};
 
+use super::{
+    digest::sha256,
+    lane::{Encoded, Target},
+};
 use crate::jsonl;
+
+/// Messages of a request at the most, of SQS and SNS.
+pub(crate) const CALL_EVENTS_MAX: usize = 10;
 
 /// The attributes of an event that are attributes of the message too.
 const OWN_ATTRIBUTES: [(&str, Field); 3] = [
@@ -44,8 +51,7 @@ pub(crate) struct Message {
     pub(crate) body: String,
     pub(crate) attributes: Vec<(&'static str, String)>,
     pub(crate) fifo: Option<FifoIds>,
-    /// As the services count.
-    pub(crate) bytes: usize,
+    bytes: usize,
 }
 
 /// The ids of a message for a FIFO queue.
@@ -61,7 +67,7 @@ impl Message {
     ///
     /// # Errors
     /// The outcome of a record that has none.
-    pub(crate) fn of(record: &Record, is_fifo: bool, bytes_max: usize) -> Result<Self, Outcome> {
+    fn of(record: &Record, is_fifo: bool, bytes_max: usize) -> Result<Self, Outcome> {
         let mut attributes = Attributes::default();
         let mut room = wire_id_room();
         attributes.add("id", record.wire_id(&mut room));
@@ -113,6 +119,16 @@ impl Message {
     }
 }
 
+impl Encoded for Message {
+    fn encode(record: &Record, target: &Target) -> Result<Self, Outcome> {
+        Self::of(record, target.names.is_fifo(), target.message_bytes_max)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl FifoIds {
     fn of(record: &Record) -> Self {
         let dedup = fifo_id(record.dedup_id(&mut wire_id_room()));
@@ -131,9 +147,7 @@ fn fifo_id(id: &str) -> String {
     if is_one && id.bytes().all(|byte| byte.is_ascii_graphic()) {
         return id.to_owned();
     }
-    let hash = ring::digest::digest(&ring::digest::SHA256, id.as_bytes());
-    let hex = hash.as_ref().iter().map(|byte| format!("{byte:02x}"));
-    hex.collect()
+    sha256(id.as_bytes())
 }
 
 fn too_large(message: &Message, bytes_max: usize, encoding: Option<&str>) -> Outcome {

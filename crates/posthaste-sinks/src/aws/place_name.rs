@@ -1,4 +1,4 @@
-//! The name of a queue or a topic, with the topic of an event in it.
+//! The name of a queue, a topic or a stream, with the topic of an event in it.
 
 /// Stands for the topic in a name.
 const TOPIC: &str = "{topic}";
@@ -6,12 +6,39 @@ const TOPIC: &str = "{topic}";
 /// How the name of a FIFO queue or topic ends.
 const FIFO: &str = ".fifo";
 
+/// Where a name may have dots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dots {
+    /// Only in `.fifo` at its end.
+    #[cfg(any(feature = "sns", feature = "sqs"))]
+    OfFifo,
+    #[cfg(feature = "kinesis")]
+    Anywhere,
+}
+
+impl Dots {
+    fn may_stand(self, byte: u8) -> bool {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || byte == b'.' && !self.tell()
+    }
+
+    /// Whether they tell what is FIFO.
+    fn tell(self) -> bool {
+        match self {
+            #[cfg(any(feature = "sns", feature = "sqs"))]
+            Self::OfFifo => true,
+            #[cfg(feature = "kinesis")]
+            Self::Anywhere => false,
+        }
+    }
+}
+
 /// The name in an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamePattern {
     /// Each but the last has a topic behind it.
     texts: Vec<String>,
     bytes_max: usize,
+    dots: Dots,
 }
 
 impl NamePattern {
@@ -19,28 +46,33 @@ impl NamePattern {
     ///
     /// # Errors
     /// The mistake, in words.
-    pub(crate) fn new(text: &str, bytes_max: usize) -> Result<Self, &'static str> {
+    pub(crate) fn new(text: &str, bytes_max: usize, dots: Dots) -> Result<Self, &'static str> {
         let texts: Vec<_> = text.split(TOPIC).map(str::to_owned).collect();
         if texts.iter().any(|text| text.contains(['{', '}'])) {
             return Err("its name knows `{topic}` alone in braces");
         }
-        let pattern = Self { texts, bytes_max };
+        let pattern = Self {
+            texts,
+            bytes_max,
+            dots,
+        };
         match pattern.name("topic") {
             Ok(_) => Ok(pattern),
-            Err(_) => Err(
+            Err(_) if dots.tell() => Err(
                 "its name has letters, digits, `-` and `_` of ASCII, and may end in \
                            `.fifo`",
             ),
+            Err(_) => Err("its name has letters, digits, `-`, `_` and `.` of ASCII"),
         }
     }
 
     /// Whether the queue or topic is FIFO. Its name says so, and the address alone decides: what a
     /// topic says is not known before an event has it.
     pub(crate) fn is_fifo(&self) -> bool {
-        self.texts.last().is_some_and(|last| last.ends_with(FIFO))
+        self.dots.tell() && self.texts.last().is_some_and(|last| last.ends_with(FIFO))
     }
 
-    /// Whether each topic has a queue or topic of its own.
+    /// Whether each topic has a queue, topic or stream of its own.
     pub(crate) fn has_topic(&self) -> bool {
         self.texts.len() > 1
     }
@@ -63,12 +95,14 @@ impl NamePattern {
             true => &name[..name.len() - FIFO.len()],
             false => &name,
         };
-        let may_stand = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if stem.is_empty() {
             return Err("it is empty");
         }
-        if !stem.bytes().all(may_stand) {
-            return Err("it has other characters than letters, digits, `-` and `_` of ASCII");
+        if !stem.bytes().all(|byte| self.dots.may_stand(byte)) {
+            return Err(match self.dots.tell() {
+                true => "it has other characters than letters, digits, `-` and `_` of ASCII",
+                false => "it has other characters than letters, digits, `-`, `_` and `.` of ASCII",
+            });
         }
         match name.len() > self.bytes_max {
             true => Err("it is too long"),
@@ -77,9 +111,13 @@ impl NamePattern {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "sns", feature = "sqs")))]
 mod tests {
     use super::*;
+
+    fn new(text: &str) -> Result<NamePattern, &'static str> {
+        NamePattern::new(text, 80, Dots::OfFifo)
+    }
 
     #[test]
     fn a_topic_stands_in_its_pattern() {
@@ -97,14 +135,14 @@ mod tests {
             ("{topic}", &"t".repeat(81), Err("too long")),
             ("{topic}.fifo", &"t".repeat(76), Err("too long")),
         ] {
-            let found = NamePattern::new(pattern, 80).unwrap().name(topic);
+            let found = new(pattern).unwrap().name(topic);
             match name {
                 Ok(name) => assert_eq!(found.as_deref(), Ok(name)),
                 Err(words) => assert!(found.unwrap_err().contains(words), "{pattern}: {topic}"),
             }
         }
-        assert!(NamePattern::new("{topic}.fifo", 80).unwrap().is_fifo());
-        assert!(!NamePattern::new("{topic}", 80).unwrap().is_fifo());
+        assert!(new("{topic}.fifo").unwrap().is_fifo());
+        assert!(!new("{topic}").unwrap().is_fifo());
     }
 
     #[test]
@@ -117,7 +155,7 @@ mod tests {
             ("a.b", "letters, digits"),
             ("a/b", "letters, digits"),
         ] {
-            let error = NamePattern::new(pattern, 80).unwrap_err();
+            let error = new(pattern).unwrap_err();
             assert!(error.contains(words), "{pattern}: {error}");
         }
     }

@@ -1,4 +1,4 @@
-//! The row of the sink `sqs`, and the options that `sns` has too.
+//! The row of the sink `sqs`, and the options that the other sinks on AWS have too.
 
 use posthaste_engine::{
     AddressForm, DedupWindow, Deduplication, Feature, FenceKind, KeyOrder, OptionDefault,
@@ -63,7 +63,7 @@ pub(crate) const FIFO_DEDUPLICATION: Deduplication = Deduplication {
     ids_max: None,
 };
 
-/// Requests of a lane under way at once. Each takes some 10 ms and has up to ten events: so many
+/// Requests of a lane under way at once. Each takes some 10 ms, for ten events or more: so many
 /// carry ten thousand events a second.
 pub(crate) const CALLS_MAX: u32 = 16;
 

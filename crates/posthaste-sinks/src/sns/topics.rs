@@ -43,6 +43,8 @@ impl Topics {
 }
 
 impl Service for Topics {
+    type Message = Message;
+
     async fn send(&self, place: &str, messages: &[Arc<Message>]) -> Result<Vec<Answer>, Refusal> {
         let entries = messages.iter().enumerate();
         let entries: Result<Vec<_>, _> = entries.map(|(at, message)| entry(at, message)).collect();

@@ -106,6 +106,8 @@ fn of_queue(refusal: Refusal, name: &str) -> Refusal {
 }
 
 impl Service for Queues {
+    type Message = Message;
+
     async fn send(&self, place: &str, messages: &[Arc<Message>]) -> Result<Vec<Answer>, Refusal> {
         let url = self.url(place).await?;
         let entries = messages.iter().enumerate();
