@@ -14,6 +14,7 @@ mod descriptors {
     pub(crate) mod file;
     pub(crate) mod http;
     pub(crate) mod kafka;
+    pub(crate) mod kinesis;
     pub(crate) mod nats;
     pub(crate) mod null;
     pub(crate) mod rabbitmq;
@@ -30,6 +31,8 @@ mod http;
 mod jsonl;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(feature = "kinesis")]
+mod kinesis;
 #[cfg(feature = "nats")]
 mod nats;
 mod null;
@@ -64,6 +67,8 @@ pub use file::FileSink;
 pub use http::HttpSink;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaSink;
+#[cfg(feature = "kinesis")]
+pub use kinesis::KinesisSink;
 #[cfg(feature = "nats")]
 pub use nats::NatsSink;
 pub use null::{NullSink, Taken};
@@ -92,6 +97,11 @@ pub static SINKS: &[SinkDescriptor] = &[
         #[cfg(feature = "kafka")]
         open: Some(|address| Ok(Arc::new(KafkaSink::from_address(address)?))),
         ..descriptors::kafka::KAFKA
+    },
+    SinkDescriptor {
+        #[cfg(feature = "kinesis")]
+        open: Some(|address| Ok(Arc::new(KinesisSink::from_address(address)?))),
+        ..descriptors::kinesis::KINESIS
     },
     SinkDescriptor {
         #[cfg(feature = "nats")]

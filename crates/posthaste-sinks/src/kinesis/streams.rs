@@ -1,0 +1,104 @@
+//! Requests to streams.
+
+use std::sync::Arc;
+
+use aws_config::{SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_sdk_kinesis::{
+    Client,
+    config::{Builder, StalledStreamProtectionConfig},
+    error::BuildError,
+    types::{PutRecordsRequestEntry, PutRecordsResultEntry},
+};
+use posthaste_engine::RejectionKind;
+
+use super::entry::Entry;
+use crate::aws::{
+    connector::Connections,
+    fault::{Blame, Refusal},
+    lane::{Answer, Service},
+};
+
+/// The streams of our account.
+#[derive(Debug)]
+pub(super) struct Streams {
+    pub(super) client: Client,
+}
+
+impl Streams {
+    pub(super) fn new(config: &SdkConfig, connections: Connections) -> Self {
+        let config = Builder::from(config)
+            .http_client(connections)
+            // Deciding is the engine's, and the lane's the time.
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::disabled())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .build();
+        Self {
+            client: Client::from_conf(config),
+        }
+    }
+}
+
+impl Service for Streams {
+    type Message = Entry;
+
+    async fn send(&self, place: &str, entries: &[Arc<Entry>]) -> Result<Vec<Answer>, Refusal> {
+        let records = entries.iter().map(|entry| of_sdk(entry));
+        let records: Result<Vec<_>, _> = records.collect();
+        let records = records.map_err(|error| Refusal {
+            blame: Blame::Event(RejectionKind::Invalid),
+            reason: format!("it makes no record: {error}"),
+        })?;
+        let put = self.client.put_records().stream_name(place);
+        let answered = put.set_records(Some(records)).send().await;
+        let answered = answered.map_err(|error| Refusal::of_request(&error))?;
+        // They come in the order of the records.
+        let mut answers: Vec<_> = answered.records().iter().map(answer).collect();
+        if answers.len() != entries.len() {
+            answers = vec![Err(Refusal::unanswered()); entries.len()];
+        }
+        Ok(answers)
+    }
+}
+
+fn of_sdk(entry: &Entry) -> Result<PutRecordsRequestEntry, BuildError> {
+    PutRecordsRequestEntry::builder()
+        .partition_key(&entry.partition_key)
+        .data(entry.data.clone())
+        .build()
+}
+
+/// Only a record that was taken has a number in its shard.
+fn answer(result: &PutRecordsResultEntry) -> Answer {
+    match (result.error_code(), result.sequence_number()) {
+        (None, Some(_)) => Ok(()),
+        (None, None) => Err(Refusal::unanswered()),
+        (Some(code), _) => Err(Refusal::of_entry(code, result.error_message(), false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_engine::Cause;
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_taken_if_it_has_a_number() {
+        let result = PutRecordsResultEntry::builder();
+        assert_eq!(answer(&result.sequence_number("1").build()), Ok(()));
+        let nothing = PutRecordsResultEntry::builder().build();
+        assert_eq!(answer(&nothing), Err(Refusal::unanswered()));
+        for (code, cause) in [
+            ("ProvisionedThroughputExceededException", Cause::Throttled),
+            ("InternalFailure", Cause::Unknown),
+            ("KMSThrottlingException", Cause::Throttled),
+            ("KMSAccessDeniedException", Cause::Denied),
+            ("KMSDisabledException", Cause::Misconfigured),
+            ("SomethingNew", Cause::Unknown),
+        ] {
+            let failed = PutRecordsResultEntry::builder().error_code(code).build();
+            assert_eq!(answer(&failed).unwrap_err().blame, Blame::Place(cause));
+        }
+    }
+}
