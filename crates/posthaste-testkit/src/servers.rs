@@ -4,6 +4,7 @@
 mod daemon;
 pub mod http;
 pub mod kafka;
+pub mod moto;
 pub mod mysql;
 pub mod nats;
 pub mod pgbouncer;
@@ -11,5 +12,4 @@ pub mod postgres;
 pub mod rabbitmq;
 pub mod redis;
 mod run;
-pub mod sns;
 pub mod sqs;

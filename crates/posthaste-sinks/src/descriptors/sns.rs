@@ -31,7 +31,7 @@ pub(crate) const SNS: SinkDescriptor = SinkDescriptor {
             name: "sns",
             needs: None,
         }),
-        server: Some("sns"),
+        server: Some("moto"),
     },
     modes: &[STANDARD, FIFO],
     summary: SinkSummary {

@@ -9,7 +9,7 @@ use aws_sdk_kinesis::{
     error::BuildError,
     types::{PutRecordsRequestEntry, PutRecordsResultEntry},
 };
-use posthaste_engine::RejectionKind;
+use posthaste_engine::{Cause, RejectionKind};
 
 use super::entry::Entry;
 use crate::aws::{
@@ -53,12 +53,18 @@ impl Service for Streams {
         let answered = put.set_records(Some(records)).send().await;
         let answered = answered.map_err(|error| Refusal::of_request(&error))?;
         // They come in the order of the records.
-        let mut answers: Vec<_> = answered.records().iter().map(answer).collect();
-        if answers.len() != entries.len() {
-            answers = vec![Err(Refusal::unanswered()); entries.len()];
+        let answers: Vec<_> = answered.records().iter().map(answer).collect();
+        match answers.len() == entries.len() {
+            true => Ok(answers),
+            false => Err(something_else()),
         }
-        Ok(answers)
     }
+}
+
+/// The answer is none of Kinesis.
+pub(super) fn something_else() -> Refusal {
+    let reason = "what answers there is no Kinesis; correct `endpoint`";
+    Refusal::of_service(Cause::Misconfigured, reason)
 }
 
 fn of_sdk(entry: &Entry) -> Result<PutRecordsRequestEntry, BuildError> {
@@ -79,8 +85,6 @@ fn answer(result: &PutRecordsResultEntry) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use posthaste_engine::Cause;
-
     use super::*;
 
     #[test]

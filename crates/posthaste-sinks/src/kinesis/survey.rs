@@ -4,7 +4,10 @@
 use aws_sdk_kinesis::types::{StreamDescriptionSummary, StreamStatus};
 use posthaste_engine::{Cause, CheckReport, Fact, Finding, Severity};
 
-use super::{KinesisSink, streams::Streams};
+use super::{
+    KinesisSink,
+    streams::{Streams, something_else},
+};
 use crate::aws::fault::{Blame, Refusal};
 
 /// Records that nobody has read are deleted after this time unless somebody said more.
@@ -55,7 +58,10 @@ pub(super) async fn survey(sink: &KinesisSink) -> Result<CheckReport, Refusal> {
 async fn ask(streams: &Streams, name: &str) -> Result<Option<StreamDescriptionSummary>, Refusal> {
     let asked = streams.client.describe_stream_summary();
     match asked.stream_name(name).send().await {
-        Ok(told) => Ok(told.stream_description_summary),
+        Ok(told) => match told.stream_description_summary {
+            Some(told) if told.stream_name == name => Ok(Some(told)),
+            _ => Err(something_else()),
+        },
         Err(error) => match Refusal::of_request(&error) {
             Refusal {
                 blame: Blame::Place(Cause::Denied),

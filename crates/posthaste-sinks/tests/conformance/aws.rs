@@ -3,6 +3,7 @@
 use posthaste_engine::{Cause, LaneSpec, Outcome, RejectionKind};
 use posthaste_testkit::sink_suite::lane_spec;
 
+#[cfg(any(feature = "sns", feature = "sqs"))]
 pub(crate) mod read;
 
 /// A lane that waits for a second at the most.

@@ -14,6 +14,8 @@ mod file;
 mod http;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(feature = "kinesis")]
+mod kinesis;
 mod lines;
 #[cfg(feature = "nats")]
 mod nats;
@@ -58,6 +60,11 @@ const TESTS: &[Tests] = &[
     Tests {
         rows: kafka::rows,
         trials: kafka::trials,
+    },
+    #[cfg(feature = "kinesis")]
+    Tests {
+        rows: kinesis::rows,
+        trials: kinesis::trials,
     },
     #[cfg(feature = "nats")]
     Tests {

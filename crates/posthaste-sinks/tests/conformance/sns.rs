@@ -12,7 +12,7 @@ use posthaste_engine::{Cause, RejectionKind, Sink};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     proxy::Proxy,
-    servers::sns::SnsServer,
+    servers::moto::MotoServer,
     sink_suite::{Expected, Fixture, Row, SuiteEvent, WireRecord},
 };
 use tokio::task::spawn_blocking;
@@ -60,7 +60,7 @@ fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial
 
 /// A sink on a topic of its own, behind a proxy.
 fn fixture(suffix: &str) -> Box<dyn Fixture> {
-    let server = SnsServer::shared();
+    let server = MotoServer::shared();
     let place = Place::new(server, suffix);
     let proxy = Proxy::to_local_port(server.port()).unwrap();
     let options = server.options_through(&proxy);

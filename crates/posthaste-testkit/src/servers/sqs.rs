@@ -162,7 +162,7 @@ impl SqsServer {
     }
 }
 
-/// Options of an address of `sqs:` or `sns:` for a server at this endpoint.
+/// Options of an address of a sink on AWS, for a server at this endpoint.
 pub(super) fn options(endpoint: &str) -> String {
     format!("region=eu-central-1&access_key_id=test&secret_access_key=test&endpoint={endpoint}")
 }

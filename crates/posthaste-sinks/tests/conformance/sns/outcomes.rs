@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 use posthaste_engine::{Cause, RejectionKind, Severity};
 use posthaste_sinks::open;
-use posthaste_testkit::{servers::sns::SnsServer, sink_suite::SuiteEvent, unique_name};
+use posthaste_testkit::{servers::moto::MotoServer, sink_suite::SuiteEvent, unique_name};
 
 use super::{place::Place, trial};
 use crate::{
@@ -31,7 +31,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// It is the destination's only one.
 async fn a_topic_that_is_not_there_is_waited_for() {
-    let server = SnsServer::shared();
+    let server = MotoServer::shared();
     let place = Place::new(server, "");
     let sink = place.sink_with("");
     let mut flight = lane(&sink).await;
@@ -51,7 +51,7 @@ async fn a_topic_that_is_not_there_is_waited_for() {
 }
 
 async fn topics_fail_alone() {
-    let server = SnsServer::shared();
+    let server = MotoServer::shared();
     let name = unique_name("sink");
     let arn = server.arn(&format!("{name}-{{topic}}"));
     let sink = open(&format!("sns://{arn}?{}", server.options())).unwrap();
@@ -77,7 +77,7 @@ async fn topics_fail_alone() {
 }
 
 async fn a_message_is_measured_with_its_attributes() {
-    let place = Place::new(SnsServer::shared(), "");
+    let place = Place::new(MotoServer::shared(), "");
     let mut flight = lane(&place.sink_with("")).await;
     let mut wide = SuiteEvent::new(None, "x".repeat(200_000));
     wide.headers = vec![("a".to_owned(), Some("x".repeat(62_500)))];
@@ -95,7 +95,7 @@ async fn a_message_is_measured_with_its_attributes() {
 
 /// moto counts no subscription, whatever there is.
 async fn a_check_shows_the_topic_and_who_gets_its_events() {
-    let place = Place::new(SnsServer::shared(), ".fifo");
+    let place = Place::new(MotoServer::shared(), ".fifo");
     let report = place.sink_with("").check().await.unwrap();
     let names: Vec<_> = report.parts().iter().map(|part| &*part.name).collect();
     assert_eq!(names, ["sns", &*place.name]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use posthaste_engine::Sink;
 use posthaste_sinks::open;
 use posthaste_testkit::{
-    servers::sns::SnsServer,
+    servers::moto::MotoServer,
     sink_suite::{SuiteEvent, WireRecord},
     unique_name,
 };
@@ -14,13 +14,13 @@ use crate::aws::read;
 
 /// A topic, and a queue with what was published there.
 pub(super) struct Place<'a> {
-    server: &'a SnsServer,
+    server: &'a MotoServer,
     pub(super) name: String,
 }
 
 impl<'a> Place<'a> {
     /// A topic whose name ends so.
-    pub(super) fn new(server: &'a SnsServer, suffix: &str) -> Self {
+    pub(super) fn new(server: &'a MotoServer, suffix: &str) -> Self {
         let name = unique_name("sink") + suffix;
         server.create_topic(&name);
         Self { server, name }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use libtest_mimic::Trial;
 use posthaste_engine::{Cause, SinkError};
-use posthaste_testkit::{servers::sns::SnsServer, tls::TestCa};
+use posthaste_testkit::{servers::moto::MotoServer, tls::TestCa};
 
 use super::{place::Place, trial};
 use crate::{
@@ -21,7 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 async fn tls_trusts_whom_it_is_told_to() {
     let ca = TestCa::new();
-    let server = SnsServer::start_tls(&ca.server_certificate(&["localhost"]));
+    let server = MotoServer::start_tls(&ca.server_certificate(&["localhost"]));
     let place = Place::new(&server, "");
     let sink = |ca_file: &Path| place.sink_with(&format!("&ca_file={}", ca_file.display()));
     let trusting = sink(&ca.certificate_file());

@@ -4,7 +4,7 @@ use libtest_mimic::Trial;
 use posthaste_engine::{Cause, RejectionKind, Severity};
 use posthaste_sinks::open;
 use posthaste_testkit::{
-    servers::{sns::SnsServer, sqs::SqsServer},
+    servers::{moto::MotoServer, sqs::SqsServer},
     sink_suite::SuiteEvent,
     unique_name,
 };
@@ -42,7 +42,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// moto refuses the request as a whole over one of its messages.
 async fn an_event_is_refused_alone_in_its_request() {
-    let server = SnsServer::shared();
+    let server = MotoServer::shared();
     for suffix in ["", ".fifo"] {
         let name = unique_name("sink") + suffix;
         let small = [("MaximumMessageSize", "1024")];

@@ -4,7 +4,7 @@ use libtest_mimic::Trial;
 use posthaste_engine::{CheckReport, Severity};
 use posthaste_sinks::open;
 use posthaste_testkit::{
-    servers::{sns::SnsServer, sqs::SqsServer},
+    servers::{moto::MotoServer, sqs::SqsServer},
     unique_name,
 };
 
@@ -46,7 +46,7 @@ async fn a_check_shows_the_queue() {
 }
 
 async fn a_check_finds_what_loses_events() {
-    let server = SnsServer::shared();
+    let server = MotoServer::shared();
     for (seconds, is_short) in [("1209600", false), ("3600", true)] {
         let name = unique_name("sink");
         let attributes = [("MessageRetentionPeriod", seconds)];

@@ -40,11 +40,34 @@ impl AwsClient {
     ///
     /// When the server is gone.
     pub fn ask(&self, action: &str, question: &Value) -> Result<Value, String> {
+        self.ask_json("sqs", "AmazonSQS", action, question)
+    }
+
+    /// Asks Kinesis, and answers its answer or its refusal.
+    ///
+    /// # Errors
+    ///
+    /// The text of the refusal.
+    ///
+    /// # Panics
+    ///
+    /// When the server is gone.
+    pub fn ask_kinesis(&self, action: &str, question: &Value) -> Result<Value, String> {
+        self.ask_json("kinesis", "Kinesis_20131202", action, question)
+    }
+
+    fn ask_json(
+        &self,
+        service: &str,
+        target: &str,
+        action: &str,
+        question: &Value,
+    ) -> Result<Value, String> {
         let head = format!(
-            "POST / HTTP/1.1\r\nX-Amz-Target: AmazonSQS.{action}\r\n\
+            "POST / HTTP/1.1\r\nX-Amz-Target: {target}.{action}\r\n\
              Content-Type: application/x-amz-json-1.0\r\n"
         );
-        let (status, text) = self.send(&head, "sqs", &question.to_string());
+        let (status, text) = self.send(&head, service, &question.to_string());
         match status {
             200 if text.is_empty() => Ok(json!({})),
             200 => Ok(serde_json::from_str(&text).expect("JSON of the server")),

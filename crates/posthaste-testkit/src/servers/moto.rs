@@ -1,4 +1,7 @@
-//! moto for tests: a server that speaks SNS, and SQS for what it delivers, from PyPI.
+//! moto for tests: a server that speaks SNS, Kinesis, and SQS for what SNS delivers, from PyPI.
+
+mod kinesis;
+mod sns;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -11,18 +14,20 @@ use crate::ports::Port;
 use crate::proxy::Proxy;
 use crate::tls::ServerCertificate;
 
+pub use kinesis::StreamRecord;
+
 const VERSION: &str = "5.2.5";
 
-/// The account of all topics and queues.
+/// The account of all topics, queues and streams.
 const ACCOUNT: &str = "123456789012";
 
-/// A server whose topics and queues are in memory.
+/// A server whose topics, queues and streams are in memory.
 ///
 /// Dropping it kills the process and deletes its data; so does the death of the test process.
-/// Tests that leave the server alone share one, and give their topics names of their own
+/// Tests that leave the server alone share one, and give what they make there names of their own
 /// ([`unique_name`](crate::unique_name)).
 #[derive(Debug)]
-pub struct SnsServer {
+pub struct MotoServer {
     daemon: Daemon,
     port: Port,
     /// Where the tests' own client asks a server that speaks TLS on the other port.
@@ -31,7 +36,7 @@ pub struct SnsServer {
     tls: Vec<PathBuf>,
 }
 
-impl SnsServer {
+impl MotoServer {
     /// The server that all tests of this process share; leave its state alone.
     ///
     /// # Panics
@@ -39,7 +44,7 @@ impl SnsServer {
     /// As [`Self::start`].
     #[must_use]
     pub fn shared() -> &'static Self {
-        static SERVER: Mutex<Option<&'static SnsServer>> = Mutex::new(None);
+        static SERVER: Mutex<Option<&'static MotoServer>> = Mutex::new(None);
         // A failed start poisons the lock; the next test shall see the reason too, not the poison.
         let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
         // Never dropped: the guard process stops the server when this process ends.
@@ -82,7 +87,7 @@ impl SnsServer {
     fn prepared() -> Self {
         // Its packages are where the tests' own user has its files.
         let daemon = Daemon::new("moto", Account::of_the_tests());
-        daemon.write("server.py", include_str!("sns/server.py"));
+        daemon.write("server.py", include_str!("moto/server.py"));
         Self {
             daemon,
             port: Port::reserve(),
@@ -122,51 +127,6 @@ impl SnsServer {
         options(&format!("http://127.0.0.1:{}", proxy.port()))
     }
 
-    /// The ARN of a topic.
-    #[must_use]
-    pub fn arn(&self, topic: &str) -> String {
-        format!("arn:aws:sns:eu-central-1:{ACCOUNT}:{topic}")
-    }
-
-    /// Makes a topic, and a queue of the same name that has what is published there.
-    ///
-    /// # Panics
-    ///
-    /// When the server refuses.
-    pub fn create_topic(&self, topic: &str) {
-        let client = self.client();
-        let fifo = [
-            ("Attributes.entry.1.key", "FifoTopic"),
-            ("Attributes.entry.1.value", "true"),
-        ];
-        let named = [("Action", "CreateTopic"), ("Name", topic)];
-        let is_fifo = topic.ends_with(".fifo");
-        let more = if is_fifo { &fifo[..] } else { &[] };
-        let _ = client.ask_sns(&[&named, more].concat());
-        let _ = client.create_queue(topic, &[]);
-        let queue = self.arn(topic).replace(":sns:", ":sqs:");
-        let _ = client.ask_sns(&[
-            ("Action", "Subscribe"),
-            ("TopicArn", &self.arn(topic)),
-            ("Protocol", "sqs"),
-            ("Endpoint", &queue),
-            ("Attributes.entry.1.key", "RawMessageDelivery"),
-            ("Attributes.entry.1.value", "true"),
-        ]);
-    }
-
-    /// Deletes a topic, and leaves its queue.
-    ///
-    /// # Panics
-    ///
-    /// When the server refuses.
-    pub fn delete_topic(&self, topic: &str) {
-        let arn = self.arn(topic);
-        let _ = self
-            .client()
-            .ask_sns(&[("Action", "DeleteTopic"), ("TopicArn", &arn)]);
-    }
-
     /// All that a queue has, in its order.
     ///
     /// # Panics
@@ -201,7 +161,25 @@ impl SnsServer {
         self.daemon.kill9();
     }
 
-    /// Starts the server again at the same port, without its topics.
+    /// Lets the server stand still (SIGSTOP): connections stay open.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn pause(&self) {
+        self.daemon.pause();
+    }
+
+    /// Goes on after [`Self::pause`].
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn resume(&self) {
+        self.daemon.resume();
+    }
+
+    /// Starts the server again at the same port, without its topics, queues and streams.
     ///
     /// # Panics
     ///
