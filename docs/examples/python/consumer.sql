@@ -13,3 +13,9 @@ create table order_log (
     what     text,  -- none: an event without a type
     body     text
 );
+
+-- Where the consumer of Kinesis stands, which keeps no positions itself.
+create table shard_position (
+    shard    text primary key,
+    position text not null  -- a sequence number, or `end`
+);

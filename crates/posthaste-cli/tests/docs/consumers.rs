@@ -398,3 +398,38 @@ fn the_http_consumer_survives_kills_and_repeats() {
         ids: None,
     });
 }
+
+#[cfg(feature = "kinesis")]
+#[test]
+fn the_kinesis_consumer_survives_kills_and_repeats() {
+    use posthaste_testkit::servers::moto::{MotoServer, StreamRecord};
+    let server = MotoServer::start();
+    let proxy = Proxy::to_local_port(server.port()).unwrap();
+    server.create_stream("orders", 2);
+    let id = |record: StreamRecord| {
+        let event: serde_json::Value = serde_json::from_slice(&record.data).unwrap();
+        event["id"].as_str().unwrap().to_owned()
+    };
+    each_effect_happens_once_and_in_order(&Broker {
+        to: format!("kinesis://orders?{}", server.options_through(&proxy)),
+        proxy: &proxy,
+        script: "consumer_kinesis.py",
+        environment: vec![
+            (
+                "AWS_ENDPOINT_URL",
+                format!("http://127.0.0.1:{}", server.port()),
+            ),
+            ("AWS_DEFAULT_REGION", "eu-central-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+        ],
+        taken: &|_| server.stream_records("orders").len(),
+        ids: Some(&|| {
+            server
+                .stream_records("orders")
+                .into_iter()
+                .map(id)
+                .collect()
+        }),
+    });
+}

@@ -313,3 +313,18 @@ fn the_guide_to_sqs_works_as_it_is_written() {
     };
     follow("docs/guides/postgres-to-sqs.md", &broker, |_| {});
 }
+
+#[cfg(feature = "kinesis")]
+#[test]
+fn the_guide_to_kinesis_works_as_it_is_written() {
+    use posthaste_testkit::servers::moto::MotoServer;
+    let server = MotoServer::start();
+    let broker = Broker {
+        address: "localhost:5000",
+        host_and_port: format!("127.0.0.1:{}", server.port()),
+        also: None,
+        pause: &|| server.pause(),
+        resume: &|| server.resume(),
+    };
+    follow("docs/guides/postgres-to-kinesis.md", &broker, |_| {});
+}

@@ -1,11 +1,15 @@
 //! The meaning of refusals, of one record, of a stream, and of all.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, RejectionKind};
+use posthaste_engine::{Cause, LaneSpec, RejectionKind};
 use posthaste_sinks::open;
-use posthaste_testkit::{servers::moto::MotoServer, sink_suite::SuiteEvent, unique_name};
+use posthaste_testkit::{
+    servers::moto::MotoServer,
+    sink_suite::{SuiteEvent, lane_spec},
+    unique_name,
+};
 
 use super::{place::Place, trial};
 use crate::{
@@ -105,7 +109,13 @@ async fn an_event_is_refused_alone_in_its_request() {
     for at in [0, 130, 299] {
         events[at].payload = Some(vec![b'x'; 1_100_000]);
     }
-    let outcomes = send(&mut lane(&sink).await, &events).await;
+    // Of the many requests, some carry a mebibyte, and the machine may be busy.
+    let patient = LaneSpec {
+        publish_timeout: Duration::from_secs(60),
+        ..lane_spec(1)
+    };
+    let mut flight = sink.open_lane(patient).await.unwrap();
+    let outcomes = send(&mut flight, &events).await;
     for (at, outcome) in outcomes.iter().enumerate() {
         match at {
             0 | 130 | 299 => {
