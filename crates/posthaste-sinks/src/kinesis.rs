@@ -26,8 +26,8 @@ use streams::Streams;
 /// Bytes of a record with its key, where the stream was set up for so many since October 2025. It
 /// takes 1 MiB unless somebody did, and refuses a larger one itself.
 const RECORD_BYTES_MAX: usize = 10 << 20;
-/// The size of a request. Its bytes are half of what Kinesis takes: what it took until October 2025,
-/// and other servers still do.
+/// The size of a request. Its bytes are half of what Kinesis takes: what it took until October
+/// 2025, and other servers still do.
 const CALL: CallLimits = CallLimits {
     events: 500,
     bytes: 5 << 20,

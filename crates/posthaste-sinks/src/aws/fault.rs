@@ -142,6 +142,13 @@ impl Refusal {
             let reason = format!("the service answered {status}");
             return Self::of_service(Cause::Unknown, reason);
         }
+        // What stands before a service reads no request that is much too large.
+        if status == 413 {
+            return Self {
+                blame: Blame::Event(RejectionKind::TooLarge),
+                reason: "the service answered 413: the request is too large".to_owned(),
+            };
+        }
         let is_other = !names_a_request(response.headers());
         let fix = match is_other {
             true => "; what answers there is no such service: correct `endpoint`",

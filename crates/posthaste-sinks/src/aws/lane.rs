@@ -32,20 +32,18 @@ use crate::{
     publisher::{Ending, Publisher, RecordsOf},
 };
 
-/// Requests to one queue, topic or stream at once. While so many are under way, others gather, so that
-/// requests are full when there is much to send.
+/// Requests to one queue, topic or stream at once. While so many are under way, others gather, so
+/// that requests are full when there is much to send.
 const PLACE_CALLS_MAX: usize = 8;
 
 /// The end of an event's way to a service.
 pub(crate) type Answer = Result<(), Refusal>;
 
 /// The answers to the messages of a request, which are named by their place in it.
-#[cfg(any(feature = "sns", feature = "sqs"))]
 pub(crate) struct Answers {
     pub(crate) all: Vec<Answer>,
 }
 
-#[cfg(any(feature = "sns", feature = "sqs"))]
 impl Answers {
     /// Nothing is said yet of so many messages.
     pub(crate) fn of(count: usize) -> Self {
@@ -142,7 +140,6 @@ impl Target {
     }
 
     /// The order that consumers can count on, in words.
-    #[cfg(any(feature = "sns", feature = "sqs"))]
     pub(crate) fn order(&self) -> &'static str {
         match self.names.is_fifo() {
             true => "of each key",

@@ -10,24 +10,15 @@ const FIFO: &str = ".fifo";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dots {
     /// Only in `.fifo` at its end.
-    #[cfg(any(feature = "sns", feature = "sqs"))]
     OfFifo,
-    #[cfg(feature = "kinesis")]
     Anywhere,
 }
 
 impl Dots {
     fn may_stand(self, byte: u8) -> bool {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || byte == b'.' && !self.tell()
-    }
-
-    /// Whether they tell what is FIFO.
-    fn tell(self) -> bool {
-        match self {
-            #[cfg(any(feature = "sns", feature = "sqs"))]
-            Self::OfFifo => true,
-            #[cfg(feature = "kinesis")]
-            Self::Anywhere => false,
+        match byte {
+            b'.' => self == Self::Anywhere,
+            _ => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'),
         }
     }
 }
@@ -58,7 +49,7 @@ impl NamePattern {
         };
         match pattern.name("topic") {
             Ok(_) => Ok(pattern),
-            Err(_) if dots.tell() => Err(
+            Err(_) if dots == Dots::OfFifo => Err(
                 "its name has letters, digits, `-` and `_` of ASCII, and may end in \
                            `.fifo`",
             ),
@@ -69,7 +60,7 @@ impl NamePattern {
     /// Whether the queue or topic is FIFO. Its name says so, and the address alone decides: what a
     /// topic says is not known before an event has it.
     pub(crate) fn is_fifo(&self) -> bool {
-        self.dots.tell() && self.texts.last().is_some_and(|last| last.ends_with(FIFO))
+        self.dots == Dots::OfFifo && self.texts.last().is_some_and(|last| last.ends_with(FIFO))
     }
 
     /// Whether each topic has a queue, topic or stream of its own.
@@ -99,9 +90,13 @@ impl NamePattern {
             return Err("it is empty");
         }
         if !stem.bytes().all(|byte| self.dots.may_stand(byte)) {
-            return Err(match self.dots.tell() {
-                true => "it has other characters than letters, digits, `-` and `_` of ASCII",
-                false => "it has other characters than letters, digits, `-`, `_` and `.` of ASCII",
+            return Err(match self.dots {
+                Dots::OfFifo => {
+                    "it has other characters than letters, digits, `-` and `_` of ASCII"
+                }
+                Dots::Anywhere => {
+                    "it has other characters than letters, digits, `-`, `_` and `.` of ASCII"
+                }
             });
         }
         match name.len() > self.bytes_max {
@@ -111,7 +106,7 @@ impl NamePattern {
     }
 }
 
-#[cfg(all(test, any(feature = "sns", feature = "sqs")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -55,8 +55,8 @@ pub(crate) const EVENT_BYTES_MAX: OptionSpec = OptionSpec {
         unit: "bytes",
         least: 1,
     },
-    // A record has 1 MiB, unless its stream takes more. In base64 such a payload has 64 KiB less than
-    // that, which are left for the key and the other fields.
+    // A record has 1 MiB, unless its stream takes more. In base64 such a payload has 64 KiB less
+    // than that, which are left for the key and the other fields.
     default: OptionDefault::Value("737280"),
     help: "An event with a larger payload is rejected.",
 };

@@ -48,6 +48,10 @@ pub(super) fn trials() -> Vec<Trial> {
             "large_records_travel_in_several_requests",
             large_records_travel_in_several_requests,
         ),
+        trial(
+            "a_request_that_nobody_reads_is_its_events_fault",
+            a_request_that_nobody_reads_is_its_events_fault,
+        ),
     ]
 }
 
@@ -219,4 +223,17 @@ async fn large_records_travel_in_several_requests() {
         .collect();
     accept(&mut lane(&place.sink()).await, &events).await;
     assert_eq!(place.events().len(), 12);
+}
+
+/// An answer without a code, from what stands before the service.
+async fn a_request_that_nobody_reads_is_its_events_fault() {
+    let place = Place::new(MotoServer::shared());
+    let sink = place.sink_with("&max_event_bytes=8000000");
+    let mut events = plain(3);
+    events[1].payload = Some(vec![b'x'; 7_000_000]);
+    let outcomes = send(&mut lane(&sink).await, &events).await;
+    let (kind, words) = rejection(&outcomes[1]);
+    assert_eq!(kind, RejectionKind::TooLarge, "{words}");
+    assert!(words.contains("413"), "{words}");
+    assert!(accepted(&outcomes[0]) && accepted(&outcomes[2]));
 }

@@ -24,6 +24,8 @@ Queue.approximate_number_of_messages_not_visible = 0
 # The same of each record.
 Shard.get_max_sequence_number = lambda shard: next(reversed(shard.records), 0)
 
+# Of a request. AWS reads none that is much larger than a service takes.
+BYTES_MAX = 8 << 20
 # By stream, the codes that the records of a key are refused with.
 refused = {}
 # Two requests at once would give a number in a shard twice, and lose a record.
@@ -85,6 +87,11 @@ def messages(queue):
 def application(moto):
     def answer(environ, start_response):
         path = environ["PATH_INFO"]
+        size = int(environ.get("CONTENT_LENGTH") or 0)
+        if size > BYTES_MAX:
+            environ["wsgi.input"].read(size)
+            start_response("413 Request Entity Too Large", [("Content-Length", "0")])
+            return []
         is_own = environ["REQUEST_METHOD"] == "GET" and path.startswith((QUEUE, REFUSE))
         if not is_own:
             return moto(environ, start_response)
