@@ -14,8 +14,8 @@ use crate::{
     aws::{
         account::{Account, OPEN_LIMIT},
         fault::{Refusal, within},
-        lane::{BatchPublisher, CallLimits, Target},
-        message::CALL_EVENTS_MAX,
+        lane::{BatchPublisher, Target},
+        message::call_limits,
     },
     descriptors::sns::{EVENT_BYTES_MAX, SNS},
     publisher::WorkerLane,
@@ -49,10 +49,7 @@ impl SnsSink {
                 names,
                 event_bytes_max: address.number(&EVENT_BYTES_MAX)?,
                 message_bytes_max: MESSAGE_BYTES_MAX,
-                call: CallLimits {
-                    events: CALL_EVENTS_MAX,
-                    bytes: MESSAGE_BYTES_MAX,
-                },
+                call: call_limits(MESSAGE_BYTES_MAX),
             }),
         })
     }

@@ -13,8 +13,8 @@ use crate::{
     aws::{
         account::{Account, OPEN_LIMIT},
         fault::{Refusal, within},
-        lane::{BatchPublisher, CallLimits, Target},
-        message::CALL_EVENTS_MAX,
+        lane::{BatchPublisher, Target},
+        message::call_limits,
         place_name::{Dots, NamePattern},
     },
     descriptors::sqs::{EVENT_BYTES_MAX, SQS},
@@ -60,10 +60,7 @@ impl SqsSink {
                 names,
                 event_bytes_max: address.number(&EVENT_BYTES_MAX)?,
                 message_bytes_max: MESSAGE_BYTES_MAX,
-                call: CallLimits {
-                    events: CALL_EVENTS_MAX,
-                    bytes: MESSAGE_BYTES_MAX,
-                },
+                call: call_limits(MESSAGE_BYTES_MAX),
             }),
             urls: Arc::default(),
         })

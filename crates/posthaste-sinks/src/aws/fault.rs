@@ -142,7 +142,7 @@ impl Refusal {
             let reason = format!("the service answered {status}");
             return Self::of_service(Cause::Unknown, reason);
         }
-        // What stands before a service reads no request that is much too large.
+        // A server in front of the service reads no request that is much too large.
         if status == 413 {
             return Self {
                 blame: Blame::Event(RejectionKind::TooLarge),

@@ -98,12 +98,14 @@ pub(crate) trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Answer>, Refusal>> + Send;
 }
 
-/// The size of a request, at the most.
+/// The size of a request, at the most, and of all that are under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallLimits {
     pub(crate) events: usize,
     /// A single larger message is still sent alone.
     pub(crate) bytes: usize,
+    /// Events of a lane. More would wait in it, while the time for their answer runs.
+    pub(crate) events_of_all: usize,
 }
 
 /// Where records go.
@@ -120,13 +122,11 @@ pub(crate) struct Target {
 impl Target {
     /// The limits of its sink.
     pub(crate) fn info(&self, kind: &'static str, batch_bytes_max: usize) -> SinkInfo {
-        // What can be under way. More would wait here, while the time for their answer runs.
-        let events_max = CALLS_MAX as usize * self.call.events;
         SinkInfo {
             kind,
-            batch_events_max: events_max,
+            batch_events_max: self.call.events_of_all,
             batch_bytes_max,
-            in_flight_events_max: events_max,
+            in_flight_events_max: self.call.events_of_all,
             event_bytes_max: self.event_bytes_max,
             requests_max: Some(CALLS_MAX),
             deduplication: self.names.is_fifo().then_some(FIFO_DEDUPLICATION),

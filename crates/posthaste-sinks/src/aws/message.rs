@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 
 use super::{
     digest::sha256,
-    lane::{Encoded, Target},
+    lane::{CallLimits, Encoded, Target},
 };
-use crate::jsonl;
+use crate::{descriptors::sqs::CALLS_MAX, jsonl};
 
 /// Messages of a request at the most, of SQS and SNS.
-pub(crate) const CALL_EVENTS_MAX: usize = 10;
+const CALL_EVENTS_MAX: usize = 10;
 
 /// The attributes of an event that are attributes of the message too.
 const OWN_ATTRIBUTES: [(&str, Field); 3] = [
@@ -60,6 +60,15 @@ pub(crate) struct FifoIds {
     /// Messages of a group keep their order.
     pub(crate) group: String,
     pub(crate) dedup: String,
+}
+
+/// The size of requests of SQS and SNS, with so many bytes at the most.
+pub(crate) fn call_limits(bytes: usize) -> CallLimits {
+    CallLimits {
+        events: CALL_EVENTS_MAX,
+        bytes,
+        events_of_all: CALLS_MAX as usize * CALL_EVENTS_MAX,
+    }
 }
 
 impl Message {

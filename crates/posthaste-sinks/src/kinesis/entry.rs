@@ -81,6 +81,7 @@ mod tests {
             call: CallLimits {
                 events: 1,
                 bytes: 1,
+                events_of_all: 1,
             },
         }
     }
