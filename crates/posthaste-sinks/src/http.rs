@@ -4,7 +4,6 @@
 //! connected to are those that were looked at, and dropping a connection destroys its socket.
 
 mod answer;
-mod attributes;
 mod connection;
 mod fault;
 #[cfg(test)]
@@ -15,7 +14,6 @@ mod message;
 mod path;
 mod retry_after;
 mod signature;
-mod structured;
 mod survey;
 mod target;
 

@@ -8,6 +8,8 @@ mod address;
 mod amqp;
 #[cfg(feature = "_aws")]
 mod aws;
+#[cfg(feature = "http")]
+mod cloud_event;
 mod descriptor;
 /// The row of each sink, compiled into every build.
 mod descriptors {

@@ -10,13 +10,11 @@ use hyper::{
 };
 use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
 
-use super::{
+use super::target::{Format, Target};
+use crate::cloud_event::{
     attributes::{SPEC_VERSION, TYPE, attributes},
     structured,
-    target::{Format, Target},
 };
-
-const STRUCTURED_TYPE: &str = "application/cloudevents+json; charset=utf-8";
 
 /// A request that was not sent yet. It is signed when it is.
 #[derive(Debug)]
@@ -45,7 +43,10 @@ impl Message {
         let payload = record.value().unwrap_or_default();
         let body = match target.format {
             Format::Structured => {
-                headers.insert(CONTENT_TYPE, HeaderValue::from_static(STRUCTURED_TYPE));
+                headers.insert(
+                    CONTENT_TYPE,
+                    HeaderValue::from_static(structured::CONTENT_TYPE),
+                );
                 structured::write(record, &attributes, &target.source).into()
             }
             Format::Binary => {
@@ -176,7 +177,7 @@ mod tests {
     use posthaste_testkit::sink_suite::{SuiteEvent, records};
 
     use super::*;
-    use crate::http::{attributes::NO_TYPE, tests::target};
+    use crate::{cloud_event::attributes::NO_TYPE, http::tests::target};
 
     fn written(event: SuiteEvent, options: &str) -> Result<(Vec<String>, Vec<u8>), Outcome> {
         let target = target(&format!("https://h/in?{options}"));

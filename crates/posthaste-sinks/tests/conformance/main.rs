@@ -7,6 +7,8 @@
 #[cfg(feature = "_aws")]
 mod aws;
 mod child;
+#[cfg(feature = "http")]
+mod cloud_event;
 #[cfg(feature = "_transport")]
 mod driving;
 mod file;

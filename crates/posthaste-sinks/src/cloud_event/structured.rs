@@ -6,8 +6,11 @@ use serde::de::IgnoredAny;
 
 use super::attributes::{Name, SPEC_VERSION, TOMBSTONE};
 
+/// The content type of the object.
+pub(crate) const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
+
 /// The object of a record with these attributes.
-pub(super) fn write(record: &Record, attributes: &[(Name, String)], source: &str) -> Vec<u8> {
+pub(crate) fn write(record: &Record, attributes: &[(Name, String)], source: &str) -> Vec<u8> {
     let payload = record.value();
     let room = 512 + payload.map_or(0, <[u8]>::len);
     let mut out = Vec::with_capacity(room);

@@ -1,4 +1,4 @@
-//! The attributes of a record that its request bears, and their names.
+//! The attributes of a record that its message bears, and their names.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
@@ -6,25 +6,26 @@ use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
 use crate::jsonl;
 
 /// The `type` of an event that has none: CloudEvents ask for one.
-pub(super) const NO_TYPE: &str = "posthaste.event";
+pub(crate) const NO_TYPE: &str = "posthaste.event";
 
 /// The version of CloudEvents.
-pub(super) const SPEC_VERSION: &str = "1.0";
+pub(crate) const SPEC_VERSION: &str = "1.0";
 
-/// An attribute of an event, by its name in CloudEvents and in the requests of `raw`.
+/// An attribute of an event, by its name in CloudEvents and in the requests of HTTP's `raw`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Name {
-    pub(super) cloud_event: &'static str,
-    pub(super) raw: &'static str,
+#[cfg_attr(not(feature = "http"), allow(dead_code))]
+pub(crate) struct Name {
+    pub(crate) cloud_event: &'static str,
+    pub(crate) raw: &'static str,
 }
 
 const ID: Name = name("id", "id");
-pub(super) const TYPE: Name = name("type", "type");
+pub(crate) const TYPE: Name = name("type", "type");
 const TIME: Name = name("time", "occurred-at");
 const TOPIC: Name = name("topic", "topic");
 const KEY: Name = name("partitionkey", "key");
 const KEY_BASE64: Name = name("partitionkeybase64", "key-base64");
-pub(super) const TOMBSTONE: Name = name("tombstone", "tombstone");
+pub(crate) const TOMBSTONE: Name = name("tombstone", "tombstone");
 const HEADERS: Name = name("headers", "headers");
 
 /// The attributes of an event that are text, but for its type and its content type.
@@ -44,7 +45,7 @@ const fn name(cloud_event: &'static str, raw: &'static str) -> Name {
 }
 
 /// The attributes that a record has, in their order, as text.
-pub(super) fn attributes(record: &Record) -> Result<Vec<(Name, String)>, Outcome> {
+pub(crate) fn attributes(record: &Record) -> Result<Vec<(Name, String)>, Outcome> {
     let mut all = Vec::with_capacity(16);
     let mut room = wire_id_room();
     all.push((ID, record.wire_id(&mut room).to_owned()));
