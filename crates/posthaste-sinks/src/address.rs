@@ -6,6 +6,7 @@
     not(any(
         feature = "http",
         feature = "kafka",
+        feature = "mqtt",
         feature = "nats",
         feature = "rabbitmq",
         feature = "redis"

@@ -8,7 +8,7 @@ mod address;
 mod amqp;
 #[cfg(feature = "_aws")]
 mod aws;
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "mqtt"))]
 mod cloud_event;
 mod descriptor;
 /// The row of each sink, compiled into every build.
@@ -17,6 +17,7 @@ mod descriptors {
     pub(crate) mod http;
     pub(crate) mod kafka;
     pub(crate) mod kinesis;
+    pub(crate) mod mqtt;
     pub(crate) mod nats;
     pub(crate) mod null;
     pub(crate) mod rabbitmq;
@@ -35,6 +36,8 @@ mod jsonl;
 mod kafka;
 #[cfg(feature = "kinesis")]
 mod kinesis;
+#[cfg(feature = "mqtt")]
+mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod null;
@@ -51,7 +54,7 @@ mod stdout;
 #[cfg(feature = "_transport")]
 // Redis has a client of others, which reads and writes by itself.
 #[cfg_attr(
-    not(any(feature = "nats", feature = "rabbitmq")),
+    not(any(feature = "mqtt", feature = "nats", feature = "rabbitmq")),
     allow(dead_code, unused_imports)
 )]
 mod transport;
@@ -71,6 +74,8 @@ pub use http::HttpSink;
 pub use kafka::KafkaSink;
 #[cfg(feature = "kinesis")]
 pub use kinesis::KinesisSink;
+#[cfg(feature = "mqtt")]
+pub use mqtt::MqttSink;
 #[cfg(feature = "nats")]
 pub use nats::NatsSink;
 pub use null::{NullSink, Taken};
@@ -104,6 +109,11 @@ pub static SINKS: &[SinkDescriptor] = &[
         #[cfg(feature = "kinesis")]
         open: Some(|address| Ok(Arc::new(KinesisSink::from_address(address)?))),
         ..descriptors::kinesis::KINESIS
+    },
+    SinkDescriptor {
+        #[cfg(feature = "mqtt")]
+        open: Some(|address| Ok(Arc::new(MqttSink::from_address(address)?))),
+        ..descriptors::mqtt::MQTT
     },
     SinkDescriptor {
         #[cfg(feature = "nats")]

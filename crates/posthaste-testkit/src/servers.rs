@@ -5,6 +5,7 @@ mod daemon;
 pub mod http;
 pub mod kafka;
 pub mod moto;
+pub mod mqtt;
 pub mod mysql;
 pub mod nats;
 pub mod pgbouncer;
