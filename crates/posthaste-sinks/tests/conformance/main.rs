@@ -7,7 +7,7 @@
 #[cfg(feature = "_aws")]
 mod aws;
 mod child;
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "mqtt"))]
 mod cloud_event;
 #[cfg(feature = "_transport")]
 mod driving;
@@ -19,6 +19,8 @@ mod kafka;
 #[cfg(feature = "kinesis")]
 mod kinesis;
 mod lines;
+#[cfg(feature = "mqtt")]
+mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod null;
@@ -67,6 +69,11 @@ const TESTS: &[Tests] = &[
     Tests {
         rows: kinesis::rows,
         trials: kinesis::trials,
+    },
+    #[cfg(feature = "mqtt")]
+    Tests {
+        rows: mqtt::rows,
+        trials: mqtt::trials,
     },
     #[cfg(feature = "nats")]
     Tests {

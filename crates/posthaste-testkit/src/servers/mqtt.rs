@@ -157,10 +157,11 @@ impl MqttServer {
     }
 
     fn write_config(&self, lines: &[&str]) {
+        // Of messages without a limit (0), this one ends the connection at a refusal among others.
         let config = format!(
             "persistence true\n\
              persistence_location {}/\n\
-             max_queued_messages 0\n\
+             max_queued_messages 10000000\n\
              listener {} 127.0.0.1\n\
              {}\n",
             self.daemon.folder().display(),
