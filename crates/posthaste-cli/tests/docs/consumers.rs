@@ -372,6 +372,40 @@ fn the_redis_consumer_survives_kills_and_repeats() {
     });
 }
 
+/// A second subscriber keeps what was published.
+#[cfg(feature = "mqtt")]
+#[test]
+fn the_mqtt_consumer_survives_kills_and_repeats() {
+    use posthaste_testkit::servers::mqtt::{MqttMessage, MqttServer};
+    use std::sync::Mutex;
+    let server = MqttServer::start();
+    let proxy = Proxy::to_local_port(server.port()).unwrap();
+    let mut client = server.client("beside");
+    for filter in ["orders", "beside"] {
+        client.subscribe(filter, 1);
+    }
+    let everything = Mutex::new((client, Vec::new()));
+    let id = |message: &MqttMessage| {
+        let properties = message.user_properties.iter();
+        let mut ids = properties.filter(|(name, _)| name == "id");
+        ids.next().unwrap().1.clone()
+    };
+    let ids = || {
+        let mut everything = everything.lock().unwrap();
+        let messages = everything.0.messages("beside");
+        everything.1.extend(messages.iter().map(id));
+        everything.1.clone()
+    };
+    each_effect_happens_once_and_in_order(&Broker {
+        to: server.url_through(&proxy),
+        proxy: &proxy,
+        script: "consumer_mqtt.py",
+        environment: vec![("MQTT", format!("127.0.0.1:{}", server.port()))],
+        taken: &|_| ids().len(),
+        ids: Some(&ids),
+    });
+}
+
 /// The consumer is the endpoint: what it has seen before are the repeats that reached it.
 #[cfg(feature = "http")]
 #[test]

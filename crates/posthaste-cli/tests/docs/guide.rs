@@ -282,6 +282,21 @@ fn the_guide_to_redis_works_as_it_is_written() {
     follow("docs/guides/postgres-to-redis.md", &broker, |_| {});
 }
 
+#[cfg(feature = "mqtt")]
+#[test]
+fn the_guide_to_mqtt_works_as_it_is_written() {
+    use posthaste_testkit::servers::mqtt::MqttServer;
+    let server = MqttServer::start();
+    let broker = Broker {
+        address: "localhost:1883",
+        host_and_port: format!("127.0.0.1:{}", server.port()),
+        also: None,
+        pause: &|| server.pause(),
+        resume: &|| server.resume(),
+    };
+    follow("docs/guides/postgres-to-mqtt.md", &broker, |_| {});
+}
+
 /// The endpoint is the consumer; it hangs behind a proxy, since other tests have one too.
 #[cfg(feature = "http")]
 #[test]

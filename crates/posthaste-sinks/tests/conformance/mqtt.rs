@@ -5,6 +5,7 @@ mod fence;
 mod outcomes;
 mod place;
 mod read;
+mod scripted;
 mod secure;
 
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut all = outcomes::trials();
     all.extend(broken::trials());
     all.extend(fence::trials());
+    all.extend(scripted::trials());
     all.extend(secure::trials());
     all
 }
