@@ -47,8 +47,6 @@ const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 const IN_FLIGHT_EVENTS_MAX: u16 = 512;
 /// Messages without an answer for a broker of 3.1.1, which cannot say: mosquitto's own default.
 const IN_FLIGHT_UNTOLD: u16 = 20;
-/// The protocol's limit for strings.
-const STRING_BYTES_MAX: usize = 65_535;
 
 /// Publishes each record to a topic, and accepts it once the broker has taken it.
 pub struct MqttSink {
@@ -108,19 +106,13 @@ impl MqttSink {
             return Err(address.misconfigured(reason.to_owned()));
         }
         let user = authority.user.map(|user| (user.name, user.password));
-        let parts = user
-            .iter()
-            .flat_map(|(user, password)| [Some(user.len()), password.as_ref().map(String::len)]);
-        if parts.flatten().any(|bytes| bytes > STRING_BYTES_MAX) {
-            let reason = "user or password has more than 65535 bytes";
-            return Err(address.misconfigured(reason.to_owned()));
-        }
         let version = match address.text(&VERSION) {
             Some("3.1.1") => Version::V3,
             _ => Version::V5,
         };
         let window = address.number(&IN_FLIGHT_MAX)?;
         let window = window.map(|count| u16::try_from(count).unwrap_or(u16::MAX));
+        let window = window.map(|count| count.min(IN_FLIGHT_EVENTS_MAX));
         let untold = match version {
             Version::V5 => IN_FLIGHT_EVENTS_MAX,
             Version::V3 => IN_FLIGHT_UNTOLD,

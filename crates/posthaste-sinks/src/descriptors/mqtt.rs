@@ -114,8 +114,8 @@ pub(crate) const IN_FLIGHT_MAX: OptionSpec = OptionSpec {
     },
     // The reasons stand beside the numbers, in `mqtt.rs`.
     default: OptionDefault::Unset("512; with `version=3.1.1` 20"),
-    help: "Messages without an answer. A broker of MQTT 5 says how many it takes, and gets no \
-           more (mosquitto: 20).",
+    help: "Messages without an answer, up to 512. A broker of MQTT 5 says how many it takes, and \
+           gets no more (mosquitto: 20).",
 };
 
 pub(crate) const EVENT_BYTES_MAX: OptionSpec = OptionSpec {

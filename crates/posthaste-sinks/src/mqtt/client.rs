@@ -36,6 +36,8 @@ pub(super) enum Qos {
 pub(super) enum ClientError {
     /// The connection was not made.
     Transport(TransportError),
+    /// User or password has more bytes than a string of the protocol.
+    LoginTooLong,
     /// The socket failed.
     Lost {
         doing: &'static str,

@@ -84,6 +84,9 @@ impl From<ClientError> for BrokerFault {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Transport(error) => error.into(),
+            ClientError::LoginTooLong => {
+                Self::setup("user or password has more than the 65535 bytes that MQTT has room for")
+            }
             ClientError::Lost { doing, error } => Self::lost(doing, &error),
             ClientError::Silent { limit } => Self::slow("the broker says nothing", limit),
             ClientError::Malformed => Self::setup(

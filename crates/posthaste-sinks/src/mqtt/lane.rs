@@ -1,6 +1,6 @@
 //! Publishes the records of a lane, and turns the broker's answers into outcomes.
 
-use std::{collections::HashMap, future::pending, mem, sync::Arc, time::Duration};
+use std::{future::pending, mem, sync::Arc, time::Duration};
 
 use posthaste_engine::{Decision, Outcome, RejectionKind, WaitingRecord};
 use tokio::time::Instant;
@@ -32,8 +32,6 @@ pub(super) struct MqttPublisher {
     /// None once the lane has ended.
     publishing: Option<Publishing>,
     target: Arc<Target>,
-    /// The topics of messages in flight, by slot.
-    topics: HashMap<usize, String>,
     dropped: Dropped,
     /// Why the connection has just ended.
     fault: Option<BrokerFault>,
@@ -48,7 +46,6 @@ impl MqttPublisher {
         Self {
             publishing: Some(publishing),
             target,
-            topics: HashMap::new(),
             dropped: Dropped::default(),
             fault: None,
             ended: None,
@@ -58,11 +55,11 @@ impl MqttPublisher {
     fn settle(&mut self, records: &mut Records) {
         let ended = self.publishing.as_mut().map(Publishing::take_ended);
         for (slot, ending) in ended.unwrap_or_default() {
-            let topic = self.topics.remove(&slot).unwrap_or_default();
-            let outcome = match fault::outcome(&ending, &topic) {
+            let topic = records.get(slot).map_or("", String::as_str);
+            let outcome = match fault::outcome(&ending, topic) {
                 Ok(Taken::Kept) => Outcome::accepted(),
                 Ok(Taken::Dropped) if self.target.require_subscribers => {
-                    fault::no_subscribers(&topic)
+                    fault::no_subscribers(topic)
                 }
                 Ok(Taken::Dropped) => {
                     self.dropped.note(topic);
@@ -79,10 +76,9 @@ impl MqttPublisher {
 fn send(
     publishing: &mut Publishing,
     target: &Target,
-    topics: &mut HashMap<usize, String>,
     item: &WaitingRecord,
     slot: usize,
-) -> Decision {
+) -> Decision<String> {
     if !publishing.has_room() {
         return Decision::WaitAll;
     }
@@ -109,16 +105,14 @@ fn send(
         },
     );
     match published {
-        Ok(()) => {
-            topics.insert(slot, topic);
-            Decision::Sent(())
-        }
+        Ok(()) => Decision::Sent(topic),
         Err(fault) => Decision::Answered(fault::not_published(fault, &topic)),
     }
 }
 
 impl Publisher for MqttPublisher {
-    type InFlight = ();
+    /// Its topic.
+    type InFlight = String;
     type Note = ();
 
     fn value_bytes_max(&self) -> Option<u64> {
@@ -138,8 +132,8 @@ impl Publisher for MqttPublisher {
             return records.decide(|_, _| Decision::Answered(outcome.clone()));
         }
         if let Some(publishing) = &mut self.publishing {
-            let (target, topics) = (&self.target, &mut self.topics);
-            records.decide(|item, next| send(publishing, target, topics, item, next.slot));
+            let target = &self.target;
+            records.decide(|item, next| send(publishing, target, item, next.slot));
         }
     }
 
@@ -169,9 +163,9 @@ struct Dropped {
 }
 
 impl Dropped {
-    fn note(&mut self, topic: String) {
+    fn note(&mut self, topic: &str) {
         self.count += 1;
-        self.topic = topic;
+        topic.clone_into(&mut self.topic);
     }
 
     fn tell(&mut self, now: Instant) {

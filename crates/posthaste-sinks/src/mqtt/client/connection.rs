@@ -111,7 +111,7 @@ impl Connection {
                 password: login.user.as_ref().and_then(|(_, it)| it.as_deref()),
             },
         )
-        .map_err(|StringTooLong(_)| ClientError::Malformed)?;
+        .map_err(|StringTooLong(_)| ClientError::LoginTooLong)?;
         let sent = send(&mut writer, &hello).await;
         let answer = match (reader.wait(DOING).await, sent) {
             // A broker that hangs up may have said why; if not, the first error is the reason.
