@@ -15,7 +15,7 @@ use std::io;
 
 use crate::transport::TransportError;
 
-pub(super) use connection::{ClientIdentity, Connection, Login};
+pub(super) use connection::{ClientIdentity, Connection, LOGGING_IN, Login};
 #[cfg(test)]
 pub(super) use packet::{Incoming, read};
 pub(super) use packet::{Malformed, Reason, Version};

@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use posthaste_engine::{Cause, Outcome, RejectionKind, SinkError};
 
-use super::client::{ClientError, Ending, NotPublished, Reason};
+use super::client::{ClientError, Ending, LOGGING_IN, NotPublished, Reason};
 use crate::transport::{TransportError, refused_us};
 
 /// Nobody has subscribed to the topic: the broker has dropped the message.
@@ -38,16 +38,19 @@ impl BrokerFault {
     }
 
     fn lost(doing: &str, error: &io::Error) -> Self {
-        if error.kind() == io::ErrorKind::UnexpectedEof {
-            let reason = format!(
-                "{doing}: the broker closed the connection without saying why; see its log"
-            );
-            return Self::new(Cause::Connection, reason);
+        if let Some(refused) = refused_us(error) {
+            return refused.into();
         }
-        match refused_us(error) {
-            Some(refused) => refused.into(),
-            None => Self::new(Cause::Connection, format!("{doing}: {error}")),
+        let mut reason = match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                format!("{doing}: the broker closed the connection without saying why; see its log")
+            }
+            _ => format!("{doing}: {error}"),
+        };
+        if doing == LOGGING_IN {
+            reason += "; does only one side speak TLS (`mqtts:`)?";
         }
+        Self::new(Cause::Connection, reason)
     }
 
     fn said(doing: &str, reason: &Reason) -> Self {

@@ -14,6 +14,9 @@ use super::{
 };
 use crate::transport::{self, ReadBuffer, Stream, Tls};
 
+/// The doing of a connection that was not accepted yet.
+pub(in crate::mqtt) const LOGGING_IN: &str = "logging in";
+
 /// How to log in. It has no `Debug`: it holds a password.
 pub(in crate::mqtt) struct Login {
     pub(in crate::mqtt) version: Version,
@@ -89,7 +92,6 @@ impl Connection {
         address: &str,
         patience: Duration,
     ) -> Result<Self, ClientError> {
-        const DOING: &str = "logging in";
         let stream = transport::connect(address, patience).await?;
         let stream: Box<dyn Stream> = match &login.tls {
             Some(tls) => Box::new(tls.wrap(host, stream).await?),
@@ -113,11 +115,11 @@ impl Connection {
         )
         .map_err(|StringTooLong(_)| ClientError::LoginTooLong)?;
         let sent = send(&mut writer, &hello).await;
-        let answer = match (reader.wait(DOING).await, sent) {
+        let answer = match (reader.wait(LOGGING_IN).await, sent) {
             // A broker that hangs up may have said why; if not, the first error is the reason.
             (Err(ClientError::Lost { .. }), Err(error)) => {
                 return Err(ClientError::Lost {
-                    doing: DOING,
+                    doing: LOGGING_IN,
                     error,
                 });
             }

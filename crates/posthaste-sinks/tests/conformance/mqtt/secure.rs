@@ -54,12 +54,11 @@ async fn tls_trusts_whom_it_is_told_to() {
             assert!(said.contains(fix), "{said}");
         }
     }
-    // This broker says nothing to what is no MQTT, and hangs up.
-    let silent = open(&with(&plain_port, &ours)).unwrap();
-    assert!(matches!(
-        refusal(&silent).await,
-        SinkError::Unavailable { .. }
-    ));
+    // This broker says nothing to what it does not understand, and hangs up.
+    let error = refusal(&open(&with(&plain_port, &ours)).unwrap()).await;
+    assert!(matches!(error, SinkError::Unavailable { .. }), "{error}");
+    let said = refusal(&open(&not_tls).unwrap()).await.to_string();
+    assert!(said.contains("only one side speak TLS"), "{said}");
 }
 
 async fn a_broker_that_asks_for_a_certificate() {
