@@ -44,8 +44,7 @@ pub(crate) const MQTT: SinkDescriptor = SinkDescriptor {
         deduplication: None,
     }],
     summary: SinkSummary {
-        accepted: "the broker has acknowledged it; whether it is on a disk, and whether anybody \
-                   has subscribed, is the broker's matter",
+        accepted: "the broker has acknowledged it, which tells nothing of disks and subscribers",
         order: "one event of a key at a time",
         id: "user property `id`; with 3.1.1 `id` of the CloudEvent",
         fence: "time, and the take-over of its client id",

@@ -14,7 +14,8 @@ use crate::{
     jsonl,
 };
 
-/// Our own user properties, in their order. An event's own header of such a name does not hide ours.
+/// Our own user properties, in their order. An event's own header of such a name does not hide
+/// ours.
 pub(super) const OURS: [&str; 12] = [
     "id",
     "occurred-at",

@@ -208,8 +208,8 @@ impl MqttServer {
         self.port.number()
     }
 
-    /// A connection of the tests' own under this client id. What it has subscribed to is kept for
-    /// it while it is away.
+    /// A connection of the tests' own under this client id. The broker keeps messages for it while
+    /// it is away.
     ///
     /// # Panics
     ///
