@@ -84,7 +84,7 @@ async fn a_restart_loses_nothing() {
 }
 
 /// It has lost its subscribers then, and what it held for them: it tells the disk of neither before
-/// it acknowledges. What a subscriber that was there has had is all that was accepted.
+/// it acknowledges. A subscriber that was there has had all that was accepted.
 async fn a_killed_broker_comes_back() {
     let server = MqttServer::start();
     let place = Place::new(&server);
