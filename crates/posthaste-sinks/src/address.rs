@@ -4,6 +4,7 @@
 // An endpoint of AWS has no login.
 #[cfg_attr(
     not(any(
+        feature = "amqp10",
         feature = "http",
         feature = "kafka",
         feature = "mqtt",

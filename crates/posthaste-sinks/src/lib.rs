@@ -6,6 +6,8 @@
 mod address;
 #[cfg(feature = "rabbitmq")]
 mod amqp;
+#[cfg(feature = "amqp10")]
+mod amqp10;
 #[cfg(feature = "_aws")]
 mod aws;
 #[cfg(any(feature = "http", feature = "mqtt"))]
@@ -13,6 +15,7 @@ mod cloud_event;
 mod descriptor;
 /// The row of each sink, compiled into every build.
 mod descriptors {
+    pub(crate) mod amqp10;
     pub(crate) mod file;
     pub(crate) mod http;
     pub(crate) mod kafka;
@@ -52,7 +55,7 @@ mod sns;
 mod sqs;
 mod stdout;
 #[cfg(feature = "_transport")]
-// Redis has a client of others, which reads and writes by itself.
+// Redis has a client of others, which reads and writes by itself; AMQP 1.0 counts transfers.
 #[cfg_attr(
     not(any(feature = "mqtt", feature = "nats", feature = "rabbitmq")),
     allow(dead_code, unused_imports)
@@ -66,6 +69,8 @@ use posthaste_engine::{PlugIn, Sink, SinkError};
 
 #[cfg(feature = "redis")]
 pub use self::redis::RedisSink;
+#[cfg(feature = "amqp10")]
+pub use amqp10::Amqp10Sink;
 pub use descriptor::{SinkDescriptor, SinkSummary};
 pub use file::FileSink;
 #[cfg(feature = "http")]
@@ -91,6 +96,11 @@ use address::Address;
 
 /// Every sink, also those that this build left out.
 pub static SINKS: &[SinkDescriptor] = &[
+    SinkDescriptor {
+        #[cfg(feature = "amqp10")]
+        open: Some(|address| Ok(Arc::new(Amqp10Sink::from_address(address)?))),
+        ..descriptors::amqp10::AMQP10
+    },
     SinkDescriptor {
         open: Some(|address| Ok(Arc::new(FileSink::from_address(address)?))),
         ..descriptors::file::FILE

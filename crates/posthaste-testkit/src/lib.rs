@@ -23,7 +23,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod account;
-#[cfg(any(feature = "kafka", feature = "rabbitmq"))]
+#[cfg(any(feature = "amqp10", feature = "kafka", feature = "rabbitmq"))]
 mod blocking;
 pub mod cache;
 pub mod checker;

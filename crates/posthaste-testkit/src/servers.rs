@@ -1,6 +1,7 @@
 //! Real servers for tests: each its own process on a free port of 127.0.0.1, in a temporary
 //! folder, under an unprivileged user, gone when its value is dropped or the test process dies.
 
+pub mod artemis;
 mod daemon;
 pub mod http;
 pub mod kafka;

@@ -4,6 +4,8 @@
 // Test code throughout, where a failed expectation is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[cfg(feature = "amqp10")]
+mod amqp10;
 #[cfg(feature = "_aws")]
 mod aws;
 mod child;
@@ -51,6 +53,11 @@ struct Tests {
 }
 
 const TESTS: &[Tests] = &[
+    #[cfg(feature = "amqp10")]
+    Tests {
+        rows: amqp10::rows,
+        trials: amqp10::trials,
+    },
     Tests {
         rows: file::rows,
         trials: file::trials,

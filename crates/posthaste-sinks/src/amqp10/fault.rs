@@ -1,0 +1,393 @@
+//! The meaning of the broker's refusals, with the fix.
+
+use std::{sync::Arc, time::Duration};
+
+use posthaste_engine::{Cause, Outcome, Postponement, RejectionKind, SinkError, Unavailability};
+
+use super::client::{Condition, Error, State};
+use crate::transport::TransportError;
+
+/// How long to wait after a broker asked to slow down, where it does not say how long it wants.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
+/// Service Bus asks for ten seconds.
+const BUSY_WAIT: Duration = Duration::from_secs(10);
+/// Characters of a broker's own words that are told, at the most.
+const EXCERPT_CHARS: usize = 300;
+
+/// The part of the world that is at fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blame {
+    Event(RejectionKind),
+    /// The address, for now or until somebody changes something.
+    Place(Cause),
+    /// The broker, our login, or the way to it.
+    Service(Cause),
+}
+
+/// What ended, and so what a condition that we do not know is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// A message was rejected.
+    OfMessage,
+    /// A link ended.
+    OfLink,
+    /// The connection or its session ended.
+    OfConnection,
+}
+
+/// Why something was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) blame: Blame,
+    /// In words, with the fix where one is known.
+    pub(super) reason: String,
+    wait: Option<Duration>,
+}
+
+/// The blame for a condition, and the fix.
+fn known(name: &str) -> Option<(Blame, &'static str)> {
+    use Blame::{Event, Place, Service};
+    Some(match name {
+        "amqp:link:message-size-exceeded" => (Event(RejectionKind::TooLarge), ""),
+        "amqp:decode-error"
+        | "amqp:invalid-field"
+        | "amqp:precondition-failed"
+        | "com.microsoft:argument-error"
+        | "com.microsoft:argument-out-of-range" => (Event(RejectionKind::Invalid), ""),
+        "amqp:not-found" | "amqp:resource-deleted" => (
+            Place(Cause::Misconfigured),
+            "; create the queue or topic, or correct the address behind the `/`",
+        ),
+        "com.microsoft:entity-disabled" => (Place(Cause::Misconfigured), "; enable it"),
+        "amqp:not-allowed" | "amqp:not-implemented" => (Place(Cause::Misconfigured), ""),
+        "amqp:unauthorized-access" | "com.microsoft:auth-failed" => (
+            Place(Cause::Denied),
+            "; give the user the right to send there",
+        ),
+        "amqp:resource-limit-exceeded" => (Place(Cause::Throttled), "; it may be full"),
+        "amqp:resource-locked"
+        | "amqp:link:detach-forced"
+        | "amqp:link:transfer-limit-exceeded"
+        | "amqp:link:stolen" => (Place(Cause::Connection), ""),
+        "com.microsoft:server-busy" => (Service(Cause::Throttled), ""),
+        "amqp:internal-error" | "com.microsoft:timeout" | "com.microsoft:operation-cancelled" => {
+            (Service(Cause::Unknown), "")
+        }
+        "com.microsoft:message-lock-lost" | "com.microsoft:session-lock-lost" => {
+            (Service(Cause::Unknown), "")
+        }
+        _ => return None,
+    })
+}
+
+impl Refusal {
+    pub(super) fn of(condition: &Condition, told: Told) -> Self {
+        let (blame, fix) = known(&condition.name).unwrap_or(match told {
+            Told::OfMessage => (Blame::Event(RejectionKind::Other), ""),
+            Told::OfLink => (Blame::Place(Cause::Connection), ""),
+            Told::OfConnection => (Blame::Service(Cause::Connection), ""),
+        });
+        // A connection ends for all.
+        let blame = match (blame, told) {
+            (Blame::Place(cause), Told::OfConnection) => Blame::Service(cause),
+            (Blame::Event(_), Told::OfConnection) => Blame::Service(Cause::Connection),
+            (blame, _) => blame,
+        };
+        let said = words(condition);
+        let reason = match told {
+            Told::OfMessage => format!("the broker rejected the message: {said}{fix}"),
+            Told::OfLink => format!("the broker ended the link: {said}{fix}"),
+            Told::OfConnection => format!("the broker ended the connection: {said}{fix}"),
+        };
+        let wait = match (condition.name.as_str(), blame) {
+            ("com.microsoft:server-busy", _) => Some(BUSY_WAIT),
+            (_, Blame::Place(Cause::Throttled)) => Some(RETRY_WAIT),
+            _ => None,
+        };
+        Self {
+            blame,
+            reason,
+            wait,
+        }
+    }
+
+    /// The address gives no credit, or no link, in this time.
+    pub(super) fn no_credit(limit: Duration) -> Self {
+        Self {
+            blame: Blame::Place(Cause::Throttled),
+            reason: format!("the broker gives no credit within {limit:?}: it may be full"),
+            wait: Some(RETRY_WAIT),
+        }
+    }
+
+    /// As the fault of everything in flight.
+    pub(super) fn unavailability(self, cause: Cause) -> Unavailability {
+        Unavailability {
+            wait: self.wait,
+            ..Unavailability::new(cause, self.reason)
+        }
+    }
+
+    /// As the outcome of a record for this address. A fault of the address is the record's where
+    /// each topic has its own (`is_own`), and otherwise the destination's.
+    pub(super) fn outcome(self, address: &str, is_own: bool) -> Outcome {
+        let reason = format!("address `{address}`: {}", self.reason);
+        let wait = self.wait;
+        match self.blame {
+            Blame::Event(kind) => Outcome::rejected(kind, reason),
+            Blame::Place(_) if is_own => Outcome::Later(Box::new(Postponement {
+                wait,
+                ..Postponement::new(reason)
+            })),
+            Blame::Place(cause) | Blame::Service(cause) => {
+                Outcome::Unavailable(Arc::new(Unavailability {
+                    wait,
+                    ..Unavailability::new(cause, reason)
+                }))
+            }
+        }
+    }
+}
+
+/// The outcome of a message that has this state at its end.
+pub(super) fn outcome(state: &State, address: &str, is_own: bool) -> Outcome {
+    let not_now = |said: &str| {
+        Outcome::later(format!(
+            "address `{address}`: the broker did not take the message ({said}); see its log"
+        ))
+    };
+    match state {
+        State::Accepted => Outcome::accepted(),
+        State::Rejected(why) => {
+            let why = why.clone().unwrap_or_default();
+            Refusal::of(&why, Told::OfMessage).outcome(address, is_own)
+        }
+        State::Released => not_now("released"),
+        State::Modified => not_now("modified"),
+        State::NoOutcome => Outcome::unavailable(
+            Cause::Unknown,
+            format!("address `{address}`: the broker settled the message without an outcome"),
+        ),
+    }
+}
+
+/// A condition in the broker's words.
+fn words(condition: &Condition) -> String {
+    let Condition { name, description } = condition;
+    let excerpt: String = description.chars().take(EXCERPT_CHARS).collect();
+    match (name.is_empty(), excerpt.is_empty()) {
+        (true, _) => "it did not say why; see its log".to_owned(),
+        (_, true) => name.clone(),
+        _ => format!("{name}: {excerpt}"),
+    }
+}
+
+/// Why a connection was not made, or has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BrokerFault(pub(super) Unavailability);
+
+impl BrokerFault {
+    fn new(cause: Cause, reason: impl Into<String>) -> Self {
+        Self(Unavailability::new(cause, reason))
+    }
+
+    /// The same as the answer of `check` and `open_lane`.
+    pub(super) fn into_error(self, target: String) -> SinkError {
+        SinkError::new(self.0.cause, target, self.0.reason)
+    }
+}
+
+impl From<TransportError> for BrokerFault {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Connection(words) => Self::new(Cause::Connection, words),
+            TransportError::Setup(words) => Self::new(Cause::Misconfigured, words),
+            TransportError::Certificate(words) => Self::new(Cause::Denied, words),
+        }
+    }
+}
+
+impl From<Error> for BrokerFault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Transport(error) => error.into(),
+            Error::Lost(words) | Error::LoginLater(words) => Self::new(Cause::Connection, words),
+            Error::Silent(limit) => Self::new(
+                Cause::Connection,
+                format!("the broker says nothing within {limit:?}"),
+            ),
+            Error::NotAmqp(words) => Self::new(
+                Cause::Misconfigured,
+                format!(
+                    "what answers there does not speak AMQP 1.0: {words}; correct host and port, \
+                     or the scheme (`amqp10s:` is with TLS)"
+                ),
+            ),
+            Error::Login(words) => {
+                Self::new(Cause::Denied, format!("{words}; correct user and password"))
+            }
+            Error::Ended(why) => {
+                let refusal = Refusal::of(&why, Told::OfConnection);
+                match refusal.blame {
+                    Blame::Service(cause) | Blame::Place(cause) => {
+                        Self(refusal.unavailability(cause))
+                    }
+                    Blame::Event(_) => Self(refusal.unavailability(Cause::Connection)),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(name: &str) -> Condition {
+        Condition {
+            name: name.to_owned(),
+            description: "why".to_owned(),
+        }
+    }
+
+    fn named(outcome: &Outcome) -> String {
+        match outcome {
+            Outcome::Accepted(_) => "accepted".to_owned(),
+            Outcome::Rejected(why) => why.kind.as_str().to_owned(),
+            Outcome::Later(_) => "later".to_owned(),
+            Outcome::Unavailable(why) => why.cause.as_str().to_owned(),
+        }
+    }
+
+    /// Of a rejected message and of a link that ended: where all share the address, and where each
+    /// topic has its own; and of a connection that ended.
+    #[test]
+    fn conditions_have_a_blame() {
+        for (name, message, own_message, link, own_link, connection) in [
+            (
+                "amqp:link:message-size-exceeded",
+                "too_large",
+                "too_large",
+                "too_large",
+                "too_large",
+                "connection",
+            ),
+            (
+                "amqp:decode-error",
+                "invalid",
+                "invalid",
+                "invalid",
+                "invalid",
+                "connection",
+            ),
+            (
+                "amqp:not-found",
+                "misconfigured",
+                "later",
+                "misconfigured",
+                "later",
+                "misconfigured",
+            ),
+            (
+                "amqp:unauthorized-access",
+                "denied",
+                "later",
+                "denied",
+                "later",
+                "denied",
+            ),
+            (
+                "amqp:resource-limit-exceeded",
+                "throttled",
+                "later",
+                "throttled",
+                "later",
+                "throttled",
+            ),
+            (
+                "amqp:link:detach-forced",
+                "connection",
+                "later",
+                "connection",
+                "later",
+                "connection",
+            ),
+            (
+                "com.microsoft:server-busy",
+                "throttled",
+                "throttled",
+                "throttled",
+                "throttled",
+                "throttled",
+            ),
+            (
+                "com.microsoft:entity-disabled",
+                "misconfigured",
+                "later",
+                "misconfigured",
+                "later",
+                "misconfigured",
+            ),
+            (
+                "com.microsoft:message-lock-lost",
+                "unknown",
+                "unknown",
+                "unknown",
+                "unknown",
+                "unknown",
+            ),
+            (
+                "amqp:internal-error",
+                "unknown",
+                "unknown",
+                "unknown",
+                "unknown",
+                "unknown",
+            ),
+            (
+                "some:thing",
+                "other",
+                "other",
+                "connection",
+                "later",
+                "connection",
+            ),
+            ("", "other", "other", "connection", "later", "connection"),
+        ] {
+            let found =
+                |told, is_own| named(&Refusal::of(&condition(name), told).outcome("a", is_own));
+            assert_eq!(found(Told::OfMessage, false), message, "{name}");
+            assert_eq!(found(Told::OfMessage, true), own_message, "{name}");
+            assert_eq!(found(Told::OfLink, false), link, "{name}");
+            assert_eq!(found(Told::OfLink, true), own_link, "{name}");
+            let fault = BrokerFault::from(Error::Ended(condition(name)));
+            assert_eq!(fault.0.cause.as_str(), connection, "{name}");
+        }
+    }
+
+    #[test]
+    fn states_have_an_outcome() {
+        for (state, expected) in [
+            (State::Accepted, "accepted"),
+            (State::Rejected(None), "other"),
+            (
+                State::Rejected(Some(condition("amqp:resource-limit-exceeded"))),
+                "throttled",
+            ),
+            (State::Released, "later"),
+            (State::Modified, "later"),
+            (State::NoOutcome, "unknown"),
+        ] {
+            assert_eq!(named(&outcome(&state, "a", false)), expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_busy_service_says_how_long_to_wait() {
+        let refusal = Refusal::of(&condition("com.microsoft:server-busy"), Told::OfLink);
+        assert_eq!(
+            refusal.unavailability(Cause::Throttled).wait,
+            Some(BUSY_WAIT)
+        );
+    }
+}
