@@ -16,7 +16,7 @@ use posthaste_engine::{
 
 use crate::{
     address::{Address, authority::Host},
-    descriptors::amqp10::{AMQP10, CA_FILE, CERT_FILE, GROUP_ID, KEY_FILE, PARTITION_KEY},
+    descriptors::amqp10::{AMQP10, CA_FILE, CERT_FILE, GROUP_ID, KEY_FILE, KIND, PARTITION_KEY},
     publisher::WorkerLane,
     transport::{Tls, first_of},
 };
@@ -55,6 +55,11 @@ impl Amqp10Sink {
             let reason = "`partition_key=true` is the group id's, and `group_id=none` has none";
             return Err(address.misconfigured(reason.to_owned()));
         }
+        let kind = match address.text(&KIND) {
+            Some("queue") => Some("queue"),
+            Some("topic") => Some("topic"),
+            _ => None,
+        };
         let user = authority.user;
         Ok(Self {
             hosts: authority.hosts,
@@ -62,7 +67,11 @@ impl Amqp10Sink {
                 user: user.map(|user| (user.name, user.password.unwrap_or_default())),
                 tls: tls(address)?,
             },
-            target: Arc::new(Target { addresses, options }),
+            target: Arc::new(Target {
+                addresses,
+                kind,
+                options,
+            }),
         })
     }
 
@@ -108,7 +117,7 @@ impl Amqp10Sink {
             acknowledge: spec.publish_timeout,
         };
         let connection = self.connect(limit, timing).await?;
-        let mut session = Session::new(connection, patience);
+        let mut session = Session::new(connection, self.target.kind, patience);
         if let Some(address) = self.target.addresses.only_address() {
             let address = address.into();
             if let Some(why) = client::attach(&mut session, &address, limit).await? {
@@ -187,11 +196,13 @@ mod tests {
         let login = ("me".to_owned(), "p@ss".to_owned());
         assert_eq!(sink.login.user, Some(login));
         assert!(sink.target.is_own() && sink.target.options.has_partition_key);
-        let other = super::tests::sink("amqp10://[::1]/orders?group_id=none").ok();
+        assert_eq!(sink.target.kind, Some("queue"));
+        let other = super::tests::sink("amqp10://[::1]/orders?group_id=none&kind=any").ok();
         let other = other.unwrap();
         assert_eq!(other.name(), "amqp10 [::1]:5672, address `orders`");
         assert!(other.login.user.is_none() && !other.target.is_own());
         assert_eq!(other.target.options, MessageOptions::default());
+        assert_eq!(other.target.kind, None);
     }
 
     #[test]
@@ -203,6 +214,7 @@ mod tests {
             ("amqp10://h/%FF", "not UTF-8"),
             ("amqp10://h/a?group=x", "did you mean `group_id`"),
             ("amqp10://h/a?group_id=x", "`group_id` is one of"),
+            ("amqp10://h/a?kind=x", "`kind` is one of"),
             ("amqp10://h/a?group_id=none&partition_key=true", "has none"),
             ("amqp10://h/a?ca_file=/x", "write `amqp10s:`"),
             ("amqp10s://h/a?key_file=/x", "belong together"),

@@ -342,4 +342,17 @@ fn the_guide_to_kinesis_works_as_it_is_written() {
         resume: &|| server.resume(),
     };
     follow("docs/guides/postgres-to-kinesis.md", &broker, |_| {});
+#[cfg(feature = "amqp10")]
+#[test]
+fn the_guide_to_amqp10_works_as_it_is_written() {
+    use posthaste_testkit::servers::artemis::ArtemisServer;
+    let server = ArtemisServer::start();
+    let broker = Broker {
+        address: "localhost:5672",
+        host_and_port: format!("127.0.0.1:{}", server.port()),
+        also: Some(("artemis:artemis@", "admin:pass%2Fword@".to_owned())),
+        pause: &|| server.pause(),
+        resume: &|| server.resume(),
+    };
+    follow("docs/guides/postgres-to-amqp10.md", &broker, |_| {});
 }

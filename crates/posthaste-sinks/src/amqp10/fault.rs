@@ -44,6 +44,8 @@ pub(super) struct Refusal {
     wait: Option<Duration>,
 }
 
+const INTERNAL_ERROR: &str = "amqp:internal-error";
+
 /// The blame for a condition, and the fix.
 fn known(name: &str) -> Option<(Blame, &'static str)> {
     use Blame::{Event, Place, Service};
@@ -70,7 +72,7 @@ fn known(name: &str) -> Option<(Blame, &'static str)> {
         | "amqp:link:transfer-limit-exceeded"
         | "amqp:link:stolen" => (Place(Cause::Connection), ""),
         "com.microsoft:server-busy" => (Service(Cause::Throttled), ""),
-        "amqp:internal-error" | "com.microsoft:timeout" | "com.microsoft:operation-cancelled" => {
+        INTERNAL_ERROR | "com.microsoft:timeout" | "com.microsoft:operation-cancelled" => {
             (Service(Cause::Unknown), "")
         }
         "com.microsoft:message-lock-lost" | "com.microsoft:session-lock-lost" => {
@@ -82,7 +84,12 @@ fn known(name: &str) -> Option<(Blame, &'static str)> {
 
 impl Refusal {
     pub(super) fn of(condition: &Condition, told: Told) -> Self {
-        let (blame, fix) = known(&condition.name).unwrap_or(match told {
+        let known = match (condition.name.as_str(), told) {
+            // A link ends alone: at another address all may be well.
+            (INTERNAL_ERROR, Told::OfLink) => Some((Blame::Place(Cause::Unknown), "")),
+            (name, _) => known(name),
+        };
+        let (blame, fix) = known.unwrap_or(match told {
             Told::OfMessage => (Blame::Event(RejectionKind::Other), ""),
             Told::OfLink => (Blame::Place(Cause::Connection), ""),
             Told::OfConnection => (Blame::Service(Cause::Connection), ""),
@@ -337,11 +344,11 @@ mod tests {
                 "unknown",
             ),
             (
-                "amqp:internal-error",
+                INTERNAL_ERROR,
                 "unknown",
                 "unknown",
                 "unknown",
-                "unknown",
+                "later",
                 "unknown",
             ),
             (

@@ -17,6 +17,8 @@ use crate::publisher::{Publisher, RecordsOf};
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) addresses: AddressPattern,
+    /// What the broker is told that they are.
+    pub(super) kind: Option<&'static str>,
     pub(super) options: MessageOptions,
 }
 

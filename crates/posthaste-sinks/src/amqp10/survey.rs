@@ -42,7 +42,7 @@ pub(super) async fn survey(
         answer: limit,
         silence: limit,
     };
-    let mut session = Session::new(connection, patience);
+    let mut session = Session::new(connection, target.kind, patience);
     let mut largest = None;
     // Other brokers may make an address that somebody attaches to.
     if let Some(address) = target.addresses.only_address()

@@ -14,7 +14,7 @@ pub(crate) const AMQP10: SinkDescriptor = SinkDescriptor {
         schemes: &["amqp10", "amqp10s"],
         example: "amqp10://HOST/ADDRESS",
         address: AddressForm::Servers,
-        options: &[GROUP_ID, PARTITION_KEY, CA_FILE, CERT_FILE, KEY_FILE],
+        options: &[KIND, GROUP_ID, PARTITION_KEY, CA_FILE, CERT_FILE, KEY_FILE],
         feature: Some(Feature {
             name: "amqp10",
             needs: None,
@@ -39,6 +39,15 @@ pub(crate) const AMQP10: SinkDescriptor = SinkDescriptor {
     },
     writes_to_stdout: false,
     open: None,
+};
+
+pub(crate) const KIND: OptionSpec = OptionSpec {
+    name: "kind",
+    value: OptionValue::Word(&["queue", "topic", "any"]),
+    // A broker that makes addresses makes a topic otherwise, which forgets what nobody listens to.
+    default: OptionDefault::Value("queue"),
+    help: "The kind of address that the broker is told to expect, or to make where it makes \
+           addresses; with `any` it is told nothing.",
 };
 
 pub(crate) const GROUP_ID: OptionSpec = OptionSpec {

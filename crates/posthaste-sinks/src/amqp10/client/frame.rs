@@ -131,8 +131,15 @@ pub(super) fn begin(out: &mut Vec<u8>) {
     });
 }
 
-/// Attaches a link that sends to this address. Each delivery is settled by the peer, at once.
-pub(super) fn attach(out: &mut Vec<u8>, handle: u32, name: &str, address: &str) {
+/// Attaches a link that sends to this address, which has to be of this kind. Each delivery is settled
+/// by the peer, at once.
+pub(super) fn attach(
+    out: &mut Vec<u8>,
+    handle: u32,
+    name: &str,
+    address: &str,
+    kind: Option<&'static str>,
+) {
     performative(out, 0x12, |fields| {
         fields.next().string(name);
         fields.next().uint(handle);
@@ -144,7 +151,13 @@ pub(super) fn attach(out: &mut Vec<u8>, handle: u32, name: &str, address: &str) 
         source.list(|_| {});
         let mut target = fields.next();
         target.descriptor(0x29);
-        target.list(|fields| fields.next().string(address));
+        target.list(|fields| {
+            fields.next().string(address);
+            if let Some(kind) = kind {
+                fields.nulls(5);
+                fields.next().symbol(kind);
+            }
+        });
         fields.nulls(2);
         fields.next().uint(0);
     });

@@ -52,6 +52,8 @@ pub(crate) enum End {
 /// A session with its messages. Dropping it destroys the connection.
 pub(crate) struct Session {
     connection: Connection,
+    /// The kind of all addresses, as a capability.
+    kind: Option<&'static str>,
     patience: Patience,
     links: Links,
     /// By the numbers of deliveries, of which the peer sees the low half.
@@ -100,9 +102,14 @@ struct BegunMessage {
 }
 
 impl Session {
-    pub(crate) fn new(connection: Connection, patience: Patience) -> Self {
+    pub(crate) fn new(
+        connection: Connection,
+        kind: Option<&'static str>,
+        patience: Patience,
+    ) -> Self {
         let now = Instant::now();
         Self {
+            kind,
             patience,
             links: Links::new(connection.session.handle_max),
             in_flight: BTreeMap::new(),
@@ -141,7 +148,7 @@ impl Session {
             Some(Step::Attach(handle)) => {
                 // Of this connection alone: links of others have other containers.
                 let name = format!("{}-{handle}", self.connection.container_id);
-                frame::attach(&mut self.out, handle, &name, address);
+                frame::attach(&mut self.out, handle, &name, address, self.kind);
             }
             Some(Step::Detach(handle)) => frame::detach(&mut self.out, handle),
         }

@@ -105,7 +105,7 @@ fn permissions() -> String {
         + r#"<permission type="send" roles="admins"/>"#
 }
 
-/// No address is made but by its name: see [`super::ArtemisServer`].
+/// An address is made as its name says: see [`super::ArtemisServer`].
 fn address_settings() -> String {
     let of = |matched: &str, is_made: bool, more: &str| {
         format!(
@@ -114,20 +114,21 @@ fn address_settings() -> String {
              <auto-create-addresses>{is_made}</auto-create-addresses>\
              <auto-delete-queues>false</auto-delete-queues>\
              <auto-delete-addresses>false</auto-delete-addresses>\
-             <default-address-routing-type>ANYCAST</default-address-routing-type>\
-             <default-queue-routing-type>ANYCAST</default-queue-routing-type>\
              {more}</address-setting>\n"
         )
     };
+    let queues = "<default-address-routing-type>ANYCAST</default-address-routing-type>\
+                  <default-queue-routing-type>ANYCAST</default-queue-routing-type>";
     let full = |policy: &str| {
         format!(
-            "<max-size-bytes>200000</max-size-bytes>\
+            "{queues}<max-size-bytes>200000</max-size-bytes>\
              <address-full-policy>{policy}</address-full-policy>"
         )
     };
     [
-        of("#", false, ""),
-        of("auto.#", true, ""),
+        of("#", true, ""),
+        of("auto.#", true, queues),
+        of("fixed.#", false, ""),
         of("fails.#", true, &full("FAIL")),
         of("blocks.#", true, &full("BLOCK")),
     ]
