@@ -12,6 +12,8 @@ mod fuzz;
 mod links;
 mod performative;
 mod session;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub(crate) use connection::{Connection, Login, Timing};

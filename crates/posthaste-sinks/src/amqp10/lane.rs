@@ -112,18 +112,22 @@ impl AmqpPublisher {
         if let Some(outcome) = ended.get(&address) {
             return Decision::Answered(outcome.clone());
         }
-        let Room::Yes {
-            handle,
-            message_bytes_max,
-        } = session.room(&address)
-        else {
-            let due = *item.note.since.get_or_insert(now) + self.credit_limit;
-            if due <= now {
-                let refusal = Refusal::no_credit(self.credit_limit);
-                return Decision::Answered(refusal.outcome(&address, self.target.is_own()));
+        let (handle, message_bytes_max) = match session.room(&address) {
+            Room::Yes {
+                handle,
+                message_bytes_max,
+            } => (handle, message_bytes_max),
+            Room::No { sent } => {
+                // A link that sends now and then is slow, and not stuck.
+                let since = *item.note.since.get_or_insert(now);
+                let due = sent.map_or(since, |sent| sent.max(since)) + self.credit_limit;
+                if due <= now {
+                    let refusal = Refusal::no_credit(self.credit_limit);
+                    return Decision::Answered(refusal.outcome(&address, self.target.is_own()));
+                }
+                self.credit_due = Some(self.credit_due.map_or(due, |first| first.min(due)));
+                return Decision::Wait;
             }
-            self.credit_due = Some(self.credit_due.map_or(due, |first| first.min(due)));
-            return Decision::Wait;
         };
         let bytes = match message::encode(&item.record, self.target.options) {
             Ok(bytes) => bytes,

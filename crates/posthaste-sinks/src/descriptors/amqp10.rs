@@ -31,8 +31,8 @@ pub(crate) const AMQP10: SinkDescriptor = SinkDescriptor {
         deduplication: None,
     }],
     summary: SinkSummary {
-        accepted: "the broker has settled the message as accepted; durable queues have it on \
-                   their disk",
+        accepted: "the broker has settled the message as accepted; a durable queue has it on its \
+                   disk",
         order: "one event of a key at a time",
         id: "`message-id`",
         fence: "time",

@@ -69,7 +69,7 @@ pub(super) struct PeerSession {
 }
 
 /// Reads frames.
-pub(super) struct Reader(ReadBuffer<ReadHalf<Box<dyn Stream>>>);
+pub(super) struct Reader(pub(super) ReadBuffer<ReadHalf<Box<dyn Stream>>>);
 
 impl Reader {
     /// Reads more bytes. Cancel safe.

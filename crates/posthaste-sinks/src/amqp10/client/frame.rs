@@ -231,6 +231,16 @@ pub(super) fn transfer(out: &mut Vec<u8>, part: Part<'_>) {
     finish(out, start);
 }
 
+/// Settles deliveries whose outcome the peer has told.
+pub(super) fn settled(out: &mut Vec<u8>, first: u32, last: u32) {
+    performative(out, 0x15, |fields| {
+        fields.next().bool(false);
+        fields.next().uint(first);
+        fields.next().uint(last);
+        fields.next().bool(true);
+    });
+}
+
 /// Ends a link for good.
 pub(super) fn detach(out: &mut Vec<u8>, handle: u32) {
     performative(out, 0x16, |fields| {

@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use tokio::time::Instant;
+
 /// Links at the most. Each costs the peer some memory; with more addresses in use, the link that
 /// was idle for longest makes room.
 const LINKS_MAX: usize = 200;
@@ -18,7 +20,10 @@ pub(crate) enum Room {
         message_bytes_max: Option<u64>,
     },
     /// The peer gives no credit yet, or has not answered.
-    No,
+    No {
+        /// When a message was last sent on the link.
+        sent: Option<Instant>,
+    },
 }
 
 /// A link.
@@ -36,6 +41,7 @@ pub(super) struct Link {
     pub(super) in_flight: usize,
     /// When it was looked for last, in looks.
     used: u64,
+    sent: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +96,7 @@ impl Links {
                     handle,
                     message_bytes_max: link.message_bytes_max,
                 },
-                false => Room::No,
+                false => Room::No { sent: link.sent },
             };
             return (room, None);
         }
@@ -98,7 +104,7 @@ impl Links {
             true => Some(Step::Attach(self.add(address))),
             false => self.end_an_idle_one().map(Step::Detach),
         };
-        (Room::No, step)
+        (Room::No { sent: None }, step)
     }
 
     fn add(&mut self, address: &Arc<str>) -> u32 {
@@ -116,6 +122,7 @@ impl Links {
             credit: 0,
             in_flight: 0,
             used: self.looks,
+            sent: None,
         };
         self.all.insert(handle, link);
         handle
@@ -174,8 +181,9 @@ impl Links {
     }
 
     /// A message is sent on this link.
-    pub(super) fn sent(&mut self, handle: u32) {
+    pub(super) fn sent(&mut self, handle: u32, now: Instant) {
         if let Some(link) = self.all.get_mut(&handle) {
+            link.sent = Some(now);
             link.delivery_count = link.delivery_count.wrapping_add(1);
             link.credit = link.credit.saturating_sub(1);
             link.in_flight += 1;
@@ -210,6 +218,8 @@ impl Link {
 mod tests {
     use super::*;
 
+    const NO: Room = Room::No { sent: None };
+
     fn attach(links: &mut Links, address: &str) -> u32 {
         let (_, Some(Step::Attach(handle))) = links.look(&address.into()) else {
             panic!("no link is attached");
@@ -223,7 +233,7 @@ mod tests {
         let mut links = Links::new(u32::MAX);
         let handle = attach(&mut links, "a");
         let room = |links: &mut Links| links.look(&"a".into());
-        assert_eq!(room(&mut links), (Room::No, None));
+        assert_eq!(room(&mut links), (NO, None));
         let (found, link) = links.of_peer(100).unwrap();
         assert_eq!(found, handle);
         link.give(0, 2);
@@ -233,17 +243,17 @@ mod tests {
         };
         for _ in 0..2 {
             assert_eq!(room(&mut links), (yes, None));
-            links.sent(handle);
+            links.sent(handle, Instant::now());
         }
-        assert_eq!(room(&mut links), (Room::No, None));
+        assert_eq!(room(&mut links), (NO, None));
         // It was said before the second one came.
         links.of_peer(100).unwrap().1.give(1, 2);
         assert_eq!(room(&mut links), (yes, None));
         links.of_peer(100).unwrap().1.drain();
-        assert_eq!(room(&mut links), (Room::No, None));
+        assert_eq!(room(&mut links), (NO, None));
         let link = links.ended(handle).unwrap();
         assert_eq!((link.delivery_count, link.in_flight), (3, 2));
-        assert_eq!(room(&mut links), (Room::No, Some(Step::Attach(0))));
+        assert_eq!(room(&mut links), (NO, Some(Step::Attach(0))));
     }
 
     #[test]
@@ -262,13 +272,13 @@ mod tests {
     fn an_idle_link_makes_room() {
         let mut links = Links::new(1);
         let (first, second) = (attach(&mut links, "a"), attach(&mut links, "b"));
-        assert_eq!(links.look(&"a".into()), (Room::No, None));
-        links.sent(second);
+        assert_eq!(links.look(&"a".into()), (NO, None));
+        links.sent(second, Instant::now());
         let third = "c".into();
-        assert_eq!(links.look(&third), (Room::No, Some(Step::Detach(first))));
+        assert_eq!(links.look(&third), (NO, Some(Step::Detach(first))));
         // While the peer has not answered, nothing more is asked.
-        assert_eq!(links.look(&third), (Room::No, None));
+        assert_eq!(links.look(&third), (NO, None));
         assert!(links.ended(first).is_none());
-        assert_eq!(links.look(&third), (Room::No, Some(Step::Attach(first))));
+        assert_eq!(links.look(&third), (NO, Some(Step::Attach(first))));
     }
 }

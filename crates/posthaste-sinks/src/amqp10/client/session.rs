@@ -173,8 +173,8 @@ impl Session {
             transfers_end: None,
         };
         self.bytes += sent.bytes;
+        self.links.sent(handle, sent.at);
         self.in_flight.insert(self.next_delivery, sent);
-        self.links.sent(handle);
         self.begun = Some(BegunMessage {
             handle,
             delivery: self.next_delivery,
@@ -351,6 +351,10 @@ impl Session {
             .range(first..=last)
             .map(|(id, _)| *id)
             .collect();
+        if !told.settled {
+            // The peer keeps it in mind until we settle it too.
+            frame::settled(&mut self.out, told.first, told.last);
+        }
         for id in told_of {
             self.read_to = self.read_to.max(id + 1);
             self.end(id, End::State(told.state.clone()));
@@ -444,8 +448,10 @@ impl Session {
 
 /// Looks at the address of the only link, before anything is sent.
 ///
+/// Answers why the peer took no link, if it did not.
+///
 /// # Errors
-/// Why the connection ended; or, inside, why the peer took no link, or did not give one in time.
+/// Why the connection ended.
 pub(crate) async fn attach(
     session: &mut Session,
     address: &Arc<str>,
@@ -453,7 +459,7 @@ pub(crate) async fn attach(
 ) -> Result<Option<Condition>, Error> {
     let ended = timeout(limit, async {
         loop {
-            if session.room(address) != Room::No {
+            if matches!(session.room(address), Room::Yes { .. }) {
                 return Ok(None);
             }
             session.turn().await?;
