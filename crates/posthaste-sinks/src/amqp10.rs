@@ -23,7 +23,7 @@ use crate::{
 
 use address_name::AddressPattern;
 use client::{Connection, Login, Patience, Session, Timing};
-use fault::BrokerFault;
+use fault::{BrokerFault, Refusal, Told};
 use lane::{AmqpPublisher, Target};
 use message::MessageOptions;
 
@@ -121,7 +121,7 @@ impl Amqp10Sink {
         if let Some(address) = self.target.addresses.only_address() {
             let address = address.into();
             if let Some(why) = client::attach(&mut session, &address, limit).await? {
-                return Err(lane::refused(&why, &address));
+                return Err(Refusal::of(&why, Told::OfLink).of_only_address(&address));
             }
         }
         let target = Arc::clone(&self.target);

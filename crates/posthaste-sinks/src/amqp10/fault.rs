@@ -24,7 +24,7 @@ pub(super) enum Blame {
     Service(Cause),
 }
 
-/// What ended, and so what a condition that we do not know is about.
+/// The thing that ended, which an unknown condition is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// A message was rejected.
@@ -127,12 +127,26 @@ impl Refusal {
         }
     }
 
-    /// As the fault of everything in flight.
-    pub(super) fn unavailability(self, cause: Cause) -> Unavailability {
-        Unavailability {
-            wait: self.wait,
-            ..Unavailability::new(cause, self.reason)
+    /// The cause, where the destination is at fault.
+    fn cause(&self) -> Cause {
+        match self.blame {
+            Blame::Place(cause) | Blame::Service(cause) => cause,
+            Blame::Event(_) => Cause::Unknown,
         }
+    }
+
+    /// As the fault of a connection.
+    fn into_fault(self, reason: String) -> BrokerFault {
+        BrokerFault(Unavailability {
+            wait: self.wait,
+            ..Unavailability::new(self.cause(), reason)
+        })
+    }
+
+    /// As the reason why there is no lane to the only address.
+    pub(super) fn of_only_address(self, address: &str) -> BrokerFault {
+        let reason = format!("address `{address}`: {}", self.reason);
+        self.into_fault(reason)
     }
 
     /// As the outcome of a record for this address. A fault of the address is the record's where
@@ -235,12 +249,8 @@ impl From<Error> for BrokerFault {
             }
             Error::Ended(why) => {
                 let refusal = Refusal::of(&why, Told::OfConnection);
-                match refusal.blame {
-                    Blame::Service(cause) | Blame::Place(cause) => {
-                        Self(refusal.unavailability(cause))
-                    }
-                    Blame::Event(_) => Self(refusal.unavailability(Cause::Connection)),
-                }
+                let reason = refusal.reason.clone();
+                refusal.into_fault(reason)
             }
         }
     }
@@ -392,9 +402,6 @@ mod tests {
     #[test]
     fn a_busy_service_says_how_long_to_wait() {
         let refusal = Refusal::of(&condition("com.microsoft:server-busy"), Told::OfLink);
-        assert_eq!(
-            refusal.unavailability(Cause::Throttled).wait,
-            Some(BUSY_WAIT)
-        );
+        assert_eq!(refusal.of_only_address("a").0.wait, Some(BUSY_WAIT));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
-use posthaste_engine::{Cause, Decision, Outcome, RejectionKind, Unavailability, WaitingRecord};
+use posthaste_engine::{Cause, Decision, Outcome, RejectionKind, WaitingRecord};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
@@ -17,7 +17,7 @@ use crate::publisher::{Publisher, RecordsOf};
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) addresses: AddressPattern,
-    /// What the broker is told that they are.
+    /// The kind that the broker is told to expect.
     pub(super) kind: Option<&'static str>,
     pub(super) options: MessageOptions,
 }
@@ -81,7 +81,7 @@ impl AmqpPublisher {
         let ended = ended.filter_map(|(address, why)| {
             let refusal = Refusal::of(&why, Told::OfLink);
             match refusal.blame {
-                // What waits was not at fault.
+                // Records that wait are not at fault.
                 Blame::Event(_) => None,
                 Blame::Place(_) | Blame::Service(_) => {
                     let outcome = refusal.outcome(&address, is_own);
@@ -227,15 +227,5 @@ impl Publisher for AmqpPublisher {
         if let Some(session) = &mut self.session {
             session.goodbye().await;
         }
-    }
-}
-
-/// The fault of the only address, as why no lane is given.
-pub(super) fn refused(why: &super::client::Condition, address: &str) -> BrokerFault {
-    let refusal = Refusal::of(why, Told::OfLink);
-    match refusal.outcome(address, false) {
-        Outcome::Unavailable(fault) => BrokerFault(Arc::unwrap_or_clone(fault)),
-        // Nothing was sent that could be at fault.
-        other => BrokerFault(Unavailability::new(Cause::Unknown, format!("{other:?}"))),
     }
 }

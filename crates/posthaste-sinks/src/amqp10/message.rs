@@ -35,7 +35,7 @@ const GROUP_CHARS_MAX: usize = 128;
 /// The annotation by which Service Bus chooses a partition.
 const PARTITION_KEY: &str = "x-opt-partition-key";
 
-/// What the address says of messages.
+/// The options of the sink's address for messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MessageOptions {
     /// Whether the key is the group id too.

@@ -8,8 +8,8 @@ use crate::address::authority::Host;
 
 use super::{
     client::{Connection, Patience, Session, attach},
-    fault::BrokerFault,
-    lane::{Target, refused},
+    fault::{BrokerFault, Refusal, Told},
+    lane::Target,
 };
 
 /// Names of hosts of Azure Service Bus end like this.
@@ -50,7 +50,7 @@ pub(super) async fn survey(
     {
         let address: Arc<str> = address.into();
         if let Some(why) = attach(&mut session, &address, limit).await? {
-            return Err(refused(&why, &address));
+            return Err(Refusal::of(&why, Told::OfLink).of_only_address(&address));
         }
         largest = session.message_bytes_max(&address);
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// was idle for longest makes room.
 const LINKS_MAX: usize = 200;
 
-/// What a record for an address may do now.
+/// Whether a message may be sent to an address now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
     /// It may be sent on the link of this handle, with so many bytes at the most.
@@ -62,7 +62,7 @@ pub(super) struct Links {
     looks: u64,
 }
 
-/// What is to be said, so that an address has a link.
+/// A thing to say, so that an address has a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Attach(u32),

@@ -41,7 +41,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// What was accepted is on the disk, and there when the broker comes back.
+/// Accepted messages are on the disk, and there when the broker comes back.
 async fn kills_lose_nothing() {
     let server = ArtemisServer::start();
     let place = Place::new(&server);
