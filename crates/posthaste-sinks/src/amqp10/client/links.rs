@@ -233,6 +233,7 @@ mod tests {
         let mut links = Links::new(u32::MAX);
         let handle = attach(&mut links, "a");
         let room = |links: &mut Links| links.look(&"a".into());
+        let is_full = |found| matches!(found, (Room::No { sent: Some(_) }, None));
         assert_eq!(room(&mut links), (NO, None));
         let (found, link) = links.of_peer(100).unwrap();
         assert_eq!(found, handle);
@@ -245,12 +246,12 @@ mod tests {
             assert_eq!(room(&mut links), (yes, None));
             links.sent(handle, Instant::now());
         }
-        assert_eq!(room(&mut links), (NO, None));
+        assert!(is_full(room(&mut links)));
         // It was said before the second one came.
         links.of_peer(100).unwrap().1.give(1, 2);
         assert_eq!(room(&mut links), (yes, None));
         links.of_peer(100).unwrap().1.drain();
-        assert_eq!(room(&mut links), (NO, None));
+        assert!(is_full(room(&mut links)));
         let link = links.ended(handle).unwrap();
         assert_eq!((link.delivery_count, link.in_flight), (3, 2));
         assert_eq!(room(&mut links), (NO, Some(Step::Attach(0))));

@@ -360,7 +360,7 @@ mod tests {
         for (bytes, expected) in [
             // An array of two symbols, as mechanisms are.
             (
-                &b"\xe0\x09\x02\xa3\x05PLAIN\x01X"[..],
+                &b"\xe0\x0a\x02\xa3\x05PLAIN\x01X"[..],
                 Value::List(vec![text("PLAIN"), text("X")]),
             ),
             (b"\x71\xff\xff\xff\xfe", Value::Signed(-2)),
