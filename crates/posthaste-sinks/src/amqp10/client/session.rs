@@ -301,15 +301,12 @@ impl Session {
         let is_behind = left > flow.incoming_window;
         self.window = if is_behind { 0 } else { left };
         let numbers = self.numbers();
-        match flow.handle.and_then(|peer| self.links.of_peer(peer)) {
-            Some((handle, link)) => {
-                link.give(flow.delivery_count, flow.credit);
-                if flow.drain {
-                    link.drain();
-                    frame::drained(&mut self.out, numbers, handle, link.delivery_count);
-                }
+        if let Some((handle, link)) = flow.handle.and_then(|peer| self.links.of_peer(peer)) {
+            link.give(flow.delivery_count, flow.credit);
+            if flow.drain {
+                link.drain();
+                frame::drained(&mut self.out, numbers, handle, link.delivery_count);
             }
-            None => {}
         }
         if let Some(next) = flow.next_incoming_id {
             self.has_read(next);
