@@ -121,7 +121,7 @@ impl Amqp10Sink {
         if let Some(address) = self.target.addresses.only_address() {
             let address = address.into();
             if let Some(why) = client::attach(&mut session, &address, limit).await? {
-                return Err(Refusal::of(&why, Told::OfLink).of_only_address(&address));
+                return Err(Refusal::of(&why, Told::Link).of_only_address(&address));
             }
         }
         let target = Arc::clone(&self.target);

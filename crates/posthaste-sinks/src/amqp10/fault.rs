@@ -28,11 +28,11 @@ pub(super) enum Blame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// A message was rejected.
-    OfMessage,
+    Message,
     /// A link ended.
-    OfLink,
+    Link,
     /// The connection or its session ended.
-    OfConnection,
+    Connection,
 }
 
 /// Why something was refused.
@@ -86,25 +86,25 @@ impl Refusal {
     pub(super) fn of(condition: &Condition, told: Told) -> Self {
         let known = match (condition.name.as_str(), told) {
             // A link ends alone: at another address all may be well.
-            (INTERNAL_ERROR, Told::OfLink) => Some((Blame::Place(Cause::Unknown), "")),
+            (INTERNAL_ERROR, Told::Link) => Some((Blame::Place(Cause::Unknown), "")),
             (name, _) => known(name),
         };
         let (blame, fix) = known.unwrap_or(match told {
-            Told::OfMessage => (Blame::Event(RejectionKind::Other), ""),
-            Told::OfLink => (Blame::Place(Cause::Connection), ""),
-            Told::OfConnection => (Blame::Service(Cause::Connection), ""),
+            Told::Message => (Blame::Event(RejectionKind::Other), ""),
+            Told::Link => (Blame::Place(Cause::Connection), ""),
+            Told::Connection => (Blame::Service(Cause::Connection), ""),
         });
         // A connection ends for all.
         let blame = match (blame, told) {
-            (Blame::Place(cause), Told::OfConnection) => Blame::Service(cause),
-            (Blame::Event(_), Told::OfConnection) => Blame::Service(Cause::Connection),
+            (Blame::Place(cause), Told::Connection) => Blame::Service(cause),
+            (Blame::Event(_), Told::Connection) => Blame::Service(Cause::Connection),
             (blame, _) => blame,
         };
         let said = words(condition);
         let reason = match told {
-            Told::OfMessage => format!("the broker rejected the message: {said}{fix}"),
-            Told::OfLink => format!("the broker ended the link: {said}{fix}"),
-            Told::OfConnection => format!("the broker ended the connection: {said}{fix}"),
+            Told::Message => format!("the broker rejected the message: {said}{fix}"),
+            Told::Link => format!("the broker ended the link: {said}{fix}"),
+            Told::Connection => format!("the broker ended the connection: {said}{fix}"),
         };
         let wait = match (condition.name.as_str(), blame) {
             ("com.microsoft:server-busy", _) => Some(BUSY_WAIT),
@@ -181,7 +181,7 @@ pub(super) fn outcome(state: &State, address: &str, is_own: bool) -> Outcome {
         State::Accepted => Outcome::accepted(),
         State::Rejected(why) => {
             let why = why.clone().unwrap_or_default();
-            Refusal::of(&why, Told::OfMessage).outcome(address, is_own)
+            Refusal::of(&why, Told::Message).outcome(address, is_own)
         }
         State::Released => not_now("released"),
         State::Modified => not_now("modified"),
@@ -248,7 +248,7 @@ impl From<Error> for BrokerFault {
                 Self::new(Cause::Denied, format!("{words}; correct user and password"))
             }
             Error::Ended(why) => {
-                let refusal = Refusal::of(&why, Told::OfConnection);
+                let refusal = Refusal::of(&why, Told::Connection);
                 let reason = refusal.reason.clone();
                 refusal.into_fault(reason)
             }
@@ -373,10 +373,10 @@ mod tests {
         ] {
             let found =
                 |told, is_own| named(&Refusal::of(&condition(name), told).outcome("a", is_own));
-            assert_eq!(found(Told::OfMessage, false), message, "{name}");
-            assert_eq!(found(Told::OfMessage, true), own_message, "{name}");
-            assert_eq!(found(Told::OfLink, false), link, "{name}");
-            assert_eq!(found(Told::OfLink, true), own_link, "{name}");
+            assert_eq!(found(Told::Message, false), message, "{name}");
+            assert_eq!(found(Told::Message, true), own_message, "{name}");
+            assert_eq!(found(Told::Link, false), link, "{name}");
+            assert_eq!(found(Told::Link, true), own_link, "{name}");
             let fault = BrokerFault::from(Error::Ended(condition(name)));
             assert_eq!(fault.0.cause.as_str(), connection, "{name}");
         }
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_busy_service_says_how_long_to_wait() {
-        let refusal = Refusal::of(&condition("com.microsoft:server-busy"), Told::OfLink);
+        let refusal = Refusal::of(&condition("com.microsoft:server-busy"), Told::Link);
         assert_eq!(refusal.of_only_address("a").0.wait, Some(BUSY_WAIT));
     }
 }

@@ -79,7 +79,7 @@ impl AmqpPublisher {
         }
         let ended = session.take_ended_links().into_iter();
         let ended = ended.filter_map(|(address, why)| {
-            let refusal = Refusal::of(&why, Told::OfLink);
+            let refusal = Refusal::of(&why, Told::Link);
             match refusal.blame {
                 // Records that wait are not at fault.
                 Blame::Event(_) => None,
@@ -155,7 +155,7 @@ fn outcome(end: End, address: &str, is_own: bool) -> Outcome {
     match end {
         End::State(state) => fault::outcome(&state, address, is_own),
         End::LinkEnded { why, is_alone } => {
-            let refusal = Refusal::of(&why, Told::OfLink);
+            let refusal = Refusal::of(&why, Told::Link);
             match refusal.blame {
                 // Nobody knows which one it was.
                 Blame::Event(_) if !is_alone => {

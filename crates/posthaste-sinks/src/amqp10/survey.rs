@@ -50,7 +50,7 @@ pub(super) async fn survey(
     {
         let address: Arc<str> = address.into();
         if let Some(why) = attach(&mut session, &address, limit).await? {
-            return Err(Refusal::of(&why, Told::OfLink).of_only_address(&address));
+            return Err(Refusal::of(&why, Told::Link).of_only_address(&address));
         }
         largest = session.message_bytes_max(&address);
     }
