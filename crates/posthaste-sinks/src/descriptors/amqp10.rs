@@ -62,8 +62,8 @@ pub(crate) const PARTITION_KEY: OptionSpec = OptionSpec {
     name: "partition_key",
     value: OptionValue::Word(&["true", "false"]),
     default: OptionDefault::Value("false"),
-    help: "Whether the `group-id` is the annotation `x-opt-partition-key` too, by which Service Bus \
-           chooses a partition.",
+    help: "Whether the `group-id` is the annotation `x-opt-partition-key` too, by which Service \
+           Bus chooses a partition.",
 };
 
 pub(crate) const CA_FILE: OptionSpec = OptionSpec {

@@ -30,9 +30,9 @@ pub const RELAY: (&str, &str) = ("relay", "pw");
 /// A broker whose queues are on its disk.
 ///
 /// It makes an address when somebody first comes to it, as it is shipped: a topic, unless somebody
-/// asks for a queue. If the name begins with `auto.`, it is a queue; with `fails.`, one that refuses
-/// messages when it is full; with `blocks.`, one that gives no credit then. With `fixed.` it makes
-/// none.
+/// asks for a queue. If the name begins with `auto.`, it is a queue; with `fails.`, one that
+/// refuses messages when it is full; with `blocks.`, one that gives no credit then. With `fixed.`
+/// it makes none.
 ///
 /// Dropping it kills the process and deletes its data; so does the death of the test process.
 /// Tests that leave the broker alone share one, and give their addresses names of their own

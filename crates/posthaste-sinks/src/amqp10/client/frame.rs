@@ -131,8 +131,8 @@ pub(super) fn begin(out: &mut Vec<u8>) {
     });
 }
 
-/// Attaches a link that sends to this address, which has to be of this kind. Each delivery is settled
-/// by the peer, at once.
+/// Attaches a link that sends to this address, which has to be of this kind. Each delivery is
+/// settled by the peer, at once.
 pub(super) fn attach(
     out: &mut Vec<u8>,
     handle: u32,

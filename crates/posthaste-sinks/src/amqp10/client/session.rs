@@ -15,8 +15,8 @@ use crate::transport::write_or_flush;
 
 /// Messages without an outcome, at the most.
 const WINDOW_MESSAGES: usize = 4_096;
-/// Bytes of messages without an outcome, at the most, but for one larger message. Messages in flight
-/// when a connection is destroyed may still arrive, so this is small.
+/// Bytes of messages without an outcome, at the most, but for one larger message. Messages in
+/// flight when a connection is destroyed may still arrive, so this is small.
 const WINDOW_BYTES: usize = 2 << 20;
 /// Bytes that wait to be written, at the most, but for one message.
 const OUT_BYTES: usize = 128 << 10;
@@ -419,8 +419,8 @@ impl Session {
         is_due.then(|| oldest.at + self.patience.answer / 2)
     }
 
-    /// When we say that we are there, unless we have said something else: well before the peer gives
-    /// us up.
+    /// When we say that we are there, unless we have said something else: well before the peer
+    /// gives us up.
     fn speaks_at(&self) -> Option<Instant> {
         let idle = self.connection.peer.idle_millis?;
         Some(self.last_written + Duration::from_millis(u64::from(idle)) / 2)

@@ -1,4 +1,5 @@
-//! A session against a peer whose every word is written here: as brokers may be, and Artemis is not.
+//! A session against a peer whose every word is written here: as brokers may be, and Artemis is
+//! not.
 
 use std::{sync::Arc, time::Duration};
 
